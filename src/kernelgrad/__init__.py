@@ -1,0 +1,1 @@
+"""Kernel learning by stochastic functional gradients, with the scikit-learn API."""

@@ -1,0 +1,65 @@
+"""Errors with a remedy, and the few checks scikit-learn does not have."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+
+class KernelGradError(Exception):
+    """Base of the errors that only kernelgrad raises."""
+
+
+class DataError(KernelGradError, ValueError):
+    """The data cannot be used; the message names the place, the value and the remedy."""
+
+
+class ModelFileError(KernelGradError, ValueError):
+    """A model file is foreign, truncated, altered, or from an unknown version."""
+
+
+class CapabilityError(KernelGradError, ValueError):
+    """A solver needs something that the loss, the kernel or the data cannot give."""
+
+
+def check_name(value: str, known: Iterable[str], what: str) -> str:
+    """Return `value` if it is one of `known`; otherwise raise, naming all of them."""
+    names = sorted(known)
+    if value not in names:
+        raise ValueError(f"Unknown {what} {value!r}; choose one of: {', '.join(names)}.")
+    return value
+
+
+def check_real(
+    value: Any,
+    name: str,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    low_open: bool = False,
+    high_open: bool = False,
+) -> float:
+    """Return `value` as a finite float inside the interval, or raise naming the value."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a real number, got {value!r}.")
+    x = float(value)
+    below = x <= low if low_open else x < low
+    above = x >= high if high_open else x > high
+    if not math.isfinite(x) or below or above:
+        left = "(" if low_open or low == -math.inf else "["
+        right = ")" if high_open or high == math.inf else "]"
+        raise ValueError(f"{name} must lie in {left}{low:g}, {high:g}{right}, got {value!r}.")
+    return x
+
+
+def check_int(value: Any, name: str, *, low: int = 0) -> int:
+    """Return `value` as an int of at least `low`, or raise naming the value."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be an integer, got {value!r}.")
+    if int(value) < low:
+        raise ValueError(f"{name} must be at least {low}, got {value!r}.")
+    return int(value)
