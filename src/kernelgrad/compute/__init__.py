@@ -1,0 +1,1 @@
+"""Hot loops on plain arrays and integers; no idea of losses or kernels."""

@@ -1,0 +1,274 @@
+r"""Fused tiles of random Fourier features.
+
+With frequencies ``W`` in turns (divided by 2 pi) a tile computes ``T = X W``, then
+``cos 2 pi T`` and ``sin 2 pi T`` (or ``sqrt(2) cos 2 pi (T + b)``), and multiplies by
+coefficients while it is still in cache: nothing of size ``n x D`` ever exists.
+
+Layout: frequencies are kept as tiles ``(n_tiles, d, TILE)``, coefficients as planes
+``(planes, n_tiles * TILE, C)`` with plane 0 for the cosines and plane 1 for the sines. All
+arrays are float32 and C-contiguous. Sums run over tiles in order, so neither the number of
+threads nor the number of tiles handed over at once changes a bit of the result.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from kernelgrad._typing import Float32Array, Matrix
+from kernelgrad.compute.sparse import csr_times_tile
+from kernelgrad.compute.threads import parallel_for
+
+TILE = 256
+ROWS = 256
+ROWS_WIDE = 512  # from WIDE inputs on the first product dominates: larger tiles
+WIDE = 500
+
+_f = np.float32
+# no reassociation and no assumption on NaN: an infinite input must not become a number
+_FAST = {"contract", "nsz", "arcp"}
+# sin(2 pi y) = y S(y^2) on |y| <= 1/4
+_S0, _S1, _S2 = _f(6.283185005), _f(-41.341655731), _f(81.601005554)
+_S3, _S4 = _f(-76.549812317), _f(39.536922455)
+_QUARTER, _HALF, _ROOT2 = _f(0.25), _f(0.5), _f(np.sqrt(2.0))
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def cos_sin_turns(t: Any, s: Any) -> None:
+    """Flat arrays: s = sin(2 pi t), then t = cos(2 pi t); error below 2e-7 after reduction."""
+    for k in range(t.size):
+        r = t[k] - np.rint(t[k])
+        a = abs(r)
+        y = _QUARTER - a
+        v = _QUARTER - abs(y)
+        v = np.copysign(v, r)
+        z = y * y
+        x = v * v
+        t[k] = y * (_S0 + z * (_S1 + z * (_S2 + z * (_S3 + z * _S4))))
+        s[k] = v * (_S0 + x * (_S1 + x * (_S2 + x * (_S3 + x * _S4))))
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def cos_phase_turns(T: Any, phase: Any) -> None:
+    """T (rows, F): T = sqrt(2) cos(2 pi (T + phase))."""
+    for i in range(T.shape[0]):
+        row = T[i]
+        for k in range(row.size):
+            t = row[k] + phase[k]
+            r = t - np.rint(t)
+            y = _QUARTER - abs(r)
+            z = y * y
+            row[k] = _ROOT2 * (y * (_S0 + z * (_S1 + z * (_S2 + z * (_S3 + z * _S4)))))
+
+
+@njit(nogil=True, cache=True)
+def _add(out: Any, tmp: Any) -> None:
+    for i in range(out.shape[0]):
+        for c in range(out.shape[1]):
+            out[i, c] += tmp[i, c]
+
+
+@njit(nogil=True, cache=True)
+def _features(T: Any, S: Any, phase: Any) -> None:
+    """Turn the angles T of one tile into features; S is filled when there is no phase."""
+    if phase.size == 0:
+        cos_sin_turns(T.reshape(T.size), S.reshape(S.size))
+    else:
+        cos_phase_turns(T, phase)
+
+
+@njit(nogil=True, cache=True)
+def _tile_times_coef(T: Any, S: Any, coef: Any, j0: int, j1: int, out: Any, tmp: Any) -> None:
+    """Out += T coef[0, j0:j1] (+ S coef[1, j0:j1])."""
+    for p in range(coef.shape[0]):
+        P = T if p == 0 else S
+        A = coef[p, j0:j1]
+        if A.shape[1] == 1:
+            v = np.dot(P, A.reshape(A.size))
+            for i in range(v.size):
+                out[i, 0] += v[i]
+        else:
+            np.dot(P, A, tmp)
+            _add(out, tmp)
+
+
+@njit(nogil=True, cache=True)
+def _predict_dense(X: Any, W: Any, phase: Any, coef: Any, out: Any) -> None:
+    n, C = out.shape
+    tile = W.shape[2]
+    T = np.empty((n, tile), np.float32)
+    S = np.empty((n, tile), np.float32) if phase.size == 0 else np.empty((0, tile), np.float32)
+    tmp = np.empty((n, C), np.float32)
+    for a in range(W.shape[0]):
+        j0, j1 = a * tile, (a + 1) * tile
+        np.dot(X, W[a], T)
+        _features(T, S, phase[j0:j1])
+        _tile_times_coef(T, S, coef, j0, j1, out, tmp)
+
+
+@njit(nogil=True, cache=True)
+def _predict_csr(
+    indptr: Any, indices: Any, data: Any, r0: int, r1: int,
+    W: Any, phase: Any, coef: Any, out: Any,
+) -> None:  # fmt: skip
+    n, C = out.shape
+    tile = W.shape[2]
+    T = np.empty((n, tile), np.float32)
+    S = np.empty((n, tile), np.float32) if phase.size == 0 else np.empty((0, tile), np.float32)
+    tmp = np.empty((n, C), np.float32)
+    for a in range(W.shape[0]):
+        j0, j1 = a * tile, (a + 1) * tile
+        csr_times_tile(indptr, indices, data, r0, r1, W[a], T)
+        _features(T, S, phase[j0:j1])
+        _tile_times_coef(T, S, coef, j0, j1, out, tmp)
+
+
+@njit(nogil=True, cache=True)
+def _gradient_dense(X: Any, W: Any, phase: Any, R: Any, G: Any, rows: int) -> None:
+    """One feature tile: G (planes, tile, C) = features^T R, rows in fixed tiles."""
+    n, C = R.shape
+    tile = W.shape[1]
+    G[:] = 0
+    T = np.empty((rows, tile), np.float32)
+    S = np.empty((rows, tile), np.float32)
+    tmp = np.empty((tile, C), np.float32)
+    for r0 in range(0, n, rows):
+        r1 = min(n, r0 + rows)
+        t, s = T[: r1 - r0], S[: r1 - r0]
+        np.dot(X[r0:r1], W, t)
+        _features(t, s, phase)
+        for p in range(G.shape[0]):
+            np.dot((t if p == 0 else s).T, R[r0:r1], tmp)
+            _add(G[p], tmp)
+
+
+@njit(nogil=True, cache=True)
+def _gradient_csr(
+    indptr: Any, indices: Any, data: Any, W: Any, phase: Any, R: Any, G: Any, rows: int
+) -> None:
+    n, C = R.shape
+    tile = W.shape[1]
+    G[:] = 0
+    T = np.empty((rows, tile), np.float32)
+    S = np.empty((rows, tile), np.float32)
+    tmp = np.empty((tile, C), np.float32)
+    for r0 in range(0, n, rows):
+        r1 = min(n, r0 + rows)
+        t, s = T[: r1 - r0], S[: r1 - r0]
+        csr_times_tile(indptr, indices, data, r0, r1, W, t)
+        _features(t, s, phase)
+        for p in range(G.shape[0]):
+            np.dot((t if p == 0 else s).T, R[r0:r1], tmp)
+            _add(G[p], tmp)
+
+
+def _row_tile(d: int) -> int:
+    return ROWS_WIDE if d >= WIDE else ROWS
+
+
+def predict(
+    X: Matrix, W: Float32Array, phase: Float32Array, coef: Float32Array, out: Float32Array
+) -> None:
+    """Add features(X) times coefficients to `out`, in parallel over row tiles.
+
+    Parameters
+    ----------
+    X : float32 array (n, d), C-contiguous, or CSR float32
+    W : float32 array (n_tiles, d, TILE), in turns
+    phase : float32 array (n_tiles * TILE,) in turns, or (0,) for the cos-sin pair
+    coef : float32 array (planes, n_tiles * TILE, C); two planes for the pair, else one
+    out : float32 array (n, C), updated in place
+    """
+    n = out.shape[0]
+    rows = _row_tile(W.shape[1])
+    dense = isinstance(X, np.ndarray)
+
+    def task(a: int) -> None:
+        r0, r1 = a * rows, min(n, (a + 1) * rows)
+        if dense:
+            _predict_dense(X[r0:r1], W, phase, coef, out[r0:r1])
+        else:
+            _predict_csr(X.indptr, X.indices, X.data, r0, r1, W, phase, coef, out[r0:r1])
+
+    parallel_for(-(-n // rows), task)
+
+
+def gradient(
+    X: Matrix, W: Float32Array, phase: Float32Array, R: Float32Array, G: Float32Array
+) -> None:
+    """Write features(X)^T R into `G` (planes, n_tiles, tile, C), in parallel over tiles.
+
+    Shapes as in :func:`predict`, with ``R`` (n, C) float32. The tile width may be any.
+    """
+    rows = _row_tile(W.shape[1])
+    tile = W.shape[2]
+
+    def task(a: int) -> None:
+        b = phase[a * tile : (a + 1) * tile]
+        if isinstance(X, np.ndarray):
+            _gradient_dense(X, W[a], b, R, G[:, a], rows)
+        else:
+            _gradient_csr(X.indptr, X.indices, X.data, W[a], b, R, G[:, a], rows)
+
+    parallel_for(W.shape[0], task)
+
+
+@njit(nogil=True, cache=True)
+def _transform_dense(X: Any, W: Any, phase: Any, scale: Any, out: Any) -> None:
+    n = X.shape[0]
+    n_tiles, _, tile = W.shape
+    F = n_tiles * tile
+    T = np.empty((n, tile), np.float32)
+    S = np.empty((n, tile), np.float32) if phase.size == 0 else np.empty((0, tile), np.float32)
+    for a in range(n_tiles):
+        j0, j1 = a * tile, (a + 1) * tile
+        np.dot(X, W[a], T)
+        _features(T, S, phase[j0:j1])
+        for i in range(n):
+            for k in range(tile):
+                out[i, j0 + k] = scale * T[i, k]
+        for i in range(S.shape[0]):
+            for k in range(tile):
+                out[i, F + j0 + k] = scale * S[i, k]
+
+
+@njit(nogil=True, cache=True)
+def _transform_csr(
+    indptr: Any, indices: Any, data: Any, r0: int, r1: int,
+    W: Any, phase: Any, scale: Any, out: Any,
+) -> None:  # fmt: skip
+    n = r1 - r0
+    n_tiles, _, tile = W.shape
+    F = n_tiles * tile
+    T = np.empty((n, tile), np.float32)
+    S = np.empty((n, tile), np.float32) if phase.size == 0 else np.empty((0, tile), np.float32)
+    for a in range(n_tiles):
+        j0, j1 = a * tile, (a + 1) * tile
+        csr_times_tile(indptr, indices, data, r0, r1, W[a], T)
+        _features(T, S, phase[j0:j1])
+        for i in range(n):
+            for k in range(tile):
+                out[i, j0 + k] = scale * T[i, k]
+        for i in range(S.shape[0]):
+            for k in range(tile):
+                out[i, F + j0 + k] = scale * S[i, k]
+
+
+def transform(
+    X: Matrix, W: Float32Array, phase: Float32Array, scale: float, out: Float32Array
+) -> None:
+    """Write scale * features(X) into `out` (n, planes * n_tiles * tile): cosines, then sines."""
+    n = out.shape[0]
+    rows = _row_tile(W.shape[1])
+    s = np.float32(scale)
+
+    def task(a: int) -> None:
+        r0, r1 = a * rows, min(n, (a + 1) * rows)
+        if isinstance(X, np.ndarray):
+            _transform_dense(X[r0:r1], W, phase, s, out[r0:r1])
+        else:
+            _transform_csr(X.indptr, X.indices, X.data, r0, r1, W, phase, s, out[r0:r1])
+
+    parallel_for(-(-n // rows), task)

@@ -1,0 +1,228 @@
+"""Counter-based random numbers: Philox4x32-10 words, and float32 variates from them.
+
+The words of feature ``i`` and coordinate ``k`` are
+``Philox4x32-10(counter=(i mod 2^32, k // 4, tag, i // 2^32), key=(seed_lo, seed_hi))``: a pure
+function of (seed, i, k, tag), whatever the block, the thread or the order. All floating-point
+steps are single float32 operations in a fixed order without contraction, so that another
+language or device can reproduce every bit; the polynomials are minimax fits (a test refits
+them).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray
+from kernelgrad.compute.threads import parallel_for
+
+NORMAL, CAUCHY, LAPLACE = 0, 1, 2
+TAG_FREQUENCY, TAG_PHASE, TAG_AUXILIARY = 0, 1, 2
+
+_f = np.float32
+_M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+_LOW, _S32 = np.uint64(0xFFFFFFFF), np.uint64(32)
+
+# log(1+m) = m + m^2 P(m) on [sqrt(1/2)-1, sqrt(2)-1]
+_P0, _P1, _P2, _P3 = _f(-0.49999982), _f(0.33334225), _f(-0.2500249147), _f(0.1995361447)
+_P4, _P5, _P6, _P7 = _f(-0.16552335), _f(0.149792835), _f(-0.1444187611), _f(0.0873363688)
+_LN2 = _f(0.6931471805599453)
+# sin(2 pi y) = y Q(y^2) and cos(2 pi y) = C(y^2) on |y| <= 1/8
+_Q0, _Q1, _Q2, _Q3 = _f(6.283185005), _f(-41.341629028), _f(81.588134766), _f(-75.240341187)
+_C1, _C2, _C3, _C4 = _f(-19.739208221), _f(64.939315796), _f(-85.442855835), _f(59.220405579)
+_ONE, _QUARTER, _HALF = _f(1), _f(0.25), _f(0.5)
+_TWO24 = _f(2.0**-24)
+
+
+@njit(nogil=True, cache=True)
+def _philox(i0: int, group: int, tag: int, k0: int, k1: int, o: Any) -> None:
+    """Write the four words of counters (i0 + lane, group, tag) into o[0..3, lane]."""
+    for lane in range(o.shape[1]):
+        i = np.uint64(i0) + np.uint64(lane)
+        # 32-bit words held in 64 bits: one vector multiply gives both halves
+        c0 = i & _LOW
+        c1 = np.uint64(group)
+        c2 = np.uint64(tag)
+        c3 = i >> _S32
+        a = np.uint64(k0)
+        b = np.uint64(k1)
+        for _ in range(10):
+            p0 = _M0 * c0
+            p1 = _M1 * c2
+            n0 = (p1 >> _S32) ^ c1 ^ a
+            n2 = (p0 >> _S32) ^ c3 ^ b
+            c1 = p1 & _LOW
+            c3 = p0 & _LOW
+            c0 = n0
+            c2 = n2
+            a = (a + _W0) & _LOW
+            b = (b + _W1) & _LOW
+        o[0, lane] = np.uint32(c0)
+        o[1, lane] = np.uint32(c1)
+        o[2, lane] = np.uint32(c2)
+        o[3, lane] = np.uint32(c3)
+
+
+@njit(nogil=True, cache=True)
+def _log_uniform(w: Any, z: Any, scratch: Any) -> None:
+    """Z = ln u with u = (2 (w >> 9) + 1) 2^-24; w is overwritten."""
+    bits = w.view(np.int32)
+    zbits = z.view(np.int32)
+    for i in range(w.size):
+        z[i] = _f(np.int32((w[i] >> np.uint32(9)) * np.uint32(2) + np.uint32(1)))
+    for i in range(w.size):
+        # z = 2^e m with m in [sqrt(1/2), sqrt(2))
+        e = (zbits[i] - np.int32(0x3F3504F3)) >> np.int32(23)
+        bits[i] = zbits[i] - (e << np.int32(23))
+        scratch[i] = _f(e) - _f(24)
+    mantissa = w.view(np.float32)
+    for i in range(w.size):
+        m = mantissa[i] - _ONE
+        p = m * m * (_P0 + m * (_P1 + m * (_P2 + m * (_P3 + m * (
+            _P4 + m * (_P5 + m * (_P6 + m * _P7)))))))  # fmt: skip
+        z[i] = (m + p) + scratch[i] * _LN2
+
+
+@njit(nogil=True, cache=True)
+def _sin_cos_turns(t: Any, s: Any, c: Any) -> None:
+    """s, c = sin, cos of 2 pi t for |t| <= 1/2 (exact quadrant reduction)."""
+    for i in range(t.size):
+        q = np.rint(t[i] * _f(4))
+        y = t[i] - q * _QUARTER
+        z = y * y
+        sy = y * (_Q0 + z * (_Q1 + z * (_Q2 + z * _Q3)))
+        cy = _ONE + z * (_C1 + z * (_C2 + z * (_C3 + z * _C4)))
+        k = np.int32(q)
+        odd = (k & 1) != 0
+        ss = cy if odd else sy
+        cc = sy if odd else cy
+        s[i] = -ss if (k & 2) != 0 else ss
+        c[i] = -cc if ((k + 1) & 2) != 0 else cc
+
+
+@njit(nogil=True, cache=True)
+def _normals(words: Any, z: Any, scratch: Any) -> None:
+    """Box-Muller: words (4, F) -> four rows of standard normals."""
+    for h in range(0, 4, 2):
+        angle = words[h + 1].view(np.int32)
+        t = scratch[0]
+        for i in range(t.size):
+            t[i] = _f(angle[i] >> np.int32(8)) * _TWO24
+        _log_uniform(words[h], scratch[1], scratch[2])
+        _sin_cos_turns(t, scratch[2], scratch[3])
+        radius, s, c = scratch[1], scratch[2], scratch[3]
+        a, b = z[h], z[h + 1]
+        for i in range(t.size):
+            r = np.sqrt(_f(-2) * radius[i])
+            a[i] = r * c[i]
+            b[i] = r * s[i]
+
+
+@njit(nogil=True, cache=True)
+def _cauchys(words: Any, z: Any, scratch: Any) -> None:
+    """tan(pi (u - 1/2)): words (4, F) -> four rows of standard Cauchy variates."""
+    for h in range(4):
+        w = words[h]
+        t = scratch[0]
+        for i in range(t.size):
+            u = _f(np.int32((w[i] >> np.uint32(9)) * np.uint32(2) + np.uint32(1))) * _TWO24
+            t[i] = (u - _HALF) * _HALF
+        _sin_cos_turns(t, scratch[1], scratch[2])
+        s, c, out = scratch[1], scratch[2], z[h]
+        for i in range(t.size):
+            out[i] = s[i] / c[i]
+
+
+@njit(nogil=True, cache=True)
+def _laplaces(words: Any, z: Any, scratch: Any) -> None:
+    """-ln u with the word's last bit as sign: four rows of standard Laplace variates."""
+    sign = scratch[0]
+    for h in range(4):
+        w = words[h]
+        for i in range(w.size):
+            sign[i] = _ONE if (w[i] & np.uint32(1)) != 0 else -_ONE
+        out = z[h]
+        _log_uniform(w, out, scratch[1])
+        for i in range(w.size):
+            out[i] = sign[i] * -out[i]
+
+
+@njit(nogil=True, cache=True)
+def _fill(W: Any, columns: Any, i0: int, k0: int, k1: int, law: int, scale: Any) -> None:
+    """W[p, lane] = scale * variate of (feature i0 + lane, coordinate columns[p])."""
+    F = W.shape[1]
+    words = np.empty((4, F), np.uint32)
+    z = np.empty((4, F), np.float32)
+    scratch = np.empty((4, F), np.float32)
+    group = -1
+    for p in range(columns.size):
+        k = columns[p]
+        if k >> 2 != group:
+            group = k >> 2
+            _philox(i0, group, TAG_FREQUENCY, k0, k1, words)
+            if law == NORMAL:
+                _normals(words, z, scratch)
+            elif law == CAUCHY:
+                _cauchys(words, z, scratch)
+            else:
+                _laplaces(words, z, scratch)
+        row = z[k & 3]
+        out = W[p]
+        for i in range(F):
+            out[i] = row[i] * scale
+
+
+def split_seed(seed: int) -> tuple[int, int]:
+    """Return the two 32-bit key words of a seed below 2^64."""
+    return seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
+
+
+def words(seed: int, first: int, n: int, tag: int, group: int = 0) -> AnyArray:
+    """Return the raw uint32 words, shape (4, n), of counters first, ..., first + n - 1."""
+    out = np.empty((4, n), np.uint32)
+    k0, k1 = split_seed(seed)
+    _philox(first, group, tag, k0, k1, out)
+    return out
+
+
+def uniforms(seed: int, first: int, n: int, tag: int, group: int = 0) -> Float64Array:
+    """Return n uniforms in (0, 1) with 52 random bits, a pure function of the arguments."""
+    w = words(seed, first, n, tag, group).astype(np.uint64)
+    bits = (w[0] << np.uint64(20)) | (w[1] >> np.uint64(12))
+    return (bits.astype(np.float64) + 0.5) * 2.0**-52
+
+
+def phases(seed: int, first: int, n: int) -> Float32Array:
+    """Return n phases in turns, uniform on a grid of 2^24 points of [-1/2, 1/2)."""
+    w = words(seed, first, n, TAG_PHASE)[0]
+    return (w.view(np.int32) >> np.int32(8)).astype(np.float32) * _TWO24
+
+
+def fill_tiles(
+    W: Float32Array, columns: IntArray, seed: int, first: int, law: int, scale: float
+) -> None:
+    """Fill tiles with scaled variates, one tile a task.
+
+    Parameters
+    ----------
+    W : float32 array (n_tiles, n_columns, tile)
+        Tile ``a``, column ``p``, lane ``l`` gets ``scale`` times the variate of feature
+        ``first + a * tile + l`` and coordinate ``columns[p]``.
+    columns : int64 array (n_columns,), sorted
+    seed : int in [0, 2^64)
+    first : int
+        Number of the first feature.
+    law : {NORMAL, CAUCHY, LAPLACE}
+    scale : float
+    """
+    tile = W.shape[2]
+    k0, k1 = split_seed(seed)
+    s = np.float32(scale)
+
+    def task(a: int) -> None:
+        _fill(W[a], columns, first + a * tile, k0, k1, law, s)
+
+    parallel_for(W.shape[0], task)

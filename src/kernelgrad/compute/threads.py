@@ -1,0 +1,129 @@
+"""The one thread policy: BLAS on one thread, our tiles on a pool.
+
+A tile calls BLAS from inside; threads in both places would fight for the same cores (a
+busy machine then runs about ten times slower). So every entry into the hot loops runs
+under :func:`single_threaded_blas` and spreads *tiles* over a thread pool. Tiles are fixed by
+shapes alone and every output element is written by exactly one of them, in a fixed order:
+results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import threadpoolctl
+
+from kernelgrad._validation import check_int
+
+_lock = threading.RLock()
+_pools: dict[int, ThreadPoolExecutor] = {}
+_requested: int | None = None
+_controller: Any = None
+_depth = 0
+_limiter: Any = None
+
+
+def get_num_threads() -> int:
+    """Return the number of threads in use.
+
+    The last value given to :func:`set_num_threads`; else ``KERNELGRAD_NUM_THREADS``; else
+    the number of cores that this process may use.
+    """
+    if _requested is not None:
+        return _requested
+    env = os.environ.get("KERNELGRAD_NUM_THREADS")
+    if env is not None:
+        try:
+            return check_int(int(env), "KERNELGRAD_NUM_THREADS", low=1)
+        except ValueError as error:
+            raise ValueError(
+                f"KERNELGRAD_NUM_THREADS must be a positive integer, got {env!r}."
+            ) from error
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on Linux
+        return os.cpu_count() or 1
+
+
+def set_num_threads(n_threads: int | None) -> None:
+    """Set the number of threads of this process; None returns to the default.
+
+    Parameters
+    ----------
+    n_threads : int >= 1 or None
+        More threads change the time, never the result.
+    """
+    global _requested
+    _requested = None if n_threads is None else check_int(n_threads, "n_threads", low=1)
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """Limit every loaded BLAS to one thread while inside; nests and is thread safe."""
+    global _controller, _depth, _limiter
+    with _lock:
+        if _depth == 0:
+            if _controller is None:
+                _controller = threadpoolctl.ThreadpoolController()
+            _limiter = _controller.limit(limits=1, user_api="blas")
+        _depth += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _depth -= 1
+            if _depth == 0:
+                _limiter.restore_original_limits()
+                _limiter = None
+
+
+def _pool(n_threads: int) -> ThreadPoolExecutor:
+    with _lock:
+        if n_threads not in _pools:
+            _pools[n_threads] = ThreadPoolExecutor(n_threads, thread_name_prefix="kernelgrad")
+        return _pools[n_threads]
+
+
+def _forget_after_fork() -> None:
+    # A forked child inherits the pool objects but none of their threads.
+    global _lock, _depth, _limiter
+    _lock = threading.RLock()
+    _depth = 0
+    _limiter = None
+    _pools.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+def parallel_for(n_tasks: int, task: Callable[[int], None]) -> None:
+    """Call ``task(0), ..., task(n_tasks - 1)``, spread over the threads.
+
+    Tasks are handed out one by one, so that a core taken by another process delays only
+    the task it holds. A task must write only its own part of the output.
+    """
+    n_threads = min(get_num_threads(), n_tasks)
+    if n_threads <= 1:
+        for i in range(n_tasks):
+            task(i)
+        return
+    counter = itertools.count()  # next() is atomic
+
+    def work() -> None:
+        while (i := next(counter)) < n_tasks:
+            task(i)
+
+    pool = _pool(n_threads)
+    futures = [pool.submit(work) for _ in range(n_threads - 1)]
+    try:
+        work()
+    finally:
+        for future in futures:
+            future.result()

@@ -1,0 +1,343 @@
+"""The contract between data on disk or in memory and everything that trains on it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
+from kernelgrad._validation import DataError, check_int
+
+MAX_CLASSES = 1000
+"""More distinct target values than this are not listed by `TargetSummary`."""
+
+MAX_INFERRED_CLASSES = 20
+"""Integral targets with at most this many distinct values are taken as class labels."""
+
+_TAKE_GAP = 256  # rows closer than this are fetched by one read
+_TAKE_RUN = 8192  # and no such read spans more rows than this
+
+
+class Batch(NamedTuple):
+    """Some rows of a source.
+
+    Attributes
+    ----------
+    X : ndarray or csr_matrix of shape (b, d)
+        Features, in the dtype they are stored in.
+    y : ndarray of shape (b,) or (b, k), or None
+        Targets: numbers, or labels of dtype object or str.
+    sample_weight : ndarray of float64, shape (b,), or None
+        Weights.
+    rows : ndarray of int64, shape (b,)
+        The numbers of these rows in the source, from 0.
+    """
+
+    X: Matrix
+    y: AnyArray | None
+    sample_weight: Float64Array | None
+    rows: IntArray
+
+
+@dataclass(frozen=True)
+class TargetSummary:
+    """What one pass over the targets found.
+
+    Attributes
+    ----------
+    n_rows : int
+        Number of targets.
+    kind : {"integer", "float", "string"}
+        How they are stored; booleans count as integers.
+    classes : ndarray or None
+        The sorted distinct values; None for a target with several columns or with more
+        than 1000 distinct values.
+    counts : ndarray of int64 or None
+        How often each class occurs.
+    """
+
+    n_rows: int
+    kind: Literal["integer", "float", "string"]
+    classes: AnyArray | None
+    counts: IntArray | None
+
+    def infer_task(self) -> Literal["classification", "regression"]:
+        """Guess the task.
+
+        Strings are labels. Integers, and floats that are all integral, are labels when
+        they take at most 20 distinct values. Everything else is regression.
+        """
+        if self.kind == "string":
+            return "classification"
+        if self.classes is None or len(self.classes) > MAX_INFERRED_CLASSES:
+            return "regression"
+        if self.kind == "float" and not bool(np.all(self.classes == np.round(self.classes))):
+            return "regression"
+        return "classification"
+
+
+class BatchSource(ABC):
+    """Rows that can be read a piece at a time.
+
+    Subclasses set the attributes and implement `read`; `read` and an overridden `take`
+    should pass what they return through `check_batch`.
+
+    Attributes
+    ----------
+    n_rows, n_features : int
+        Shape of the data.
+    feature_names : list of str or None
+        Column names, where the data has them.
+    is_sparse : bool
+        Whether batches hold CSR matrices.
+    has_target, has_weight : bool
+        Whether batches carry `y` and `sample_weight`.
+    in_memory : bool
+        Whether `take` is cheap for arbitrary rows.
+    seekable : bool
+        Whether `read` may be called in any order cheaply. Otherwise reading goes forward
+        only, and going back means starting again from the beginning.
+    """
+
+    n_rows: int
+    n_features: int
+    feature_names: list[str] | None = None
+    is_sparse: bool = False
+    has_target: bool = False
+    has_weight: bool = False
+    in_memory: bool = False
+    seekable: bool = True
+    _summary: TargetSummary | None = None
+
+    @abstractmethod
+    def read(self, start: int, stop: int) -> Batch:
+        """Return rows `start` (included) to `stop` (excluded).
+
+        The arrays may be views of the data: they are not to be written to.
+        """
+
+    def block_starts(self) -> IntArray | None:
+        """Return the first rows of the units that are cheap to read whole, if there are any.
+
+        The units are row groups in Parquet, pages of lines in text. Random sampling visits
+        all rows of a unit close together, so that each is decoded once per epoch.
+        """
+        return None
+
+    def take(self, rows: IntArray) -> Batch:
+        """Return the given rows in the given order, fetching neighbours by one read."""
+        rows = check_rows(rows, self.n_rows)
+        if len(rows) == 0:
+            return self.read(0, 0)
+        order = np.argsort(rows, kind="stable")
+        ordered = rows[order]
+        parts = []
+        i = 0
+        while i < len(ordered):
+            first = int(ordered[i])
+            near = ordered[i : i + _TAKE_RUN]
+            broken = (np.diff(near) > _TAKE_GAP) | (near[1:] - first >= _TAKE_RUN)
+            length = int(np.argmax(broken)) + 1 if broken.any() else len(near)
+            wanted = near[:length] - first
+            parts.append(index_batch(self.read(first, first + int(wanted[-1]) + 1), wanted))
+            i += length
+        inverse = np.empty(len(rows), dtype=np.int64)
+        inverse[order] = np.arange(len(rows))
+        return index_batch(concat_batches(parts), inverse)
+
+    def chunks(self, chunk_rows: int = 65536) -> Iterator[Batch]:
+        """Yield the whole source in order, at most `chunk_rows` rows at a time."""
+        step = check_int(chunk_rows, "chunk_rows", low=1)
+        for start in range(0, self.n_rows, step):
+            yield self.read(start, min(start + step, self.n_rows))
+
+    def target_chunks(self) -> Iterator[AnyArray]:
+        """Yield the targets in order, reading nothing else where the format allows it."""
+        self._require_target()
+        for batch in self.chunks():
+            assert batch.y is not None
+            yield batch.y
+
+    def summarize_target(self) -> TargetSummary:
+        """Return the kind, the classes and the counts of the target; cached.
+
+        Raises
+        ------
+        DataError
+            If the source has no target.
+        """
+        if self._summary is None:
+            self._require_target()
+            self._summary = summarize(self.target_chunks())
+        return self._summary
+
+    def _require_target(self) -> None:
+        if not self.has_target:
+            raise DataError("The data has no target; name the target column with target=.")
+
+
+def summarize(parts: Iterable[AnyArray]) -> TargetSummary:
+    """Summarize a target that comes in pieces."""
+    counts: Counter[Any] | None = Counter()
+    n_rows = 0
+    dtype: np.dtype[Any] | None = None
+    for y in parts:
+        n_rows += len(y)
+        if dtype is None or dtype.kind in "OUS":
+            dtype = y.dtype if dtype is None or y.dtype.kind != "U" else dtype
+        else:
+            dtype = np.promote_types(dtype, y.dtype)
+        if y.ndim != 1:
+            counts = None
+        elif counts is not None:
+            if y.dtype.kind == "O":
+                counts.update(y.tolist())
+            else:
+                values, n = np.unique(y, return_counts=True)
+                counts.update(dict(zip(values.tolist(), n.tolist(), strict=True)))
+            if len(counts) > MAX_CLASSES:
+                counts = None
+    if dtype is None:
+        raise DataError("The data has no rows, so it has no target; give at least one row.")
+    kind: Literal["integer", "float", "string"] = (
+        "string" if dtype.kind in "OUS" else "float" if dtype.kind == "f" else "integer"
+    )
+    if counts is None:
+        return TargetSummary(n_rows, kind, None, None)
+    try:
+        labels = sorted(counts)
+    except TypeError:
+        types = ", ".join(sorted({type(v).__name__ for v in counts}))
+        raise DataError(
+            f"The target mixes labels of types {types}; convert them all to one type."
+        ) from None
+    classes = np.array(labels, dtype=None if dtype.kind in "US" else dtype)
+    return TargetSummary(
+        n_rows, kind, classes, np.array([counts[v] for v in labels], dtype=np.int64)
+    )
+
+
+def check_rows(rows: IntArray, n_rows: int) -> IntArray:
+    """Return row numbers as int64 after checking that they lie in [0, n_rows)."""
+    rows = np.asarray(rows)
+    if rows.ndim != 1 or (rows.dtype.kind not in "iu" and rows.size):
+        raise TypeError(
+            f"rows must be a one-dimensional array of integers, got dtype {rows.dtype} "
+            f"and shape {rows.shape}."
+        )
+    out = rows.astype(np.int64, copy=False)
+    bad = (out < 0) | (out >= n_rows)
+    if bad.any():
+        raise ValueError(
+            f"Row {int(out[np.argmax(bad)])} does not exist; rows go from 0 to {n_rows - 1}."
+        )
+    return out
+
+
+def check_range(start: int, stop: int, n_rows: int) -> tuple[int, int]:
+    """Return `start` and `stop` after checking 0 <= start <= stop <= n_rows."""
+    start, stop = check_int(start, "start"), check_int(stop, "stop")
+    if not start <= stop <= n_rows:
+        raise ValueError(
+            f"Rows [{start}, {stop}) do not exist; give 0 <= start <= stop <= {n_rows}."
+        )
+    return start, stop
+
+
+def index_batch(batch: Batch, index: IntArray | slice) -> Batch:
+    """Return the rows of a batch at the given positions."""
+    return Batch(
+        batch.X[index],
+        None if batch.y is None else batch.y[index],
+        None if batch.sample_weight is None else batch.sample_weight[index],
+        batch.rows[index],
+    )
+
+
+def concat_batches(parts: Sequence[Batch]) -> Batch:
+    """Stack batches, at least one, in the given order."""
+    if len(parts) == 1:
+        return parts[0]
+    ys = [p.y for p in parts if p.y is not None]
+    ws = [p.sample_weight for p in parts if p.sample_weight is not None]
+    xs = [p.X for p in parts]
+    return Batch(
+        sp.vstack(xs, format="csr") if sp.issparse(xs[0]) else np.concatenate(xs),
+        np.concatenate(ys) if ys else None,
+        np.concatenate(ws) if ws else None,
+        np.concatenate([p.rows for p in parts]),
+    )
+
+
+def check_batch(batch: Batch, feature_names: Sequence[str] | None = None) -> Batch:
+    """Return `batch` if all its numbers are finite and its weights nonnegative.
+
+    Raises
+    ------
+    DataError
+        Naming the first bad row and column.
+    """
+    values = batch.X.data if sp.issparse(batch.X) else batch.X
+    if not _all_finite(values):
+        row, col, value = _first_bad(batch.X)
+        name = f"{feature_names[col]!r}" if feature_names is not None else f"{col}"
+        raise DataError(
+            f"Feature column {name} is {value} in row {batch.rows[row]} (rows count from 0); "
+            "impute missing and infinite values, or drop the row or the column."
+        )
+    if batch.y is not None:
+        missing = missing_targets(batch.y)
+        if missing.any():
+            row = int(np.argmax(missing))
+            raise DataError(
+                f"The target is missing or not finite in row {batch.rows[row]} (rows count "
+                f"from 0): {batch.y[row]!r}; drop the row or fill in its target."
+            )
+    w = batch.sample_weight
+    if w is not None:
+        bad = ~(np.isfinite(w) & (w >= 0))
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise DataError(
+                f"The sample weight is {w[row]} in row {batch.rows[row]} (rows count from 0); "
+                "weights must be finite and not negative: correct it or drop the row."
+            )
+    return batch
+
+
+def missing_targets(y: AnyArray) -> AnyArray:
+    """Mark the rows whose target is missing or not finite."""
+    if y.dtype.kind == "O":
+        flat = np.array(
+            [v is None or v is np.ma.masked or bool(v != v) for v in y.ravel()], dtype=bool
+        ).reshape(y.shape)
+    elif y.dtype.kind == "f":
+        flat = ~np.isfinite(y)
+    else:
+        return np.zeros(len(y), dtype=bool)
+    return flat if flat.ndim == 1 else np.asarray(flat.any(axis=1))
+
+
+def _all_finite(values: AnyArray) -> bool:
+    if values.dtype.kind != "f":
+        return True
+    with np.errstate(all="ignore"):  # a finite sum proves that every term is finite
+        total = values.sum()
+    return bool(np.isfinite(total)) or bool(np.isfinite(values).all())
+
+
+def _first_bad(X: Matrix) -> tuple[int, int, float]:
+    if sp.issparse(X):
+        at = int(np.argmax(~np.isfinite(X.data)))
+        row = int(np.searchsorted(X.indptr, at, side="right")) - 1
+        return row, int(X.indices[at]), float(X.data[at])
+    bad = ~np.isfinite(X)
+    row = int(np.argmax(bad.any(axis=1)))
+    col = int(np.argmax(bad[row]))
+    return row, col, float(X[row, col])

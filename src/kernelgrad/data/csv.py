@@ -1,0 +1,282 @@
+"""Delimited text with a header."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernelgrad._typing import AnyArray
+from kernelgrad._validation import DataError
+from kernelgrad.data._columns import (
+    choose_columns,
+    import_pyarrow,
+    missing_value,
+    text_feature,
+)
+from kernelgrad.data._text import TextSource, damage_named, open_text
+from kernelgrad.data.base import Batch
+
+_DELIMITERS = ",;\t"
+_BOOLEANS = frozenset(("true", "false", "True", "False", "TRUE", "FALSE", "0", "1"))
+_TYPES = {"i": "int64", "f": "float64", "b": "bool"}
+
+
+class CsvSource(TextSource):
+    """A CSV or TSV file: plain, `.gz` or `.bz2`.
+
+    The first line names the columns; the delimiter (comma, semicolon or tab) is the most
+    frequent one there. Opening the file parses it once, which checks every value. Features
+    are float64. The target is int64, float64 or bool if all of it is, otherwise strings.
+    Quoted values must not contain line breaks; blank lines are ignored.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    target, weight : str, optional
+        Columns with the targets and the sample weights.
+    drop : sequence of str, default=()
+        Columns to leave out.
+    feature_names : sequence of str, optional
+        The feature columns, in order; by default all that are left.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        target: str | None = None,
+        weight: str | None = None,
+        drop: Sequence[str] = (),
+        feature_names: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(Path(path))
+        import_pyarrow()
+        self._read_header()
+        self.feature_names = choose_columns(
+            self._names,
+            self._path,
+            target=target,
+            weight=weight,
+            drop=drop,
+            feature_names=feature_names,
+        )
+        self.n_features = len(self.feature_names)
+        self._target, self._weight = target, weight
+        self.has_target, self.has_weight = target is not None, weight is not None
+        self._target_type: str | None = None
+        self._booleans: frozenset[str] | None = None
+        counts: list[int] = []
+        types: set[str] = set()
+        first_row = 0
+        for raw, line in self._scan(header_lines=1):
+            if b'"' in raw:
+                self._check_quotes(raw, line)
+            if self._booleans is None:
+                self._booleans = self._infer(raw, line)
+            batch = self._checked(self._parse(raw, line, first_row))
+            counts.append(len(batch.rows))
+            first_row += len(batch.rows)
+            if batch.y is not None and len(batch.y):
+                types.add(_TYPES.get(batch.y.dtype.kind, "string"))
+        self._set_rows(counts)
+        if types:
+            self._target_type = (
+                types.pop()
+                if len(types) == 1
+                else "float64"
+                if types == {"int64", "float64"}
+                else "string"
+            )
+
+    def target_chunks(self) -> Iterator[AnyArray]:
+        """Yield the targets in order; no other column is converted."""
+        self._require_target()
+        for unit in range(len(self._lines)):
+            table = self._table(self._raw(unit), self._lines[unit], [self._target or ""])
+            if table.num_rows:
+                at = int(self._starts[unit])
+                yield self._checked_target(self._labels(table, at), at)
+
+    def _read_header(self) -> None:
+        with damage_named(self._path), open_text(self._path) as stream:
+            raw = stream.readline(1 << 26)
+        try:
+            text = raw.decode("utf-8-sig").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{self._path}: the header is not UTF-8 ({error}); convert the file to UTF-8."
+            ) from None
+        self._delimiter = max(_DELIMITERS, key=text.count)
+        self._names = next(csv.reader([text], delimiter=self._delimiter), [])
+        if not self._names or any(not name.strip() for name in self._names):
+            raise DataError(
+                f"{self._path}: the first line {text[:60]!r} does not name every column; "
+                "write a header line."
+            )
+        if all(_is_number(name) for name in self._names):
+            raise DataError(
+                f"{self._path}: the first line {text[:60]!r} holds numbers, not column names; "
+                "write a header line."
+            )
+
+    def _check_quotes(self, raw: bytes, line: int) -> None:
+        for i, text in enumerate(raw.split(b"\n")):
+            if text.count(b'"') % 2:
+                raise DataError(
+                    f"{self._path}: line {line + i} opens a quoted value that it does not "
+                    f"close: {text[:60].decode(errors='replace')!r}; remove line breaks from "
+                    "quoted values."
+                )
+
+    def _infer(self, raw: bytes, line: int) -> frozenset[str]:
+        """Return the boolean features; raise if a feature is text."""
+        assert self.feature_names is not None
+        table = self._table(raw, line, self.feature_names, inferred=True)
+        for name in self.feature_names:
+            column = table.column(name)
+            if str(column.type) not in ("int64", "double", "bool", "null"):
+                found = self._find_text(raw, line, name)
+                raise text_feature(self._path, name, "a date") if found is None else found
+        return frozenset(n for n in self.feature_names if str(table.column(n).type) == "bool")
+
+    def _table(
+        self,
+        raw: bytes,
+        line: int,
+        columns: Sequence[str],
+        *,
+        inferred: bool = False,
+        types: dict[str, Any] | None = None,
+    ) -> Any:
+        pa = import_pyarrow()
+        import pyarrow.csv as pc
+
+        if types is None:
+            types = {}
+            if not inferred:
+                for name in self.feature_names or ():
+                    types[name] = pa.bool_() if name in (self._booleans or ()) else pa.float64()
+                if self._weight is not None:
+                    types[self._weight] = pa.float64()
+                if self._target is not None and self._target_type is not None:
+                    types[self._target] = pa.type_for_alias(self._target_type)
+        bad: list[Any] = []
+
+        def note(row: Any) -> str:
+            bad.append(row)
+            return "error"
+
+        try:
+            table = pc.read_csv(
+                pa.py_buffer(raw),
+                read_options=pc.ReadOptions(
+                    column_names=self._names,
+                    use_threads=False,
+                    block_size=max(len(raw) + 1, 1 << 16),
+                ),
+                parse_options=pc.ParseOptions(
+                    delimiter=self._delimiter, invalid_row_handler=note
+                ),
+                convert_options=pc.ConvertOptions(
+                    include_columns=list(columns),
+                    column_types=types,
+                    strings_can_be_null=True,
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            if bad:
+                where = _line_of(raw, bad[0].number or 1) + line
+                raise DataError(
+                    f"{self._path}: line {where} has {bad[0].actual_columns} values instead of "
+                    f"{bad[0].expected_columns}: {bad[0].text[:60]!r}; correct the line."
+                ) from None
+            if "UTF8" in str(error):
+                raise self._not_utf8(line) from None
+            if not inferred:
+                for name in types:
+                    if name in columns:
+                        found = self._find_text(raw, line, name)
+                        if found is not None:
+                            raise found from None
+            raise DataError(
+                f"{self._path}: the page at line {line} cannot be parsed ({error}); correct it."
+            ) from None
+        if any(str(kind) == "binary" for kind in table.schema.types):
+            raise self._not_utf8(line)
+        return table
+
+    def _not_utf8(self, line: int) -> DataError:
+        return DataError(
+            f"{self._path}: text after line {line} is not UTF-8; convert the file to UTF-8."
+        )
+
+    def _find_text(self, raw: bytes, line: int, name: str) -> DataError | None:
+        """Return the error for the first value of a column that is not of its type."""
+        pa = import_pyarrow()
+        values = self._table(raw, line, [name], types={name: pa.string()}).column(name)
+        boolean = name in (self._booleans or ())
+        for value in values.to_pylist():
+            if value is None or (value in _BOOLEANS if boolean else _is_number(value)):
+                continue
+            if name == self._weight:
+                return DataError(
+                    f"{self._path}: weight column {name!r} holds {value!r}, which is not a "
+                    "number; correct it or choose another weight column."
+                )
+            if boolean:
+                return DataError(
+                    f"{self._path}: feature column {name!r} begins with booleans but holds "
+                    f"{value!r} near line {line}; write it as numbers throughout."
+                )
+            return text_feature(self._path, name, value)
+        return None
+
+    def _parse(self, raw: bytes, line: int, first_row: int) -> Batch:
+        assert self.feature_names is not None
+        columns = [*self.feature_names, *filter(None, (self._target, self._weight))]
+        table = self._table(raw, line, columns)
+        n = table.num_rows
+        X = np.empty((n, self.n_features))
+        for j, name in enumerate(self.feature_names):
+            X[:, j] = self._column(table, name, first_row)
+        y = w = None
+        if self._target is not None:
+            y = self._labels(table, first_row)
+        if self._weight is not None:
+            w = self._column(table, self._weight, first_row)
+        return Batch(X, y, w, np.arange(first_row, first_row + n, dtype=np.int64))
+
+    def _labels(self, table: Any, first_row: int) -> AnyArray:
+        assert self._target is not None
+        y = self._column(table, self._target, first_row)
+        return y if y.dtype.kind in "bif" else y.astype(object)
+
+    def _column(self, table: Any, name: str, first_row: int) -> AnyArray:
+        column = table.column(name)
+        if column.null_count:
+            row = int(np.argmax(column.is_null().to_numpy()))
+            raise missing_value(self._path, name, first_row + row)
+        return np.asarray(column.to_numpy())
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text
+
+
+def _line_of(raw: bytes, number: int) -> int:
+    """Return the index of the line that holds the given row (from 1), skipping blanks."""
+    for i, text in enumerate(raw.split(b"\n")):
+        number -= bool(text.strip())
+        if number == 0:
+            return i
+    return 0

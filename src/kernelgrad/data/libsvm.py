@@ -1,0 +1,135 @@
+"""Files in LIBSVM (svmlight) format."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from kernelgrad._typing import AnyArray, Matrix
+from kernelgrad._validation import DataError, check_int
+from kernelgrad.data._text import TextSource
+from kernelgrad.data.base import Batch, summarize
+
+
+class LibsvmSource(TextSource):
+    """A LIBSVM file: plain, `.gz` or `.bz2`.
+
+    Opening it parses the file once, which checks every line and finds the number of
+    features. Comments and ``qid`` are ignored.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    n_features : int, optional
+        Number of features; by default the largest index decides.
+    zero_based : bool or "auto", default="auto"
+        Whether indices count from 0. "auto" takes them to count from 1 unless index 0
+        occurs somewhere in the file.
+    """
+
+    is_sparse = True
+    has_target = True
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        n_features: int | None = None,
+        zero_based: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__(Path(path))
+        if zero_based not in (True, False, "auto"):
+            raise ValueError(f"zero_based must be True, False or 'auto', got {zero_based!r}.")
+        if n_features is not None:
+            n_features = check_int(n_features, "n_features", low=1)
+        self._shift = 0
+        self.n_features = 0
+        self._lowest, self._highest = (1, 0), (-1, 0)  # feature index, row
+        self._summary = summarize(self._first_pass())
+        lowest, zero_row = self._lowest
+        highest, highest_row = self._highest
+        if zero_based is False and lowest == 0:
+            raise DataError(
+                f"{self._path} has feature index 0 in row {zero_row} (rows count from 0), but "
+                "zero_based=False; use zero_based=True."
+            )
+        self._shift = 0 if zero_based is True or (zero_based == "auto" and lowest == 0) else 1
+        found = max(highest + 1 - self._shift, 0)
+        if n_features is not None and found > n_features:
+            raise DataError(
+                f"{self._path} has feature index {highest} in row {highest_row} (rows count "
+                f"from 0), beyond the {n_features} features expected; give a larger "
+                "n_features, or the file the model was made for."
+            )
+        if n_features is None and found == 0:
+            raise DataError(f"{self._path} has no feature at all; give n_features.")
+        self.n_features = found if n_features is None else n_features
+
+    def _first_pass(self) -> Iterator[AnyArray]:
+        counts: list[int] = []
+        first_row = 0
+        for raw, line in self._scan():
+            X, y = self._decode(raw, line)
+            self._checked(Batch(X, y, None, np.arange(first_row, first_row + len(y))))
+            if X.nnz:
+                high, low = int(np.argmax(X.indices)), int(np.argmin(X.indices))
+                if X.indices[high] > self._highest[0]:
+                    self._highest = int(X.indices[high]), first_row + _row_of(X, high)
+                if X.indices[low] < self._lowest[0]:
+                    self._lowest = int(X.indices[low]), first_row + _row_of(X, low)
+            counts.append(len(y))
+            first_row += len(y)
+            yield y
+        self._set_rows(counts)
+
+    def _parse(self, raw: bytes, line: int, first_row: int) -> Batch:
+        X, y = self._decode(raw, line)
+        if (
+            X.nnz
+            and not 0
+            <= X.indices.min() - self._shift
+            <= (X.indices.max() - self._shift)
+            < self.n_features
+        ):
+            raise DataError(f"{self._path} has changed since it was opened; open it again.")
+        X = sp.csr_matrix(
+            (X.data, X.indices - self._shift, X.indptr), shape=(len(y), self.n_features)
+        )
+        return Batch(X, y, None, np.arange(first_row, first_row + len(y), dtype=np.int64))
+
+    def _decode(self, raw: bytes, line: int) -> tuple[Matrix, AnyArray]:
+        try:
+            X, y = _load_lines(raw)
+        except (ValueError, OverflowError) as error:
+            raise self._bad_line(raw, line, error) from None
+        return X, y
+
+    def _bad_line(self, raw: bytes, line: int, error: Exception) -> DataError:
+        for i, text in enumerate(raw.split(b"\n")):
+            try:
+                _load_lines(text)
+            except (ValueError, OverflowError) as found:
+                shown = text[:60].decode(errors="replace")
+                return DataError(
+                    f"{self._path}: line {line + i} is not in LIBSVM format ({found}): "
+                    f"{shown!r}; correct or delete it."
+                )
+        return DataError(f"{self._path}: bad page at line {line} ({error}); correct it.")
+
+
+def _row_of(X: Matrix, position: int) -> int:
+    return int(np.searchsorted(X.indptr, position, side="right")) - 1
+
+
+def _load_lines(raw: bytes) -> tuple[Matrix, AnyArray]:
+    from sklearn.datasets import load_svmlight_file  # imports pandas, so only when needed
+
+    X, y = load_svmlight_file(BytesIO(raw), zero_based=True)
+    return X, y

@@ -1,0 +1,356 @@
+"""Random batches without replacement, and the choice of validation rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from kernelgrad._typing import AnyArray, IntArray
+from kernelgrad._validation import DataError, check_int, check_real
+from kernelgrad.data.base import (
+    Batch,
+    BatchSource,
+    check_rows,
+    concat_batches,
+    index_batch,
+)
+
+_PAGES_PER_BUFFER = 16
+
+
+class EpochBatch(NamedTuple):
+    """A random batch and its place in the sequence.
+
+    Attributes
+    ----------
+    batch : Batch
+        The rows.
+    epoch : int
+        Number of the current pass over the data, from 0.
+    iteration : int
+        Number of this batch in the whole sequence, from 0.
+    fraction : float
+        Epochs completed once this batch is used.
+    """
+
+    batch: Batch
+    epoch: int
+    iteration: int
+    fraction: float
+
+
+class _Buffer(NamedTuple):
+    """Rows that are shuffled together, before any of them is read."""
+
+    epoch: int
+    carried: IntArray  # rows left over from the buffer before
+    pages: list[tuple[int, int]]  # row ranges read in addition
+    rows: IntArray  # carried rows and page rows, without the excluded ones
+    order: IntArray  # their permutation; cut into batches from the left
+
+
+def sample_batches(
+    source: BatchSource,
+    batch_size: int,
+    *,
+    seed: int,
+    start: int = 0,
+    exclude: IntArray | None = None,
+    buffer_rows: int = 131072,
+    chunk_rows: int = 65536,
+    max_epochs: int | None = None,
+) -> Iterator[EpochBatch]:
+    """Yield random batches, each row at most once per epoch.
+
+    The sequence is a function of the data, `seed`, `batch_size`, `exclude` and
+    `buffer_rows` alone. Sources in memory are permuted as a whole in every epoch. All
+    others are cut into pages of ``buffer_rows // 16`` rows, which are visited in random
+    order (in file order where the source cannot seek); pages fill a buffer, which is
+    permuted and cut into batches. Pages of one row group or one text page of the file
+    follow one another, so that it is decoded once per epoch; a file sorted by label mixes
+    well when the buffer holds many of these. What is left of a buffer goes into the next
+    one; at the end of an epoch less than one batch is dropped.
+
+    Parameters
+    ----------
+    source : BatchSource
+        The data.
+    batch_size : int
+        Rows per batch; if the source has fewer, all of them make one batch.
+    seed : int
+        Seed of every permutation.
+    start : int, default=0
+        Number of batches to skip; no skipped batch is read.
+    exclude : ndarray of int, optional
+        Increasing numbers of rows that are never emitted.
+    buffer_rows : int, default=131072
+        Rows shuffled together, raised to `batch_size` if less.
+    chunk_rows : int, default=65536
+        Rows per read at most. Besides the source's own decoded unit, memory holds one
+        buffer (twice that for sparse data) and one such chunk.
+    max_epochs : int, optional
+        Number of epochs after which to stop; endless by default.
+
+    Yields
+    ------
+    EpochBatch
+        The batch with its epoch, iteration and completed fraction of epochs.
+    """
+    batch_size = check_int(batch_size, "batch_size", low=1)
+    seed, start = check_int(seed, "seed"), check_int(start, "start")
+    buffer_rows = check_int(buffer_rows, "buffer_rows", low=1)
+    chunk_rows = check_int(chunk_rows, "chunk_rows", low=1)
+    if max_epochs is not None:
+        max_epochs = check_int(max_epochs, "max_epochs")
+    excluded: IntArray = np.empty(0, dtype=np.int64)
+    if exclude is not None:
+        excluded = check_rows(exclude, source.n_rows)
+        if np.any(np.diff(excluded) <= 0):
+            raise ValueError("exclude must be strictly increasing; pass it through np.unique.")
+    n_rows = source.n_rows - len(excluded)
+    if n_rows == 0:
+        raise DataError(
+            f"No row is left to train on: the data has {source.n_rows} rows, of which "
+            f"{len(excluded)} are excluded; give more data or exclude fewer rows."
+        )
+    size = min(batch_size, n_rows)
+    return _batches(
+        source, size, seed, start, excluded, max(buffer_rows, size), chunk_rows, max_epochs
+    )
+
+
+def _batches(
+    source: BatchSource,
+    size: int,
+    seed: int,
+    start: int,
+    excluded: IntArray,
+    buffer_rows: int,
+    chunk_rows: int,
+    max_epochs: int | None,
+) -> Iterator[EpochBatch]:
+    per_epoch = (source.n_rows - len(excluded)) // size
+    epoch, skip = divmod(start, per_epoch)
+    while max_epochs is None or epoch < max_epochs:
+        done = 0
+        left: Batch | None = None  # rows carried to the next buffer
+        if source.in_memory:
+            plan = _plan_in_memory(source, epoch, seed, excluded)
+        else:
+            plan = _plan_paged(source, size, epoch, seed, excluded, buffer_rows)
+        for buffer in plan:
+            n_batches = len(buffer.rows) // size
+            first = min(max(skip - done, 0), n_batches)
+            if first == n_batches:
+                done += n_batches
+                continue
+            held = None if source.in_memory else _fill(source, buffer, left, chunk_rows)
+            for i in range(first, n_batches):
+                chosen = buffer.order[i * size : (i + 1) * size]
+                if held is None:
+                    batch = source.take(buffer.rows[chosen])
+                else:
+                    batch = index_batch(held, chosen)
+                at = done + i
+                yield EpochBatch(
+                    batch, epoch, epoch * per_epoch + at, epoch + (at + 1) / per_epoch
+                )
+            if held is not None:
+                left = index_batch(held, buffer.order[n_batches * size :])
+                held = None  # before the next one is filled
+            done += n_batches
+        epoch, skip = epoch + 1, 0
+
+
+def _rng(seed: int, epoch: int, stream: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, epoch, stream))))
+
+
+def _kept(low: int, high: int, excluded: IntArray) -> IntArray:
+    rows = np.arange(low, high, dtype=np.int64)
+    i, j = np.searchsorted(excluded, (low, high))
+    return np.delete(rows, excluded[i:j] - low) if j > i else rows
+
+
+def _plan_in_memory(
+    source: BatchSource, epoch: int, seed: int, excluded: IntArray
+) -> Iterator[_Buffer]:
+    rows = _kept(0, source.n_rows, excluded)
+    yield _Buffer(epoch, rows[:0], [], rows, _rng(seed, epoch, 0).permutation(len(rows)))
+
+
+def _plan_paged(
+    source: BatchSource, size: int, epoch: int, seed: int, excluded: IntArray, buffer_rows: int
+) -> Iterator[_Buffer]:
+    """Decide what every buffer of an epoch holds without reading anything."""
+    rng = _rng(seed, epoch, 0) if source.seekable else None
+    pages = _page_order(source, max(1, buffer_rows // _PAGES_PER_BUFFER), rng)
+    carried: IntArray = np.empty(0, dtype=np.int64)
+    taken: list[tuple[int, int]] = []
+    parts = [carried]
+    n_held = 0
+    stream = 1
+    for low, high in [*pages, (0, 0)]:
+        rows = _kept(low, high, excluded)
+        full = n_held >= size and n_held + len(rows) > buffer_rows
+        if taken and (full or high == 0):
+            held = np.concatenate(parts)
+            order = _rng(seed, epoch, stream).permutation(len(held))
+            yield _Buffer(epoch, carried, taken, held, order)
+            carried = held[order[len(held) // size * size :]]
+            taken, parts, n_held = [], [carried], len(carried)
+            stream += 1
+        if len(rows):
+            taken.append((low, high))
+            parts.append(rows)
+            n_held += len(rows)
+
+
+def _page_order(
+    source: BatchSource, page_rows: int, rng: np.random.Generator | None
+) -> list[tuple[int, int]]:
+    """Cut the rows into pages, and shuffle blocks and the pages inside each block."""
+    starts = source.block_starts()
+    if starts is None:
+        starts = np.arange(0, source.n_rows, page_rows)
+    blocks: list[list[tuple[int, int]]] = []
+    begin = 0
+    for end in [*starts[1:].tolist(), source.n_rows]:
+        if end - begin >= page_rows or end == source.n_rows:
+            blocks.append([(a, min(a + page_rows, end)) for a in range(begin, end, page_rows)])
+            begin = end
+    if rng is None:
+        return [page for block in blocks for page in block]
+    return [
+        blocks[b][p]
+        for b in rng.permutation(len(blocks))
+        for p in rng.permutation(len(blocks[b]))
+    ]
+
+
+def _fill(source: BatchSource, buffer: _Buffer, left: Batch | None, chunk_rows: int) -> Batch:
+    """Read what a buffer holds, in the order of `buffer.rows`."""
+    pieces = _pieces(source, buffer, left, chunk_rows)
+    if source.is_sparse:
+        return concat_batches(list(pieces))
+    n = len(buffer.rows)
+    X: AnyArray | None = None
+    ys: list[AnyArray] = []
+    ws: list[AnyArray] = []
+    at = 0
+    for piece in pieces:
+        if X is None:
+            X = np.empty((n, piece.X.shape[1]), dtype=piece.X.dtype)
+        elif np.promote_types(X.dtype, piece.X.dtype) != X.dtype:
+            X = X.astype(np.promote_types(X.dtype, piece.X.dtype))
+        X[at : at + len(piece.rows)] = piece.X
+        at += len(piece.rows)
+        if piece.y is not None:
+            ys.append(np.array(piece.y))
+        if piece.sample_weight is not None:
+            ws.append(np.array(piece.sample_weight))
+    return Batch(
+        X,
+        np.concatenate(ys) if ys else None,
+        np.concatenate(ws) if ws else None,
+        buffer.rows,
+    )
+
+
+def _pieces(
+    source: BatchSource, buffer: _Buffer, left: Batch | None, chunk_rows: int
+) -> Iterator[Batch]:
+    if len(buffer.carried):  # fetched only where a resumed run begins
+        yield source.take(buffer.carried) if left is None else left
+    wanted = np.sort(buffer.rows)
+    for low, high in buffer.pages:
+        for a in range(low, high, chunk_rows):
+            b = min(a + chunk_rows, high)
+            i, j = np.searchsorted(wanted, (a, b))
+            if j > i:
+                piece = source.read(a, b)
+                keep = wanted[i:j]
+                yield piece if len(keep) == b - a else index_batch(piece, keep - a)
+
+
+def split_rows(
+    source: BatchSource | int,
+    fraction: float,
+    *,
+    seed: int,
+    stratify: AnyArray | None = None,
+    max_rows: int | None = None,
+) -> IntArray:
+    """Choose validation rows at random.
+
+    Parameters
+    ----------
+    source : BatchSource or int
+        The data, or its number of rows.
+    fraction : float
+        Share of the rows to choose, in (0, 1).
+    seed : int
+        Seed of the choice.
+    stratify : ndarray of shape (n_rows,), optional
+        Labels. Every class gives its share, and keeps at least one row for training.
+    max_rows : int, optional
+        Upper limit on the number of rows chosen.
+
+    Returns
+    -------
+    ndarray of int64
+        Row numbers in increasing order: at least one, and never all.
+
+    Raises
+    ------
+    DataError
+        If there are fewer than two rows, or every class has a single row.
+    """
+    n = source.n_rows if isinstance(source, BatchSource) else check_int(source, "source")
+    fraction = check_real(fraction, "fraction", low=0, high=1, low_open=True, high_open=True)
+    seed = check_int(seed, "seed")
+    if n < 2:
+        raise DataError(
+            f"Validation rows need at least 2 rows of data, got {n}; give more data or "
+            "switch validation off."
+        )
+    k = min(max(1, round(fraction * n)), n - 1)
+    if max_rows is not None:
+        k = min(k, check_int(max_rows, "max_rows", low=1))
+    rng = _rng(seed, 0, 0)
+    if stratify is None:
+        return np.sort(rng.choice(n, size=k, replace=False, shuffle=False)).astype(np.int64)
+    if np.shape(stratify) != (n,):
+        raise ValueError(
+            f"stratify must hold one label for each of the {n} rows, got shape "
+            f"{np.shape(stratify)}."
+        )
+    classes, codes = np.unique(stratify, return_inverse=True)
+    counts = np.bincount(codes, minlength=len(classes))
+    room = counts - 1
+    if room.sum() == 0:
+        raise DataError(
+            f"Each of the {len(classes)} classes has a single row, so none can be used for "
+            "validation; give more rows per class or switch stratification off."
+        )
+    share = _apportion(counts * (k / n), np.asarray(room), min(k, int(room.sum())))
+    by_class = np.argsort(codes, kind="stable")
+    ends = np.cumsum(counts)
+    chosen = [
+        rng.choice(by_class[end - count : end], size=m, replace=False, shuffle=False)
+        for end, count, m in zip(ends, counts, share, strict=True)
+        if m
+    ]
+    return np.sort(np.concatenate(chosen)).astype(np.int64)
+
+
+def _apportion(quota: AnyArray, room: IntArray, total: int) -> IntArray:
+    """Round quotas to integers that add up to `total`, none above its room."""
+    share = np.minimum(np.floor(quota).astype(np.int64), room)
+    while (left := total - int(share.sum())) > 0:
+        open_ = np.flatnonzero(share < room)
+        first = open_[np.argsort(-(quota - share)[open_], kind="stable")][:left]
+        share[first] += 1
+    return share

@@ -1,0 +1,100 @@
+"""Kernels by name: exact form and random features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from kernelgrad._validation import check_name
+from kernelgrad.kernels.base import FeatureMap, Kernel
+from kernelgrad.kernels.stationary import (
+    Cauchy,
+    FourierMap,
+    Gaussian,
+    Laplacian,
+    Matern,
+    StationaryKernel,
+)
+
+KERNELS: dict[str, type[Kernel]] = {}
+_ALIASES = {"gaussian": "rbf"}
+
+
+def register_kernel(cls: type[Kernel]) -> type[Kernel]:
+    """Give a kernel class its string name everywhere; usable as a decorator."""
+    KERNELS[cls.name] = cls
+    return cls
+
+
+for _cls in (Gaussian, Laplacian, Cauchy, Matern):
+    register_kernel(_cls)
+
+
+def get_kernel(
+    kernel: Any, *, gamma: float | str | None = None, bandwidth_factor: float | None = None
+) -> Kernel:
+    """Return a kernel from a name, a :class:`Kernel`, or scikit-learn's RBF or Matern.
+
+    Parameters
+    ----------
+    kernel : str, Kernel, or sklearn.gaussian_process.kernels.RBF or Matern
+        A name takes `gamma` and `bandwidth_factor`; an object keeps its own.
+        scikit-learn's length scale ``l`` becomes ``gamma = 1 / (2 l^2)``.
+
+    Raises
+    ------
+    ValueError
+        Unknown name, a parameter outside its domain, or a scikit-learn kernel with a
+        length scale per column (scale the columns instead).
+    TypeError
+        Any other object.
+    """
+    result: Kernel
+    if isinstance(kernel, str):
+        name = _ALIASES.get(kernel, kernel)
+        cls = KERNELS[check_name(name, KERNELS, "kernel")]
+        given = {"gamma": gamma, "bandwidth_factor": bandwidth_factor}
+        known = cls._get_param_names()
+        result = cls(**{k: v for k, v in given.items() if v is not None and k in known})
+    elif isinstance(kernel, Kernel):
+        result = clone(kernel)
+    else:
+        result = _from_sklearn(kernel)
+    result.check()
+    return result
+
+
+def _from_sklearn(kernel: Any) -> Kernel:
+    from sklearn.gaussian_process import kernels as gp  # slow to import, rarely needed
+
+    if not isinstance(kernel, gp.RBF | gp.Matern):
+        raise TypeError(
+            f"kernel must be a name ({', '.join(sorted(KERNELS))}), a kernelgrad kernel, or "
+            f"scikit-learn's RBF or Matern; got {kernel!r}."
+        )
+    if np.size(kernel.length_scale) != 1:
+        raise ValueError(
+            f"{kernel!r} has one length scale per column; divide the columns by them and use "
+            "a single length scale."
+        )
+    g = 1.0 / (2.0 * float(np.ravel(kernel.length_scale)[0]) ** 2)
+    if isinstance(kernel, gp.Matern):
+        return Gaussian(g) if np.isinf(kernel.nu) else Matern(float(kernel.nu), g)
+    return Gaussian(g)
+
+
+__all__ = [
+    "KERNELS",
+    "Cauchy",
+    "FeatureMap",
+    "FourierMap",
+    "Gaussian",
+    "Kernel",
+    "Laplacian",
+    "Matern",
+    "StationaryKernel",
+    "get_kernel",
+    "register_kernel",
+]

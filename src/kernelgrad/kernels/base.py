@@ -1,0 +1,108 @@
+"""What a kernel is: its exact value, and a stream of random features."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from kernelgrad._typing import Float32Array, Float64Array, FloatArray, Matrix
+
+
+class FeatureMap(ABC):
+    r"""Blocks of random features of one kernel, one seed and one input width.
+
+    Block ``j`` maps a row ``x`` to ``phi_j(x)`` of width ``planes * block_size``, normalised so
+    that ``E[phi_j(x) . phi_j(z)] = k(x, z)``: each block is by itself an unbiased estimate.
+    It is a pure function of (seed, j).
+
+    Subclasses give :meth:`transform`; :meth:`predict` and :meth:`gradient` have defaults that
+    go through it one block at a time.
+
+    Parameters
+    ----------
+    n_features_in : int
+        Input width d.
+    seed : int in [0, 2^64)
+    block_size : int
+        Features per block and plane, F.
+    """
+
+    planes: int = 1
+
+    def __init__(self, n_features_in: int, seed: int, block_size: int) -> None:
+        self.n_features_in = n_features_in
+        self.seed = seed
+        self.block_size = block_size
+
+    @property
+    def width(self) -> int:
+        """Columns of one block: ``planes * block_size``."""
+        return self.planes * self.block_size
+
+    def capacity(self, n_blocks: int) -> int:
+        """Return how many coefficients a plane must hold (zeros behind the used ones)."""
+        return n_blocks * self.block_size
+
+    @abstractmethod
+    def transform(self, X: Matrix, block: int) -> Float32Array:
+        """Return ``phi_block(X)``, shape (n, width), plane after plane."""
+
+    def predict(
+        self, X: Matrix, coef: Float32Array, n_blocks: int, out: Float32Array, cache_bytes: int
+    ) -> None:
+        """Add ``sum_j phi_j(X) coef_j`` to `out` (n, C); `coef` is (planes, capacity, C)."""
+        F = self.block_size
+        for j in range(n_blocks):
+            a = coef[:, j * F : (j + 1) * F].reshape(self.width, -1)
+            out += self.transform(X, j) @ a
+
+    def gradient(self, X: Matrix, R: Float32Array, block: int) -> Float32Array:
+        """Return ``phi_block(X)^T R``, shape (width, C)."""
+        G: Float32Array = self.transform(X, block).T @ R
+        return G
+
+
+class Kernel(BaseEstimator, ABC):  # type: ignore[misc]
+    """A positive semi-definite kernel: exact form and random features.
+
+    A subclass gives ``name``, :meth:`pairwise`, :meth:`diag`, :meth:`check`, and where random
+    features exist :meth:`feature_map`. Its constructor arguments are its parameters; rules
+    such as ``gamma="median"`` become numbers in :meth:`resolve`.
+    """
+
+    name: ClassVar[str]
+    has_random_features: ClassVar[bool] = True
+    is_stationary: ClassVar[bool] = False
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise ValueError or TypeError if a parameter is outside its domain."""
+
+    @abstractmethod
+    def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
+        """Return the exact matrix ``k(X_i, Z_j)``, shape (n, m), float64."""
+
+    @abstractmethod
+    def diag(self, X: Matrix) -> Float64Array:
+        """Return ``k(X_i, X_i)``, shape (n,)."""
+
+    def __call__(self, X: FloatArray, Z: FloatArray | None = None) -> Float64Array:
+        """Return the exact kernel matrix of the rows of `X` and `Z` (default `X`)."""
+        self.check()
+        return self.pairwise(X, X if Z is None else Z)
+
+    def resolve(self, X: Matrix, seed: int) -> Self:
+        """Return a copy whose data-dependent rules are numbers, from a sample `X` of rows."""
+        return self
+
+    def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
+        """Return the stream of random features of this (resolved) kernel."""
+        raise NotImplementedError(f"The {self.name} kernel has no random features.")
+
+
+def float64_rows(X: Matrix) -> Matrix:
+    """Return rows as float64, dense or CSR."""
+    return np.asarray(X, np.float64) if isinstance(X, np.ndarray) else X.astype(np.float64)

@@ -1,0 +1,425 @@
+r"""Shift-invariant kernels and their random Fourier features (Dai et al. 2014, Table 1).
+
+Bochner's theorem: ``k(x, z) = E_w[cos(w . (x - z))]`` for frequencies ``w`` drawn from the
+kernel's spectral law, so ``[cos(w . x), sin(w . x)]`` averages to the kernel.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Self
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import gamma as gamma_function
+from scipy.special import gammaincinv, kv
+from sklearn.base import clone
+from sklearn.metrics.pairwise import euclidean_distances, laplacian_kernel, manhattan_distances
+
+from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
+from kernelgrad._validation import DataError, check_name, check_real
+from kernelgrad.compute import fourier, rng
+from kernelgrad.compute.threads import parallel_for
+from kernelgrad.kernels.base import FeatureMap, Kernel, float64_rows
+
+MEDIAN_ROWS = 2000
+_GROUP_BYTES = 16 * 2**20  # frequencies regenerated at once in predict
+_BLOCK_BYTES = 32 * 2**20  # a tile buffer never exceeds this
+
+Form = Literal["pair", "phase"]
+
+
+class FourierMap(FeatureMap):
+    r"""``[cos(w . x), sin(w . x)] / sqrt(F)``, or ``sqrt(2/F) cos(w . x + b)``.
+
+    The pair costs one matrix column for two features and needs no phase; its variance is
+    lower. The other form is the papers'.
+    """
+
+    def __init__(
+        self,
+        kernel: StationaryKernel,
+        n_features_in: int,
+        seed: int,
+        block_size: int,
+        form: Form,
+    ) -> None:
+        super().__init__(n_features_in, seed, block_size)
+        self.kernel = kernel
+        self.form = check_name(form, ("pair", "phase"), "feature form")
+        self.planes = 2 if form == "pair" else 1
+        self._scale = float(np.sqrt(1.0 / block_size))
+        self._cache = np.empty((0, n_features_in, fourier.TILE), np.float32)
+
+    def __getstate__(self) -> dict[str, object]:
+        state = self.__dict__.copy()
+        state["_cache"] = self._cache[:0]  # a cache is never part of a model
+        return state
+
+    def capacity(self, n_blocks: int) -> int:
+        """Round up to whole tiles."""
+        return -(-n_blocks * self.block_size // fourier.TILE) * fourier.TILE
+
+    def frequencies(
+        self, first: int, n_tiles: int, tile: int, columns: IntArray
+    ) -> Float32Array:
+        """Return ``w / 2 pi`` of features first, ..., shape (n_tiles, len(columns), tile)."""
+        W = np.empty((n_tiles, len(columns), tile), np.float32)
+        law, scale = self.kernel.spectral_law()
+        rng.fill_tiles(W, columns, self.seed, first, law, scale / (2 * np.pi))
+        factor = self.kernel.frequency_factor(self.seed, first, n_tiles * tile)
+        if factor is not None:
+            W *= factor.astype(np.float32).reshape(n_tiles, 1, tile)
+        return W
+
+    def phases(self, first: int, n: int) -> Float32Array:
+        """Return the phases in turns; empty for the pair."""
+        if self.form == "pair":
+            return np.empty(0, np.float32)
+        return rng.phases(self.seed, first, n)
+
+    def _columns(self, X: Matrix) -> tuple[Matrix, IntArray]:
+        """Drop untouched columns of wide sparse rows, so that only needed draws are made."""
+        d = self.n_features_in
+        if not sp.issparse(X) or X.nnz > d // 2:
+            return X, np.arange(d)
+        used, inverse = np.unique(X.indices, return_inverse=True)
+        indices = inverse.astype(np.int32)
+        return sp.csr_matrix((X.data, indices, X.indptr), shape=(X.shape[0], len(used))), used
+
+    def _block(self, X: Matrix, block: int) -> tuple[Matrix, Float32Array, Float32Array]:
+        F = self.block_size
+        tile = fourier.TILE if F % fourier.TILE == 0 else F
+        X, columns = self._columns(X)
+        W = self.frequencies(block * F, F // tile, tile, columns)
+        return X, W, self.phases(block * F, F)
+
+    def transform(self, X: Matrix, block: int) -> Float32Array:
+        """Return ``phi_block(X)``, shape (n, planes * F): cosines, then sines."""
+        X, W, phase = self._block(X, block)
+        out = np.empty((X.shape[0], self.width), np.float32)
+        fourier.transform(X, W, phase, self._scale, out)
+        return out
+
+    def gradient(self, X: Matrix, R: Float32Array, block: int) -> Float32Array:
+        """Return ``phi_block(X)^T R`` by fused tiles; the block is never stored."""
+        X, W, phase = self._block(X, block)
+        G = np.empty((self.planes, W.shape[0], W.shape[2], R.shape[1]), np.float32)
+        fourier.gradient(X, W, phase, R, G)
+        G *= np.float32(self._scale)
+        return G.reshape(self.width, R.shape[1])
+
+    def predict(
+        self, X: Matrix, coef: Float32Array, n_blocks: int, out: Float32Array, cache_bytes: int
+    ) -> None:
+        """Add the prediction of blocks 0..n_blocks to `out`, tile after tile.
+
+        The first tiles that fit in `cache_bytes` are kept between calls; the others are
+        drawn again. Both give the same bits.
+        """
+        tile = fourier.TILE
+        n_tiles = -(-n_blocks * self.block_size // tile)
+        tile_bytes = 4 * tile * self.n_features_in
+        cached = min(n_tiles, cache_bytes // tile_bytes)
+        if cached > len(self._cache):
+            have = len(self._cache)
+            # grow in steps: appending one block at a time would copy the cache each time
+            want = min(cache_bytes // tile_bytes, max(cached, 2 * have, 4))
+            fresh = self.frequencies(
+                have * tile, want - have, tile, np.arange(self.n_features_in)
+            )
+            self._cache = np.concatenate([self._cache, fresh])
+        acc = np.zeros_like(out)
+        reduced: tuple[Matrix, IntArray] | None = None
+        a = 0
+        while a < n_tiles:
+            if a < cached:
+                b, Xa, W = cached, X, self._cache[a:cached]
+            else:
+                if reduced is None:
+                    reduced = self._columns(X)
+                Xa, columns = reduced
+                group = max(1, _GROUP_BYTES // (4 * tile * max(1, len(columns))))
+                b = min(n_tiles, a + group)
+                W = self.frequencies(a * tile, b - a, tile, columns)
+            phase = self.phases(a * tile, (b - a) * tile)
+            part = np.ascontiguousarray(coef[:, a * tile : b * tile])
+            fourier.predict(Xa, W, phase, part, acc)
+            a = b
+        acc *= np.float32(self._scale)
+        out += acc
+
+
+class StationaryKernel(Kernel):
+    """Base of the kernels ``k(x, z) = k(x - z)`` with ``k(x, x) = 1``.
+
+    Subclasses give :meth:`spectral_law` and the rules of the bandwidth.
+    """
+
+    is_stationary: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        gamma: float | str = "median",
+        *,
+        bandwidth_factor: float = 1.0,
+        form: Form = "pair",
+    ) -> None:
+        self.gamma = gamma
+        self.bandwidth_factor = bandwidth_factor
+        self.form = form
+
+    def check(self) -> None:
+        """Raise if ``gamma``, ``bandwidth_factor`` or ``form`` is outside its domain."""
+        if isinstance(self.gamma, str):
+            check_name(self.gamma, ("median", "scale"), "rule for gamma")
+        else:
+            check_real(self.gamma, "gamma", low=0, low_open=True)
+        check_real(self.bandwidth_factor, "bandwidth_factor", low=0, low_open=True)
+        check_name(self.form, ("pair", "phase"), "feature form")
+
+    @property
+    def gamma_value(self) -> float:
+        """The number gamma; raises when it is still a rule."""
+        if isinstance(self.gamma, str):
+            raise ValueError(
+                f"gamma={self.gamma!r} is a rule; call resolve(X, seed) first or give a number."
+            )
+        return float(self.gamma)
+
+    def spectral_law(self) -> tuple[int, float]:
+        """Return (law, scale): frequencies are scale times standard variates of that law."""
+        raise NotImplementedError
+
+    def frequency_factor(self, seed: int, first: int, n: int) -> Float64Array | None:
+        """Return one factor per feature shared by all its coordinates, or None."""
+        return None
+
+    def _distances(self, X: Matrix) -> Float64Array:
+        """Return the distances whose median sets the bandwidth."""
+        D: Float64Array = euclidean_distances(X)
+        return D
+
+    def _gamma_from_bandwidth(self, bandwidth: float) -> float:
+        """Return gamma for a length scale in the units of :meth:`_distances`."""
+        return 1.0 / (2.0 * bandwidth**2)
+
+    def _gamma_from_scale(self, gamma: float) -> float:
+        """Return this kernel's gamma for scikit-learn's ``1 / (d var)``."""
+        return gamma / self.bandwidth_factor**2
+
+    def resolve(self, X: Matrix, seed: int) -> Self:
+        """Replace the rule for gamma by a number.
+
+        ``"median"``: the median pairwise distance of a seeded sample of at most 2,000 rows,
+        times ``bandwidth_factor`` (the papers' median trick; pairs at distance zero are left
+        out). ``"scale"``: scikit-learn's ``1 / (d Var[X])``.
+        """
+        self.check()
+        if not isinstance(self.gamma, str):
+            return self
+        X = float64_rows(X)
+        if self.gamma == "scale":
+            mean = X.mean()
+            square = X.multiply(X).mean() if sp.issparse(X) else np.mean(np.square(X))
+            variance = float(square - mean**2)
+            gamma = self._gamma_from_scale(
+                1.0 / (X.shape[1] * (variance if variance > 0 else 1.0))
+            )
+        else:
+            n = X.shape[0]
+            if n > MEDIAN_ROWS:
+                key = np.random.SeedSequence([seed, 0x6D656469])
+                rows = np.random.Generator(np.random.Philox(key)).choice(
+                    n, MEDIAN_ROWS, replace=False
+                )
+                X = X[np.sort(rows)]
+            D = self._distances(X)
+            D = D[np.triu_indices_from(D, 1)]
+            D = D[1e-12 * max(1.0, float(D.max(initial=0.0))) < D]
+            median = float(np.median(D)) if D.size else 1.0
+            gamma = self._gamma_from_bandwidth(median * self.bandwidth_factor)
+        if not np.isfinite(gamma) or gamma <= 0:
+            raise DataError(
+                f"gamma={self.gamma!r} gives {gamma!r} on these data; scale the inputs or give "
+                "gamma as a number."
+            )
+        resolved = clone(self)
+        resolved.set_params(gamma=float(gamma), bandwidth_factor=1.0)
+        return resolved
+
+    def diag(self, X: Matrix) -> Float64Array:
+        """Return ones: every kernel here has ``k(x, x) = 1``."""
+        return np.ones(X.shape[0])
+
+    def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FourierMap:
+        """Return random Fourier features of this kernel."""
+        self.gamma_value  # noqa: B018 - raises while gamma is a rule
+        return FourierMap(self, n_features_in, seed, block_size, self.form)
+
+
+class Gaussian(StationaryKernel):
+    r"""Gaussian kernel, ``exp(-gamma ||x - z||^2)`` (scikit-learn's ``rbf``).
+
+    Frequencies are normal with standard deviation ``sqrt(2 gamma)`` (Table 1, row 1).
+
+    Parameters
+    ----------
+    gamma : float > 0, "median" or "scale", default="median"
+        ``1 / (2 sigma^2)``; ``"median"`` puts sigma at the median pairwise distance, the
+        papers' choice; ``"scale"`` is scikit-learn's ``1 / (d Var[X])``.
+    bandwidth_factor : float > 0, default=1.0
+        Multiplies the bandwidth that a rule finds; without effect on a number.
+    form : {"pair", "phase"}, default="pair"
+        ``[cos, sin]`` pairs (lower variance, half the cost per feature), or the papers'
+        ``sqrt(2) cos(w . x + b)``.
+    """
+
+    name: ClassVar[str] = "rbf"
+
+    def spectral_law(self) -> tuple[int, float]:
+        """Normal with standard deviation ``sqrt(2 gamma)``."""
+        return rng.NORMAL, float(np.sqrt(2 * self.gamma_value))
+
+    def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
+        """Return ``exp(-gamma ||x - z||^2)``."""
+        D = euclidean_distances(float64_rows(X), float64_rows(Z), squared=True)
+        return np.exp(-self.gamma_value * D)
+
+
+class Laplacian(StationaryKernel):
+    r"""Laplacian kernel, ``exp(-gamma ||x - z||_1)``.
+
+    Frequencies are Cauchy with scale gamma in every coordinate (Table 1, row 2). The median
+    rule uses Manhattan distances and sets ``gamma = 1 / median``.
+    Parameters are those of :class:`Gaussian`.
+    """
+
+    name: ClassVar[str] = "laplacian"
+
+    def spectral_law(self) -> tuple[int, float]:
+        """Cauchy with scale gamma."""
+        return rng.CAUCHY, self.gamma_value
+
+    def _distances(self, X: Matrix) -> Float64Array:
+        D: Float64Array = manhattan_distances(X)
+        return D
+
+    def _gamma_from_bandwidth(self, bandwidth: float) -> float:
+        return 1.0 / bandwidth
+
+    def _gamma_from_scale(self, gamma: float) -> float:
+        return gamma / self.bandwidth_factor
+
+    def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
+        """Return ``exp(-gamma ||x - z||_1)``."""
+        K: Float64Array = laplacian_kernel(
+            float64_rows(X), float64_rows(Z), gamma=self.gamma_value
+        )
+        return K
+
+
+class Cauchy(StationaryKernel):
+    r"""Cauchy kernel, ``prod_j 1 / (1 + gamma^2 (x_j - z_j)^2)``.
+
+    Frequencies are Laplace with scale gamma in every coordinate (Table 1, row 3; the factor 2
+    printed there would give ``k(x, x) = 2^d``). The median rule sets ``gamma = 1 / median`` of
+    Euclidean distances, ``"scale"`` its square root of ``1 / (d Var[X])``: gamma is an inverse
+    length here.
+    Parameters are those of :class:`Gaussian`.
+    """
+
+    name: ClassVar[str] = "cauchy"
+
+    def spectral_law(self) -> tuple[int, float]:
+        """Laplace with scale gamma."""
+        return rng.LAPLACE, self.gamma_value
+
+    def _gamma_from_bandwidth(self, bandwidth: float) -> float:
+        return 1.0 / bandwidth
+
+    def _gamma_from_scale(self, gamma: float) -> float:
+        return float(np.sqrt(gamma)) / self.bandwidth_factor
+
+    def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
+        """Return the product over coordinates, in row tiles of bounded memory."""
+        X, Z = _dense64(X), _dense64(Z)
+        out = np.empty((len(X), len(Z)))
+        rows = max(1, _BLOCK_BYTES // (8 * max(1, Z.size)))
+        g2 = self.gamma_value**2
+
+        def task(a: int) -> None:
+            part = X[a * rows : (a + 1) * rows, None, :] - Z[None, :, :]
+            out[a * rows : (a + 1) * rows] = np.exp(-np.log1p(g2 * part**2).sum(axis=2))
+
+        parallel_for(-(-len(X) // rows), task)
+        return out
+
+
+class Matern(StationaryKernel):
+    r"""Matérn kernel of smoothness ``nu`` with length scale ``l = 1 / sqrt(2 gamma)``.
+
+    ``k(r) = 2^(1-nu) / Gamma(nu) (sqrt(2 nu) r / l)^nu K_nu(sqrt(2 nu) r / l)``; it tends to
+    :class:`Gaussian` with the same gamma as nu grows. Frequencies are multivariate Student-t:
+    ``N(0, I) / l * sqrt(2 nu / chi2_{2 nu})`` with one chi-square draw per frequency, shared by
+    its coordinates (Table 1, row 4).
+
+    Parameters
+    ----------
+    nu : float > 0, default=1.5
+        Smoothness: 0.5 is the exponential kernel, 1.5 and 2.5 are once and twice
+        differentiable. Any positive value is allowed.
+    gamma, bandwidth_factor, form
+        As in :class:`Gaussian`.
+    """
+
+    name: ClassVar[str] = "matern"
+
+    def __init__(
+        self,
+        nu: float = 1.5,
+        gamma: float | str = "median",
+        *,
+        bandwidth_factor: float = 1.0,
+        form: Form = "pair",
+    ) -> None:
+        super().__init__(gamma, bandwidth_factor=bandwidth_factor, form=form)
+        self.nu = nu
+
+    def check(self) -> None:
+        """Raise if a parameter is outside its domain."""
+        super().check()
+        check_real(self.nu, "nu", low=0, low_open=True)
+
+    def spectral_law(self) -> tuple[int, float]:
+        """Normal with standard deviation ``1 / l``; see :meth:`frequency_factor`."""
+        return rng.NORMAL, float(np.sqrt(2 * self.gamma_value))
+
+    def frequency_factor(self, seed: int, first: int, n: int) -> Float64Array:
+        """Return ``sqrt(2 nu / chi2_{2 nu})``, by inversion of the chi-square law."""
+        u = rng.uniforms(seed, first, n, rng.TAG_AUXILIARY)
+        half_chi2 = gammaincinv(self.nu, u)
+        # nu below about 0.02 underflows; the cap keeps float32 frequencies finite
+        factor: Float64Array = np.sqrt(self.nu / np.maximum(half_chi2, 1e-60))
+        return factor
+
+    def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
+        """Return the Matérn function of Euclidean distances."""
+        r = euclidean_distances(float64_rows(X), float64_rows(Z))
+        nu = float(self.nu)
+        a = np.sqrt(2 * nu) * r * np.sqrt(2 * self.gamma_value)
+        if nu == 0.5:
+            return np.exp(-a)
+        if nu == 1.5:
+            return np.asarray((1 + a) * np.exp(-a))
+        if nu == 2.5:
+            return np.asarray((1 + a + a**2 / 3) * np.exp(-a))
+        near = a < 1e-8
+        a[near] = 1.0
+        K: Float64Array = 2 ** (1 - nu) / gamma_function(nu) * a**nu * kv(nu, a)
+        K[near] = 1.0
+        return K
+
+
+def _dense64(X: Matrix) -> AnyArray:
+    dense = X.toarray() if sp.issparse(X) else X
+    return np.asarray(dense, np.float64)

@@ -1,0 +1,37 @@
+"""Losses: what a prediction costs, its gradient and its curvature."""
+
+from kernelgrad.losses.base import Loss, Task
+from kernelgrad.losses.classification import (
+    Hinge,
+    Logistic,
+    Multinomial,
+    SquaredHinge,
+    encode_labels,
+)
+from kernelgrad.losses.registry import ALIASES, LOSSES, get_loss, register_loss
+from kernelgrad.losses.regression import (
+    Absolute,
+    EpsilonInsensitive,
+    Huber,
+    Quantile,
+    SquaredError,
+)
+
+__all__ = [
+    "ALIASES",
+    "LOSSES",
+    "Absolute",
+    "EpsilonInsensitive",
+    "Hinge",
+    "Huber",
+    "Logistic",
+    "Loss",
+    "Multinomial",
+    "Quantile",
+    "SquaredError",
+    "SquaredHinge",
+    "Task",
+    "encode_labels",
+    "get_loss",
+    "register_loss",
+]

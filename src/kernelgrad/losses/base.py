@@ -1,0 +1,381 @@
+"""The contract of a loss, and the one-dimensional searches that every loss shares."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar, Literal, TypeAlias
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from kernelgrad._typing import AnyArray, Float64Array, FloatArray
+from kernelgrad._validation import CapabilityError, check_real
+
+Task: TypeAlias = Literal["classification", "regression"]
+
+_EVALUATIONS = 30  # derivative evaluations allowed to one directional search
+_WIDTH_FRACTION = 0.1  # a row at a kink weighs at most 10 times the median row
+
+
+def aligned_targets(y: AnyArray, f: FloatArray) -> FloatArray:
+    """Return `y` in the dtype of `f`, after checking that both are (n, C)."""
+    if f.ndim != 2 or y.shape != f.shape:
+        raise ValueError(
+            f"y and f must both have shape (n, C), got {y.shape} and {f.shape}; "
+            "reshape a single output to (n, 1)."
+        )
+    if not np.issubdtype(f.dtype, np.floating):
+        raise TypeError(f"f must be a floating array, got dtype {f.dtype}; cast it first.")
+    return y.astype(f.dtype, copy=False)
+
+
+def row_weights(n_rows: int, sample_weight: AnyArray | None) -> Float64Array:
+    """Return the (n,) float64 weights, all ones when none are given.
+
+    Raises
+    ------
+    ValueError
+        If the shape is not (n,), or a weight is negative or not finite, or all are zero.
+    """
+    if n_rows == 0:
+        raise ValueError("y has 0 rows; give at least one.")
+    if sample_weight is None:
+        return np.ones(n_rows)
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.shape != (n_rows,):
+        raise ValueError(f"sample_weight must have shape ({n_rows},), got {weights.shape}.")
+    low, total = float(weights.min()), float(weights.sum())
+    if not math.isfinite(total) or low < 0.0:
+        raise ValueError(
+            f"sample_weight must be finite and non-negative, got minimum {low:g} and sum "
+            f"{total:g}; drop or mend those rows."
+        )
+    if total == 0.0:
+        raise ValueError("sample_weight sums to 0; give at least one row a positive weight.")
+    return weights
+
+
+def smoothing_width(distance: FloatArray, width: float | None) -> float:
+    """Return the distance to a kink below which its weight stops growing.
+
+    Parameters
+    ----------
+    distance : array of shape (n, C)
+        Non-negative distance of each entry to its kink.
+    width : float or None
+        A positive width to use as it is. None takes one tenth of the median distance, so
+        that no row weighs more than ten times the median row and the weights scale
+        inversely with the data; where the median is 0 the mean stands in for it, and where
+        every distance is 0 there is no scale in the data and the width is 1.
+
+    Raises
+    ------
+    ValueError
+        If `width` is not positive and finite.
+    """
+    if width is not None:
+        return check_real(width, "width", low=0.0, low_open=True)
+    scale = float(np.median(distance)) or float(np.mean(distance, dtype=np.float64))
+    # 1 / tiny is finite in both precisions; 1 / subnormal is not.
+    tiny = float(np.finfo(distance.dtype).tiny)
+    return max(_WIDTH_FRACTION * scale, tiny) if scale > 0.0 else 1.0
+
+
+def kink_weight(distance: FloatArray, width: float) -> FloatArray:
+    """Return 1 / max(d, width): the curvature of the parabola that majorises |z| at |z| = d.
+
+    For `d >= width`, ``|z| <= z^2 / (2 d) + d / 2`` with equality at ``|z| = d``.
+    """
+    return np.asarray(1.0 / np.maximum(distance, width), dtype=distance.dtype)
+
+
+def monotone_root(
+    slope: Callable[[float], float],
+    low: float,
+    high: float,
+    slope_low: float,
+    slope_high: float,
+    *,
+    rtol: float,
+    evaluations: int,
+) -> float:
+    """Return a zero of a non-decreasing function on [low, high], ``0 <= low < high``.
+
+    A secant step that fails to halve the bracket is followed by a bisection, in the logarithm
+    while the ends differ by more than a factor of 4. Steps keep off the ends by a part of the
+    tolerance, so that a good secant step closes the bracket at once.
+
+    Parameters
+    ----------
+    slope : callable
+        The function; it may jump.
+    low, high : float
+        The bracket.
+    slope_low, slope_high : float
+        The values there: ``slope_low < 0 <= slope_high``.
+    rtol : float
+        Stop when ``high - low <= rtol * high``.
+    evaluations : int
+        Stop after that many calls of `slope`.
+    """
+    halve = False
+    for _ in range(evaluations):
+        gap, margin = high - low, 0.4 * rtol * high
+        if slope_high == 0.0:
+            return high
+        if gap <= rtol * high:
+            break
+        if not halve:
+            x = low + gap * (slope_low / (slope_low - slope_high))
+        elif high > 4.0 * low:
+            x = math.sqrt(max(low, high / 256.0)) * math.sqrt(high)
+        else:
+            x = 0.5 * (low + high)
+        x = min(max(x, low + margin), high - margin)
+        value = slope(x)
+        if value < 0.0:
+            low, slope_low = x, value
+        else:
+            high, slope_high = x, value
+        halve = not halve and high - low > 0.5 * gap
+    return high if slope_high == 0.0 else 0.5 * (low + high)
+
+
+class Loss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no types
+    """A convex loss ``l(y, f)`` between encoded targets and raw predictions.
+
+    A loss sees only ``(y, f)``: arrays of the same shape (n, C), one row per observation and
+    one column per output. The loss of a row is the sum over its outputs. Hyper-parameters are
+    arguments of ``__init__``, so that ``get_params`` and ``clone`` work.
+
+    Attributes
+    ----------
+    name : str
+        The name in the registry.
+    tasks : frozenset of {"classification", "regression"}
+        What the loss is for.
+    is_multinomial : bool
+        True when the outputs of a row are coupled and classes are encoded one-hot.
+    has_proba : bool
+        True when `predict_proba` is there.
+    smoothness : float or None
+        L, the Lipschitz constant of the gradient of a row's loss; None when the loss has
+        kinks. The convergence theory in Section 4 of [1]_ assumes that L is finite.
+
+    References
+    ----------
+    .. [1] Dai et al., "Scalable Kernel Methods via Doubly Stochastic Gradients", NeurIPS 2014,
+       Section 4.
+    """
+
+    name: ClassVar[str]
+    tasks: ClassVar[frozenset[Task]]
+    is_multinomial: ClassVar[bool] = False
+    has_proba: ClassVar[bool] = False
+    smoothness: float | None = None
+
+    def check(self) -> None:
+        """Raise ValueError or TypeError if a hyper-parameter cannot be used."""
+
+    @abstractmethod
+    def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
+        """Return the loss of each row.
+
+        Parameters
+        ----------
+        y : array of shape (n, C)
+            Encoded targets.
+        f : array of shape (n, C), float32 or float64
+            Raw predictions.
+
+        Returns
+        -------
+        array of shape (n,)
+            ``sum_c l(y_ic, f_ic)`` in the dtype of `f`.
+        """
+
+    @abstractmethod
+    def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
+        """Return a subgradient of each row's loss with respect to `f`.
+
+        Parameters
+        ----------
+        y, f : arrays of shape (n, C)
+            As in `value`.
+
+        Returns
+        -------
+        array of shape (n, C)
+            ``dl/df`` in the dtype of `f`; at a kink, one element of the subdifferential.
+        """
+
+    @abstractmethod
+    def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
+        """Return a non-negative weight of each row for a preconditioner.
+
+        Parameters
+        ----------
+        y, f : arrays of shape (n, C)
+            As in `value`.
+        width : float or None, default=None
+            Losses with kinks: the distance to a kink below which the weight stops growing;
+            None derives it from the batch (see `smoothing_width`), so that the weights follow
+            the scale of the data. Smooth losses ignore it.
+
+        Returns
+        -------
+        array of shape (n,)
+            In the dtype of `f`, the largest weight over the outputs; at most L for a smooth
+            loss.
+        """
+
+    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
+        """Return the best constant prediction, ``argmin_b sum_i w_i l(y_i, b)``.
+
+        This default finds, output by output, the zero of the derivative by safeguarded secant
+        steps, to 1e-9 of the range of y. It needs a loss that is a sum over outputs. Where the
+        derivative keeps its sign it stops about 2**10 ranges away, so the result is finite.
+
+        Parameters
+        ----------
+        y : array of shape (n, C)
+            Encoded targets.
+        sample_weight : array of shape (n,) or None, default=None
+            Non-negative weights; None weighs all rows alike.
+
+        Returns
+        -------
+        array of shape (C,), float64
+
+        Raises
+        ------
+        ValueError
+            If there are no rows, or the weights are negative, not finite or all zero.
+        """
+        targets = np.asarray(y, dtype=np.float64)
+        weights = row_weights(targets.shape[0], sample_weight)
+        columns = range(targets.shape[1])
+        return np.array([self._constant(targets[:, [c]], weights) for c in columns])
+
+    def _constant(self, y: Float64Array, weights: Float64Array) -> float:
+        def slope(b: float) -> float:
+            return float(weights @ self.gradient(y, np.full(y.shape, b))[:, 0])
+
+        low, high = float(y.min()), float(y.max())
+        slope_low, slope_high = slope(low), slope(high)
+        stride = high - low or 1.0
+        for _ in range(10):
+            if slope_low > 0.0:
+                low -= stride
+                slope_low = slope(low)
+            elif slope_high < 0.0:
+                high += stride
+                slope_high = slope(high)
+            else:
+                break
+            stride *= 2.0
+        if slope_low >= 0.0:
+            return low
+        if slope_high <= 0.0:
+            return high
+        return low + monotone_root(
+            lambda t: slope(low + t),
+            0.0,
+            high - low,
+            slope_low,
+            slope_high,
+            rtol=1e-9,
+            evaluations=100,
+        )
+
+    def directional_minimum(
+        self,
+        y: AnyArray,
+        f: FloatArray,
+        h: FloatArray,
+        sample_weight: AnyArray | None = None,
+        *,
+        upper: float = 1e6,
+    ) -> float:
+        """Return the step ``s >= 0`` that minimises ``sum_i w_i l(y_i, f_i - s h_i)``.
+
+        The function of s is convex, so its derivative
+        ``-sum_i w_i <gradient(y_i, f_i - s h_i), h_i>`` is non-decreasing. Its zero is
+        bracketed from the step that `curvature` suggests and then closed in by secant steps
+        safeguarded by bisection, in at most 30 evaluations of the gradient.
+
+        Parameters
+        ----------
+        y, f : arrays of shape (n, C)
+            As in `value`.
+        h : array of shape (n, C)
+            The direction.
+        sample_weight : array of shape (n,) or None, default=None
+            Non-negative weights; None weighs all rows alike.
+        upper : float, default=1e6
+            The largest step; it makes the search finite where the loss falls for ever.
+
+        Returns
+        -------
+        float
+            The step, to a relative 1e-3; 0.0 when the derivative at 0 is not negative.
+
+        Raises
+        ------
+        ValueError
+            If shapes differ, a weight or `upper` cannot be used, or the derivative at 0 is not
+            finite.
+        """
+        h, weights = self._search_inputs(y, f, h, sample_weight, upper)
+
+        def slope(s: float) -> float:
+            gradient = self.gradient(y, f - s * h)
+            return -float(weights @ np.einsum("ic,ic->i", gradient, h))
+
+        low, slope_low = 0.0, slope(0.0)
+        if not math.isfinite(slope_low):
+            raise ValueError(
+                f"the derivative along h is {slope_low} at step 0; y, f and h must be finite."
+            )
+        if slope_low >= 0.0:
+            return 0.0
+        bend = float(weights @ (self.curvature(y, f) * np.einsum("ic,ic->i", h, h)))
+        high = min(-slope_low / bend if bend > 0.0 else 1.0, float(upper))
+        slope_high, left = slope(high), _EVALUATIONS - 2
+        while slope_high < 0.0 and high < upper and left > 0:
+            low, slope_low = high, slope_high
+            high = min(4.0 * high, float(upper))
+            slope_high, left = slope(high), left - 1
+        if slope_high < 0.0:
+            return high
+        return monotone_root(
+            slope, low, high, slope_low, slope_high, rtol=1e-3, evaluations=left
+        )
+
+    def _search_inputs(
+        self,
+        y: AnyArray,
+        f: FloatArray,
+        h: FloatArray,
+        sample_weight: AnyArray | None,
+        upper: float,
+    ) -> tuple[FloatArray, Float64Array]:
+        aligned_targets(y, f)
+        if h.shape != f.shape:
+            raise ValueError(f"h must have the shape of f, {f.shape}, got {h.shape}.")
+        check_real(upper, "upper", low=0.0, low_open=True)
+        return h.astype(f.dtype, copy=False), row_weights(f.shape[0], sample_weight)
+
+    def predict_proba(self, f: FloatArray) -> FloatArray:
+        """Return class probabilities of shape (n, K), where the loss has them.
+
+        Raises
+        ------
+        CapabilityError
+            If ``has_proba`` is False.
+        """
+        raise CapabilityError(
+            f"loss {self.name!r} does not model probabilities; use 'log_loss' or 'logistic'."
+        )

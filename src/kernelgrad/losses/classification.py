@@ -1,0 +1,277 @@
+"""Losses of the margin m = y f on targets -1/+1, and the multinomial loss."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import expit, log_expit
+
+from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray
+from kernelgrad._validation import check_int
+from kernelgrad.losses.base import (
+    Loss,
+    Task,
+    aligned_targets,
+    kink_weight,
+    row_weights,
+    smoothing_width,
+)
+
+
+def encode_labels(codes: AnyArray, n_classes: int, loss: Loss) -> Float32Array:
+    """Return the targets that `loss` expects for class codes.
+
+    Parameters
+    ----------
+    codes : integer array of shape (n,)
+        Class of each row, in ``0 .. n_classes - 1``.
+    n_classes : int
+        K, at least 2.
+    loss : Loss
+        The loss that will see the targets.
+
+    Returns
+    -------
+    array of shape (n, C), float32
+        Multinomial: one-hot, C = K. Otherwise -1/+1: C = 1 for two classes, where class 1 is
+        +1; C = K, one class against the rest, for more.
+
+    Raises
+    ------
+    ValueError or TypeError
+        If `codes` is not a 1-D integer array within the range, or `n_classes` is below 2.
+    """
+    n_classes = check_int(n_classes, "n_classes", low=2)
+    codes = np.asarray(codes)
+    if codes.ndim != 1:
+        raise ValueError(f"codes must have shape (n,), got {codes.shape}; ravel them.")
+    if not np.issubdtype(codes.dtype, np.integer):
+        raise TypeError(f"codes must be integers, got dtype {codes.dtype}; encode the labels.")
+    if codes.size and not 0 <= codes.min() <= codes.max() < n_classes:
+        raise ValueError(
+            f"codes must lie in 0..{n_classes - 1}, got {codes.min()}..{codes.max()}; "
+            "encode the labels as positions in the sorted classes."
+        )
+    one_hot: Float32Array = (codes[:, None] == np.arange(n_classes)).astype(np.float32)
+    if loss.is_multinomial:
+        return one_hot
+    signs: Float32Array = 2.0 * one_hot - 1.0
+    return signs[:, 1:] if n_classes == 2 else signs
+
+
+def _softmax(scores: FloatArray) -> FloatArray:
+    shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
+
+
+def _class_weights(
+    y: AnyArray, sample_weight: AnyArray | None
+) -> tuple[Float64Array, Float64Array, float]:
+    """Return the weight of the positive and other rows per output, and half a mean row."""
+    weights = row_weights(y.shape[0], sample_weight)
+    positive = weights @ (y > 0)
+    negative = weights @ (y <= 0)
+    return positive, negative, 0.5 * float(weights.sum()) / int(np.count_nonzero(weights))
+
+
+class MarginLoss(Loss):
+    """A loss ``sum_c phi(y_c f_c)`` on targets -1/+1; a subclass gives phi and its slope."""
+
+    tasks: ClassVar[frozenset[Task]] = frozenset({"classification"})
+
+    @abstractmethod
+    def _phi(self, margin: FloatArray) -> FloatArray:
+        """Return phi(m), entry by entry."""
+
+    @abstractmethod
+    def _slope(self, margin: FloatArray) -> FloatArray:
+        """Return a subgradient of phi at m, entry by entry."""
+
+    @abstractmethod
+    def _weight(self, margin: FloatArray, width: float | None) -> FloatArray:
+        """Return the weight of `curvature`, entry by entry."""
+
+    def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
+        """Return ``sum_c phi(y_c f_c)``, shape (n,)."""
+        total: FloatArray = self._phi(aligned_targets(y, f) * f).sum(axis=1)
+        return total
+
+    def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
+        """Return ``y phi'(y f)``, shape (n, C)."""
+        targets = aligned_targets(y, f)
+        result: FloatArray = targets * self._slope(targets * f)
+        return result
+
+    def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
+        """Return the largest weight over the outputs, shape (n,); see the class."""
+        largest: FloatArray = self._weight(aligned_targets(y, f) * f, width).max(axis=1)
+        return largest
+
+
+class Hinge(MarginLoss):
+    """Support vector machine loss, ``l(y, f) = max(0, 1 - y f)``.
+
+    The subgradient is -y where ``y f < 1``, else 0. As ``max(0, z) = z / 2 + |z| / 2`` with
+    ``z = 1 - y f``, the curvature is the majorising weight ``1/2 / max(|z|, width)``. There is
+    no finite L (Section 4 of Dai et al., 2014).
+    """
+
+    name: ClassVar[str] = "hinge"
+
+    def _phi(self, margin: FloatArray) -> FloatArray:
+        return np.asarray(np.maximum(1.0 - margin, 0.0))
+
+    def _slope(self, margin: FloatArray) -> FloatArray:
+        return np.asarray(-np.heaviside(1.0 - margin, 0.0))
+
+    def _weight(self, margin: FloatArray, width: float | None) -> FloatArray:
+        distance = np.abs(1.0 - margin)
+        return 0.5 * kink_weight(distance, smoothing_width(distance, width))
+
+    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
+        """Return +1 or -1, the heavier class, or 0 on a tie; shape (C,); errors as in `Loss`.
+
+        Each is a minimiser: the sum falls towards the heavier class up to its margin. On a tie
+        all of [-1, 1] is alike, and 0 favours neither.
+        """
+        positive, negative, _ = _class_weights(y, sample_weight)
+        return np.sign(positive - negative)
+
+
+class SquaredHinge(MarginLoss):
+    """Squared hinge, ``l(y, f) = max(0, 1 - y f)^2``.
+
+    The gradient is ``-2 y max(0, 1 - y f)``; the curvature is the second derivative, 2 where
+    ``y f < 1``, else 0; L = 2 (Section 4 of Dai et al., 2014, asks for a finite L).
+    """
+
+    name: ClassVar[str] = "squared_hinge"
+    smoothness: float | None = 2.0
+
+    def _phi(self, margin: FloatArray) -> FloatArray:
+        return np.asarray(np.square(np.maximum(1.0 - margin, 0.0)))
+
+    def _slope(self, margin: FloatArray) -> FloatArray:
+        return np.asarray(-2.0 * np.maximum(1.0 - margin, 0.0))
+
+    def _weight(self, margin: FloatArray, width: float | None) -> FloatArray:
+        return np.asarray(2.0 * np.heaviside(1.0 - margin, 0.0))
+
+    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
+        """Return ``(W+ - W-) / (W+ + W-)``, shape (C,); errors as in `Loss`."""
+        positive, negative, _ = _class_weights(y, sample_weight)
+        return np.asarray((positive - negative) / (positive + negative))
+
+
+class Logistic(MarginLoss):
+    """Logistic loss on targets -1/+1, ``l(y, f) = log(1 + exp(-y f))``.
+
+    The gradient is ``-y sigma(-y f)`` and the curvature the second derivative
+    ``sigma(f) sigma(-f)``, so L = 1/4 (Section 4 of Dai et al., 2014, asks for a finite L).
+    With more than two classes it is one class against the rest.
+    """
+
+    name: ClassVar[str] = "logistic"
+    has_proba: ClassVar[bool] = True
+    smoothness: float | None = 0.25
+
+    def _phi(self, margin: FloatArray) -> FloatArray:
+        return np.logaddexp(-margin, 0.0).astype(margin.dtype, copy=False)
+
+    def _slope(self, margin: FloatArray) -> FloatArray:
+        return np.asarray(-expit(-margin))
+
+    def _weight(self, margin: FloatArray, width: float | None) -> FloatArray:
+        return np.asarray(expit(margin) * expit(-margin))
+
+    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
+        """Return the log odds ``log(W+ / W-)`` of each output, shape (C,); errors as in `Loss`.
+
+        Where one side is absent the minimum is at infinity; that side then counts as half a
+        row of mean weight, which keeps the result finite.
+        """
+        positive, negative, half = _class_weights(y, sample_weight)
+        up = np.where(positive > 0.0, positive, half)
+        down = np.where(negative > 0.0, negative, half)
+        return np.asarray(np.log(up) - np.log(down))
+
+    def predict_proba(self, f: FloatArray) -> FloatArray:
+        """Return class probabilities.
+
+        Parameters
+        ----------
+        f : array of shape (n, 1) or (n, K)
+            Raw predictions of two classes, or of K against the rest.
+
+        Returns
+        -------
+        array of shape (n, 2) or (n, K)
+            ``[sigma(-f), sigma(f)]``, or the sigmoids divided by their sum, in the dtype of
+            `f`.
+        """
+        if f.shape[1] == 1:
+            return np.hstack([expit(-f), expit(f)])
+        return _softmax(np.asarray(log_expit(f)))
+
+
+class Multinomial(Loss):
+    """Multinomial logistic loss, ``l(y, f) = log sum_c exp(f_c) - sum_c y_c f_c``.
+
+    Targets are one-hot, shape (n, K). With ``p = softmax(f)`` the gradient is ``p - y`` and the
+    Hessian ``diag(p) - p p^T``, whose norm is at most L = 1/2 (Section 4 of Dai et al., 2014,
+    asks for a finite L). The curvature is its largest diagonal entry, ``max_c p_c (1 - p_c)``.
+    """
+
+    name: ClassVar[str] = "log_loss"
+    tasks: ClassVar[frozenset[Task]] = frozenset({"classification"})
+    is_multinomial: ClassVar[bool] = True
+    has_proba: ClassVar[bool] = True
+    smoothness: float | None = 0.5
+
+    def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
+        """Return ``log sum_c exp(f_c) - sum_c y_c f_c``, shape (n,)."""
+        targets = self._targets(y, f)
+        shifted = f - f.max(axis=1, keepdims=True)
+        total: FloatArray = np.log(np.exp(shifted).sum(axis=1)) - (targets * shifted).sum(
+            axis=1
+        )
+        return total
+
+    def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
+        """Return ``softmax(f) - y``, shape (n, K)."""
+        targets = self._targets(y, f)
+        result: FloatArray = _softmax(f) - targets
+        return result
+
+    def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
+        """Return ``max_c p_c (1 - p_c)``, shape (n,); `width` is ignored."""
+        self._targets(y, f)
+        p = _softmax(f)
+        largest: FloatArray = (p * (1.0 - p)).max(axis=1)
+        return largest
+
+    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
+        """Return the log class weights, centred to mean 0, shape (K,); errors as in `Loss`.
+
+        The loss fixes the constants only up to a common shift. An absent class counts as half
+        a row of mean weight, which keeps the result finite.
+        """
+        weights, _, half = _class_weights(y, sample_weight)
+        logs = np.log(np.where(weights > 0.0, weights, half))
+        return np.asarray(logs - logs.mean())
+
+    def predict_proba(self, f: FloatArray) -> FloatArray:
+        """Return ``softmax(f)``, shape (n, K), in the dtype of `f`."""
+        return _softmax(f)
+
+    @staticmethod
+    def _targets(y: AnyArray, f: FloatArray) -> FloatArray:
+        targets = aligned_targets(y, f)
+        if f.shape[1] < 2:
+            raise ValueError(
+                f"the multinomial loss needs one column per class, got {f.shape[1]}; "
+                "use 'logistic' for targets -1/+1."
+            )
+        return targets

@@ -1,0 +1,114 @@
+"""Losses by name."""
+
+from __future__ import annotations
+
+from typing import TypeVar, get_args
+
+from kernelgrad._validation import check_int, check_name
+from kernelgrad.losses.base import Loss, Task
+from kernelgrad.losses.classification import Hinge, Logistic, Multinomial, SquaredHinge
+from kernelgrad.losses.regression import (
+    Absolute,
+    EpsilonInsensitive,
+    Huber,
+    Quantile,
+    SquaredError,
+)
+
+LossClass = TypeVar("LossClass", bound=type[Loss])
+
+LOSSES: dict[str, type[Loss]] = {}
+ALIASES: dict[str, str] = {
+    "squared_error": "squared",
+    "mse": "squared",
+    "absolute_error": "absolute",
+    "mae": "absolute",
+    "pinball": "quantile",
+}
+
+
+def register_loss(cls: LossClass) -> LossClass:
+    """Class decorator: make a loss known to `get_loss` under its ``name``.
+
+    Raises
+    ------
+    TypeError
+        If `cls` is not a subclass of `Loss`.
+    ValueError
+        If its ``name`` is missing or taken, or its ``tasks`` are missing or unknown.
+    """
+    if not (isinstance(cls, type) and issubclass(cls, Loss)):
+        raise TypeError(f"register_loss decorates a subclass of Loss, got {cls!r}.")
+    name = getattr(cls, "name", None)
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{cls.__name__}.name must be a non-empty string, got {name!r}.")
+    if name in LOSSES or name in ALIASES:
+        raise ValueError(f"loss name {name!r} is taken; choose another.")
+    tasks: frozenset[str] = getattr(cls, "tasks", frozenset())
+    if not tasks or not tasks <= set(get_args(Task)):
+        raise ValueError(
+            f"{cls.__name__}.tasks must be a non-empty frozenset out of "
+            f"{', '.join(get_args(Task))}, got {tasks!r}."
+        )
+    LOSSES[name] = cls
+    return cls
+
+
+for _loss in (
+    SquaredError,
+    Huber,
+    EpsilonInsensitive,
+    Absolute,
+    Quantile,
+    Hinge,
+    SquaredHinge,
+    Logistic,
+    Multinomial,
+):
+    register_loss(_loss)
+
+
+def get_loss(spec: str | Loss, *, task: Task, n_classes: int | None = None) -> Loss:
+    """Return the loss that `spec` names, checked, for a task.
+
+    Parameters
+    ----------
+    spec : str or Loss
+        A registered name, an alias ("squared_error", "mse", "absolute_error", "mae",
+        "pinball"), or a loss, which is returned as it is.
+    task : {"classification", "regression"}
+        What the loss must be for.
+    n_classes : int or None, default=None
+        Number of classes. "log_loss" needs it: it is `Logistic` for two classes and
+        `Multinomial` for more.
+
+    Returns
+    -------
+    Loss
+        With hyper-parameters that passed ``check``.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, the loss is not for `task`, a hyper-parameter is out of range,
+        or "log_loss" is asked for without `n_classes`.
+    TypeError
+        If `spec` is neither a string nor a `Loss`.
+    """
+    check_name(task, get_args(Task), "task")
+    if isinstance(spec, Loss):
+        loss = spec
+    elif isinstance(spec, str):
+        name = check_name(ALIASES.get(spec, spec), {*LOSSES, *ALIASES}, "loss")
+        if name == Multinomial.name and task == "classification":
+            if n_classes is None:
+                raise ValueError(f"loss {spec!r} depends on the classes; give n_classes.")
+            name = Logistic.name if check_int(n_classes, "n_classes", low=2) == 2 else name
+        loss = LOSSES[name]()
+    else:
+        raise TypeError(f"loss must be a name or an instance of Loss, got {spec!r}.")
+    if task not in loss.tasks:
+        fitting = ", ".join(sorted(name for name, cls in LOSSES.items() if task in cls.tasks))
+        raise ValueError(f"loss {loss.name!r} is not for {task}; choose one of: {fitting}.")
+    loss.check()
+    return loss

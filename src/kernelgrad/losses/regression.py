@@ -1,0 +1,304 @@
+"""Losses of the residual z = f - y."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import numpy as np
+
+from kernelgrad._typing import AnyArray, Float64Array, FloatArray
+from kernelgrad._validation import check_real
+from kernelgrad.losses.base import (
+    Loss,
+    Task,
+    aligned_targets,
+    kink_weight,
+    row_weights,
+    smoothing_width,
+)
+
+
+def weighted_quantile(y: AnyArray, weights: Float64Array, quantile: float) -> Float64Array:
+    """Return, column by column, a b that minimises ``sum_i w_i rho_q(y_i - b)``.
+
+    It is the smallest y at which the cumulative weight reaches ``q * sum(w)``. Where it is met
+    exactly, every b up to the next y is a minimiser and the middle is taken, as the median
+    does.
+
+    Parameters
+    ----------
+    y : array of shape (n, C)
+        Values.
+    weights : array of shape (n,)
+        Non-negative, not all zero.
+    quantile : float
+        q, in (0, 1).
+
+    Returns
+    -------
+    array of shape (C,), float64
+    """
+    order = np.argsort(y, axis=0, kind="stable")
+    result = np.empty(y.shape[1])
+    for c in range(y.shape[1]):
+        values = y[order[:, c], c]
+        cumulative = np.cumsum(weights[order[:, c]])
+        target = quantile * cumulative[-1]
+        left = np.searchsorted(cumulative, target, side="left")
+        right = np.searchsorted(cumulative, target, side="right")
+        result[c] = 0.5 * values[left] + 0.5 * values[min(int(right), len(values) - 1)]
+    return result
+
+
+class ResidualLoss(Loss):
+    """A loss ``sum_c phi(f_c - y_c)``; a subclass gives phi, its slope and its weight."""
+
+    tasks: ClassVar[frozenset[Task]] = frozenset({"regression"})
+
+    @abstractmethod
+    def _phi(self, z: FloatArray) -> FloatArray:
+        """Return phi(z), entry by entry."""
+
+    @abstractmethod
+    def _slope(self, z: FloatArray) -> FloatArray:
+        """Return a subgradient of phi at z, entry by entry."""
+
+    @abstractmethod
+    def _weight(self, z: FloatArray, width: float | None) -> FloatArray:
+        """Return the weight of `curvature`, entry by entry."""
+
+    def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
+        """Return ``sum_c phi(f_c - y_c)``, shape (n,)."""
+        total: FloatArray = self._phi(f - aligned_targets(y, f)).sum(axis=1)
+        return total
+
+    def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
+        """Return ``phi'(f - y)``, shape (n, C)."""
+        return self._slope(f - aligned_targets(y, f))
+
+    def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
+        """Return the largest weight over the outputs, shape (n,); see the class."""
+        largest: FloatArray = self._weight(f - aligned_targets(y, f), width).max(axis=1)
+        return largest
+
+
+class SquaredError(ResidualLoss):
+    """Squared error, ``l(y, f) = (f - y)^2 / 2``.
+
+    Gradient ``f - y``; curvature 1; L = 1; the intercept is the weighted mean. On targets
+    -1/+1 it is least-squares classification. The half makes the gradient the residual, as in
+    Section 4 of Dai et al. (2014), where its L-Lipschitz gradient meets the assumptions.
+    """
+
+    name: ClassVar[str] = "squared"
+    tasks: ClassVar[frozenset[Task]] = frozenset({"classification", "regression"})
+    smoothness: float | None = 1.0
+
+    def _phi(self, z: FloatArray) -> FloatArray:
+        return 0.5 * z * z
+
+    def _slope(self, z: FloatArray) -> FloatArray:
+        return z
+
+    def _weight(self, z: FloatArray, width: float | None) -> FloatArray:
+        return np.ones_like(z)
+
+    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
+        """Return the weighted mean of each output, shape (C,); errors as in `Loss`."""
+        targets = np.asarray(y, dtype=np.float64)
+        weights = row_weights(targets.shape[0], sample_weight)
+        return np.asarray((weights / weights.sum()) @ targets)
+
+    def directional_minimum(
+        self,
+        y: AnyArray,
+        f: FloatArray,
+        h: FloatArray,
+        sample_weight: AnyArray | None = None,
+        *,
+        upper: float = 1e6,
+    ) -> float:
+        """Return ``sum_i w_i <f_i - y_i, h_i> / sum_i w_i |h_i|^2``, clipped to [0, upper].
+
+        Arguments and errors are those of `Loss.directional_minimum`; the result is exact.
+        """
+        h, weights = self._search_inputs(y, f, h, sample_weight, upper)
+        fall = float(weights @ np.einsum("ic,ic->i", self.gradient(y, f), h))
+        bend = float(weights @ np.einsum("ic,ic->i", h, h))
+        if not np.isfinite(fall) or not np.isfinite(bend):
+            raise ValueError(
+                f"the derivative along h is {-fall} at step 0; y, f and h must be finite."
+            )
+        return min(fall / bend, float(upper)) if fall > 0.0 and bend > 0.0 else 0.0
+
+
+class Huber(ResidualLoss):
+    """Huber loss: quadratic near zero, linear beyond ``delta``.
+
+    With ``z = f - y``, ``l = z^2 / 2`` where ``|z| <= delta``, else
+    ``delta * (|z| - delta / 2)``. The gradient is z clipped to [-delta, delta], and L = 1
+    (Section 4 of Dai et al., 2014, asks for a finite L).
+
+    The curvature is the majorising weight ``min(1, delta / |z|)``. It equals the second
+    derivative on the quadratic part; on the linear part, where that is 0, it keeps a batch of
+    large residuals from having no curvature at all. The intercept is found by safeguarded
+    steps.
+
+    Parameters
+    ----------
+    delta : float, default=1.0
+        Residual beyond which the loss is linear, in units of y. 1 suits targets scaled to unit
+        variance.
+
+    Raises
+    ------
+    ValueError or TypeError
+        By `check`, if `delta` is not a positive finite number.
+    """
+
+    name: ClassVar[str] = "huber"
+    smoothness: float | None = 1.0
+
+    def __init__(self, delta: float = 1.0) -> None:
+        self.delta = delta
+
+    def check(self) -> None:
+        """Raise ValueError or TypeError unless delta is positive and finite."""
+        check_real(self.delta, "delta", low=0.0, low_open=True)
+
+    def _phi(self, z: FloatArray) -> FloatArray:
+        near = self._slope(z)
+        return near * (z - 0.5 * near)
+
+    def _slope(self, z: FloatArray) -> FloatArray:
+        delta = float(self.delta)
+        return np.clip(z, -delta, delta)
+
+    def _weight(self, z: FloatArray, width: float | None) -> FloatArray:
+        delta = float(self.delta)
+        return np.asarray(delta / np.maximum(np.abs(z), delta), dtype=z.dtype)
+
+
+class EpsilonInsensitive(ResidualLoss):
+    """Support vector regression loss, ``l(y, f) = max(0, |f - y| - epsilon)``.
+
+    The subgradient is ``sign(z)`` where ``|z| > epsilon``, else 0, with ``z = f - y``. As
+    ``l = |z - epsilon| / 2 + |z + epsilon| / 2 - epsilon``, the curvature is the sum of the
+    majorising weights of both kinks, ``1/2 / max(|z - epsilon|, width)`` and
+    ``1/2 / max(|z + epsilon|, width)``, and the intercept is the weighted median of the points
+    ``y - epsilon`` and ``y + epsilon``. There is no finite L (Section 4 of Dai et al., 2014).
+
+    Parameters
+    ----------
+    epsilon : float, default=0.1
+        Half the width of the tube without loss, in units of y. 0.1 suits targets scaled to
+        unit variance; 0 gives the absolute error.
+
+    Raises
+    ------
+    ValueError or TypeError
+        By `check`, if `epsilon` is not a non-negative finite number.
+    """
+
+    name: ClassVar[str] = "epsilon_insensitive"
+
+    def __init__(self, epsilon: float = 0.1) -> None:
+        self.epsilon = epsilon
+
+    def check(self) -> None:
+        """Raise ValueError or TypeError unless epsilon is non-negative and finite."""
+        check_real(self.epsilon, "epsilon", low=0.0)
+
+    def _phi(self, z: FloatArray) -> FloatArray:
+        return np.maximum(np.abs(z) - float(self.epsilon), 0.0)
+
+    def _slope(self, z: FloatArray) -> FloatArray:
+        return np.sign(z) * np.heaviside(np.abs(z) - float(self.epsilon), 0.0)
+
+    def _weight(self, z: FloatArray, width: float | None) -> FloatArray:
+        near = np.abs(np.abs(z) - float(self.epsilon))
+        far = np.abs(z) + float(self.epsilon)
+        used = smoothing_width(near, width)
+        return 0.5 * (kink_weight(near, used) + kink_weight(far, used))
+
+    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
+        """Return the weighted median of ``y -+ epsilon``, shape (C,); errors as in `Loss`."""
+        targets = np.asarray(y, dtype=np.float64)
+        weights = row_weights(targets.shape[0], sample_weight)
+        ends = np.concatenate([targets - float(self.epsilon), targets + float(self.epsilon)])
+        return weighted_quantile(ends, np.concatenate([weights, weights]), 0.5)
+
+
+class Absolute(ResidualLoss):
+    """Absolute error, ``l(y, f) = |f - y|``.
+
+    The subgradient is ``sign(f - y)``, 0 at 0; the curvature is the majorising weight
+    ``1 / max(|f - y|, width)``; the intercept is the weighted median. There is no finite L
+    (Section 4 of Dai et al., 2014).
+    """
+
+    name: ClassVar[str] = "absolute"
+
+    def _phi(self, z: FloatArray) -> FloatArray:
+        return np.abs(z)
+
+    def _slope(self, z: FloatArray) -> FloatArray:
+        return np.sign(z)
+
+    def _weight(self, z: FloatArray, width: float | None) -> FloatArray:
+        distance = np.abs(z)
+        return kink_weight(distance, smoothing_width(distance, width))
+
+    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
+        """Return the weighted median of each output, shape (C,); errors as in `Loss`."""
+        targets = np.asarray(y, dtype=np.float64)
+        weights = row_weights(targets.shape[0], sample_weight)
+        return weighted_quantile(targets, weights, 0.5)
+
+
+class Quantile(ResidualLoss):
+    """Pinball loss, ``l(y, f) = q max(0, y - f) + (1 - q) max(0, f - y)``.
+
+    The subgradient is -q below y, 1 - q above and 0 at y. As
+    ``l = |f - y| / 2 + (1/2 - q) (f - y)``, the curvature is the majorising weight
+    ``1/2 / max(|f - y|, width)``, whatever q. The intercept is the weighted q-quantile. There
+    is no finite L (Section 4 of Dai et al., 2014).
+
+    Parameters
+    ----------
+    quantile : float, default=0.5
+        q, strictly between 0 and 1. The default estimates the median and is half the absolute
+        error.
+
+    Raises
+    ------
+    ValueError or TypeError
+        By `check`, if `quantile` is not a number inside (0, 1).
+    """
+
+    name: ClassVar[str] = "quantile"
+
+    def __init__(self, quantile: float = 0.5) -> None:
+        self.quantile = quantile
+
+    def check(self) -> None:
+        """Raise ValueError or TypeError unless quantile lies inside (0, 1)."""
+        check_real(self.quantile, "quantile", low=0.0, high=1.0, low_open=True, high_open=True)
+
+    def _phi(self, z: FloatArray) -> FloatArray:
+        return self._slope(z) * z
+
+    def _slope(self, z: FloatArray) -> FloatArray:
+        q = float(self.quantile)
+        return np.heaviside(z, q) - q
+
+    def _weight(self, z: FloatArray, width: float | None) -> FloatArray:
+        distance = np.abs(z)
+        return 0.5 * kink_weight(distance, smoothing_width(distance, width))
+
+    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
+        """Return the weighted q-quantile of each output, shape (C,); errors as in `Loss`."""
+        targets = np.asarray(y, dtype=np.float64)
+        weights = row_weights(targets.shape[0], sample_weight)
+        return weighted_quantile(targets, weights, float(self.quantile))

@@ -1,0 +1,690 @@
+"""Sources, random batches and the errors of unusable data."""
+
+import bz2
+import gzip
+import itertools
+import pickle
+import re
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import dump_svmlight_file, load_svmlight_file
+
+from kernelgrad._validation import DataError
+from kernelgrad.data import (
+    ArraySource,
+    Batch,
+    BatchSource,
+    CsvSource,
+    LibsvmSource,
+    ParquetSource,
+    open_npz,
+    open_source,
+    sample_batches,
+    split_rows,
+)
+
+N, D = 20_000, 3
+NAMES = ["a", "b", "c"]
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, D)).round(4)
+    X[:, 0] = np.arange(N)
+    return X, np.sort(rng.integers(1, 4, size=N)), rng.uniform(size=N).round(3)
+
+
+def write_csv(path, data, delimiter=","):
+    X, y, w = data
+    lines = [delimiter.join([*NAMES, "y", "w"])]
+    lines += [
+        delimiter.join(map(repr, [*x, int(t), v]))
+        for x, t, v in zip(X.tolist(), y, w.tolist(), strict=True)
+    ]
+    opener = {".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix, open)
+    with opener(path, "wt") as f:
+        f.write("\n".join(lines) + "\n")
+
+
+def table(data):
+    X, y, w = data
+    return pa.table({**dict(zip(NAMES, X.T, strict=True)), "y": y, "w": w})
+
+
+@pytest.fixture(scope="module")
+def files(data, tmp_path_factory):
+    root = tmp_path_factory.mktemp("data")
+    X, y, w = data
+    write_csv(root / "d.csv", data)
+    write_csv(root / "d.tsv", data, "\t")
+    write_csv(root / "d.csv.gz", data)
+    pq.write_table(table(data), root / "d.parquet", row_group_size=3000)
+    (root / "parts").mkdir()
+    pq.write_table(table(data).slice(0, 700), root / "parts/0.parquet", row_group_size=300)
+    pq.write_table(table(data).slice(700), root / "parts/1.parquet")
+    dump_svmlight_file(X, y, str(root / "d.svm"), zero_based=False)
+    for opener, end in ((gzip.open, "gz"), (bz2.open, "bz2")):
+        with opener(root / f"d.svm.{end}", "wb") as f:
+            f.write((root / "d.svm").read_bytes())
+    np.savez(root / "d.npz", X=X, y=y, w=w)
+    np.savez_compressed(root / "packed.npz", X_train=X, y_train=y, w=w)
+    S = sp.csr_matrix(X)
+    np.savez(
+        root / "csr.npz",
+        train_data=S.data,
+        train_indices=S.indices,
+        train_indptr=S.indptr,
+        train_shape=S.shape,
+        y_train=y,
+        w=w,
+    )
+    return root
+
+
+FORMATS = [
+    "d.csv",
+    "d.tsv",
+    "d.csv.gz",
+    "d.parquet",
+    "parts",
+    "d.svm",
+    "d.svm.gz",
+    "d.svm.bz2",
+    "d.npz",
+    "packed.npz",
+    "csr.npz",
+]
+
+
+def open_file(files, name):
+    columns = {} if "svm" in name else {"target": "y", "weight": "w"}
+    return open_source(files / name, **columns)
+
+
+def dense(X):
+    return X.toarray() if sp.issparse(X) else X
+
+
+def all_rows(n=None, **arguments):
+    batches = (
+        list(sample_batches(**arguments))
+        if n is None
+        else list(itertools.islice(sample_batches(**arguments), n))
+    )
+    return [b.batch.rows for b in batches]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_formats_equal_memory(files, data, name):
+    X, y, w = data
+    source = open_file(files, name)
+    assert (source.n_rows, source.n_features) == (N, D)
+    assert source.has_target
+    assert source.seekable == (not name.endswith(("gz", "bz2")))
+    parts = list(source.chunks(3333))
+    assert [len(p.rows) for p in parts] == [3333] * 6 + [2]
+    np.testing.assert_array_equal(np.vstack([dense(p.X) for p in parts]), X)
+    np.testing.assert_array_equal(np.concatenate([p.y for p in parts]), y)
+    np.testing.assert_array_equal(np.concatenate([p.rows for p in parts]), np.arange(N))
+    if source.has_weight:
+        np.testing.assert_array_equal(np.concatenate([p.sample_weight for p in parts]), w)
+    else:
+        assert "svm" in name
+    rows = np.array([19_999, 5, 5, 8192, 8191, 0, 12_000])
+    taken = source.take(rows)
+    np.testing.assert_array_equal(dense(taken.X), X[rows])
+    np.testing.assert_array_equal(taken.rows, rows)
+    np.testing.assert_array_equal(taken.y, y[rows])
+    assert source.take(rows[:0]).X.shape == source.read(N, N).X.shape == (0, D)
+    summary = source.summarize_target()
+    assert summary is source.summarize_target()
+    np.testing.assert_array_equal(summary.classes, [1, 2, 3])
+    np.testing.assert_array_equal(summary.counts, np.bincount(y)[1:])
+    assert summary.n_rows == N
+    assert summary.infer_task() == "classification"
+    again = pickle.loads(pickle.dumps(source))
+    np.testing.assert_array_equal(dense(again.read(9000, 9001).X), X[9000:9001])
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_sampling_from_files(files, data, name):
+    X, y, _ = data
+    source = open_file(files, name)
+    arguments = {"batch_size": 300, "seed": 7, "buffer_rows": 4000, "max_epochs": 2}
+    runs = [list(sample_batches(source, chunk_rows=c, **arguments)) for c in (100, 1111, 65536)]
+    for run in runs[1:]:
+        for one, two in zip(runs[0], run, strict=True):
+            assert one[1:] == two[1:]
+            np.testing.assert_array_equal(one.batch.rows, two.batch.rows)
+            np.testing.assert_array_equal(dense(one.batch.X), dense(two.batch.X))
+            np.testing.assert_array_equal(one.batch.y, two.batch.y)
+    assert len(runs[0]) == 2 * (N // 300)
+    for b in runs[0]:
+        np.testing.assert_array_equal(dense(b.batch.X), X[b.batch.rows])
+        np.testing.assert_array_equal(b.batch.y, y[b.batch.rows])
+    first = np.concatenate([b.batch.rows for b in runs[0] if b.epoch == 0])
+    second = np.concatenate([b.batch.rows for b in runs[0] if b.epoch == 1])
+    assert len(np.unique(first)) == len(first) == N // 300 * 300
+    assert len(np.unique(second)) == len(second)
+    assert not np.array_equal(first, second)
+    assert runs[0][-1].fraction == 2.0
+    tail = list(sample_batches(source, start=20, **arguments))
+    assert [b.iteration for b in tail] == list(range(20, len(runs[0])))
+    for one, two in zip(tail, runs[0][20:], strict=True):
+        np.testing.assert_array_equal(one.batch.rows, two.batch.rows)
+        np.testing.assert_array_equal(dense(one.batch.X), dense(two.batch.X))
+
+
+class Recorded(BatchSource):
+    """A source that records its reads."""
+
+    def __init__(self, n, block=None, seekable=True):
+        self.n_rows, self.n_features, self.seekable = n, 1, seekable
+        self.block = block
+        self.reads = []
+
+    def block_starts(self):
+        return None if self.block is None else np.arange(0, self.n_rows, self.block)
+
+    def read(self, start, stop):
+        self.reads.append((start, stop))
+        rows = np.arange(start, stop)
+        return Batch(rows[:, None] * 1.0, None, None, rows)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n=st.integers(1, 400),
+    batch_size=st.integers(1, 90),
+    seed=st.integers(0, 5),
+    buffer_rows=st.integers(1, 300),
+    block=st.none() | st.integers(1, 200),
+    seekable=st.booleans(),
+    in_memory=st.booleans(),
+    start=st.integers(0, 30),
+    data=st.data(),
+)
+def test_sampling_property(
+    n, batch_size, seed, buffer_rows, block, seekable, in_memory, start, data
+):
+    exclude = np.array(sorted(data.draw(st.sets(st.integers(0, n - 1), max_size=n - 1))), int)
+    source = ArraySource(np.arange(n)[:, None]) if in_memory else Recorded(n, block, seekable)
+    arguments = {
+        "source": source,
+        "batch_size": batch_size,
+        "seed": seed,
+        "exclude": exclude,
+        "buffer_rows": buffer_rows,
+        "max_epochs": 2,
+    }
+    batches = list(sample_batches(**arguments))
+    left = n - len(exclude)
+    size = min(batch_size, left)
+    assert [len(b.batch.rows) for b in batches] == [size] * (2 * (left // size))
+    for epoch in (0, 1):
+        rows = np.concatenate([b.batch.rows for b in batches if b.epoch == epoch])
+        assert len(np.unique(rows)) == len(rows)
+        assert not np.isin(rows, exclude).any()
+    for b in batches:
+        np.testing.assert_array_equal(b.batch.X[:, 0], b.batch.rows)
+    tail = all_rows(**arguments, start=start, chunk_rows=7)
+    expected = [b.batch.rows for b in batches[start:]]
+    assert len(tail) == len(expected)
+    for one, two in zip(tail, expected, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_sequential_sources_are_read_forward():
+    source = Recorded(5000, seekable=False)
+    all_rows(source=source, batch_size=64, seed=0, buffer_rows=640, max_epochs=1)
+    starts = [a for a, _ in source.reads]
+    assert starts == sorted(set(starts))
+    source = Recorded(5000)
+    all_rows(source=source, batch_size=64, seed=0, buffer_rows=640, max_epochs=1)
+    starts = [a for a, _ in source.reads]
+    assert len(starts) == 125
+    assert starts != sorted(starts)
+    assert sorted(starts) == list(range(0, 5000, 40))  # each page once
+
+
+def test_blocks_are_read_together():
+    source = Recorded(6000, block=1000)
+    all_rows(source=source, batch_size=64, seed=0, buffer_rows=1600, max_epochs=1)
+    units = [a // 1000 for a, _ in source.reads]
+    assert len(list(itertools.groupby(units))) == 6
+
+
+def test_resume_reads_no_skipped_batch():
+    source = Recorded(10_000)
+    next(sample_batches(source, 100, seed=0, buffer_rows=1600, start=90))
+    assert sum(b - a for a, b in source.reads) <= 1700
+
+
+def test_sorted_labels_are_mixed(files):
+    source = open_source(files / "d.parquet", target="y")
+    for b in itertools.islice(sample_batches(source, 500, seed=1, buffer_rows=N), 40):
+        share = np.bincount(b.batch.y, minlength=4)[1:] / 500
+        assert np.all(np.abs(share - 1 / 3) < 0.12)
+    source = Recorded(30_000)
+    for b in sample_batches(source, 500, seed=1, buffer_rows=8000, max_epochs=1):
+        share = np.bincount(b.batch.rows // 10_000, minlength=3) / 500
+        assert np.all(share > 0.05)
+
+
+def test_memory_is_bounded(tmp_path):
+    path = tmp_path / "big.parquet"
+    columns = [f"x{j}" for j in range(20)]
+    schema = pa.schema([(c, pa.float32()) for c in [*columns, "y"]])
+    rng = np.random.default_rng(0)
+    with pq.ParquetWriter(path, schema) as writer:
+        for _ in range(40):
+            block = rng.normal(size=(21, 5000)).astype(np.float32)
+            writer.write_table(pa.table(list(block), schema=schema), row_group_size=5000)
+    whole = 200_000 * 20 * 4
+    tracemalloc.start()
+    source = open_source(path, target="y")
+    batches = sample_batches(source, 256, seed=0, buffer_rows=16_000, max_epochs=1)
+    n = sum(len(b.batch.rows) for b in batches)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert n == 200_000 // 256 * 256
+    assert source.read(0, 1).X.dtype == np.float32
+    assert peak < whole / 4
+
+
+def test_excluded_rows_and_split(files):
+    source = open_file(files, "d.csv")
+    rows = split_rows(source, 0.1, seed=3, max_rows=500)
+    assert len(rows) == 500
+    assert np.all(np.diff(rows) > 0)
+    for b in sample_batches(source, 1000, seed=0, exclude=rows, buffer_rows=5000, max_epochs=1):
+        assert not np.isin(b.batch.rows, rows).any()
+    assert np.isin(source.take(rows).rows, rows).all()
+
+
+def test_split_stratified():
+    y = np.repeat(["rare", "single", "common"], [2, 1, 997])
+    rows = split_rows(1000, 0.3, seed=0, stratify=y)
+    assert len(rows) == 300
+    left = np.delete(y, rows)
+    assert set(left) == {"rare", "single", "common"}
+    np.testing.assert_array_equal(rows, split_rows(1000, 0.3, seed=0, stratify=y))
+    assert not np.array_equal(rows, split_rows(1000, 0.3, seed=1, stratify=y))
+    assert len(split_rows(2, 0.9, seed=0)) == len(split_rows(2, 0.01, seed=0)) == 1
+    assert len(split_rows(10, 0.99, seed=0, stratify=np.arange(10) % 2)) == 8
+    with pytest.raises(DataError, match="at least 2 rows of data, got 1; give more"):
+        split_rows(1, 0.5, seed=0)
+    with pytest.raises(DataError, match=r"Each of the 3 classes has a single row.*switch"):
+        split_rows(3, 0.5, seed=0, stratify=np.arange(3))
+    with pytest.raises(ValueError, match=r"one label for each of the 3 rows, got shape \(2,\)"):
+        split_rows(3, 0.5, seed=0, stratify=np.arange(2))
+    with pytest.raises(ValueError, match=r"fraction must lie in .*got 1.0"):
+        split_rows(3, 1.0, seed=0)
+
+
+def test_array_source(tmp_path):
+    X = np.arange(12.0).reshape(6, 2)
+    source = ArraySource(X, np.array(list("abcabc")), np.ones(6, dtype=int), ["p", "q"])
+    assert np.shares_memory(source.read(0, 6).X, X)
+    assert source.in_memory
+    assert source.read(1, 3).sample_weight.dtype == np.float64
+    assert source.summarize_target().kind == "string"
+    assert source.summarize_target().infer_task() == "classification"
+    mapped = np.memmap(tmp_path / "m", dtype=np.float32, mode="w+", shape=(50, 2))
+    assert not ArraySource(mapped).in_memory
+    assert len(all_rows(source=ArraySource(mapped), batch_size=7, seed=0, max_epochs=1)) == 7
+    csr = sp.csr_matrix(X)
+    assert np.shares_memory(ArraySource(csr)._X.data, csr.data)
+    np.testing.assert_array_equal(ArraySource(sp.coo_array(X)).read(2, 4).X.toarray(), X[2:4])
+    assert ArraySource(X > 3).read(0, 6).X.dtype == np.uint8
+    X[4, 1] = np.nan
+    assert np.isnan(ArraySource(X, checked=True).read(0, 6).X).any()
+    multi = ArraySource(np.ones((6, 1)), np.ones((6, 2)))
+    assert multi.summarize_target().classes is None
+    assert multi.summarize_target().infer_task() == "regression"
+    with pytest.raises(DataError, match="no target; name the target column"):
+        ArraySource(csr).summarize_target()
+
+
+@pytest.mark.parametrize(
+    ("y", "kind", "task"),
+    [
+        (np.arange(20), "integer", "classification"),
+        (np.arange(21), "integer", "regression"),
+        (np.array([0.0, 1.0]), "float", "classification"),
+        (np.array([0.5, 1.0]), "float", "regression"),
+        (np.arange(5000.0), "float", "regression"),
+        (np.array([True, False]), "integer", "classification"),
+        (np.array(["a", "b"], dtype=object), "string", "classification"),
+    ],
+)
+def test_infer_task(y, kind, task):
+    summary = ArraySource(np.ones((len(y), 1)), y).summarize_target()
+    assert (summary.kind, summary.infer_task()) == (kind, task)
+    if summary.classes is not None:
+        np.testing.assert_array_equal(summary.classes, np.unique(y))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((np.ones(3),), ValueError, r"two dimensions, got shape \(3,\); use X.reshape"),
+        ((np.array([["a"]]),), TypeError, "X must be numeric, got dtype <U1; encode"),
+        ((np.ones((0, 2)),), DataError, r"shape \(0, 2\); give at least one row"),
+        ((np.ones((3, 1)), np.ones(2)), ValueError, r"y has shape \(2,\) but X has 3 rows"),
+        ((np.ones((1, 1)), np.ones(1, dtype=complex)), TypeError, "dtype complex128; convert"),
+        ((np.ones((2, 1)), None, np.ones(3)), ValueError, r"sample_weight has shape \(3,\)"),
+        ((np.ones((2, 1)), None, None, ["a", "b"]), ValueError, "2 names but X has 1 columns"),
+    ],
+)
+def test_array_errors(arguments, error, message):
+    with pytest.raises(error, match=message):
+        ArraySource(*arguments)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sp.csr_matrix])
+def test_bad_values_are_named(convert):
+    X = np.ones((5, 3))
+    X[3, 1] = np.inf
+    with pytest.raises(DataError, match=r"column 1 is inf in row 3 .*impute"):
+        ArraySource(convert(X)).read(0, 5)
+    with pytest.raises(DataError, match=r"column 'q' is inf in row 3 .*drop"):
+        ArraySource(convert(X), feature_names=["p", "q", "r"]).take(np.array([0, 3]))
+    big = np.full((4, 2), np.finfo(np.float32).max, dtype=np.float32)
+    ArraySource(convert(big)).read(0, 4)
+
+
+@pytest.mark.parametrize(
+    ("y", "shown"),
+    [
+        (np.array([1, np.nan]), "nan"),
+        (np.array(["a", None], dtype=object), "None"),
+        (np.array([[1, 2], [1, np.inf]]), "inf"),
+    ],
+)
+def test_bad_targets_are_named(y, shown):
+    source = ArraySource(np.ones((2, 1)), y)
+    with pytest.raises(DataError, match=f"not finite in row 1 .*{shown}.*drop the row"):
+        source.read(0, 2)
+    with pytest.raises(DataError, match="in row 1"):
+        source.summarize_target()
+
+
+def test_other_value_errors():
+    with pytest.raises(DataError, match=r"weight is -1.0 in row 1 .*correct it or drop"):
+        ArraySource(np.ones((2, 1)), None, [1, -1]).read(0, 2)
+    with pytest.raises(DataError, match="labels of types int, str; convert them"):
+        ArraySource(np.ones((2, 1)), np.array(["a", 1], dtype=object)).summarize_target()
+    source = ArraySource(np.ones((4, 1)))
+    with pytest.raises(ValueError, match=r"Rows \[2, 9\) do not exist.* <= 4"):
+        source.read(2, 9)
+    with pytest.raises(ValueError, match="Row 4 does not exist; rows go from 0 to 3"):
+        source.take(np.array([1, 4]))
+    with pytest.raises(TypeError, match="array of integers, got dtype float64"):
+        source.take(np.array([1.0]))
+    with pytest.raises(ValueError, match="exclude must be strictly increasing"):
+        sample_batches(source, 2, seed=0, exclude=np.array([2, 1]))
+    with pytest.raises(DataError, match="has 4 rows, of which 4 are excluded; give more"):
+        sample_batches(source, 2, seed=0, exclude=np.arange(4))
+    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
+        sample_batches(source, 0, seed=0)
+
+
+def csv_file(tmp_path, text, name="t.csv"):
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_csv_types(tmp_path):
+    body = "".join(f"{i},true,{i % 3}\n" for i in range(9000))
+    source = CsvSource(csv_file(tmp_path, "i,b,t\n" + body + "9000.5,false,x\n"), target="t")
+    np.testing.assert_array_equal(source.read(8999, 9001).X, [[8999, 1], [9000.5, 0]])
+    assert source.read(0, 2).y.tolist() == ["0", "1"]
+    np.testing.assert_array_equal(source.summarize_target().classes, ["0", "1", "2", "x"])
+    text = "\ufeffi,t\r\n" + body.replace(",true", "") + "\n\n1,2.5\n"
+    source = CsvSource(csv_file(tmp_path, text), target="t")
+    assert source.n_rows == 9001
+    assert source.feature_names == ["i"]
+    assert source.read(0, 1).y.dtype == np.float64
+    assert source.summarize_target().infer_task() == "regression"
+    source = CsvSource(csv_file(tmp_path, 'a;"x;y"\n1;"2"\n'))
+    assert source.feature_names == ["a", "x;y"]
+    assert not source.has_target
+    assert source.read(0, 1).X.tolist() == [[1, 2]]
+    bools = CsvSource(csv_file(tmp_path, "a,t\n1,true\n2,false\n"), target="t")
+    assert bools.summarize_target().classes.tolist() == [False, True]
+
+
+GOOD = "a,b,t\n" + "1,2,x\n" * 10_000
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "message"),
+    [
+        (GOOD, {"target": "T"}, "has no target column 'T'; choose one of: 'a', 'b', 't'"),
+        (
+            "price,cost\n1,2\n",
+            {"target": "prise"},
+            "target column 'prise'; did you mean 'price'",
+        ),
+        (GOOD, {"target": "t", "drop": ["z"]}, "column to drop 'z'; choose one of"),
+        (GOOD, {"target": "t", "weight": "w"}, "weight column 'w'; choose"),
+        (GOOD, {}, "column 't' is not numeric, for example 'x'; encode it.*--drop t"),
+        (GOOD + "3,?,x\n", {"target": "t"}, r"column 'b' is not numeric, for example '\?'"),
+        (GOOD + "3,,x\n", {"target": "t"}, "column 'b' has a missing value in row 10000"),
+        (GOOD + "3,1,\n", {"target": "t"}, "column 't' has a missing value in row 10000"),
+        (GOOD + "3,inf,x\n", {"target": "t"}, "t.csv: Feature column 'b' is inf in row 10000"),
+        (
+            GOOD + "3,4\n",
+            {"target": "t"},
+            "line 10002 has 2 values instead of 3: '3,4'; correct",
+        ),
+        (GOOD + '3,4,"x\ny"\n', {"target": "t"}, "line 10002 opens a quoted value"),
+        (GOOD + "1,-2,x\n", {"target": "t", "weight": "b"}, "weight is -2.0 in row 10000"),
+        (GOOD, {"target": "a", "weight": "t"}, "weight column 't' holds 'x', which is not"),
+        ("a,b\ntrue,1\n" + "2,1\n" * 9000, {}, "'a' is not numeric, for example 'true'"),
+        ("a,b\n" + "true,1\n" * 9000 + "2,1\n", {}, "'a' begins with booleans but holds '2'"),
+        ("a,b\n2020-01-01,1\n", {}, "'a' is not numeric, for example '2020-01-01'"),
+        ("a,a\n1,2\n", {}, "two columns named 'a'; rename"),
+        ("1,2\n1,2\n", {}, "'1,2' holds numbers, not column names; write a header"),
+        ("a,\n1,2\n", {}, "does not name every column; write a header"),
+        ("", {}, "does not name every column; write a header"),
+        ("a,b\n", {}, "has no data row; give at least one"),
+        ("a\n1\n", {"target": "a"}, "has no feature column left; .* drop fewer"),
+        (b"\xff\xfe\n1\n", {}, "header is not UTF-8 .*convert the file"),
+        (b"a,b\n1,\xff\n", {"target": "b"}, "text after line 2 is not UTF-8; convert the file"),
+    ],
+)
+def test_csv_errors(tmp_path, text, columns, message):
+    with pytest.raises(DataError, match=message):
+        open_source(csv_file(tmp_path, text), **columns)
+
+
+def test_column_arguments(tmp_path):
+    path = csv_file(tmp_path, "a,b,t\n1,2,3\n")
+    with pytest.raises(ValueError, match="'t' cannot be both target and weight"):
+        open_source(path, target="t", weight="t")
+    with pytest.raises(TypeError, match="sequence of column names, got the string 'ab'"):
+        open_source(path, drop="ab")
+    with pytest.raises(DataError, match=r"lacks 2 feature column.*'x', 'y'; add or rename"):
+        open_source(path, feature_names=["x", "a", "y"])
+    with pytest.raises(ValueError, match="'a' is a feature of the model"):
+        open_source(path, target="a", feature_names=["a"])
+    with pytest.raises(DataError, match="has 3 features, but 5 are expected"):
+        open_source(path, n_features=5)
+    source = open_source(path, feature_names=["b", "a"])
+    assert source.read(0, 1).X.tolist() == [[2, 1]]
+
+
+def test_libsvm_against_sklearn(tmp_path):
+    text = b"# head\n1 qid:2 1:2 3:4 # note\n\n-1 2:1e-3\n" + b"+1 1:1\n" * 9000 + b"2\n"
+    path = csv_file(tmp_path, text, "t.svm")
+    X, y = load_svmlight_file(str(path))
+    source = LibsvmSource(path)
+    np.testing.assert_array_equal(source.read(0, len(y)).X.toarray(), X.toarray())
+    np.testing.assert_array_equal(source.read(0, len(y)).y, y)
+    assert LibsvmSource(path, n_features=9).read(0, 1).X.shape == (1, 9)
+    assert LibsvmSource(path, zero_based=True).n_features == 4
+    assert LibsvmSource(csv_file(tmp_path, b"1 0:1 2:1\n", "z.svm")).n_features == 3
+    assert open_source(csv_file(tmp_path, b"1 1:1 2:1\n", "z.txt")).is_sparse
+    assert not open_source(csv_file(tmp_path, b"a,b\n1,2\n", "c.dat")).is_sparse
+    named = open_source(path, feature_names=["p", "q", "r"])
+    assert named.feature_names == ["p", "q", "r"]
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        (b"1 1:1\n" * 9000 + b"1 a:2\n", {}, "line 9001 is not in LIBSVM format.*correct"),
+        (b"1 1:1\n1 3:1 2:1\n", {}, "line 2 is not in LIBSVM format .*sorted"),
+        (b"1 1:1\nx 3:1\n", {}, "line 2 is not in LIBSVM format"),
+        (b"1 1:1\n1 1:nan\n", {}, "column 0 is nan in row 1|column 1 is nan in row 1"),
+        (b"nan 1:1\n", {}, "target is missing or not finite in row 0"),
+        (b"1 1:1\n1 7:1\n", {"n_features": 5}, "index 7 in row 1 .*beyond the 5 features"),
+        (b"1 1:1\n1 0:1\n", {"zero_based": False}, "index 0 in row 1 .*use zero_based=True"),
+        (b"1\n2\n", {}, "no feature at all; give n_features"),
+        (b"# nothing\n", {}, "no data row; give at least one"),
+    ],
+)
+def test_libsvm_errors(tmp_path, text, arguments, message):
+    with pytest.raises(DataError, match=message):
+        LibsvmSource(csv_file(tmp_path, text, "t.svm"), **arguments)
+
+
+def test_changed_and_damaged_files(files, tmp_path):
+    path = csv_file(tmp_path, b"1 1:1\n1 2:1\n", "t.svm")
+    source = LibsvmSource(path)
+    path.write_bytes(b"1 1:1\n")
+    with pytest.raises(DataError, match=r"has changed since it was opened.*open it again"):
+        source.read(0, 2)
+    packed = (files / "d.svm.gz").read_bytes()
+    with pytest.raises(DataError, match=r"cannot be decompressed .*fetch it again"):
+        open_source(csv_file(tmp_path, packed[: len(packed) // 2], "h.svm.gz"))
+    with pytest.raises(DataError, match="cannot be decompressed"):
+        open_source(csv_file(tmp_path, b"plain text", "p.svm.bz2"))
+    with pytest.raises(DataError, match="cannot be decompressed"):
+        open_source(csv_file(tmp_path, b"a,b\n1,2\n", "p.csv.gz"))
+
+
+def test_parquet_types(tmp_path):
+    path = tmp_path / "t.parquet"
+    labels = pa.array(["u", "v", "u"]).dictionary_encode()
+    columns = {
+        "f": pa.array([1, 2, 3], pa.float32()),
+        "b": [True, False, True],
+        "s": pa.array([1, 2, 3], pa.int16()),
+        "t": labels,
+        "text": ["k", "l", "m"],
+    }
+    pq.write_table(pa.table(columns), path)
+    source = open_source(path, target="t", drop=["text"])
+    batch = source.read(1, 3)
+    assert batch.X.dtype == np.float32
+    assert batch.X.tolist() == [[2, 0, 2], [3, 1, 3]]
+    assert batch.y.tolist() == ["v", "u"]
+    assert source.summarize_target().classes.tolist() == ["u", "v"]
+    pq.write_table(pa.table({**columns, "s": [1, 2, 3]}), path)
+    assert ParquetSource(path, target="t", drop=["text"]).read(0, 1).X.dtype == np.float64
+    assert open_source(path, feature_names=["s"]).read(0, 3).X.tolist() == [[1], [2], [3]]
+
+
+def test_parquet_errors(tmp_path):
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"a": [1.0, None, 2.0], "t": ["x", "y", None]}), path)
+    with pytest.raises(DataError, match=r"column 'a' has a missing value in row 1 .*impute"):
+        open_source(path, target="t")
+    with pytest.raises(DataError, match="column 't' is not numeric, for example 'x'; encode"):
+        open_source(path)
+    with pytest.raises(DataError, match="has no target column 'y'; choose one of: 'a', 't'"):
+        open_source(path, target="y")
+    pq.write_table(pa.table({"a": [1.0, np.nan]}), path)
+    with pytest.raises(DataError, match=r"t.parquet: Feature column 'a' is nan in row 1"):
+        open_source(path).read(0, 1)
+    pq.write_table(pa.table({"a": [1.0], "t": [[1]]}), path)
+    with pytest.raises(DataError, match=r"target column 't' has type list.*as numbers"):
+        open_source(path, target="t")
+    pq.write_table(pa.table({"a": pa.array([], pa.float64())}), path)
+    with pytest.raises(DataError, match="has no row"):
+        open_source(path)
+    path.write_bytes(b"nothing")
+    with pytest.raises(DataError, match=r"not a readable Parquet file .*write it again"):
+        open_source(path)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(DataError, match=r"folder holds no \*.parquet file; name a data file"):
+        open_source(folder)
+    pq.write_table(pa.table({"a": [1.0], "t": [1]}), folder / "0.parquet")
+    pq.write_table(pa.table({"b": [1.0], "t": [1]}), folder / "1.parquet")
+    with pytest.raises(DataError, match=r"1.parquet lacks 1 feature column.*'a'"):
+        open_source(folder, target="t")
+    pq.write_table(pa.table({"a": [1.0], "t": ["x"]}), folder / "1.parquet")
+    with pytest.raises(DataError, match="'t' is text in some files and numbers in others"):
+        open_source(folder, target="t")
+
+
+def test_npz(files, data, tmp_path):
+    X, y, _ = data
+    assert not open_npz(files / "d.npz").in_memory  # memory-mapped
+    assert open_npz(files / "packed.npz").in_memory
+    path = tmp_path / "t.npz"
+    np.savez(path, X=np.asfortranarray(X[:50]))
+    source = open_source(path)
+    assert not source.has_target
+    np.testing.assert_array_equal(source.read(0, 50).X, X[:50])
+    with pytest.raises(DataError, match="has no target array 'y'; choose one of: 'X'"):
+        open_npz(path)
+    with pytest.raises(DataError, match="has no target array 'label'"):
+        open_source(path, target="label")
+    np.savez(path, y=y)
+    with pytest.raises(DataError, match="has no data array 'Z'"):
+        open_npz(path, data_key="Z")
+    np.savez(path, X=X[:2], y=np.array(["a", "b"], dtype=object))
+    with pytest.raises(DataError, match=r"array 'y' cannot be read .*astype\(str\)"):
+        open_npz(path)
+    sp.save_npz(path, sp.csc_matrix(X[:5]))
+    with pytest.raises(DataError, match="format b'csc'; save it as CSR"):
+        open_source(path)
+    np.savez(path, data=[1.0], indices=[7], indptr=[0, 1], shape=[1, 3])
+    with pytest.raises(DataError, match=r"CSR parts do not fit together .*write the file"):
+        open_source(path)
+    path.write_bytes(b"nothing")
+    with pytest.raises(DataError, match=r"not a readable .npz archive; write it"):
+        open_source(path)
+
+
+def test_open_errors(files, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no file .*gone.csv; check the path"):
+        open_source(tmp_path / "gone.csv")
+    for name in ("t.xls", "t", "t.parquet.gz"):
+        message = re.escape(name) + ": unknown file format .*rename the file.*.parquet"
+        with pytest.raises(DataError, match=message):
+            open_source(csv_file(tmp_path, "x", name))
+    with pytest.raises(DataError, match=r"\['a'\] cannot be dropped; leave drop out"):
+        open_source(files / "d.svm", drop=["a"])
+    with pytest.raises(DataError, match="carry no weights, so leave weight='w' out"):
+        open_source(files / "d.svm", weight="w")
+    with pytest.raises(DataError, match="has 3 features, but 4 are expected"):
+        open_source(files / "d.npz", n_features=4)
+
+
+def test_import_is_light_and_pyarrow_optional(files):
+    code = (
+        "import sys, kernelgrad.data as d\n"
+        "assert not {'pyarrow', 'pandas'} & set(sys.modules)\n"
+        "sys.modules['pyarrow'] = None\n"
+        "try: d.open_source(sys.argv[1])\n"
+        "except ImportError as e: assert 'pip install kernelgrad[io]' in str(e)\n"
+        "else: raise SystemExit('no error')"
+    )
+    subprocess.run([sys.executable, "-c", code, str(files / "d.csv")], check=True)

@@ -1,0 +1,444 @@
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from sklearn.base import clone
+
+from kernelgrad._validation import CapabilityError
+from kernelgrad.losses import (
+    LOSSES,
+    Absolute,
+    EpsilonInsensitive,
+    Hinge,
+    Huber,
+    Logistic,
+    Loss,
+    Multinomial,
+    Quantile,
+    SquaredError,
+    SquaredHinge,
+    encode_labels,
+    get_loss,
+    register_loss,
+)
+from kernelgrad.losses.base import monotone_root
+from kernelgrad.testing import check_loss
+from oracles import loss_row
+
+VARIANTS = [
+    *(cls() for cls in LOSSES.values()),
+    Huber(delta=0.05),
+    Huber(delta=np.float64(20.0)),
+    EpsilonInsensitive(epsilon=0.0),
+    EpsilonInsensitive(epsilon=np.float64(1.5)),
+    Quantile(quantile=0.05),
+    Quantile(quantile=np.float64(0.9)),
+]
+KINKED = [Absolute(), Quantile(0.8), EpsilonInsensitive(0.0)]
+
+
+def batch(loss, rng, n=60):
+    if "regression" in loss.tasks:
+        y = rng.standard_normal((n, 2))
+    else:
+        y = encode_labels(rng.integers(0, 3, n), 3, loss).astype(np.float64)
+    return y, 2.0 * rng.standard_normal(y.shape)
+
+
+@pytest.mark.parametrize("loss", VARIANTS, ids=repr)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_contract(loss, seed):
+    check_loss(loss, random_state=seed)
+
+
+@pytest.mark.parametrize("loss", VARIANTS, ids=repr)
+def test_agrees_with_oracle(loss):
+    y, f = batch(loss, np.random.default_rng(3))
+    rows = [
+        loss_row(loss.name, t, u, 0.2, **loss.get_params())
+        for t, u in zip(y.tolist(), f.tolist(), strict=True)
+    ]
+    np.testing.assert_allclose(loss.value(y, f), [r[0] for r in rows], rtol=1e-12)
+    np.testing.assert_allclose(loss.gradient(y, f), [r[1] for r in rows], rtol=1e-12)
+    np.testing.assert_allclose(loss.curvature(y, f, 0.2), [r[2] for r in rows], rtol=1e-12)
+    np.testing.assert_allclose(
+        loss.value(y, f.astype(np.float32)), loss.value(y, f), rtol=1e-4, atol=1e-6
+    )
+
+
+class FlippedSlope(Huber):
+    def gradient(self, y, f):
+        return -super().gradient(y, f)
+
+
+class WrongSmoothness(Logistic):
+    smoothness = 0.1
+
+
+class Upcasting(Absolute):
+    def value(self, y, f):
+        return super().value(y, f).astype(np.float64)
+
+
+class BiasedIntercept(Hinge):
+    def intercept(self, y, sample_weight=None):
+        return super().intercept(y, sample_weight) + 2.5
+
+
+class Overflowing(Logistic):
+    def _phi(self, margin):
+        return np.log1p(np.exp(-margin))
+
+
+class HalfStep(Huber):
+    def directional_minimum(self, *args, **kwargs):
+        return 0.5 * super().directional_minimum(*args, **kwargs)
+
+
+class Concave(Absolute):
+    def _phi(self, z):
+        return np.sqrt(np.abs(z))
+
+    def _slope(self, z):
+        return 0.5 * np.sign(z) / np.sqrt(np.abs(z))
+
+
+class Forgetful(Huber):
+    def __init__(self, delta=1.0):
+        super().__init__(2.0 * delta)
+
+
+class RowNumbering(Huber):
+    def value(self, y, f):
+        return super().value(y, f) + np.arange(len(f), dtype=f.dtype)
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (FlippedSlope(), "not between"),
+        (WrongSmoothness(), "outside"),
+        (Upcasting(), "float32"),
+        (BiasedIntercept(), "intercept"),
+        (Overflowing(), "not finite|overflow"),
+        (HalfStep(), "directional_minimum"),
+        (Concave(), "central difference|convex"),
+        (RowNumbering(), "permuted"),
+    ],
+    ids=lambda case: type(case).__name__,
+)
+def test_contract_rejects_broken_losses(broken, message):
+    with pytest.raises(AssertionError, match=message):
+        check_loss(broken)
+
+
+def test_contract_rejects_a_loss_that_clone_cannot_copy():
+    with pytest.raises((AssertionError, RuntimeError), match=r"clone|constructor"):
+        check_loss(Forgetful())
+
+
+@pytest.mark.parametrize("loss", VARIANTS, ids=repr)
+def test_weights_are_repeated_rows(loss):
+    rng = np.random.default_rng(5)
+    y, f = batch(loss, rng)
+    h = loss.gradient(y, f) + 0.3 * rng.standard_normal(f.shape)
+    counts = rng.integers(0, 4, len(y))
+    repeated = [np.repeat(a, counts, axis=0) for a in (y, f, h)]
+    np.testing.assert_allclose(
+        loss.intercept(y, counts), loss.intercept(repeated[0]), rtol=1e-7, atol=1e-9
+    )
+    np.testing.assert_allclose(
+        loss.directional_minimum(y, f, h, counts),
+        loss.directional_minimum(*repeated),
+        rtol=2e-3,
+    )
+
+
+@pytest.mark.parametrize("loss", VARIANTS, ids=repr)
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_line_search_matches_scipy_within_budget(loss, scale, monkeypatch):
+    rng = np.random.default_rng(7)
+    y, f = batch(loss, rng)
+    h = scale * (loss.gradient(y, f) + 0.5 * rng.standard_normal(f.shape))
+    calls = []
+    original = type(loss).gradient
+    monkeypatch.setattr(
+        type(loss), "gradient", lambda self, *a: calls.append(1) or original(self, *a)
+    )
+    step = loss.directional_minimum(y, f, h)
+    assert len(calls) <= 30
+    reference = minimize_scalar(
+        lambda s: loss.value(y, f - s * h).sum(),
+        bounds=(0.0, 4.0 * step),
+        method="bounded",
+        options={"xatol": 1e-7 * step},
+    )
+    assert step == pytest.approx(reference.x, rel=2e-3)
+
+
+def test_line_search_stops_at_upper_where_the_loss_falls_for_ever():
+    y = np.ones((3, 1))
+    f = np.zeros((3, 1))
+    assert Logistic().directional_minimum(y, f, -y, upper=50.0) == 50.0
+    assert SquaredError().directional_minimum(2.0 * y, f, -y, upper=0.5) == 0.5
+    assert SquaredError().directional_minimum(y, f, 0.0 * y) == 0.0
+    assert Huber().directional_minimum(y, y, -y) == 0.0
+
+
+def test_squared_line_search_is_exact():
+    rng = np.random.default_rng(0)
+    y, f = batch(SquaredError(), rng)
+    h = f - y + rng.standard_normal(f.shape)
+    w = rng.random(len(y))
+    exact = (w[:, None] * (f - y) * h).sum() / (w[:, None] * h * h).sum()
+    assert SquaredError().directional_minimum(y, f, h, w) == pytest.approx(exact, rel=1e-12)
+
+
+@pytest.mark.parametrize("target", [1e-5, 0.3, 1.0 - 1e-9])
+@pytest.mark.parametrize("step_function", [False, True])
+def test_monotone_root_of_smooth_and_jumping_functions(target, step_function):
+    def slope(t):
+        return np.sign(t - target) if step_function else t**3 - target**3
+
+    root = monotone_root(slope, 0.0, 1.0, slope(0.0), slope(1.0), rtol=1e-9, evaluations=200)
+    assert root == pytest.approx(target, rel=2e-9)
+
+
+@pytest.mark.parametrize("loss", KINKED, ids=repr)
+def test_kink_weights_follow_the_scale_of_the_data(loss):
+    y, f = batch(loss, np.random.default_rng(2))
+    weight = loss.curvature(y, f)
+    np.testing.assert_allclose(loss.curvature(1000 * y, 1000 * f), weight / 1000, rtol=1e-10)
+    np.testing.assert_allclose(loss.intercept(1000 * y), 1000 * loss.intercept(y), rtol=1e-10)
+    h = loss.gradient(y, f) + 0.1 * y
+    np.testing.assert_allclose(
+        loss.directional_minimum(1000 * y, 1000 * f, h),
+        1000 * loss.directional_minimum(y, f, h),
+        rtol=2e-3,
+    )
+
+
+@pytest.mark.parametrize("loss", [*KINKED, Hinge(), EpsilonInsensitive(0.4)], ids=repr)
+def test_kink_weights_give_a_parabola_above_the_loss(loss):
+    rng = np.random.default_rng(4)
+    if "regression" in loss.tasks:
+        y, f = rng.standard_normal((2, 50, 1))
+    else:
+        y, f = np.sign(rng.standard_normal((50, 1))), rng.standard_normal((50, 1))
+    weight = loss.curvature(y, f, 1e-12)
+    for move in np.linspace(-4.0, 4.0, 33):
+        model = loss.value(y, f) + move * loss.gradient(y, f)[:, 0] + weight * move**2 / 2
+        assert np.all(loss.value(y, f + move) <= model + 1e-10)
+
+
+def test_kink_weights_where_rows_sit_on_the_kink():
+    y = np.zeros((5, 1), dtype=np.float32)
+    assert np.all(Absolute().curvature(y, y) == 1.0)
+    mostly = np.array([[0.0], [0.0], [0.0], [0.0], [5.0]], dtype=np.float32)
+    np.testing.assert_allclose(
+        Absolute().curvature(y, mostly), [10, 10, 10, 10, 0.2], rtol=1e-6
+    )
+    assert np.isfinite(Absolute().curvature(y, np.full_like(y, 1e-44))).all()
+    with pytest.raises(ValueError, match=r"width must lie in \(0, inf\), got 0"):
+        Absolute().curvature(y, y, width=0)
+
+
+def test_intercepts_by_hand():
+    y = np.array([[1.0], [2.0], [10.0], [4.0]])
+    np.testing.assert_array_equal(SquaredError().intercept(y), [4.25])
+    np.testing.assert_array_equal(Absolute().intercept(y), [3.0])
+    np.testing.assert_array_equal(Absolute().intercept(y, [0, 0, 1, 0]), [10.0])
+    np.testing.assert_array_equal(Quantile(0.9).intercept(y), [10.0])
+    np.testing.assert_allclose(Huber(1e6).intercept(y), [4.25], rtol=1e-8)
+    np.testing.assert_array_equal(Huber().intercept(np.full((3, 1), 7.0)), [7.0])
+    signs = np.array([[1.0], [1.0], [1.0], [-1.0]])
+    np.testing.assert_array_equal(Hinge().intercept(signs), [1.0])
+    np.testing.assert_array_equal(Hinge().intercept(signs, [1, 1, 1, 3]), [0.0])
+    np.testing.assert_array_equal(SquaredHinge().intercept(signs), [0.5])
+    np.testing.assert_allclose(Logistic().intercept(signs), [np.log(3.0)], rtol=1e-14)
+    np.testing.assert_allclose(Logistic().intercept(signs[:3]), [np.log(6.0)], rtol=1e-14)
+    one_hot = encode_labels(np.array([0, 0, 1]), 3, Multinomial())
+    np.testing.assert_allclose(Multinomial().intercept(one_hot).sum(), 0.0, atol=1e-14)
+    np.testing.assert_allclose(
+        Multinomial().predict_proba(Multinomial().intercept(one_hot)[None]),
+        [[2 / 3.5, 1 / 3.5, 0.5 / 3.5]],
+    )
+
+
+class Exponential(Loss):
+    name = "exponential"
+    tasks = frozenset({"classification"})
+
+    def value(self, y, f):
+        return np.exp(-y * f).sum(axis=1)
+
+    def gradient(self, y, f):
+        return -y * np.exp(-y * f)
+
+    def curvature(self, y, f, width=None):
+        return np.exp(-y * f).max(axis=1)
+
+
+def test_default_intercept_searches_beyond_the_targets():
+    y = np.array([[1.0]] * 200 + [[-1.0]])
+    np.testing.assert_allclose(Exponential().intercept(y), [0.5 * np.log(200.0)], rtol=1e-7)
+    np.testing.assert_allclose(Exponential().intercept(-y), [-0.5 * np.log(200.0)], rtol=1e-7)
+    assert 1.0 < Exponential().intercept(y[:3])[0] < 3000.0
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1.0, 2.0], r"shape \(3,\), got \(2,\)"),
+        ([1.0, -1.0, 1.0], "minimum -1"),
+        ([1.0, np.nan, 1.0], "nan"),
+        ([0.0, 0.0, 0.0], "sums to 0"),
+    ],
+)
+@pytest.mark.parametrize("loss", [SquaredError(), Huber(), Hinge(), Quantile()], ids=repr)
+def test_bad_weights_are_named(loss, weights, message):
+    y = np.ones((3, 1))
+    with pytest.raises(ValueError, match=message):
+        loss.intercept(y, weights)
+    with pytest.raises(ValueError, match=message):
+        loss.directional_minimum(y, y, y, weights)
+
+
+@pytest.mark.parametrize("loss", [SquaredError(), Huber(), Hinge(), Multinomial()], ids=repr)
+def test_bad_arrays_are_named(loss):
+    y = np.zeros((3, 2))
+    with pytest.raises(ValueError, match=r"shape \(n, C\), got \(3, 2\) and \(3, 1\)"):
+        loss.value(y, y[:, :1])
+    with pytest.raises(ValueError, match="reshape"):
+        loss.gradient(y[:, 0], y[:, 0])
+    with pytest.raises(TypeError, match="int64"):
+        loss.curvature(y, y.astype(np.int64))
+    with pytest.raises(ValueError, match="h must have the shape of f"):
+        loss.directional_minimum(y, y, y[:2])
+    with pytest.raises(ValueError, match="upper must lie in"):
+        loss.directional_minimum(y, y, y, upper=0.0)
+    with pytest.raises(ValueError, match="0 rows"):
+        loss.intercept(y[:0])
+    bad = y.copy()
+    bad[0, 0] = np.nan
+    with pytest.raises(ValueError, match="must be finite"):
+        loss.directional_minimum(y, bad, y + 1.0)
+
+
+@pytest.mark.parametrize(
+    ("loss", "error", "message"),
+    [
+        (Huber(0.0), ValueError, "delta must lie in"),
+        (Huber("1"), TypeError, "delta must be a real number, got '1'"),
+        (EpsilonInsensitive(-0.1), ValueError, "epsilon"),
+        (Quantile(1.0), ValueError, r"quantile must lie in \(0, 1\), got 1.0"),
+    ],
+    ids=repr,
+)
+def test_bad_parameters_are_named(loss, error, message):
+    with pytest.raises(error, match=message):
+        get_loss(loss, task="regression")
+
+
+def test_registry_resolves_names_and_aliases():
+    for name, cls in LOSSES.items():
+        for task in cls.tasks:
+            assert isinstance(get_loss(name, task=task, n_classes=3), cls)
+    aliases = {
+        "mse": SquaredError,
+        "squared_error": SquaredError,
+        "mae": Absolute,
+        "absolute_error": Absolute,
+        "pinball": Quantile,
+    }
+    for name, cls in aliases.items():
+        assert type(get_loss(name, task="regression")) is cls
+    assert type(get_loss("log_loss", task="classification", n_classes=2)) is Logistic
+    assert type(get_loss("log_loss", task="classification", n_classes=3)) is Multinomial
+    given = Huber(3.0)
+    assert get_loss(given, task="regression") is given
+    assert clone(given).get_params() == {"delta": 3.0}
+
+
+def test_registry_errors():
+    with pytest.raises(ValueError, match=r"Unknown loss 'hing'; choose one of: .*hinge.*mse"):
+        get_loss("hing", task="classification")
+    with pytest.raises(ValueError, match=r"'hinge' is not for regression; .*absolute.*squared"):
+        get_loss("hinge", task="regression")
+    with pytest.raises(ValueError, match=r"'log_loss' is not for regression"):
+        get_loss("log_loss", task="regression")
+    with pytest.raises(ValueError, match=r"'huber' is not for classification; .*hinge"):
+        get_loss(Huber(), task="classification")
+    with pytest.raises(ValueError, match="give n_classes"):
+        get_loss("log_loss", task="classification")
+    with pytest.raises(ValueError, match="n_classes must be at least 2, got 1"):
+        get_loss("log_loss", task="classification", n_classes=1)
+    with pytest.raises(ValueError, match="Unknown task 'ranking'"):
+        get_loss("squared", task="ranking")
+    with pytest.raises(TypeError, match="instance of Loss"):
+        get_loss(Huber, task="regression")
+
+
+def test_register_loss(monkeypatch):
+    monkeypatch.delitem(LOSSES, "exponential", raising=False)
+    assert register_loss(Exponential) is Exponential
+    try:
+        assert isinstance(get_loss("exponential", task="classification"), Exponential)
+        with pytest.raises(ValueError, match="'exponential' is taken"):
+            register_loss(Exponential)
+    finally:
+        del LOSSES["exponential"]
+    with pytest.raises(TypeError, match="subclass of Loss"):
+        register_loss(int)
+    with pytest.raises(ValueError, match="'mse' is taken"):
+        register_loss(type("Alias", (Exponential,), {"name": "mse"}))
+    with pytest.raises(ValueError, match=r"Nameless\.name"):
+        register_loss(type("Nameless", (Exponential,), {"name": ""}))
+    with pytest.raises(ValueError, match=r"Lost\.tasks"):
+        register_loss(type("Lost", (Exponential,), {"name": "lost", "tasks": {"ranking"}}))
+
+
+def test_encode_labels():
+    codes = np.array([0, 1, 1])
+    binary = encode_labels(codes, 2, Hinge())
+    assert binary.dtype == np.float32
+    np.testing.assert_array_equal(binary, [[-1], [1], [1]])
+    np.testing.assert_array_equal(
+        encode_labels(codes, 3, Logistic()), [[1, -1, -1], [-1, 1, -1], [-1, 1, -1]]
+    )
+    np.testing.assert_array_equal(
+        encode_labels(codes, 2, Multinomial()), [[1, 0], [0, 1], [0, 1]]
+    )
+    with pytest.raises(ValueError, match=r"0\.\.1, got 0\.\.2"):
+        encode_labels(np.array([0, 2]), 2, Hinge())
+    with pytest.raises(ValueError, match="ravel"):
+        encode_labels(codes[:, None], 2, Hinge())
+    with pytest.raises(TypeError, match="float64"):
+        encode_labels(codes.astype(float), 2, Hinge())
+    with pytest.raises(ValueError, match="n_classes must be at least 2, got 1"):
+        encode_labels(codes, 1, Hinge())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_predict_proba(dtype):
+    f = np.array([[0.0], [2.0], [-1e4], [1e4]], dtype=dtype)
+    two = Logistic().predict_proba(f)
+    s = 1.0 / (1.0 + np.exp(-2.0))
+    np.testing.assert_allclose(two, [[0.5, 0.5], [1 - s, s], [1, 0], [0, 1]], rtol=1e-6)
+    g = np.array([[0.0, 1.0, -1.0], [-1e4, -1e4, -1e4], [1e4, 1e4, -1e4]], dtype=dtype)
+    sigmoids = 1.0 / (1.0 + np.exp(-g[0]))
+    many = Logistic().predict_proba(g)
+    np.testing.assert_allclose(many[0], sigmoids / sigmoids.sum(), rtol=1e-5)
+    np.testing.assert_allclose(many[1:], [[1 / 3] * 3, [0.5, 0.5, 0]], rtol=1e-5)
+    soft = Multinomial().predict_proba(g)
+    np.testing.assert_allclose(soft[0], np.exp(g[0]) / np.exp(g[0]).sum(), rtol=1e-5)
+    for result in (two, many, soft):
+        assert result.dtype == dtype
+        np.testing.assert_allclose(result.sum(axis=1), 1.0, rtol=1e-5)
+    assert not Hinge.has_proba
+    with pytest.raises(CapabilityError, match="'hinge' does not model probabilities"):
+        Hinge().predict_proba(f)
+
+
+def test_multinomial_needs_a_column_per_class():
+    with pytest.raises(ValueError, match="one column per class, got 1"):
+        Multinomial().value(np.ones((3, 1)), np.ones((3, 1)))
