@@ -40,16 +40,18 @@ class Expansion(ABC):
     def add_raw(self, X: Matrix, out: Float32Array) -> None:
         """Add f(X) without the intercept to `out` (n, C)."""
 
-    def raw_prediction(self, X: Matrix) -> Float32Array:
-        """Return f(X), shape (n, C), float32, in row chunks of bounded memory."""
+    def raw_prediction(self, X: Matrix) -> Float64Array:
+        """Return f(X), shape (n, C), float64, in row chunks of bounded memory.
+
+        Features and coefficients are float32; the intercept is added in float64.
+        """
         n = X.shape[0]
         out = np.zeros((n, self.n_outputs), np.float32)
         with single_threaded_blas():
             for start in range(0, n, PREDICT_ROWS):
                 rows = slice(start, min(n, start + PREDICT_ROWS))
                 self.add_raw(X[rows], out[rows])
-        out += self.intercept.astype(np.float32)
-        return out
+        return out + self.intercept
 
 
 class RandomFeatureExpansion(Expansion):
@@ -84,9 +86,13 @@ class RandomFeatureExpansion(Expansion):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of coefficients, intercept and centre."""
-        centre = 0 if self.stream.centre is None else self.stream.centre.nbytes
-        return self.coef.nbytes + self.intercept.nbytes + centre
+        """Bytes of coefficients, intercept and input scaling."""
+        scaling = (self.stream.scaling.centre, self.stream.scaling.scale)
+        return (
+            self.coef.nbytes
+            + self.intercept.nbytes
+            + sum(a.nbytes for a in scaling if a is not None)
+        )
 
     @property
     def coef(self) -> Float32Array:

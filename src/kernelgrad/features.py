@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,52 @@ from kernelgrad.kernels import FeatureMap, Kernel
 # From this density on, dense rows are cheaper than sparse ones (measured).
 DENSIFY = 0.1
 CACHE_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class InputScaling:
+    """``(x - centre) / scale`` per column; None leaves that part out.
+
+    A shift changes no stationary kernel, and small inputs keep the phase ``w . x`` exact in
+    float32. Sparse rows are never shifted.
+    """
+
+    centre: Float64Array | None = None
+    scale: Float64Array | None = None
+
+    @classmethod
+    def fit(
+        cls, X: Matrix, kernel: Kernel, *, standardize: bool, sample_weight: Float64Array
+    ) -> InputScaling:
+        """Return the scaling that fits `kernel`, from the weighted rows of a first batch.
+
+        Dense rows are centred where the kernel is stationary. With `standardize` columns are
+        divided by their standard deviation (by 1 where it is zero).
+        """
+        p = sample_weight / sample_weight.sum()
+        if sp.issparse(X):
+            mean = np.asarray(p @ X).ravel()
+            square = np.asarray(p @ X.multiply(X)).ravel()
+        else:
+            X = np.asarray(X, np.float64)
+            mean = p @ X
+            square = mean**2 + p @ (X - mean) ** 2
+        centre = mean if kernel.is_stationary and not sp.issparse(X) else None
+        if not standardize:
+            return cls(centre, None)
+        variance = np.maximum(square - mean**2, 0.0)
+        tiny = variance <= 1e-14 * np.maximum(square, 1e-300)
+        return cls(centre, np.where(tiny, 1.0, np.sqrt(variance)))
+
+    def apply(self, X: Matrix) -> Matrix:
+        """Return scaled rows, dense or CSR."""
+        if sp.issparse(X):
+            if self.centre is None:
+                return X if self.scale is None else sp.csr_matrix(X.multiply(1.0 / self.scale))
+            X = X.toarray()
+        if self.centre is not None:
+            X = X - self.centre
+        return X if self.scale is None else X / self.scale
 
 
 class FeatureStream:
@@ -30,9 +77,8 @@ class FeatureStream:
     seed : int in [0, 2^64)
     block_size : int
         Features per block and plane (frequencies for Fourier features).
-    centre : float64 array (d,) or None
-        Subtracted from dense rows before float32 rounding. A shift changes no stationary
-        kernel, and small inputs keep the phase ``w . x`` exact.
+    scaling : InputScaling
+        Applied to rows in their own precision, before rounding to float32.
     cache_bytes : int, default 64 MiB
         How much of the frequencies may be kept between predictions; never changes a result.
     """
@@ -43,14 +89,14 @@ class FeatureStream:
         n_features_in: int,
         seed: int,
         block_size: int,
-        centre: Float64Array | None = None,
+        scaling: InputScaling | None = None,
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
         self.kernel = kernel
         self.n_features_in = n_features_in
         self.seed = seed
         self.block_size = block_size
-        self.centre = centre
+        self.scaling = scaling if scaling is not None else InputScaling()
         self.cache_bytes = cache_bytes
         self.map: FeatureMap = kernel.feature_map(n_features_in, seed, block_size)
 
@@ -65,14 +111,13 @@ class FeatureStream:
         return self.map.width
 
     def prepare(self, X: Matrix) -> Matrix:
-        """Return rows as the hot loops want them: float32, centred, dense or CSR."""
+        """Return rows as the hot loops want them: scaled, float32, dense or CSR."""
+        X = self.scaling.apply(X)
         if sp.issparse(X):
             X = X if X.format == "csr" else X.tocsr()
-            if self.centre is None and X.nnz < DENSIFY * X.shape[0] * X.shape[1]:
+            if X.nnz < DENSIFY * X.shape[0] * X.shape[1]:
                 return X.astype(np.float32)
             X = X.toarray()
-        if self.centre is not None:
-            X = X - self.centre
         return np.ascontiguousarray(X, np.float32)
 
     def transform(self, X: Matrix, block: int) -> Float32Array:

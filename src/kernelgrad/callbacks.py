@@ -1,0 +1,232 @@
+"""Callbacks: what runs beside a fit, once per iteration."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from tqdm import tqdm
+
+from kernelgrad._validation import check_int, check_real
+
+
+@dataclass(frozen=True)
+class FitEvent:
+    """The state of a fit after one iteration.
+
+    Parameters
+    ----------
+    iteration : int
+        The iteration that has just finished; the first one is 1.
+    max_iter : int or None
+        The iteration at which the fit ends, None if that is not known.
+    epoch : float
+        Passes over the data so far.
+    rows_seen : int
+        Rows used so far, repeats counted.
+    seconds : float
+        Wall-clock time since the start of the fit.
+    n_random_features : int
+        Random features in the model.
+    train_loss : float
+        Loss of the training rows of this iteration.
+    validation_score : float or None
+        The latest validation score, None if there is none.
+    score_name : str or None
+        What `validation_score` is.
+    rows_per_second : float
+        Speed of the fit in training rows.
+    """
+
+    iteration: int
+    max_iter: int | None
+    epoch: float
+    rows_seen: int
+    seconds: float
+    n_random_features: int
+    train_loss: float
+    validation_score: float | None
+    score_name: str | None
+    rows_per_second: float
+
+
+class Callback:
+    """Base of the callbacks; it does nothing. Override the methods you need."""
+
+    def on_begin(self, estimator_or_solver: Any) -> None:
+        """Prepare for a fit of `estimator_or_solver`.
+
+        Parameters
+        ----------
+        estimator_or_solver : object
+            What is being fitted.
+        """
+
+    def on_iteration(self, event: FitEvent) -> bool | None:
+        """React to a finished iteration.
+
+        Parameters
+        ----------
+        event : FitEvent
+            The state of the fit.
+
+        Returns
+        -------
+        bool or None
+            True ends the fit cleanly: the model so far is kept. Anything else goes on.
+        """
+        return None
+
+    def on_end(self, status: str) -> None:
+        """Clean up. Called once for each `on_begin` that returned, also after an error.
+
+        Parameters
+        ----------
+        status : str
+            How the fit ended.
+        """
+
+
+class ProgressBar(Callback):
+    """A progress bar on stderr, with speed, latest score or loss, and time left.
+
+    Time left is shown when the number of iterations is known.
+
+    Parameters
+    ----------
+    file : text stream, default=None
+        Where to draw; None is ``sys.stderr``. The bar is ASCII if the stream is not Unicode.
+    """
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        self.file = file
+        self._bar: Any = None
+
+    def on_begin(self, estimator_or_solver: Any) -> None:
+        """Draw an empty bar."""
+        self.on_end("restarted")
+        self._bar = tqdm(
+            desc=type(estimator_or_solver).__name__,
+            unit="it",
+            file=self.file,
+            leave=True,
+            dynamic_ncols=True,
+        )
+
+    def on_iteration(self, event: FitEvent) -> None:
+        """Move the bar to the iteration of `event`."""
+        bar = self._bar
+        if bar is None:
+            return
+        if bar.n == 0:
+            # A continued fit starts late: iterations of earlier fits are not this one's speed.
+            bar.n = bar.initial = event.iteration - 1
+        bar.total = event.max_iter
+        if event.validation_score is None:
+            quality = f"train loss={event.train_loss:.4g}"
+        else:
+            quality = f"{event.score_name or 'validation score'}={event.validation_score:.4g}"
+        speed = tqdm.format_sizeof(event.rows_per_second)
+        bar.set_postfix_str(f"{speed} rows/s, {quality}", refresh=False)
+        bar.update(event.iteration - bar.n)
+
+    def on_end(self, status: str) -> None:
+        """Draw the last state and close the bar."""
+        bar, self._bar = self._bar, None
+        if bar is not None:
+            bar.close()
+
+
+class TimeLimit(Callback):
+    """End the fit cleanly after the first iteration that passes a time limit.
+
+    Parameters
+    ----------
+    seconds : float
+        The limit in seconds of wall-clock time since the start of the fit, above zero.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = check_real(seconds, "seconds", low=0.0, low_open=True)
+
+    def on_iteration(self, event: FitEvent) -> bool:
+        """Return True once the fit has run for `seconds`."""
+        return event.seconds >= self.seconds
+
+
+class CallbackList(Callback):
+    """Run several callbacks as one, in the order given.
+
+    Parameters
+    ----------
+    callbacks : sequence of Callback
+        The callbacks.
+    """
+
+    def __init__(self, callbacks: Sequence[Callback] = ()) -> None:
+        self.callbacks = list(callbacks)
+        self._begun: list[Callback] = []
+
+    def on_begin(self, estimator_or_solver: Any) -> None:
+        """Begin every callback; if one raises, end those that had begun."""
+        try:
+            for callback in self.callbacks:
+                callback.on_begin(estimator_or_solver)
+                self._begun.append(callback)
+        except BaseException:
+            self.on_end("error")
+            raise
+
+    def on_iteration(self, event: FitEvent) -> bool:
+        """Call every callback; return True if any asked to stop."""
+        return any([callback.on_iteration(event) for callback in self.callbacks])
+
+    def on_end(self, status: str) -> None:
+        """End every callback that has begun, even when another raises; then raise that."""
+        begun, self._begun = self._begun, []
+        with contextlib.ExitStack() as stack:
+            for callback in reversed(begun):
+                stack.callback(callback.on_end, status)
+
+
+def make_callbacks(
+    callbacks: Callback | Sequence[Callback] | None, verbose: int | bool
+) -> CallbackList:
+    """Return the callbacks of a fit as one.
+
+    Parameters
+    ----------
+    callbacks : Callback, sequence of Callback, or None
+        What the user gave.
+    verbose : int or bool
+        Above zero, a `ProgressBar` comes first unless the user gave one.
+
+    Returns
+    -------
+    CallbackList
+        All of them; possibly empty.
+
+    Raises
+    ------
+    TypeError
+        If something is not a callback; the message names it.
+    """
+    given: Any = callbacks
+    if given is None:
+        given = []
+    elif isinstance(given, Sequence) and not isinstance(given, str | bytes):
+        given = list(given)
+    else:
+        given = [given]
+    for callback in given:
+        if not isinstance(callback, Callback):
+            raise TypeError(
+                f"callbacks must be kernelgrad callbacks, got {callback!r}; pass an instance "
+                "of a subclass of kernelgrad.callbacks.Callback, or a sequence of them."
+            )
+    level = int(verbose) if isinstance(verbose, bool) else check_int(verbose, "verbose")
+    if level > 0 and not any(isinstance(callback, ProgressBar) for callback in given):
+        given.insert(0, ProgressBar())
+    return CallbackList(given)

@@ -1,0 +1,59 @@
+"""The commands by name, and what happens to a wrong command line."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from typer.main import get_command
+
+from kernelgrad.cli.apply import inspect, predict, score
+from kernelgrad.cli.demo import demo
+from kernelgrad.cli.fit import fit
+from kernelgrad.cli.report import print_error
+
+# The name and the place of these classes differ between versions of typer.
+_CommandLineError: type[Exception] = typer.BadParameter.__mro__[2]
+
+app = typer.Typer(
+    name="kernelgrad", add_completion=False, rich_markup_mode=None, no_args_is_help=False
+)
+for _command in (fit, predict, score, inspect, demo):
+    app.command()(_command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"kernelgrad {version('kernelgrad')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Kernel learning by stochastic functional gradients.
+
+    Exit codes: 0 done, 1 data or a model cannot be used, 2 wrong command line, 130 interrupted.
+    """
+
+
+def run(argv: list[str]) -> int:
+    """Run one command and return its exit code; no arguments print the help."""
+    try:
+        result = get_command(app).main(
+            args=argv or ["--help"], prog_name="kernelgrad", standalone_mode=False
+        )
+    except _CommandLineError as error:
+        command = "kernelgrad " + " ".join(a for a in argv[:1] if not a.startswith("-"))
+        message = f"{error.format_message()} See: {command.strip()} --help"  # type: ignore[attr-defined]
+        print_error(message, "UsageError", as_json="--json" in argv)
+        return 2
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,128 @@
+"""What the commands print, and the exit codes of their errors."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import typer
+
+INTERRUPTED = 130
+
+
+def note(message: str) -> None:
+    """Print one line to stderr."""
+    print(" ".join(message.split()), file=sys.stderr, flush=True)
+
+
+def print_error(message: str, kind: str, *, as_json: bool) -> None:
+    """Print an error as one line on stderr, or as a JSON object on stdout."""
+    message = " ".join(message.split())
+    if as_json:
+        print_json({"error": message, "type": kind})
+    else:
+        note(f"Error: {message}")
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """Print an object as JSON; numbers that are not finite become null."""
+    print(json.dumps(_plain(value), allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if hasattr(value, "tolist"):  # NumPy arrays and scalars
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | None) else str(value)
+
+
+def print_pairs(pairs: Iterable[tuple[str, Any]]) -> None:
+    """Print names and values in two columns, leaving out values that are None."""
+    shown = [(name, _text(value)) for name, value in pairs if value is not None]
+    width = max(len(name) for name, _ in shown)
+    for name, value in shown:
+        print(f"{name:<{width}}  {value}")
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print aligned columns, the first to the left and the others to the right."""
+    cells = [list(header), *([_text(v) for v in row] for row in rows)]
+    widths = [max(len(row[j]) for row in cells) for j in range(len(header))]
+    for row in cells:
+        rest = (f"{text:>{w}}" for text, w in zip(row[1:], widths[1:], strict=True))
+        print("  ".join([f"{row[0]:<{widths[0]}}", *rest]))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list | tuple):
+        shown = ", ".join(_text(v) for v in value[:10])
+        return shown + (f", ... ({len(value)} in all)" if len(value) > 10 else "")
+    return str(value)
+
+
+def size_text(n_bytes: int) -> str:
+    """Return a number of bytes in the largest fitting unit."""
+    value = float(n_bytes)
+    for unit in ("bytes", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} GB"
+
+
+@contextmanager
+def reporting(as_json: bool) -> Iterator[None]:
+    """Turn the errors of data, models and the system into one line and an exit code.
+
+    Warnings become single lines on stderr. Errors that only a defect of the program can
+    raise keep their traceback.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("default", category=UserWarning)
+        warnings.showwarning = _show_warning
+        try:
+            yield
+        except BrokenPipeError:
+            raise  # the reader of stdout has gone; typer ends quietly
+        except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
+            message = str(error) or "out of memory; use fewer rows or a smaller model"
+            print_error(message, type(error).__name__, as_json=as_json)
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            message = "interrupted; nothing was written"
+            print_error(message, "KeyboardInterrupt", as_json=as_json)
+            raise typer.Exit(INTERRUPTED) from None
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
+    note(f"Warning: {message}")
+
+
+def check_writable(path: Path, what: str) -> None:
+    """Raise unless a file can be put at `path`."""
+    folder = path.parent
+    if path.is_dir():
+        raise IsADirectoryError(f"The {what} {path} is a folder; give the name of a file.")
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"There is no folder {folder} for the {what} {path.name}; create it first."
+        )
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(
+            f"The folder {folder} is not writable, so the {what} {path.name} cannot go there; "
+            "choose another."
+        )

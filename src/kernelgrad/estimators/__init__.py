@@ -1,0 +1,11 @@
+"""Estimators with the scikit-learn API."""
+
+from kernelgrad.estimators._files import load, register_estimator
+from kernelgrad.estimators.base import BaseKernelEstimator
+from kernelgrad.estimators.classifier import KernelClassifier
+from kernelgrad.estimators.regressor import KernelRegressor
+
+for _cls in (KernelClassifier, KernelRegressor):
+    register_estimator(_cls)
+
+__all__ = ["BaseKernelEstimator", "KernelClassifier", "KernelRegressor", "load"]

@@ -1,0 +1,164 @@
+"""Estimators to and from model files."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from kernelgrad._typing import AnyArray
+from kernelgrad._validation import ModelFileError
+from kernelgrad.expansions import RandomFeatureExpansion
+from kernelgrad.features import CACHE_BYTES, FeatureStream, InputScaling
+from kernelgrad.kernels import KERNELS, Kernel, get_kernel
+from kernelgrad.losses import LOSSES, Loss
+from kernelgrad.persistence import decode_value, encode_value, read_container, write_container
+from kernelgrad.solvers import SOLVERS, Solver
+
+_ESTIMATORS: dict[str, Any] = {}
+_FITTED = (
+    "classes_", "feature_names_in_", "n_features_in_", "n_outputs_", "n_iter_",
+    "best_iteration_", "best_score_", "fit_status_", "_y_ndim", "_seed", "_class_weights",
+)  # fmt: skip
+
+
+def register_estimator(cls: Any) -> Any:
+    """Let :func:`load` find an estimator class by its name."""
+    _ESTIMATORS[cls.__name__] = cls
+    return cls
+
+
+def _part(kind: str, part: Any) -> dict[str, Any]:
+    params = part.get_params(deep=False)
+    return {"part": kind, "name": part.name, "params": {k: _pack(v) for k, v in params.items()}}
+
+
+def _pack(value: Any) -> Any:
+    for kind, cls in (("loss", Loss), ("kernel", Kernel), ("solver", Solver)):
+        if isinstance(value, cls):
+            return _part(kind, value)
+    return {"value": encode_value(value)}
+
+
+def _unpack(packed: dict[str, Any]) -> Any:
+    if "part" not in packed:
+        return decode_value(packed["value"])
+    registry: dict[str, Any] = {"loss": LOSSES, "kernel": KERNELS, "solver": SOLVERS}[
+        packed["part"]
+    ]
+    if packed["name"] not in registry:
+        raise ModelFileError(
+            f"The model uses the {packed['part']} {packed['name']!r}, which is not registered "
+            "here; import the module that registers it, then load again."
+        )
+    return registry[packed["name"]](**{k: _unpack(v) for k, v in packed["params"].items()})
+
+
+def save_estimator(estimator: Any, path: str | os.PathLike[str], *, resumable: bool) -> None:
+    """Write a fitted estimator; see ``BaseKernelEstimator.save``."""
+    params: dict[str, Any] = {}
+    for name, value in estimator.get_params(deep=False).items():
+        if name == "callbacks":
+            value = None  # live objects of this process
+        elif name == "random_state" and not isinstance(value, int | np.integer | None):
+            value = None  # the seed in use is part of the model
+        elif name == "kernel" and not isinstance(value, str | Kernel):
+            value = get_kernel(value)  # scikit-learn's RBF and Matern have an equal of ours
+        params[name] = _pack(value)
+    expansion: RandomFeatureExpansion = estimator.expansion_
+    stream = expansion.stream
+    header: dict[str, Any] = {
+        "estimator": type(estimator).__name__,
+        "params": params,
+        "fitted": {
+            name: encode_value(getattr(estimator, name))
+            for name in _FITTED
+            if hasattr(estimator, name)
+        },
+        "loss": _pack(estimator.loss_),
+        "kernel": _pack(stream.kernel),
+        "solver": _pack(estimator.solver_),
+        "stream": {"seed": stream.seed, "block_size": stream.block_size},
+        "expansion": expansion.kind,
+        "history": encode_value(estimator.history_),
+        "state": None,
+    }
+    tensors: dict[str, AnyArray] = {
+        "coef": np.ascontiguousarray(expansion.coef),
+        "intercept": expansion.intercept,
+    }
+    for name in ("centre", "scale"):
+        a = getattr(stream.scaling, name)
+        if a is not None:
+            tensors[name] = a
+    if resumable:
+        if not hasattr(estimator, "_state"):
+            raise ValueError(
+                "This model was loaded from a file without the solver's state; save it with "
+                "resumable=False, or fit it again."
+            )
+        values, arrays = estimator.solver_.state_arrays(estimator._state)
+        header["state"] = encode_value(values)
+        tensors |= {f"state.{k}": np.ascontiguousarray(a) for k, a in arrays.items()}
+    write_container(path, header, tensors)
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Load a model that ``save`` wrote; never executes code from the file.
+
+    Parameters
+    ----------
+    path : str or path-like
+
+    Returns
+    -------
+    KernelClassifier or KernelRegressor
+        Predictions are identical to those of the saved model.
+
+    Raises
+    ------
+    FileNotFoundError
+        No such file.
+    ModelFileError
+        The file is foreign, truncated, altered, of a newer version, or uses a loss, kernel
+        or solver that is not registered.
+    """
+    header, tensors = read_container(path)
+    try:
+        name = header["estimator"]
+        if name not in _ESTIMATORS:
+            raise ModelFileError(f"{path} holds a {name!r}, which this version does not know.")
+        cls = _ESTIMATORS[name]
+        estimator = cls(**{k: _unpack(v) for k, v in header["params"].items()})
+        for key, value in header["fitted"].items():
+            setattr(estimator, key, decode_value(value))
+        estimator.loss_ = _unpack(header["loss"])
+        estimator.solver_ = _unpack(header["solver"])
+        limit = estimator.memory_limit
+        stream = FeatureStream(
+            _unpack(header["kernel"]),
+            estimator.n_features_in_,
+            header["stream"]["seed"],
+            header["stream"]["block_size"],
+            InputScaling(tensors.get("centre"), tensors.get("scale")),
+            CACHE_BYTES if limit is None else int(limit) // 4,
+        )
+        coef, intercept = tensors["coef"], tensors["intercept"]
+        expansion = RandomFeatureExpansion(stream, len(intercept), intercept)
+        expansion.coef = coef
+        estimator._set_function(expansion)
+        estimator.history_ = decode_value(header["history"])
+        if header["state"] is not None:
+            prefix = "state."
+            arrays = {k[len(prefix) :]: a for k, a in tensors.items() if k.startswith(prefix)}
+            problem = estimator._problem(estimator.loss_)
+            estimator._state = estimator.solver_.restore(
+                problem, decode_value(header["state"]), arrays
+            )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ModelFileError(
+            f"{path} does not describe a model of this version ({error!r}); save it again with "
+            "the installed version."
+        ) from error
+    return estimator

@@ -1,0 +1,518 @@
+"""What every estimator shares: from scikit-learn parameters to a run of a solver."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad._validation import DataError, check_int, check_real
+from kernelgrad.callbacks import FitEvent, make_callbacks
+from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches, split_rows
+from kernelgrad.estimators import _files
+from kernelgrad.expansions import RandomFeatureExpansion
+from kernelgrad.features import CACHE_BYTES
+from kernelgrad.kernels import get_kernel
+from kernelgrad.losses import Loss
+from kernelgrad.solvers import (
+    Problem,
+    Solver,
+    State,
+    TrainBatch,
+    Validation,
+    check_capabilities,
+    get_solver,
+    run,
+)
+
+try:  # scikit-learn >= 1.9
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+except ImportError:
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """Nothing to support before scikit-learn 1.9."""
+
+    def with_callbacks(method: Any) -> Any:
+        """Return the method unchanged."""
+        return method
+
+
+MAX_VALIDATION_ROWS = 20_000  # validation responses stay in memory, whatever the file size
+# Above this many cells, exact duplicates of sparse rows are not looked for.
+_MERGE_CELLS = 10_000_000
+
+
+class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
+    """Parameters, fitting and persistence of the kernel estimators."""
+
+    # -- what a task gives -------------------------------------------------------------
+
+    @abstractmethod
+    def _prepare_targets(self, y: AnyArray, *, reset: bool) -> tuple[AnyArray, Loss]:
+        """Learn classes or outputs from `y` if `reset`; return internal y and the loss."""
+
+    @abstractmethod
+    def _prepare_source(self, source: BatchSource) -> Loss:
+        """Learn classes or outputs from a source; return the loss."""
+
+    @abstractmethod
+    def _encode(self, y: AnyArray, loss: Loss) -> FloatArray:
+        """Return internal y as targets (n, C)."""
+
+    @abstractmethod
+    def _internal(self, y: AnyArray) -> AnyArray:
+        """Return raw labels of a source's batch as internal y (class codes or floats)."""
+
+    @abstractmethod
+    def _class_factor(self, y: AnyArray) -> Float64Array | None:
+        """Return the factor of each row's weight from class weights, or None."""
+
+    @abstractmethod
+    def _validation_score(self, loss: Loss) -> tuple[str, Any]:
+        """Return the name and function (y internal, raw) -> float of the validation score."""
+
+    @property
+    @abstractmethod
+    def _n_outputs(self) -> int:
+        """Number of outputs C of the fitted task."""
+
+    # -- fitting -----------------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        check_real(self.alpha, "alpha", low=0)
+        check_int(self.max_iter, "max_iter", low=1)
+        check_real(self.tol, "tol", low=0)
+        check_int(self.n_iter_no_change, "n_iter_no_change", low=1)
+        check_real(
+            self.validation_fraction, "validation_fraction",
+            low=0, high=1, low_open=True, high_open=True,
+        )  # fmt: skip
+        if self.memory_limit is not None:
+            check_real(self.memory_limit, "memory_limit", low=0)
+        get_kernel(self.kernel, gamma=self.gamma, bandwidth_factor=self.bandwidth_factor)
+        get_solver(self.solver)
+
+    def _problem(self, loss: Loss) -> Problem:
+        cache = CACHE_BYTES if self.memory_limit is None else int(self.memory_limit) // 4
+        return Problem(
+            loss=loss,
+            kernel=get_kernel(
+                self.kernel, gamma=self.gamma, bandwidth_factor=self.bandwidth_factor
+            ),
+            alpha=float(self.alpha),
+            n_outputs=self._n_outputs,
+            n_features_in=self.n_features_in_,
+            seed=self._seed,
+            fit_intercept=bool(self.fit_intercept),
+            standardize=bool(self.standardize),
+            cache_bytes=cache,
+        )
+
+    def _adopt_source(self, source: BatchSource, *, reset: bool) -> None:
+        if not source.has_target:
+            raise DataError(
+                f"{type(source).__name__} has no target; name the target column when opening it."
+            )
+        if source.n_rows == 0:
+            raise DataError("The source has no rows.")
+        if reset:
+            self.n_features_in_ = source.n_features
+            if source.feature_names is not None:
+                self.feature_names_in_ = np.asarray(source.feature_names, dtype=object)
+            elif hasattr(self, "feature_names_in_"):
+                del self.feature_names_in_
+        elif source.n_features != self.n_features_in_:
+            raise ValueError(
+                f"The source has {source.n_features} features, but {type(self).__name__} was "
+                f"fitted with {self.n_features_in_}."
+            )
+
+    def _adopt_arrays(
+        self, X: Any, y: Any, sample_weight: Any, *, reset: bool
+    ) -> tuple[Matrix, AnyArray, Float64Array, Loss]:
+        memmap = X if isinstance(X, np.memmap) else None
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            reset=reset,
+            accept_sparse="csr",
+            dtype="numeric",
+            multi_output=True,
+            y_numeric=self._y_numeric,
+        )
+        y, loss = self._prepare_targets(y, reset=reset)
+        weight = _check_sample_weight(
+            sample_weight, X, dtype=np.float64, ensure_non_negative=True
+        )
+        factor = self._class_factor(y)
+        weight = weight if factor is None else weight * factor
+        if not weight.sum() > 0:
+            raise ValueError("All sample weights are zero; at least one row must count.")
+        return (X if memmap is None else memmap), y, weight, loss
+
+    _y_numeric = False
+
+    def _new_seed(self) -> None:
+        rng = check_random_state(self.random_state)
+        self._seed = int(rng.randint(0, 2**31 - 1))
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix (n, d), memory map, DataFrame, or BatchSource
+            A :class:`~kernelgrad.data.BatchSource` carries its own targets and weights and is
+            read in chunks, never whole. Memory maps are read in pages.
+        y : array-like (n,) or (n, n_outputs); None with a BatchSource
+        sample_weight : array-like (n,) or None
+            Non-negative; a weight of 2 is a row given twice, 0 is a row left out.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            For parameters outside their domain, NaN or infinite values, wrong shapes, or a
+            single class; before any work is done.
+        """
+        self._check_parameters()
+        warm = bool(self.warm_start) and hasattr(self, "_state")
+        if not warm:
+            self._new_seed()
+        state: State | None = self._state if warm else None
+        history = self.history_ if warm else None
+        solver = get_solver(self.solver) if not warm else self.solver_
+        if isinstance(X, BatchSource):
+            if y is not None or sample_weight is not None:
+                raise ValueError(
+                    "A BatchSource carries its own y and weights; leave y and sample_weight out."
+                )
+            self._adopt_source(X, reset=not warm)
+            source: BatchSource = X
+            loss = self._prepare_source(source) if not warm else self.loss_
+            stratify = None
+        else:
+            if y is None:
+                raise ValueError(
+                    f"requires y to be passed, but the target y is None: give y to "
+                    f"{type(self).__name__}.fit, or a BatchSource with a target."
+                )
+            X, y, weight, loss = self._adopt_arrays(X, y, sample_weight, reset=not warm)
+            limit = solver.resolve_batch_size(None)
+            X, y, weight = _canonical(X, y, weight, merge=X.shape[0] <= limit)
+            source = ArraySource(X, y, weight, checked=True)
+            stratify = y if self._stratified else None
+        problem = self._problem(loss)
+        check_capabilities(solver, loss, problem.kernel)
+
+        held: IntArray | None = None
+        validation: Validation | None = None
+        if self.early_stopping:
+            held = split_rows(
+                source,
+                self.validation_fraction,
+                seed=self._seed,
+                stratify=stratify,
+                max_rows=MAX_VALIDATION_ROWS,
+            )
+            validation = self._validation(source, held, loss)
+        n_train = source.n_rows - (0 if held is None else len(held))
+        size = solver.resolve_batch_size(n_train)
+        batches = self._train_batches(
+            sample_batches(
+                source,
+                size,
+                seed=self._seed,
+                start=0 if state is None else state.iteration,
+                exclude=held,
+            ),
+            loss,
+        )
+        ctx = self._begin_sklearn_callbacks(X, y)
+        self._finish(problem, solver, batches, self.max_iter, state, validation, history, ctx)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Take further steps, one for every ``batch_size`` rows of `X`, in the order given.
+
+        The first call fixes the bandwidth, the input scaling and the intercept on its first
+        batch; there is no early stopping. Parameters are those of :meth:`fit`.
+        """
+        return self._partial_fit(X, y, sample_weight)
+
+    def _partial_fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        first = not hasattr(self, "_state")
+        if first:
+            self._check_parameters()
+            self._new_seed()
+        solver = get_solver(self.solver) if first else self.solver_
+        source: BatchSource
+        if isinstance(X, BatchSource):
+            self._adopt_source(X, reset=first)
+            source = X
+            loss = self._prepare_source(source) if first else self.loss_
+        else:
+            if y is None:
+                raise ValueError("requires y to be passed, but the target y is None")
+            X, y, weight, loss = self._adopt_arrays(X, y, sample_weight, reset=first)
+            source = ArraySource(X, y, weight, checked=True)
+        problem = self._problem(loss)
+        check_capabilities(solver, loss, problem.kernel)
+        size = solver.resolve_batch_size(None)
+        epochs = 0.0 if first else self.history_["epoch"][-1]
+        n = source.n_rows
+
+        def pairs() -> Iterator[tuple[Batch, float]]:
+            # epochs count the calls: a stream has no passes
+            for batch in source.chunks(size):
+                yield batch, epochs + (int(batch.rows[-1]) + 1) / n
+
+        batches = (
+            (train, epoch)
+            for batch, epoch in pairs()
+            if (train := self._train_batch(batch, loss)) is not None
+        )
+        state = None if first else self._state
+        history = None if first else self.history_
+        self._finish(problem, solver, batches, -(-n // size), state, None, history, None)
+        return self
+
+    def _train_batch(self, batch: Batch, loss: Loss) -> TrainBatch | None:
+        if batch.y is None:
+            raise DataError("The source gave a batch without targets.")
+        y = batch.y if self._internal_y else self._internal(batch.y)
+        weight = np.ones(len(y)) if batch.sample_weight is None else batch.sample_weight
+        if not self._internal_y:
+            factor = self._class_factor(y)
+            weight = weight if factor is None else weight * factor
+        X = batch.X
+        keep = weight > 0
+        if not keep.all():
+            X, y, weight = X[keep], y[keep], weight[keep]
+        if len(y) == 0:
+            return None
+        return TrainBatch(X, self._encode(y, loss), np.asarray(weight, np.float64))
+
+    _internal_y = False  # set per fit: True when batches hold internal y already
+
+    def _train_batches(
+        self, sampled: Any, loss: Loss
+    ) -> Iterator[tuple[TrainBatch, float]]:
+        for item in sampled:
+            train = self._train_batch(item.batch, loss)
+            if train is not None:
+                yield train, item.fraction
+
+    def _validation(self, source: BatchSource, held: IntArray, loss: Loss) -> Validation:
+        batch = source.take(held)
+        assert batch.y is not None
+        y = batch.y if self._internal_y else self._internal(batch.y)
+        name, score = self._validation_score(loss)
+        return Validation(
+            X=batch.X,
+            score=lambda raw: score(y, raw),
+            name=name,
+            patience=self.n_iter_no_change,
+            tol=self.tol,
+        )
+
+    def _finish(
+        self,
+        problem: Problem,
+        solver: Solver,
+        batches: Iterator[tuple[TrainBatch, float]],
+        max_iter: int,
+        state: State | None,
+        validation: Validation | None,
+        history: dict[str, Any] | None,
+        ctx: Any,
+    ) -> None:
+        result = run(
+            solver,
+            problem,
+            batches,
+            max_iter=max_iter,
+            state=state,
+            validation=validation,
+            callbacks=make_callbacks(self.callbacks, self.verbose),
+            on_iteration=None if ctx is None else _SklearnCallbacks(self, ctx, solver),
+            history=history,
+        )
+        self._state = result.state
+        self.solver_ = solver
+        self.loss_ = problem.loss
+        self._set_function(result.expansion)
+        self.history_ = result.history
+        self.n_iter_ = result.state.iteration
+        self.best_iteration_ = result.best_iteration
+        self.best_score_ = result.best_score
+        self.fit_status_ = result.status
+
+    def _set_function(self, expansion: Any) -> None:
+        self.expansion_ = expansion
+        self.intercept_ = expansion.intercept
+        self.n_random_features_ = expansion.n_random_features
+        self.kernel_ = expansion.stream.kernel
+
+    def _begin_sklearn_callbacks(self, X: Any, y: Any) -> Any:
+        if not hasattr(self, "_init_callback_context") or not getattr(
+            self, "_skl_callbacks", None
+        ):
+            return None
+        ctx = self._init_callback_context(max_subtasks=self.max_iter)
+        return ctx.call_on_fit_task_begin(estimator=self, X=X, y=y)
+
+    # -- prediction --------------------------------------------------------------------
+
+    def _raw(self, X: Any) -> Float64Array:
+        """Return f(X), shape (n, C), for arrays or a BatchSource."""
+        check_is_fitted(self, "expansion_")
+        if isinstance(X, BatchSource):
+            if X.n_features != self.n_features_in_:
+                raise ValueError(
+                    f"The source has {X.n_features} features, but {type(self).__name__} is "
+                    f"expecting {self.n_features_in_} features as input."
+                )
+            parts = [self.expansion_.raw_prediction(b.X) for b in X.chunks()]
+            return np.concatenate(parts)
+        X = validate_data(self, X, reset=False, accept_sparse="csr", dtype="numeric")
+        return np.asarray(self.expansion_.raw_prediction(X))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "expansion_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    # -- files -------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str], *, resumable: bool = False) -> None:
+        """Write the fitted model to one file, atomically and without pickle.
+
+        Parameters
+        ----------
+        path : str or path-like
+        resumable : bool, default=False
+            Also write the solver's state, so that ``partial_fit`` and ``warm_start`` go on
+            exactly where they were (up to three times the size).
+
+        Raises
+        ------
+        NotFittedError
+            Before fit.
+        TypeError
+            When a parameter is an object that cannot be written (its name is given).
+        """
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(
+                f"This {type(self).__name__} is not fitted; call fit before save."
+            )
+        _files.save_estimator(self, path, resumable=resumable)
+
+    def model_info(self) -> dict[str, Any]:
+        """Return a summary of the fitted model with plain JSON values."""
+        check_is_fitted(self, "expansion_")
+        e: RandomFeatureExpansion = self.expansion_
+        info: dict[str, Any] = {
+            "estimator": type(self).__name__,
+            "loss": self.loss_.name,
+            "loss_params": self.loss_.get_params(),
+            "kernel": self.kernel_.name,
+            "kernel_params": self.kernel_.get_params(),
+            "solver": self.solver_.name,
+            "alpha": float(self.alpha),
+            "n_features_in": int(self.n_features_in_),
+            "feature_names": (
+                [str(c) for c in self.feature_names_in_]
+                if hasattr(self, "feature_names_in_")
+                else None
+            ),
+            "n_outputs": e.n_outputs,
+            "n_random_features": e.n_random_features,
+            "n_blocks": e.n_blocks,
+            "block_size": e.stream.block_size,
+            "seed": e.stream.seed,
+            "bytes": int(e.nbytes),
+            "n_iter": int(self.n_iter_),
+            "fit_status": self.fit_status_,
+            "best_score": self.best_score_,
+            "resumable": hasattr(self, "_state"),
+        }
+        if hasattr(self, "classes_"):
+            info["classes"] = np.asarray(self.classes_).tolist()
+        return info
+
+
+class _SklearnCallbacks:
+    """Reports iterations to scikit-learn's callbacks (1.9 and later)."""
+
+    def __init__(self, estimator: BaseKernelEstimator, ctx: Any, solver: Solver) -> None:
+        self._estimator = estimator
+        self._ctx = ctx
+        self._solver = solver
+
+    def __call__(self, event: FitEvent, state: State) -> bool:
+        estimator = self._estimator
+
+        def attributes() -> dict[str, Any]:
+            expansion = self._solver.expansion(state).copy()
+            assert isinstance(expansion, RandomFeatureExpansion)
+            fitted = {
+                "expansion_": expansion,
+                "n_iter_": event.iteration,
+                "n_features_in_": estimator.n_features_in_,
+                "n_random_features_": expansion.n_random_features,
+            }
+            for name in ("classes_", "feature_names_in_", "n_outputs_", "_y_ndim", "loss_"):
+                if hasattr(estimator, name):
+                    fitted[name] = getattr(estimator, name)
+            return fitted
+
+        sub = self._ctx.subcontext(task_name="iteration")
+        sub.call_on_fit_task_begin(estimator=estimator)
+        return bool(
+            sub.call_on_fit_task_end(estimator=estimator, reconstruction_attributes=attributes)
+        )
+
+
+def _canonical(
+    X: Matrix, y: AnyArray, weight: Float64Array, *, merge: bool
+) -> tuple[Matrix, AnyArray, Float64Array]:
+    """Drop rows of weight zero; with `merge`, sort rows and merge exact duplicates.
+
+    When all rows fit into one batch their order carries no information, so a canonical
+    order makes "weight 2" and "given twice" the same computation, bit for bit.
+    """
+    keep = weight > 0
+    if not keep.all():
+        X, y, weight = X[np.flatnonzero(keep)], y[keep], weight[keep]
+    if not merge:
+        return X, y, weight
+    if sp.issparse(X):
+        if X.shape[0] * X.shape[1] > _MERGE_CELLS:
+            return X, y, weight
+        dense = X.toarray()
+    else:
+        dense = np.asarray(X)
+    columns = [dense.astype(np.float64), y.reshape(len(y), -1).astype(np.float64)]
+    table = np.ascontiguousarray(np.concatenate(columns, axis=1)) + 0.0  # -0.0 becomes 0.0
+    rows = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))).ravel()
+    _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
+    total = np.bincount(inverse.ravel(), weights=weight)
+    return X[first], y[first], total

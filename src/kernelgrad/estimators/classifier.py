@@ -1,0 +1,295 @@
+"""Kernel classification."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils import compute_class_weight
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from kernelgrad._typing import AnyArray, Float64Array, FloatArray
+from kernelgrad._validation import DataError
+from kernelgrad.data import BatchSource
+from kernelgrad.estimators.base import BaseKernelEstimator
+from kernelgrad.losses import Loss, encode_labels, get_loss
+
+
+def _has_proba(estimator: KernelClassifier) -> bool:
+    loss = get_loss(estimator.loss, task="classification", n_classes=2)
+    if loss.has_proba:
+        return True
+    raise AttributeError(
+        f"predict_proba is not available with loss={loss.name!r}; use loss='log_loss', or wrap "
+        "the estimator in sklearn.calibration.CalibratedClassifierCV."
+    )
+
+
+class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[misc]
+    r"""Kernel classifier: any loss, kernel and solver, on data too large for kernel matrices.
+
+    Minimises ``mean_i w_i loss(y_i, f(x_i)) / mean_i w_i + (alpha / 2) ||f - b||^2_H`` over the
+    kernel's function space, with an unpenalised constant b. Two classes have one output,
+    more have one each (one-vs-rest, or jointly with the multinomial ``"log_loss"``).
+
+    Parameters
+    ----------
+    loss : {"log_loss", "logistic", "hinge", "squared_hinge", "squared"} or Loss, default="log_loss"
+        ``"log_loss"`` is logistic for two classes, multinomial for more, and gives
+        probabilities; ``"logistic"`` is one-vs-rest.
+    kernel : {"rbf", "laplacian", "cauchy", "matern"}, Kernel, or scikit-learn RBF / Matern
+        Default ``"rbf"``.
+    gamma : float > 0, "median" or "scale", default="median"
+        Inverse bandwidth as in scikit-learn, or a rule (see
+        :class:`~kernelgrad.kernels.Gaussian`).
+    bandwidth_factor : float > 0, default=1.0
+        Multiplies the bandwidth that a rule finds; the one knob to tune besides alpha.
+    solver : {"auto", "dsg"} or Solver, default="auto"
+        An object where a name is not enough: ``DSG(block_size=512)``.
+    alpha : float >= 0, default=1e-6
+        Weight of the squared norm (the papers' nu). scikit-learn's ``C`` of an SVC is
+        ``1 / (n alpha)``.
+    max_iter : int >= 1, default=40
+        Iterations, each one batch and one block of features. Time grows with its square.
+    tol : float >= 0, default=1e-4
+        Least gain of the validation score that counts as progress.
+    early_stopping : bool, default=False
+        Hold out ``validation_fraction`` of the rows (at most 20,000), stop after
+        ``n_iter_no_change`` iterations without progress, and keep the best iterate.
+    validation_fraction : float in (0, 1), default=0.1
+    n_iter_no_change : int >= 1, default=10
+    class_weight : dict, "balanced" or None, default=None
+        As in scikit-learn; multiplies the sample weights.
+    fit_intercept : bool, default=True
+        Start from the best constant prediction instead of zero.
+    standardize : bool, default=False
+        Divide columns by their standard deviation on the first batch, inside the model:
+        for streams, where no scaler can be fitted before.
+    memory_limit : float or None, default=None
+        Bytes; a quarter is used to keep frequencies between predictions (64 MiB when None).
+        Never changes a result.
+    warm_start : bool, default=False
+        Another fit continues with ``max_iter`` more iterations.
+    random_state : int, RandomState or None, default=None
+    verbose : int, default=0
+        1 shows a progress bar.
+    callbacks : Callback, list of Callback or None, default=None
+
+    Attributes
+    ----------
+    classes_ : ndarray (n_classes,)
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+    expansion_ : RandomFeatureExpansion
+        The fitted function: seed and coefficients.
+    kernel_ : Kernel
+        With numbers for its parameters.
+    n_random_features_ : int
+    n_iter_, best_iteration_ : int
+    best_score_ : float or None
+        Validation accuracy of the kept iterate.
+    history_ : dict of lists
+        One entry per iteration: iteration, epoch, seconds, rows_seen, n_random_features,
+        step_size, train_loss (on each batch before its step), validation_score.
+    fit_status_ : {"converged", "max_iter", "stopped", "interrupted"}
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from kernelgrad import KernelClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = KernelClassifier(random_state=0).fit(X[:1200], y[:1200])
+    >>> bool(model.score(X[1200:], y[1200:]) > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        loss: str | Loss = "log_loss",
+        kernel: Any = "rbf",
+        *,
+        gamma: float | str = "median",
+        bandwidth_factor: float = 1.0,
+        solver: Any = "auto",
+        alpha: float = 1e-6,
+        max_iter: int = 40,
+        tol: float = 1e-4,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+        class_weight: Any = None,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        memory_limit: float | None = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+        verbose: int = 0,
+        callbacks: Any = None,
+    ) -> None:
+        self.loss = loss
+        self.kernel = kernel
+        self.gamma = gamma
+        self.bandwidth_factor = bandwidth_factor
+        self.solver = solver
+        self.alpha = alpha
+        self.max_iter = max_iter
+        self.tol = tol
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.class_weight = class_weight
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.memory_limit = memory_limit
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callbacks = callbacks
+
+    _stratified = True
+
+    def _set_classes(self, classes: AnyArray) -> Loss:
+        if len(classes) < 2:
+            raise DataError(
+                f"KernelClassifier needs at least two classes; the data have only one class: "
+                f"{classes.tolist()!r}."
+            )
+        loss = get_loss(self.loss, task="classification", n_classes=len(classes))
+        self.classes_ = classes
+        return loss
+
+    @property
+    def _n_outputs(self) -> int:
+        return 1 if len(self.classes_) == 2 else len(self.classes_)
+
+    def _prepare_targets(self, y: AnyArray, *, reset: bool) -> tuple[AnyArray, Loss]:
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        self._internal_y = True
+        if reset:
+            # the first batch of a stream may lack some of the declared classes
+            declared = self.__dict__.pop("_declared", None)
+            loss = self._set_classes(np.unique(y) if declared is None else declared)
+            codes = self._codes(y)
+            self._set_class_weights(np.bincount(codes, minlength=len(self.classes_)))
+            return codes, loss
+        return self._codes(y), self.loss_
+
+    def _set_class_weights(self, counts: AnyArray) -> None:
+        if self.class_weight is None:
+            self._class_weights: Float64Array | None = None
+        elif self.class_weight == "balanced":
+            if (counts == 0).any():
+                raise ValueError(
+                    "class_weight='balanced' needs rows of every class in the first call; give "
+                    "class_weight as a dict for streams."
+                )
+            self._class_weights = counts.sum() / (len(counts) * counts)
+        else:
+            self._class_weights = compute_class_weight(
+                self.class_weight, classes=self.classes_, y=self.classes_
+            )
+
+    def _prepare_source(self, source: BatchSource) -> Loss:
+        summary = source.summarize_target()
+        if summary.classes is None:
+            raise DataError(
+                "The target has more than 1,000 distinct values; for a continuous target use "
+                "KernelRegressor."
+            )
+        if summary.kind == "float" and summary.infer_task() == "regression":
+            raise DataError(
+                "The target is continuous; use KernelRegressor, or encode it as classes."
+            )
+        self._internal_y = False
+        loss = self._set_classes(np.asarray(summary.classes))
+        self._set_class_weights(np.asarray(summary.counts))
+        return loss
+
+    def _codes(self, y: AnyArray) -> AnyArray:
+        codes = np.searchsorted(self.classes_, y)
+        codes = np.minimum(codes, len(self.classes_) - 1)
+        unknown = self.classes_[codes] != y
+        if unknown.any():
+            raise ValueError(
+                f"y contains the label {np.asarray(y)[unknown][0]!r}, which is not among the "
+                f"classes {self.classes_.tolist()!r}; name all classes in the first call."
+            )
+        return codes
+
+    def _internal(self, y: AnyArray) -> AnyArray:
+        return self._codes(column_or_1d(y))
+
+    def _encode(self, y: AnyArray, loss: Loss) -> FloatArray:
+        return encode_labels(y, len(self.classes_), loss)
+
+    def _class_factor(self, y: AnyArray) -> Float64Array | None:
+        return None if self._class_weights is None else self._class_weights[y]
+
+    def _validation_score(self, loss: Loss) -> tuple[str, Any]:
+        def accuracy(y: AnyArray, raw: FloatArray) -> float:
+            return float(np.mean(_decide(raw) == y))
+
+        return "accuracy", accuracy
+
+    def partial_fit(
+        self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Take further steps, one for every ``batch_size`` rows of `X`, in the order given.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in :meth:`fit`.
+        classes : array-like or None
+            All classes; needed in the first call unless its `y` holds them all.
+
+        Returns
+        -------
+        self
+        """
+        if classes is not None and not hasattr(self, "_state"):
+            self._declared = np.unique(np.asarray(classes))
+        return self._partial_fit(X, y, sample_weight)
+
+    def decision_function(self, X: Any) -> Float64Array:
+        """Return f(X): shape (n,) for two classes (positive favours ``classes_[1]``), else (n, K)."""
+        raw = self._raw(X)
+        return raw.ravel() if raw.shape[1] == 1 else raw
+
+    def predict(self, X: Any) -> AnyArray:
+        """Return the predicted class of every row, shape (n,)."""
+        raw = self._raw(X)
+        return np.asarray(self.classes_[_decide(raw)])
+
+    @available_if(_has_proba)
+    def predict_proba(self, X: Any) -> Float64Array:
+        """Return class probabilities, shape (n, n_classes), in the order of ``classes_``.
+
+        Available with log losses. One-vs-rest probabilities are normalised to sum 1.
+        """
+        check_is_fitted(self, "expansion_")
+        return np.asarray(self.loss_.predict_proba(self._raw(X)), np.float64)
+
+    @available_if(_has_proba)
+    def predict_log_proba(self, X: Any) -> Float64Array:
+        """Return the logarithm of :meth:`predict_proba`."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the accuracy on arrays, or on a BatchSource with its own targets."""
+        if isinstance(X, BatchSource):
+            y = np.concatenate([np.asarray(part) for part in X.target_chunks()])
+        return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
+
+
+def _decide(raw: FloatArray) -> AnyArray:
+    """Return class codes from raw predictions."""
+    if raw.shape[1] == 1:
+        return (raw[:, 0] > 0).astype(np.intp)
+    return np.argmax(raw, axis=1)

@@ -1,0 +1,161 @@
+"""Kernel regression."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
+
+from kernelgrad._typing import AnyArray, Float64Array, FloatArray
+from kernelgrad._validation import DataError
+from kernelgrad.data import BatchSource
+from kernelgrad.estimators.base import BaseKernelEstimator
+from kernelgrad.losses import Loss, get_loss
+
+
+class KernelRegressor(RegressorMixin, BaseKernelEstimator):  # type: ignore[misc]
+    r"""Kernel regressor: any loss, kernel and solver, on data too large for kernel matrices.
+
+    Minimises ``mean_i w_i loss(y_i, f(x_i)) / mean_i w_i + (alpha / 2) ||f - b||^2_H`` over the
+    kernel's function space, with an unpenalised constant b. With the squared loss
+    (``(f - y)^2 / 2``) alpha is the ridge of kernel ridge regression divided by n.
+
+    Parameters
+    ----------
+    loss : {"squared", "huber", "epsilon_insensitive", "absolute", "quantile"} or Loss
+        Default ``"squared"``. For its parameters give an object: ``Quantile(0.9)``; Huber's
+        delta and epsilon are in the units of y.
+    kernel, gamma, bandwidth_factor, solver, alpha, max_iter, tol, early_stopping,
+    validation_fraction, n_iter_no_change, fit_intercept, standardize, memory_limit,
+    warm_start, random_state, verbose, callbacks
+        As in :class:`KernelClassifier`. The validation score is R^2 for the squared loss,
+        else the negative mean loss.
+
+    Attributes
+    ----------
+    n_outputs_ : int
+    n_features_in_, feature_names_in_, expansion_, kernel_, n_random_features_, n_iter_,
+    best_iteration_, best_score_, history_, fit_status_
+        As in :class:`KernelClassifier`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernelgrad import KernelRegressor
+    >>> X = np.linspace(-3, 3, 400)[:, None]
+    >>> model = KernelRegressor(random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> bool(model.score(X, np.sin(X[:, 0])) > 0.99)
+    True
+    """
+
+    def __init__(
+        self,
+        loss: str | Loss = "squared",
+        kernel: Any = "rbf",
+        *,
+        gamma: float | str = "median",
+        bandwidth_factor: float = 1.0,
+        solver: Any = "auto",
+        alpha: float = 1e-6,
+        max_iter: int = 40,
+        tol: float = 1e-4,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        memory_limit: float | None = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+        verbose: int = 0,
+        callbacks: Any = None,
+    ) -> None:
+        self.loss = loss
+        self.kernel = kernel
+        self.gamma = gamma
+        self.bandwidth_factor = bandwidth_factor
+        self.solver = solver
+        self.alpha = alpha
+        self.max_iter = max_iter
+        self.tol = tol
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.memory_limit = memory_limit
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callbacks = callbacks
+
+    _stratified = False
+    _y_numeric = True
+
+    @property
+    def _n_outputs(self) -> int:
+        return int(self.n_outputs_)
+
+    def _prepare_targets(self, y: AnyArray, *, reset: bool) -> tuple[AnyArray, Loss]:
+        loss = get_loss(self.loss, task="regression")
+        self._internal_y = True
+        y = np.asarray(y, np.float64)
+        outputs = 1 if y.ndim == 1 else y.shape[1]
+        if reset:
+            self.n_outputs_ = outputs
+            self._y_ndim = y.ndim
+        elif outputs != self.n_outputs_:
+            raise ValueError(
+                f"y has {outputs} outputs, but {type(self).__name__} was fitted with "
+                f"{self.n_outputs_}."
+            )
+        return y, loss
+
+    def _prepare_source(self, source: BatchSource) -> Loss:
+        loss = get_loss(self.loss, task="regression")
+        y = next(iter(source.target_chunks()))
+        if np.asarray(y).dtype.kind not in "iufb":
+            raise DataError(
+                f"The target holds text such as {np.ravel(y)[0]!r}; use KernelClassifier, or "
+                "name a numeric column."
+            )
+        self._internal_y = False
+        self._y_ndim = np.ndim(y)
+        self.n_outputs_ = 1 if np.ndim(y) == 1 else np.shape(y)[1]
+        return loss
+
+    def _internal(self, y: AnyArray) -> AnyArray:
+        return np.asarray(y, np.float64)
+
+    def _encode(self, y: AnyArray, loss: Loss) -> FloatArray:
+        return y.reshape(len(y), -1)
+
+    def _class_factor(self, y: AnyArray) -> Float64Array | None:
+        return None
+
+    def _validation_score(self, loss: Loss) -> tuple[str, Any]:
+        def r2(y: AnyArray, raw: FloatArray) -> float:
+            return float(r2_score(y.reshape(len(y), -1), raw)) if len(y) > 1 else 0.0
+
+        def negative_loss(y: AnyArray, raw: FloatArray) -> float:
+            return -float(np.mean(loss.value(y.reshape(len(y), -1), raw)))
+
+        return ("r2", r2) if loss.name == "squared" else ("negative loss", negative_loss)
+
+    def predict(self, X: Any) -> Float64Array:
+        """Return f(X), shape (n,) or (n, n_outputs) as y was."""
+        raw = self._raw(X)
+        return raw.ravel() if self._y_ndim == 1 else raw
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return R^2 on arrays, or on a BatchSource with its own targets."""
+        if isinstance(X, BatchSource):
+            y = np.concatenate([np.asarray(part) for part in X.target_chunks()])
+        return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags

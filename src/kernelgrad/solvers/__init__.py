@@ -1,0 +1,76 @@
+"""Solvers by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.base import clone
+
+from kernelgrad._validation import check_name
+from kernelgrad.solvers.base import (
+    FitResult,
+    Problem,
+    Solver,
+    State,
+    StepInfo,
+    Tracker,
+    TrainBatch,
+    Validation,
+    check_capabilities,
+    run,
+)
+from kernelgrad.solvers.dsg import DSG
+
+SOLVERS: dict[str, type[Solver]] = {}
+
+
+def register_solver(cls: type[Solver]) -> type[Solver]:
+    """Give a solver class its string name everywhere; usable as a decorator."""
+    SOLVERS[cls.name] = cls
+    return cls
+
+
+register_solver(DSG)
+
+
+def get_solver(solver: Any) -> Solver:
+    """Return a solver from a name, "auto" or a :class:`Solver`, checked.
+
+    Raises
+    ------
+    ValueError
+        Unknown name or a parameter outside its domain.
+    TypeError
+        Neither a name nor a solver.
+    """
+    if isinstance(solver, str):
+        # one solver so far: "auto" has one answer
+        name = "dsg" if solver == "auto" else check_name(solver, [*SOLVERS, "auto"], "solver")
+        result = SOLVERS[name]()
+    elif isinstance(solver, Solver):
+        result = clone(solver)
+    else:
+        raise TypeError(
+            f"solver must be a name ({', '.join(sorted(SOLVERS))}, auto) or a kernelgrad "
+            f"solver, got {solver!r}."
+        )
+    result.check()
+    return result
+
+
+__all__ = [
+    "DSG",
+    "SOLVERS",
+    "FitResult",
+    "Problem",
+    "Solver",
+    "State",
+    "StepInfo",
+    "Tracker",
+    "TrainBatch",
+    "Validation",
+    "check_capabilities",
+    "get_solver",
+    "register_solver",
+    "run",
+]

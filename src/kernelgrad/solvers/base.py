@@ -1,0 +1,292 @@
+"""The contract of a solver, and the one loop around all of them."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from kernelgrad._typing import AnyArray, Float64Array, FloatArray, Matrix
+from kernelgrad._validation import CapabilityError
+from kernelgrad.callbacks import CallbackList, FitEvent
+from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.expansions import Expansion
+from kernelgrad.kernels import Kernel
+from kernelgrad.losses import Loss
+
+STATUSES = ("converged", "max_iter", "stopped", "interrupted")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """``min_f mean_i w_i loss(y_i, f(x_i)) + alpha/2 ||f||^2`` and how it may be solved.
+
+    Attributes
+    ----------
+    loss, kernel : Loss, Kernel
+        The kernel may still hold a rule for its bandwidth; a solver resolves it on the
+        first batch.
+    alpha : float
+    n_outputs, n_features_in : int
+    seed : int in [0, 2^63)
+        Of the random features and of the batches.
+    fit_intercept : bool
+        Start from the loss's best constant, estimated on the first batch, unpenalised.
+    standardize : bool
+        Divide columns by their standard deviation on the first batch.
+    cache_bytes : int
+        Budget for frequencies kept between predictions.
+    """
+
+    loss: Loss
+    kernel: Kernel
+    alpha: float
+    n_outputs: int
+    n_features_in: int
+    seed: int
+    fit_intercept: bool = True
+    standardize: bool = False
+    cache_bytes: int = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class TrainBatch:
+    """Rows ready for a solver: X as stored, targets encoded as (n, C) float32, weights."""
+
+    X: Matrix
+    y: FloatArray
+    sample_weight: Float64Array
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.y)
+
+
+@dataclass
+class State:
+    """What a solver carries from one step to the next; solvers extend it."""
+
+    iteration: int = 0
+    rows_seen: int = 0
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """What one step tells the loop; `update` is for the solver's own tracker."""
+
+    train_loss: float
+    step_size: float
+    n_random_features: int
+    update: Any = None
+
+
+class Tracker(ABC):
+    """Responses of fixed rows, kept up to date without predicting from scratch."""
+
+    @abstractmethod
+    def advance(self, info: StepInfo) -> None:
+        """Apply one step."""
+
+    @abstractmethod
+    def raw_prediction(self) -> FloatArray:
+        """Return f on the fixed rows, (n, C), of the function the solver would return."""
+
+
+class Solver(BaseEstimator, ABC):  # type: ignore[misc]
+    """One algorithm as `init` and `step` on an explicit state.
+
+    ``requires`` names what the loss, kernel and data must offer; a mismatch raises before
+    any work (see :func:`check_capabilities`).
+    """
+
+    name: ClassVar[str]
+    requires: ClassVar[frozenset[str]] = frozenset({"gradient"})
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise if a parameter is outside its domain."""
+
+    @abstractmethod
+    def resolve_batch_size(self, n_rows: int | None) -> int:
+        """Return the rows per step for a source of `n_rows` (None when unknown)."""
+
+    @abstractmethod
+    def init(self, problem: Problem, batch: TrainBatch) -> State:
+        """Return the state before the first step; `batch` is the one that step will see."""
+
+    @abstractmethod
+    def step(self, problem: Problem, state: State, batch: TrainBatch) -> StepInfo:
+        """Advance `state` by one iteration on `batch`."""
+
+    @abstractmethod
+    def expansion(self, state: State) -> Expansion:
+        """Return the current fitted function."""
+
+    @abstractmethod
+    def track(self, state: State, X: Matrix) -> Tracker:
+        """Return a tracker of the fitted function on the rows of `X`."""
+
+    @abstractmethod
+    def state_arrays(self, state: State) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """Return the state as plain values and arrays, for files."""
+
+    @abstractmethod
+    def restore(
+        self, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
+    ) -> State:
+        """Return the state that :meth:`state_arrays` described."""
+
+
+def check_capabilities(solver: Solver, loss: Loss, kernel: Kernel) -> None:
+    """Raise CapabilityError when `solver` needs what `loss` or `kernel` does not offer."""
+    offered = {"gradient", "exact_kernel"}
+    if kernel.has_random_features:
+        offered.add("random_features")
+    if loss.smoothness is not None:
+        offered.add("smooth_loss")
+    missing = sorted(solver.requires - offered)
+    if missing:
+        raise CapabilityError(
+            f"solver {solver.name!r} needs {', '.join(missing)}, which loss {loss.name!r} with "
+            f"kernel {kernel.name!r} does not offer; choose another solver, loss or kernel."
+        )
+
+
+@dataclass
+class Validation:
+    """Held-out rows and the score that selects the best iterate (greater is better)."""
+
+    X: Matrix
+    score: Callable[[FloatArray], float]
+    name: str
+    patience: int
+    tol: float
+    early_stopping: bool = True
+
+
+HISTORY_KEYS = (
+    "iteration", "epoch", "seconds", "rows_seen", "n_random_features", "step_size",
+    "train_loss", "validation_score",
+)  # fmt: skip
+
+
+@dataclass
+class FitResult:
+    """What the loop returns."""
+
+    state: State
+    expansion: Expansion
+    status: str
+    history: dict[str, Any] = field(default_factory=dict)
+    best_iteration: int = 0
+    best_score: float | None = None
+
+
+def new_history(score_name: str | None) -> dict[str, Any]:
+    """Return an empty history."""
+    history: dict[str, Any] = {key: [] for key in HISTORY_KEYS}
+    history["score_name"] = score_name
+    return history
+
+
+def run(
+    solver: Solver,
+    problem: Problem,
+    batches: Iterator[tuple[TrainBatch, float]],
+    *,
+    max_iter: int,
+    state: State | None = None,
+    validation: Validation | None = None,
+    callbacks: CallbackList | None = None,
+    on_iteration: Callable[[FitEvent, State], bool] | None = None,
+    history: dict[str, Any] | None = None,
+) -> FitResult:
+    """Run `solver` over (batch, epochs done) pairs until `max_iter` more steps are done.
+
+    The loop records the history, keeps the best iterate by the validation score, stops when
+    the score has not improved by ``tol`` for ``patience`` steps, and lets callbacks stop it.
+    Ctrl-C stops it too: the model fitted so far is kept and the status says so; before the
+    first finished step the interrupt is raised as usual.
+    """
+    callbacks = callbacks if callbacks is not None else CallbackList([])
+    if history is None:
+        history = new_history(validation.name if validation else None)
+    offset = history["seconds"][-1] if history["seconds"] else 0.0
+    status = "max_iter"
+    tracker: Tracker | None = None
+    best: Expansion | None = None
+    best_score, best_iteration, best_for_patience, stale = -np.inf, 0, -np.inf, 0
+    done = 0
+    start = time.perf_counter()
+    callbacks.on_begin(solver)
+    try:
+        with single_threaded_blas():
+            while done < max_iter:
+                item = next(batches, None)
+                if item is None:
+                    break
+                batch, epoch = item
+                if state is None:
+                    state = solver.init(problem, batch)
+                if validation is not None and tracker is None:
+                    tracker = solver.track(state, validation.X)
+                info = solver.step(problem, state, batch)
+                done += 1
+                score: float | None = None
+                if tracker is not None and validation is not None:
+                    tracker.advance(info)
+                    score = validation.score(tracker.raw_prediction())
+                    if score > best_score:
+                        best_score, best_iteration = score, state.iteration
+                        best = solver.expansion(state).copy()
+                    if score > best_for_patience + validation.tol:
+                        best_for_patience, stale = score, 0
+                    else:
+                        stale += 1
+                seconds = time.perf_counter() - start
+                event = FitEvent(
+                    iteration=state.iteration,
+                    max_iter=state.iteration + max_iter - done,
+                    epoch=epoch,
+                    rows_seen=state.rows_seen,
+                    seconds=offset + seconds,
+                    n_random_features=info.n_random_features,
+                    train_loss=info.train_loss,
+                    validation_score=score,
+                    score_name=validation.name if validation else None,
+                    rows_per_second=batch.n_rows * done / max(seconds, 1e-9),
+                )
+                for key in HISTORY_KEYS:
+                    value = info.step_size if key == "step_size" else getattr(event, key)
+                    history[key].append(value)
+                stop = callbacks.on_iteration(event)
+                if on_iteration is not None:
+                    stop = on_iteration(event, state) or stop
+                if stop:
+                    status = "stopped"
+                    break
+                if validation and validation.early_stopping and stale >= validation.patience:
+                    status = "converged"
+                    break
+    except KeyboardInterrupt:
+        if done == 0 or state is None:
+            raise
+        status = "interrupted"
+    finally:
+        callbacks.on_end(status)
+    if state is None:
+        raise ValueError("There was no batch to learn from.")
+    return FitResult(
+        state=state,
+        expansion=best if best is not None else solver.expansion(state),
+        status=status,
+        history=history,
+        best_iteration=best_iteration if best is not None else state.iteration,
+        best_score=float(best_score) if best is not None else None,
+    )

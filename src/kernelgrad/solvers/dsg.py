@@ -1,0 +1,285 @@
+r"""Doubly stochastic gradients (Dai et al. 2014, Algorithms 1 and 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from kernelgrad._typing import AnyArray, FloatArray, Matrix
+from kernelgrad._validation import check_int, check_name, check_real
+from kernelgrad.compute import linalg
+from kernelgrad.expansions import RandomFeatureExpansion
+from kernelgrad.features import FeatureStream, InputScaling
+from kernelgrad.kernels import KERNELS
+from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch
+from kernelgrad.solvers.functional import BlockTracker, BlockUpdate, Iterates, build_stream
+from kernelgrad.solvers.step_sizes import averaging_weight, inverse_decay, smoothness
+
+_AVERAGE_POWER = {"uniform": 0.0, "polynomial": 7.0}
+MAX_BLOCK, MIN_BLOCK = 1024, 64
+ROWS_PER_FEATURE = 4
+
+
+@dataclass
+class DSGState(State):
+    """State of :class:`DSG`: iterates and the scales found on the first batch."""
+
+    iterates: Iterates = None  # type: ignore[assignment]
+    smoothness: float = 1.0
+    gamma0: float = 1.0
+
+
+class DSG(Solver):
+    r"""Doubly stochastic functional gradients with blocks, mini-batches and preconditioning.
+
+    Iteration t draws a batch and a fresh block of random features and moves
+
+    .. math:: f \leftarrow (1 - \gamma_t \rho) f - \gamma_t \phi_t(\cdot)^\top G_t .
+
+    Plain (the paper's Algorithm 1): ``G = Phi^T r / B`` with ``r`` the loss derivative, and
+    ``rho = alpha``. Preconditioned (the paper's remark in Section 5 on second-order
+    information): the functional gradient is multiplied by ``(L (C + mu))^-1``, with C the
+    covariance operator, estimated on the block. As
+    ``(C + mu)^-1 f = (f - (C + mu)^-1 C f) / mu``, this gives ``rho = alpha / (L mu)`` and
+    ``G = (Phi^T Phi / B + mu I)^-1 Phi^T (r - (alpha / mu) f) / (B L)``.
+
+    Parameters
+    ----------
+    block_size : int or "auto", default="auto"
+        Frequencies per block, F. A block of cos-sin pairs holds 2F features. ``"auto"``: a
+        power of two with ``4 * 2F <= batch`` between 64 and 1,024.
+    batch_size : int or "auto", default="auto"
+        Rows per iteration, B. ``"auto"`` is ``4 * 2 * 1024 = 8192`` (or all rows when there
+        are fewer): with a given `block_size` it is ``8 * block_size``, so that a block
+        covariance is well estimated.
+    preconditioned : bool, default=True
+        Whether to multiply by the inverse block covariance.
+    step_size : float > 0 or "auto", default="auto"
+        First step. ``"auto"`` is 1 when preconditioned (the operator already carries the
+        curvature L), else ``1 / (L lambda_max)`` of the first block's covariance.
+    decay : float > 0, default=20
+        t0 of ``gamma_t = step_size / (1 + t / t0)``; ``inf`` is a constant step.
+    damping : float > 0, default=1.0
+        ``mu`` in units of the mean diagonal entry of the block covariance; at least
+        ``alpha / L`` is used. Smaller follows the batch more closely, noise included.
+    momentum : float in [0, 1) or "auto", default="auto"
+        Bound of Nesterov's momentum ``(t + 1) / (t + 4)``; ``"auto"`` is 0.8 when
+        preconditioned and 0 (the paper) otherwise.
+    average : {"polynomial", "uniform", None}, default="polynomial"
+        The function returned: an average of iterates with weights growing as t^7, the
+        uniform average of the paper's Figure 4(2), or the last iterate.
+    max_blocks : int or None, default=None
+        When this many blocks exist, later iterations update one of them, drawn uniformly,
+        instead of adding one: bounds memory on an endless stream.
+
+    References
+    ----------
+    Dai, Xie, He, Liang, Raj, Balcan and Song (2014), "Scalable Kernel Methods via Doubly
+    Stochastic Gradients", Algorithms 1-2, Theorem 4.
+    """
+
+    name: ClassVar[str] = "dsg"
+    requires: ClassVar[frozenset[str]] = frozenset({"gradient", "random_features"})
+
+    def __init__(
+        self,
+        *,
+        block_size: int | str = "auto",
+        batch_size: int | str = "auto",
+        preconditioned: bool = True,
+        step_size: float | str = "auto",
+        decay: float = 20.0,
+        damping: float = 1.0,
+        momentum: float | str = "auto",
+        average: str | None = "polynomial",
+        max_blocks: int | None = None,
+    ) -> None:
+        self.block_size = block_size
+        self.batch_size = batch_size
+        self.preconditioned = preconditioned
+        self.step_size = step_size
+        self.decay = decay
+        self.damping = damping
+        self.momentum = momentum
+        self.average = average
+        self.max_blocks = max_blocks
+
+    def check(self) -> None:
+        """Raise if a parameter is outside its domain."""
+        for name in ("block_size", "batch_size"):
+            value = getattr(self, name)
+            if value != "auto":
+                check_int(value, name, low=1)
+        if not isinstance(self.preconditioned, bool | np.bool_):
+            raise TypeError(f"preconditioned must be a bool, got {self.preconditioned!r}.")
+        if self.step_size != "auto":
+            check_real(self.step_size, "step_size", low=0, low_open=True)
+        if self.decay != np.inf:
+            check_real(self.decay, "decay", low=0, low_open=True)
+        check_real(self.damping, "damping", low=0, low_open=True)
+        if self.momentum != "auto":
+            check_real(self.momentum, "momentum", low=0, high=1, high_open=True)
+        if self.average is not None:
+            check_name(self.average, _AVERAGE_POWER, "average")
+        if self.max_blocks is not None:
+            check_int(self.max_blocks, "max_blocks", low=1)
+
+    def resolve_batch_size(self, n_rows: int | None) -> int:
+        """Return B: the given one, else four rows per feature; never more than `n_rows`."""
+        if self.batch_size != "auto":
+            size = int(self.batch_size)
+        elif self.block_size != "auto":
+            size = max(ROWS_PER_FEATURE * 2 * int(self.block_size), 2 * MIN_BLOCK)
+        else:
+            size = ROWS_PER_FEATURE * 2 * MAX_BLOCK
+        return size if n_rows is None else max(1, min(size, n_rows))
+
+    def _resolve_block_size(self, batch_rows: int) -> int:
+        if self.block_size != "auto":
+            return int(self.block_size)
+        most = max(1, batch_rows // (ROWS_PER_FEATURE * 2))
+        return int(np.clip(2 ** int(np.log2(most)), MIN_BLOCK, MAX_BLOCK))
+
+    def init(self, problem: Problem, batch: TrainBatch) -> DSGState:
+        """Fix bandwidth, input scaling, intercept and step scale on the first batch."""
+        stream = build_stream(problem, batch, self._resolve_block_size(batch.n_rows))
+        intercept = np.zeros(problem.n_outputs)
+        if problem.fit_intercept:
+            intercept = problem.loss.intercept(batch.y, batch.sample_weight)
+        f0 = np.broadcast_to(intercept.astype(np.float32), batch.y.shape)
+        L = smoothness(problem.loss, batch.y, np.ascontiguousarray(f0))
+        if self.step_size != "auto":
+            gamma0 = float(self.step_size)
+        elif self.preconditioned:
+            gamma0 = 1.0
+        else:
+            Phi = stream.transform(stream.prepare(batch.X), 0)
+            Phi *= _root_weights(batch)
+            H = linalg.gram(Phi)
+            top = float(np.linalg.eigvalsh(H, UPLO="L")[-1])
+            gamma0 = 1.0 / (L * max(top, np.finfo(np.float32).tiny))
+        return DSGState(iterates=self._iterates(stream, intercept), smoothness=L, gamma0=gamma0)
+
+    def _iterates(self, stream: FeatureStream, intercept: AnyArray) -> Iterates:
+        return Iterates.zeros(
+            stream, intercept, momentum=self._momentum > 0, average=self.average is not None
+        )
+
+    @property
+    def _momentum(self) -> float:
+        if self.momentum == "auto":
+            return 0.8 if self.preconditioned else 0.0
+        return float(self.momentum)
+
+    def _choose_block(self, problem: Problem, state: DSGState) -> int:
+        n = state.iterates.x.n_blocks
+        if self.max_blocks is None or n < self.max_blocks:
+            return n
+        key = np.random.SeedSequence([problem.seed, 0x626C6B, state.iteration])
+        return int(np.random.Generator(np.random.Philox(key)).integers(n))
+
+    def step(self, problem: Problem, state: DSGState, batch: TrainBatch) -> StepInfo:
+        """Predict on the batch, then add (or update) one block."""
+        t, it, loss = state.iteration, state.iterates, problem.loss
+        momentum = min(self._momentum, (t + 1.0) / (t + 4.0))
+        gamma = inverse_decay(state.gamma0, t, self.decay)
+        stream = it.x.stream
+        X = stream.prepare(batch.X)
+        f = np.zeros((batch.n_rows, problem.n_outputs), np.float32)
+        it.lookahead(momentum).add_prepared(X, f)
+        raw = f + it.x.intercept.astype(np.float32)
+        p = batch.sample_weight / batch.sample_weight.sum()
+        train_loss = float(p @ loss.value(batch.y, raw).astype(np.float64))
+        r = loss.gradient(batch.y, raw)
+
+        block = self._choose_block(problem, state)
+        if self.preconditioned:
+            L, root = state.smoothness, _root_weights(batch)
+            Phi = stream.transform(X, block)
+            Phi *= root
+            H = linalg.gram(Phi)
+            mu = max(self.damping * float(np.trace(H)) / len(H), problem.alpha / L)
+            R = r - np.float32(problem.alpha / mu) * f
+            G = linalg.solve_damped(H, mu, Phi.T @ (root * R)) / L
+            keep = 1.0 - gamma * problem.alpha / (L * mu)
+        else:
+            G = stream.gradient(X, (p[:, None] * r).astype(np.float32), block)
+            keep = 1.0 - gamma * problem.alpha
+        weight = 1.0
+        if self.average is not None:
+            weight = averaging_weight(t + 1, _AVERAGE_POWER[self.average])
+        delta = (-gamma * G).astype(np.float32)
+        update = BlockUpdate(
+            block=block,
+            delta=delta.reshape(stream.planes, stream.block_size, problem.n_outputs),
+            keep=max(0.0, keep),
+            momentum=momentum,
+            weight=weight,
+        )
+        it.apply(update)
+        state.iteration += 1
+        state.rows_seen += batch.n_rows
+        return StepInfo(train_loss, gamma, it.x.n_random_features, update)
+
+    def expansion(self, state: State) -> RandomFeatureExpansion:
+        """Return the average of the iterates, or the last one."""
+        assert isinstance(state, DSGState)
+        return state.iterates.result
+
+    def track(self, state: State, X: Matrix) -> BlockTracker:
+        """Return the incremental responses of the rows of `X`."""
+        assert isinstance(state, DSGState)
+        return BlockTracker(state.iterates, X)
+
+    def state_arrays(self, state: State) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """Return counters, scales and all coefficients."""
+        assert isinstance(state, DSGState)
+        it = state.iterates
+        stream = it.x.stream
+        values: dict[str, Any] = {
+            "iteration": state.iteration,
+            "rows_seen": state.rows_seen,
+            "smoothness": state.smoothness,
+            "gamma0": state.gamma0,
+            "stream": stream.describe(),
+        }
+        arrays: dict[str, AnyArray] = {"intercept": it.x.intercept}
+        for name, e in (("x", it.x), ("v", it.v), ("a", it.a)):
+            if e is not None:
+                arrays[name] = e.coef
+        for name in ("centre", "scale"):
+            a = getattr(stream.scaling, name)
+            if a is not None:
+                arrays[name] = a
+        return values, arrays
+
+    def restore(
+        self, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
+    ) -> DSGState:
+        """Return the state that :meth:`state_arrays` described."""
+        s = values["stream"]
+        kernel = KERNELS[s["kernel"]](**s["kernel_params"])
+        scaling = InputScaling(arrays.get("centre"), arrays.get("scale"))
+        stream = FeatureStream(
+            kernel, s["n_features_in"], s["seed"], s["block_size"], scaling, problem.cache_bytes
+        )
+        it = self._iterates(stream, arrays["intercept"])
+        for name, e in (("x", it.x), ("v", it.v), ("a", it.a)):
+            if e is not None:
+                e.coef = arrays[name]
+        return DSGState(
+            iteration=values["iteration"],
+            rows_seen=values["rows_seen"],
+            iterates=it,
+            smoothness=values["smoothness"],
+            gamma0=values["gamma0"],
+        )
+
+
+def _root_weights(batch: TrainBatch) -> FloatArray:
+    """Return ``sqrt(w_i / sum w)``, shape (B, 1), float32."""
+    p = batch.sample_weight / batch.sample_weight.sum()
+    root: FloatArray = np.sqrt(p).astype(np.float32)[:, None]
+    return root

@@ -1,0 +1,221 @@
+"""Callbacks: order, clean stops, clean ends, and the progress bar."""
+
+import copy
+import dataclasses
+import io
+import pickle
+
+import numpy as np
+import pytest
+
+from kernelgrad.callbacks import (
+    Callback,
+    CallbackList,
+    FitEvent,
+    ProgressBar,
+    TimeLimit,
+    make_callbacks,
+)
+
+
+def event(iteration=1, max_iter=10, **changes):
+    fields = {
+        "epoch": 0.5,
+        "rows_seen": 100 * iteration,
+        "seconds": 0.1 * iteration,
+        "n_random_features": 64,
+        "train_loss": 0.25,
+        "validation_score": None,
+        "score_name": None,
+        "rows_per_second": 12_300.0,
+    }
+    return FitEvent(iteration=iteration, max_iter=max_iter, **{**fields, **changes})
+
+
+class Log(Callback):
+    def __init__(self, log, name, fail="", stop=None):
+        self.log, self.name, self.fail, self.stop = log, name, fail, stop
+
+    def _note(self, what, value):
+        self.log.append((self.name, what, value))
+        if self.fail == what:
+            raise RuntimeError(f"{self.name} in {what}")
+
+    def on_begin(self, estimator_or_solver):
+        self._note("begin", estimator_or_solver)
+
+    def on_iteration(self, event):
+        self._note("iteration", event.iteration)
+        return self.stop
+
+    def on_end(self, status):
+        self._note("end", status)
+
+
+def test_the_base_does_nothing():
+    callback = Callback()
+    assert callback.on_begin(None) is None
+    assert callback.on_iteration(event()) is None
+    assert callback.on_end("done") is None
+
+
+def test_events_are_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        event().iteration = 2
+
+
+def test_list_runs_all_in_order():
+    log = []
+    callbacks = CallbackList([Log(log, "a"), Log(log, "b")])
+    callbacks.on_begin("fit")
+    assert callbacks.on_iteration(event()) is False
+    callbacks.on_end("done")
+    callbacks.on_end("done")
+    steps = [("begin", "fit"), ("iteration", 1), ("end", "done")]
+    assert log == [(name, *step) for step in steps for name in "ab"]
+
+
+@pytest.mark.parametrize("stop", [True, np.True_])
+def test_one_stop_is_enough_and_the_rest_still_run(stop):
+    log = []
+    callbacks = CallbackList([Log(log, "a", stop=stop), Log(log, "b", stop=False)])
+    assert callbacks.on_iteration(event()) is True
+    assert [name for name, *_ in log] == ["a", "b"]
+
+
+def test_empty_list_never_stops():
+    callbacks = CallbackList()
+    callbacks.on_begin(None)
+    assert callbacks.on_iteration(event()) is False
+    callbacks.on_end("done")
+
+
+def test_failed_begin_ends_those_that_had_begun():
+    log = []
+    callbacks = CallbackList([Log(log, "a"), Log(log, "b", "begin"), Log(log, "c")])
+    with pytest.raises(RuntimeError, match="b in begin"):
+        callbacks.on_begin("fit")
+    callbacks.on_end("again")
+    assert log == [("a", "begin", "fit"), ("b", "begin", "fit"), ("a", "end", "error")]
+
+
+def test_all_end_even_when_one_raises():
+    log = []
+    callbacks = CallbackList([Log(log, "a", "end"), Log(log, "b")])
+    callbacks.on_begin("fit")
+    with pytest.raises(RuntimeError, match="a in end"):
+        callbacks.on_end("done")
+    assert log[2:] == [("a", "end", "done"), ("b", "end", "done")]
+
+
+def test_time_limit():
+    limit = TimeLimit(1)
+    assert limit.on_iteration(event(seconds=0.99)) is False
+    assert limit.on_iteration(event(seconds=1.0)) is True
+    with pytest.raises(ValueError, match=r"seconds must lie in \(0, inf\), got 0"):
+        TimeLimit(0)
+    with pytest.raises(TypeError, match="seconds must be a real number, got '1m'"):
+        TimeLimit("1m")
+
+
+def draw(events, encoding="utf-8"):
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding, newline="")
+    bar = ProgressBar(file)
+    bar.on_begin(object())
+    for e in events:
+        assert bar.on_iteration(e) is None
+    bar.on_end("done")
+    file.flush()
+    return raw.getvalue().decode(encoding).rstrip().split("\r")[-1]
+
+
+def test_bar_with_a_known_total():
+    line = draw([event(i) for i in range(1, 11)])
+    assert line.startswith("object: 100%")
+    assert "10/10" in line
+    assert "12.3k rows/s, train loss=0.25" in line
+    assert "█" in line
+    assert "<00:00" in line
+
+
+def test_bar_with_an_unknown_total_and_a_score():
+    line = draw([event(i, None, validation_score=0.912345, score_name="r2") for i in (1, 2)])
+    assert "2it" in line
+    assert "r2=0.9123" in line
+    assert "train loss" not in line
+    assert "validation score=0.5" in draw([event(validation_score=0.5)])
+
+
+def test_bar_is_ascii_where_the_stream_is():
+    line = draw([event(i) for i in range(1, 5)], encoding="latin-1")
+    assert "4/10" in line
+    assert "#" in line
+    assert line.isascii()
+
+
+def test_bar_of_a_continued_fit_counts_only_its_own_speed():
+    file = io.StringIO()
+    bar = ProgressBar(file)
+    bar.on_begin(None)
+    bar.on_iteration(event(501, 510))
+    assert (bar._bar.initial, bar._bar.n, bar._bar.total) == (500, 501, 510)
+    bar.on_end("done")
+    assert "501/510" in file.getvalue()
+
+
+def test_bar_goes_to_stderr_and_closes_after_errors(capsys):
+    log = []
+    bar = ProgressBar()
+    callbacks = make_callbacks([Log(log, "a", "end"), bar], verbose=True)
+    assert callbacks.callbacks[1] is bar
+    callbacks.on_begin(None)
+    callbacks.on_iteration(event(3))
+    with pytest.raises(RuntimeError, match="a in end"):
+        callbacks.on_end("error")
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "3/10" in err
+    assert err.endswith("\n")
+    assert bar._bar is None
+
+
+def test_bar_can_be_used_again_copied_and_pickled(capsys):
+    bar = ProgressBar()
+    for _ in range(2):
+        bar.on_begin(None)
+        bar.on_iteration(event())
+        bar.on_end("done")
+    assert capsys.readouterr().err.count("1/10") >= 2
+    bar.on_begin(None)
+    bar.on_begin(None)
+    bar.on_end("done")
+    bar.on_end("done")
+    bar.on_iteration(event())
+    for twin in (copy.deepcopy(bar), pickle.loads(pickle.dumps(bar))):
+        assert isinstance(twin, ProgressBar)
+
+
+def test_make_callbacks():
+    limit, bar = TimeLimit(5), ProgressBar()
+    assert make_callbacks(None, 0).callbacks == []
+    assert make_callbacks(limit, False).callbacks == [limit]
+    assert make_callbacks((limit, bar), 1).callbacks == [limit, bar]
+    first, second = make_callbacks([limit], np.int64(2)).callbacks
+    assert isinstance(first, ProgressBar)
+    assert second is limit
+
+
+@pytest.mark.parametrize("wrong", ["bar", 3, TimeLimit, print])
+def test_wrong_callbacks_are_named(wrong):
+    for callbacks in (wrong, [TimeLimit(1), wrong]):
+        with pytest.raises(TypeError) as info:
+            make_callbacks(callbacks, 0)
+        assert f"got {wrong!r}; pass an instance" in str(info.value)
+
+
+def test_wrong_verbose_is_named():
+    with pytest.raises(TypeError, match="verbose must be an integer, got 'yes'"):
+        make_callbacks(None, "yes")
+    with pytest.raises(ValueError, match="verbose must be at least 0, got -1"):
+        make_callbacks(None, -1)
