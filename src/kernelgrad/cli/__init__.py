@@ -23,7 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         import typer  # noqa: F401
     except ImportError:
-        print("Error: the command line needs typer: pip install kernelgrad[cli]", file=sys.stderr)
+        print(
+            "Error: the command line needs typer: pip install kernelgrad[cli]", file=sys.stderr
+        )
         return 2
     from kernelgrad.cli.app import run
 

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 
@@ -56,13 +56,13 @@ def print_pairs(pairs: Iterable[tuple[str, Any]]) -> None:
         print(f"{name:<{width}}  {value}")
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print aligned columns, the first to the left and the others to the right."""
-    cells = [list(header), *([_text(v) for v in row] for row in rows)]
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> None:
+    """Print aligned columns, the first `left` to the left and the others to the right."""
+    cells = [header, *rows]
     widths = [max(len(row[j]) for row in cells) for j in range(len(header))]
     for row in cells:
-        rest = (f"{text:>{w}}" for text, w in zip(row[1:], widths[1:], strict=True))
-        print("  ".join([f"{row[0]:<{widths[0]}}", *rest]))
+        columns = enumerate(zip(row, widths, strict=True))
+        print("  ".join(f"{text:{'<' if j < left else '>'}{w}}" for j, (text, w) in columns))
 
 
 def _text(value: Any) -> str:
@@ -108,7 +108,14 @@ def reporting(as_json: bool) -> Iterator[None]:
             raise typer.Exit(INTERRUPTED) from None
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *_: Any) -> None:
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
     note(f"Warning: {message}")
 
 

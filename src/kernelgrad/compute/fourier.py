@@ -25,6 +25,9 @@ TILE = 256
 ROWS = 256
 ROWS_WIDE = 512  # from WIDE inputs on the first product dominates: larger tiles
 WIDE = 500
+# BLAS rounds a lone row otherwise than a row among others: predictions pad their rows to a
+# multiple of this, so that a row's prediction does not depend on its neighbours.
+_PAD = 16
 
 _f = np.float32
 # no reassociation and no assumption on NaN: an infinite input must not become a number
@@ -81,13 +84,13 @@ def _features(T: Any, S: Any, phase: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def _tile_times_coef(T: Any, S: Any, coef: Any, j0: int, j1: int, out: Any, tmp: Any) -> None:
-    """Out += T coef[0, j0:j1] (+ S coef[1, j0:j1])."""
+    """Add to out T coef[0, j0:j1] (+ S coef[1, j0:j1])."""
     for p in range(coef.shape[0]):
         P = T if p == 0 else S
         A = coef[p, j0:j1]
         if A.shape[1] == 1:
             v = np.dot(P, A.reshape(A.size))
-            for i in range(v.size):
+            for i in range(out.shape[0]):
                 out[i, 0] += v[i]
         else:
             np.dot(P, A, tmp)
@@ -98,9 +101,14 @@ def _tile_times_coef(T: Any, S: Any, coef: Any, j0: int, j1: int, out: Any, tmp:
 def _predict_dense(X: Any, W: Any, phase: Any, coef: Any, out: Any) -> None:
     n, C = out.shape
     tile = W.shape[2]
-    T = np.empty((n, tile), np.float32)
-    S = np.empty((n, tile), np.float32) if phase.size == 0 else np.empty((0, tile), np.float32)
-    tmp = np.empty((n, C), np.float32)
+    padded = -(-n // _PAD) * _PAD
+    if padded != n:
+        rows = X
+        X = np.zeros((padded, rows.shape[1]), np.float32)
+        X[:n] = rows
+    T = np.empty((padded, tile), np.float32)
+    S = np.empty((padded if phase.size == 0 else 0, tile), np.float32)
+    tmp = np.empty((padded, C), np.float32)
     for a in range(W.shape[0]):
         j0, j1 = a * tile, (a + 1) * tile
         np.dot(X, W[a], T)
@@ -115,12 +123,13 @@ def _predict_csr(
 ) -> None:  # fmt: skip
     n, C = out.shape
     tile = W.shape[2]
-    T = np.empty((n, tile), np.float32)
-    S = np.empty((n, tile), np.float32) if phase.size == 0 else np.empty((0, tile), np.float32)
-    tmp = np.empty((n, C), np.float32)
+    padded = -(-n // _PAD) * _PAD
+    T = np.zeros((padded, tile), np.float32)
+    S = np.empty((padded if phase.size == 0 else 0, tile), np.float32)
+    tmp = np.empty((padded, C), np.float32)
     for a in range(W.shape[0]):
         j0, j1 = a * tile, (a + 1) * tile
-        csr_times_tile(indptr, indices, data, r0, r1, W[a], T)
+        csr_times_tile(indptr, indices, data, r0, r1, W[a], T[:n])
         _features(T, S, phase[j0:j1])
         _tile_times_coef(T, S, coef, j0, j1, out, tmp)
 

@@ -13,7 +13,7 @@ from kernelgrad.expansions import RandomFeatureExpansion
 from kernelgrad.features import CACHE_BYTES, FeatureStream, InputScaling
 from kernelgrad.kernels import KERNELS, Kernel, get_kernel
 from kernelgrad.losses import LOSSES, Loss
-from kernelgrad.persistence import decode_value, encode_value, read_container, write_container
+from kernelgrad.persistence import read_container, write_container
 from kernelgrad.solvers import SOLVERS, Solver
 
 _ESTIMATORS: dict[str, Any] = {}
@@ -38,12 +38,12 @@ def _pack(value: Any) -> Any:
     for kind, cls in (("loss", Loss), ("kernel", Kernel), ("solver", Solver)):
         if isinstance(value, cls):
             return _part(kind, value)
-    return {"value": encode_value(value)}
+    return {"value": value}
 
 
 def _unpack(packed: dict[str, Any]) -> Any:
     if "part" not in packed:
-        return decode_value(packed["value"])
+        return packed["value"]
     registry: dict[str, Any] = {"loss": LOSSES, "kernel": KERNELS, "solver": SOLVERS}[
         packed["part"]
     ]
@@ -72,7 +72,7 @@ def save_estimator(estimator: Any, path: str | os.PathLike[str], *, resumable: b
         "estimator": type(estimator).__name__,
         "params": params,
         "fitted": {
-            name: encode_value(getattr(estimator, name))
+            name: getattr(estimator, name)
             for name in _FITTED
             if hasattr(estimator, name)
         },
@@ -81,7 +81,7 @@ def save_estimator(estimator: Any, path: str | os.PathLike[str], *, resumable: b
         "solver": _pack(estimator.solver_),
         "stream": {"seed": stream.seed, "block_size": stream.block_size},
         "expansion": expansion.kind,
-        "history": encode_value(estimator.history_),
+        "history": estimator.history_,
         "state": None,
     }
     tensors: dict[str, AnyArray] = {
@@ -99,7 +99,7 @@ def save_estimator(estimator: Any, path: str | os.PathLike[str], *, resumable: b
                 "resumable=False, or fit it again."
             )
         values, arrays = estimator.solver_.state_arrays(estimator._state)
-        header["state"] = encode_value(values)
+        header["state"] = values
         tensors |= {f"state.{k}": np.ascontiguousarray(a) for k, a in arrays.items()}
     write_container(path, header, tensors)
 
@@ -132,7 +132,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         cls = _ESTIMATORS[name]
         estimator = cls(**{k: _unpack(v) for k, v in header["params"].items()})
         for key, value in header["fitted"].items():
-            setattr(estimator, key, decode_value(value))
+            setattr(estimator, key, value)
         estimator.loss_ = _unpack(header["loss"])
         estimator.solver_ = _unpack(header["solver"])
         limit = estimator.memory_limit
@@ -148,13 +148,13 @@ def load(path: str | os.PathLike[str]) -> Any:
         expansion = RandomFeatureExpansion(stream, len(intercept), intercept)
         expansion.coef = coef
         estimator._set_function(expansion)
-        estimator.history_ = decode_value(header["history"])
+        estimator.history_ = header["history"]
         if header["state"] is not None:
             prefix = "state."
             arrays = {k[len(prefix) :]: a for k, a in tensors.items() if k.startswith(prefix)}
             problem = estimator._problem(estimator.loss_)
             estimator._state = estimator.solver_.restore(
-                problem, decode_value(header["state"]), arrays
+                problem, header["state"], arrays
             )
     except (KeyError, TypeError, AttributeError) as error:
         raise ModelFileError(

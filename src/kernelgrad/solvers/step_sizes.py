@@ -14,15 +14,17 @@ def smoothness(loss: Loss, y: FloatArray, f: FloatArray) -> float:
     The loss's own bound where it is smooth. The multinomial loss counts 1/4, the bound of
     each diagonal entry of its Hessian: a step moves all outputs by the same operator, and
     the bound 1/2 of the whole matrix halves the speed for nothing (measured). A non-smooth
-    loss counts the mean curvature of its quadratic majoriser at the starting point, so that
-    a step is right at the scale of the targets and then decays below every kink.
+    loss counts ``E[slope^2] / E[loss]`` at the starting point `f`: 1 / E|y - f| for the
+    absolute loss, 1/2 for the hinge. A step is then right at the scale of the targets, and
+    its decay carries it below every kink.
     """
     if isinstance(loss, Multinomial):
         return 0.25
     if loss.smoothness is not None:
         return float(loss.smoothness)
-    mean = float(np.mean(loss.curvature(y, f)))
-    return mean if np.isfinite(mean) and mean > 0 else 1.0
+    value = float(np.mean(loss.value(y, f)))
+    slope = float(np.mean(np.sum(np.square(loss.gradient(y, f)), axis=1)))
+    return slope / value if value > 0 and slope > 0 else 1.0
 
 
 def inverse_decay(gamma0: float, t: int, t0: float) -> float:

@@ -1,0 +1,310 @@
+"""``kernelgrad predict``, ``score`` and ``inspect``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kernelgrad.cli.fit import open_labelled
+from kernelgrad.cli.report import (
+    check_writable,
+    note,
+    print_json,
+    print_pairs,
+    reporting,
+    size_text,
+)
+
+if TYPE_CHECKING:
+    from kernelgrad._typing import AnyArray, Float64Array
+    from kernelgrad.data import Batch, BatchSource
+
+_Model = Annotated[Path, typer.Argument(help="Model file that kernelgrad wrote.")]
+_Data = Annotated[Path, typer.Argument(help="CSV, Parquet, LIBSVM or .npz file.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def predict(
+    model: _Model,
+    data: _Data,
+    output: Annotated[Path, typer.Option(help=".csv or .npy file; - prints CSV.")],
+    proba: Annotated[bool, typer.Option("--proba", help="Class probabilities.")] = False,
+    decision: Annotated[
+        bool, typer.Option("--decision", help="Values of the decision function.")
+    ] = False,
+    as_json: _Json = False,
+) -> None:
+    """Predict every row of a data file.
+
+    CSV holds the predictions, followed by probabilities and decision values where asked for.
+    A .npy file holds one array: the probabilities or decision values instead of the
+    predictions where asked for.
+    """
+    with reporting(as_json):
+        to_stdout = str(output) == "-"
+        suffix = ".csv" if to_stdout else output.suffix.lower()
+        if suffix not in (".csv", ".npy"):
+            raise typer.BadParameter(f"--output {output} must end in .csv or .npy, or be -.")
+        if suffix == ".npy" and proba and decision:
+            raise typer.BadParameter("A .npy file holds one array: give --proba or --decision.")
+        if to_stdout and as_json:
+            raise typer.BadParameter("--json needs the standard output; give --output a file.")
+        if not to_stdout:
+            check_writable(output, "predictions")
+
+        from kernelgrad import load, open_source
+
+        estimator = load(model)
+        _check_outputs(estimator, proba=proba, decision=decision)
+        source = open_source(data, **_expected_columns(estimator))
+        chunks = _predictions(estimator, source)
+        if to_stdout:
+            _write_csv(sys.stdout, chunks, estimator, proba, decision)
+            return
+        with _replacing(output) as stream:
+            if suffix == ".npy":
+                _write_npy(stream, chunks, estimator, source.n_rows, proba, decision)
+            else:
+                text = io.TextIOWrapper(stream, "utf-8", newline="", write_through=True)
+                _write_csv(text, chunks, estimator, proba, decision)
+                text.detach()
+        if as_json:
+            print_json({"rows": source.n_rows, "output": str(output)})
+        else:
+            print(f"{source.n_rows} predictions in {output}")
+
+
+def score(
+    model: _Model,
+    data: _Data,
+    target: Annotated[
+        str | None, typer.Option(help="Column of true values; needed for CSV and Parquet.")
+    ] = None,
+    as_json: _Json = False,
+) -> None:
+    """Compare the predictions of a model with the truth.
+
+    Prints accuracy, error rate and, where the model has probabilities, log loss; for
+    regression RMSE, MAE and R2, averaged over the outputs.
+    """
+    with reporting(as_json):
+        from kernelgrad import load
+
+        estimator = load(model)
+        source = open_labelled(data, target, **_expected_columns(estimator))
+        if hasattr(estimator, "classes_"):
+            result = _score_classes(estimator, source, data)
+        else:
+            result = _score_numbers(estimator, source, data)
+        if as_json:
+            print_json(result)
+        else:
+            print_pairs((name.replace("_", " "), value) for name, value in result.items())
+
+
+def inspect(model: _Model, as_json: _Json = False) -> None:
+    """Tell what a model file holds; nothing in the file is executed."""
+    with reporting(as_json):
+        from kernelgrad import load
+
+        found = load(model).model_info()
+        info: dict[str, Any] = {"file": str(model), "file_bytes": model.stat().st_size, **found}
+        if as_json:
+            print_json(info)
+            return
+        shown = {**info, "file_bytes": None, "bytes": None}
+        shown["file"] = f"{model} ({size_text(info['file_bytes'])})"
+        for name in ("loss_params", "kernel_params"):
+            shown[name] = [f"{k}={v}" for k, v in info.get(name, {}).items()] or None
+        print_pairs((name.replace("_", " "), value) for name, value in shown.items())
+
+
+def _expected_columns(estimator: Any) -> dict[str, Any]:
+    """Return the arguments of `open_source` that find the features of a model."""
+    names = getattr(estimator, "feature_names_in_", None)
+    return {
+        "feature_names": None if names is None else [str(name) for name in names],
+        "n_features": estimator.n_features_in_,
+    }
+
+
+def _check_outputs(estimator: Any, *, proba: bool, decision: bool) -> None:
+    if not hasattr(estimator, "classes_"):
+        if proba or decision:
+            raise ValueError(
+                "The model is a regression; leave --proba and --decision out, its predictions "
+                "are its values."
+            )
+    elif proba and not hasattr(estimator, "predict_proba"):
+        raise ValueError(
+            f"The model was fitted with loss {estimator.loss_.name!r}, which has no "
+            "probabilities; use --decision, or fit with --loss log_loss."
+        )
+
+
+def _predictions(
+    estimator: Any, source: BatchSource
+) -> Iterator[tuple[Batch, dict[str, AnyArray]]]:
+    """Yield consecutive rows with all predictions that one evaluation of f gives."""
+    from kernelgrad.data import ArraySource
+
+    for batch in source.chunks():
+        # Columns are matched by now, and a source needs no names.
+        rows = ArraySource(batch.X, checked=True)
+        if not hasattr(estimator, "classes_"):
+            yield batch, {"prediction": estimator.predict(rows)}
+            continue
+        values = estimator.decision_function(rows)
+        codes = (values > 0).astype(int) if values.ndim == 1 else values.argmax(axis=1)
+        found = {"prediction": estimator.classes_[codes], "decision": values}
+        if hasattr(estimator, "predict_proba"):
+            found["proba"] = estimator.loss_.predict_proba(values.reshape(len(values), -1))
+        yield batch, found
+
+
+def _write_csv(
+    stream: IO[str],
+    chunks: Iterator[tuple[Batch, dict[str, AnyArray]]],
+    estimator: Any,
+    proba: bool,
+    decision: bool,
+) -> None:
+    parts = ["prediction", *["proba"] * proba, *["decision"] * decision]
+    writer = csv.writer(stream, lineterminator="\n")
+    names: list[str] | None = None
+    for _, found in chunks:
+        tables = {part: found[part].reshape(len(found[part]), -1) for part in parts}
+        if names is None:
+            names = []
+            for part, table in tables.items():
+                width = table.shape[1]
+                by_class = part != "prediction" and width > 1
+                labels = estimator.classes_.tolist() if by_class else range(width)
+                names += [part] if width == 1 else [f"{part}_{label}" for label in labels]
+            writer.writerow(names)
+        columns = [column.astype(str) for table in tables.values() for column in table.T]
+        writer.writerows(zip(*columns, strict=True))
+
+
+def _write_npy(
+    stream: IO[bytes],
+    chunks: Iterator[tuple[Batch, dict[str, AnyArray]]],
+    estimator: Any,
+    n_rows: int,
+    proba: bool,
+    decision: bool,
+) -> None:
+    import numpy as np
+
+    part = "proba" if proba else "decision" if decision else "prediction"
+    dtype: Any = None
+    for _, found in chunks:
+        values = found[part]
+        if dtype is None:
+            # Text labels are objects, which .npy holds only as pickle.
+            is_object = values.dtype.kind == "O"
+            dtype = estimator.classes_.astype(str).dtype if is_object else values.dtype
+            header = {
+                "descr": np.lib.format.dtype_to_descr(dtype),
+                "fortran_order": False,
+                "shape": (n_rows, *values.shape[1:]),
+            }
+            np.lib.format.write_array_header_1_0(stream, header)
+        stream.write(np.ascontiguousarray(values, dtype).tobytes())
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Write a file that appears under its name only when it is complete."""
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("xb") as stream:
+            yield stream
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _score_classes(estimator: Any, source: BatchSource, data: Path) -> dict[str, Any]:
+    import numpy as np
+
+    from kernelgrad import DataError
+
+    classes = estimator.classes_
+    n = n_right = n_unknown = 0
+    total_loss = 0.0
+    for batch, found in _predictions(estimator, source):
+        y = batch.y
+        assert y is not None
+        if (y.dtype.kind in "OU") != (classes.dtype.kind in "OU"):
+            raise DataError(
+                f"{data}: the target holds {y.ravel()[0]!r}, but the classes of the model are "
+                f"like {classes[0]!r}; name the right column with --target."
+            )
+        codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+        known = classes[codes] == y
+        n += len(y)
+        n_unknown += int(np.sum(~known))
+        n_right += int(np.sum(found["prediction"] == y))
+        if "proba" in found:
+            chosen = found["proba"][np.arange(len(y)), codes].astype(np.float64)
+            smallest = np.finfo(found["proba"].dtype).tiny
+            total_loss -= float(np.log(np.maximum(chosen, smallest)).sum())
+    result: dict[str, Any] = {"rows": n, "accuracy": n_right / n, "error_rate": 1 - n_right / n}
+    if n_unknown:
+        note(f"Warning: {n_unknown} rows have a label that the model does not know: errors.")
+        result["unknown_labels"] = n_unknown
+    elif hasattr(estimator, "predict_proba"):
+        result["log_loss"] = total_loss / n
+    return result
+
+
+def _score_numbers(estimator: Any, source: BatchSource, data: Path) -> dict[str, Any]:
+    import numpy as np
+
+    from kernelgrad import DataError
+
+    n = 0
+    zero: Float64Array = np.zeros(estimator.n_outputs_)
+    squares, absolutes, mean, spread = zero, zero, zero, zero
+    for batch, found in _predictions(estimator, source):
+        assert batch.y is not None
+        if batch.y.dtype.kind not in "biuf":
+            raise DataError(
+                f"{data}: the target holds {batch.y.ravel()[0]!r}, which is not a number; name "
+                "the right column with --target."
+            )
+        y = batch.y.reshape(len(batch.y), -1).astype(np.float64)
+        if y.shape[1] != len(zero):
+            raise DataError(
+                f"{data}: the target has {y.shape[1]} columns, but the model predicts "
+                f"{len(zero)}; give data with the targets the model was made for."
+            )
+        error = found["prediction"].reshape(y.shape).astype(np.float64) - y
+        squares = squares + (error**2).sum(axis=0)
+        absolutes = absolutes + np.abs(error).sum(axis=0)
+        # Means and spreads of two groups of rows make those of their union.
+        here = y.mean(axis=0)
+        shift = here - mean
+        spread = spread + ((y - here) ** 2).sum(axis=0) + shift**2 * (n * len(y) / (n + len(y)))
+        mean = mean + shift * (len(y) / (n + len(y)))
+        n += len(y)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        r2 = float(np.mean(1.0 - squares / spread))
+    return {
+        "rows": n,
+        "rmse": float(np.mean(np.sqrt(squares / n))),
+        "mae": float(np.mean(absolutes / n)),
+        "r2": r2 if math.isfinite(r2) else None,
+    }

@@ -1,0 +1,291 @@
+"""``kernelgrad fit``."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kernelgrad.cli.report import (
+    INTERRUPTED,
+    check_writable,
+    note,
+    print_json,
+    print_pairs,
+    reporting,
+    size_text,
+)
+
+if TYPE_CHECKING:
+    from kernelgrad.callbacks import Callback
+    from kernelgrad.data import BatchSource
+
+
+class Task(StrEnum):
+    """What to learn."""
+
+    AUTO = "auto"
+    CLASSIFICATION = "classification"
+    REGRESSION = "regression"
+
+
+class ClassWeight(StrEnum):
+    """Weights of the classes."""
+
+    BALANCED = "balanced"
+
+
+def fit(
+    data: Annotated[Path, typer.Argument(help="CSV, Parquet, LIBSVM or .npz file.")],
+    model: Annotated[Path, typer.Option(help="Where to write the model.")],
+    target: Annotated[
+        str | None, typer.Option(help="Column to learn; needed for CSV and Parquet.")
+    ] = None,
+    task: Annotated[Task, typer.Option(help="auto decides by the target.")] = Task.AUTO,
+    loss: Annotated[
+        str | None, typer.Option(help="[default: log_loss, or squared for regression]")
+    ] = None,
+    kernel: Annotated[str, typer.Option(help="rbf, laplacian, cauchy or matern.")] = "rbf",
+    gamma: Annotated[
+        str, typer.Option(help="Inverse bandwidth: a number, median or scale.")
+    ] = "median",
+    bandwidth_factor: Annotated[
+        float, typer.Option(help="Multiplies the bandwidth that a rule finds.")
+    ] = 1.0,
+    solver: Annotated[str, typer.Option(help="The algorithm.")] = "auto",
+    alpha: Annotated[
+        float | None, typer.Option(min=0, help="Weight of the squared norm.")
+    ] = None,
+    max_iter: Annotated[int | None, typer.Option(min=1, help="Most iterations.")] = None,
+    validation_fraction: Annotated[
+        float, typer.Option(help="Share of the rows held out for early stopping.")
+    ] = 0.1,
+    early_stopping: Annotated[
+        bool, typer.Option(help="Stop when the validation score no longer improves.")
+    ] = True,
+    weight: Annotated[str | None, typer.Option(help="Column of sample weights.")] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; repeat.")] = None,
+    class_weight: Annotated[
+        ClassWeight | None, typer.Option(help="Weight classes against their frequency.")
+    ] = None,
+    standardize: Annotated[
+        bool, typer.Option(help="Divide columns by their standard deviation, in the model.")
+    ] = True,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds after which to stop and keep the model.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Makes the fit repeatable.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="[default: all cores]")] = None,
+    learning_curve: Annotated[
+        Path | None, typer.Option(help="Also plot loss and score over time to this file.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Train a model on a data file and save it.
+
+    Ctrl-C ends the training, saves the model fitted so far and exits with code 130.
+    """
+    with reporting(as_json):
+        from kernelgrad import KernelClassifier, KernelRegressor, set_num_threads
+
+        callbacks = _check_options(
+            loss, kernel, gamma, bandwidth_factor, solver, validation_fraction, time_limit
+        )
+        check_writable(model, "model")
+        if learning_curve is not None:
+            check_plot(learning_curve)
+        source = open_labelled(data, target, weight=weight, drop=drop or ())
+        kind = _decide_task(source, task, data)
+        if class_weight is not None and kind == Task.REGRESSION:
+            raise typer.BadParameter("--class-weight is for classification; leave it out.")
+        if not quiet:
+            note(f"{data}: {source.n_rows} rows, {source.n_features} columns, {kind}")
+            from kernelgrad.callbacks import ProgressBar
+
+            callbacks.insert(0, ProgressBar())
+        if threads is not None:
+            set_num_threads(threads)
+        options: dict[str, Any] = {"loss": loss, "alpha": alpha, "max_iter": max_iter}
+        if class_weight is not None:
+            options["class_weight"] = class_weight.value
+        estimator = (KernelClassifier if kind == Task.CLASSIFICATION else KernelRegressor)(
+            kernel=kernel,
+            gamma=_number_or_rule(gamma),
+            bandwidth_factor=bandwidth_factor,
+            solver=solver,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            standardize=standardize,
+            random_state=seed,
+            callbacks=callbacks,
+            **{name: value for name, value in options.items() if value is not None},
+        )
+        start = time.perf_counter()
+        estimator.fit(source)
+        seconds = time.perf_counter() - start
+        estimator.save(model)
+        if learning_curve is not None:
+            plot_history(estimator, learning_curve)
+        result = {
+            "data": str(data),
+            "rows": source.n_rows,
+            "columns": source.n_features,
+            "task": kind.value,
+            "task_inferred": task is Task.AUTO,
+            "status": estimator.fit_status_,
+            "seconds": seconds,
+            "iterations": estimator.n_iter_,
+            "random_features": estimator.n_random_features_,
+            "score_name": estimator.history_["score_name"],
+            "validation_score": estimator.best_score_,
+            "model": str(model),
+            "bytes": model.stat().st_size,
+            "learning_curve": None if learning_curve is None else str(learning_curve),
+        }
+        if as_json:
+            print_json(result)
+        elif not quiet:
+            _print_summary(result)
+        if estimator.fit_status_ == "interrupted":
+            note(f"Interrupted: {model} holds the model after {estimator.n_iter_} iterations.")
+            raise typer.Exit(INTERRUPTED)
+
+
+def _check_options(
+    loss: str | None,
+    kernel: str,
+    gamma: str,
+    bandwidth_factor: float,
+    solver: str,
+    validation_fraction: float,
+    time_limit: float | None,
+) -> list[Callback]:
+    """Check what can be checked without data; return the callbacks that are asked for."""
+    from kernelgrad._validation import check_name, check_real
+    from kernelgrad.callbacks import TimeLimit
+    from kernelgrad.kernels import get_kernel
+    from kernelgrad.losses import ALIASES, LOSSES
+    from kernelgrad.solvers import get_solver
+
+    try:
+        if loss is not None:
+            check_name(loss, {*LOSSES, *ALIASES}, "loss")
+        get_kernel(kernel, gamma=_number_or_rule(gamma), bandwidth_factor=bandwidth_factor)
+        get_solver(solver)
+        check_real(
+            validation_fraction,
+            "validation_fraction",
+            low=0,
+            high=1,
+            low_open=True,
+            high_open=True,
+        )
+        return [] if time_limit is None else [TimeLimit(time_limit)]
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _number_or_rule(gamma: str) -> float | str:
+    try:
+        return float(gamma)
+    except ValueError:
+        return gamma
+
+
+def _decide_task(source: BatchSource, task: Task, data: Path) -> Task:
+    """Return the task, after checking that the target suits it."""
+    from kernelgrad import DataError
+
+    summary = source.summarize_target()
+    inferred = Task(summary.infer_task())
+    if task is Task.REGRESSION and summary.kind == "string":
+        raise DataError(
+            f"{data}: the target is text, so --task regression cannot be used; name a numeric "
+            "column with --target."
+        )
+    chosen = inferred if task is Task.AUTO else task
+    if chosen is Task.CLASSIFICATION and summary.classes is None:
+        raise DataError(
+            f"{data}: the target has more than 1,000 distinct values or several columns, too "
+            "many for classification; choose another --target or use --task regression."
+        )
+    if task is Task.CLASSIFICATION and inferred is Task.REGRESSION and summary.kind == "float":
+        raise DataError(
+            f"{data}: the target is continuous; use --task regression, or write it as classes."
+        )
+    return chosen
+
+
+def open_labelled(
+    data: Path, target: str | None, *, n_features: int | None = None, **columns: Any
+) -> BatchSource:
+    """Open a file that must carry a target."""
+    from kernelgrad import DataError, open_source
+    from kernelgrad.data import _format_of
+
+    if not data.exists():
+        raise FileNotFoundError(f"There is no file {data}; check the path.")
+    kind = _format_of(data)
+    if kind in ("csv", "parquet") and target is None:
+        raise DataError(f"{data} has named columns; choose the one to learn with --target.")
+    if kind == "libsvm" and target is not None:
+        raise DataError(
+            f"{data}: every line of a LIBSVM file begins with its target; leave --target "
+            f"{target} out."
+        )
+    source = open_source(data, target=target, n_features=n_features, **columns)
+    if not source.has_target:
+        raise DataError(f"{data} has no target; name its array with --target.")
+    return source
+
+
+def check_plot(path: Path) -> None:
+    """Raise unless a plot can be written to `path`."""
+    try:
+        from matplotlib.backend_bases import FigureCanvasBase
+    except ImportError:
+        raise ImportError(
+            "Learning curves need matplotlib: pip install kernelgrad[plot]"
+        ) from None
+    known = sorted(FigureCanvasBase.get_supported_filetypes())
+    if path.suffix.lower().lstrip(".") not in known:
+        raise typer.BadParameter(
+            f"learning curve {path} has no suffix that matplotlib knows; choose one of: "
+            f"{', '.join(known)}."
+        )
+    check_writable(path, "learning curve")
+
+
+def plot_history(estimator: Any, path: Path) -> None:
+    """Write the learning curve of a fitted estimator, without needing a display."""
+    from matplotlib.figure import Figure
+
+    from kernelgrad import LearningCurveDisplay
+
+    figure = Figure(layout="constrained")
+    LearningCurveDisplay.from_estimator(estimator, ax=figure.subplots())
+    figure.savefig(path)
+
+
+def _print_summary(result: dict[str, Any]) -> None:
+    inferred = ""
+    if result["task_inferred"]:
+        inferred = " (inferred from the target; --task overrules)"
+    print_pairs(
+        [
+            ("rows", result["rows"]),
+            ("columns", result["columns"]),
+            ("task", result["task"] + inferred),
+            ("status", result["status"]),
+            ("seconds", f"{result['seconds']:.2f}"),
+            ("iterations", result["iterations"]),
+            ("random features", result["random_features"]),
+            (f"validation {result['score_name']}", result["validation_score"]),
+            ("model", f"{result['model']} ({size_text(result['bytes'])})"),
+            ("learning curve", result["learning_curve"]),
+        ]
+    )
