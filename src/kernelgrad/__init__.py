@@ -1,28 +1,67 @@
-"""Kernel learning by stochastic functional gradients, with the scikit-learn API."""
+"""Kernel learning by stochastic functional gradients, with the scikit-learn API.
 
-from kernelgrad._validation import CapabilityError, DataError, KernelGradError, ModelFileError
-from kernelgrad.compute.threads import get_num_threads, set_num_threads
-from kernelgrad.data import ArraySource, BatchSource, open_source
-from kernelgrad.estimators import KernelClassifier, KernelRegressor, load
-from kernelgrad.plotting import LearningCurveDisplay
-from kernelgrad.solvers import DSG
+The public names load on first use: ``import kernelgrad`` itself costs milliseconds, and a
+command that only prints its help never waits for the compiler.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kernelgrad._validation import (
+        CapabilityError as CapabilityError,
+    )
+    from kernelgrad._validation import (
+        DataError as DataError,
+    )
+    from kernelgrad._validation import (
+        KernelGradError as KernelGradError,
+    )
+    from kernelgrad._validation import (
+        ModelFileError as ModelFileError,
+    )
+    from kernelgrad.compute.threads import get_num_threads as get_num_threads
+    from kernelgrad.compute.threads import set_num_threads as set_num_threads
+    from kernelgrad.data import ArraySource as ArraySource
+    from kernelgrad.data import BatchSource as BatchSource
+    from kernelgrad.data import open_source as open_source
+    from kernelgrad.estimators import KernelClassifier as KernelClassifier
+    from kernelgrad.estimators import KernelRegressor as KernelRegressor
+    from kernelgrad.estimators import load as load
+    from kernelgrad.plotting import LearningCurveDisplay as LearningCurveDisplay
+    from kernelgrad.solvers import DSG as DSG
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "DSG",
-    "ArraySource",
-    "BatchSource",
-    "CapabilityError",
-    "DataError",
-    "KernelClassifier",
-    "KernelGradError",
-    "KernelRegressor",
-    "LearningCurveDisplay",
-    "ModelFileError",
-    "__version__",
-    "get_num_threads",
-    "load",
-    "open_source",
-    "set_num_threads",
-]
+_WHERE = {
+    "ArraySource": "data",
+    "BatchSource": "data",
+    "CapabilityError": "_validation",
+    "DSG": "solvers",
+    "DataError": "_validation",
+    "KernelClassifier": "estimators",
+    "KernelGradError": "_validation",
+    "KernelRegressor": "estimators",
+    "LearningCurveDisplay": "plotting",
+    "ModelFileError": "_validation",
+    "get_num_threads": "compute.threads",
+    "load": "estimators",
+    "open_source": "data",
+    "set_num_threads": "compute.threads",
+}
+
+__all__ = [*sorted(_WHERE), "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'kernelgrad' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"kernelgrad.{_WHERE[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

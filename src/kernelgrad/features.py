@@ -132,17 +132,6 @@ class FeatureStream:
         """Add the sum over blocks of features times coefficients to `out` (n, C)."""
         self.map.predict(X, coef, n_blocks, out, self.cache_bytes)
 
-    def with_block_size(self, block_size: int) -> FeatureStream:
-        """Return the same stream cut into blocks of another size."""
-        return FeatureStream(
-            self.kernel,
-            self.n_features_in,
-            self.seed,
-            block_size,
-            self.centre,
-            self.cache_bytes,
-        )
-
     def describe(self) -> dict[str, Any]:
         """Return what defines the stream, for persistence."""
         return {

@@ -52,8 +52,9 @@ def run(argv: list[str]) -> int:
             args=argv or ["--help"], prog_name="kernelgrad", standalone_mode=False
         )
     except _CommandLineError as error:
-        command = "kernelgrad " + " ".join(a for a in argv[:1] if not a.startswith("-"))
-        message = f"{error.format_message()} See: {command.strip()} --help"  # type: ignore[attr-defined]
-        print_error(message, "UsageError", as_json="--json" in argv)
+        context = getattr(error, "ctx", None)
+        command = "kernelgrad" if context is None else context.command_path
+        message = error.format_message()  # type: ignore[attr-defined]
+        print_error(f"{message} See: {command} --help", "UsageError", as_json="--json" in argv)
         return 2
     return result if isinstance(result, int) else 0

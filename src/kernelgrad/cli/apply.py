@@ -59,7 +59,7 @@ def predict(
         if to_stdout and as_json:
             raise typer.BadParameter("--json needs the standard output; give --output a file.")
         if not to_stdout:
-            check_writable(output, "predictions")
+            check_writable(output, "predictions", model, data)
 
         from kernelgrad import load, open_source
 

@@ -55,11 +55,14 @@ def fit(
     bandwidth_factor: Annotated[
         float, typer.Option(help="Multiplies the bandwidth that a rule finds.")
     ] = 1.0,
-    solver: Annotated[str, typer.Option(help="The algorithm.")] = "auto",
+    solver: Annotated[str, typer.Option(help="auto or dsg.")] = "auto",
     alpha: Annotated[
-        float | None, typer.Option(min=0, help="Weight of the squared norm.")
+        float | None,
+        typer.Option(min=0, help="Weight of the squared norm. [default: as in Python]"),
     ] = None,
-    max_iter: Annotated[int | None, typer.Option(min=1, help="Most iterations.")] = None,
+    max_iter: Annotated[
+        int | None, typer.Option(min=1, help="Most iterations. [default: as in Python]")
+    ] = None,
     validation_fraction: Annotated[
         float, typer.Option(help="Share of the rows held out for early stopping.")
     ] = 0.1,
@@ -95,9 +98,9 @@ def fit(
         callbacks = _check_options(
             loss, kernel, gamma, bandwidth_factor, solver, validation_fraction, time_limit
         )
-        check_writable(model, "model")
+        check_writable(model, "model", data)
         if learning_curve is not None:
-            check_plot(learning_curve)
+            check_plot(learning_curve, data, model)
         source = open_labelled(data, target, weight=weight, drop=drop or ())
         kind = _decide_task(source, task, data)
         if class_weight is not None and kind == Task.REGRESSION:
@@ -243,7 +246,7 @@ def open_labelled(
     return source
 
 
-def check_plot(path: Path) -> None:
+def check_plot(path: Path, *others: Path) -> None:
     """Raise unless a plot can be written to `path`."""
     try:
         from matplotlib.backend_bases import FigureCanvasBase
@@ -257,7 +260,7 @@ def check_plot(path: Path) -> None:
             f"learning curve {path} has no suffix that matplotlib knows; choose one of: "
             f"{', '.join(known)}."
         )
-    check_writable(path, "learning curve")
+    check_writable(path, "learning curve", *others)
 
 
 def plot_history(estimator: Any, path: Path) -> None:

@@ -103,7 +103,7 @@ def reporting(as_json: bool) -> Iterator[None]:
             print_error(message, type(error).__name__, as_json=as_json)
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
-            message = "interrupted; nothing was written"
+            message = "interrupted; no unfinished file was left behind"
             print_error(message, "KeyboardInterrupt", as_json=as_json)
             raise typer.Exit(INTERRUPTED) from None
 
@@ -119,9 +119,11 @@ def _show_warning(
     note(f"Warning: {message}")
 
 
-def check_writable(path: Path, what: str) -> None:
-    """Raise unless a file can be put at `path`."""
+def check_writable(path: Path, what: str, *inputs: Path) -> None:
+    """Raise unless a file can be put at `path`, which must be none of the inputs."""
     folder = path.parent
+    if path.resolve() in (other.resolve() for other in inputs):
+        raise typer.BadParameter(f"The {what} would overwrite the input {path}; rename it.")
     if path.is_dir():
         raise IsADirectoryError(f"The {what} {path} is a folder; give the name of a file.")
     if not folder.is_dir():

@@ -268,7 +268,7 @@ def _transform_csr(
 def transform(
     X: Matrix, W: Float32Array, phase: Float32Array, scale: float, out: Float32Array
 ) -> None:
-    """Write scale * features(X) into `out` (n, planes * n_tiles * tile): cosines, then sines."""
+    """Write scale * features(X) into `out` (n, planes * n_tiles * tile)."""
     n = out.shape[0]
     rows = _row_tile(W.shape[1])
     s = np.float32(scale)

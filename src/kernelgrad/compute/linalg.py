@@ -36,7 +36,7 @@ def solve_damped(H: Float64Array, damping: float, G: FloatArray) -> Float64Array
     """
     diagonal = H.diagonal().copy()
     floor = np.finfo(np.float32).eps * max(float(diagonal.max(initial=0.0)), 1e-30)
-    damping = max(damping, floor)
+    damping = float(np.maximum(damping, floor))
     while True:
         work = H.copy()
         work[np.diag_indices_from(work)] = diagonal + damping

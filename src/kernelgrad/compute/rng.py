@@ -192,13 +192,15 @@ def uniforms(seed: int, first: int, n: int, tag: int, group: int = 0) -> Float64
     """Return n uniforms in (0, 1) with 52 random bits, a pure function of the arguments."""
     w = words(seed, first, n, tag, group).astype(np.uint64)
     bits = (w[0] << np.uint64(20)) | (w[1] >> np.uint64(12))
-    return (bits.astype(np.float64) + 0.5) * 2.0**-52
+    u: Float64Array = (bits.astype(np.float64) + 0.5) * 2.0**-52
+    return u
 
 
 def phases(seed: int, first: int, n: int) -> Float32Array:
     """Return n phases in turns, uniform on a grid of 2^24 points of [-1/2, 1/2)."""
     w = words(seed, first, n, TAG_PHASE)[0]
-    return (w.view(np.int32) >> np.int32(8)).astype(np.float32) * _TWO24
+    turns: Float32Array = (w.view(np.int32) >> np.int32(8)).astype(np.float32) * _TWO24
+    return turns
 
 
 def fill_tiles(

@@ -35,7 +35,12 @@ def _part(kind: str, part: Any) -> dict[str, Any]:
 
 
 def _pack(value: Any) -> Any:
-    for kind, cls in (("loss", Loss), ("kernel", Kernel), ("solver", Solver)):
+    kinds: tuple[tuple[str, type], ...] = (
+        ("loss", Loss),
+        ("kernel", Kernel),
+        ("solver", Solver),
+    )
+    for kind, cls in kinds:
         if isinstance(value, cls):
             return _part(kind, value)
     return {"value": value}
@@ -44,9 +49,10 @@ def _pack(value: Any) -> Any:
 def _unpack(packed: dict[str, Any]) -> Any:
     if "part" not in packed:
         return packed["value"]
-    registry: dict[str, Any] = {"loss": LOSSES, "kernel": KERNELS, "solver": SOLVERS}[
-        packed["part"]
-    ]
+    registries: dict[str, dict[str, Any]] = {
+        "loss": dict(LOSSES), "kernel": dict(KERNELS), "solver": dict(SOLVERS),
+    }  # fmt: skip
+    registry = registries[packed["part"]]
     if packed["name"] not in registry:
         raise ModelFileError(
             f"The model uses the {packed['part']} {packed['name']!r}, which is not registered "
@@ -72,9 +78,7 @@ def save_estimator(estimator: Any, path: str | os.PathLike[str], *, resumable: b
         "estimator": type(estimator).__name__,
         "params": params,
         "fitted": {
-            name: getattr(estimator, name)
-            for name in _FITTED
-            if hasattr(estimator, name)
+            name: getattr(estimator, name) for name in _FITTED if hasattr(estimator, name)
         },
         "loss": _pack(estimator.loss_),
         "kernel": _pack(stream.kernel),
@@ -153,9 +157,7 @@ def load(path: str | os.PathLike[str]) -> Any:
             prefix = "state."
             arrays = {k[len(prefix) :]: a for k, a in tensors.items() if k.startswith(prefix)}
             problem = estimator._problem(estimator.loss_)
-            estimator._state = estimator.solver_.restore(
-                problem, header["state"], arrays
-            )
+            estimator._state = estimator.solver_.restore(problem, header["state"], arrays)
     except (KeyError, TypeError, AttributeError) as error:
         raise ModelFileError(
             f"{path} does not describe a model of this version ({error!r}); save it again with "

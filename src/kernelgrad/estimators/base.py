@@ -120,7 +120,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
     def _adopt_source(self, source: BatchSource, *, reset: bool) -> None:
         if not source.has_target:
             raise DataError(
-                f"{type(source).__name__} has no target; name the target column when opening it."
+                f"{type(source).__name__} has no target; name the target column to open it."
             )
         if source.n_rows == 0:
             raise DataError("The source has no rows.")
@@ -166,7 +166,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         rng = check_random_state(self.random_state)
         self._seed = int(rng.randint(0, 2**31 - 1))
 
-    @with_callbacks  # type: ignore[untyped-decorator]
+    @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the model.
 
@@ -199,7 +199,8 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         if isinstance(X, BatchSource):
             if y is not None or sample_weight is not None:
                 raise ValueError(
-                    "A BatchSource carries its own y and weights; leave y and sample_weight out."
+                    "A BatchSource carries its own y and weights; leave y and sample_weight "
+                    "out."
                 )
             self._adopt_source(X, reset=not warm)
             source: BatchSource = X
@@ -245,14 +246,6 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         ctx = self._begin_sklearn_callbacks(X, y)
         self._finish(problem, solver, batches, self.max_iter, state, validation, history, ctx)
         return self
-
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Take further steps, one for every ``batch_size`` rows of `X`, in the order given.
-
-        The first call fixes the bandwidth, the input scaling and the intercept on its first
-        batch; there is no early stopping. Parameters are those of :meth:`fit`.
-        """
-        return self._partial_fit(X, y, sample_weight)
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
         first = not hasattr(self, "_state")
@@ -309,9 +302,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
 
     _internal_y = False  # set per fit: True when batches hold internal y already
 
-    def _train_batches(
-        self, sampled: Any, loss: Loss
-    ) -> Iterator[tuple[TrainBatch, float]]:
+    def _train_batches(self, sampled: Any, loss: Loss) -> Iterator[tuple[TrainBatch, float]]:
         for item in sampled:
             train = self._train_batch(item.batch, loss)
             if train is not None:
@@ -333,7 +324,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
     def _finish(
         self,
         problem: Problem,
-        solver: Solver,
+        solver: Solver[Any],
         batches: Iterator[tuple[TrainBatch, float]],
         max_iter: int,
         state: State | None,
@@ -462,7 +453,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
 class _SklearnCallbacks:
     """Reports iterations to scikit-learn's callbacks (1.9 and later)."""
 
-    def __init__(self, estimator: BaseKernelEstimator, ctx: Any, solver: Solver) -> None:
+    def __init__(self, estimator: BaseKernelEstimator, ctx: Any, solver: Solver[Any]) -> None:
         self._estimator = estimator
         self._ctx = ctx
         self._solver = solver
@@ -514,5 +505,5 @@ def _canonical(
     table = np.ascontiguousarray(np.concatenate(columns, axis=1)) + 0.0  # -0.0 becomes 0.0
     rows = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))).ravel()
     _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
-    total = np.bincount(inverse.ravel(), weights=weight)
+    total: Float64Array = np.bincount(inverse.ravel(), weights=weight).astype(np.float64)
     return X[first], y[first], total

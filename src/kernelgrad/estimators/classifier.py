@@ -38,8 +38,8 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
 
     Parameters
     ----------
-    loss : {"log_loss", "logistic", "hinge", "squared_hinge", "squared"} or Loss, default="log_loss"
-        ``"log_loss"`` is logistic for two classes, multinomial for more, and gives
+    loss : {"log_loss", "logistic", "hinge", "squared_hinge", "squared"} or Loss
+        Default ``"log_loss"``: logistic for two classes, multinomial for more, and gives
         probabilities; ``"logistic"`` is one-vs-rest.
     kernel : {"rbf", "laplacian", "cauchy", "matern"}, Kernel, or scikit-learn RBF / Matern
         Default ``"rbf"``.
@@ -257,7 +257,7 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
         return self._partial_fit(X, y, sample_weight)
 
     def decision_function(self, X: Any) -> Float64Array:
-        """Return f(X): shape (n,) for two classes (positive favours ``classes_[1]``), else (n, K)."""
+        """Return f(X): (n,) for two classes (positive favours ``classes_[1]``), else (n, K)."""
         raw = self._raw(X)
         return raw.ravel() if raw.shape[1] == 1 else raw
 
@@ -279,7 +279,7 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
     def predict_log_proba(self, X: Any) -> Float64Array:
         """Return the logarithm of :meth:`predict_proba`."""
         with np.errstate(divide="ignore"):
-            return np.log(self.predict_proba(X))
+            return np.asarray(np.log(self.predict_proba(X)))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy on arrays, or on a BatchSource with its own targets."""
@@ -292,4 +292,4 @@ def _decide(raw: FloatArray) -> AnyArray:
     """Return class codes from raw predictions."""
     if raw.shape[1] == 1:
         return (raw[:, 0] > 0).astype(np.intp)
-    return np.argmax(raw, axis=1)
+    return np.asarray(np.argmax(raw, axis=1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -143,6 +143,14 @@ class KernelRegressor(RegressorMixin, BaseKernelEstimator):  # type: ignore[misc
             return -float(np.mean(loss.value(y.reshape(len(y), -1), raw)))
 
         return ("r2", r2) if loss.name == "squared" else ("negative loss", negative_loss)
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Take further steps, one for every ``batch_size`` rows of `X`, in the order given.
+
+        The first call fixes the bandwidth, the input scaling and the intercept on its first
+        batch; there is no early stopping. Parameters are those of :meth:`fit`.
+        """
+        return self._partial_fit(X, y, sample_weight)
 
     def predict(self, X: Any) -> Float64Array:
         """Return f(X), shape (n,) or (n, n_outputs) as y was."""

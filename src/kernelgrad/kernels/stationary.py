@@ -243,7 +243,7 @@ class StationaryKernel(Kernel):
                 f"gamma={self.gamma!r} gives {gamma!r} on these data; scale the inputs or give "
                 "gamma as a number."
             )
-        resolved = clone(self)
+        resolved: Self = clone(self)
         resolved.set_params(gamma=float(gamma), bandwidth_factor=1.0)
         return resolved
 
@@ -277,13 +277,14 @@ class Gaussian(StationaryKernel):
     name: ClassVar[str] = "rbf"
 
     def spectral_law(self) -> tuple[int, float]:
-        """Normal with standard deviation ``sqrt(2 gamma)``."""
+        """Return the normal law with standard deviation ``sqrt(2 gamma)``."""
         return rng.NORMAL, float(np.sqrt(2 * self.gamma_value))
 
     def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
         """Return ``exp(-gamma ||x - z||^2)``."""
         D = euclidean_distances(float64_rows(X), float64_rows(Z), squared=True)
-        return np.exp(-self.gamma_value * D)
+        K: Float64Array = np.exp(-self.gamma_value * D)
+        return K
 
 
 class Laplacian(StationaryKernel):
@@ -297,7 +298,7 @@ class Laplacian(StationaryKernel):
     name: ClassVar[str] = "laplacian"
 
     def spectral_law(self) -> tuple[int, float]:
-        """Cauchy with scale gamma."""
+        """Return the Cauchy law with scale gamma."""
         return rng.CAUCHY, self.gamma_value
 
     def _distances(self, X: Matrix) -> Float64Array:
@@ -331,7 +332,7 @@ class Cauchy(StationaryKernel):
     name: ClassVar[str] = "cauchy"
 
     def spectral_law(self) -> tuple[int, float]:
-        """Laplace with scale gamma."""
+        """Return the Laplace law with scale gamma."""
         return rng.LAPLACE, self.gamma_value
 
     def _gamma_from_bandwidth(self, bandwidth: float) -> float:
@@ -391,7 +392,7 @@ class Matern(StationaryKernel):
         check_real(self.nu, "nu", low=0, low_open=True)
 
     def spectral_law(self) -> tuple[int, float]:
-        """Normal with standard deviation ``1 / l``; see :meth:`frequency_factor`."""
+        """Return the normal law of scale ``1 / l``; see :meth:`frequency_factor`."""
         return rng.NORMAL, float(np.sqrt(2 * self.gamma_value))
 
     def frequency_factor(self, seed: int, first: int, n: int) -> Float64Array:
@@ -408,7 +409,7 @@ class Matern(StationaryKernel):
         nu = float(self.nu)
         a = np.sqrt(2 * nu) * r * np.sqrt(2 * self.gamma_value)
         if nu == 0.5:
-            return np.exp(-a)
+            return np.asarray(np.exp(-a))
         if nu == 1.5:
             return np.asarray((1 + a) * np.exp(-a))
         if nu == 2.5:

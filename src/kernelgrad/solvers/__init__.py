@@ -21,10 +21,10 @@ from kernelgrad.solvers.base import (
 )
 from kernelgrad.solvers.dsg import DSG
 
-SOLVERS: dict[str, type[Solver]] = {}
+SOLVERS: dict[str, type[Solver[Any]]] = {}
 
 
-def register_solver(cls: type[Solver]) -> type[Solver]:
+def register_solver(cls: type[Solver[Any]]) -> type[Solver[Any]]:
     """Give a solver class its string name everywhere; usable as a decorator."""
     SOLVERS[cls.name] = cls
     return cls
@@ -33,7 +33,7 @@ def register_solver(cls: type[Solver]) -> type[Solver]:
 register_solver(DSG)
 
 
-def get_solver(solver: Any) -> Solver:
+def get_solver(solver: Any) -> Solver[Any]:
     """Return a solver from a name, "auto" or a :class:`Solver`, checked.
 
     Raises

@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -68,7 +68,7 @@ class TrainBatch:
         return len(self.y)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class State:
     """What a solver carries from one step to the next; solvers extend it."""
 
@@ -98,7 +98,10 @@ class Tracker(ABC):
         """Return f on the fixed rows, (n, C), of the function the solver would return."""
 
 
-class Solver(BaseEstimator, ABC):  # type: ignore[misc]
+S = TypeVar("S", bound=State)
+
+
+class Solver(BaseEstimator, ABC, Generic[S]):  # type: ignore[misc]
     """One algorithm as `init` and `step` on an explicit state.
 
     ``requires`` names what the loss, kernel and data must offer; a mismatch raises before
@@ -117,33 +120,33 @@ class Solver(BaseEstimator, ABC):  # type: ignore[misc]
         """Return the rows per step for a source of `n_rows` (None when unknown)."""
 
     @abstractmethod
-    def init(self, problem: Problem, batch: TrainBatch) -> State:
+    def init(self, problem: Problem, batch: TrainBatch) -> S:
         """Return the state before the first step; `batch` is the one that step will see."""
 
     @abstractmethod
-    def step(self, problem: Problem, state: State, batch: TrainBatch) -> StepInfo:
+    def step(self, problem: Problem, state: S, batch: TrainBatch) -> StepInfo:
         """Advance `state` by one iteration on `batch`."""
 
     @abstractmethod
-    def expansion(self, state: State) -> Expansion:
+    def expansion(self, state: S) -> Expansion:
         """Return the current fitted function."""
 
     @abstractmethod
-    def track(self, state: State, X: Matrix) -> Tracker:
+    def track(self, state: S, X: Matrix) -> Tracker:
         """Return a tracker of the fitted function on the rows of `X`."""
 
     @abstractmethod
-    def state_arrays(self, state: State) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+    def state_arrays(self, state: S) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         """Return the state as plain values and arrays, for files."""
 
     @abstractmethod
     def restore(
         self, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
-    ) -> State:
+    ) -> S:
         """Return the state that :meth:`state_arrays` described."""
 
 
-def check_capabilities(solver: Solver, loss: Loss, kernel: Kernel) -> None:
+def check_capabilities(solver: Solver[Any], loss: Loss, kernel: Kernel) -> None:
     """Raise CapabilityError when `solver` needs what `loss` or `kernel` does not offer."""
     offered = {"gradient", "exact_kernel"}
     if kernel.has_random_features:
@@ -196,7 +199,7 @@ def new_history(score_name: str | None) -> dict[str, Any]:
 
 
 def run(
-    solver: Solver,
+    solver: Solver[Any],
     problem: Problem,
     batches: Iterator[tuple[TrainBatch, float]],
     *,

@@ -22,16 +22,16 @@ MAX_BLOCK, MIN_BLOCK = 1024, 64
 ROWS_PER_FEATURE = 4
 
 
-@dataclass
+@dataclass(kw_only=True)
 class DSGState(State):
     """State of :class:`DSG`: iterates and the scales found on the first batch."""
 
-    iterates: Iterates = None  # type: ignore[assignment]
-    smoothness: float = 1.0
-    gamma0: float = 1.0
+    iterates: Iterates
+    smoothness: float
+    gamma0: float
 
 
-class DSG(Solver):
+class DSG(Solver[DSGState]):
     r"""Doubly stochastic functional gradients with blocks, mini-batches and preconditioning.
 
     Iteration t draws a batch and a fresh block of random features and moves
@@ -159,7 +159,7 @@ class DSG(Solver):
             Phi *= _root_weights(batch)
             H = linalg.gram(Phi)
             top = float(np.linalg.eigvalsh(H, UPLO="L")[-1])
-            gamma0 = 1.0 / (L * max(top, np.finfo(np.float32).tiny))
+            gamma0 = 1.0 / (L * max(top, 1e-30))
         return DSGState(iterates=self._iterates(stream, intercept), smoothness=L, gamma0=gamma0)
 
     def _iterates(self, stream: FeatureStream, intercept: AnyArray) -> Iterates:
@@ -195,6 +195,7 @@ class DSG(Solver):
         r = loss.gradient(batch.y, raw)
 
         block = self._choose_block(problem, state)
+        G: FloatArray
         if self.preconditioned:
             L, root = state.smoothness, _root_weights(batch)
             Phi = stream.transform(X, block)
@@ -223,19 +224,16 @@ class DSG(Solver):
         state.rows_seen += batch.n_rows
         return StepInfo(train_loss, gamma, it.x.n_random_features, update)
 
-    def expansion(self, state: State) -> RandomFeatureExpansion:
+    def expansion(self, state: DSGState) -> RandomFeatureExpansion:
         """Return the average of the iterates, or the last one."""
-        assert isinstance(state, DSGState)
         return state.iterates.result
 
-    def track(self, state: State, X: Matrix) -> BlockTracker:
+    def track(self, state: DSGState, X: Matrix) -> BlockTracker:
         """Return the incremental responses of the rows of `X`."""
-        assert isinstance(state, DSGState)
         return BlockTracker(state.iterates, X)
 
-    def state_arrays(self, state: State) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+    def state_arrays(self, state: DSGState) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         """Return counters, scales and all coefficients."""
-        assert isinstance(state, DSGState)
         it = state.iterates
         stream = it.x.stream
         values: dict[str, Any] = {

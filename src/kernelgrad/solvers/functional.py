@@ -14,13 +14,15 @@ from kernelgrad.solvers.base import Problem, StepInfo, Tracker, TrainBatch
 
 @dataclass(frozen=True)
 class BlockUpdate:
-    """``x <- keep (x + momentum v) + delta on one block``; then ``average += weight (x - average)``.
+    """``x <- keep (x + momentum v)``, plus delta on one block; then the average moves to x.
 
     Attributes
     ----------
     block : int
     delta : float32 array (planes, block_size, C)
-    keep, momentum, weight : float
+    keep, momentum : float
+    weight : float
+        Of the new x in the average.
     """
 
     block: int

@@ -1,0 +1,725 @@
+"""The command line, end to end on files."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.datasets import dump_svmlight_file
+from sklearn.metrics import log_loss, mean_absolute_error, r2_score, root_mean_squared_error
+
+import kernelgrad
+from kernelgrad.cli import main
+
+N = 300
+FAST = ("--max-iter", "6", "--seed", "0", "--quiet")
+
+
+@pytest.fixture
+def cli(capsys):
+    """Run the command line in this process; return code, stdout and stderr."""
+
+    def run(*args):
+        capsys.readouterr()
+        code = main([str(a) for a in args])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def ok(cli):
+    """Run a command with --json that must succeed; return the object."""
+
+    def run(*args):
+        code, out, err = cli(*args, "--json")
+        assert code == 0, out + err
+        return json.loads(out)
+
+    return run
+
+
+def make_data(n=N, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    value = np.sin(2 * X[:, 0]) + X[:, 1]
+    return X, value
+
+
+def write_csv(path, columns):
+    rows = zip(*columns.values(), strict=True)
+    lines = [",".join(columns), *(",".join(str(v) for v in row) for row in rows)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def table(n=N, seed=0):
+    X, value = make_data(n, seed)
+    return {
+        "a": X[:, 0],
+        "b": X[:, 1],
+        "c": X[:, 2],
+        "value": value,
+        "label": np.where(value > 0, "yes", "no"),
+        "weight": np.linspace(0.5, 2.0, n),
+    }
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write_csv(tmp_path / "data.csv", table())
+
+
+CLASSES = ("--target", "label", "--drop", "value", "--drop", "weight", *FAST)
+NUMBERS = ("--target", "value", "--drop", "label", "--drop", "weight", *FAST)
+
+
+@pytest.fixture
+def classifier(tmp_path, data, ok):
+    path = tmp_path / "classifier.kgm"
+    ok("fit", data, "--model", path, *CLASSES)
+    return path
+
+
+@pytest.fixture
+def regressor(tmp_path, data, ok):
+    path = tmp_path / "regressor.kgm"
+    ok("fit", data, "--model", path, *NUMBERS)
+    return path
+
+
+def features(n=N):
+    return np.column_stack([table(n)[name] for name in "abc"])
+
+
+# -- fit ---------------------------------------------------------------------------------
+
+
+def test_fit_reports_and_saves_the_model_the_api_would_fit(tmp_path, data, ok):
+    path = tmp_path / "m.kgm"
+    result = ok("fit", data, "--model", path, *CLASSES)
+    assert (result["rows"], result["columns"]) == (N, 3)
+    assert (result["task"], result["task_inferred"]) == ("classification", True)
+    assert result["status"] == "max_iter"
+    assert result["iterations"] == 6
+    assert result["score_name"] == "accuracy"
+    assert result["bytes"] == path.stat().st_size
+    source = kernelgrad.open_source(data, target="label", drop=["value", "weight"])
+    expected = kernelgrad.KernelClassifier(
+        standardize=True, early_stopping=True, max_iter=6, random_state=0
+    ).fit(source)
+    loaded = kernelgrad.load(path)
+    np.testing.assert_array_equal(
+        loaded.decision_function(source), expected.decision_function(source)
+    )
+    assert result["validation_score"] == expected.best_score_
+    assert result["random_features"] == expected.n_random_features_
+
+
+def test_fit_prints_a_summary_to_stdout_and_progress_to_stderr(tmp_path, data, cli):
+    path = tmp_path / "m.kgm"
+    arguments = [a for a in CLASSES if a != "--quiet"]
+    code, out, err = cli("fit", data, "--model", path, *arguments)
+    assert code == 0
+    names = [line.split("  ")[0] for line in out.splitlines()]
+    assert names == [
+        "rows", "columns", "task", "status", "seconds", "iterations", "random features",
+        "validation accuracy", "model",
+    ]  # fmt: skip
+    assert "classification (inferred" in out
+    assert "300 rows, 3 columns, classification" in err
+    assert "it/s" in err
+
+
+def test_quiet_prints_nothing(tmp_path, data, cli):
+    assert cli("fit", data, "--model", tmp_path / "m.kgm", *CLASSES) == (0, "", "")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "svm", "npz"])
+def test_every_format_end_to_end(tmp_path, suffix, ok):
+    X, value = make_data()
+    y = (value > 0).astype(int) + (value > 1)
+    path = tmp_path / f"data.{suffix}"
+    named = suffix in ("csv", "parquet")
+    columns = {"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": y}
+    if suffix == "csv":
+        write_csv(path, columns)
+    elif suffix == "parquet":
+        pq.write_table(pa.table(columns), path)
+    elif suffix == "svm":
+        dump_svmlight_file(X, y, str(path), zero_based=False)
+    else:
+        np.savez(path, X=X, y=y)
+    target = ("--target", "y") if named else ()
+    model, output = tmp_path / "m.kgm", tmp_path / "p.npy"
+    result = ok("fit", path, "--model", model, *target, *FAST)
+    assert (result["task"], result["columns"]) == ("classification", 3)
+    assert ok("predict", model, path, "--output", output)["rows"] == N
+    accuracy = np.mean(np.load(output) == y)
+    assert accuracy > 0.7
+    assert ok("score", model, path, *target)["accuracy"] == accuracy
+
+
+def test_regression_options_reach_the_estimator(tmp_path, data, ok):
+    path = tmp_path / "m.kgm"
+    ok(
+        "fit", data, "--model", path, "--target", "value", "--drop", "label",
+        "--weight", "weight", "--task", "regression", "--loss", "huber",
+        "--kernel", "laplacian", "--gamma", "0.5", "--bandwidth-factor", "2",
+        "--solver", "dsg", "--alpha", "1e-4",
+        "--no-early-stopping", "--no-standardize", "--threads", "1", "--time-limit", "600",
+        *FAST,
+    )  # fmt: skip
+    assert kernelgrad.get_num_threads() == 1
+    kernelgrad.set_num_threads(None)
+    found = kernelgrad.load(path).get_params()
+    expected = {
+        "loss": "huber", "kernel": "laplacian", "gamma": 0.5, "bandwidth_factor": 2.0,
+        "solver": "dsg", "alpha": 1e-4, "early_stopping": False, "standardize": False,
+        "random_state": 0, "max_iter": 6,
+    }  # fmt: skip
+    assert {name: found[name] for name in expected} == expected
+    source = kernelgrad.open_source(data, target="value", drop=["label"], weight="weight")
+    again = kernelgrad.KernelRegressor(**expected).fit(source)
+    np.testing.assert_array_equal(kernelgrad.load(path).predict(source), again.predict(source))
+
+
+def test_class_weight(tmp_path, data, ok):
+    path = tmp_path / "m.kgm"
+    ok("fit", data, "--model", path, *CLASSES, "--class-weight", "balanced")
+    assert kernelgrad.load(path).class_weight == "balanced"
+
+
+def test_time_limit_stops_and_keeps_the_model(tmp_path, data, ok):
+    path = tmp_path / "m.kgm"
+    arguments = ("--no-early-stopping", "--time-limit", "1e-9")
+    result = ok("fit", data, "--model", path, *CLASSES, *arguments)
+    assert (result["status"], result["iterations"]) == ("stopped", 1)
+    assert kernelgrad.load(path).n_iter_ == 1
+
+
+def test_learning_curve(tmp_path, data, ok):
+    pytest.importorskip("matplotlib")
+    curve = tmp_path / "curve.png"
+    result = ok("fit", data, "--model", tmp_path / "m", *CLASSES, "--learning-curve", curve)
+    assert result["learning_curve"] == str(curve)
+    assert curve.read_bytes().startswith(b"\x89PNG")
+
+
+def test_training_again_replaces_the_model(tmp_path, data, ok):
+    path = tmp_path / "m.kgm"
+    path.write_text("something else")
+    ok("fit", data, "--model", path, *CLASSES)
+    assert kernelgrad.load(path).n_iter_ == 6
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["data.csv", "m.kgm"]
+
+
+# -- predict, score, inspect -------------------------------------------------------------
+
+
+def test_predict_matches_columns_by_name(tmp_path, classifier, cli, ok):
+    columns = table()
+    shuffled = {name: columns[name] for name in ("c", "value", "a", "b")}
+    other = write_csv(tmp_path / "other.csv", shuffled)
+    output = tmp_path / "p.csv"
+    assert ok("predict", classifier, other, "--output", output)["rows"] == N
+    source = kernelgrad.ArraySource(features())
+    expected = kernelgrad.load(classifier).predict(source)
+    assert output.read_text().splitlines() == ["prediction", *expected]
+    code, out, _ = cli("predict", classifier, other, "--output", "-")
+    assert code == 0
+    assert out == output.read_text()
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_predict_with_probabilities_and_decision_values(tmp_path, data, classifier, ok):
+    output = tmp_path / "p.csv"
+    ok("predict", classifier, data, "--output", output, "--proba", "--decision")
+    header, *rows = [line.split(",") for line in output.read_text().splitlines()]
+    assert header == ["prediction", "proba_no", "proba_yes", "decision"]
+    model, source = kernelgrad.load(classifier), kernelgrad.ArraySource(features())
+    values = np.array([row[1:] for row in rows], dtype=float)
+    np.testing.assert_allclose(values[:, :2], model.predict_proba(source), rtol=1e-6)
+    np.testing.assert_allclose(values[:, 2], model.decision_function(source), rtol=1e-6)
+    assert [row[0] for row in rows] == model.predict(source).tolist()
+
+
+@pytest.mark.parametrize("option", ["predict", "predict_proba", "decision_function"])
+def test_predict_to_npy_equals_the_api(tmp_path, data, classifier, ok, option):
+    output = tmp_path / "p.npy"
+    flags = {"predict_proba": ["--proba"], "decision_function": ["--decision"]}
+    ok("predict", classifier, data, "--output", output, *flags.get(option, []))
+    source = kernelgrad.ArraySource(features())
+    expected = getattr(kernelgrad.load(classifier), option)(source)
+    np.testing.assert_array_equal(np.load(output), expected)
+
+
+def test_multiclass_columns_carry_the_labels(tmp_path, ok):
+    X, value = make_data()
+    path = tmp_path / "d.npz"
+    np.savez(path, X=X, y=np.digitize(value, [-0.5, 0.5]) * 10)
+    model, output = tmp_path / "m.kgm", tmp_path / "p.csv"
+    ok("fit", path, "--model", model, *FAST)
+    ok("predict", model, path, "--output", output, "--proba", "--decision")
+    header = output.read_text().split("\n")[0]
+    parts = ("proba", "decision")
+    assert header.split(",") == [
+        "prediction",
+        *(f"{part}_{label}" for part in parts for label in (0, 10, 20)),
+    ]
+
+
+def test_several_outputs(tmp_path, ok):
+    X, value = make_data()
+    Y = np.column_stack([value, -value])
+    path = tmp_path / "d.npz"
+    np.savez(path, X=X, y=Y)
+    model, output = tmp_path / "m.kgm", tmp_path / "p.csv"
+    assert ok("fit", path, "--model", model, *FAST)["task"] == "regression"
+    ok("predict", model, path, "--output", output)
+    assert output.read_text().startswith("prediction_0,prediction_1\n")
+    predicted = kernelgrad.load(model).predict(X)
+    result = ok("score", model, path)
+    assert result["r2"] == pytest.approx(r2_score(Y, predicted))
+    assert result["rmse"] == pytest.approx(root_mean_squared_error(Y, predicted))
+
+
+def test_score_classification(data, classifier, ok, monkeypatch):
+    source = kernelgrad.ArraySource(features())
+    model, y = kernelgrad.load(classifier), table()["label"]
+    whole = ok("score", classifier, data, "--target", "label")
+    assert whole["accuracy"] == np.mean(model.predict(source) == y)
+    assert whole["error_rate"] == pytest.approx(1 - whole["accuracy"])
+    assert whole["log_loss"] == pytest.approx(log_loss(y, model.predict_proba(source)))
+    split_into_chunks(monkeypatch)
+    assert ok("score", classifier, data, "--target", "label") == pytest.approx(whole)
+
+
+def split_into_chunks(monkeypatch):
+    """Let sources come in pieces of 64 rows."""
+    chunks = kernelgrad.BatchSource.chunks
+    monkeypatch.setattr(kernelgrad.BatchSource, "chunks", lambda self: chunks(self, 64))
+
+
+def test_score_regression(data, regressor, ok, monkeypatch):
+    source = kernelgrad.ArraySource(features())
+    predicted, y = kernelgrad.load(regressor).predict(source), table()["value"]
+    split_into_chunks(monkeypatch)
+    result = ok("score", regressor, data, "--target", "value")
+    assert result["rows"] == N
+    assert result["rmse"] == pytest.approx(root_mean_squared_error(y, predicted))
+    assert result["mae"] == pytest.approx(mean_absolute_error(y, predicted))
+    assert result["r2"] == pytest.approx(r2_score(y, predicted))
+
+
+def test_score_of_a_constant_target_has_no_r2(tmp_path, regressor, ok, cli):
+    columns = {**table(), "value": np.ones(N)}
+    path = write_csv(tmp_path / "constant.csv", columns)
+    assert ok("score", regressor, path, "--target", "value")["r2"] is None
+    assert "r2" not in cli("score", regressor, path, "--target", "value")[1]
+
+
+def test_labels_unknown_to_the_model_are_errors(tmp_path, classifier, cli):
+    columns = table()
+    columns["label"] = np.where(np.arange(N) < 30, "maybe", columns["label"])
+    path = write_csv(tmp_path / "new.csv", columns)
+    code, out, err = cli("score", classifier, path, "--target", "label", "--json")
+    result = json.loads(out)
+    assert code == 0
+    assert result["unknown_labels"] == 30
+    assert "log_loss" not in result
+    assert result["accuracy"] <= 0.9
+    assert "30 rows have a label" in err
+
+
+def test_inspect(classifier, cli, ok):
+    info = ok("inspect", classifier)
+    assert info["estimator"] == "KernelClassifier"
+    assert info["feature_names"] == ["a", "b", "c"]
+    assert info["classes"] == ["no", "yes"]
+    assert info["file_bytes"] == classifier.stat().st_size
+    code, out, _ = cli("inspect", classifier)
+    assert code == 0
+    assert "KernelClassifier" in out
+    assert "no, yes" in out
+
+
+# -- errors ------------------------------------------------------------------------------
+
+
+def fit_error(tmp_path, columns, *args):
+    path = write_csv(tmp_path / "bad.csv", columns)
+    return ["fit", path, "--model", tmp_path / "m.kgm", *FAST, *args]
+
+
+def with_cell(name, value):
+    columns = {key: table(20)[key].astype(object) for key in ("a", "b", "label")}
+    columns[name][7] = value
+    return columns
+
+
+def make_truncated(tmp_path):
+    X, value = make_data()
+    path = tmp_path / "short.kgm"
+    kernelgrad.KernelRegressor(max_iter=2).fit(X, value).save(path)
+    path.write_bytes(path.read_bytes()[:-100])
+    return path
+
+
+def make_pickle(tmp_path):
+    path = tmp_path / "foreign.kgm"
+    path.write_bytes(pickle.dumps({"a": 1}))
+    return path
+
+
+DATA_ERRORS = {
+    "missing file": (
+        lambda d: ["fit", d / "none.csv", "--target", "y", "--model", d / "m.kgm"],
+        "FileNotFoundError", "none.csv",
+    ),
+    "unknown suffix": (
+        lambda d: ["fit", Path(__file__), "--target", "y", "--model", d / "m.kgm"],
+        "DataError", "unknown file format",
+    ),
+    "no target": (lambda d: fit_error(d, with_cell("a", 1)), "DataError", "--target"),
+    "missing column": (
+        lambda d: fit_error(d, with_cell("a", 1), "--target", "lable"),
+        "DataError", "did you mean 'label'",
+    ),
+    "column to drop": (
+        lambda d: fit_error(d, with_cell("a", 1), "--target", "label", "--drop", "zzz"),
+        "DataError", "'zzz'",
+    ),
+    "missing cell": (
+        lambda d: fit_error(d, with_cell("a", ""), "--target", "label"), "DataError", "row 7",
+    ),
+    "NaN cell": (
+        lambda d: fit_error(d, with_cell("b", "nan"), "--target", "label"),
+        "DataError", "row 7",
+    ),
+    "text column": (
+        lambda d: fit_error(d, with_cell("a", "red"), "--target", "label"),
+        "DataError", "--drop a",
+    ),
+    "one class": (
+        lambda d: fit_error(d, {"a": range(9), "y": ["x"] * 9}, "--target", "y"),
+        "DataError", "one class",
+    ),
+    "text for regression": (
+        lambda d: fit_error(
+            d, with_cell("a", 1), "--target", "label", "--task", "regression"
+        ),
+        "DataError", "text",
+    ),
+    "numbers for classification": (
+        lambda d: fit_error(
+            d, {"a": range(30), "y": np.linspace(0, 1, 30)},
+            "--target", "y", "--task", "classification",
+        ),
+        "DataError", "--task regression",
+    ),
+    "loss of the other task": (
+        lambda d: fit_error(d, with_cell("a", 1), "--target", "label", "--loss", "huber"),
+        "ValueError", "huber",
+    ),
+    "no folder": (
+        lambda d: ["fit", d / "none.csv", "--target", "y", "--model", d / "no" / "m.kgm"],
+        "FileNotFoundError", "create it",
+    ),
+    "model is a folder": (
+        lambda d: ["fit", d / "none.csv", "--target", "y", "--model", d],
+        "IsADirectoryError", "folder",
+    ),
+    "folder for predictions": (
+        lambda d: ["predict", d / "m", d / "d.csv", "--output", d / "no" / "p.csv"],
+        "FileNotFoundError", "create it",
+    ),
+    "foreign model": (lambda d: ["inspect", make_pickle(d)], "ModelFileError", "pickle"),
+    "truncated model": (
+        lambda d: ["inspect", make_truncated(d)], "ModelFileError", "truncated",
+    ),
+    "missing model": (lambda d: ["inspect", d / "m.kgm"], "FileNotFoundError", "m.kgm"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DATA_ERRORS)
+def test_data_errors_are_one_line(tmp_path, cli, case):
+    make, kind, part = DATA_ERRORS[case]
+    arguments = make(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    code, out, err = cli(*arguments)
+    lines = [line for line in err.splitlines() if not line.startswith(("DSG", "\r"))]
+    assert code == 1
+    assert out == ""
+    assert lines[-1].startswith("Error: ")
+    assert part in lines[-1]
+    code, out, _ = cli(*arguments, "--json")
+    found = json.loads(out)
+    assert code == 1
+    assert found["type"] == kind
+    assert part in found["error"]
+    assert "\n" not in found["error"]
+    assert sorted(tmp_path.iterdir()) == before
+
+
+FIT = ("fit", "none.csv", "--target", "y", "--model", "m.kgm")
+USAGE_ERRORS = {
+    "no command": (["frobnicate"], "frobnicate"),
+    "no option": ([*FIT, "--colour", "red"], "--colour"),
+    "no model": (["fit", "none.csv"], "--model"),
+    "loss": ([*FIT, "--loss", "zero_one"], "'zero_one'; choose one of: "),
+    "kernel": ([*FIT, "--kernel", "cubic"], "'cubic'; choose one of: cauchy"),
+    "solver": ([*FIT, "--solver", "magic"], "'magic'; choose one of: auto"),
+    "gamma": ([*FIT, "--gamma", "big"], "'big'"),
+    "negative gamma": ([*FIT, "--gamma", "-1"], "-1"),
+    "task": ([*FIT, "--task", "clustering"], "clustering"),
+    "alpha": ([*FIT, "--alpha", "-1"], "alpha"),
+    "fraction": ([*FIT, "--validation-fraction", "1.5"], "1.5"),
+    "time limit": ([*FIT, "--time-limit", "0"], "seconds"),
+    "model over data": (["fit", "a.csv", "--model", "a.csv"], "overwrite"),
+    "plot suffix": ([*FIT, "--learning-curve", "curve.doc"], "curve.doc"),
+    "output suffix": (["predict", "m", "d.csv", "--output", "p.txt"], ".npy"),
+    "two arrays": (
+        ["predict", "m", "d.csv", "--output", "p.npy", "--proba", "--decision"],
+        "one array",
+    ),
+    "two on stdout": (["predict", "m", "d.csv", "--output", "-", "--json"], "--output"),
+}
+
+
+@pytest.mark.parametrize("case", USAGE_ERRORS)
+def test_wrong_command_lines_exit_2(cli, case):
+    arguments, part = USAGE_ERRORS[case]
+    if "--json" not in arguments:
+        code, out, err = cli(*arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert part in err
+        assert "--help" in err
+        arguments = [*arguments, "--json"]
+    code, out, _ = cli(*arguments)
+    found = json.loads(out)
+    assert code == 2
+    assert found["type"] == "UsageError"
+    assert part in found["error"]
+
+
+def test_libsvm_takes_no_target(tmp_path, cli):
+    path = tmp_path / "d.svm"
+    path.write_text("1 1:1\n0 1:2\n")
+    code, _, err = cli("fit", path, "--target", "y", "--model", tmp_path / "m")
+    assert code == 1
+    assert "leave --target y out" in err
+
+
+def test_archive_without_target(tmp_path, cli):
+    path = tmp_path / "d.npz"
+    np.savez(path, X=np.ones((4, 2)))
+    code, _, err = cli("fit", path, "--model", tmp_path / "m")
+    assert code == 1
+    assert "--target" in err
+
+
+def test_class_weight_is_for_classification(tmp_path, data, cli):
+    arguments = ("--model", tmp_path / "m", *NUMBERS, "--class-weight", "balanced")
+    code, _, err = cli("fit", data, *arguments)
+    assert code == 2
+    assert "--class-weight" in err
+
+
+def test_what_a_model_cannot_give(tmp_path, data, regressor, classifier, cli, ok):
+    hinge = tmp_path / "hinge.kgm"
+    ok("fit", data, "--model", hinge, *CLASSES, "--loss", "hinge")
+    output = tmp_path / "p.csv"
+    for model, part in ((hinge, "'hinge'"), (regressor, "regression")):
+        code, _, err = cli("predict", model, data, "--output", output, "--proba")
+        assert code == 1
+        assert part in err
+    assert not output.exists()
+    code, _, err = cli("score", classifier, data, "--target", "value")
+    assert code == 1
+    assert "--target" in err
+    code, _, err = cli("score", regressor, data, "--target", "label")
+    assert code == 1
+    assert "not a number" in err
+
+
+def test_predict_names_missing_columns_and_leaves_no_file(tmp_path, classifier, cli):
+    path = write_csv(tmp_path / "narrow.csv", {"a": [1.0], "c": [2.0]})
+    code, _, err = cli("predict", classifier, path, "--output", tmp_path / "p.csv")
+    assert code == 1
+    assert "'b'" in err
+    assert not (tmp_path / "p.csv").exists()
+
+
+def test_a_failing_prediction_keeps_the_old_file(tmp_path, data, classifier, cli, monkeypatch):
+    output = tmp_path / "p.csv"
+    output.write_text("old")
+
+    def fail(self, X):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(kernelgrad.KernelClassifier, "decision_function", fail)
+    code, _, err = cli("predict", classifier, data, "--output", output)
+    assert code == 130
+    assert err.startswith("Error: interrupted")
+    assert output.read_text() == "old"
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write")
+def test_read_only_folder(tmp_path, data, cli):
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o500)
+    code, _, err = cli("fit", data, "--model", folder / "m.kgm", *CLASSES)
+    assert code == 1
+    assert "not writable" in err
+
+
+def test_warnings_are_one_line(tmp_path, data, cli, monkeypatch):
+    import warnings
+
+    predict = kernelgrad.KernelRegressor.fit
+
+    def fit(self, X):
+        warnings.warn("the sea is rough,\n take care", UserWarning, stacklevel=2)
+        return predict(self, X)
+
+    monkeypatch.setattr(kernelgrad.KernelRegressor, "fit", fit)
+    code, _, err = cli("fit", data, "--model", tmp_path / "m.kgm", *NUMBERS)
+    assert (code, err) == (0, "Warning: the sea is rough, take care\n")
+
+
+def test_without_matplotlib(tmp_path, data, cli, monkeypatch):
+    for name in ("matplotlib", "matplotlib.backend_bases", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, name, None)
+    curve = ("--learning-curve", tmp_path / "c.png")
+    code, _, err = cli("fit", data, "--model", tmp_path / "m.kgm", *CLASSES, *curve)
+    assert code == 1
+    assert "kernelgrad[plot]" in err
+    assert not (tmp_path / "m.kgm").exists()
+    code, out, err = cli("demo", "--quick", "--output-dir", tmp_path)
+    assert code == 0
+    assert "kernelgrad[plot]" in err
+    assert "learning curve" not in out
+
+
+def test_without_typer(cli, monkeypatch):
+    monkeypatch.setitem(sys.modules, "typer", None)
+    code, out, err = cli("--version")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "pip install kernelgrad[cli]" in err
+
+
+# -- the rest ----------------------------------------------------------------------------
+
+
+def test_version_and_help(cli):
+    assert cli("--version") == (0, f"kernelgrad {kernelgrad.__version__}\n", "")
+    code, out, _ = cli()
+    assert code == 0
+    assert cli("--help")[1] == out
+    assert all(name in out for name in ("fit", "predict", "score", "inspect", "demo"))
+    assert "--target" in cli("fit", "--help")[1]
+
+
+def test_demo(tmp_path, cli, ok):
+    pytest.importorskip("matplotlib")
+    result = ok("demo", "--quick", "--output-dir", tmp_path)
+    assert set(result["data"]) == {"digits", "breast_cancer"}
+    for found in result["data"].values():
+        assert found["identical_after_load"]
+        assert Path(found["learning_curve"]).stat().st_size > 0
+        assert kernelgrad.load(found["model"]).n_iter_ == 3
+        assert [row["name"] for row in found["models"]][:2] == ["KernelClassifier", "SVC"]
+        assert all(row["test_error"] < 0.15 for row in found["models"])
+    code, out, err = cli("demo", "--quick", "--output-dir", tmp_path)
+    assert code == 0
+    assert out.count("identical") == 2
+    assert "not counted" in err
+
+
+def test_demo_fails_if_a_loaded_model_differs(tmp_path, cli, monkeypatch):
+    load = kernelgrad.load
+
+    def altered(path):
+        model = load(path)
+        model.expansion_.scale(1.5)
+        return model
+
+    monkeypatch.setattr(kernelgrad, "load", altered)
+    code, out, err = cli("demo", "--quick", "--output-dir", tmp_path)
+    assert code == 1
+    assert "DIFFERENT" in out
+    assert "Error" in err
+
+
+def start(*args):
+    # Shells start background jobs with SIGINT ignored; a terminal does not.
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from kernelgrad.cli import main; sys.exit(main())"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, args)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
+def test_interrupt_keeps_the_model(tmp_path, data):
+    model = tmp_path / "m.kgm"
+    arguments = [a for a in CLASSES if a not in ("--quiet", "--max-iter", "6")]
+    process = start(
+        "fit", data, "--model", model, *arguments,
+        "--max-iter", "1000000", "--no-early-stopping", "--json",
+    )  # fmt: skip
+    with process:
+        seen, deadline = b"", time.monotonic() + 40
+        while b"train loss" not in seen and time.monotonic() < deadline:
+            part = process.stderr.read1()
+            if not part:
+                break
+            seen += part
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert b"Interrupted: " in err
+    assert b"Traceback" not in err
+    result = json.loads(out)
+    assert result["status"] == "interrupted"
+    assert kernelgrad.load(model).n_iter_ == result["iterations"] >= 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
+def test_interrupt_before_the_first_iteration_leaves_no_file(tmp_path, data, cli, monkeypatch):
+    def interrupted(self, *args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(kernelgrad.DSG, "step", interrupted)
+    model = tmp_path / "m.kgm"
+    code, out, _ = cli("fit", data, "--model", model, *CLASSES, "--json")
+    assert code == 130
+    assert json.loads(out)["type"] == "KeyboardInterrupt"
+    assert not model.exists()
+
+
+def test_as_a_module_and_into_a_closed_pipe(tmp_path, data, classifier):
+    command = [sys.executable, "-m", "kernelgrad.cli", "predict", classifier, data]
+    with subprocess.Popen(
+        [*command, "--output", "-"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.close()
+        err = process.stderr.read()
+    assert process.returncode == 1
+    assert b"Traceback" not in err
