@@ -7,6 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .PHONY: demo test test-slow bench lint build clean
 
 demo: $(VENV)/.installed-demo
+	mkdir -p demo-output
 	$(BIN)/kernelgrad demo --output-dir demo-output
 
 test: lint

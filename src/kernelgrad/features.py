@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad._typing import Float32Array, Float64Array, Matrix
-from kernelgrad.kernels import FeatureMap, Kernel
+from kernelgrad.kernels import FeatureMap, Kernel, narrow_indices
 
 # From this density on, dense rows are cheaper than sparse ones (measured).
 DENSIFY = 0.1
@@ -116,7 +116,7 @@ class FeatureStream:
         if sp.issparse(X):
             X = X if X.format == "csr" else X.tocsr()
             if X.nnz < DENSIFY * X.shape[0] * X.shape[1]:
-                return X.astype(np.float32)
+                return narrow_indices(X.astype(np.float32))
             X = X.toarray()
         return np.ascontiguousarray(X, np.float32)
 

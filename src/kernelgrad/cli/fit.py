@@ -228,11 +228,11 @@ def open_labelled(
 ) -> BatchSource:
     """Open a file that must carry a target."""
     from kernelgrad import DataError, open_source
-    from kernelgrad.data import _format_of
+    from kernelgrad.data import format_of
 
     if not data.exists():
         raise FileNotFoundError(f"There is no file {data}; check the path.")
-    kind = _format_of(data)
+    kind = format_of(data)
     if kind in ("csv", "parquet") and target is None:
         raise DataError(f"{data} has named columns; choose the one to learn with --target.")
     if kind == "libsvm" and target is not None:

@@ -99,7 +99,7 @@ def open_source(
         raise FileNotFoundError(f"There is no file {path}; check the path.")
     if feature_names is not None and n_features is None:
         n_features = len(feature_names)
-    kind = _format_of(path)
+    kind = format_of(path)
     source: BatchSource
     if kind in ("csv", "parquet"):
         opener = CsvSource if kind == "csv" else ParquetSource
@@ -132,7 +132,7 @@ def open_source(
     return source
 
 
-def _format_of(path: Path) -> str:
+def format_of(path: Path) -> str:
     if path.is_dir():
         return "parquet"
     suffixes = [suffix.lower() for suffix in path.suffixes]

@@ -43,10 +43,18 @@ def _pack(value: Any) -> Any:
     for kind, cls in kinds:
         if isinstance(value, cls):
             return _part(kind, value)
+    if isinstance(value, dict):  # class weights: keys may be any label
+        return {"pairs": [[_scalar(k), _scalar(v)] for k, v in value.items()]}
     return {"value": value}
 
 
+def _scalar(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def _unpack(packed: dict[str, Any]) -> Any:
+    if "pairs" in packed:
+        return {k: v for k, v in packed["pairs"]}
     if "part" not in packed:
         return packed["value"]
     registries: dict[str, dict[str, Any]] = {

@@ -216,7 +216,7 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
         unknown = self.classes_[codes] != y
         if unknown.any():
             raise ValueError(
-                f"y contains the label {np.asarray(y)[unknown][0]!r}, which is not among the "
+                f"y contains the label {np.asarray(y)[unknown].tolist()[0]!r}, which is not among the "
                 f"classes {self.classes_.tolist()!r}; name all classes in the first call."
             )
         return codes

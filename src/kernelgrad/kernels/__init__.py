@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import clone
 
 from kernelgrad._validation import check_name
-from kernelgrad.kernels.base import FeatureMap, Kernel
+from kernelgrad.kernels.base import FeatureMap, Kernel, narrow_indices
 from kernelgrad.kernels.stationary import (
     Cauchy,
     FourierMap,
@@ -96,5 +96,6 @@ __all__ = [
     "Matern",
     "StationaryKernel",
     "get_kernel",
+    "narrow_indices",
     "register_kernel",
 ]

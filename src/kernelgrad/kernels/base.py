@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, Self
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
 from kernelgrad._typing import Float32Array, Float64Array, FloatArray, Matrix
@@ -104,5 +105,15 @@ class Kernel(BaseEstimator, ABC):  # type: ignore[misc]
 
 
 def float64_rows(X: Matrix) -> Matrix:
-    """Return rows as float64, dense or CSR."""
-    return np.asarray(X, np.float64) if isinstance(X, np.ndarray) else X.astype(np.float64)
+    """Return rows as float64, dense or CSR with 32-bit indices where they suffice."""
+    if isinstance(X, np.ndarray):
+        return np.asarray(X, np.float64)
+    return narrow_indices(X.astype(np.float64))
+
+
+def narrow_indices(X: Matrix) -> Matrix:
+    """Return CSR rows with 32-bit indices where they suffice: some routines take no others."""
+    if X.indices.dtype == np.int32 or max(X.nnz, *X.shape) > np.iinfo(np.int32).max:
+        return X
+    parts = (X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32))
+    return sp.csr_matrix(parts, shape=X.shape)

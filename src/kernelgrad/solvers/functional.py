@@ -54,6 +54,12 @@ class Iterates:
         x = RandomFeatureExpansion(stream, len(intercept), intercept)
         return cls(x, x.copy() if momentum else None, x.copy() if average else None)
 
+    def copy(self) -> Iterates:
+        """Return iterates with their own coefficients."""
+        v = None if self.v is None else self.v.copy()
+        a = None if self.a is None else self.a.copy()
+        return Iterates(self.x.copy(), v, a)
+
     def lookahead(self, momentum: float) -> RandomFeatureExpansion:
         """Return ``x + momentum v``, where Nesterov's method takes the gradient."""
         if self.v is None or momentum == 0.0 or self.x.n_blocks == 0:

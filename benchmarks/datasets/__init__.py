@@ -1,0 +1,1 @@
+"""Data sets: one class each, found by ``benchmarks.registry.discover``."""

@@ -1,0 +1,107 @@
+"""Real data from the folder of archives, scaled on the training rows only."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from benchmarks.registry import Data, Dataset, SkipError
+
+
+def data_folder() -> Path:
+    """Return ``KERNELGRAD_DATA``, else ``../shared/data`` next to the repository."""
+    given = os.environ.get("KERNELGRAD_DATA")
+    return Path(given) if given else Path(__file__).parents[2].parent / "shared" / "data"
+
+
+class Archive(Dataset):
+    """An ``.npz`` file with X_train, y_train, X_test, y_test; columns are standardised."""
+
+    def arrays(self) -> Any:
+        """Return the open archive."""
+        path = data_folder() / f"{self.name}.npz"
+        if not path.exists():
+            raise SkipError(
+                f"there is no {self.name}.npz in the data folder; set KERNELGRAD_DATA to the "
+                "folder that holds it"
+            )
+        return np.load(path)
+
+    def scale(self, train: Any, test: Any) -> tuple[Any, Any]:
+        """Return both parts, standardised by the training part."""
+        mean, std = train.mean(0, dtype=np.float64), train.std(0, dtype=np.float64)
+        std[std == 0] = 1.0
+        return tuple(((X - mean) / std).astype(np.float32) for X in (train, test))
+
+    def load(self) -> Data:
+        """Return scaled inputs; regression targets are standardised too."""
+        z = self.arrays()
+        X_train, X_test = self.scale(z["X_train"], z["X_test"])
+        y_train, y_test, scale = z["y_train"], z["y_test"], 1.0
+        if self.task == "regression":
+            mean, scale = float(y_train.mean(dtype=float)), float(y_train.std(dtype=float))
+            y_train, y_test = ((y.astype(float) - mean) / scale for y in (y_train, y_test))
+        return Data(X_train, y_train, X_test, y_test, scale)
+
+
+class A9a(Archive):
+    name: ClassVar[str] = "a9a"
+    task = "classification"
+    loss = "hinge"
+
+    def load(self) -> Data:
+        """Return CSR rows as they are."""
+        z = self.arrays()
+
+        def part(kind: str) -> Any:
+            X = sp.csr_matrix(
+                (z[f"{kind}_data"], z[f"{kind}_indices"], z[f"{kind}_indptr"]),
+                shape=tuple(z[f"{kind}_shape"]),
+            )
+            return X.astype(np.float32), z[f"{kind}_y"]
+
+        return Data(*part("train"), *part("test"))
+
+
+class Mnist(Archive):
+    name: ClassVar[str] = "mnist"
+    task = "classification"
+    loss = "log_loss"
+
+    def scale(self, train: Any, test: Any) -> tuple[Any, Any]:
+        """Return pixels in [0, 1]."""
+        return tuple(X.astype(np.float32) / np.float32(255) for X in (train, test))
+
+
+class Ijcnn1(Archive):
+    name: ClassVar[str] = "ijcnn1"
+    task = "classification"
+    loss = "log_loss"
+
+
+class CodRna(Archive):
+    name: ClassVar[str] = "cod_rna"
+    task = "classification"
+    loss = "log_loss"
+
+
+class Covtype20k(Archive):
+    name: ClassVar[str] = "covtype20k"
+    task = "classification"
+    loss = "log_loss"
+
+
+class Protein(Archive):
+    name: ClassVar[str] = "protein"
+    task = "regression"
+    loss = "squared"
+
+
+class Flights13(Archive):
+    name: ClassVar[str] = "flights13"
+    task = "regression"
+    loss = "squared"

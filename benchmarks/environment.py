@@ -1,0 +1,74 @@
+"""What the numbers depend on besides the code."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import scipy.linalg  # noqa: F401 - loads SciPy's BLAS, so that it is listed
+import threadpoolctl
+
+import kernelgrad
+from benchmarks import FORCED_CORE_TYPE
+
+PACKAGES = ("numpy", "scipy", "scikit-learn", "numba")
+
+
+def cpu_model() -> str:
+    """Return the name of the processor."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def load_average() -> list[float] | None:
+    """Return the load averages over 1, 5 and 15 minutes, where the system tells."""
+    return [round(x, 2) for x in os.getloadavg()] if hasattr(os, "getloadavg") else None
+
+
+def describe() -> dict[str, Any]:
+    """Return libraries, versions, processor and load."""
+    blas = [
+        {
+            "library": Path(lib["filepath"]).name,
+            "version": lib["version"],
+            "core_type": lib.get("architecture"),
+            "threads": lib["num_threads"],
+        }
+        for lib in threadpoolctl.threadpool_info()
+        if lib["user_api"] == "blas"
+    ]
+    return {
+        "blas": blas,
+        "removed_OPENBLAS_CORETYPE": FORCED_CORE_TYPE,
+        "threads": kernelgrad.get_num_threads(),
+        "versions": {
+            "python": platform.python_version(),
+            "kernelgrad": kernelgrad.__version__,
+            **{name: version(name) for name in PACKAGES},
+        },
+        "cpu": cpu_model(),
+        "load_average": load_average(),
+    }
+
+
+def lines(environment: dict[str, Any]) -> list[str]:
+    """Return the description as lines to print."""
+    out = [
+        f"BLAS: {b['library']} {b['version']}, core type {b['core_type']}, "
+        f"{b['threads']} threads"
+        for b in environment["blas"]
+    ]
+    removed = environment["removed_OPENBLAS_CORETYPE"]
+    if removed is not None:
+        out.append(f"OPENBLAS_CORETYPE={removed} was set and has been removed")
+    out.append(f"kernelgrad threads: {environment['threads']}")
+    out.append(", ".join(f"{k} {v}" for k, v in environment["versions"].items()))
+    out.append(f"CPU: {environment['cpu']}; load average {environment['load_average']}")
+    return out

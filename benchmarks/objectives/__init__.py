@@ -1,0 +1,1 @@
+"""What is measured: one class each, found by ``benchmarks.registry.discover``."""

@@ -1,0 +1,1 @@
+"""Estimators under comparison: one class each, found by ``benchmarks.registry.discover``."""

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernelgrad import set_num_threads
+
+DATA = Path(os.environ.get("KERNELGRAD_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.fixture(autouse=True)
+def _default_threads():
+    yield
+    set_num_threads(None)
+
+
+@pytest.fixture
+def real_data():
+    """Return a loader of the development data sets; skips where the folder is absent."""
+
+    def load(name):
+        path = DATA / f"{name}.npz"
+        if not path.exists():
+            pytest.skip(f"needs {name}.npz in {DATA} (set KERNELGRAD_DATA to the folder)")
+        return np.load(path)
+
+    return load
