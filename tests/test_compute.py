@@ -1,11 +1,22 @@
-import numpy as np
-import pytest
-import scipy.stats
+import os
+import signal
+import threading
+import time
+import warnings
 
+import numpy as np
 import oracles
-from kernelgrad.compute import fourier, rng
+import pytest
+import scipy.sparse as sp
+import scipy.stats
+import threadpoolctl
+
+from kernelgrad.compute import fourier, linalg, rng, sparse
 from kernelgrad.compute.threads import (
+    get_num_threads,
+    parallel_for,
     set_num_threads,
+    single_threaded_blas,
 )
 
 LAWS = {"normal": rng.NORMAL, "cauchy": rng.CAUCHY, "laplace": rng.LAPLACE}
@@ -178,33 +189,443 @@ def dense_nodes(low, high):
 
 
 POLYNOMIALS = {
-    # name: (nodes, function, fixed part, basis, coefficients in use)
+    # name: (nodes, function, basis, coefficients in use)
     "fused sine": (
         dense_nodes(-0.25, 0.25),
         lambda y: np.sin(2 * np.pi * y),
-        [2 * np.pi, 3, 5, 7, 9],
-        [fourier._S0, fourier._S1, fourier._S2, fourier._S3, fourier._S4],
         lambda y: [y ** (2 * k + 1) for k in range(5)],
+        [fourier._S0, fourier._S1, fourier._S2, fourier._S3, fourier._S4],
     ),
     "sine": (
         dense_nodes(-0.125, 0.125),
         lambda y: np.sin(2 * np.pi * y),
-        None,
-        [rng._Q0, rng._Q1, rng._Q2, rng._Q3],
         lambda y: [y ** (2 * k + 1) for k in range(4)],
+        [rng._Q0, rng._Q1, rng._Q2, rng._Q3],
     ),
     "cosine": (
         dense_nodes(-0.125, 0.125),
         lambda y: np.cos(2 * np.pi * y) - 1,
-        None,
-        [rng._C1, rng._C2, rng._C3, rng._C4],
         lambda y: [y ** (2 * k + 2) for k in range(4)],
+        [rng._C1, rng._C2, rng._C3, rng._C4],
     ),
     "log": (
         dense_nodes(np.sqrt(0.5) - 1, np.sqrt(2.0) - 1),
         lambda m: np.log1p(m) - m,
-        None,
-        [getattr(rng, f"_P{k}") for k in range(8)],
         lambda m: [m ** (k + 2) for k in range(8)],
+        [getattr(rng, f"_P{k}") for k in range(8)],
     ),
 }
+
+
+@pytest.mark.parametrize("name", POLYNOMIALS)
+def test_refitted_polynomial_is_not_three_times_better(name):
+    x, function, basis, used = POLYNOMIALS[name]
+    B, y = np.stack(basis(x), axis=1), function(x)
+
+    def refit_error(terms):
+        scale = np.abs(B[:, :terms]).max(axis=0)
+        fit = np.linalg.lstsq(B[:, :terms] / scale, y, rcond=None)[0] / scale
+        return np.abs(B[:, :terms] @ fit.astype(np.float32).astype(float) - y).max()
+
+    limit = 3 * refit_error(len(used))
+    assert np.abs(B @ np.array(used, float) - y).max() < limit
+    assert refit_error(len(used) - 1) > limit  # one term less cannot pass
+
+
+def test_cos_sin_turns_error():
+    t = np.linspace(-0.5, 0.5, 2**20 + 1).astype(np.float32)
+    c, s = t.copy(), np.empty_like(t)
+    fourier.cos_sin_turns(c, s)
+    angle = 2 * np.pi * t.astype(float)
+    assert np.abs(c - np.cos(angle)).max() < 2.5e-7
+    assert np.abs(s - np.sin(angle)).max() < 2.5e-7
+
+
+def test_reduction_of_large_turns_is_exact():
+    fraction = np.arange(-512, 512) / 1024
+    for whole in (0, 1, -1, 77, 4096, -8191):
+        t = (whole + fraction).astype(np.float32)
+        small = fraction.astype(np.float32)
+        assert np.array_equal(t.astype(float), whole + fraction)
+        c, s, c0, s0 = t.copy(), t.copy(), small.copy(), small.copy()
+        fourier.cos_sin_turns(c, s)
+        fourier.cos_sin_turns(c0, s0)
+        np.testing.assert_array_equal(c, c0)
+        inside = np.abs(fraction) < 0.5  # at half a turn sin is 0 up to sign
+        np.testing.assert_array_equal(s[inside], s0[inside])
+        assert np.abs(s).max() <= 1 + 2.5e-7
+
+
+def test_phase_form_error():
+    t = np.linspace(-3, 3, 2**16).astype(np.float32).reshape(64, -1)
+    phase = np.linspace(-0.5, 0.5, t.shape[1]).astype(np.float32)
+    out = t.copy()
+    fourier.cos_phase_turns(out, phase)
+    exact = np.sqrt(2) * np.cos(2 * np.pi * (t + phase).astype(float))
+    assert np.abs(out - exact).max() < 4e-7
+
+
+def test_special_values():
+    for bad in (np.nan, np.inf, -np.inf):
+        t = np.array([bad, 0.25, 0.0], np.float32)
+        s = np.empty_like(t)
+        fourier.cos_sin_turns(t, s)
+        np.testing.assert_allclose(t, [np.nan, 0, 1], atol=1e-6)
+        np.testing.assert_allclose(s, [np.nan, 1, 0], atol=1e-6)
+
+
+# Fused tiles
+
+
+def problem(n, d, C, form, *, density=None, n_tiles=2, seed=0):
+    g = np.random.default_rng(seed)
+    X = g.standard_normal((n, d)).astype(np.float32)
+    if density is not None:
+        X[g.random((n, d)) > density] = 0
+        X = sp.csr_matrix(X)
+    F = n_tiles * fourier.TILE
+    W = (g.standard_normal((n_tiles, d, fourier.TILE)) / (2 * np.sqrt(d))).astype(np.float32)
+    phase = (g.random(F) - 0.5 if form == "phase" else np.empty(0)).astype(np.float32)
+    coef = g.standard_normal((2 if form == "pair" else 1, F, C)).astype(np.float32)
+    R = g.standard_normal((n, C)).astype(np.float32)
+    return X, W, phase, coef, R
+
+
+def run_predict(X, W, phase, coef):
+    out = np.zeros((X.shape[0], coef.shape[2]), np.float32)
+    with single_threaded_blas():
+        fourier.predict(X, W, phase, coef, out)
+    return out
+
+
+def run_gradient(X, W, phase, R):
+    planes = 1 if len(phase) else 2
+    G = np.full((planes, len(W), W.shape[2], R.shape[1]), np.nan, np.float32)
+    with single_threaded_blas():
+        fourier.gradient(X, W, phase, R, G)
+    return G.reshape(-1, R.shape[1])
+
+
+def run_transform(X, W, phase, scale=1.0):
+    planes = 1 if len(phase) else 2
+    out = np.full((X.shape[0], planes * len(W) * W.shape[2]), np.nan, np.float32)
+    with single_threaded_blas():
+        fourier.transform(X, W, phase, scale, out)
+    return out
+
+
+@pytest.mark.parametrize("density", [None, 0.3])
+@pytest.mark.parametrize("form", ["pair", "phase"])
+@pytest.mark.parametrize("d", [1, 5, 520])
+def test_fused_tiles_against_float64(d, form, density):
+    for n in (1, 7, 255, 256, 257, 600):
+        for C in (1, 3):
+            X, W, phase, coef, R = problem(n, d, C, form, density=density, seed=n)
+            Phi = oracles.fourier_features(X, np.hstack(list(W)), phase)
+            flat = coef.reshape(-1, C).astype(float)
+            np.testing.assert_allclose(run_transform(X, W, phase, 0.5), Phi / 2, atol=5e-6)
+            np.testing.assert_allclose(run_predict(X, W, phase, coef), Phi @ flat, atol=5e-4)
+            np.testing.assert_allclose(run_gradient(X, W, phase, R), Phi.T @ R, atol=5e-4)
+
+
+def test_predict_adds_and_gradient_overwrites():
+    X, W, phase, coef, R = problem(40, 3, 2, "pair")
+    once = run_predict(X, W, phase, coef)
+    out = np.ones_like(once)
+    fourier.predict(X, W, phase, coef, out)
+    np.testing.assert_allclose(out, 1 + once, atol=1e-4)
+    assert np.isfinite(run_gradient(X, W, phase, R)).all()
+
+
+def test_gradient_and_transform_take_any_tile_width():
+    X, W, phase, _, R = problem(300, 4, 2, "phase")
+    W, phase = np.ascontiguousarray(W[:, :, :100]), phase[:200]
+    Phi = oracles.fourier_features(X, np.hstack(list(W)), phase)
+    np.testing.assert_allclose(run_transform(X, W, phase), Phi, atol=5e-6)
+    np.testing.assert_allclose(run_gradient(X, W, phase, R), Phi.T @ R, atol=5e-4)
+
+
+@pytest.mark.parametrize("density", [None, 0.3])
+@pytest.mark.parametrize("form", ["pair", "phase"])
+def test_threads_do_not_change_a_bit(form, density):
+    X, W, phase, coef, R = problem(1100, 6, 3, form, density=density, n_tiles=5)
+    results = []
+    for n_threads in (1, 2, 3):
+        set_num_threads(n_threads)
+        results.append(
+            [
+                run_predict(X, W, phase, coef),
+                run_gradient(X, W, phase, R),
+                run_transform(X, W, phase),
+            ]
+        )
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("density", [None, 0.3])
+@pytest.mark.parametrize("form", ["pair", "phase"])
+@pytest.mark.parametrize(("d", "C"), [(1, 1), (5, 3), (18, 1), (64, 10), (520, 1), (520, 3)])
+def test_prediction_of_a_row_does_not_depend_on_its_neighbours(d, C, form, density):
+    X, W, phase, coef, _ = problem(600, d, C, form, density=density)
+    batch = run_predict(X, W, phase, coef)
+    for i in (0, 5, 255, 256, 511, 599):
+        np.testing.assert_array_equal(run_predict(X[i : i + 1], W, phase, coef)[0], batch[i])
+    for n in (2, 15, 17, 255, 300):
+        np.testing.assert_array_equal(run_predict(X[:n], W, phase, coef), batch[:n])
+    order = np.random.default_rng(1).permutation(600)
+    np.testing.assert_array_equal(run_predict(X[order], W, phase, coef), batch[order])
+
+
+def test_tiles_may_be_handed_over_in_parts():
+    X, W, phase, coef, _ = problem(70, 5, 2, "phase", n_tiles=4)
+    whole = run_predict(X, W, phase, coef)
+    out = np.zeros_like(whole)
+    for a, b in ((0, 1), (1, 3), (3, 4)):
+        j = slice(256 * a, 256 * b)
+        fourier.predict(X, W[a:b], phase[j], np.ascontiguousarray(coef[:, j]), out)
+    np.testing.assert_array_equal(out, whole)
+
+
+@pytest.mark.parametrize("sparse_rows", [False, True])
+@pytest.mark.parametrize("form", ["pair", "phase"])
+def test_a_bad_value_stays_in_its_row(form, sparse_rows):
+    X, W, phase, coef, _ = problem(40, 5, 2, form)
+    clean = run_predict(X, W, phase, coef)
+    for bad in (np.nan, np.inf, -np.inf):
+        Y = X.copy()
+        Y[17, 3] = bad
+        out = run_predict(sp.csr_matrix(Y) if sparse_rows else Y, W, phase, coef)
+        Phi = run_transform(sp.csr_matrix(Y) if sparse_rows else Y, W, phase)
+        assert np.isnan(out[17]).all()
+        assert np.isnan(Phi[17]).all()
+        others = np.arange(40) != 17
+        np.testing.assert_allclose(out[others], clean[others], atol=1e-4)
+
+
+def test_read_only_arrays():
+    X, W, phase, coef, R = problem(33, 4, 2, "pair")
+    expected = run_predict(X, W, phase, coef), run_gradient(X, W, phase, R)
+    for a in (X, W, phase, coef, R):
+        a.setflags(write=False)
+    np.testing.assert_array_equal(run_predict(X, W, phase, coef), expected[0])
+    np.testing.assert_array_equal(run_gradient(X, W, phase, R), expected[1])
+
+
+@pytest.mark.parametrize("index_dtype", [np.int32, np.int64])
+def test_csr_times_tile_against_scipy(index_dtype):
+    g = np.random.default_rng(0)
+    X = sp.random(50, 30, 0.2, format="csr", random_state=0, dtype=np.float32)
+    X.data[3] = 0  # stored zero
+    X[7] = 0
+    X.indices, X.indptr = X.indices.astype(index_dtype), X.indptr.astype(index_dtype)
+    W = g.standard_normal((30, 20)).astype(np.float32)
+    lengths = np.diff(X.indptr)
+    assert {int(k) % 4 for k in lengths} == {0, 1, 2, 3}
+    out = np.full((45, 20), np.nan, np.float32)
+    sparse.csr_times_tile(X.indptr, X.indices, X.data, 3, 48, W, out)
+    np.testing.assert_allclose(out, X[3:48] @ W, atol=1e-5)
+    reverse = X.copy()
+    for i in range(50):  # columns out of order within a row
+        part = slice(reverse.indptr[i], reverse.indptr[i + 1])
+        reverse.indices[part] = reverse.indices[part][::-1].copy()
+        reverse.data[part] = reverse.data[part][::-1].copy()
+    sparse.csr_times_tile(reverse.indptr, reverse.indices, reverse.data, 3, 48, W, out)
+    np.testing.assert_allclose(out, X[3:48] @ W, atol=1e-5)
+
+
+# Linear algebra
+
+
+@pytest.mark.parametrize("m", [1, 127, 128, 129, 300])
+def test_gram_is_the_lower_triangle(m):
+    P = np.random.default_rng(m).standard_normal((90, m)).astype(np.float32)
+    results = []
+    for n_threads in (1, 2):
+        set_num_threads(n_threads)
+        with single_threaded_blas():
+            results.append(linalg.gram(P))
+    assert results[0].dtype == np.float64
+    np.testing.assert_array_equal(*results)
+    exact = P.T.astype(float) @ P.astype(float)
+    np.testing.assert_allclose(np.tril(results[0]), np.tril(exact), atol=1e-4)
+
+
+def test_solve_damped_against_numpy():
+    g = np.random.default_rng(0)
+    P = g.standard_normal((100, 40))
+    H, G = P.T @ P / 100, g.standard_normal((40, 3)).astype(np.float32)
+    for damping in (1e-3, 0.1, 10.0):
+        exact = np.linalg.solve(H + damping * np.eye(40), G)
+        solved = linalg.solve_damped(np.tril(H), damping, G)
+        np.testing.assert_allclose(solved, exact, rtol=1e-8, atol=1e-10)
+    wrong = np.linalg.solve(H, G)
+    assert np.abs(linalg.solve_damped(np.tril(H), 0.1, G) - wrong).max() > 0.01
+
+
+def test_solve_damped_of_a_rank_deficient_matrix():
+    g = np.random.default_rng(0)
+    P = g.standard_normal((20, 60)).astype(np.float32)
+    exact = P.T.astype(float) @ P.astype(float)
+    G = exact @ g.standard_normal((60, 2))
+    solved = linalg.solve_damped(linalg.gram(P), 0.0, G)
+    assert np.isfinite(solved).all()
+    assert np.linalg.norm(exact @ solved - G) < 1e-3 * np.linalg.norm(G)
+
+
+def test_solve_damped_raises_the_damping_until_it_is_definite():
+    H = np.diag([1.0, 1.0, -1e-5])  # as left by rounding
+    solved = linalg.solve_damped(H.copy(), 1e-9, np.ones((3, 1)))
+    damping = 1 / solved[0, 0] - 1
+    np.testing.assert_allclose(solved[:, 0], 1 / (np.diag(H) + damping))
+    assert 1e-5 < damping < 1e-3
+    assert np.isfinite(linalg.solve_damped(np.zeros((2, 2)), 0.0, np.zeros((2, 1)))).all()
+
+
+# Threads
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 5])
+@pytest.mark.parametrize("n_tasks", [0, 1, 2, 100])
+def test_every_task_runs_once(n_threads, n_tasks):
+    set_num_threads(n_threads)
+    seen = []
+    parallel_for(n_tasks, seen.append)
+    assert sorted(seen) == list(range(n_tasks))
+
+
+def test_result_does_not_depend_on_the_order_of_tasks():
+    set_num_threads(2)
+    out = np.zeros(40)
+    order = []
+
+    def task(i):
+        time.sleep(0.002 * (i % 3))
+        order.append(i)
+        out[i] = i * i
+
+    parallel_for(40, task)
+    assert order != sorted(order)  # else this shows nothing
+    np.testing.assert_array_equal(out, np.arange(40) ** 2)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_exceptions_propagate_and_the_pool_survives(n_threads):
+    set_num_threads(n_threads)
+
+    def task(i):
+        if i == 3:
+            raise ZeroDivisionError("task 3")
+
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError, match="task 3"):
+            parallel_for(10, task)
+    seen = []
+    parallel_for(10, seen.append)
+    assert len(seen) == 10
+
+
+def test_no_task_is_left_running_after_an_exception():
+    set_num_threads(3)
+    barrier = threading.Barrier(3)
+    running = []
+
+    def task(i):
+        barrier.wait(10)
+        name = threading.current_thread().name
+        if name.endswith("_0"):
+            raise ZeroDivisionError
+        if name.endswith("_1"):
+            running.append(i)
+            time.sleep(0.2)
+            running.remove(i)
+
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError):
+            parallel_for(3, task)
+        assert not running
+        time.sleep(0.25)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_parallel_for_inside_a_forked_child():
+    set_num_threads(2)
+    parallel_for(4, lambda i: time.sleep(0.001))  # the parent's pool has threads
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # fork beside threads
+        child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(20)
+        seen = []
+        with single_threaded_blas():
+            parallel_for(8, seen.append)
+        os._exit(0 if sorted(seen) == list(range(8)) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_parallel_for_from_several_threads():
+    set_num_threads(2)
+    done = np.zeros((4, 50, 5), int)
+
+    def call(k, i):
+        parallel_for(5, lambda j: done[k, i].__setitem__(j, done[k, i, j] + 1))
+
+    callers = [
+        threading.Thread(target=lambda k=k: [call(k, i) for i in range(50)]) for k in range(4)
+    ]
+    for t in callers:
+        t.start()
+    for t in callers:
+        t.join(20)
+        assert not t.is_alive()
+    np.testing.assert_array_equal(done, 1)
+
+
+def test_number_of_threads(monkeypatch):
+    monkeypatch.delenv("KERNELGRAD_NUM_THREADS", raising=False)
+    default = get_num_threads()
+    assert 1 <= default <= os.cpu_count()
+    monkeypatch.setenv("KERNELGRAD_NUM_THREADS", "7")
+    assert get_num_threads() == 7
+    set_num_threads(3)
+    assert get_num_threads() == 3
+    set_num_threads(None)
+    assert get_num_threads() == 7
+    for bad in ("0", "-1", "two", "1.5", ""):
+        monkeypatch.setenv("KERNELGRAD_NUM_THREADS", bad)
+        with pytest.raises(ValueError, match=f"KERNELGRAD_NUM_THREADS must be .*{bad!r}"):
+            get_num_threads()
+
+
+def test_set_num_threads_errors():
+    set_num_threads(2)
+    for bad in (0, -1):
+        with pytest.raises(ValueError, match="n_threads must be at least 1"):
+            set_num_threads(bad)
+    for bad in (1.5, "2", True):
+        with pytest.raises(TypeError, match="n_threads must be an integer"):
+            set_num_threads(bad)
+    assert get_num_threads() == 2
+
+
+def blas_threads():
+    return {
+        i["num_threads"] for i in threadpoolctl.threadpool_info() if i["user_api"] == "blas"
+    }
+
+
+def test_single_threaded_blas_nests_and_restores():
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        if blas_threads() != {2}:
+            pytest.skip("this BLAS has one thread only")
+        with single_threaded_blas():
+            assert blas_threads() == {1}
+            with single_threaded_blas():
+                assert blas_threads() == {1}
+            assert blas_threads() == {1}
+        assert blas_threads() == {2}
+        with pytest.raises(ZeroDivisionError), single_threaded_blas():
+            raise ZeroDivisionError
+        assert blas_threads() == {2}

@@ -48,10 +48,8 @@ class Case:
         return self.cls(**given)
 
     def response(self, model: Any) -> Any:
-        """Return raw predictions on the training rows."""
-        return model.decision_function(self.X) if self.cls is KernelClassifier else (
-            model.predict(self.X)
-        )  # fmt: skip
+        """Return raw predictions on the training rows, (n, C)."""
+        return model.expansion_.raw_prediction(self.X)
 
     def batches(self, model: Any) -> Iterator[tuple[Any, Any]]:
         """Yield the batches that `fit` of this fitted model has seen."""
@@ -112,12 +110,7 @@ class Invariance(Objective):
                 reference.expansion_.raw_prediction(case.X[a : a + rows])
                 for a in range(0, n, rows)
             ]
-            response = np.concatenate(parts)
-            yield (
-                "predict chunks",
-                f"{rows} rows",
-                response.reshape(n) if response.shape[1] == 1 else response,
-            )
+            yield "predict chunks", f"{rows} rows", np.concatenate(parts)
 
     def budgets(self, case: Case, reference: Any) -> Iterator[tuple[str, str, Any]]:
         """Keep none, some or all of the frequencies between predictions."""

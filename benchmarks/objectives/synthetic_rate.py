@@ -72,7 +72,7 @@ def learning_curve(
 
 def log_grid(first: float, last: int, step: float) -> Any:
     """Return the distinct integers nearest to ``last / step^k`` that are >= first."""
-    k = np.arange(int(np.log(last) / np.log(step)) + 1)
+    k = np.arange(int(np.log(last) / np.log(step)) + 2)
     t = np.unique(np.rint(last / step**k).astype(int))
     return t[t >= first]
 

@@ -46,6 +46,8 @@ class RandomFeaturesSGD(Solver):
 
     def grid(self, dataset: Dataset, factors: list[float]) -> list[dict[str, float]]:
         """Return bandwidth factors times alphas."""
+        if dataset.task == "classification":
+            return _grid(factors, "alpha", (1e-6, 1e-5, 1e-4))
         return _grid(factors, "alpha", (1e-7, 1e-6, 1e-5))
 
     def build(

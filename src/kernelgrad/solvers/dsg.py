@@ -20,6 +20,10 @@ from kernelgrad.solvers.step_sizes import averaging_weight, inverse_decay, smoot
 _AVERAGE_POWER = {"uniform": 0.0, "polynomial": 7.0}
 MAX_BLOCK, MIN_BLOCK = 1024, 64
 ROWS_PER_FEATURE = 4
+# The block covariance is estimated on every k-th row, about this many per feature: with the
+# default damping more rows change no error by more than its noise and cost as they are many.
+CURVATURE_ROWS = 2
+MIN_CURVATURE_ROWS = 2048
 
 
 @dataclass(kw_only=True)
@@ -200,7 +204,11 @@ class DSG(Solver[DSGState]):
             L, root = state.smoothness, _root_weights(batch)
             Phi = stream.transform(X, block)
             Phi *= root
-            H = linalg.gram(Phi)
+            enough = max(CURVATURE_ROWS * stream.width, MIN_CURVATURE_ROWS)
+            every = max(1, batch.n_rows // enough)
+            some = np.ascontiguousarray(Phi[::every])
+            H = linalg.gram(some)
+            H /= p[::every].sum()
             mu = max(self.damping * float(np.trace(H)) / len(H), problem.alpha / L)
             R = r - np.float32(problem.alpha / mu) * f
             G = linalg.solve_damped(H, mu, Phi.T @ (root * R)) / L
