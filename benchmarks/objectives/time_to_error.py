@@ -186,6 +186,7 @@ class TimeToError(Objective):
     def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
         """Draw error against fit time, one panel for each data set."""
         from matplotlib import pyplot as plt
+        from matplotlib.ticker import NullFormatter
 
         rows = tables["time to error"]
         names = list(dict.fromkeys(row["dataset"] for row in rows))
@@ -200,7 +201,12 @@ class TimeToError(Objective):
                     label = row["solver"] + (" *" if "rows" in row["notes"] else "")
                     ax.plot(row["fit s"], row["test"], f"C{i}o", label=label)
                     ax.set_ylabel(row["measure"])
+            seconds = [row["fit s"] for row in rows if row["dataset"] == name]
             ax.set_xscale("log")
+            ax.set_xlim(
+                10 ** np.floor(np.log10(min(seconds))), 10 ** np.ceil(np.log10(max(seconds)))
+            )
+            ax.xaxis.set_minor_formatter(NullFormatter())
             ax.set_xlabel("fit seconds")
             ax.set_title(name, fontsize=9)
             ax.legend(fontsize=6)

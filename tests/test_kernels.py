@@ -1,0 +1,398 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.spatial.distance import pdist
+from sklearn.base import clone
+from sklearn.gaussian_process import kernels as gp
+from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
+from sklearn.svm import SVC
+
+import oracles
+from kernelgrad.kernels import (
+    KERNELS,
+    Cauchy,
+    Gaussian,
+    Kernel,
+    Laplacian,
+    Matern,
+    StationaryKernel,
+    get_kernel,
+)
+from kernelgrad.testing import check_kernel
+
+NUS = (0.3, 0.5, 1.5, 2.5, 7)
+STATIONARY = [n for n, cls in KERNELS.items() if issubclass(cls, StationaryKernel)]
+CASES = [(name, {}) for name in STATIONARY if name != "matern"]
+CASES += [("matern", {"nu": nu}) for nu in NUS]
+REGISTERED = CASES + [(name, {}) for name in KERNELS if name not in STATIONARY]
+IDS = [name + str(params.get("nu", "")) for name, params in REGISTERED]
+
+
+def data(n=40, d=3, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def make(name, gamma=0.7, **params):
+    known = KERNELS[name]().get_params()
+    return KERNELS[name](**{k: v for k, v in {"gamma": gamma, **params}.items() if k in known})
+
+
+# The contract
+
+
+@pytest.mark.parametrize("form", ["pair", "phase"])
+@pytest.mark.parametrize(("name", "params"), REGISTERED, ids=IDS)
+def test_contract(name, params, form):
+    check_kernel(make(name, form=form, **params), random_state=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("form", ["pair", "phase"])
+@pytest.mark.parametrize(("name", "params"), REGISTERED, ids=IDS)
+def test_contract_with_many_blocks(name, params, form, seed):
+    kernel = make(name, form=form, **params)
+    report = check_kernel(kernel, X=data(12, 5, seed), random_state=seed, n_blocks=8000)
+    assert np.median(report.standard_error) < 2e-3
+
+
+@pytest.mark.slow
+def test_contract_of_a_rough_matern():
+    # frequencies so large that float32 turns have no fraction left are common here
+    check_kernel(Matern(0.1, 0.7), n_blocks=4000)
+
+
+def test_contract_resolves_rules():
+    check_kernel(Gaussian("median"))
+    check_kernel(Matern(2.5, "scale", bandwidth_factor=0.5))
+
+
+def test_report_is_a_table():
+    report = check_kernel(Gaussian(0.5))
+    assert len(report.rows()) == len(report.z) >= 10
+    for i, j, exact, estimate, error, z, z_wrong in report.rows():
+        assert z == pytest.approx((estimate - exact) / error)
+        assert abs(z) < 5
+        assert np.isfinite(z_wrong)
+        assert exact == pytest.approx(1.0) or i != j
+    assert np.abs(report.z_wrong).max() > 5
+    assert "exact" in str(report)
+
+
+class Broken(Gaussian):
+    """A Gaussian kernel with one fault."""
+
+    def __init__(self, fault="", gamma=0.5, *, bandwidth_factor=1.0, form="pair"):
+        super().__init__(gamma, bandwidth_factor=bandwidth_factor, form=form)
+        self.fault = fault
+
+    def pairwise(self, X, Z):
+        K = super().pairwise(X, Z)
+        if self.fault == "asymmetric":
+            K = K + 1e-6 * np.arange(K.shape[1])
+        if self.fault == "indefinite":
+            K = K**-1.0
+        return K
+
+    def diag(self, X):
+        return super().diag(X) * (1.001 if self.fault == "diagonal" else 1.0)
+
+    def spectral_law(self):
+        law, scale = super().spectral_law()
+        return law, scale * (1.1 if self.fault == "biased" else 1.0)
+
+    def feature_map(self, n_features_in, seed, block_size):
+        fault = self.fault
+        seed = 0 if fault == "seedless" else seed
+        features = super().feature_map(n_features_in, seed, block_size)
+        transform, predict, gradient = features.transform, features.predict, features.gradient
+        calls = []
+
+        def stateful(X, block):
+            calls.append(block)
+            return transform(X, block if fault == "stateful" and len(calls) < 3 else block + 1)
+
+        def shifted(X, block):
+            return transform(X - X[:1], block)
+
+        def wrong_predict(X, coef, n_blocks, out, cache_bytes):
+            predict(X, 1.01 * coef, n_blocks, out, cache_bytes)
+
+        if fault == "stateful":
+            features.transform = stateful
+        if fault == "rows":
+            features.transform = shifted
+        if fault == "predict":
+            features.predict = wrong_predict
+        if fault == "gradient":
+            features.gradient = lambda X, R, block: 1.01 * gradient(X, R, block)
+        if fault == "pickle":
+            features.hook = lambda: None
+        return features
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("asymmetric", "symmetric"),
+        ("indefinite", "positive semi-definite"),
+        ("diagonal", "diag"),
+        ("biased", "standard errors"),
+        ("seedless", "seed"),
+        ("stateful", "pure function"),
+        ("rows", "rows"),
+        ("predict", "predict"),
+        ("gradient", "gradient"),
+        ("pickle", "pickle"),
+    ],
+)
+def test_contract_finds_faults(fault, message):
+    check_kernel(Broken())
+    with pytest.raises(AssertionError, match=message):
+        check_kernel(Broken(fault))
+
+
+def test_contract_finds_an_init_that_changes_its_arguments():
+    class Doubling(Gaussian):
+        def __init__(self, gamma=0.5, *, bandwidth_factor=1.0, form="pair"):
+            super().__init__(2 * gamma, bandwidth_factor=bandwidth_factor, form=form)
+
+    with pytest.raises(AssertionError, match="clone"):
+        check_kernel(Doubling())
+
+
+class ExactOnly(Gaussian):
+    has_random_features = False
+
+    def feature_map(self, n_features_in, seed, block_size):
+        raise NotImplementedError
+
+
+def test_contract_without_random_features():
+    assert len(check_kernel(ExactOnly(0.5)).z) == 0
+
+
+# Exact values
+
+
+@pytest.mark.parametrize(("name", "params"), CASES, ids=IDS[: len(CASES)])
+def test_exact_values_against_the_scalar_oracle(name, params):
+    X, Z = data(6), data(5, seed=1)
+    K = make(name, **params)(X, Z)
+    expected = [[oracles.scalar_kernel(name, x, z, 0.7, **params) for z in Z] for x in X]
+    np.testing.assert_allclose(K, expected, rtol=1e-9, atol=1e-12)
+    wrong = [[oracles.scalar_kernel(name, x, z, 0.8, **params) for z in Z] for x in X]
+    assert np.abs(K - wrong).max() > 1e-3
+
+
+def test_exact_values_against_scikit_learn():
+    X, Z = data(30, 4), data(20, 4, seed=1)
+    np.testing.assert_allclose(Gaussian(0.3)(X, Z), rbf_kernel(X, Z, 0.3), rtol=1e-12)
+    np.testing.assert_allclose(Laplacian(0.3)(X, Z), laplacian_kernel(X, Z, 0.3), rtol=1e-12)
+    np.testing.assert_allclose(get_kernel(gp.RBF(1.7))(X, Z), gp.RBF(1.7)(X, Z), rtol=1e-10)
+    for nu in (*NUS, np.inf):
+        theirs = gp.Matern(1.7, nu=nu)
+        np.testing.assert_allclose(get_kernel(theirs)(X, Z), theirs(X, Z), rtol=1e-7)
+
+
+def test_matern_tends_to_the_gaussian():
+    X = data(30)
+    limit = Gaussian(0.3)(X)
+    errors = [np.abs(Matern(nu, 0.3)(X) - limit).max() for nu in (5, 20, 80)]
+    assert errors[0] > 3 * errors[1] > 9 * errors[2] > 0
+    assert errors[2] < 5e-3
+
+
+@pytest.mark.parametrize("nu", [0.02, 20.0, 50.0, 120.0, 200.0, 1000.0])
+def test_matern_of_extreme_smoothness_at_all_distances(nu):
+    r = np.concatenate([[0.0], np.geomspace(1e-9, 1e4, 200)])
+    k = Matern(nu, 0.5)(np.zeros((1, 1)), r[:, None])[0]
+    assert np.isfinite(k).all()
+    assert k[0] == 1.0
+    assert (np.diff(k) <= 1e-9).all()
+    assert k[-1] < 1e-3
+    if nu > 1:
+        assert abs(k[1] - 1) < 1e-6
+        assert np.abs(k - np.exp(-(r**2) / 2)).max() < 1 / nu
+
+
+@pytest.mark.parametrize(("name", "params"), CASES, ids=IDS[: len(CASES)])
+def test_equal_rows_give_one_and_other_storage_the_same(name, params):
+    X = data(30, 20)
+    k = make(name, gamma=0.05, **params)
+    K = k(X)
+    np.testing.assert_array_equal(np.diag(K), 1)
+    np.testing.assert_allclose(np.diag(k(X, X.copy())), 1, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(k(np.vstack([X, X]))[:30, 30:], K, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(k(sp.csr_matrix(X)), K, rtol=0, atol=1e-6)
+    X = X.astype(np.float32)
+    np.testing.assert_allclose(k(X), k(X.astype(float)), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(
+        k(np.round(3 * X).astype(int)), k(np.round(3 * X)), rtol=0, atol=1e-6
+    )
+
+
+# Names
+
+
+def test_get_kernel_by_name():
+    for name, cls in KERNELS.items():
+        assert type(get_kernel(name)) is cls
+    assert type(get_kernel("gaussian")) is Gaussian
+    k = get_kernel("laplacian", gamma=0.3, bandwidth_factor=2.0)
+    assert (k.gamma, k.bandwidth_factor) == (0.3, 2.0)
+
+
+def test_get_kernel_copies_an_object():
+    k = Matern(2.5, 0.3, form="phase")
+    twin = get_kernel(k, gamma=9.0)
+    assert twin is not k
+    assert twin.get_params() == k.get_params()
+
+
+def test_get_kernel_from_scikit_learn():
+    k = get_kernel(gp.RBF(2.0))
+    assert type(k) is Gaussian
+    assert k.gamma == pytest.approx(1 / 8)
+    assert get_kernel(gp.RBF([2.0])).gamma == k.gamma
+    m = get_kernel(gp.Matern(2.0, nu=2.5))
+    assert (type(m), m.nu, m.gamma) == (Matern, 2.5, k.gamma)
+    assert type(get_kernel(gp.Matern(2.0, nu=np.inf))) is Gaussian
+
+
+def test_get_kernel_errors():
+    with pytest.raises(ValueError, match="one length scale per column"):
+        get_kernel(gp.RBF([1.0, 2.0]))
+    for wrong in (gp.RationalQuadratic(), 2 * gp.RBF(), 3, None, Gaussian):
+        with pytest.raises(TypeError, match="kernel must be a name"):
+            get_kernel(wrong)
+    with pytest.raises(ValueError, match="Unknown kernel 'rfb'") as error:
+        get_kernel("rfb")
+    assert all(name in str(error.value) for name in KERNELS)
+
+
+@pytest.mark.parametrize("name", STATIONARY)
+def test_parameters_outside_their_domain(name):
+    for gamma in (0, -1.0, np.inf, np.nan):
+        with pytest.raises(ValueError, match="gamma must lie in"):
+            get_kernel(name, gamma=gamma)
+    for factor in (0.0, -2):
+        with pytest.raises(ValueError, match="bandwidth_factor must lie in"):
+            get_kernel(name, bandwidth_factor=factor)
+    with pytest.raises(ValueError, match=r"Unknown rule for gamma 'auto'.*median, scale"):
+        get_kernel(name, gamma="auto")
+    with pytest.raises(ValueError, match=r"Unknown feature form.*pair, phase"):
+        get_kernel(KERNELS[name](0.5, form="sine") if name != "matern" else Matern(form="sine"))
+    with pytest.raises(TypeError, match="gamma must be a real number"):
+        get_kernel(KERNELS[name](gamma=True))
+    for unresolved in (lambda k: k.feature_map(2, 0, 4), lambda k: k(data())):
+        with pytest.raises(ValueError, match=r"call resolve\(X, seed\) first"):
+            unresolved(KERNELS[name]())
+
+
+@pytest.mark.parametrize("nu", [0, -1.5, np.nan])
+def test_nu_outside_its_domain(nu):
+    with pytest.raises(ValueError, match="nu must lie in"):
+        get_kernel(Matern(nu))
+
+
+# Rules for the bandwidth
+
+
+@pytest.mark.parametrize("name", STATIONARY)
+def test_median_rule_against_pdist(name):
+    X = data(80, 4)
+    X[10:13] = X[9]  # pairs at distance zero are left out
+    length = np.median(
+        [t for t in pdist(X, "cityblock" if name == "laplacian" else "euclidean") if t > 0]
+    )
+    expected = 1 / length if name in ("laplacian", "cauchy") else 1 / (2 * length**2)
+    k = make(name, "median").resolve(X, 0)
+    assert k.gamma == pytest.approx(expected, rel=1e-10)
+    assert isinstance(k.gamma, float)
+
+
+@pytest.mark.parametrize("rule", ["median", "scale"])
+@pytest.mark.parametrize("name", STATIONARY)
+def test_rules_ignore_row_order_and_storage(name, rule):
+    X = data(300, 6)
+    X[np.abs(X) < 1] = 0
+    k = make(name, rule)
+    gamma = k.resolve(X, 0).gamma
+    order = np.random.default_rng(1).permutation(300)
+    assert k.resolve(X[order], 7).gamma == pytest.approx(gamma, rel=1e-12)
+    assert k.resolve(sp.csr_matrix(X), 0).gamma == pytest.approx(gamma, rel=1e-10)
+    assert k.resolve(sp.csr_array(X), 0).gamma == pytest.approx(gamma, rel=1e-10)
+    assert k.resolve(X.astype(np.float32), 0).gamma == pytest.approx(gamma, rel=1e-5)
+    assert k.gamma == rule  # a copy was resolved
+
+
+@pytest.mark.parametrize("rule", ["median", "scale"])
+@pytest.mark.parametrize("name", STATIONARY)
+def test_rules_follow_the_units_of_the_data(name, rule):
+    X = data(100, 4)
+    k = make(name, rule)
+    K = k.resolve(X, 0)(X)
+    for unit in (1e-6, 3.0, 1e6):
+        other = k.resolve(unit * X, 0)(unit * X)
+        if (name, rule) == ("laplacian", "scale"):
+            # scikit-learn's 1 / (d Var) is an inverse square, gamma here an inverse length
+            continue
+        np.testing.assert_allclose(other, K, rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize("rule", ["median", "scale"])
+@pytest.mark.parametrize("name", STATIONARY)
+def test_bandwidth_factor_multiplies_the_length(name, rule):
+    X = data(100, 4)
+    plain, wide = (
+        make(name, rule).resolve(X, 0),
+        make(name, rule, bandwidth_factor=3.0).resolve(X, 0),
+    )
+    np.testing.assert_allclose(wide(X), plain(X / 3), rtol=1e-9)
+    assert wide.bandwidth_factor == 1.0
+    assert wide.resolve(X, 0).gamma == wide.gamma
+    number = make(name, 0.7, bandwidth_factor=3.0).resolve(X, 0)
+    assert number.gamma == 0.7
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e4, 1e8])
+def test_scale_is_scikit_learns(shift):
+    X = data(50, 4) * 3 + shift
+    y = np.arange(50) % 2
+    theirs = SVC(gamma="scale").fit(X, y)._gamma
+    assert Gaussian("scale").resolve(X, 0).gamma == pytest.approx(theirs, rel=1e-6)
+    if shift == 0:
+        S = sp.csr_matrix(X)
+        theirs = SVC(gamma="scale").fit(S, y)._gamma
+        assert Gaussian("scale").resolve(S, 0).gamma == pytest.approx(theirs, rel=1e-10)
+
+
+@pytest.mark.parametrize("rule", ["median", "scale"])
+@pytest.mark.parametrize("name", STATIONARY)
+def test_degenerate_rows(name, rule):
+    # one number in every column for the variance rule; rows that differ by rounding at most
+    # in their computed distances for the median rule
+    same = np.ones((300, 33)) if rule == "scale" else np.tile(1e3 * data(1, 33), (300, 1))
+    for X in (np.zeros((1, 3)), np.ones((9, 2)), same):
+        k = make(name, rule).resolve(X, 0)
+        assert 1e-3 < k.gamma <= 1
+        np.testing.assert_allclose(k(X), 1, atol=1e-3)
+
+
+def test_median_of_many_rows_is_seeded_and_close():
+    X = data(2600, 3)
+    full = 1 / (2 * np.median(pdist(X)) ** 2)
+    k = Gaussian("median")
+    gammas = [k.resolve(X, seed).gamma for seed in (0, 0, 1)]
+    assert gammas[0] == gammas[1] != gammas[2]
+    np.testing.assert_allclose(gammas, full, rtol=0.03)
+
+
+def test_kernels_are_cloneable_and_readable():
+    for name in STATIONARY:
+        k = make(name, 0.25, form="phase")
+        assert clone(k).get_params() == k.get_params()
+        assert type(k).__name__ in repr(k)
+        assert "gamma=0.25" in repr(k)
+    assert isinstance(Cauchy(), Kernel)
