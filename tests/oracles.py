@@ -102,12 +102,8 @@ def loss_row(name, y, f, width, **params):
 
 
 def dsg(blocks, y, slope, *, alpha, gammas, L=1.0, mu=None, beta=0.0, average_power=None):
-    """Doubly stochastic gradients on one full batch, float64, from the formulas.
-
-    `blocks` are feature matrices of all rows, one per iteration; `slope(y, f)` is the loss
-    derivative; `mu` None is Algorithm 1, else the damped, preconditioned step.
-    """
-    n, T = len(y), len(blocks)
+    """Full-batch doubly stochastic gradients; `mu` None is Algorithm 1, else preconditioned."""
+    n = len(y)
     x, v, a = [], [], []
     for t, Phi in enumerate(blocks):
         b = min(beta, (t + 1) / (t + 4))
@@ -131,7 +127,6 @@ def dsg(blocks, y, slope, *, alpha, gammas, L=1.0, mu=None, beta=0.0, average_po
             else min(1, (1 + average_power) / (t + 1 + average_power))
         )
         a = [q + w * (p - q) for p, q in zip(x, a, strict=True)]
-    assert len(x) == T
     return a
 
 

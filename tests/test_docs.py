@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -37,9 +38,10 @@ def test_python_snippets_run(name, registries, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = blocks(name, "python")
     assert found
-    namespace = {"__name__": "documentation"}
+    module = types.ModuleType("documentation")  # a real module: its classes can be pickled
+    monkeypatch.setitem(sys.modules, "documentation", module)
     for i, code in enumerate(found):
-        exec(compile(code, f"{name}[{i}]", "exec"), namespace)
+        exec(compile(code, f"{name}[{i}]", "exec"), module.__dict__)
 
 
 def test_commands_of_the_readme_run(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.kernel_ridge import KernelRidge
@@ -22,6 +24,38 @@ from kernelgrad.solvers import (
     run,
 )
 from kernelgrad.solvers.step_sizes import averaging_weight, inverse_decay, smoothness
+from kernelgrad.testing import check_solver
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{}, {"preconditioned": False}, {"momentum": 0.0, "average": None}, {"max_blocks": 3}],
+)
+def test_contract(params):
+    check_solver(DSG(block_size=32, **params))
+
+
+def test_contract_finds_a_wrong_sign():
+    class Uphill(DSG):
+        def step(self, problem, state, batch):
+            turned = TrainBatch(batch.X, -batch.y, batch.sample_weight)
+            info = super().step(problem, state, turned)
+            f = self.expansion(state).raw_prediction(batch.X)
+            return replace(info, train_loss=float(problem.loss.value(batch.y, f).mean()))
+
+    with pytest.raises(AssertionError, match="training loss did not fall"):
+        check_solver(Uphill(block_size=32))
+
+
+def test_contract_finds_hidden_randomness():
+    class Moody(DSG):
+        def step(self, problem, state, batch):
+            self._calls = getattr(self, "_calls", 0) + 1
+            state.gamma0 *= 1 + 1e-3 * self._calls
+            return super().step(problem, state, batch)
+
+    with pytest.raises(AssertionError, match="two equal runs differ"):
+        check_solver(Moody(block_size=32))
 
 
 def data(n=300, d=3, seed=0):

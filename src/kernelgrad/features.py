@@ -40,15 +40,17 @@ class InputScaling:
         if sp.issparse(X):
             mean = np.asarray(p @ X).ravel()
             square = np.asarray(p @ X.multiply(X)).ravel()
+            variance = np.maximum(square - mean**2, 0.0)
+            rounding = 1e-14 * square
         else:
             X = np.asarray(X, np.float64)
             mean = p @ X
-            square = mean**2 + p @ (X - mean) ** 2
+            variance = p @ (X - mean) ** 2
+            rounding = (8 * np.finfo(float).eps * np.abs(mean)) ** 2
         centre = mean if kernel.is_stationary and not sp.issparse(X) else None
         if not standardize:
             return cls(centre, None)
-        variance = np.maximum(square - mean**2, 0.0)
-        tiny = variance <= 1e-14 * np.maximum(square, 1e-300)
+        tiny = variance <= rounding
         return cls(centre, np.where(tiny, 1.0, np.sqrt(variance)))
 
     def apply(self, X: Matrix) -> Matrix:

@@ -6,17 +6,19 @@ import pickle
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray, IntArray
-from kernelgrad.kernels import FeatureMap, Kernel
-from kernelgrad.losses import Loss, encode_labels
+from kernelgrad._validation import CapabilityError
+from kernelgrad.kernels import FeatureMap, Gaussian, Kernel
+from kernelgrad.losses import Logistic, Loss, SquaredError, encode_labels
+from kernelgrad.solvers import Problem, Solver, TrainBatch, check_capabilities
 
-__all__ = ["KernelReport", "check_kernel", "check_loss"]
+__all__ = ["KernelReport", "check_kernel", "check_loss", "check_solver"]
 
 _ROWS = 40
 
@@ -525,3 +527,75 @@ def _check_expectation(
         f"a wrong bandwidth passes as well; give more blocks or other rows:\n{report}",
     )
     return report
+
+
+def check_solver(solver: Solver[Any], *, random_state: int = 0) -> None:
+    """Check the contract of a solver on a small regression and a small classification.
+
+    Parameters survive a clone; ``init`` and ``step`` are deterministic, count iterations and
+    rows, keep finite values and lower the training loss; the tracker agrees with the
+    expansion; a restored state continues to the same bits.
+
+    Parameters
+    ----------
+    solver : Solver
+    random_state : int, default=0
+
+    Raises
+    ------
+    AssertionError
+        Naming the broken promise.
+    """
+    solver.check()
+    twin = clone(solver)
+    _promise(
+        repr(twin.get_params()) == repr(solver.get_params()), solver, "clone loses parameters"
+    )
+    rng = np.random.default_rng(random_state)
+    X = rng.standard_normal((256, 3))
+    target = np.sin(X[:, :1]) + X[:, 1:2]
+    tasks: list[tuple[Loss, FloatArray]] = [
+        (SquaredError(), target),
+        (Logistic(), np.where(target > 0, 1.0, -1.0)),
+    ]
+    for loss, y in tasks:
+        try:
+            check_capabilities(solver, loss, Gaussian(0.5))
+        except CapabilityError:
+            continue
+        problem = Problem(loss, Gaussian(0.5), 1e-6, 1, 3, 11)
+        batch = TrainBatch(X, y, np.ones(len(y)))
+        runs = []
+        for _ in range(2):
+            state = solver.init(problem, batch)
+            tracker = solver.track(state, X)
+            losses = []
+            for t in range(12):
+                info = solver.step(problem, state, batch)
+                tracker.advance(info)
+                losses.append(info.train_loss)
+                _promise(state.iteration == t + 1, solver, "iteration is not counted by step")
+                _promise(state.rows_seen == 256 * (t + 1), solver, "rows_seen is not counted")
+            runs.append((state, tracker, losses))
+        (state, tracker, losses), (again, _, losses2) = runs
+        _promise(losses == losses2, solver, "two equal runs differ: hidden state or randomness")
+        _promise(
+            bool(np.isfinite(losses).all()), solver, f"a training loss is not finite: {losses}"
+        )
+        _promise(losses[-1] < losses[0], solver, f"the training loss did not fall: {losses}")
+        f = solver.expansion(state).raw_prediction(X)
+        close = np.allclose(tracker.raw_prediction(), f, atol=1e-4 * (1 + np.abs(f).max()))
+        _promise(close, solver, "the tracker drifts from the expansion")
+        restored = solver.restore(problem, *solver.state_arrays(state))
+        for s in (again, restored):
+            solver.step(problem, s, batch)
+        same = np.array_equal(
+            solver.expansion(again).raw_prediction(X),
+            solver.expansion(restored).raw_prediction(X),
+        )
+        _promise(same, solver, "a restored state continues differently")
+
+
+def _promise(kept: bool, solver: Solver[Any], message: str) -> None:
+    if not kept:
+        raise AssertionError(f"{type(solver).__name__}: {message}.")

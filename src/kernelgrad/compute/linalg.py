@@ -29,14 +29,14 @@ def gram(P: Float32Array) -> Float64Array:
 
 
 def solve_damped(H: Float64Array, damping: float, G: FloatArray) -> Float64Array:
-    """Return ``(H + damping I)^-1 G`` by Cholesky in float64; `H` is overwritten.
+    """Return ``(H + damping I)^-1 G`` by Cholesky in float64.
 
     `H` holds the lower triangle of a positive semi-definite matrix known to float32
     rounding. Where rounding made it indefinite, damping grows tenfold until it is not.
     """
     diagonal = H.diagonal().copy()
-    floor = np.finfo(np.float32).eps * max(float(diagonal.max(initial=0.0)), 1e-30)
-    damping = float(np.maximum(damping, floor))
+    floor = float(np.finfo(np.float32).eps) * max(float(diagonal.max(initial=0.0)), 1e-30)
+    damping = max(float(damping), floor)
     while True:
         work = H.copy()
         work[np.diag_indices_from(work)] = diagonal + damping

@@ -13,7 +13,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any
 
@@ -125,5 +125,6 @@ def parallel_for(n_tasks: int, task: Callable[[int], None]) -> None:
     try:
         work()
     finally:
-        for future in futures:
-            future.result()
+        wait(futures)  # no task may still write when this returns or raises
+    for future in futures:
+        future.result()

@@ -215,8 +215,9 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
         codes = np.minimum(codes, len(self.classes_) - 1)
         unknown = self.classes_[codes] != y
         if unknown.any():
+            label = np.asarray(y)[unknown].tolist()[0]
             raise ValueError(
-                f"y contains the label {np.asarray(y)[unknown].tolist()[0]!r}, which is not among the "
+                f"y contains the label {label!r}, which is not among the "
                 f"classes {self.classes_.tolist()!r}; name all classes in the first call."
             )
         return codes

@@ -10,10 +10,10 @@ from typing import ClassVar, Literal, Self
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import gamma as gamma_function
-from scipy.special import gammaincinv, kv
+from scipy.special import gammaincinv, gammaln, kve
 from sklearn.base import clone
 from sklearn.metrics.pairwise import euclidean_distances, laplacian_kernel, manhattan_distances
+from sklearn.utils.extmath import row_norms
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad._validation import DataError, check_name, check_real
@@ -22,6 +22,7 @@ from kernelgrad.compute.threads import parallel_for
 from kernelgrad.kernels.base import FeatureMap, Kernel, float64_rows
 
 MEDIAN_ROWS = 2000
+MAX_FACTOR = 2.0**16
 _GROUP_BYTES = 16 * 2**20  # frequencies regenerated at once in predict
 _BLOCK_BYTES = 32 * 2**20  # a tile buffer never exceeds this
 
@@ -120,20 +121,21 @@ class FourierMap(FeatureMap):
         n_tiles = -(-n_blocks * self.block_size // tile)
         tile_bytes = 4 * tile * self.n_features_in
         cached = min(n_tiles, cache_bytes // tile_bytes)
-        if cached > len(self._cache):
-            have = len(self._cache)
+        cache = self._cache  # a snapshot: other threads may replace it, never change it
+        if cached > len(cache):
+            have = len(cache)
             # grow in steps: appending one block at a time would copy the cache each time
             want = min(cache_bytes // tile_bytes, max(cached, 2 * have, 4))
             fresh = self.frequencies(
                 have * tile, want - have, tile, np.arange(self.n_features_in)
             )
-            self._cache = np.concatenate([self._cache, fresh])
+            self._cache = cache = np.concatenate([cache, fresh])
         acc = np.zeros_like(out)
         reduced: tuple[Matrix, IntArray] | None = None
         a = 0
         while a < n_tiles:
             if a < cached:
-                b, Xa, W = cached, X, self._cache[a:cached]
+                b, Xa, W = cached, X, cache[a:cached]
             else:
                 if reduced is None:
                     reduced = self._columns(X)
@@ -219,9 +221,10 @@ class StationaryKernel(Kernel):
             return self
         X = float64_rows(X)
         if self.gamma == "scale":
-            mean = X.mean()
-            square = X.multiply(X).mean() if sp.issparse(X) else np.mean(np.square(X))
-            variance = float(square - mean**2)
+            if sp.issparse(X):
+                variance = float(X.multiply(X).mean() - X.mean() ** 2)
+            else:
+                variance = float(X.var())
             gamma = self._gamma_from_scale(
                 1.0 / (X.shape[1] * (variance if variance > 0 else 1.0))
             )
@@ -233,9 +236,16 @@ class StationaryKernel(Kernel):
                     n, MEDIAN_ROWS, replace=False
                 )
                 X = X[np.sort(rows)]
+            if not sp.issparse(X):
+                offset = np.abs(X).max(initial=0.0)
+                X = X - X.mean(axis=0)
+                X[np.abs(X) <= 4 * np.finfo(float).eps * offset] = 0.0  # constant columns
+            size = np.sqrt(
+                X.multiply(X).sum(1).max() if sp.issparse(X) else (X**2).sum(1).max()
+            )
             D = self._distances(X)
             D = D[np.triu_indices_from(D, 1)]
-            D = D[1e-12 * max(1.0, float(D.max(initial=0.0))) < D]
+            D = D[1e-7 * float(size) < D]  # rounding leaves equal rows a little apart
             median = float(np.median(D)) if D.size else 1.0
             gamma = self._gamma_from_bandwidth(median * self.bandwidth_factor)
         if not np.isfinite(gamma) or gamma <= 0:
@@ -399,26 +409,54 @@ class Matern(StationaryKernel):
         """Return ``sqrt(2 nu / chi2_{2 nu})``, by inversion of the chi-square law."""
         u = rng.uniforms(seed, first, n, rng.TAG_AUXILIARY)
         half_chi2 = gammaincinv(self.nu, u)
-        # nu below about 0.02 underflows; the cap keeps float32 frequencies finite
-        factor: Float64Array = np.sqrt(self.nu / np.maximum(half_chi2, 1e-60))
+        # A phase w . x of 2^23 turns has no fraction left in float32, and cos would be 1. The
+        # cap acts on frequencies that only matter below a distance of l / MAX_FACTOR.
+        smallest = self.nu / MAX_FACTOR**2
+        factor: Float64Array = np.sqrt(self.nu / np.maximum(half_chi2, smallest))
         return factor
 
     def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
         """Return the Matérn function of Euclidean distances."""
-        r = euclidean_distances(float64_rows(X), float64_rows(Z))
+        X, Z = float64_rows(X), float64_rows(Z)
+        squared = euclidean_distances(X, Z, squared=True)
+        norms = [row_norms(A, squared=True) for A in (X, Z)]
+        # equal rows must be at distance zero, whatever the rounding of |x|^2 - 2 x.z + |z|^2
+        rounding = 8 * np.finfo(float).eps * (norms[0][:, None] + norms[1][None, :])
+        squared[squared <= rounding] = 0.0
         nu = float(self.nu)
-        a = np.sqrt(2 * nu) * r * np.sqrt(2 * self.gamma_value)
+        a = np.sqrt(2 * nu * squared * 2 * self.gamma_value)
         if nu == 0.5:
             return np.asarray(np.exp(-a))
         if nu == 1.5:
             return np.asarray((1 + a) * np.exp(-a))
         if nu == 2.5:
             return np.asarray((1 + a + a**2 / 3) * np.exp(-a))
-        near = a < 1e-8
-        a[near] = 1.0
-        K: Float64Array = 2 ** (1 - nu) / gamma_function(nu) * a**nu * kv(nu, a)
-        K[near] = 1.0
-        return K
+        K = np.ones_like(a)
+        far = a > 0
+        log_k = (1 - nu) * np.log(2.0) - gammaln(nu) + nu * np.log(a[far])
+        K[far] = np.exp(np.minimum(log_k + _log_bessel_k(nu, a[far]), 0.0))
+        return np.asarray(K, np.float64)
+
+
+def _log_bessel_k(nu: float, a: Float64Array) -> Float64Array:
+    """Return log K_nu(a), by Debye's uniform expansion from order 50 on."""
+    if nu < 50:
+        with np.errstate(divide="ignore", over="ignore"):
+            log_k = np.asarray(np.log(kve(nu, a)) - a, np.float64)
+        # K overflows only where a is tiny, and there K = Gamma(nu) / 2 (2 / a)^nu to rounding
+        tiny = ~np.isfinite(log_k) & (a < 1)
+        log_k[tiny] = float(gammaln(nu)) - np.log(2.0) + nu * np.log(2.0 / a[tiny])
+        return np.asarray(log_k, np.float64)
+    z = a / nu
+    root = np.sqrt(1 + z**2)
+    t = 1 / root
+    eta = root + np.log(z / (1 + root))
+    u1 = (3 * t - 5 * t**3) / 24
+    u2 = (81 * t**2 - 462 * t**4 + 385 * t**6) / 1152
+    u3 = (30375 * t**3 - 369603 * t**5 + 765765 * t**7 - 425425 * t**9) / 414720
+    series = np.log1p(-u1 / nu + u2 / nu**2 - u3 / nu**3)
+    expansion: Float64Array = 0.5 * np.log(np.pi / (2 * nu) * t) - nu * eta + series
+    return expansion
 
 
 def _dense64(X: Matrix) -> AnyArray:
