@@ -332,6 +332,7 @@ def test_early_stopping_keeps_the_best_iterate(moons):
         random_state=0,
         max_iter=60,
         early_stopping=True,
+        tol=0.02,
         n_iter_no_change=4,
         validation_fraction=0.3,
     ).fit(X, y)
@@ -585,6 +586,151 @@ def test_wrong_calls(moons):
         KernelRegressor().fit(ArraySource(X, np.where(y > 0, "a", "b")))
     with pytest.raises(ValueError, match="outputs"):
         KernelRegressor(max_iter=2).fit(X, y).partial_fit(X, X)
+
+
+def test_no_output_is_ruined_by_the_scale_of_another():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((400, 2))
+    Y = np.column_stack([np.sin(X[:, 0]), 1000 * np.cos(X[:, 1])])
+    model = KernelRegressor("absolute", alpha=0.0, random_state=0).fit(X, Y)
+    residual = np.mean((model.predict(X) - Y) ** 2, axis=0)
+    assert (residual < 0.1 * Y.var(axis=0)).all()
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e8])
+def test_targets_may_be_far_from_zero(offset):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 1))
+    y = np.sin(2 * X[:, 0]) + offset
+    assert KernelRegressor(random_state=0).fit(X, y).score(X, y) > 0.95
+
+
+def test_scale_is_scikit_learns_rule_inside_an_estimator():
+    X, y = many_rows(300)
+    X = X + np.array([0, 100, 1000, 0, 0])
+    model = KernelRegressor(gamma="scale", max_iter=1, random_state=0).fit(X, y)
+    assert model.kernel_.gamma == pytest.approx(1 / (5 * X.var()), rel=1e-5)
+
+
+def test_arrays_and_sources_may_alternate():
+    X, y = many_rows(400)
+    labels = np.array([0, 20, 30])[np.digitize(y, [-0.5, 0.5])]
+    a = KernelClassifier(random_state=0, max_iter=3).fit(X, labels)
+    b = pickle.loads(pickle.dumps(a))
+    a.partial_fit(X[:50], labels[:50])
+    b.partial_fit(ArraySource(X[:50], labels[:50]))
+    np.testing.assert_array_equal(a.decision_function(X), b.decision_function(X))
+
+
+def test_a_model_without_state_is_not_silently_replaced(tmp_path):
+    X, y = many_rows(300)
+    KernelRegressor(max_iter=2, random_state=0, warm_start=True).fit(X, y).save(tmp_path / "m")
+    model = load(tmp_path / "m")
+    for call in (model.partial_fit, model.fit):
+        with pytest.raises(ValueError, match="loaded without the solver's state"):
+            call(X, y)
+
+
+def test_a_failed_fit_leaves_the_estimator_as_it_was(moons):
+    X, y = moons
+
+    class Fail(Callback):
+        def on_iteration(self, event):
+            raise RuntimeError("no")
+
+    model = KernelClassifier(random_state=0, max_iter=3).fit(X, y)
+    before = model.decision_function(X)
+    model.set_params(callbacks=Fail())
+    for call, labels in ((model.fit, np.where(y > 0, "b", "a")), (model.partial_fit, y)):
+        with pytest.raises(RuntimeError):
+            call(X, labels)
+        np.testing.assert_array_equal(model.decision_function(X), before)
+        assert model.classes_.tolist() == [0, 1]
+    fresh = KernelClassifier(callbacks=Fail())
+    with pytest.raises(RuntimeError):
+        fresh.fit(X, y)
+    assert not hasattr(fresh, "classes_")
+
+
+def test_columns_of_a_source_are_matched_by_name(tmp_path):
+    X, y = many_rows(300)
+    names = list("abcde")
+    model = regressor(max_iter=2).fit(ArraySource(X, y, feature_names=names))
+    with pytest.raises(ValueError, match="Column 0 of the source is 'e'"):
+        model.predict(ArraySource(X, y, feature_names=names[::-1]))
+    with pytest.raises(ValueError, match="Column 0 of the source is 'e'"):
+        model.partial_fit(ArraySource(X, y, feature_names=names[::-1]))
+
+
+def test_divergence_is_an_error_and_changes_nothing():
+    X, y = many_rows(300)
+    solver = DSG(preconditioned=False, step_size=1e6, decay=np.inf)
+    model = KernelRegressor(solver=solver, max_iter=80, random_state=0)
+    with pytest.raises(FloatingPointError, match=r"diverged at iteration .*lower step_size"):
+        model.fit(X, y)
+    assert not hasattr(model, "expansion_")
+
+
+def test_sources_with_weights(moons):
+    X, y = moons
+    X, y = X[:400], y[:400].copy()
+    weight = np.ones(400)
+    weight[:100] = 0.0
+    junk = y.copy()
+    junk[:100] = 1 - junk[:100]
+    source = ArraySource(X, junk, weight)
+    model = KernelClassifier(random_state=0, max_iter=20, early_stopping=True).fit(source)
+    assert model.best_score_ > 0.9
+    assert model.score(source) == pytest.approx(model.score(X[100:], y[100:]))
+    with pytest.raises(DataError, match="weights of a whole epoch are zero"):
+        KernelClassifier(max_iter=2).fit(ArraySource(X, y, np.zeros(400)))
+    with pytest.raises(ValueError, match=r"class_weight of 0 is -1\.0"):
+        KernelClassifier(class_weight={0: -1.0, 1: 1.0}).fit(ArraySource(X, y))
+    regression = KernelRegressor(random_state=0, max_iter=5).fit(X, X)
+    theirs = regression.score(X, X, sample_weight=weight)
+    assert regression.score(ArraySource(X, X, weight)) == pytest.approx(theirs)
+
+
+def test_declared_classes(moons):
+    X, y = moons
+    model = KernelClassifier(max_iter=2, solver=DSG(block_size=32))
+    with pytest.raises(ValueError, match="NaN"):
+        model.partial_fit(X * np.nan, y, classes=[0, 1, 2])
+    assert model.fit(X, y + 5).classes_.tolist() == [5, 6]
+    model = clone(model).partial_fit(ArraySource(X, y), classes=[0, 1, 2])
+    assert model.classes_.tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match="not the same as on the first call"):
+        model.partial_fit(X, y, classes=[0, 1])
+
+
+def test_early_stopping_without_a_telling_score():
+    X = np.linspace(0, 1, 14)[:, None]
+    model = KernelRegressor(early_stopping=True, random_state=0, max_iter=30)
+    model.fit(X, X[:, 0])  # R^2 of the one validation row is undefined: its loss decides
+    assert model.best_iteration_ > 1
+    assert model.score(X, X[:, 0]) > 0.9
+
+
+def test_warm_start_keeps_the_best_so_far():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 2))
+    y = rng.standard_normal(200)
+    model = KernelRegressor(
+        early_stopping=True, warm_start=True, random_state=0, solver=DSG(damping=0.01)
+    )
+    first = model.fit(X, y).best_score_
+    assert model.fit(X, y).best_score_ >= first
+    model.set_params(solver=DSG(damping=0.02))
+    with pytest.raises(ValueError, match="solver changed from"):
+        model.fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "name", ["early_stopping", "fit_intercept", "standardize", "warm_start"]
+)
+def test_flags_are_booleans(name):
+    with pytest.raises(TypeError, match=f"{name} must be True or False, got 'no'"):
+        KernelClassifier(**{name: "no"}).fit(GOOD_X, GOOD_Y)
 
 
 def test_real_data_reach_the_published_error(real_data):

@@ -56,6 +56,13 @@ def check_real(
     return x
 
 
+def check_bool(value: Any, name: str) -> bool:
+    """Return `value` as a bool, or raise naming the value."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {value!r}.")
+    return bool(value)
+
+
 def check_int(value: Any, name: str, *, low: int = 0) -> int:
     """Return `value` as an int of at least `low`, or raise naming the value."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Integral):

@@ -128,15 +128,6 @@ class RandomFeatureExpansion(Expansion):
         self.n_blocks += 1
         return self.n_blocks - 1
 
-    def scale(self, factor: float) -> None:
-        """Multiply all coefficients.
-
-        The papers keep one scalar instead; with mini-batches this pass over the coefficients
-        is a small part of one prediction, and plain arrays stay simple.
-        """
-        if factor != 1.0:
-            self.coef[:] *= np.float32(factor)
-
     def average_towards(self, other: RandomFeatureExpansion, weight: float) -> None:
         """Move to ``(1 - weight) self + weight other``; `other` may have more blocks."""
         while self.n_blocks < other.n_blocks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad._validation import DataError, check_int, check_real
+from kernelgrad._validation import DataError, check_bool, check_int, check_real
 from kernelgrad.callbacks import FitEvent, make_callbacks
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches, split_rows
 from kernelgrad.estimators import _files
@@ -78,7 +79,10 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
 
     @abstractmethod
     def _validation_score(self, loss: Loss) -> tuple[str, Any]:
-        """Return the name and function (y internal, raw) -> float of the validation score."""
+        """Return the name and function (y internal, raw, weight) -> float of the score.
+
+        None instead of a function stands for the negative mean loss.
+        """
 
     @property
     @abstractmethod
@@ -98,8 +102,27 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         )  # fmt: skip
         if self.memory_limit is not None:
             check_real(self.memory_limit, "memory_limit", low=0)
+        for name in ("early_stopping", "fit_intercept", "standardize", "warm_start"):
+            check_bool(getattr(self, name), name)
         get_kernel(self.kernel, gamma=self.gamma, bandwidth_factor=self.bandwidth_factor)
         get_solver(self.solver)
+        make_callbacks(self.callbacks, self.verbose)
+
+    def _check_continuation(self) -> None:
+        """Raise if training cannot go on from here as the parameters now say."""
+        if hasattr(self, "expansion_") and not hasattr(self, "_state"):
+            raise ValueError(
+                "This model was loaded without the solver's state and cannot be continued; "
+                "save it with resumable=True, or fit a new estimator."
+            )
+        if not hasattr(self, "_state"):
+            return
+        now = get_solver(self.solver)
+        if repr(now) != repr(self.solver_) or type(now) is not type(self.solver_):
+            raise ValueError(
+                f"solver changed from {self.solver_!r} to {now!r} in the middle of a fit; "
+                "set it back, or fit a new estimator."
+            )
 
     def _problem(self, loss: Loss) -> Problem:
         cache = CACHE_BYTES if self.memory_limit is None else int(self.memory_limit) // 4
@@ -130,11 +153,25 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
                 self.feature_names_in_ = np.asarray(source.feature_names, dtype=object)
             elif hasattr(self, "feature_names_in_"):
                 del self.feature_names_in_
-        elif source.n_features != self.n_features_in_:
+        else:
+            self._check_source_columns(source)
+        self._internal_y = False
+
+    def _check_source_columns(self, source: BatchSource) -> None:
+        if source.n_features != self.n_features_in_:
             raise ValueError(
-                f"The source has {source.n_features} features, but {type(self).__name__} was "
-                f"fitted with {self.n_features_in_}."
+                f"The source has {source.n_features} features, but {type(self).__name__} is "
+                f"expecting {self.n_features_in_} features as input."
             )
+        mine = getattr(self, "feature_names_in_", None)
+        if mine is None or source.feature_names is None:
+            return
+        for i, (a, b) in enumerate(zip(mine, source.feature_names, strict=True)):
+            if a != b:
+                raise ValueError(
+                    f"Column {i} of the source is {b!r}, but the model was fitted with {a!r} "
+                    "there; open the file with feature_names=model.feature_names_in_."
+                )
 
     def _adopt_arrays(
         self, X: Any, y: Any, sample_weight: Any, *, reset: bool
@@ -150,6 +187,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             multi_output=True,
             y_numeric=self._y_numeric,
         )
+        self._internal_y = True
         y, loss = self._prepare_targets(y, reset=reset)
         weight = _check_sample_weight(
             sample_weight, X, dtype=np.float64, ensure_non_negative=True
@@ -190,11 +228,24 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             single class; before any work is done.
         """
         self._check_parameters()
+        if self.warm_start:
+            self._check_continuation()
+        before = dict(self.__dict__)
+        try:
+            self._fit(X, y, sample_weight)
+        except BaseException:
+            # a fit that fails leaves the estimator as it was
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        return self
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
         warm = bool(self.warm_start) and hasattr(self, "_state")
         if not warm:
             self._new_seed()
-        state: State | None = self._state if warm else None
-        history = self.history_ if warm else None
+        state: State | None = self._state.copy() if warm else None
+        history = copy.deepcopy(self.history_) if warm else None
         solver = get_solver(self.solver) if not warm else self.solver_
         if isinstance(X, BatchSource):
             if y is not None or sample_weight is not None:
@@ -214,7 +265,8 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
                 )
             X, y, weight, loss = self._adopt_arrays(X, y, sample_weight, reset=not warm)
             limit = solver.resolve_batch_size(None)
-            X, y, weight = _canonical(X, y, weight, merge=X.shape[0] <= limit)
+            if not isinstance(X, np.memmap):  # a map stays on disk; batches drop weight zero
+                X, y, weight = _canonical(X, y, weight, merge=X.shape[0] <= limit)
             source = ArraySource(X, y, weight, checked=True)
             stratify = y if self._stratified else None
         problem = self._problem(loss)
@@ -230,7 +282,8 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
                 stratify=stratify,
                 max_rows=MAX_VALIDATION_ROWS,
             )
-            validation = self._validation(source, held, loss)
+            start = self.expansion_ if warm else None
+            validation = self._validation(source, held, loss, start)
         n_train = source.n_rows - (0 if held is None else len(held))
         size = solver.resolve_batch_size(n_train)
         batches = self._train_batches(
@@ -245,16 +298,31 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         )
         ctx = self._begin_sklearn_callbacks(X, y)
         self._finish(problem, solver, batches, self.max_iter, state, validation, history, ctx)
-        return self
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        self._check_parameters()
+        self._check_continuation()
+        before = dict(self.__dict__)
+        try:
+            self._take_steps(X, y, sample_weight)
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        return self
+
+    def _take_steps(self, X: Any, y: Any, sample_weight: Any) -> None:
         first = not hasattr(self, "_state")
         if first:
-            self._check_parameters()
             self._new_seed()
         solver = get_solver(self.solver) if first else self.solver_
         source: BatchSource
         if isinstance(X, BatchSource):
+            if y is not None or sample_weight is not None:
+                raise ValueError(
+                    "A BatchSource carries its own y and weights; leave y and sample_weight "
+                    "out."
+                )
             self._adopt_source(X, reset=first)
             source = X
             loss = self._prepare_source(source) if first else self.loss_
@@ -279,43 +347,67 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             for batch, epoch in pairs()
             if (train := self._train_batch(batch, loss)) is not None
         )
-        state = None if first else self._state
-        history = None if first else self.history_
+        state = None if first else self._state.copy()
+        history = None if first else copy.deepcopy(self.history_)
         self._finish(problem, solver, batches, -(-n // size), state, None, history, None)
-        return self
 
     def _train_batch(self, batch: Batch, loss: Loss) -> TrainBatch | None:
         if batch.y is None:
             raise DataError("The source gave a batch without targets.")
-        y = batch.y if self._internal_y else self._internal(batch.y)
-        weight = np.ones(len(y)) if batch.sample_weight is None else batch.sample_weight
-        if not self._internal_y:
-            factor = self._class_factor(y)
-            weight = weight if factor is None else weight * factor
-        X = batch.X
-        keep = weight > 0
-        if not keep.all():
-            X, y, weight = X[keep], y[keep], weight[keep]
+        X, y, weight = self._usable_rows(batch, batch.y)
         if len(y) == 0:
             return None
-        return TrainBatch(X, self._encode(y, loss), np.asarray(weight, np.float64))
+        return TrainBatch(X, self._encode(y, loss), weight)
+
+    def _usable_rows(self, batch: Batch, y: AnyArray) -> tuple[Matrix, AnyArray, Float64Array]:
+        """Return X, internal y and final weights of the rows whose weight is not zero."""
+        weight = np.ones(len(y)) if batch.sample_weight is None else batch.sample_weight
+        if not self._internal_y:
+            y = self._internal(y)
+            factor = self._class_factor(y)
+            weight = weight if factor is None else weight * factor
+        keep = np.flatnonzero(weight > 0)
+        if len(keep) == len(y):
+            return batch.X, y, np.asarray(weight, np.float64)
+        return batch.X[keep], y[keep], np.asarray(weight[keep], np.float64)
 
     _internal_y = False  # set per fit: True when batches hold internal y already
 
     def _train_batches(self, sampled: Any, loss: Loss) -> Iterator[tuple[TrainBatch, float]]:
+        useful = 0.0
         for item in sampled:
             train = self._train_batch(item.batch, loss)
             if train is not None:
+                useful = item.fraction
                 yield train, item.fraction
+            elif item.fraction - useful >= 1.0:
+                raise DataError(
+                    "All sample weights of a whole epoch are zero; at least one row must count."
+                )
 
-    def _validation(self, source: BatchSource, held: IntArray, loss: Loss) -> Validation:
+    def _validation(
+        self, source: BatchSource, held: IntArray, loss: Loss, start: Any
+    ) -> Validation:
         batch = source.take(held)
-        assert batch.y is not None
-        y = batch.y if self._internal_y else self._internal(batch.y)
+        if batch.y is None:
+            raise DataError("The source gave validation rows without targets.")
+        X, y, weight = self._usable_rows(batch, batch.y)
+        if len(y) == 0:
+            raise DataError(
+                "All validation rows have weight zero; raise validation_fraction or set "
+                "early_stopping=False."
+            )
+        encoded = self._encode(y, loss)
         name, score = self._validation_score(loss)
+
+        def mean_loss(raw: FloatArray) -> float:
+            return float(np.average(loss.value(encoded, raw), weights=weight))
+
         return Validation(
-            X=batch.X,
-            score=lambda raw: score(y, raw),
+            X=X,
+            score=lambda raw: score(y, raw, weight) if score else -mean_loss(raw),
+            loss=mean_loss,
+            start=start,
             name=name,
             patience=self.n_iter_no_change,
             tol=self.tol,
@@ -373,15 +465,20 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         """Return f(X), shape (n, C), for arrays or a BatchSource."""
         check_is_fitted(self, "expansion_")
         if isinstance(X, BatchSource):
-            if X.n_features != self.n_features_in_:
-                raise ValueError(
-                    f"The source has {X.n_features} features, but {type(self).__name__} is "
-                    f"expecting {self.n_features_in_} features as input."
-                )
+            self._check_source_columns(X)
             parts = [self.expansion_.raw_prediction(b.X) for b in X.chunks()]
             return np.concatenate(parts)
         X = validate_data(self, X, reset=False, accept_sparse="csr", dtype="numeric")
         return np.asarray(self.expansion_.raw_prediction(X))
+
+    def _raw_chunks(self, source: BatchSource) -> Iterator[tuple[Batch, Float64Array]]:
+        """Yield (batch, f) over a source with a target: nothing of its length is kept."""
+        check_is_fitted(self, "expansion_")
+        if not source.has_target:
+            raise DataError("The source has no target to score against.")
+        self._check_source_columns(source)
+        for batch in source.chunks():
+            yield batch, self.expansion_.raw_prediction(batch.X)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "expansion_")

@@ -20,7 +20,9 @@ from kernelgrad.losses import Loss, encode_labels, get_loss
 
 
 def _has_proba(estimator: KernelClassifier) -> bool:
-    loss = get_loss(estimator.loss, task="classification", n_classes=2)
+    loss = getattr(estimator, "loss_", None)
+    if loss is None:
+        loss = get_loss(estimator.loss, task="classification", n_classes=2)
     if loss.has_proba:
         return True
     raise AttributeError(
@@ -56,7 +58,8 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
     max_iter : int >= 1, default=40
         Iterations, each one batch and one block of features. Time grows with its square.
     tol : float >= 0, default=1e-4
-        Least gain of the validation score that counts as progress.
+        Least gain of the validation score, or least relative fall of the validation loss,
+        that counts as progress.
     early_stopping : bool, default=False
         Hold out ``validation_fraction`` of the rows (at most 20,000), stop after
         ``n_iter_no_change`` iterations without progress, and keep the best iterate.
@@ -172,7 +175,7 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
         self._internal_y = True
         if reset:
             # the first batch of a stream may lack some of the declared classes
-            declared = self.__dict__.pop("_declared", None)
+            declared = getattr(self, "_declared", None)
             loss = self._set_classes(np.unique(y) if declared is None else declared)
             codes = self._codes(y)
             self._set_class_weights(np.bincount(codes, minlength=len(self.classes_)))
@@ -193,6 +196,15 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
             self._class_weights = compute_class_weight(
                 self.class_weight, classes=self.classes_, y=self.classes_
             )
+        if self._class_weights is None:
+            return
+        for label, weight in zip(
+            self.classes_.tolist(), self._class_weights.tolist(), strict=True
+        ):
+            if not (np.isfinite(weight) and weight >= 0):
+                raise ValueError(
+                    f"class_weight of {label!r} is {weight!r}; weights must be finite and >= 0."
+                )
 
     def _prepare_source(self, source: BatchSource) -> Loss:
         summary = source.summarize_target()
@@ -206,8 +218,17 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
                 "The target is continuous; use KernelRegressor, or encode it as classes."
             )
         self._internal_y = False
-        loss = self._set_classes(np.asarray(summary.classes))
-        self._set_class_weights(np.asarray(summary.counts))
+        found = np.asarray(summary.classes)
+        counts = np.asarray(summary.counts)
+        declared = getattr(self, "_declared", None)
+        if declared is None:
+            loss = self._set_classes(found)
+        else:
+            loss = self._set_classes(declared)
+            all_counts = np.zeros(len(declared))
+            all_counts[self._codes(found)] = counts
+            counts = all_counts
+        self._set_class_weights(counts)
         return loss
 
     def _codes(self, y: AnyArray) -> AnyArray:
@@ -232,8 +253,8 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
         return None if self._class_weights is None else self._class_weights[y]
 
     def _validation_score(self, loss: Loss) -> tuple[str, Any]:
-        def accuracy(y: AnyArray, raw: FloatArray) -> float:
-            return float(np.mean(_decide(raw) == y))
+        def accuracy(y: AnyArray, raw: FloatArray, weight: Float64Array) -> float:
+            return float(np.average(_decide(raw) == y, weights=weight))
 
         return "accuracy", accuracy
 
@@ -253,9 +274,19 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
         -------
         self
         """
-        if classes is not None and not hasattr(self, "_state"):
-            self._declared = np.unique(np.asarray(classes))
-        return self._partial_fit(X, y, sample_weight)
+        if classes is None:
+            return self._partial_fit(X, y, sample_weight)
+        declared = np.unique(np.asarray(classes))
+        if hasattr(self, "_state") and not np.array_equal(declared, self.classes_):
+            raise ValueError(
+                f"classes={declared.tolist()!r} is not the same as on the first call: "
+                f"{self.classes_.tolist()!r}."
+            )
+        self._declared = declared
+        try:
+            return self._partial_fit(X, y, sample_weight)
+        finally:
+            del self._declared
 
     def decision_function(self, X: Any) -> Float64Array:
         """Return f(X): (n,) for two classes (positive favours ``classes_[1]``), else (n, K)."""
@@ -264,6 +295,11 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
 
     def predict(self, X: Any) -> AnyArray:
         """Return the predicted class of every row, shape (n,)."""
+        if isinstance(X, BatchSource):
+            check_is_fitted(self, "expansion_")
+            self._check_source_columns(X)
+            chunks = (self.expansion_.raw_prediction(b.X) for b in X.chunks())
+            return np.concatenate([np.asarray(self.classes_[_decide(raw)]) for raw in chunks])
         raw = self._raw(X)
         return np.asarray(self.classes_[_decide(raw)])
 
@@ -285,7 +321,14 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy on arrays, or on a BatchSource with its own targets."""
         if isinstance(X, BatchSource):
-            y = np.concatenate([np.asarray(part) for part in X.target_chunks()])
+            if y is not None or sample_weight is not None:
+                raise ValueError("A BatchSource carries its own y and weights; leave them out.")
+            hits = total = 0.0
+            for batch, raw in self._raw_chunks(X):
+                w = np.ones(len(raw)) if batch.sample_weight is None else batch.sample_weight
+                hits += float(w @ (self.classes_[_decide(raw)] == column_or_1d(batch.y)))
+                total += float(w.sum())
+            return hits / total
         return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
 
 

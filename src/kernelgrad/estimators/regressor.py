@@ -136,13 +136,13 @@ class KernelRegressor(RegressorMixin, BaseKernelEstimator):  # type: ignore[misc
         return None
 
     def _validation_score(self, loss: Loss) -> tuple[str, Any]:
-        def r2(y: AnyArray, raw: FloatArray) -> float:
-            return float(r2_score(y.reshape(len(y), -1), raw)) if len(y) > 1 else 0.0
+        def r2(y: AnyArray, raw: FloatArray, weight: Float64Array) -> float:
+            if len(y) < 2:
+                return -np.inf
+            return float(r2_score(y.reshape(len(y), -1), raw, sample_weight=weight))
 
-        def negative_loss(y: AnyArray, raw: FloatArray) -> float:
-            return -float(np.mean(loss.value(y.reshape(len(y), -1), raw)))
-
-        return ("r2", r2) if loss.name == "squared" else ("negative loss", negative_loss)
+        # R^2 needs two rows and a target that varies; the loss needs neither
+        return ("r2", r2) if loss.name == "squared" else ("negative loss", None)
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Take further steps, one for every ``batch_size`` rows of `X`, in the order given.
@@ -160,8 +160,24 @@ class KernelRegressor(RegressorMixin, BaseKernelEstimator):  # type: ignore[misc
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return R^2 on arrays, or on a BatchSource with its own targets."""
         if isinstance(X, BatchSource):
-            y = np.concatenate([np.asarray(part) for part in X.target_chunks()])
+            if y is not None or sample_weight is not None:
+                raise ValueError("A BatchSource carries its own y and weights; leave them out.")
+            return self._streamed_r2(X)
         return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
+
+    def _streamed_r2(self, source: BatchSource) -> float:
+        """Return R^2, averaged over outputs, from running sums."""
+        origin: Any = None
+        total, sums = 0.0, np.zeros((3, self.n_outputs_))
+        for batch, raw in self._raw_chunks(source):
+            y = np.asarray(batch.y, np.float64).reshape(len(raw), -1)
+            w = np.ones(len(raw)) if batch.sample_weight is None else batch.sample_weight
+            origin = y[0].copy() if origin is None else origin  # keeps the sums accurate
+            total += float(w.sum())
+            sums += [w @ (y - origin), w @ (y - origin) ** 2, w @ (y - raw) ** 2]
+        variance = sums[1] - sums[0] ** 2 / total
+        ratio = np.where(variance > 0, sums[2] / np.where(variance > 0, variance, 1.0), 1.0)
+        return float(np.mean(1.0 - np.where((variance <= 0) & (sums[2] == 0), 0.0, ratio)))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import signal
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -74,6 +78,10 @@ class State:
 
     iteration: int = 0
     rows_seen: int = 0
+
+    def copy(self) -> Self:
+        """Return an independent copy."""
+        return copy.deepcopy(self)
 
 
 @dataclass(frozen=True)
@@ -163,7 +171,12 @@ def check_capabilities(solver: Solver[Any], loss: Loss, kernel: Kernel) -> None:
 
 @dataclass
 class Validation:
-    """Held-out rows and the score that selects the best iterate (greater is better)."""
+    """Held-out rows and the score that selects the best iterate (greater is better).
+
+    Ties of the score go to the smaller ``loss``, which also counts as progress: accuracy on
+    few or unbalanced rows stands still long before the function does. ``start`` is a function
+    fitted before, the one to beat.
+    """
 
     X: Matrix
     score: Callable[[FloatArray], float]
@@ -171,6 +184,14 @@ class Validation:
     patience: int
     tol: float
     early_stopping: bool = True
+    loss: Callable[[FloatArray], float] | None = None
+    start: Expansion | None = None
+
+    def rank(self, raw: FloatArray) -> tuple[float, float]:
+        """Return (score, negative loss); undefined scores rank last."""
+        score = self.score(raw)
+        loss = 0.0 if self.loss is None else self.loss(raw)
+        return (score if np.isfinite(score) else -np.inf, -loss)
 
 
 HISTORY_KEYS = (
@@ -196,6 +217,34 @@ def new_history(score_name: str | None) -> dict[str, Any]:
     history: dict[str, Any] = {key: [] for key in HISTORY_KEYS}
     history["score_name"] = score_name
     return history
+
+
+@contextmanager
+def _deferred_interrupt() -> Iterator[Callable[[], bool]]:
+    """Let Ctrl-C wait for the end of a step, so that no update is half done.
+
+    Yields a function that tells whether an interrupt is pending; a second one is raised at
+    once. Only the main thread gets signals, and only Python's own handler is replaced.
+    """
+    pending = False
+
+    def defer(number: int, frame: Any) -> None:
+        nonlocal pending
+        if pending:
+            raise KeyboardInterrupt
+        pending = True
+
+    ours = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    if ours:
+        signal.signal(signal.SIGINT, defer)
+    try:
+        yield lambda: pending
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def run(
@@ -224,12 +273,17 @@ def run(
     status = "max_iter"
     tracker: Tracker | None = None
     best: Expansion | None = None
-    best_score, best_iteration, best_for_patience, stale = -np.inf, 0, -np.inf, 0
+    best_rank, best_iteration, stale = (-np.inf, -np.inf), 0, 0
+    patience_score, patience_loss = -np.inf, np.inf
+    if validation is not None and validation.start is not None and state is not None:
+        best = validation.start
+        best_rank = validation.rank(best.raw_prediction(validation.X))
+        best_iteration = state.iteration
     done = 0
     start = time.perf_counter()
     callbacks.on_begin(solver)
     try:
-        with single_threaded_blas():
+        with single_threaded_blas(), _deferred_interrupt() as interrupted:
             while done < max_iter:
                 item = next(batches, None)
                 if item is None:
@@ -244,14 +298,18 @@ def run(
                 score: float | None = None
                 if tracker is not None and validation is not None:
                     tracker.advance(info)
-                    score = validation.score(tracker.raw_prediction())
-                    if score > best_score:
-                        best_score, best_iteration = score, state.iteration
+                    rank = validation.rank(tracker.raw_prediction())
+                    score = rank[0]
+                    if best is None or rank > best_rank:
+                        best_rank, best_iteration = rank, state.iteration
                         best = solver.expansion(state).copy()
-                    if score > best_for_patience + validation.tol:
-                        best_for_patience, stale = score, 0
-                    else:
-                        stale += 1
+                    stale += 1
+                    if score > patience_score + validation.tol:
+                        patience_score, stale = score, 0
+                    loss = -rank[1]
+                    first = np.isinf(patience_loss)
+                    if first or loss < patience_loss - validation.tol * abs(patience_loss):
+                        patience_loss, stale = loss, 0
                 seconds = time.perf_counter() - start
                 event = FitEvent(
                     iteration=state.iteration,
@@ -277,10 +335,15 @@ def run(
                 if validation and validation.early_stopping and stale >= validation.patience:
                     status = "converged"
                     break
+                if interrupted():
+                    raise KeyboardInterrupt
     except KeyboardInterrupt:
+        status = "interrupted"
         if done == 0 or state is None:
             raise
-        status = "interrupted"
+    except BaseException:
+        status = "error"
+        raise
     finally:
         callbacks.on_end(status)
     if state is None:
@@ -291,5 +354,5 @@ def run(
         status=status,
         history=history,
         best_iteration=best_iteration if best is not None else state.iteration,
-        best_score=float(best_score) if best is not None else None,
+        best_score=float(best_rank[0]) if best is not None else None,
     )

@@ -2,12 +2,12 @@ r"""Doubly stochastic gradients (Dai et al. 2014, Algorithms 1 and 2)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, FloatArray, Matrix
+from kernelgrad._typing import AnyArray, Float64Array, FloatArray, Matrix
 from kernelgrad._validation import check_int, check_name, check_real
 from kernelgrad.compute import linalg
 from kernelgrad.expansions import RandomFeatureExpansion
@@ -31,8 +31,12 @@ class DSGState(State):
     """State of :class:`DSG`: iterates and the scales found on the first batch."""
 
     iterates: Iterates
-    smoothness: float
-    gamma0: float
+    smoothness: Float64Array  # L of every output, (C,)
+    gamma0: Float64Array  # first step of every output, (C,)
+
+    def copy(self) -> DSGState:
+        """Return a state with its own coefficients."""
+        return replace(self, iterates=self.iterates.copy(), gamma0=self.gamma0.copy())
 
 
 class DSG(Solver[DSGState]):
@@ -152,12 +156,12 @@ class DSG(Solver[DSGState]):
         intercept = np.zeros(problem.n_outputs)
         if problem.fit_intercept:
             intercept = problem.loss.intercept(batch.y, batch.sample_weight)
-        f0 = np.broadcast_to(intercept.astype(np.float32), batch.y.shape)
-        L = smoothness(problem.loss, batch.y, np.ascontiguousarray(f0))
+        f0 = np.tile(intercept, (batch.n_rows, 1))
+        L = smoothness(problem.loss, batch.y, f0)
         if self.step_size != "auto":
-            gamma0 = float(self.step_size)
+            gamma0 = np.full(problem.n_outputs, float(self.step_size))
         elif self.preconditioned:
-            gamma0 = 1.0
+            gamma0 = np.ones(problem.n_outputs)
         else:
             Phi = stream.transform(stream.prepare(batch.X), 0)
             Phi *= _root_weights(batch)
@@ -188,14 +192,15 @@ class DSG(Solver[DSGState]):
         """Predict on the batch, then add (or update) one block."""
         t, it, loss = state.iteration, state.iterates, problem.loss
         momentum = min(self._momentum, (t + 1.0) / (t + 4.0))
-        gamma = inverse_decay(state.gamma0, t, self.decay)
+        gamma = state.gamma0 * inverse_decay(1.0, t, self.decay)
         stream = it.x.stream
         X = stream.prepare(batch.X)
         f = np.zeros((batch.n_rows, problem.n_outputs), np.float32)
         it.lookahead(momentum).add_prepared(X, f)
-        raw = f + it.x.intercept.astype(np.float32)
+        # float64 here: a target of 1e8 +- 1 has no fraction in float32
+        raw = f.astype(np.float64) + it.x.intercept
         p = batch.sample_weight / batch.sample_weight.sum()
-        train_loss = float(p @ loss.value(batch.y, raw).astype(np.float64))
+        train_loss = float(p @ loss.value(batch.y, raw))
         r = loss.gradient(batch.y, raw)
 
         block = self._choose_block(problem, state)
@@ -209,9 +214,9 @@ class DSG(Solver[DSGState]):
             some = np.ascontiguousarray(Phi[::every])
             H = linalg.gram(some)
             H /= p[::every].sum()
-            mu = max(self.damping * float(np.trace(H)) / len(H), problem.alpha / L)
-            R = r - np.float32(problem.alpha / mu) * f
-            G = linalg.solve_damped(H, mu, Phi.T @ (root * R)) / L
+            mu = max(self.damping * float(np.trace(H)) / len(H), problem.alpha / float(L.min()))
+            R = ((r - problem.alpha / mu * f) / L).astype(np.float32)
+            G = linalg.solve_damped(H, mu, Phi.T @ (root * R))
             keep = 1.0 - gamma * problem.alpha / (L * mu)
         else:
             G = stream.gradient(X, (p[:, None] * r).astype(np.float32), block)
@@ -223,14 +228,20 @@ class DSG(Solver[DSGState]):
         update = BlockUpdate(
             block=block,
             delta=delta.reshape(stream.planes, stream.block_size, problem.n_outputs),
-            keep=max(0.0, keep),
+            keep=np.maximum(0.0, keep),
             momentum=momentum,
             weight=weight,
         )
+        if not np.isfinite(train_loss) or not np.isfinite(delta).all():
+            raise FloatingPointError(
+                f"The fit diverged at iteration {t + 1} (training loss {train_loss:g}, "
+                f"step size {float(gamma.max()):g}); lower step_size, raise damping, or "
+                "scale the data."
+            )
         it.apply(update)
         state.iteration += 1
         state.rows_seen += batch.n_rows
-        return StepInfo(train_loss, gamma, it.x.n_random_features, update)
+        return StepInfo(train_loss, float(gamma.max()), it.x.n_random_features, update)
 
     def expansion(self, state: DSGState) -> RandomFeatureExpansion:
         """Return the average of the iterates, or the last one."""
@@ -247,11 +258,13 @@ class DSG(Solver[DSGState]):
         values: dict[str, Any] = {
             "iteration": state.iteration,
             "rows_seen": state.rows_seen,
-            "smoothness": state.smoothness,
-            "gamma0": state.gamma0,
             "stream": stream.describe(),
         }
-        arrays: dict[str, AnyArray] = {"intercept": it.x.intercept}
+        arrays: dict[str, AnyArray] = {
+            "intercept": it.x.intercept,
+            "smoothness": state.smoothness,
+            "gamma0": state.gamma0,
+        }
         for name, e in (("x", it.x), ("v", it.v), ("a", it.a)):
             if e is not None:
                 arrays[name] = e.coef
@@ -279,8 +292,8 @@ class DSG(Solver[DSGState]):
             iteration=values["iteration"],
             rows_seen=values["rows_seen"],
             iterates=it,
-            smoothness=values["smoothness"],
-            gamma0=values["gamma0"],
+            smoothness=arrays["smoothness"],
+            gamma0=arrays["gamma0"],
         )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, Float32Array, FloatArray, Matrix
+from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
 from kernelgrad.expansions import RandomFeatureExpansion
 from kernelgrad.features import FeatureStream, InputScaling
 from kernelgrad.solvers.base import Problem, StepInfo, Tracker, TrainBatch
@@ -20,14 +20,15 @@ class BlockUpdate:
     ----------
     block : int
     delta : float32 array (planes, block_size, C)
-    keep, momentum : float
+    keep : float64 array (C,)
+    momentum : float
     weight : float
         Of the new x in the average.
     """
 
     block: int
     delta: Float32Array
-    keep: float
+    keep: Float64Array
     momentum: float
     weight: float
 
@@ -73,9 +74,9 @@ class Iterates:
         for e in (self.x, self.v, self.a):
             while e is not None and e.n_blocks <= update.block:
                 e.add_block()
-        x, keep = self.x, np.float32(update.keep)
+        x, keep = self.x, update.keep.astype(np.float32)
         if self.v is None:
-            x.scale(update.keep)
+            x.coef[:] *= keep
             x.block(update.block)[:] += update.delta
         else:
             old = x.coef.copy()
@@ -117,7 +118,7 @@ class BlockTracker(Tracker):
         """Apply one :class:`BlockUpdate`: the price is one block of features."""
         u: BlockUpdate = info.update
         x = self._x if self._v is None else self._x + np.float32(u.momentum) * self._v
-        x = np.float32(u.keep) * x
+        x = u.keep.astype(np.float32) * x
         self._iterates.x.add_block_prepared(self._X, u.block, u.delta, x)
         if self._v is not None:
             self._v = x - self._x
@@ -139,7 +140,9 @@ def build_stream(problem: Problem, batch: TrainBatch, block_size: int) -> Featur
         standardize=problem.standardize,
         sample_weight=batch.sample_weight,
     )
-    kernel = problem.kernel.resolve(scaling.apply(batch.X), problem.seed)
+    # rules see rows that are scaled but not shifted: "scale" is scikit-learn's
+    unshifted = InputScaling(None, scaling.scale)
+    kernel = problem.kernel.resolve(unshifted.apply(batch.X), problem.seed)
     return FeatureStream(
         kernel, problem.n_features_in, problem.seed, block_size, scaling, problem.cache_bytes
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernelgrad._typing import FloatArray
+from kernelgrad._typing import Float64Array, FloatArray
 from kernelgrad.losses import Loss, Multinomial
 
 
-def smoothness(loss: Loss, y: FloatArray, f: FloatArray) -> float:
-    """Return the curvature L that sets the scale of a step.
+def smoothness(loss: Loss, y: FloatArray, f: FloatArray) -> Float64Array:
+    """Return the curvature L of every output, shape (C,), that sets the scale of a step.
 
     The loss's own bound where it is smooth. The multinomial loss counts 1/4, the bound of
     each diagonal entry of its Hessian: a step moves all outputs by the same operator, and
@@ -19,12 +19,17 @@ def smoothness(loss: Loss, y: FloatArray, f: FloatArray) -> float:
     its decay carries it below every kink.
     """
     if isinstance(loss, Multinomial):
-        return 0.25
+        return np.full(y.shape[1], 0.25)
     if loss.smoothness is not None:
-        return float(loss.smoothness)
-    value = float(np.mean(loss.value(y, f)))
-    slope = float(np.mean(np.sum(np.square(loss.gradient(y, f)), axis=1)))
-    return slope / value if value > 0 and slope > 0 else 1.0
+        return np.full(y.shape[1], float(loss.smoothness))
+    L = np.ones(y.shape[1])
+    for c in range(y.shape[1]):  # outputs may differ in scale
+        one_y, one_f = y[:, c : c + 1], f[:, c : c + 1]
+        value = float(np.mean(loss.value(one_y, one_f)))
+        slope = float(np.mean(np.square(loss.gradient(one_y, one_f))))
+        if value > 0 and slope > 0:
+            L[c] = slope / value
+    return L
 
 
 def inverse_decay(gamma0: float, t: int, t0: float) -> float:
