@@ -653,7 +653,7 @@ def test_demo_fails_if_a_loaded_model_differs(tmp_path, cli, monkeypatch):
 
     def altered(path):
         model = load(path)
-        model.expansion_.scale(1.5)
+        model.expansion_.coef[:] *= 1.5
         return model
 
     monkeypatch.setattr(kernelgrad, "load", altered)

@@ -333,7 +333,7 @@ def test_copies_are_independent():
     f = expansion(stream())
     twin = f.copy()
     expected = f.raw_prediction(data())
-    f.scale(0.5)
+    f.coef[:] *= 0.5
     f.intercept += 1
     f.block(0)[:] = 0
     f.add_block()
@@ -344,10 +344,10 @@ def test_copies_are_independent():
     assert not f.block(3).any()
 
 
-def test_scale():
+def test_coefficients_scale_the_function():
     f = expansion(stream())
     expected = 0.25 * f.raw_prediction(data())
-    f.scale(0.25)
+    f.coef[:] *= 0.25
     np.testing.assert_array_equal(f.raw_prediction(data()), expected)  # a power of two
 
 

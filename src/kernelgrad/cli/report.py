@@ -96,9 +96,12 @@ def reporting(as_json: bool) -> Iterator[None]:
         warnings.showwarning = _show_warning
         try:
             yield
+            sys.stdout.flush()  # a closed pipe shows now, not while the interpreter ends
         except BrokenPipeError:
             raise  # the reader of stdout has gone; typer ends quietly
-        except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
+        except (
+            ValueError, TypeError, OSError, ImportError, MemoryError, FloatingPointError
+        ) as error:  # fmt: skip
             message = str(error) or "out of memory; use fewer rows or a smaller model"
             print_error(message, type(error).__name__, as_json=as_json)
             raise typer.Exit(1) from None
