@@ -64,6 +64,15 @@ def test_time_to_error_on_files(run):
     assert {row["measure"] for row in rows} == {"error", "RMSE"}
 
 
+def test_adult_one_pass(run):
+    archives = importlib.import_module("benchmarks.datasets.archives")
+    if not (archives.data_folder() / "a9a.npz").exists():
+        pytest.skip("the data folder is absent; set KERNELGRAD_DATA")
+    rows = run("adult_one_pass")["tables"]["one pass over Adult"]
+    assert len(rows) == 3
+    assert all(row["test error"] < 0.3 for row in rows)
+
+
 def test_absent_data_are_skipped_with_a_message(run, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("KERNELGRAD_DATA", str(tmp_path))
     assert run("time_to_error", "--dataset", "a9a") is None
