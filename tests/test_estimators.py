@@ -257,6 +257,10 @@ def test_memory_maps_are_read_in_pages(tmp_path):
     mapped = np.memmap(path, np.float32, "r", shape=X.shape)
     model = regressor().fit(mapped, y)
     assert model.score(mapped, y) > 0.5
+    weight = np.ones(len(y))
+    weight[:1500] = 0.0  # rows of weight zero never reach a step
+    weighted = regressor().fit(mapped, np.where(weight > 0, y, 1e6), sample_weight=weight)
+    assert np.abs(weighted.predict(X[1500:])).max() < 100
 
 
 def test_sparse_is_dense():
@@ -637,6 +641,9 @@ def test_a_failed_fit_leaves_the_estimator_as_it_was(moons):
     class Fail(Callback):
         def on_iteration(self, event):
             raise RuntimeError("no")
+
+        def on_end(self, status):
+            assert status == "error"
 
     model = KernelClassifier(random_state=0, max_iter=3).fit(X, y)
     before = model.decision_function(X)
