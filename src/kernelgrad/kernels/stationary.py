@@ -6,6 +6,7 @@ kernel's spectral law, so ``[cos(w . x), sin(w . x)]`` averages to the kernel.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar, Literal, Self
 
 import numpy as np
@@ -188,9 +189,9 @@ class StationaryKernel(Kernel):
             )
         return float(self.gamma)
 
+    @abstractmethod
     def spectral_law(self) -> tuple[int, float]:
         """Return (law, scale): frequencies are scale times standard variates of that law."""
-        raise NotImplementedError
 
     def frequency_factor(self, seed: int, first: int, n: int) -> Float64Array | None:
         """Return one factor per feature shared by all its coordinates, or None."""
