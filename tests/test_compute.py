@@ -12,7 +12,7 @@ import threadpoolctl
 from threadpoolctl import threadpool_info
 
 import oracles
-from kernelgrad.compute import fourier, linalg, rng, sparse
+from kernelgrad.compute import linalg, projections, rng, sparse
 from kernelgrad.compute.threads import (
     get_num_threads,
     parallel_for,
@@ -195,7 +195,7 @@ POLYNOMIALS = {
         dense_nodes(-0.25, 0.25),
         lambda y: np.sin(2 * np.pi * y),
         lambda y: [y ** (2 * k + 1) for k in range(5)],
-        [fourier._S0, fourier._S1, fourier._S2, fourier._S3, fourier._S4],
+        [projections._S0, projections._S1, projections._S2, projections._S3, projections._S4],
     ),
     "sine": (
         dense_nodes(-0.125, 0.125),
@@ -236,7 +236,7 @@ def test_refitted_polynomial_is_not_three_times_better(name):
 def test_cos_sin_turns_error():
     t = np.linspace(-0.5, 0.5, 2**20 + 1).astype(np.float32)
     c, s = t.copy(), np.empty_like(t)
-    fourier.cos_sin_turns(c, s)
+    projections.cos_sin_turns(c, s)
     angle = 2 * np.pi * t.astype(float)
     assert np.abs(c - np.cos(angle)).max() < 2.5e-7
     assert np.abs(s - np.sin(angle)).max() < 2.5e-7
@@ -249,8 +249,8 @@ def test_reduction_of_large_turns_is_exact():
         small = fraction.astype(np.float32)
         assert np.array_equal(t.astype(float), whole + fraction)
         c, s, c0, s0 = t.copy(), t.copy(), small.copy(), small.copy()
-        fourier.cos_sin_turns(c, s)
-        fourier.cos_sin_turns(c0, s0)
+        projections.cos_sin_turns(c, s)
+        projections.cos_sin_turns(c0, s0)
         np.testing.assert_array_equal(c, c0)
         inside = np.abs(fraction) < 0.5  # at half a turn sin is 0 up to sign
         np.testing.assert_array_equal(s[inside], s0[inside])
@@ -261,7 +261,7 @@ def test_phase_form_error():
     t = np.linspace(-3, 3, 2**16).astype(np.float32).reshape(64, -1)
     phase = np.linspace(-0.5, 0.5, t.shape[1]).astype(np.float32)
     out = t.copy()
-    fourier.cos_phase_turns(out, phase)
+    projections.cos_phase_turns(out, phase)
     exact = np.sqrt(2) * np.cos(2 * np.pi * (t + phase).astype(float))
     assert np.abs(out - exact).max() < 4e-7
 
@@ -270,7 +270,7 @@ def test_special_values():
     for bad in (np.nan, np.inf, -np.inf):
         t = np.array([bad, 0.25, 0.0], np.float32)
         s = np.empty_like(t)
-        fourier.cos_sin_turns(t, s)
+        projections.cos_sin_turns(t, s)
         np.testing.assert_allclose(t, [np.nan, 0, 1], atol=1e-6)
         np.testing.assert_allclose(s, [np.nan, 1, 0], atol=1e-6)
 
@@ -284,18 +284,24 @@ def problem(n, d, C, form, *, density=None, n_tiles=2, seed=0):
     if density is not None:
         X[g.random((n, d)) > density] = 0
         X = sp.csr_matrix(X)
-    F = n_tiles * fourier.TILE
-    W = (g.standard_normal((n_tiles, d, fourier.TILE)) / (2 * np.sqrt(d))).astype(np.float32)
+    F = n_tiles * projections.TILE
+    W = (g.standard_normal((n_tiles, d, projections.TILE)) / (2 * np.sqrt(d))).astype(
+        np.float32
+    )
     phase = (g.random(F) - 0.5 if form == "phase" else np.empty(0)).astype(np.float32)
     coef = g.standard_normal((2 if form == "pair" else 1, F, C)).astype(np.float32)
     R = g.standard_normal((n, C)).astype(np.float32)
     return X, W, phase, coef, R
 
 
+def kind_of(phase):
+    return projections.PHASE if len(phase) else projections.PAIR
+
+
 def run_predict(X, W, phase, coef):
     out = np.zeros((X.shape[0], coef.shape[2]), np.float32)
     with single_threaded_blas():
-        fourier.predict(X, W, phase, coef, out)
+        projections.predict(X, W, phase, kind_of(phase), coef, out)
     return out
 
 
@@ -303,7 +309,7 @@ def run_gradient(X, W, phase, R):
     planes = 1 if len(phase) else 2
     G = np.full((planes, len(W), W.shape[2], R.shape[1]), np.nan, np.float32)
     with single_threaded_blas():
-        fourier.gradient(X, W, phase, R, G)
+        projections.gradient(X, W, phase, kind_of(phase), R, G)
     return G.reshape(-1, R.shape[1])
 
 
@@ -311,7 +317,7 @@ def run_transform(X, W, phase, scale=1.0):
     planes = 1 if len(phase) else 2
     out = np.full((X.shape[0], planes * len(W) * W.shape[2]), np.nan, np.float32)
     with single_threaded_blas():
-        fourier.transform(X, W, phase, scale, out)
+        projections.transform(X, W, phase, kind_of(phase), scale, out)
     return out
 
 
@@ -333,7 +339,7 @@ def test_predict_adds_and_gradient_overwrites():
     X, W, phase, coef, R = problem(40, 3, 2, "pair")
     once = run_predict(X, W, phase, coef)
     out = np.ones_like(once)
-    fourier.predict(X, W, phase, coef, out)
+    projections.predict(X, W, phase, kind_of(phase), coef, out)
     np.testing.assert_allclose(out, 1 + once, atol=1e-4)
     assert np.isfinite(run_gradient(X, W, phase, R)).all()
 
@@ -393,7 +399,8 @@ def test_tiles_may_be_handed_over_in_parts():
     out = np.zeros_like(whole)
     for a, b in ((0, 1), (1, 3), (3, 4)):
         j = slice(256 * a, 256 * b)
-        fourier.predict(X, W[a:b], phase[j], np.ascontiguousarray(coef[:, j]), out)
+        part = np.ascontiguousarray(coef[:, j])
+        projections.predict(X, W[a:b], phase[j], projections.PHASE, part, out)
     np.testing.assert_array_equal(out, whole)
 
 

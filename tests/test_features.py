@@ -10,7 +10,14 @@ import oracles
 from kernelgrad.compute.threads import set_num_threads
 from kernelgrad.expansions import PREDICT_ROWS, RandomFeatureExpansion
 from kernelgrad.features import FeatureStream, InputScaling
-from kernelgrad.kernels import KERNELS, FourierMap, Gaussian, Matern, StationaryKernel
+from kernelgrad.kernels import (
+    KERNELS,
+    Gaussian,
+    Matern,
+    ProjectionMap,
+    StationaryKernel,
+    restore_kernel,
+)
 
 STATIONARY = [n for n, cls in KERNELS.items() if issubclass(cls, StationaryKernel)]
 
@@ -136,7 +143,7 @@ def test_cache_is_right_after_predictions_in_two_threads(monkeypatch):
     X = data(30).astype(np.float32)
     features, plain = Gaussian(0.2).feature_map(5, 3, 256), Gaussian(0.2).feature_map(5, 3, 256)
     coef = np.ones((2, 8 * 256, 1), np.float32)
-    draw, barrier = FourierMap.frequencies, threading.Barrier(2)
+    draw, barrier = ProjectionMap.frequencies, threading.Barrier(2)
 
     def together(self, *args):
         with contextlib.suppress(threading.BrokenBarrierError):
@@ -146,7 +153,7 @@ def test_cache_is_right_after_predictions_in_two_threads(monkeypatch):
     def call():
         features.predict(X, coef[:, :512], 2, np.zeros((30, 1), np.float32), 2**20)
 
-    monkeypatch.setattr(FourierMap, "frequencies", together)
+    monkeypatch.setattr(ProjectionMap, "frequencies", together)
     callers = [threading.Thread(target=call) for _ in range(2)]
     for t in callers:
         t.start()
@@ -394,7 +401,7 @@ def test_chunks_of_rows_do_not_change_a_bit():
 def test_description_rebuilds_the_stream():
     features = stream(Matern(2.5, 0.3, form="phase"), seed=2**50)
     d = features.describe()
-    kernel = KERNELS[d.pop("kernel")](**d.pop("kernel_params"))
+    kernel = restore_kernel(d.pop("kernel"))
     twin = FeatureStream(kernel, **d)
     X = features.prepare(data())
     np.testing.assert_array_equal(twin.transform(X, 2), features.transform(X, 2))

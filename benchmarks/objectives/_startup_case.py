@@ -19,11 +19,11 @@ fitted = time.perf_counter()
 model.predict(X)
 done = time.perf_counter()
 
-from kernelgrad.compute import fourier, rng, sparse  # noqa: E402
+from kernelgrad.compute import projections, rng, sparse  # noqa: E402
 
 dispatchers = {
     id(value): value
-    for module in (fourier, rng, sparse)
+    for module in (projections, rng, sparse)
     for value in vars(module).values()
     if hasattr(value, "stats") and hasattr(value, "signatures")
 }

@@ -16,10 +16,10 @@ from numba import njit
 
 from benchmarks.registry import Objective, Row
 from kernelgrad import set_num_threads
-from kernelgrad.compute import fourier, rng
+from kernelgrad.compute import projections, rng
 from kernelgrad.compute.threads import parallel_for, single_threaded_blas
 
-TILE = fourier.TILE
+TILE = projections.TILE
 
 
 # The parts as compiled loops over the tiles of one task: no Python between two calls.
@@ -34,13 +34,13 @@ def _angles(X: Any, W: Any, T: Any) -> None:
 @njit(nogil=True, cache=True)
 def _pairs(T: Any, S: Any, count: int) -> None:
     for _ in range(count):
-        fourier.cos_sin_turns(T.reshape(T.size), S.reshape(S.size))
+        projections.cos_sin_turns(T.reshape(T.size), S.reshape(S.size))
 
 
 @njit(nogil=True, cache=True)
 def _phased(T: Any, phase: Any, count: int) -> None:
     for _ in range(count):
-        fourier.cos_phase_turns(T, phase)
+        projections.cos_phase_turns(T, phase)
 
 
 @njit(nogil=True, cache=True)
@@ -136,11 +136,12 @@ def make_case(
     """Return the case of one shape."""
     random = np.random.default_rng(0)
     n_tiles, planes = frequencies // TILE, 2 if form == "pair" else 1
-    rows = min(n, fourier.ROWS_WIDE if d >= fourier.WIDE else fourier.ROWS)
+    rows = min(n, projections.ROWS_WIDE if d >= projections.WIDE else projections.ROWS)
     X = random.standard_normal((n, d), np.float32)
     W = np.empty((n_tiles, d, TILE), np.float32)
     rng.fill_tiles(W, np.arange(d), 0, 0, rng.NORMAL, 1.0 / (2 * np.pi * np.sqrt(d)))
     phase = rng.phases(0, 0, frequencies) if form == "phase" else np.empty(0, np.float32)
+    kind = projections.PHASE if form == "phase" else projections.PAIR
     R = random.standard_normal((n, C), np.float32)
     coef = random.standard_normal((planes, frequencies, C), np.float32)
     G = np.empty((planes, n_tiles, TILE, C), np.float32)
@@ -149,9 +150,9 @@ def make_case(
 
     def fused() -> None:
         if operation == "predict":
-            fourier.predict(X, W, phase, coef, out)
+            projections.predict(X, W, phase, kind, coef, out)
         else:
-            fourier.gradient(X, W, phase, R, G)
+            projections.gradient(X, W, phase, kind, R, G)
 
     def by_rows(task: Callable[[int], None]) -> Callable[[], None]:
         return lambda: parallel_for(n // rows, task)
@@ -172,9 +173,9 @@ def make_case(
         T, S = buffers.T, buffers.S
         for _ in range(n_tiles):
             if form == "pair":
-                fourier.cos_sin_turns(T.reshape(-1), S.reshape(-1))
+                projections.cos_sin_turns(T.reshape(-1), S.reshape(-1))
             else:
-                fourier.cos_phase_turns(T, phase[:TILE])
+                projections.cos_phase_turns(T, phase[:TILE])
 
     def second(a: int, *, compiled: bool) -> None:
         for p in range(planes):

@@ -9,10 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad._typing import Float32Array, Float64Array, Matrix
-from kernelgrad.kernels import FeatureMap, Kernel, narrow_indices
+from kernelgrad.kernels import FeatureMap, Kernel, describe_kernel, float32_rows
 
-# From this density on, dense rows are cheaper than sparse ones (measured).
-DENSIFY = 0.1
 CACHE_BYTES = 64 * 2**20
 
 
@@ -113,14 +111,10 @@ class FeatureStream:
         return self.map.width
 
     def prepare(self, X: Matrix) -> Matrix:
-        """Return rows as the hot loops want them: scaled, float32, dense or CSR."""
+        """Return rows as the hot loops want them: scaled, embedded, float32, dense or CSR."""
         X = self.scaling.apply(X)
-        if sp.issparse(X):
-            X = X if X.format == "csr" else X.tocsr()
-            if X.nnz < DENSIFY * X.shape[0] * X.shape[1]:
-                return narrow_indices(X.astype(np.float32))
-            X = X.toarray()
-        return np.ascontiguousarray(X, np.float32)
+        self.kernel.check_domain(X)
+        return float32_rows(self.map.prepare(X))
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
         """Return block `block` of prepared rows, shape (n, width)."""
@@ -137,8 +131,7 @@ class FeatureStream:
     def describe(self) -> dict[str, Any]:
         """Return what defines the stream, for persistence."""
         return {
-            "kernel": self.kernel.name,
-            "kernel_params": self.kernel.get_params(deep=False),
+            "kernel": describe_kernel(self.kernel),
             "n_features_in": self.n_features_in,
             "seed": self.seed,
             "block_size": self.block_size,

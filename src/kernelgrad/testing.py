@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray, IntArray
 from kernelgrad._validation import CapabilityError
-from kernelgrad.kernels import FeatureMap, Gaussian, Kernel
+from kernelgrad.kernels import FeatureMap, Gaussian, Kernel, float32_rows
 from kernelgrad.losses import Logistic, Loss, SquaredError, encode_labels
 from kernelgrad.solvers import Problem, Solver, TrainBatch, check_capabilities
 
@@ -403,9 +403,13 @@ def _map(kernel: Kernel, X: FloatArray, seed: int) -> FeatureMap:
     return kernel.feature_map(X.shape[1], seed, _FREQUENCIES)
 
 
+def _prepared(features: FeatureMap, X: Any) -> Any:
+    return float32_rows(features.prepare(X))
+
+
 def _check_blocks(kernel: Kernel, X: Float64Array, seed: int) -> None:
-    rows = X.astype(np.float32)
     features = _map(kernel, X, seed)
+    rows = _prepared(features, X)
     _require(
         features.width == features.planes * features.block_size,
         kernel,
@@ -440,7 +444,7 @@ def _check_blocks(kernel: Kernel, X: Float64Array, seed: int) -> None:
         kernel,
         "features of a row depend on the other rows.",
     )
-    sparse = features.transform(sp.csr_matrix(rows), 1)
+    sparse = features.transform(_prepared(features, sp.csr_matrix(X)), 1)
     _require(
         np.median(np.abs(sparse - blocks[1])) <= allowed,
         kernel,
@@ -458,8 +462,8 @@ def _check_blocks(kernel: Kernel, X: Float64Array, seed: int) -> None:
 def _check_products(
     kernel: Kernel, X: Float64Array, seed: int, rng: np.random.Generator
 ) -> None:
-    rows = X.astype(np.float32)
     features = _map(kernel, X, seed)
+    rows = _prepared(features, X)
     n, n_blocks, F = len(rows), 3, features.block_size
     coef = np.zeros((features.planes, features.capacity(n_blocks), 2), np.float32)
     used = coef[:, : n_blocks * F]
@@ -493,12 +497,13 @@ def _check_expectation(
     # features see float32 rows: so does the exact form, or rounding would count as bias
     rows = X[: 2 * _CHECKED_PAIRS].astype(np.float32)
     features = _map(kernel, rows, seed)
+    prepared = _prepared(features, rows)
     half = len(rows) // 2
     left = np.concatenate([[0], np.arange(half)])
     right = np.concatenate([[0], half + np.arange(half)])
     estimates = np.empty((n_blocks, len(left)))
     for j in range(n_blocks):
-        P = features.transform(rows, j).astype(np.float64)
+        P = features.transform(prepared, j).astype(np.float64)
         estimates[j] = np.einsum("pf,pf->p", P[left], P[right])
     K = kernel(rows)
     stretched = (_STRETCH * rows).astype(np.float32)

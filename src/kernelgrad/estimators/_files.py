@@ -11,7 +11,7 @@ from kernelgrad._typing import AnyArray
 from kernelgrad._validation import ModelFileError
 from kernelgrad.expansions import RandomFeatureExpansion
 from kernelgrad.features import CACHE_BYTES, FeatureStream, InputScaling
-from kernelgrad.kernels import KERNELS, Kernel, get_kernel
+from kernelgrad.kernels import Kernel, describe_kernel, get_kernel, restore_kernel
 from kernelgrad.losses import LOSSES, Loss
 from kernelgrad.persistence import read_container, write_container
 from kernelgrad.solvers import SOLVERS, Solver
@@ -35,11 +35,9 @@ def _part(kind: str, part: Any) -> dict[str, Any]:
 
 
 def _pack(value: Any) -> Any:
-    kinds: tuple[tuple[str, type], ...] = (
-        ("loss", Loss),
-        ("kernel", Kernel),
-        ("solver", Solver),
-    )
+    if isinstance(value, Kernel):
+        return {"kernel": describe_kernel(value)}
+    kinds: tuple[tuple[str, type], ...] = (("loss", Loss), ("solver", Solver))
     for kind, cls in kinds:
         if isinstance(value, cls):
             return _part(kind, value)
@@ -55,11 +53,11 @@ def _scalar(value: Any) -> Any:
 def _unpack(packed: dict[str, Any]) -> Any:
     if "pairs" in packed:
         return {k: v for k, v in packed["pairs"]}
+    if "kernel" in packed:
+        return restore_kernel(packed["kernel"])
     if "part" not in packed:
         return packed["value"]
-    registries: dict[str, dict[str, Any]] = {
-        "loss": dict(LOSSES), "kernel": dict(KERNELS), "solver": dict(SOLVERS),
-    }  # fmt: skip
+    registries: dict[str, dict[str, Any]] = {"loss": dict(LOSSES), "solver": dict(SOLVERS)}
     registry = registries[packed["part"]]
     if packed["name"] not in registry:
         raise ModelFileError(
@@ -89,7 +87,7 @@ def save_estimator(estimator: Any, path: str | os.PathLike[str], *, resumable: b
             name: getattr(estimator, name) for name in _FITTED if hasattr(estimator, name)
         },
         "loss": _pack(estimator.loss_),
-        "kernel": _pack(stream.kernel),
+        "kernel": describe_kernel(stream.kernel),
         "solver": _pack(estimator.solver_),
         "stream": {"seed": stream.seed, "block_size": stream.block_size},
         "expansion": expansion.kind,
@@ -149,7 +147,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         estimator.solver_ = _unpack(header["solver"])
         limit = estimator.memory_limit
         stream = FeatureStream(
-            _unpack(header["kernel"]),
+            restore_kernel(header["kernel"]),
             estimator.n_features_in_,
             header["stream"]["seed"],
             header["stream"]["block_size"],

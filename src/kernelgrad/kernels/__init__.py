@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from kernelgrad._validation import check_name
-from kernelgrad.kernels.base import FeatureMap, Kernel, narrow_indices
+from kernelgrad._validation import ModelFileError, check_name
+from kernelgrad.kernels.base import FeatureMap, Kernel, float32_rows, narrow_indices
+from kernelgrad.kernels.projections import ProjectionKernel, ProjectionMap
 from kernelgrad.kernels.stationary import (
     Cauchy,
-    FourierMap,
     Gaussian,
     Laplacian,
     Matern,
@@ -66,6 +66,45 @@ def get_kernel(
     return result
 
 
+def describe_kernel(kernel: Kernel) -> dict[str, Any]:
+    """Return name and parameters of a kernel, parts included, as plain JSON values."""
+    params = kernel.get_params(deep=False)
+    return {"name": kernel.name, "params": {k: _encode(v) for k, v in params.items()}}
+
+
+def restore_kernel(description: dict[str, Any]) -> Kernel:
+    """Return the kernel that :func:`describe_kernel` described.
+
+    Raises
+    ------
+    ModelFileError
+        The kernel's name is not registered here.
+    """
+    name = description["name"]
+    if name not in KERNELS:
+        raise ModelFileError(
+            f"The model uses the kernel {name!r}, which is not registered here; import the "
+            "module that registers it, then load again."
+        )
+    return KERNELS[name](**{k: _decode(v) for k, v in description["params"].items()})
+
+
+def _encode(value: Any) -> dict[str, Any]:
+    if isinstance(value, Kernel):
+        return {"kernel": describe_kernel(value)}
+    if isinstance(value, list | tuple | np.ndarray):
+        return {"items": [_encode(v) for v in value]}
+    return {"value": value.item() if isinstance(value, np.generic) else value}
+
+
+def _decode(packed: dict[str, Any]) -> Any:
+    if "kernel" in packed:
+        return restore_kernel(packed["kernel"])
+    if "items" in packed:
+        return [_decode(v) for v in packed["items"]]
+    return packed["value"]
+
+
 def _from_sklearn(kernel: Any) -> Kernel:
     from sklearn.gaussian_process import kernels as gp  # slow to import, rarely needed
 
@@ -89,13 +128,17 @@ __all__ = [
     "KERNELS",
     "Cauchy",
     "FeatureMap",
-    "FourierMap",
     "Gaussian",
     "Kernel",
     "Laplacian",
     "Matern",
+    "ProjectionKernel",
+    "ProjectionMap",
     "StationaryKernel",
+    "describe_kernel",
+    "float32_rows",
     "get_kernel",
     "narrow_indices",
     "register_kernel",
+    "restore_kernel",
 ]

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
 from kernelgrad._typing import Float32Array, Float64Array, FloatArray, Matrix
+from kernelgrad._validation import DataError
 
 
 class FeatureMap(ABC):
@@ -20,7 +21,8 @@ class FeatureMap(ABC):
     It is a pure function of (seed, j).
 
     Subclasses give :meth:`transform`; :meth:`predict` and :meth:`gradient` have defaults that
-    go through it one block at a time.
+    go through it one block at a time. All three take rows that went through :meth:`prepare`
+    and were then cast to float32 (see :func:`float32_rows`).
 
     Parameters
     ----------
@@ -47,6 +49,10 @@ class FeatureMap(ABC):
         """Return how many coefficients a plane must hold (zeros behind the used ones)."""
         return n_blocks * self.block_size
 
+    def prepare(self, X: Matrix) -> Matrix:
+        """Return what the other methods need of each row, dense or CSR; once per batch."""
+        return X
+
     @abstractmethod
     def transform(self, X: Matrix, block: int) -> Float32Array:
         """Return ``phi_block(X)``, shape (n, width), plane after plane."""
@@ -69,9 +75,10 @@ class FeatureMap(ABC):
 class Kernel(BaseEstimator, ABC):  # type: ignore[misc]
     """A positive semi-definite kernel: exact form and random features.
 
-    A subclass gives ``name``, :meth:`pairwise`, :meth:`diag`, :meth:`check`, and where random
-    features exist :meth:`feature_map`. Its constructor arguments are its parameters; rules
-    such as ``gamma="median"`` become numbers in :meth:`resolve`.
+    A subclass gives ``name``, :meth:`pairwise`, :meth:`diag`, :meth:`check`, where random
+    features exist :meth:`feature_map`, and where not all rows are allowed
+    :meth:`check_domain`. Its constructor arguments are its parameters; rules such as
+    ``gamma="median"`` become numbers in :meth:`resolve`.
     """
 
     name: ClassVar[str]
@@ -90,9 +97,14 @@ class Kernel(BaseEstimator, ABC):  # type: ignore[misc]
     def diag(self, X: Matrix) -> Float64Array:
         """Return ``k(X_i, X_i)``, shape (n,)."""
 
+    def check_domain(self, X: Matrix) -> None:
+        """Raise DataError, naming the kernel and its domain, if a row is outside of it."""
+
     def __call__(self, X: FloatArray, Z: FloatArray | None = None) -> Float64Array:
         """Return the exact kernel matrix of the rows of `X` and `Z` (default `X`)."""
         self.check()
+        for A in (X,) if Z is None else (X, Z):
+            self.check_domain(A)
         return self.pairwise(X, X if Z is None else Z)
 
     def resolve(self, X: Matrix, seed: int) -> Self:
@@ -102,6 +114,37 @@ class Kernel(BaseEstimator, ABC):  # type: ignore[misc]
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
         """Return the stream of random features of this (resolved) kernel."""
         raise NotImplementedError(f"The {self.name} kernel has no random features.")
+
+
+# From this density on, dense rows are cheaper than sparse ones (measured).
+DENSIFY = 0.1
+
+
+def float32_rows(X: Matrix) -> Matrix:
+    """Return rows as the hot loops want them: float32, C-contiguous or CSR."""
+    if sp.issparse(X):
+        X = X if X.format == "csr" else X.tocsr()
+        if X.nnz < DENSIFY * X.shape[0] * X.shape[1]:
+            return narrow_indices(X.astype(np.float32))
+        X = X.toarray()
+    return np.ascontiguousarray(X, np.float32)
+
+
+def check_nonnegative(
+    kernel: Kernel, X: Matrix, low: float = 0.0, what: str = "x >= 0"
+) -> None:
+    """Raise DataError if an entry of `X` is below `low` (at or below it where `what` has >)."""
+    values = X.data if sp.issparse(X) else X
+    if not np.size(values):
+        return
+    least = float(np.min(values))
+    if least < low or (strict and least == low):
+        sign = ">" if strict else ">="
+        raise DataError(
+            f"The {kernel.name} kernel is defined for x {sign} {low:g}, but the rows hold "
+            f"{least:g}; "
+            "shift or clip the columns, or choose another kernel."
+        )
 
 
 def float64_rows(X: Matrix) -> Matrix:

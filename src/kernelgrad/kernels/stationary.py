@@ -16,143 +16,21 @@ from sklearn.base import clone
 from sklearn.metrics.pairwise import euclidean_distances, laplacian_kernel, manhattan_distances
 from sklearn.utils.extmath import row_norms
 
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
+from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import DataError, check_name, check_real
-from kernelgrad.compute import fourier, rng
+from kernelgrad.compute import projections, rng
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.kernels.base import FeatureMap, Kernel, float64_rows
+from kernelgrad.kernels.base import float64_rows
+from kernelgrad.kernels.projections import ProjectionKernel, ProjectionMap
 
 MEDIAN_ROWS = 2000
 MAX_FACTOR = 2.0**16
-_GROUP_BYTES = 16 * 2**20  # frequencies regenerated at once in predict
 _BLOCK_BYTES = 32 * 2**20  # a tile buffer never exceeds this
 
 Form = Literal["pair", "phase"]
 
 
-class FourierMap(FeatureMap):
-    r"""``[cos(w . x), sin(w . x)] / sqrt(F)``, or ``sqrt(2/F) cos(w . x + b)``.
-
-    The pair costs one matrix column for two features and needs no phase; its variance is
-    lower. The other form is the papers'.
-    """
-
-    def __init__(
-        self,
-        kernel: StationaryKernel,
-        n_features_in: int,
-        seed: int,
-        block_size: int,
-        form: Form,
-    ) -> None:
-        super().__init__(n_features_in, seed, block_size)
-        self.kernel = kernel
-        self.form = check_name(form, ("pair", "phase"), "feature form")
-        self.planes = 2 if form == "pair" else 1
-        self._scale = float(np.sqrt(1.0 / block_size))
-        self._cache = np.empty((0, n_features_in, fourier.TILE), np.float32)
-
-    def __getstate__(self) -> dict[str, object]:
-        state = self.__dict__.copy()
-        state["_cache"] = self._cache[:0]  # a cache is never part of a model
-        return state
-
-    def capacity(self, n_blocks: int) -> int:
-        """Round up to whole tiles."""
-        return -(-n_blocks * self.block_size // fourier.TILE) * fourier.TILE
-
-    def frequencies(
-        self, first: int, n_tiles: int, tile: int, columns: IntArray
-    ) -> Float32Array:
-        """Return ``w / 2 pi`` of features first, ..., shape (n_tiles, len(columns), tile)."""
-        W = np.empty((n_tiles, len(columns), tile), np.float32)
-        law, scale = self.kernel.spectral_law()
-        rng.fill_tiles(W, columns, self.seed, first, law, scale / (2 * np.pi))
-        factor = self.kernel.frequency_factor(self.seed, first, n_tiles * tile)
-        if factor is not None:
-            W *= factor.astype(np.float32).reshape(n_tiles, 1, tile)
-        return W
-
-    def phases(self, first: int, n: int) -> Float32Array:
-        """Return the phases in turns; empty for the pair."""
-        if self.form == "pair":
-            return np.empty(0, np.float32)
-        return rng.phases(self.seed, first, n)
-
-    def _columns(self, X: Matrix) -> tuple[Matrix, IntArray]:
-        """Drop untouched columns of wide sparse rows, so that only needed draws are made."""
-        d = self.n_features_in
-        if not sp.issparse(X) or X.nnz > d // 2:
-            return X, np.arange(d)
-        used, inverse = np.unique(X.indices, return_inverse=True)
-        indices = inverse.astype(np.int32)
-        return sp.csr_matrix((X.data, indices, X.indptr), shape=(X.shape[0], len(used))), used
-
-    def _block(self, X: Matrix, block: int) -> tuple[Matrix, Float32Array, Float32Array]:
-        F = self.block_size
-        tile = fourier.TILE if F % fourier.TILE == 0 else F
-        X, columns = self._columns(X)
-        W = self.frequencies(block * F, F // tile, tile, columns)
-        return X, W, self.phases(block * F, F)
-
-    def transform(self, X: Matrix, block: int) -> Float32Array:
-        """Return ``phi_block(X)``, shape (n, planes * F): cosines, then sines."""
-        X, W, phase = self._block(X, block)
-        out = np.empty((X.shape[0], self.width), np.float32)
-        fourier.transform(X, W, phase, self._scale, out)
-        return out
-
-    def gradient(self, X: Matrix, R: Float32Array, block: int) -> Float32Array:
-        """Return ``phi_block(X)^T R`` by fused tiles; the block is never stored."""
-        X, W, phase = self._block(X, block)
-        G = np.empty((self.planes, W.shape[0], W.shape[2], R.shape[1]), np.float32)
-        fourier.gradient(X, W, phase, R, G)
-        G *= np.float32(self._scale)
-        return G.reshape(self.width, R.shape[1])
-
-    def predict(
-        self, X: Matrix, coef: Float32Array, n_blocks: int, out: Float32Array, cache_bytes: int
-    ) -> None:
-        """Add the prediction of blocks 0..n_blocks to `out`, tile after tile.
-
-        The first tiles that fit in `cache_bytes` are kept between calls; the others are
-        drawn again. Both give the same bits.
-        """
-        tile = fourier.TILE
-        n_tiles = -(-n_blocks * self.block_size // tile)
-        tile_bytes = 4 * tile * self.n_features_in
-        cached = min(n_tiles, cache_bytes // tile_bytes)
-        cache = self._cache  # a snapshot: other threads may replace it, never change it
-        if cached > len(cache):
-            have = len(cache)
-            # grow in steps: appending one block at a time would copy the cache each time
-            want = min(cache_bytes // tile_bytes, max(cached, 2 * have, 4))
-            fresh = self.frequencies(
-                have * tile, want - have, tile, np.arange(self.n_features_in)
-            )
-            self._cache = cache = np.concatenate([cache, fresh])
-        acc = np.zeros_like(out)
-        reduced: tuple[Matrix, IntArray] | None = None
-        a = 0
-        while a < n_tiles:
-            if a < cached:
-                b, Xa, W = cached, X, cache[a:cached]
-            else:
-                if reduced is None:
-                    reduced = self._columns(X)
-                Xa, columns = reduced
-                group = max(1, _GROUP_BYTES // (4 * tile * max(1, len(columns))))
-                b = min(n_tiles, a + group)
-                W = self.frequencies(a * tile, b - a, tile, columns)
-            phase = self.phases(a * tile, (b - a) * tile)
-            part = np.ascontiguousarray(coef[:, a * tile : b * tile])
-            fourier.predict(Xa, W, phase, part, acc)
-            a = b
-        acc *= np.float32(self._scale)
-        out += acc
-
-
-class StationaryKernel(Kernel):
+class StationaryKernel(ProjectionKernel):
     """Base of the kernels ``k(x, z) = k(x - z)`` with ``k(x, x) = 1``.
 
     Subclasses give :meth:`spectral_law` and the rules of the bandwidth.
@@ -196,6 +74,19 @@ class StationaryKernel(Kernel):
     def frequency_factor(self, seed: int, first: int, n: int) -> Float64Array | None:
         """Return one factor per feature shared by all its coordinates, or None."""
         return None
+
+    @property
+    def projection(self) -> int:
+        """Cosine-sine pairs, or cosines with a phase."""
+        return projections.PAIR if self.form == "pair" else projections.PHASE
+
+    def weight_law(self) -> tuple[int, float]:
+        """Return the spectral law."""
+        return self.spectral_law()
+
+    def weight_factor(self, seed: int, first: int, n: int) -> Float64Array | None:
+        """Return :meth:`frequency_factor`."""
+        return self.frequency_factor(seed, first, n)
 
     def _distances(self, X: Matrix) -> Float64Array:
         """Return the distances whose median sets the bandwidth."""
@@ -262,10 +153,10 @@ class StationaryKernel(Kernel):
         """Return ones: every kernel here has ``k(x, x) = 1``."""
         return np.ones(X.shape[0])
 
-    def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FourierMap:
+    def feature_map(self, n_features_in: int, seed: int, block_size: int) -> ProjectionMap:
         """Return random Fourier features of this kernel."""
         self.gamma_value  # noqa: B018 - raises while gamma is a rule
-        return FourierMap(self, n_features_in, seed, block_size, self.form)
+        return ProjectionMap(self, n_features_in, seed, block_size)
 
 
 class Gaussian(StationaryKernel):

@@ -12,7 +12,7 @@ from kernelgrad._validation import check_int, check_name, check_real
 from kernelgrad.compute import linalg
 from kernelgrad.expansions import RandomFeatureExpansion
 from kernelgrad.features import FeatureStream, InputScaling
-from kernelgrad.kernels import KERNELS
+from kernelgrad.kernels import restore_kernel
 from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch
 from kernelgrad.solvers.functional import BlockTracker, BlockUpdate, Iterates, build_stream
 from kernelgrad.solvers.step_sizes import averaging_weight, inverse_decay, smoothness
@@ -279,7 +279,7 @@ class DSG(Solver[DSGState]):
     ) -> DSGState:
         """Return the state that :meth:`state_arrays` described."""
         s = values["stream"]
-        kernel = KERNELS[s["kernel"]](**s["kernel_params"])
+        kernel = restore_kernel(s["kernel"])
         scaling = InputScaling(arrays.get("centre"), arrays.get("scale"))
         stream = FeatureStream(
             kernel, s["n_features_in"], s["seed"], s["block_size"], scaling, problem.cache_bytes
