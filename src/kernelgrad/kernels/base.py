@@ -130,10 +130,8 @@ def float32_rows(X: Matrix) -> Matrix:
     return np.ascontiguousarray(X, np.float32)
 
 
-def check_nonnegative(
-    kernel: Kernel, X: Matrix, low: float = 0.0, what: str = "x >= 0"
-) -> None:
-    """Raise DataError if an entry of `X` is below `low` (at or below it where `what` has >)."""
+def check_least(kernel: Kernel, X: Matrix, low: float = 0.0, *, strict: bool = False) -> None:
+    """Raise DataError if an entry of `X` is below `low` (at or below it if `strict`)."""
     values = X.data if sp.issparse(X) else X
     if not np.size(values):
         return
