@@ -9,9 +9,15 @@ def _sigmoid(t):
     return 1.0 / (1.0 + math.exp(-t)) if t >= 0 else math.exp(t) / (1.0 + math.exp(t))
 
 
-def scalar_loss(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5):
+def scalar_loss(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1):
     """l(y, f) of one output."""
     r = f - y
+    if name == "one_class":
+        return -f if f < 0 else 0.0
+    if name == "kl":
+        return -f if y > 0 else math.exp(f)
+    if name == "least_squares":
+        return -f if y > 0 else f * f / 2
     if name == "squared":
         return r * r / 2
     if name == "huber":
@@ -31,9 +37,13 @@ def scalar_loss(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5):
     raise KeyError(name)
 
 
-def scalar_slope(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5):
+def scalar_slope(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1):
     """dl/df of one output, away from kinks."""
     r = f - y
+    if name == "one_class":
+        return -1.0 if f < 0 else 0.0
+    if name in ("kl", "least_squares"):
+        return -1.0 if y > 0 else (math.exp(f) if name == "kl" else f)
     sign = (r > 0) - (r < 0)
     if name == "squared":
         return r
@@ -54,9 +64,13 @@ def scalar_slope(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5):
     raise KeyError(name)
 
 
-def scalar_weight(name, y, f, width, delta=1.0, epsilon=0.1, quantile=0.5):
+def scalar_weight(name, y, f, width, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1):
     """Second derivative of one output, or the majorising weight where there are kinks."""
     r = abs(f - y)
+    if name == "one_class":
+        return 0.5 / max(abs(f), width)
+    if name in ("kl", "least_squares"):
+        return 0.0 if y > 0 else (math.exp(f) if name == "kl" else 1.0)
     if name == "squared":
         return 1.0
     if name == "huber":
@@ -99,6 +113,33 @@ def loss_row(name, y, f, width, **params):
     value = sum(scalar_loss(name, t, u, **params) for t, u in pairs)
     gradient = [scalar_slope(name, t, u, **params) for t, u in pairs]
     return value, gradient, max(scalar_weight(name, t, u, width, **params) for t, u in pairs)
+
+
+def quadratic_step(beta, g, noise):
+    """Largest -eta with 2|beta + eta g|^2 + 2 eta^2 noise <= |beta|^2 + |g|^2, on a grid."""
+    grid = np.linspace(0.0, 50.0, 500001)
+    left = 2 * sum((b - grid * h) ** 2 for b, h in zip(beta, g, strict=True))
+    allowed = left + 2 * grid**2 * noise <= sum(b * b for b in beta) + sum(h * h for h in g)
+    return float(grid[allowed].max()) if allowed.any() else 0.0
+
+
+def reuse(features, batches, choose, y, slope, *, alpha, gammas):
+    """Algorithms 3 and 4, plain steps: choose(t, A, B, gamma, r) gives (block, step factor)."""
+    A, B, log = [], [], []
+    for t, (rows, gamma) in enumerate(zip(batches, gammas, strict=True)):
+        f = sum((features(j)[rows] @ a for j, a in enumerate(A)), np.zeros(len(rows)))
+        r = slope(y[rows], f)
+        k, factor = choose(t, A, B, gamma, r)
+        if k == len(A):
+            A.append(np.zeros(features(k).shape[1]))
+            B.append(0.0)
+        step = gamma * factor
+        A = [(1 - step * alpha) * a for a in A]
+        B = [(1 - step * alpha) * b for b in B]
+        A[k] = A[k] - step * features(k)[rows].T @ r / len(rows)
+        B[k] = B[k] - step * r.mean()
+        log.append(k)
+    return A, B, log
 
 
 def dsg(blocks, y, slope, *, alpha, gammas, L=1.0, mu=None, beta=0.0, average_power=None):

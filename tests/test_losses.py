@@ -10,9 +10,12 @@ from kernelgrad.losses import (
     EpsilonInsensitive,
     Hinge,
     Huber,
+    KLDensityRatio,
+    LeastSquaresDensityRatio,
     Logistic,
     Loss,
     Multinomial,
+    OneClass,
     Quantile,
     SquaredError,
     SquaredHinge,
@@ -32,6 +35,7 @@ VARIANTS = [
     EpsilonInsensitive(epsilon=np.float64(1.5)),
     Quantile(quantile=0.05),
     Quantile(quantile=np.float64(0.9)),
+    OneClass(nu=0.4),
 ]
 KINKED = [Absolute(), Quantile(0.8), EpsilonInsensitive(0.0)]
 
@@ -39,8 +43,10 @@ KINKED = [Absolute(), Quantile(0.8), EpsilonInsensitive(0.0)]
 def batch(loss, rng, n=60):
     if "regression" in loss.tasks:
         y = rng.standard_normal((n, 2))
-    else:
+    elif "classification" in loss.tasks:
         y = encode_labels(rng.integers(0, 3, n), 3, loss).astype(np.float64)
+    else:
+        y = np.where(np.arange(n) < n // 3, 1.0, -1.0)[:, None]
     return y, 2.0 * rng.standard_normal(y.shape)
 
 
@@ -442,3 +448,58 @@ def test_predict_proba(dtype):
 def test_multinomial_needs_a_column_per_class():
     with pytest.raises(ValueError, match="one column per class, got 1"):
         Multinomial().value(np.ones((3, 1)), np.ones((3, 1)))
+
+
+def test_several_quantiles_are_one_loss_each():
+    rng = np.random.default_rng(5)
+    loss = Quantile((0.1, 0.5, 0.8))
+    check_loss(loss)
+    y, f = rng.standard_normal((30, 3)), rng.standard_normal((30, 3))
+    parts = [loss.for_output(c) for c in range(3)]
+    assert [p.quantile for p in parts] == [0.1, 0.5, 0.8]
+    one = [p.gradient(y[:, [c]], f[:, [c]]) for c, p in enumerate(parts)]
+    np.testing.assert_array_equal(loss.gradient(y, f), np.hstack(one))
+    np.testing.assert_allclose(
+        loss.value(y, f), sum(p.value(y[:, [c]], f[:, [c]]) for c, p in enumerate(parts))
+    )
+    column = rng.standard_normal(1001)
+    np.testing.assert_allclose(
+        loss.intercept(np.tile(column[:, None], 3)),
+        np.quantile(column, [0.1, 0.5, 0.8], method="inverted_cdf"),
+    )
+    assert loss.gradient(y.astype(np.float32), f.astype(np.float32)).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("quantile", "message"),
+    [((0.5, 0.5), "increase"), ((0.9, 0.1), "increase"), ((), "number"), ((0.5, 1.0), "1")],
+)
+def test_bad_quantiles_are_refused(quantile, message):
+    with pytest.raises(ValueError, match=message):
+        Quantile(quantile).check()
+
+
+def test_the_level_of_one_class_is_a_weighted_quantile():
+    f = np.random.default_rng(0).standard_normal((5000, 1))
+    w = np.random.default_rng(1).integers(0, 3, 5000).astype(float)
+    loss = OneClass(0.2)
+    tau = loss.level(f, w)
+    assert w @ (f[:, 0] < tau) / w.sum() == pytest.approx(0.2, abs=1e-3)
+    np.testing.assert_array_equal(loss.next_intercept(f, w, np.zeros(1), 1.0), -tau)
+    # few rows: the paper's rule, up by step * nu, down by step * fraction of outliers
+    few = np.array([[-1.0], [1.0], [2.0], [3.0]])
+    moved = loss.next_intercept(few, np.ones(4), np.array([0.5]), 0.1)
+    np.testing.assert_allclose(-moved, -0.5 + 0.1 * (0.2 - 0.25))
+
+
+def test_ratio_losses_are_minimal_at_the_ratio():
+    p, q = np.array([0.2, 0.3, 0.5]), np.array([0.6, 0.3, 0.1])  # two laws on three points
+    y = np.r_[np.ones(3), -np.ones(3)][:, None]
+    w = np.r_[p, q]
+    for loss, best in ((KLDensityRatio(), np.log(p / q)), (LeastSquaresDensityRatio(), p / q)):
+        f = np.r_[best, best][:, None]
+        slope = w * loss.gradient(y, f)[:, 0]
+        np.testing.assert_allclose(slope[:3] + slope[3:], 0, atol=1e-12)
+        np.testing.assert_allclose(loss.ratio(best), p / q)
+    with pytest.raises(ValueError, match="both samples"):
+        KLDensityRatio().intercept(np.ones((4, 1)))

@@ -36,9 +36,12 @@ def _loss_cases(loss: Loss, rng: np.random.Generator) -> Iterator[tuple[AnyArray
             signs = encode_labels(codes, n_classes, loss).astype(np.float64)
             yield signs, 2.0 * rng.standard_normal(signs.shape)
     if "regression" in loss.tasks:
-        for n_outputs in (1, 2):
+        for n_outputs in (1, 2) if loss.n_outputs is None else (loss.n_outputs,):
             y = 3.0 + rng.standard_normal((_ROWS, n_outputs))
             yield y, y + 2.0 * rng.standard_normal(y.shape)
+    if loss.tasks & {"novelty", "density_ratio"}:
+        sample = np.where(np.arange(_ROWS) < _ROWS // 2, 1.0, -1.0)[:, None]
+        yield sample, 2.0 * rng.standard_normal(sample.shape)
 
 
 def check_loss(loss: Loss, *, random_state: int = 0) -> None:

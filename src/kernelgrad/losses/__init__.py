@@ -16,6 +16,11 @@ from kernelgrad.losses.regression import (
     Quantile,
     SquaredError,
 )
+from kernelgrad.losses.unsupervised import (
+    KLDensityRatio,
+    LeastSquaresDensityRatio,
+    OneClass,
+)
 
 __all__ = [
     "ALIASES",
@@ -24,9 +29,12 @@ __all__ = [
     "EpsilonInsensitive",
     "Hinge",
     "Huber",
+    "KLDensityRatio",
+    "LeastSquaresDensityRatio",
     "Logistic",
     "Loss",
     "Multinomial",
+    "OneClass",
     "Quantile",
     "SquaredError",
     "SquaredHinge",

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray
 from kernelgrad._validation import CapabilityError, check_real
 
-Task: TypeAlias = Literal["classification", "regression"]
+Task: TypeAlias = Literal["classification", "regression", "novelty", "density_ratio"]
 
 _EVALUATIONS = 30  # derivative evaluations allowed to one directional search
 _WIDTH_FRACTION = 0.1  # a row at a kink weighs at most 10 times the median row
@@ -163,6 +163,14 @@ class Loss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no t
     smoothness : float or None
         L, the Lipschitz constant of the gradient of a row's loss; None when the loss has
         kinks. The convergence theory in Section 4 of [1]_ assumes that L is finite.
+    typical_curvature : float or None
+        The curvature that sets the scale of a step, where it is not L: smaller when L is
+        only met far from where predictions are. None means L.
+    n_outputs : int or None
+        Number of outputs of a loss with parameters per output; None takes any number.
+    adaptive_intercept : bool
+        True when the intercept is a variable of the loss: solvers then ask `next_intercept`
+        before every step.
 
     References
     ----------
@@ -175,6 +183,17 @@ class Loss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no t
     is_multinomial: ClassVar[bool] = False
     has_proba: ClassVar[bool] = False
     smoothness: float | None = None
+    typical_curvature: float | None = None
+    adaptive_intercept: ClassVar[bool] = False
+
+    @property
+    def n_outputs(self) -> int | None:
+        """Number of outputs that the hyper-parameters ask for; None takes any number."""
+        return None
+
+    def for_output(self, c: int) -> Loss:
+        """Return the loss of output `c` alone; for losses that are a sum over outputs."""
+        return self
 
     def check(self) -> None:
         """Raise ValueError or TypeError if a hyper-parameter cannot be used."""
@@ -289,6 +308,15 @@ class Loss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no t
             rtol=1e-9,
             evaluations=100,
         )
+
+    def next_intercept(
+        self, f: FloatArray, sample_weight: Float64Array, previous: Float64Array, step: float
+    ) -> Float64Array:
+        """Return the intercept for responses `f` (n, C), which do not contain it.
+
+        Called where ``adaptive_intercept`` is True; `step` is the step size of the function.
+        """
+        return previous
 
     def directional_minimum(
         self,

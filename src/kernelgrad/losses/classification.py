@@ -229,6 +229,9 @@ class Multinomial(Loss):
     is_multinomial: ClassVar[bool] = True
     has_proba: ClassVar[bool] = True
     smoothness: float | None = 0.5
+    # the bound of each diagonal entry of the Hessian: a step moves all outputs by the same
+    # operator, and the bound of the whole matrix halves its speed for nothing (measured)
+    typical_curvature: float | None = 0.25
 
     def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
         """Return ``log sum_c exp(f_c) - sum_c y_c f_c``, shape (n,)."""

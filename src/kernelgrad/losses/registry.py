@@ -14,6 +14,11 @@ from kernelgrad.losses.regression import (
     Quantile,
     SquaredError,
 )
+from kernelgrad.losses.unsupervised import (
+    KLDensityRatio,
+    LeastSquaresDensityRatio,
+    OneClass,
+)
 
 LossClass = TypeVar("LossClass", bound=type[Loss])
 
@@ -64,6 +69,9 @@ for _loss in (
     SquaredHinge,
     Logistic,
     Multinomial,
+    OneClass,
+    KLDensityRatio,
+    LeastSquaresDensityRatio,
 ):
     register_loss(_loss)
 
@@ -76,7 +84,7 @@ def get_loss(spec: str | Loss, *, task: Task, n_classes: int | None = None) -> L
     spec : str or Loss
         A registered name, an alias ("squared_error", "mse", "absolute_error", "mae",
         "pinball"), or a loss, which is returned as it is.
-    task : {"classification", "regression"}
+    task : {"classification", "regression", "novelty", "density_ratio"}
         What the loss must be for.
     n_classes : int or None, default=None
         Number of classes. "log_loss" needs it: it is `Logistic` for two classes and

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -267,31 +269,55 @@ class Quantile(ResidualLoss):
 
     Parameters
     ----------
-    quantile : float, default=0.5
+    quantile : float or sequence of floats, default=0.5
         q, strictly between 0 and 1. The default estimates the median and is half the absolute
-        error.
+        error. Several quantiles, in increasing order, are one output each.
 
     Raises
     ------
     ValueError or TypeError
-        By `check`, if `quantile` is not a number inside (0, 1).
+        By `check`, if a quantile is not a number inside (0, 1), or they do not increase.
     """
 
     name: ClassVar[str] = "quantile"
 
-    def __init__(self, quantile: float = 0.5) -> None:
+    def __init__(self, quantile: float | Sequence[float] = 0.5) -> None:
         self.quantile = quantile
 
     def check(self) -> None:
-        """Raise ValueError or TypeError unless quantile lies inside (0, 1)."""
-        check_real(self.quantile, "quantile", low=0.0, high=1.0, low_open=True, high_open=True)
+        """Raise ValueError or TypeError unless the quantiles lie inside (0, 1) in order."""
+        if np.ndim(self.quantile) > 1 or np.size(self.quantile) == 0:
+            raise ValueError(
+                f"quantile must be a number or a sequence of them, got {self.quantile!r}."
+            )
+        for q in self._each:
+            check_real(q, "quantile", low=0.0, high=1.0, low_open=True, high_open=True)
+        if any(a >= b for a, b in pairwise(self._each)):
+            raise ValueError(
+                f"quantile must increase from output to output, got {self.quantile!r}; sort it "
+                "and drop repeats."
+            )
+
+    @property
+    def _each(self) -> list[Any]:
+        q: Any = self.quantile
+        return list(q) if np.ndim(q) else [q]
+
+    @property
+    def n_outputs(self) -> int | None:
+        """Number of quantiles when they are a sequence, else None."""
+        return len(self._each) if np.ndim(self.quantile) else None
+
+    def for_output(self, c: int) -> Loss:
+        """Return the loss of the quantile of output `c`."""
+        return Quantile(float(self._each[c])) if np.ndim(self.quantile) else self
 
     def _phi(self, z: FloatArray) -> FloatArray:
         return self._slope(z) * z
 
     def _slope(self, z: FloatArray) -> FloatArray:
-        q = float(self.quantile)
-        return np.heaviside(z, q) - q
+        q = np.asarray(self.quantile, z.dtype)
+        return np.asarray(np.heaviside(z, q) - q)
 
     def _weight(self, z: FloatArray, width: float | None) -> FloatArray:
         distance = np.abs(z)
@@ -301,4 +327,8 @@ class Quantile(ResidualLoss):
         """Return the weighted q-quantile of each output, shape (C,); errors as in `Loss`."""
         targets = np.asarray(y, dtype=np.float64)
         weights = row_weights(targets.shape[0], sample_weight)
-        return weighted_quantile(targets, weights, float(self.quantile))
+        each = np.broadcast_to(np.asarray(self.quantile, float), targets.shape[1:])
+        columns = [
+            weighted_quantile(targets[:, [c]], weights, float(q)) for c, q in enumerate(each)
+        ]
+        return np.concatenate(columns)

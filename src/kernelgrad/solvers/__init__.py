@@ -19,7 +19,9 @@ from kernelgrad.solvers.base import (
     check_capabilities,
     run,
 )
+from kernelgrad.solvers.cdsg import CDSG
 from kernelgrad.solvers.dsg import DSG
+from kernelgrad.solvers.udsg import UDSG
 
 SOLVERS: dict[str, type[Solver[Any]]] = {}
 
@@ -30,7 +32,8 @@ def register_solver(cls: type[Solver[Any]]) -> type[Solver[Any]]:
     return cls
 
 
-register_solver(DSG)
+for _cls in (DSG, UDSG, CDSG):
+    register_solver(_cls)
 
 
 def get_solver(solver: Any) -> Solver[Any]:
@@ -44,7 +47,6 @@ def get_solver(solver: Any) -> Solver[Any]:
         Neither a name nor a solver.
     """
     if isinstance(solver, str):
-        # one solver so far: "auto" has one answer
         name = "dsg" if solver == "auto" else check_name(solver, [*SOLVERS, "auto"], "solver")
         result = SOLVERS[name]()
     elif isinstance(solver, Solver):
@@ -59,8 +61,10 @@ def get_solver(solver: Any) -> Solver[Any]:
 
 
 __all__ = [
+    "CDSG",
     "DSG",
     "SOLVERS",
+    "UDSG",
     "FitResult",
     "Problem",
     "Solver",

@@ -86,11 +86,15 @@ class State:
 
 @dataclass(frozen=True)
 class StepInfo:
-    """What one step tells the loop; `update` is for the solver's own tracker."""
+    """What one step tells the loop; `update` is for the solver's own tracker.
+
+    ``n_features_saved`` counts the features that steps on old blocks did not add.
+    """
 
     train_loss: float
     step_size: float
     n_random_features: int
+    n_features_saved: int = 0
     update: Any = None
 
 
@@ -195,8 +199,8 @@ class Validation:
 
 
 HISTORY_KEYS = (
-    "iteration", "epoch", "seconds", "rows_seen", "n_random_features", "step_size",
-    "train_loss", "validation_score",
+    "iteration", "epoch", "seconds", "rows_seen", "n_random_features", "n_features_saved",
+    "step_size", "train_loss", "validation_score",
 )  # fmt: skip
 
 
@@ -324,7 +328,7 @@ def run(
                     rows_per_second=batch.n_rows * done / max(seconds, 1e-9),
                 )
                 for key in HISTORY_KEYS:
-                    value = info.step_size if key == "step_size" else getattr(event, key)
+                    value = getattr(event, key) if hasattr(event, key) else getattr(info, key)
                     history[key].append(value)
                 stop = callbacks.on_iteration(event)
                 if on_iteration is not None:

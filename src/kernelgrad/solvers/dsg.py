@@ -2,8 +2,8 @@ r"""Doubly stochastic gradients (Dai et al. 2014, Algorithms 1 and 2)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from kernelgrad.solvers.functional import BlockTracker, BlockUpdate, Iterates, b
 from kernelgrad.solvers.step_sizes import averaging_weight, inverse_decay, smoothness
 
 _AVERAGE_POWER = {"uniform": 0.0, "polynomial": 7.0}
-MAX_BLOCK, MIN_BLOCK = 1024, 64
+MAX_WIDTH, MIN_WIDTH = 2048, 128  # features of a block
 ROWS_PER_FEATURE = 4
 # The block covariance is estimated on every k-th row, about this many per feature: with the
 # default damping more rows change no error by more than its noise and cost as they are many.
@@ -33,10 +33,38 @@ class DSGState(State):
     iterates: Iterates
     smoothness: Float64Array  # L of every output, (C,)
     gamma0: Float64Array  # first step of every output, (C,)
+    n_reused: int = 0  # steps on blocks that existed already
+    # CDSG: beta of every block and output, (n_blocks, C)
+    beta: Float64Array = field(default_factory=lambda: np.empty((0, 0)))
 
-    def copy(self) -> DSGState:
+    def copy(self) -> Self:
         """Return a state with its own coefficients."""
-        return replace(self, iterates=self.iterates.copy(), gamma0=self.gamma0.copy())
+        return replace(
+            self,
+            iterates=self.iterates.copy(),
+            gamma0=self.gamma0.copy(),
+            beta=self.beta.copy(),
+        )
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What the choice of a block may look at.
+
+    Attributes
+    ----------
+    step : float64 array (C,)
+        gamma of every output.
+    mean_gradient, largest_gradient : float64 arrays (C,)
+        Weighted mean of the loss derivative over the batch, and its largest magnitude.
+    n_rows : float
+        Effective number of rows of the batch, ``1 / sum p_i^2``.
+    """
+
+    step: Float64Array
+    mean_gradient: Float64Array
+    largest_gradient: Float64Array
+    n_rows: float
 
 
 class DSG(Solver[DSGState]):
@@ -57,9 +85,10 @@ class DSG(Solver[DSGState]):
     ----------
     block_size : int or "auto", default="auto"
         Frequencies per block, F. A block of cos-sin pairs holds 2F features. ``"auto"``: a
-        power of two with ``4 * 2F <= batch`` between 64 and 1,024.
+        power of two such that a block holds a quarter as many features as the batch rows,
+        between 128 and 2,048.
     batch_size : int or "auto", default="auto"
-        Rows per iteration, B. ``"auto"`` is ``4 * 2 * 1024 = 8192`` (or all rows when there
+        Rows per iteration, B. ``"auto"`` is ``4 * 2048 = 8192`` (or all rows when there
         are fewer): with a given `block_size` it is ``8 * block_size``, so that a block
         covariance is well estimated.
     preconditioned : bool, default=True
@@ -139,20 +168,22 @@ class DSG(Solver[DSGState]):
         if self.batch_size != "auto":
             size = int(self.batch_size)
         elif self.block_size != "auto":
-            size = max(ROWS_PER_FEATURE * 2 * int(self.block_size), 2 * MIN_BLOCK)
+            size = max(ROWS_PER_FEATURE * 2 * int(self.block_size), MIN_WIDTH)
         else:
-            size = ROWS_PER_FEATURE * 2 * MAX_BLOCK
+            size = ROWS_PER_FEATURE * MAX_WIDTH
         return size if n_rows is None else max(1, min(size, n_rows))
 
-    def _resolve_block_size(self, batch_rows: int) -> int:
+    def _resolve_block_size(self, batch_rows: int, planes: int) -> int:
         if self.block_size != "auto":
             return int(self.block_size)
-        most = max(1, batch_rows // (ROWS_PER_FEATURE * 2))
-        return int(np.clip(2 ** int(np.log2(most)), MIN_BLOCK, MAX_BLOCK))
+        width = int(np.clip(batch_rows // ROWS_PER_FEATURE, MIN_WIDTH, MAX_WIDTH))
+        return 1 << (max(1, width // planes).bit_length() - 1)
 
     def init(self, problem: Problem, batch: TrainBatch) -> DSGState:
         """Fix bandwidth, input scaling, intercept and step scale on the first batch."""
-        stream = build_stream(problem, batch, self._resolve_block_size(batch.n_rows))
+        stream = build_stream(
+            problem, batch, lambda planes: self._resolve_block_size(batch.n_rows, planes)
+        )
         intercept = np.zeros(problem.n_outputs)
         if problem.fit_intercept:
             intercept = problem.loss.intercept(batch.y, batch.sample_weight)
@@ -181,12 +212,25 @@ class DSG(Solver[DSGState]):
             return 0.8 if self.preconditioned else 0.0
         return float(self.momentum)
 
-    def _choose_block(self, problem: Problem, state: DSGState) -> int:
+    def _choose_block(
+        self, problem: Problem, state: DSGState, proposal: Proposal
+    ) -> tuple[int, float]:
+        """Return the block to step on (the next number for a new one) and a step factor."""
+        return state.iterates.x.n_blocks, 1.0
+
+    def _next_block(
+        self, problem: Problem, state: DSGState, proposal: Proposal
+    ) -> tuple[int, float]:
         n = state.iterates.x.n_blocks
-        if self.max_blocks is None or n < self.max_blocks:
-            return n
-        key = np.random.SeedSequence([problem.seed, 0x626C6B, state.iteration])
-        return int(np.random.Generator(np.random.Philox(key)).integers(n))
+        block, factor = self._choose_block(problem, state, proposal)
+        if block == n and self.max_blocks is not None and n >= self.max_blocks:
+            return uniform_block(problem, state), 1.0
+        return block, factor
+
+    def _after_step(
+        self, state: DSGState, block: int, keep: Float64Array, move: Float64Array
+    ) -> None:
+        """Note a step: `block` moved by `move` times its gradient, the others by `keep`."""
 
     def step(self, problem: Problem, state: DSGState, batch: TrainBatch) -> StepInfo:
         """Predict on the batch, then add (or update) one block."""
@@ -197,13 +241,20 @@ class DSG(Solver[DSGState]):
         X = stream.prepare(batch.X)
         f = np.zeros((batch.n_rows, problem.n_outputs), np.float32)
         it.lookahead(momentum).add_prepared(X, f)
+        if loss.adaptive_intercept:
+            it.set_intercept(
+                loss.next_intercept(f, batch.sample_weight, it.x.intercept, gamma.mean())
+            )
         # float64 here: a target of 1e8 +- 1 has no fraction in float32
         raw = f.astype(np.float64) + it.x.intercept
         p = batch.sample_weight / batch.sample_weight.sum()
         train_loss = float(p @ loss.value(batch.y, raw))
         r = loss.gradient(batch.y, raw)
 
-        block = self._choose_block(problem, state)
+        proposal = Proposal(gamma, p @ r, np.abs(r).max(axis=0), 1.0 / float(p @ p))
+        block, factor = self._next_block(problem, state, proposal)
+        state.n_reused += block < it.x.n_blocks
+        gamma = gamma * factor
         G: FloatArray
         if self.preconditioned:
             L, root = state.smoothness, _root_weights(batch)
@@ -239,9 +290,16 @@ class DSG(Solver[DSGState]):
                 "scale the data."
             )
         it.apply(update)
+        self._after_step(state, block, update.keep, gamma * proposal.mean_gradient)
         state.iteration += 1
         state.rows_seen += batch.n_rows
-        return StepInfo(train_loss, float(gamma.max()), it.x.n_random_features, update)
+        return StepInfo(
+            train_loss=train_loss,
+            step_size=float(gamma.max()),
+            n_random_features=it.x.n_random_features,
+            n_features_saved=state.n_reused * stream.width,
+            update=update,
+        )
 
     def expansion(self, state: DSGState) -> RandomFeatureExpansion:
         """Return the average of the iterates, or the last one."""
@@ -258,12 +316,14 @@ class DSG(Solver[DSGState]):
         values: dict[str, Any] = {
             "iteration": state.iteration,
             "rows_seen": state.rows_seen,
+            "n_reused": state.n_reused,
             "stream": stream.describe(),
         }
         arrays: dict[str, AnyArray] = {
             "intercept": it.x.intercept,
             "smoothness": state.smoothness,
             "gamma0": state.gamma0,
+            "beta": state.beta,
         }
         for name, e in (("x", it.x), ("v", it.v), ("a", it.a)):
             if e is not None:
@@ -294,7 +354,16 @@ class DSG(Solver[DSGState]):
             iterates=it,
             smoothness=arrays["smoothness"],
             gamma0=arrays["gamma0"],
+            n_reused=values["n_reused"],
+            beta=arrays["beta"],
         )
+
+
+def uniform_block(problem: Problem, state: DSGState) -> int:
+    """Return one of the existing blocks, drawn uniformly for this iteration."""
+    key = np.random.SeedSequence([problem.seed, 0x626C6B, state.iteration])
+    n = state.iterates.x.n_blocks
+    return int(np.random.Generator(np.random.Philox(key)).integers(n))
 
 
 def _root_weights(batch: TrainBatch) -> FloatArray:

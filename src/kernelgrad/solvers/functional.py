@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,6 +70,12 @@ class Iterates:
         look.coef[:] += np.float32(momentum) * self.v.coef
         return look
 
+    def set_intercept(self, intercept: Float64Array) -> None:
+        """Replace the intercept of all functions."""
+        for e in (self.x, self.v, self.a):
+            if e is not None:
+                e.intercept = np.array(intercept, np.float64)
+
     def apply(self, update: BlockUpdate) -> None:
         """Apply one update to all stored functions; the block may be the next new one."""
         for e in (self.x, self.v, self.a):
@@ -132,8 +139,13 @@ class BlockTracker(Tracker):
         return f + self._iterates.x.intercept
 
 
-def build_stream(problem: Problem, batch: TrainBatch, block_size: int) -> FeatureStream:
-    """Resolve the kernel on the first batch and return its feature stream."""
+def build_stream(
+    problem: Problem, batch: TrainBatch, block_size: Callable[[int], int]
+) -> FeatureStream:
+    """Resolve the kernel on the first batch and return its feature stream.
+
+    `block_size` is asked for the frequencies per block, given the planes of the kernel's map.
+    """
     scaling = InputScaling.fit(
         batch.X,
         problem.kernel,
@@ -143,6 +155,7 @@ def build_stream(problem: Problem, batch: TrainBatch, block_size: int) -> Featur
     # rules see rows that are scaled but not shifted: "scale" is scikit-learn's
     unshifted = InputScaling(None, scaling.scale)
     kernel = problem.kernel.resolve(unshifted.apply(batch.X), problem.seed)
+    size = block_size(kernel.feature_map(problem.n_features_in, problem.seed, 1).planes)
     return FeatureStream(
-        kernel, problem.n_features_in, problem.seed, block_size, scaling, problem.cache_bytes
+        kernel, problem.n_features_in, problem.seed, size, scaling, problem.cache_bytes
     )

@@ -5,28 +5,26 @@ from __future__ import annotations
 import numpy as np
 
 from kernelgrad._typing import Float64Array, FloatArray
-from kernelgrad.losses import Loss, Multinomial
+from kernelgrad.losses import Loss
 
 
 def smoothness(loss: Loss, y: FloatArray, f: FloatArray) -> Float64Array:
     """Return the curvature L of every output, shape (C,), that sets the scale of a step.
 
-    The loss's own bound where it is smooth. The multinomial loss counts 1/4, the bound of
-    each diagonal entry of its Hessian: a step moves all outputs by the same operator, and
-    the bound 1/2 of the whole matrix halves the speed for nothing (measured). A non-smooth
+    The loss's own ``typical_curvature`` or ``smoothness`` where it has one. Any other
     loss counts ``E[slope^2] / E[loss]`` at the starting point `f`: 1 / E|y - f| for the
     absolute loss, 1/2 for the hinge. A step is then right at the scale of the targets, and
     its decay carries it below every kink.
     """
-    if isinstance(loss, Multinomial):
-        return np.full(y.shape[1], 0.25)
-    if loss.smoothness is not None:
-        return np.full(y.shape[1], float(loss.smoothness))
+    for bound in (loss.typical_curvature, loss.smoothness):
+        if bound is not None:
+            return np.full(y.shape[1], float(bound))
     L = np.ones(y.shape[1])
     for c in range(y.shape[1]):  # outputs may differ in scale
         one_y, one_f = y[:, c : c + 1], f[:, c : c + 1]
-        value = float(np.mean(loss.value(one_y, one_f)))
-        slope = float(np.mean(np.square(loss.gradient(one_y, one_f))))
+        one = loss.for_output(c)
+        value = float(np.mean(one.value(one_y, one_f)))
+        slope = float(np.mean(np.square(one.gradient(one_y, one_f))))
         if value > 0 and slope > 0:
             L[c] = slope / value
     return L

@@ -1,0 +1,190 @@
+"""Losses without labels: novelty detection and density ratios."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from kernelgrad._typing import AnyArray, Float64Array, FloatArray
+from kernelgrad._validation import check_real
+from kernelgrad.losses.base import (
+    Loss,
+    Task,
+    aligned_targets,
+    kink_weight,
+    row_weights,
+    smoothing_width,
+)
+from kernelgrad.losses.regression import weighted_quantile
+
+# exp goes on as a straight line from here: e^30 is finite with room to spare in float32
+_LINEAR_FROM = 30.0
+# A quantile of fewer outliers than this in one batch is biased (it is a low order statistic)
+_MIN_OUTLIERS = 50
+
+
+class OneClass(Loss):
+    r"""One-class loss, ``l(u) = max(0, -u)`` of ``u = f - tau``.
+
+    With ``alpha = nu`` and tau a variable this is the paper's novelty detection (Section 4),
+    ``min E max(0, tau - f) + nu/2 ||f||^2 - nu tau``: at the optimum a fraction nu of the rows
+    lies below the level tau, the outliers. tau is minus the intercept. The subgradient is -1
+    below the level, 0 above, and -nu at it, so that the first step, from f = 0 where every
+    row is at the level, moves towards the mean of all rows.
+
+    Given f, the best tau is the nu-quantile of the responses, and `next_intercept` takes it
+    from the batch. Where a batch holds less than 50 outliers that quantile is biased, and
+    the paper's rule is used: tau rises by ``step * nu`` and falls by ``step`` times the
+    fraction of outliers.
+
+    Parameters
+    ----------
+    nu : float in (0, 1), default=0.1
+        Fraction of outliers.
+    """
+
+    name: ClassVar[str] = "one_class"
+    tasks: ClassVar[frozenset[Task]] = frozenset({"novelty"})
+    adaptive_intercept: ClassVar[bool] = True
+
+    def __init__(self, nu: float = 0.1) -> None:
+        self.nu = nu
+
+    def check(self) -> None:
+        """Raise ValueError or TypeError unless nu lies inside (0, 1)."""
+        check_real(self.nu, "nu", low=0.0, high=1.0, low_open=True, high_open=True)
+
+    def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
+        """Return ``max(0, -f)``, shape (n,); the targets are ignored."""
+        aligned_targets(y, f)
+        total: FloatArray = np.maximum(-f, 0.0).sum(axis=1)
+        return total
+
+    def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
+        """Return -1 below zero, -nu at zero, 0 above; shape (n, C)."""
+        aligned_targets(y, f)
+        return np.asarray(-np.heaviside(-f, float(self.nu)), f.dtype)
+
+    def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
+        """Return the majorising weight ``1/2 / max(|f|, width)``, shape (n,)."""
+        aligned_targets(y, f)
+        distance = np.abs(f)
+        weight = kink_weight(distance, smoothing_width(distance, width))
+        return np.asarray(0.5 * weight.max(axis=1))
+
+    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
+        """Return zeros: the level of the function zero."""
+        row_weights(len(y), sample_weight)
+        return np.zeros(y.shape[1])
+
+    def level(self, f: FloatArray, sample_weight: AnyArray | None = None) -> Float64Array:
+        """Return tau, the weighted nu-quantile of the responses `f` (n, C)."""
+        weights = row_weights(len(f), sample_weight)
+        return weighted_quantile(f.astype(np.float64), weights, float(self.nu))
+
+    def next_intercept(
+        self, f: FloatArray, sample_weight: Float64Array, previous: Float64Array, step: float
+    ) -> Float64Array:
+        """Return -tau; see the class."""
+        p = sample_weight / sample_weight.sum()
+        if float(self.nu) / float(p @ p) >= _MIN_OUTLIERS:
+            return -self.level(f, sample_weight)
+        below = p @ (f + previous < 0)
+        result: Float64Array = previous - step * (float(self.nu) - below)
+        return result
+
+
+class _RatioLoss(Loss):
+    """Targets are +1 for rows of the numerator p and -1 for rows of the denominator q."""
+
+    tasks: ClassVar[frozenset[Task]] = frozenset({"density_ratio"})
+
+
+class KLDensityRatio(_RatioLoss):
+    r"""Kullback-Leibler form of the density ratio: ``E_q[exp f] - E_p[f]``.
+
+    Its minimiser is ``f = log p/q`` (the paper's Section 4 names the inverse), and minus its
+    smallest value plus one is ``-KL``: ``E_p[f] - E_q[exp f] + 1 <= KL(p || q)``. From f = 30
+    on exp goes on as its tangent, so that no value overflows. The Hessian at the optimum is
+    that of ``E_p``, hence the typical curvature 1.
+    """
+
+    name: ClassVar[str] = "kl"
+    typical_curvature: float | None = 1.0
+
+    def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
+        """Return ``-f`` on p and ``exp f`` on q, shape (n,)."""
+        capped = np.minimum(f, _LINEAR_FROM)
+        growth = np.exp(capped) * (1 + (f - capped))
+        total: FloatArray = np.where(aligned_targets(y, f) > 0, -f, growth).sum(axis=1)
+        return np.asarray(total, f.dtype)
+
+    def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
+        """Return -1 on p and ``exp f`` on q, shape (n, C)."""
+        slope = np.exp(np.minimum(f, _LINEAR_FROM))
+        return np.where(aligned_targets(y, f) > 0, -1.0, slope).astype(f.dtype)
+
+    def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
+        """Return 0 on p and ``exp f`` on q (0 where exp is a line), shape (n,)."""
+        bend = np.where(f < _LINEAR_FROM, np.exp(np.minimum(f, _LINEAR_FROM)), 0.0)
+        weight: FloatArray = np.where(aligned_targets(y, f) > 0, 0.0, bend).max(axis=1)
+        return np.asarray(weight, f.dtype)
+
+    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
+        """Return ``log(weight of p / weight of q)``: 0 when both weigh the same."""
+        numerator, denominator = _two_weights(y, sample_weight)
+        return np.asarray(np.log(numerator / denominator), np.float64)
+
+    def ratio(self, f: FloatArray) -> FloatArray:
+        """Return ``p/q = exp f``."""
+        return np.asarray(np.exp(f))
+
+
+class LeastSquaresDensityRatio(_RatioLoss):
+    r"""Least-squares form of the density ratio: ``E_q[f^2] / 2 - E_p[f]``.
+
+    Its minimiser is ``f = p/q``, and ``E_p[f] - E_q[f^2] / 2 - 1/2`` is a lower bound of half
+    the Pearson divergence, ``E_q[(p/q - 1)^2] / 2``. Robust, where the exponential of the
+    Kullback-Leibler form reacts to single rows; its estimate may be negative.
+    """
+
+    name: ClassVar[str] = "least_squares"
+    smoothness: float | None = 1.0
+
+    def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
+        """Return ``-f`` on p and ``f^2 / 2`` on q, shape (n,)."""
+        total: FloatArray = np.where(aligned_targets(y, f) > 0, -f, f * f / 2).sum(axis=1)
+        return np.asarray(total, f.dtype)
+
+    def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
+        """Return -1 on p and f on q, shape (n, C)."""
+        return np.where(aligned_targets(y, f) > 0, -1.0, f).astype(f.dtype)
+
+    def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
+        """Return 0 on p and 1 on q, shape (n,)."""
+        weight: FloatArray = np.where(aligned_targets(y, f) > 0, 0.0, 1.0).max(axis=1)
+        return np.asarray(weight, f.dtype)
+
+    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
+        """Return the weight of p over that of q: 1 when both weigh the same."""
+        numerator, denominator = _two_weights(y, sample_weight)
+        return np.asarray(numerator / denominator, np.float64)
+
+    def ratio(self, f: FloatArray) -> FloatArray:
+        """Return p/q, which is f clipped at zero."""
+        return np.maximum(f, 0.0)
+
+
+def _two_weights(
+    y: AnyArray, sample_weight: AnyArray | None
+) -> tuple[Float64Array, Float64Array]:
+    """Return the weight of p and of q per output; ValueError when one of them is zero."""
+    weights = row_weights(len(y), sample_weight)
+    numerator, denominator = weights @ (y > 0), weights @ (y <= 0)
+    if not (np.all(numerator > 0) and np.all(denominator > 0)):
+        raise ValueError(
+            "A density ratio needs rows of both samples with positive weight; got weights "
+            f"{numerator} (numerator) and {denominator} (denominator)."
+        )
+    return numerator, denominator
