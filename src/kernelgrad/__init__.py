@@ -28,24 +28,32 @@ if TYPE_CHECKING:
     from kernelgrad.data import BatchSource as BatchSource
     from kernelgrad.data import open_source as open_source
     from kernelgrad.estimators import KernelClassifier as KernelClassifier
+    from kernelgrad.estimators import KernelDensityRatio as KernelDensityRatio
+    from kernelgrad.estimators import KernelNoveltyDetector as KernelNoveltyDetector
     from kernelgrad.estimators import KernelRegressor as KernelRegressor
     from kernelgrad.estimators import load as load
     from kernelgrad.plotting import LearningCurveDisplay as LearningCurveDisplay
+    from kernelgrad.solvers import CDSG as CDSG
     from kernelgrad.solvers import DSG as DSG
+    from kernelgrad.solvers import UDSG as UDSG
 
 __version__ = "0.1.0"
 
 _WHERE = {
     "ArraySource": "data",
     "BatchSource": "data",
+    "CDSG": "solvers",
     "CapabilityError": "_validation",
     "DSG": "solvers",
     "DataError": "_validation",
     "KernelClassifier": "estimators",
+    "KernelDensityRatio": "estimators",
     "KernelGradError": "_validation",
+    "KernelNoveltyDetector": "estimators",
     "KernelRegressor": "estimators",
     "LearningCurveDisplay": "plotting",
     "ModelFileError": "_validation",
+    "UDSG": "solvers",
     "get_num_threads": "compute.threads",
     "load": "estimators",
     "open_source": "data",

@@ -3,9 +3,23 @@
 from kernelgrad.estimators._files import load, register_estimator
 from kernelgrad.estimators.base import BaseKernelEstimator
 from kernelgrad.estimators.classifier import KernelClassifier
+from kernelgrad.estimators.density_ratio import KernelDensityRatio
+from kernelgrad.estimators.novelty import KernelNoveltyDetector
 from kernelgrad.estimators.regressor import KernelRegressor
 
-for _cls in (KernelClassifier, KernelRegressor):
+for _cls in (
+    KernelClassifier,
+    KernelDensityRatio,
+    KernelNoveltyDetector,
+    KernelRegressor,
+):
     register_estimator(_cls)
 
-__all__ = ["BaseKernelEstimator", "KernelClassifier", "KernelRegressor", "load"]
+__all__ = [
+    "BaseKernelEstimator",
+    "KernelClassifier",
+    "KernelDensityRatio",
+    "KernelNoveltyDetector",
+    "KernelRegressor",
+    "load",
+]

@@ -6,10 +6,10 @@ import copy
 import os
 from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
@@ -17,12 +17,18 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad._validation import DataError, check_bool, check_int, check_real
-from kernelgrad.callbacks import FitEvent, make_callbacks
+from kernelgrad.callbacks import make_callbacks
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches, split_rows
 from kernelgrad.estimators import _files
+from kernelgrad.estimators._support import (
+    CallbackSupportMixin,
+    SklearnCallbacks,
+    canonical_rows,
+    with_callbacks,
+)
 from kernelgrad.expansions import RandomFeatureExpansion
 from kernelgrad.features import CACHE_BYTES
-from kernelgrad.kernels import get_kernel
+from kernelgrad.kernels import Kernel, get_kernel
 from kernelgrad.losses import Loss
 from kernelgrad.solvers import (
     Problem,
@@ -35,21 +41,7 @@ from kernelgrad.solvers import (
     run,
 )
 
-try:  # scikit-learn >= 1.9
-    from sklearn.callback import CallbackSupportMixin, with_callbacks
-except ImportError:
-
-    class CallbackSupportMixin:  # type: ignore[no-redef]
-        """Nothing to support before scikit-learn 1.9."""
-
-    def with_callbacks(method: Any) -> Any:
-        """Return the method unchanged."""
-        return method
-
-
 MAX_VALIDATION_ROWS = 20_000  # validation responses stay in memory, whatever the file size
-# Above this many cells, exact duplicates of sparse rows are not looked for.
-_MERGE_CELLS = 10_000_000
 
 
 class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
@@ -91,22 +83,45 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
 
     # -- fitting -----------------------------------------------------------------------
 
+    _requires_y = True
+    # what an estimator without the parameter of that name does
+    early_stopping: bool = False
+    fit_intercept: bool = False
+    warm_start: bool = False
+
+    @property
+    def _alpha(self) -> float:
+        """The regularisation of the objective."""
+        return float(self.alpha)
+
+    def _make_solver(self) -> Solver[Any]:
+        """Return the solver that the parameters ask for, checked."""
+        return get_solver(self.solver)
+
     def _check_parameters(self) -> None:
-        check_real(self.alpha, "alpha", low=0)
         check_int(self.max_iter, "max_iter", low=1)
-        check_real(self.tol, "tol", low=0)
-        check_int(self.n_iter_no_change, "n_iter_no_change", low=1)
-        check_real(
-            self.validation_fraction, "validation_fraction",
-            low=0, high=1, low_open=True, high_open=True,
-        )  # fmt: skip
+        given = self.get_params(deep=False)
+        for name in ("alpha", "tol"):
+            if name in given:
+                check_real(given[name], name, low=0)
+        if "early_stopping" in given:
+            check_int(self.n_iter_no_change, "n_iter_no_change", low=1)
+            check_real(
+                self.validation_fraction, "validation_fraction",
+                low=0, high=1, low_open=True, high_open=True,
+            )  # fmt: skip
         if self.memory_limit is not None:
             check_real(self.memory_limit, "memory_limit", low=0)
         for name in ("early_stopping", "fit_intercept", "standardize", "warm_start"):
-            check_bool(getattr(self, name), name)
-        get_kernel(self.kernel, gamma=self.gamma, bandwidth_factor=self.bandwidth_factor)
-        get_solver(self.solver)
+            if name in given:
+                check_bool(given[name], name)
+        self._make_kernel()
+        self._make_solver()
         make_callbacks(self.callbacks, self.verbose)
+
+    def _make_kernel(self) -> Kernel:
+        """Return the kernel that the parameters ask for, checked."""
+        return get_kernel(self.kernel, gamma=self.gamma, bandwidth_factor=self.bandwidth_factor)
 
     def _check_continuation(self) -> None:
         """Raise if training cannot go on from here as the parameters now say."""
@@ -117,7 +132,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             )
         if not hasattr(self, "_state"):
             return
-        now = get_solver(self.solver)
+        now = self._make_solver()
         if repr(now) != repr(self.solver_) or type(now) is not type(self.solver_):
             raise ValueError(
                 f"solver changed from {self.solver_!r} to {now!r} in the middle of a fit; "
@@ -128,10 +143,8 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         cache = CACHE_BYTES if self.memory_limit is None else int(self.memory_limit) // 4
         return Problem(
             loss=loss,
-            kernel=get_kernel(
-                self.kernel, gamma=self.gamma, bandwidth_factor=self.bandwidth_factor
-            ),
-            alpha=float(self.alpha),
+            kernel=self._make_kernel(),
+            alpha=self._alpha,
             n_outputs=self._n_outputs,
             n_features_in=self.n_features_in_,
             seed=self._seed,
@@ -141,7 +154,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         )
 
     def _adopt_source(self, source: BatchSource, *, reset: bool) -> None:
-        if not source.has_target:
+        if self._requires_y and not source.has_target:
             raise DataError(
                 f"{type(source).__name__} has no target; name the target column to open it."
             )
@@ -177,16 +190,15 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         self, X: Any, y: Any, sample_weight: Any, *, reset: bool
     ) -> tuple[Matrix, AnyArray, Float64Array, Loss]:
         memmap = X if isinstance(X, np.memmap) else None
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            reset=reset,
-            accept_sparse="csr",
-            dtype="numeric",
-            multi_output=True,
-            y_numeric=self._y_numeric,
-        )
+        checks = {"reset": reset, "accept_sparse": "csr", "dtype": "numeric"}
+        if self._requires_y:
+            numeric = self._y_numeric
+            X, y = validate_data(self, X, y, multi_output=True, y_numeric=numeric, **checks)
+        else:
+            X = validate_data(self, X, **checks)
+            y = np.zeros(X.shape[0])
+        if not self.standardize:
+            self._make_kernel().check_domain(X)
         self._internal_y = True
         y, loss = self._prepare_targets(y, reset=reset)
         weight = _check_sample_weight(
@@ -227,6 +239,9 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             For parameters outside their domain, NaN or infinite values, wrong shapes, or a
             single class; before any work is done.
         """
+        return self._fit_checked(X, y, sample_weight)
+
+    def _fit_checked(self, X: Any, y: Any, sample_weight: Any) -> Self:
         self._check_parameters()
         if self.warm_start:
             self._check_continuation()
@@ -246,7 +261,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             self._new_seed()
         state: State | None = self._state.copy() if warm else None
         history = copy.deepcopy(self.history_) if warm else None
-        solver = get_solver(self.solver) if not warm else self.solver_
+        solver = self._make_solver() if not warm else self.solver_
         if isinstance(X, BatchSource):
             if y is not None or sample_weight is not None:
                 raise ValueError(
@@ -258,7 +273,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             loss = self._prepare_source(source) if not warm else self.loss_
             stratify = None
         else:
-            if y is None:
+            if y is None and self._requires_y:
                 raise ValueError(
                     f"requires y to be passed, but the target y is None: give y to "
                     f"{type(self).__name__}.fit, or a BatchSource with a target."
@@ -266,7 +281,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             X, y, weight, loss = self._adopt_arrays(X, y, sample_weight, reset=not warm)
             limit = solver.resolve_batch_size(None)
             if not isinstance(X, np.memmap):  # a map stays on disk; batches drop weight zero
-                X, y, weight = _canonical(X, y, weight, merge=X.shape[0] <= limit)
+                X, y, weight = canonical_rows(X, y, weight, merge=X.shape[0] <= limit)
             source = ArraySource(X, y, weight, checked=True)
             stratify = y if self._stratified else None
         problem = self._problem(loss)
@@ -286,18 +301,19 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             validation = self._validation(source, held, loss, start)
         n_train = source.n_rows - (0 if held is None else len(held))
         size = solver.resolve_batch_size(n_train)
-        batches = self._train_batches(
-            sample_batches(
-                source,
-                size,
-                seed=self._seed,
-                start=0 if state is None else state.iteration,
-                exclude=held,
-            ),
-            loss,
-        )
+        start_at = 0 if state is None else state.iteration
+        if n_train <= size:
+            problem = replace(problem, fixed_rows=True)
+            rows = np.setdiff1d(np.arange(source.n_rows), [] if held is None else held)
+            batches = self._same_batch(source.take(rows), loss, start_at)
+        else:
+            batches = self._train_batches(
+                sample_batches(source, size, seed=self._seed, start=start_at, exclude=held),
+                loss,
+            )
         ctx = self._begin_sklearn_callbacks(X, y)
         self._finish(problem, solver, batches, self.max_iter, state, validation, history, ctx)
+        self._calibrate(source)
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
         self._check_parameters()
@@ -315,7 +331,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         first = not hasattr(self, "_state")
         if first:
             self._new_seed()
-        solver = get_solver(self.solver) if first else self.solver_
+        solver = self._make_solver() if first else self.solver_
         source: BatchSource
         if isinstance(X, BatchSource):
             if y is not None or sample_weight is not None:
@@ -327,7 +343,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             source = X
             loss = self._prepare_source(source) if first else self.loss_
         else:
-            if y is None:
+            if y is None and self._requires_y:
                 raise ValueError("requires y to be passed, but the target y is None")
             X, y, weight, loss = self._adopt_arrays(X, y, sample_weight, reset=first)
             source = ArraySource(X, y, weight, checked=True)
@@ -350,11 +366,18 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         state = None if first else self._state.copy()
         history = None if first else copy.deepcopy(self.history_)
         self._finish(problem, solver, batches, -(-n // size), state, None, history, None)
+        self._calibrate(source)
+
+    def _calibrate(self, source: BatchSource) -> None:
+        """Finish a fit with what depends on the fitted function, from the rows it saw."""
 
     def _train_batch(self, batch: Batch, loss: Loss) -> TrainBatch | None:
-        if batch.y is None:
-            raise DataError("The source gave a batch without targets.")
-        X, y, weight = self._usable_rows(batch, batch.y)
+        targets = batch.y
+        if targets is None:
+            if self._requires_y:
+                raise DataError("The source gave a batch without targets.")
+            targets = np.zeros(batch.X.shape[0])
+        X, y, weight = self._usable_rows(batch, targets)
         if len(y) == 0:
             return None
         return TrainBatch(X, self._encode(y, loss), weight)
@@ -384,6 +407,17 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
                 raise DataError(
                     "All sample weights of a whole epoch are zero; at least one row must count."
                 )
+
+    def _same_batch(
+        self, batch: Batch, loss: Loss, start: int
+    ) -> Iterator[tuple[TrainBatch, float]]:
+        """Yield one batch with all rows for ever."""
+        train = self._train_batch(batch, loss)
+        if train is None:
+            raise DataError("All sample weights are zero; at least one row must count.")
+        while True:
+            start += 1
+            yield train, float(start)
 
     def _validation(
         self, source: BatchSource, held: IntArray, loss: Loss, start: Any
@@ -432,7 +466,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             state=state,
             validation=validation,
             callbacks=make_callbacks(self.callbacks, self.verbose),
-            on_iteration=None if ctx is None else _SklearnCallbacks(self, ctx, solver),
+            on_iteration=None if ctx is None else SklearnCallbacks(self, ctx, solver),
             history=history,
         )
         self._state = result.state
@@ -524,7 +558,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             "kernel": self.kernel_.name,
             "kernel_params": self.kernel_.get_params(),
             "solver": self.solver_.name,
-            "alpha": float(self.alpha),
+            "alpha": self._alpha,
             "n_features_in": int(self.n_features_in_),
             "feature_names": (
                 [str(c) for c in self.feature_names_in_]
@@ -545,62 +579,3 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         if hasattr(self, "classes_"):
             info["classes"] = np.asarray(self.classes_).tolist()
         return info
-
-
-class _SklearnCallbacks:
-    """Reports iterations to scikit-learn's callbacks (1.9 and later)."""
-
-    def __init__(self, estimator: BaseKernelEstimator, ctx: Any, solver: Solver[Any]) -> None:
-        self._estimator = estimator
-        self._ctx = ctx
-        self._solver = solver
-
-    def __call__(self, event: FitEvent, state: State) -> bool:
-        estimator = self._estimator
-
-        def attributes() -> dict[str, Any]:
-            expansion = self._solver.expansion(state).copy()
-            assert isinstance(expansion, RandomFeatureExpansion)
-            fitted = {
-                "expansion_": expansion,
-                "n_iter_": event.iteration,
-                "n_features_in_": estimator.n_features_in_,
-                "n_random_features_": expansion.n_random_features,
-            }
-            for name in ("classes_", "feature_names_in_", "n_outputs_", "_y_ndim", "loss_"):
-                if hasattr(estimator, name):
-                    fitted[name] = getattr(estimator, name)
-            return fitted
-
-        sub = self._ctx.subcontext(task_name="iteration")
-        sub.call_on_fit_task_begin(estimator=estimator)
-        return bool(
-            sub.call_on_fit_task_end(estimator=estimator, reconstruction_attributes=attributes)
-        )
-
-
-def _canonical(
-    X: Matrix, y: AnyArray, weight: Float64Array, *, merge: bool
-) -> tuple[Matrix, AnyArray, Float64Array]:
-    """Drop rows of weight zero; with `merge`, sort rows and merge exact duplicates.
-
-    When all rows fit into one batch their order carries no information, so a canonical
-    order makes "weight 2" and "given twice" the same computation, bit for bit.
-    """
-    keep = weight > 0
-    if not keep.all():
-        X, y, weight = X[np.flatnonzero(keep)], y[keep], weight[keep]
-    if not merge:
-        return X, y, weight
-    if sp.issparse(X):
-        if X.shape[0] * X.shape[1] > _MERGE_CELLS:
-            return X, y, weight
-        dense = X.toarray()
-    else:
-        dense = np.asarray(X)
-    columns = [dense.astype(np.float64), y.reshape(len(y), -1).astype(np.float64)]
-    table = np.ascontiguousarray(np.concatenate(columns, axis=1)) + 0.0  # -0.0 becomes 0.0
-    rows = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))).ravel()
-    _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
-    total: Float64Array = np.bincount(inverse.ravel(), weights=weight).astype(np.float64)
-    return X[first], y[first], total

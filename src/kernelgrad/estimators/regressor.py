@@ -26,12 +26,19 @@ class KernelRegressor(RegressorMixin, BaseKernelEstimator):  # type: ignore[misc
     ----------
     loss : {"squared", "huber", "epsilon_insensitive", "absolute", "quantile"} or Loss
         Default ``"squared"``. For its parameters give an object: ``Quantile(0.9)``; Huber's
-        delta and epsilon are in the units of y.
+        delta and epsilon are in the units of y. ``Quantile((0.1, 0.5, 0.9))`` fits several
+        quantiles of one target with shared features, one output each.
     kernel, gamma, bandwidth_factor, solver, alpha, max_iter, tol, early_stopping,
     validation_fraction, n_iter_no_change, fit_intercept, standardize, memory_limit,
     warm_start, random_state, verbose, callbacks
         As in :class:`KernelClassifier`. The validation score is R^2 for the squared loss,
         else the negative mean loss.
+
+    Notes
+    -----
+    Several quantiles are fitted without a constraint between them; `predict` sorts the values
+    of each row, which never moves them further from the true quantiles (Chernozhukov,
+    Fernández-Val and Galichon 2010).
 
     Attributes
     ----------
@@ -102,10 +109,10 @@ class KernelRegressor(RegressorMixin, BaseKernelEstimator):  # type: ignore[misc
         loss = get_loss(self.loss, task="regression")
         self._internal_y = True
         y = np.asarray(y, np.float64)
-        outputs = 1 if y.ndim == 1 else y.shape[1]
+        outputs = self._count_outputs(1 if y.ndim == 1 else y.shape[1], loss)
         if reset:
             self.n_outputs_ = outputs
-            self._y_ndim = y.ndim
+            self._y_ndim = y.ndim if loss.n_outputs is None else 2
         elif outputs != self.n_outputs_:
             raise ValueError(
                 f"y has {outputs} outputs, but {type(self).__name__} was fitted with "
@@ -122,15 +129,26 @@ class KernelRegressor(RegressorMixin, BaseKernelEstimator):  # type: ignore[misc
                 "name a numeric column."
             )
         self._internal_y = False
-        self._y_ndim = np.ndim(y)
-        self.n_outputs_ = 1 if np.ndim(y) == 1 else np.shape(y)[1]
+        self.n_outputs_ = self._count_outputs(1 if np.ndim(y) == 1 else np.shape(y)[1], loss)
+        self._y_ndim = np.ndim(y) if loss.n_outputs is None else 2
         return loss
+
+    def _count_outputs(self, columns: int, loss: Loss) -> int:
+        if loss.n_outputs is None:
+            return columns
+        if columns != 1:
+            raise ValueError(
+                f"{loss!r} has {loss.n_outputs} outputs for one target, but y has {columns} "
+                "columns; fit one estimator per column."
+            )
+        return loss.n_outputs
 
     def _internal(self, y: AnyArray) -> AnyArray:
         return np.asarray(y, np.float64)
 
     def _encode(self, y: AnyArray, loss: Loss) -> FloatArray:
-        return y.reshape(len(y), -1)
+        columns = y.reshape(len(y), -1)
+        return columns if loss.n_outputs is None else np.repeat(columns, loss.n_outputs, axis=1)
 
     def _class_factor(self, y: AnyArray) -> Float64Array | None:
         return None
@@ -153,20 +171,38 @@ class KernelRegressor(RegressorMixin, BaseKernelEstimator):  # type: ignore[misc
         return self._partial_fit(X, y, sample_weight)
 
     def predict(self, X: Any) -> Float64Array:
-        """Return f(X), shape (n,) or (n, n_outputs) as y was."""
+        """Return f(X), shape (n,) or (n, n_outputs) as y was; quantiles in increasing order."""
         raw = self._raw(X)
+        if self.loss_.n_outputs is not None:
+            raw = np.sort(raw, axis=1)
         return raw.ravel() if self._y_ndim == 1 else raw
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return R^2 on arrays, or on a BatchSource with its own targets."""
+        """Return R^2 on arrays, or on a BatchSource with its own targets.
+
+        For several quantiles: 1 minus their mean pinball loss over that of the best constants,
+        the share of the loss that the model explains.
+        """
         if isinstance(X, BatchSource):
             if y is not None or sample_weight is not None:
                 raise ValueError("A BatchSource carries its own y and weights; leave them out.")
             return self._streamed_r2(X)
+        if self.__sklearn_is_fitted__() and self.loss_.n_outputs is not None:
+            return self._quantile_score(self.predict(X), np.asarray(y), sample_weight)
         return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
+
+    def _quantile_score(self, f: Float64Array, y: AnyArray, sample_weight: Any) -> float:
+        targets = self._encode(np.asarray(y, np.float64), self.loss_)
+        weight = np.ones(len(f)) if sample_weight is None else np.asarray(sample_weight)
+        constant = np.tile(self.loss_.intercept(targets, weight), (len(f), 1))
+        ours = float(weight @ self.loss_.value(targets, f))
+        best = float(weight @ self.loss_.value(targets, constant))
+        return 1.0 - ours / best if best > 0 else float(ours == 0)
 
     def _streamed_r2(self, source: BatchSource) -> float:
         """Return R^2, averaged over outputs, from running sums."""
+        if self.loss_.n_outputs is not None:
+            raise ValueError("Several quantiles are scored on arrays; give X and y.")
         origin: Any = None
         total, sums = 0.0, np.zeros((3, self.n_outputs_))
         for batch, raw in self._raw_chunks(source):

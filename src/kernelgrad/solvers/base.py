@@ -45,6 +45,8 @@ class Problem:
         Divide columns by their standard deviation on the first batch.
     cache_bytes : int
         Budget for frequencies kept between predictions.
+    fixed_rows : bool
+        Every batch holds the same rows: a solver may keep their responses between steps.
     """
 
     loss: Loss
@@ -56,6 +58,7 @@ class Problem:
     fit_intercept: bool = True
     standardize: bool = False
     cache_bytes: int = 64 * 2**20
+    fixed_rows: bool = False
 
 
 @dataclass(frozen=True)

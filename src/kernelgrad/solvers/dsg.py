@@ -14,7 +14,13 @@ from kernelgrad.expansions import RandomFeatureExpansion
 from kernelgrad.features import FeatureStream, InputScaling
 from kernelgrad.kernels import restore_kernel
 from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch
-from kernelgrad.solvers.functional import BlockTracker, BlockUpdate, Iterates, build_stream
+from kernelgrad.solvers.functional import (
+    BlockTracker,
+    BlockUpdate,
+    Iterates,
+    RowMemory,
+    build_stream,
+)
 from kernelgrad.solvers.step_sizes import averaging_weight, inverse_decay, smoothness
 
 _AVERAGE_POWER = {"uniform": 0.0, "polynomial": 7.0}
@@ -36,6 +42,7 @@ class DSGState(State):
     n_reused: int = 0  # steps on blocks that existed already
     # CDSG: beta of every block and output, (n_blocks, C)
     beta: Float64Array = field(default_factory=lambda: np.empty((0, 0)))
+    memory: RowMemory = field(default_factory=lambda: RowMemory(b"", None))
 
     def copy(self) -> Self:
         """Return a state with its own coefficients."""
@@ -44,6 +51,7 @@ class DSGState(State):
             iterates=self.iterates.copy(),
             gamma0=self.gamma0.copy(),
             beta=self.beta.copy(),
+            memory=self.memory.copy(),
         )
 
 
@@ -238,9 +246,14 @@ class DSG(Solver[DSGState]):
         momentum = min(self._momentum, (t + 1.0) / (t + 4.0))
         gamma = state.gamma0 * inverse_decay(1.0, t, self.decay)
         stream = it.x.stream
-        X = stream.prepare(batch.X)
-        f = np.zeros((batch.n_rows, problem.n_outputs), np.float32)
-        it.lookahead(momentum).add_prepared(X, f)
+        tracker: BlockTracker | None = None
+        if problem.fixed_rows:
+            tracker = state.memory.tracker(it, batch)
+            X, f = tracker.rows, tracker.lookahead(momentum)
+        else:
+            X = stream.prepare(batch.X)
+            f = np.zeros((batch.n_rows, problem.n_outputs), np.float32)
+            it.lookahead(momentum).add_prepared(X, f)
         if loss.adaptive_intercept:
             it.set_intercept(
                 loss.next_intercept(f, batch.sample_weight, it.x.intercept, gamma.mean())
@@ -262,12 +275,16 @@ class DSG(Solver[DSGState]):
             Phi *= root
             enough = max(CURVATURE_ROWS * stream.width, MIN_CURVATURE_ROWS)
             every = max(1, batch.n_rows // enough)
-            some = np.ascontiguousarray(Phi[::every])
+            some, share = np.ascontiguousarray(Phi[::every]), p[::every].sum()
             H = linalg.gram(some)
-            H /= p[::every].sum()
+            H /= share
             mu = max(self.damping * float(np.trace(H)) / len(H), problem.alpha / float(L.min()))
-            R = ((r - problem.alpha / mu * f) / L).astype(np.float32)
-            G = linalg.solve_damped(H, mu, Phi.T @ (root * R))
+            # the penalty's part needs the rows of H: (H + mu)^-1 H f / mu goes with f / mu
+            penalty = some.T @ (root[::every] * f[::every])
+            gradient = Phi.T @ (root * (r / L).astype(np.float32))
+            G = linalg.solve_damped(
+                H, mu, gradient - problem.alpha / (mu * share) * penalty / L
+            )
             keep = 1.0 - gamma * problem.alpha / (L * mu)
         else:
             G = stream.gradient(X, (p[:, None] * r).astype(np.float32), block)
@@ -293,13 +310,16 @@ class DSG(Solver[DSGState]):
         self._after_step(state, block, update.keep, gamma * proposal.mean_gradient)
         state.iteration += 1
         state.rows_seen += batch.n_rows
-        return StepInfo(
+        info = StepInfo(
             train_loss=train_loss,
             step_size=float(gamma.max()),
             n_random_features=it.x.n_random_features,
             n_features_saved=state.n_reused * stream.width,
             update=update,
         )
+        if tracker is not None:
+            tracker.advance(info)
+        return info
 
     def expansion(self, state: DSGState) -> RandomFeatureExpansion:
         """Return the average of the iterates, or the last one."""
@@ -307,7 +327,7 @@ class DSG(Solver[DSGState]):
 
     def track(self, state: DSGState, X: Matrix) -> BlockTracker:
         """Return the incremental responses of the rows of `X`."""
-        return BlockTracker(state.iterates, X)
+        return BlockTracker(state.iterates, state.iterates.x.stream.prepare(X))
 
     def state_arrays(self, state: DSGState) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         """Return counters, scales and all coefficients."""
@@ -325,13 +345,16 @@ class DSG(Solver[DSGState]):
             "gamma0": state.gamma0,
             "beta": state.beta,
         }
-        for name, e in (("x", it.x), ("v", it.v), ("a", it.a)):
-            if e is not None:
-                arrays[name] = e.coef
+        for name, e in it.parts():
+            arrays[name] = e.coef
         for name in ("centre", "scale"):
             a = getattr(stream.scaling, name)
             if a is not None:
                 arrays[name] = a
+        responses = state.memory.responses
+        if responses is not None:
+            values["rows"] = state.memory.digest.hex()
+            arrays |= {f"response_{name}": f for name, f in responses.items()}
         return values, arrays
 
     def restore(
@@ -345,9 +368,12 @@ class DSG(Solver[DSGState]):
             kernel, s["n_features_in"], s["seed"], s["block_size"], scaling, problem.cache_bytes
         )
         it = self._iterates(stream, arrays["intercept"])
-        for name, e in (("x", it.x), ("v", it.v), ("a", it.a)):
-            if e is not None:
-                e.coef = arrays[name]
+        for name, e in it.parts():
+            e.coef = arrays[name]
+        memory = RowMemory(b"", None)
+        if "rows" in values:
+            responses = {n: arrays[f"response_{n}"] for n, _ in it.parts()}
+            memory = RowMemory(bytes.fromhex(values["rows"]), responses)
         return DSGState(
             iteration=values["iteration"],
             rows_seen=values["rows_seen"],
@@ -356,6 +382,7 @@ class DSG(Solver[DSGState]):
             gamma0=arrays["gamma0"],
             n_reused=values["n_reused"],
             beta=arrays["beta"],
+            memory=memory,
         )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
 from kernelgrad.expansions import RandomFeatureExpansion
@@ -56,6 +58,12 @@ class Iterates:
         x = RandomFeatureExpansion(stream, len(intercept), intercept)
         return cls(x, x.copy() if momentum else None, x.copy() if average else None)
 
+    def parts(self) -> Iterator[tuple[str, RandomFeatureExpansion]]:
+        """Yield the stored functions by name."""
+        for name, e in (("x", self.x), ("v", self.v), ("a", self.a)):
+            if e is not None:
+                yield name, e
+
     def copy(self) -> Iterates:
         """Return iterates with their own coefficients."""
         v = None if self.v is None else self.v.copy()
@@ -72,14 +80,13 @@ class Iterates:
 
     def set_intercept(self, intercept: Float64Array) -> None:
         """Replace the intercept of all functions."""
-        for e in (self.x, self.v, self.a):
-            if e is not None:
-                e.intercept = np.array(intercept, np.float64)
+        for _, e in self.parts():
+            e.intercept = np.array(intercept, np.float64)
 
     def apply(self, update: BlockUpdate) -> None:
         """Apply one update to all stored functions; the block may be the next new one."""
-        for e in (self.x, self.v, self.a):
-            while e is not None and e.n_blocks <= update.block:
+        for _, e in self.parts():
+            while e.n_blocks <= update.block:
                 e.add_block()
         x, keep = self.x, update.keep.astype(np.float32)
         if self.v is None:
@@ -101,42 +108,96 @@ class Iterates:
 
 
 class BlockTracker(Tracker):
-    """Responses of fixed rows under the same recursion as the coefficients."""
+    """Responses of fixed rows under the same recursion as the coefficients.
 
-    def __init__(self, iterates: Iterates, X: Matrix) -> None:
+    `rows` went through ``stream.prepare``; `responses` of x, v and a are predicted from the
+    coefficients unless they are given.
+    """
+
+    def __init__(
+        self,
+        iterates: Iterates,
+        rows: Matrix,
+        responses: dict[str, Float32Array] | None = None,
+    ) -> None:
         self._iterates = iterates
-        stream = iterates.x.stream
-        self._X = stream.prepare(X)
-
-        def respond(e: RandomFeatureExpansion | None) -> Float32Array | None:
-            if e is None:
-                return None
-            out = np.zeros((self._X.shape[0], e.n_outputs), np.float32)
-            e.add_prepared(self._X, out)
-            return out
-
-        x = respond(iterates.x)
-        assert x is not None
-        self._x: Float32Array = x
-        self._v = respond(iterates.v)
-        self._a = respond(iterates.a)
+        self.rows = rows
+        if responses is None:
+            responses = {}
+            for name, e in iterates.parts():
+                out = np.zeros((rows.shape[0], e.n_outputs), np.float32)
+                e.add_prepared(rows, out)
+                responses[name] = out
+        self.responses = responses
 
     def advance(self, info: StepInfo) -> None:
         """Apply one :class:`BlockUpdate`: the price is one block of features."""
         u: BlockUpdate = info.update
-        x = self._x if self._v is None else self._x + np.float32(u.momentum) * self._v
-        x = u.keep.astype(np.float32) * x
-        self._iterates.x.add_block_prepared(self._X, u.block, u.delta, x)
-        if self._v is not None:
-            self._v = x - self._x
-        self._x = x
-        if self._a is not None:
-            self._a += np.float32(u.weight) * (x - self._a)
+        old = self.responses
+        x = u.keep.astype(np.float32) * self.lookahead(u.momentum)
+        self._iterates.x.add_block_prepared(self.rows, u.block, u.delta, x)
+        new = {"x": x}
+        if "v" in old:
+            new["v"] = x - old["x"]
+        if "a" in old:
+            new["a"] = old["a"] + np.float32(u.weight) * (x - old["a"])
+        self.responses = new
+
+    def lookahead(self, momentum: float) -> Float32Array:
+        """Return the responses of ``x + momentum v``, without the intercept."""
+        if "v" not in self.responses:
+            return self.responses["x"]
+        return self.responses["x"] + np.float32(momentum) * self.responses["v"]
 
     def raw_prediction(self) -> FloatArray:
         """Return the responses of the result, with the intercept."""
-        f = self._x if self._a is None else self._a
-        return f + self._iterates.x.intercept
+        f = self.responses.get("a", self.responses["x"])
+        return f + self._iterates.result.intercept
+
+
+class RowMemory:
+    """Responses of a batch that comes again in every step.
+
+    The rows are recognised by a digest, so that a fit that is resumed on the same rows goes
+    on from the same bits. Copies and pickles hold responses and digest, not the rows.
+    """
+
+    def __init__(self, digest: bytes, responses: dict[str, Float32Array] | None) -> None:
+        self.digest = digest
+        self._responses = responses
+        self._batch: TrainBatch | None = None
+        self._tracker: BlockTracker | None = None
+
+    def tracker(self, iterates: Iterates, batch: TrainBatch) -> BlockTracker:
+        """Return the tracker of the rows of `batch`, predicted afresh if they are new."""
+        if self._tracker is None or batch is not self._batch:
+            digest = rows_digest(batch.X)
+            responses = self.responses if digest == self.digest else None
+            rows = iterates.x.stream.prepare(batch.X)
+            self._tracker = BlockTracker(iterates, rows, responses)
+            self.digest, self._batch, self._responses = digest, batch, None
+        return self._tracker
+
+    @property
+    def responses(self) -> dict[str, Float32Array] | None:
+        """The responses of x and, where used, v and a."""
+        return self._responses if self._tracker is None else self._tracker.responses
+
+    def copy(self) -> RowMemory:
+        """Return a memory of its own; responses are replaced by steps, never changed."""
+        return RowMemory(self.digest, self.responses)
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.copy().__dict__
+
+
+def rows_digest(X: Matrix) -> bytes:
+    """Return a digest of the values, the shape and the kind of rows."""
+    digest = hashlib.blake2b(f"{X.shape} {X.dtype} {type(X).__name__}".encode(), digest_size=16)
+    parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+    for part in parts:
+        digest.update(np.ascontiguousarray(part).data)
+    return digest.digest()
 
 
 def build_stream(
