@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from kernelgrad.data import open_source as open_source
     from kernelgrad.estimators import KernelClassifier as KernelClassifier
     from kernelgrad.estimators import KernelDensityRatio as KernelDensityRatio
+    from kernelgrad.estimators import (
+        KernelGaussianProcessRegressor as KernelGaussianProcessRegressor,
+    )
     from kernelgrad.estimators import KernelNoveltyDetector as KernelNoveltyDetector
     from kernelgrad.estimators import KernelRegressor as KernelRegressor
     from kernelgrad.estimators import load as load
@@ -48,6 +51,7 @@ _WHERE = {
     "DataError": "_validation",
     "KernelClassifier": "estimators",
     "KernelDensityRatio": "estimators",
+    "KernelGaussianProcessRegressor": "estimators",
     "KernelGradError": "_validation",
     "KernelNoveltyDetector": "estimators",
     "KernelRegressor": "estimators",

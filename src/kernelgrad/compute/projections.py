@@ -49,9 +49,9 @@ _S0, _S1, _S2 = _f(6.283185005), _f(-41.341655731), _f(81.601005554)
 _S3, _S4 = _f(-76.549812317), _f(39.536922455)
 _QUARTER, _ROOT2 = _f(0.25), _f(np.sqrt(2.0))
 # 2^f = E(f) on |f| <= 1/2
-_LOG2E, _MIN_EXPONENT, _MAX_EXPONENT = _f(1.4426950408889634), _f(-126), _f(127)
-_E0, _E1, _E2, _E3 = _f(1.0), _f(0.69314718), _f(0.24022651), _f(0.055503324)
-_E4, _E5, _E6 = _f(0.009618129), _f(0.0013333558), _f(0.00015403530)
+_LOG2E, _LOW_POWER, _HIGH_POWER = _f(1.4426950408889634), _f(-126), _f(127.5)
+_E0, _E1, _E2, _E3 = _f(1), _f(0.693147182), _f(0.240226477), _f(0.0555035993)
+_E4, _E5, _E6 = _f(0.00961850584), _f(0.00133908074), _f(0.000153264729)
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -84,32 +84,35 @@ def cos_phase_turns(T: Any, phase: Any) -> None:
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def exp_minus(t: Any, bits: Any) -> None:
-    """Flat arrays: t = exp(-t); zero below the normal numbers. `bits` is int32 scratch."""
+    """Flat arrays: t = exp(-t), 0 below 2^-126, infinite from 2^127.5; `bits` int32 scratch.
+
+    The relative error is below 2e-7 + 8e-8 |t|: the second term is that of a rounded t.
+    """
     power = bits.view(np.float32)
     for k in range(t.size):
         y = -t[k] * _LOG2E
-        inside = min(max(y, _MIN_EXPONENT), _MAX_EXPONENT)
-        e = np.rint(inside)
-        f = inside - e
+        inside = y if y > _LOW_POWER else _LOW_POWER  # also for NaN, which has no integer
+        e = np.rint(inside if inside < _HIGH_POWER else _HIGH_POWER)  # 128 gives infinity
         bits[k] = (np.int32(e) + np.int32(127)) << np.int32(23)
+        f = y - e
         v = _E0 + f * (_E1 + f * (_E2 + f * (_E3 + f * (_E4 + f * (_E5 + f * _E6)))))
-        t[k] = v if y >= _MIN_EXPONENT else (y if np.isnan(y) else _f(0))
+        t[k] = _f(0) if y < _LOW_POWER else v
     for k in range(t.size):
         t[k] *= power[k]
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _ramps(t: Any, kind: int) -> None:
-    """Flat array: t = max(t, 0)^n for n = 0 (STEP), 1 (RAMP), 2 (RAMP2)."""
+    """Flat array: t = max(t, 0)^n for n = 0 (STEP), 1 (RAMP), 2 (RAMP2); NaN stays NaN."""
     if kind == STEP:
         for k in range(t.size):
-            t[k] = _f(1) if t[k] > 0 else _f(0)
+            t[k] = _f(1) if t[k] > _f(0) else (_f(0) if t[k] <= _f(0) else t[k])
     elif kind == RAMP:
         for k in range(t.size):
-            t[k] = max(t[k], _f(0))
+            t[k] = _f(0) if t[k] <= _f(0) else t[k]
     else:
         for k in range(t.size):
-            v = max(t[k], _f(0))
+            v = _f(0) if t[k] <= _f(0) else t[k]
             t[k] = v * v
 
 

@@ -18,7 +18,7 @@ from numba import njit
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray
 from kernelgrad.compute.threads import parallel_for
 
-NORMAL, CAUCHY, LAPLACE = 0, 1, 2
+NORMAL, CAUCHY, LAPLACE, SECH, LEVY, EXPONENTIAL, RADEMACHER = range(7)
 TAG_FREQUENCY, TAG_PHASE, TAG_AUXILIARY = 0, 1, 2
 
 _f = np.float32
@@ -35,6 +35,10 @@ _Q0, _Q1, _Q2, _Q3 = _f(6.283185005), _f(-41.341629028), _f(81.588134766), _f(-7
 _C1, _C2, _C3, _C4 = _f(-19.739208221), _f(64.939315796), _f(-85.442855835), _f(59.220405579)
 _ONE, _QUARTER, _HALF = _f(1), _f(0.25), _f(0.5)
 _TWO24 = _f(2.0**-24)
+_TWO26, _INV_PI = _f(2.0**-26), _f(0.3183098861837907)
+# Levy variates stop at 2^40, so that no weight is infinite (0 times it would be NaN). The law
+# exceeds that with probability 7.6e-7, which bounds the effect on any exp(-w s).
+_LEVY_FLOOR = _f(2.0**-40)
 
 
 @njit(nogil=True, cache=True)
@@ -67,23 +71,29 @@ def _philox(i0: int, group: int, tag: int, k0: int, k1: int, o: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _log_uniform(w: Any, z: Any, scratch: Any) -> None:
-    """Z = ln u with u = (2 (w >> 9) + 1) 2^-24; w is overwritten."""
+def _log(z: Any, w: Any, scratch: Any, shift: Any) -> None:
+    """Z = ln z - shift ln 2 of positive normal numbers; w (uint32), scratch are overwritten."""
     bits = w.view(np.int32)
     zbits = z.view(np.int32)
-    for i in range(w.size):
-        z[i] = _f(np.int32((w[i] >> np.uint32(9)) * np.uint32(2) + np.uint32(1)))
     for i in range(w.size):
         # z = 2^e m with m in [sqrt(1/2), sqrt(2))
         e = (zbits[i] - np.int32(0x3F3504F3)) >> np.int32(23)
         bits[i] = zbits[i] - (e << np.int32(23))
-        scratch[i] = _f(e) - _f(24)
+        scratch[i] = _f(e) - shift
     mantissa = w.view(np.float32)
     for i in range(w.size):
         m = mantissa[i] - _ONE
         p = m * m * (_P0 + m * (_P1 + m * (_P2 + m * (_P3 + m * (
             _P4 + m * (_P5 + m * (_P6 + m * _P7)))))))  # fmt: skip
         z[i] = (m + p) + scratch[i] * _LN2
+
+
+@njit(nogil=True, cache=True)
+def _log_uniform(w: Any, z: Any, scratch: Any) -> None:
+    """Z = ln u with u = (2 (w >> 9) + 1) 2^-24; w is overwritten."""
+    for i in range(w.size):
+        z[i] = _f(np.int32((w[i] >> np.uint32(9)) * np.uint32(2) + np.uint32(1)))
+    _log(z, w, scratch, _f(24))
 
 
 @njit(nogil=True, cache=True)
@@ -151,6 +161,52 @@ def _laplaces(words: Any, z: Any, scratch: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
+def _sechs(words: Any, z: Any, scratch: Any) -> None:
+    """Ln tan(pi u / 2) / pi: four rows of variates of density sech(pi x)."""
+    for h in range(4):
+        w = words[h]
+        t = scratch[0]
+        for i in range(t.size):
+            t[i] = _f(np.int32((w[i] >> np.uint32(9)) * np.uint32(2) + np.uint32(1))) * _TWO26
+        _sin_cos_turns(t, scratch[1], scratch[2])
+        s, c, out = scratch[1], scratch[2], z[h]
+        for i in range(t.size):
+            out[i] = s[i] / c[i]
+        _log(out, w, t, _f(0))
+        for i in range(t.size):
+            out[i] = out[i] * _INV_PI
+
+
+@njit(nogil=True, cache=True)
+def _levys(words: Any, z: Any, scratch: Any) -> None:
+    """1 / x^2 of standard normals x, at most 2^40: four rows of standard Levy variates."""
+    _normals(words, z, scratch)
+    for h in range(4):
+        out = z[h]
+        for i in range(out.size):
+            out[i] = _ONE / max(out[i] * out[i], _LEVY_FLOOR)
+
+
+@njit(nogil=True, cache=True)
+def _exponentials(words: Any, z: Any, scratch: Any) -> None:
+    """-ln u: four rows of standard exponential variates."""
+    for h in range(4):
+        out = z[h]
+        _log_uniform(words[h], out, scratch[0])
+        for i in range(out.size):
+            out[i] = -out[i]
+
+
+@njit(nogil=True, cache=True)
+def _signs(words: Any, z: Any) -> None:
+    """Four rows of -1 or 1, each with probability 1/2."""
+    for h in range(4):
+        w, out = words[h], z[h]
+        for i in range(out.size):
+            out[i] = _ONE if (w[i] & np.uint32(1)) != 0 else -_ONE
+
+
+@njit(nogil=True, cache=True)
 def _fill(W: Any, columns: Any, i0: int, k0: int, k1: int, law: int, scale: Any) -> None:
     """W[p, lane] = scale * variate of (feature i0 + lane, coordinate columns[p])."""
     F = W.shape[1]
@@ -167,8 +223,16 @@ def _fill(W: Any, columns: Any, i0: int, k0: int, k1: int, law: int, scale: Any)
                 _normals(words, z, scratch)
             elif law == CAUCHY:
                 _cauchys(words, z, scratch)
-            else:
+            elif law == LAPLACE:
                 _laplaces(words, z, scratch)
+            elif law == SECH:
+                _sechs(words, z, scratch)
+            elif law == LEVY:
+                _levys(words, z, scratch)
+            elif law == EXPONENTIAL:
+                _exponentials(words, z, scratch)
+            else:
+                _signs(words, z)
         row = z[k & 3]
         out = W[p]
         for i in range(F):
@@ -217,7 +281,7 @@ def fill_tiles(
     seed : int in [0, 2^64)
     first : int
         Number of the first feature.
-    law : {NORMAL, CAUCHY, LAPLACE}
+    law : {NORMAL, CAUCHY, LAPLACE, SECH, LEVY, EXPONENTIAL, RADEMACHER}
     scale : float
     """
     tile = W.shape[2]

@@ -4,12 +4,14 @@ from kernelgrad.estimators._files import load, register_estimator
 from kernelgrad.estimators.base import BaseKernelEstimator
 from kernelgrad.estimators.classifier import KernelClassifier
 from kernelgrad.estimators.density_ratio import KernelDensityRatio
+from kernelgrad.estimators.gaussian_process import KernelGaussianProcessRegressor
 from kernelgrad.estimators.novelty import KernelNoveltyDetector
 from kernelgrad.estimators.regressor import KernelRegressor
 
 for _cls in (
     KernelClassifier,
     KernelDensityRatio,
+    KernelGaussianProcessRegressor,
     KernelNoveltyDetector,
     KernelRegressor,
 ):
@@ -19,6 +21,7 @@ __all__ = [
     "BaseKernelEstimator",
     "KernelClassifier",
     "KernelDensityRatio",
+    "KernelGaussianProcessRegressor",
     "KernelNoveltyDetector",
     "KernelRegressor",
     "load",

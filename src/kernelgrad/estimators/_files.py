@@ -20,6 +20,7 @@ _ESTIMATORS: dict[str, Any] = {}
 _FITTED = (
     "classes_", "feature_names_in_", "n_features_in_", "n_outputs_", "n_iter_",
     "best_iteration_", "best_score_", "fit_status_", "_y_ndim", "_seed", "_class_weights",
+    "alpha_", "y_mean_", "y_scale_", "samples_",
 )  # fmt: skip
 
 
@@ -111,7 +112,14 @@ def save_estimator(estimator: Any, path: str | os.PathLike[str], *, resumable: b
         values, arrays = estimator.solver_.state_arrays(estimator._state)
         header["state"] = values
         tensors |= {f"state.{k}": np.ascontiguousarray(a) for k, a in arrays.items()}
+    values, arrays = estimator._extra_arrays()
+    header["extra"] = values
+    tensors |= {f"extra.{k}": np.ascontiguousarray(a) for k, a in arrays.items()}
     write_container(path, header, tensors)
+
+
+def _below(prefix: str, tensors: dict[str, AnyArray]) -> dict[str, AnyArray]:
+    return {k[len(prefix) :]: a for k, a in tensors.items() if k.startswith(prefix)}
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -123,7 +131,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Returns
     -------
-    KernelClassifier or KernelRegressor
+    KernelClassifier, KernelRegressor or any other estimator of this package
         Predictions are identical to those of the saved model.
 
     Raises
@@ -159,9 +167,9 @@ def load(path: str | os.PathLike[str]) -> Any:
         expansion.coef = coef
         estimator._set_function(expansion)
         estimator.history_ = header["history"]
+        estimator._restore_extra(header["extra"], _below("extra.", tensors))
         if header["state"] is not None:
-            prefix = "state."
-            arrays = {k[len(prefix) :]: a for k, a in tensors.items() if k.startswith(prefix)}
+            arrays = _below("state.", tensors)
             problem = estimator._problem(estimator.loss_)
             estimator._state = estimator.solver_.restore(problem, header["state"], arrays)
     except (KeyError, TypeError, AttributeError) as error:

@@ -547,6 +547,13 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             )
         _files.save_estimator(self, path, resumable=resumable)
 
+    def _extra_arrays(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """Return what a model file must hold besides the function, as values and arrays."""
+        return {}, {}
+
+    def _restore_extra(self, values: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
+        """Take back what :meth:`_extra_arrays` gave."""
+
     def model_info(self) -> dict[str, Any]:
         """Return a summary of the fitted model with plain JSON values."""
         check_is_fitted(self, "expansion_")

@@ -8,8 +8,12 @@ import numpy as np
 from sklearn.base import clone
 
 from kernelgrad._validation import ModelFileError, check_name
+from kernelgrad.kernels.arc_cosine import ArcCosine
 from kernelgrad.kernels.base import FeatureMap, Kernel, float32_rows, narrow_indices
+from kernelgrad.kernels.hellinger import Hellinger
 from kernelgrad.kernels.projections import ProjectionKernel, ProjectionMap
+from kernelgrad.kernels.semigroup import ExponentialSemigroup, ReciprocalSemigroup
+from kernelgrad.kernels.skewed import SkewedChi2, SkewedIntersection
 from kernelgrad.kernels.stationary import (
     Cauchy,
     Gaussian,
@@ -28,7 +32,18 @@ def register_kernel(cls: type[Kernel]) -> type[Kernel]:
     return cls
 
 
-for _cls in (Gaussian, Laplacian, Cauchy, Matern):
+for _cls in (
+    ArcCosine,
+    Cauchy,
+    ExponentialSemigroup,
+    Gaussian,
+    Hellinger,
+    Laplacian,
+    Matern,
+    ReciprocalSemigroup,
+    SkewedChi2,
+    SkewedIntersection,
+):
     register_kernel(_cls)
 
 
@@ -126,14 +141,20 @@ def _from_sklearn(kernel: Any) -> Kernel:
 
 __all__ = [
     "KERNELS",
+    "ArcCosine",
     "Cauchy",
+    "ExponentialSemigroup",
     "FeatureMap",
     "Gaussian",
+    "Hellinger",
     "Kernel",
     "Laplacian",
     "Matern",
     "ProjectionKernel",
     "ProjectionMap",
+    "ReciprocalSemigroup",
+    "SkewedChi2",
+    "SkewedIntersection",
     "StationaryKernel",
     "describe_kernel",
     "float32_rows",

@@ -21,6 +21,7 @@ from kernelgrad.solvers.base import (
 )
 from kernelgrad.solvers.cdsg import CDSG
 from kernelgrad.solvers.dsg import DSG
+from kernelgrad.solvers.posterior import PosteriorOperator, explained_covariance
 from kernelgrad.solvers.udsg import UDSG
 
 SOLVERS: dict[str, type[Solver[Any]]] = {}
@@ -66,6 +67,7 @@ __all__ = [
     "SOLVERS",
     "UDSG",
     "FitResult",
+    "PosteriorOperator",
     "Problem",
     "Solver",
     "State",
@@ -74,6 +76,7 @@ __all__ = [
     "TrainBatch",
     "Validation",
     "check_capabilities",
+    "explained_covariance",
     "get_solver",
     "register_solver",
     "run",

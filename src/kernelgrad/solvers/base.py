@@ -47,6 +47,9 @@ class Problem:
         Budget for frequencies kept between predictions.
     fixed_rows : bool
         Every batch holds the same rows: a solver may keep their responses between steps.
+    keep_coefficients : bool
+        False, with `fixed_rows`, when only responses are wanted: trackers then work, the
+        expansion does not.
     """
 
     loss: Loss
@@ -59,6 +62,7 @@ class Problem:
     standardize: bool = False
     cache_bytes: int = 64 * 2**20
     fixed_rows: bool = False
+    keep_coefficients: bool = True
 
 
 @dataclass(frozen=True)

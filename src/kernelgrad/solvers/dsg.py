@@ -15,6 +15,7 @@ from kernelgrad.features import FeatureStream, InputScaling
 from kernelgrad.kernels import restore_kernel
 from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch
 from kernelgrad.solvers.functional import (
+    BlockCount,
     BlockTracker,
     BlockUpdate,
     Iterates,
@@ -192,6 +193,10 @@ class DSG(Solver[DSGState]):
         stream = build_stream(
             problem, batch, lambda planes: self._resolve_block_size(batch.n_rows, planes)
         )
+        return self.start(problem, batch, stream)
+
+    def start(self, problem: Problem, batch: TrainBatch, stream: FeatureStream) -> DSGState:
+        """Return the state before the first step over a feature stream that exists."""
         intercept = np.zeros(problem.n_outputs)
         if problem.fit_intercept:
             intercept = problem.loss.intercept(batch.y, batch.sample_weight)
@@ -207,7 +212,10 @@ class DSG(Solver[DSGState]):
             H = linalg.gram(Phi)
             top = float(np.linalg.eigvalsh(H, UPLO="L")[-1])
             gamma0 = 1.0 / (L * max(top, 1e-30))
-        return DSGState(iterates=self._iterates(stream, intercept), smoothness=L, gamma0=gamma0)
+        it = self._iterates(stream, intercept)
+        if not problem.keep_coefficients:
+            it = BlockCount(it.x, it.v, it.a)
+        return DSGState(iterates=it, smoothness=L, gamma0=gamma0)
 
     def _iterates(self, stream: FeatureStream, intercept: AnyArray) -> Iterates:
         return Iterates.zeros(

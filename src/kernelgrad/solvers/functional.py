@@ -107,6 +107,15 @@ class Iterates:
         return self.a if self.a is not None else self.x
 
 
+class BlockCount(Iterates):
+    """Iterates of which only the number of blocks is kept; trackers hold the responses."""
+
+    def apply(self, update: BlockUpdate) -> None:
+        """Count the block."""
+        for _, e in self.parts():
+            e.n_blocks = max(e.n_blocks, update.block + 1)
+
+
 class BlockTracker(Tracker):
     """Responses of fixed rows under the same recursion as the coefficients.
 

@@ -1,0 +1,143 @@
+r"""Arc-cosine kernels: random one-layer networks (Dai et al. 2014, Table 1)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.preprocessing import normalize
+from sklearn.utils.extmath import row_norms, safe_sparse_dot
+
+from kernelgrad._typing import Float64Array, Matrix
+from kernelgrad._validation import check_int, check_real
+from kernelgrad.compute import projections, rng
+from kernelgrad.compute.threads import parallel_for, single_threaded_blas
+from kernelgrad.kernels.base import FeatureMap, float64_rows
+from kernelgrad.kernels.projections import ProjectionKernel, ProjectionMap
+
+_TILE_BYTES = 2**22  # a task's buffer
+# 1 - |cos| below which an angle comes from a difference of rows: acos turns a rounding eps of
+# its argument into eps / sin(theta), up to 1e-8 at equal rows; here that stays below 1e-13.
+_NEAR = 1e-5
+_KINDS = (projections.STEP, projections.RAMP, projections.RAMP2)
+
+
+class ArcCosine(ProjectionKernel):
+    r"""Arc-cosine kernel of order n, ``scale^(2n) |x|^n |z|^n J_n(theta) / pi``.
+
+    Here theta is the angle between x and z, ``J_0 = pi - theta``,
+    ``J_1 = sin theta + (pi - theta) cos theta`` and
+    ``J_2 = 3 sin theta cos theta + (pi - theta) (1 + 2 cos^2 theta)``. Features are
+    ``sqrt(2) 1[w . x > 0] (w . x)^n`` for normal w of standard deviation `scale` (Table 1,
+    arc-cosine; the feature printed there, ``(w . x)^n max(0, w . x)``, lacks the ``sqrt(2)``
+    and is of order n + 1). Order 0 is a random layer of steps, order 1 of rectifiers.
+
+    Any row is allowed. The angle of a row of zeros is undefined: k is 0 there for every
+    order, as its features are. ``k(x, x) = (scale |x|)^(2n)``, times 3 for order 2. Without a
+    bias k is homogeneous, and so is every function in its space: order 0 does not see the
+    length of rows at all. Features of order 2 are heavy-tailed: they need many more blocks
+    for the same accuracy.
+
+    Parameters
+    ----------
+    order : {0, 1, 2}, default=1
+        Smoothness of the functions; 1, the rectifier, is the common choice.
+    scale : float > 0, default=1.0
+        Standard deviation of the weights; without effect for order 0. 1 is the table's.
+    bias : float >= 0, default=0.0
+        A constant appended to each row as one more column, so that functions need not be
+        homogeneous; 0, the table's kernel, appends nothing.
+    """
+
+    name: ClassVar[str] = "arc_cosine"
+
+    def __init__(self, order: int = 1, *, scale: float = 1.0, bias: float = 0.0) -> None:
+        self.order = order
+        self.scale = scale
+        self.bias = bias
+
+    def check(self) -> None:
+        """Raise if ``order``, ``scale`` or ``bias`` is outside its domain."""
+        if check_int(self.order, "order") > 2:
+            raise ValueError(f"order must be 0, 1 or 2, got {self.order!r}.")
+        check_real(self.scale, "scale", low=0, low_open=True)
+        check_real(self.bias, "bias", low=0)
+
+    @property
+    def projection(self) -> int:
+        """Steps, rectifiers, or their squares."""
+        return _KINDS[self.order]
+
+    @property
+    def amplitude(self) -> float:
+        """``sqrt(2)``: half of all weights give a feature of 0."""
+        return float(np.sqrt(2.0))
+
+    def weight_law(self) -> tuple[int, float]:
+        """Return the normal law with standard deviation `scale`."""
+        return rng.NORMAL, float(self.scale)
+
+    def embed(self, X: Matrix) -> Matrix:
+        """Return the rows with the bias behind them."""
+        if self.bias == 0:
+            return X
+        last = np.full((X.shape[0], 1), float(self.bias))
+        return sp.hstack([X, last], format="csr") if sp.issparse(X) else np.hstack([X, last])
+
+    def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
+        """Return the random layers of this kernel."""
+        return ProjectionMap(self, n_features_in + (self.bias > 0), seed, block_size)
+
+    def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
+        """Return the exact form, in row tiles of bounded memory."""
+        X, Z = float64_rows(self.embed(X)), float64_rows(self.embed(Z))
+        size_x, size_z = self._sizes(X), self._sizes(Z)
+        U, V = normalize(X), normalize(Z)
+        K = np.empty((X.shape[0], Z.shape[0]))
+        rows = max(1, _TILE_BYTES // (8 * max(1, Z.shape[0])))
+
+        def task(a: int) -> None:
+            r = slice(a * rows, (a + 1) * rows)
+            theta = _angles(U[r], V)
+            rest = np.pi - theta
+            if self.order == 0:
+                J = rest
+            elif self.order == 1:
+                J = np.sin(theta) + rest * np.cos(theta)
+            else:
+                cos = np.cos(theta)
+                J = 3 * np.sin(theta) * cos + rest * (1 + 2 * cos**2)
+            K[r] = size_x[r, None] * size_z * (J / np.pi)
+
+        with single_threaded_blas():
+            parallel_for(-(-len(K) // rows), task)
+        return K
+
+    def diag(self, X: Matrix) -> Float64Array:
+        """Return ``(scale |x|)^(2n)``, times 3 for order 2."""
+        return (1, 1, 3)[self.order] * self._sizes(float64_rows(self.embed(X))) ** 2
+
+    def _sizes(self, X: Matrix) -> Float64Array:
+        """Return ``(scale |x|)^n``, and 0 for rows of zeros."""
+        norms = row_norms(X)
+        return np.where(norms > 0, (float(self.scale) * norms) ** self.order, 0.0)
+
+
+def _angles(U: Matrix, V: Matrix) -> Float64Array:
+    """Return the angles between unit rows (n, d) and (m, d), to 1e-13 at any angle."""
+    cos = np.clip(safe_sparse_dot(U, V.T, dense_output=True), -1.0, 1.0)
+    theta = np.arccos(cos)
+    near = np.nonzero(np.abs(cos) > 1 - _NEAR)
+    sign = np.sign(cos[near])
+    pairs = max(1, _TILE_BYTES // (8 * max(1, U.shape[1])))
+    for a in range(0, len(sign), pairs):
+        i, j, s = near[0][a : a + pairs], near[1][a : a + pairs], sign[a : a + pairs]
+        chord = row_norms(_dense(U[i]) - s[:, None] * _dense(V[j]))
+        angle = 2 * np.arcsin(np.minimum(chord / 2, 1.0))
+        theta[i, j] = np.where(s > 0, angle, np.pi - angle)
+    return np.asarray(theta, np.float64)
+
+
+def _dense(X: Matrix) -> Float64Array:
+    return np.asarray(X.toarray() if sp.issparse(X) else X, np.float64)

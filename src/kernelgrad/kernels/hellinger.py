@@ -1,0 +1,56 @@
+r"""The Hellinger kernel, linear in square roots (Dai et al. 2014, Table 1)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.extmath import safe_sparse_dot
+
+from kernelgrad._typing import Float64Array, Matrix
+from kernelgrad.compute import projections, rng
+from kernelgrad.kernels.base import check_least, float64_rows
+from kernelgrad.kernels.projections import ProjectionKernel
+
+
+class Hellinger(ProjectionKernel):
+    r"""Hellinger (Bhattacharyya) kernel, ``sum_j sqrt(x_j z_j)``.
+
+    Defined for ``x >= 0``; ``k(x, x) = sum_j x_j``, which is 1 for frequencies. Features are
+    ``w . sqrt(x)`` with signs w (Table 1, Hellinger; the factor 2 printed there would give
+    ``4 k``). It is a linear kernel of ``sqrt(x)``: where d is small, a linear model of
+    ``sqrt(x)`` is the same without any noise. There are no parameters.
+    """
+
+    name: ClassVar[str] = "hellinger"
+
+    def check(self) -> None:
+        """Do nothing: there are no parameters."""
+
+    def check_domain(self, X: Matrix) -> None:
+        """Raise DataError unless every entry is at least 0."""
+        check_least(self, X)
+
+    @property
+    def projection(self) -> int:
+        """The projection itself."""
+        return projections.LINEAR
+
+    def weight_law(self) -> tuple[int, float]:
+        """Return signs: -1 or 1, each with probability 1/2."""
+        return rng.RADEMACHER, 1.0
+
+    def embed(self, X: Matrix) -> Matrix:
+        """Return ``sqrt(x)``, dense or CSR, in float64."""
+        X = float64_rows(X)
+        return X.sqrt() if sp.issparse(X) else np.sqrt(X)
+
+    def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
+        """Return ``sqrt(X) sqrt(Z)^T``."""
+        K = safe_sparse_dot(self.embed(X), self.embed(Z).T, dense_output=True)
+        return np.asarray(K, np.float64)
+
+    def diag(self, X: Matrix) -> Float64Array:
+        """Return the sums of the rows."""
+        return np.asarray(float64_rows(X).sum(axis=1), np.float64).ravel()

@@ -1,0 +1,77 @@
+"""Slow references for functions of random projections, from the formulas alone."""
+
+import math
+
+import numpy as np
+
+from oracles import _horner, float32_log, float32_sin_cos, float32_variates
+
+
+def float32_log_of(x):
+    """ln x of positive float32 numbers, every step rounded to float32."""
+    bits = x.view(np.int32)
+    e = (bits - np.int32(0x3F3504F3)) >> np.int32(23)
+    m = (bits - (e << np.int32(23))).view(np.float32) - np.float32(1)
+    p = m * m * _horner(
+        m, -0.49999982, 0.33334225, -0.2500249147, 0.1995361447,
+        -0.16552335, 0.149792835, -0.1444187611, 0.0873363688,
+    )  # fmt: skip
+    return (m + p) + e.astype(np.float32) * np.float32(math.log(2))
+
+
+def float32_weights(words, law):
+    """Four rows of standard variates from four rows of uint32 words."""
+    if law == "rademacher":
+        return np.where(words & np.uint32(1), np.float32(1), np.float32(-1))
+    if law == "exponential":
+        return np.stack([-float32_log(w) for w in words])
+    if law == "levy":
+        normal = float32_variates(words, "normal")
+        return np.float32(1) / np.maximum(normal * normal, np.float32(2**-40))
+    n = ((words >> np.uint32(9)) * np.uint32(2) + np.uint32(1)).astype(np.float32)
+    s, c = float32_sin_cos(n * np.float32(2**-26))
+    return float32_log_of(s / c) * np.float32(1 / math.pi)
+
+
+def features(X, W, kind):
+    """float64 features of weights W (d, F); kind by its name."""
+    X = X.toarray() if hasattr(X, "toarray") else X
+    T = X.astype(float) @ W.astype(float)
+    powers = {"STEP": 0, "RAMP": 1, "RAMP2": 2}
+    if kind in powers:
+        return np.where(T > 0, T ** powers[kind], 0.0)
+    return np.exp(-T) if kind == "DECAY" else T
+
+
+def scalar_kernel(name, x, z, value=1.0):
+    """k(x, z) of two rows; value is c, beta, lam or nothing."""
+    pairs = [(float(a), float(b)) for a, b in zip(x, z, strict=True)]
+    if name == "skewed_chi2":
+        shifted = [(a + value, b + value) for a, b in pairs]
+        return math.prod(2 * math.sqrt(a) * math.sqrt(b) / (a + b) for a, b in shifted)
+    if name == "skewed_intersection":
+        ratios = [(a + value) / (b + value) for a, b in pairs]
+        return math.prod(min(math.sqrt(q), math.sqrt(1 / q)) for q in ratios)
+    if name == "exponential_semigroup":
+        return math.exp(-value * sum(math.sqrt(a + b) for a, b in pairs))
+    if name == "reciprocal_semigroup":
+        return math.prod(value / (a + b + value) for a, b in pairs)
+    if name == "hellinger":
+        return sum(math.sqrt(a * b) for a, b in pairs)
+    raise KeyError(name)
+
+
+def arc_cosine(x, z, order, scale=1.0, bias=0.0):
+    """2 E[(w.x)^n (w.z)^n; both > 0] as an integral over the direction of w in their plane."""
+    x, z = np.append(x, bias).astype(float), np.append(z, bias).astype(float)
+    lengths = math.hypot(*x) * math.hypot(*z)
+    if lengths == 0:
+        return 0.0
+    u, v = x / math.hypot(*x), z / math.hypot(*z)
+    theta = 2 * math.atan2(math.hypot(*(u - v)), math.hypot(*(u + v)))
+    low, high = theta - math.pi / 2, math.pi / 2
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    phi = low + (high - low) * (nodes + 1) / 2
+    mean = weights @ (np.cos(phi) * np.cos(phi - theta)) ** order * (high - low) / (4 * math.pi)
+    radius = 2**order * math.factorial(order)  # E |w|^(2n) in two dimensions
+    return 2 * scale ** (2 * order) * lengths**order * radius * mean

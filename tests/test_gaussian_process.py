@@ -1,0 +1,249 @@
+"""Posterior mean and variance against the closed form."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from kernelgrad import ArraySource, KernelGaussianProcessRegressor, load
+from kernelgrad._validation import CapabilityError
+from kernelgrad.kernels import Gaussian
+from kernelgrad.losses import SquaredError
+from kernelgrad.solvers import DSG, Problem, TrainBatch, explained_covariance
+from kernelgrad.solvers.functional import build_stream
+
+GAMMA = 0.5
+
+
+@parametrize_with_checks(
+    [KernelGaussianProcessRegressor(solver=DSG(block_size=64), max_iter=6, random_state=0)],
+)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+def closed_form(X, y, Z, noise, signal=1.0, gamma=GAMMA, weight=None):
+    """Posterior mean and covariance of f at Z; a weight divides the noise of a row."""
+
+    def k(A, B):
+        return signal * np.exp(-gamma * ((A[:, None] - B[None]) ** 2).sum(-1))
+
+    weight = np.ones(len(X)) if weight is None else weight
+    K = k(X, X) + np.diag(noise / weight)
+    Kz = k(X, Z)
+    return Kz.T @ np.linalg.solve(K, y), k(Z, Z) - Kz.T @ np.linalg.solve(K, Kz)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (500, 2))
+    y = np.sin(X[:, 0]) * np.cos(X[:, 1]) + 0.2 * rng.standard_normal(500)
+    Z = rng.uniform(-4, 4, (60, 2))  # some outside, where the variance is large
+    return X, y, Z
+
+
+@pytest.fixture(scope="module")
+def fitted(problem):
+    X, y, _ = problem
+    return KernelGaussianProcessRegressor(0.04, gamma=GAMMA, random_state=0).fit(X, y)
+
+
+def rms(a, b):
+    return float(np.sqrt(np.mean((np.asarray(a) - np.asarray(b)) ** 2)))
+
+
+def test_mean_and_variance_agree_with_the_closed_form(problem, fitted):
+    X, y, Z = problem
+    mean, covariance = closed_form(X, y, Z, 0.04)
+    gp = fitted
+    ours, std = gp.predict(Z, return_std=True)
+    variance = np.diag(covariance)
+    assert variance.max() > 50 * np.median(variance)  # both regimes are tested
+    inside = np.abs(Z).max(axis=1) < 3
+    assert rms(ours[inside], mean[inside]) < 0.02
+    assert rms(ours, mean) < 0.1
+    assert rms(std**2, variance) < 0.02
+    assert rms(std[inside] ** 2, variance[inside]) < 0.25 * np.median(variance[inside])
+    # a control: the variance of four times the noise is further away
+    _, other = closed_form(X, y, Z, 0.16)
+    assert rms(std[inside] ** 2, np.diag(other)[inside]) > np.median(variance[inside])
+    _, matrix = gp.predict(Z, return_cov=True)
+    np.testing.assert_allclose(np.diag(matrix), std**2, atol=1e-6)
+    np.testing.assert_array_equal(matrix, matrix.T)
+    assert rms(matrix, covariance) < 0.01
+
+
+def test_it_is_scikit_learn_with_other_words(problem):
+    X, y, Z = problem
+    theirs = GaussianProcessRegressor(
+        RBF(1 / np.sqrt(2 * GAMMA)), alpha=0.04 / y.var(), optimizer=None, normalize_y=True
+    ).fit(X, y)
+    ours = KernelGaussianProcessRegressor(
+        0.04 / y.var(), gamma=GAMMA, normalize_y=True, random_state=0
+    ).fit(X, y)
+    mean, std = theirs.predict(Z, return_std=True)
+    our_mean, our_std = ours.predict(Z, return_std=True)
+    assert ours.y_mean_ == pytest.approx(y.mean())
+    inside = np.abs(Z).max(axis=1) < 3
+    assert rms(our_mean[inside], mean[inside]) < 0.02
+    assert rms(our_std, std) < 0.03
+
+
+def test_signal_variance_scales_the_prior(problem):
+    X, y, Z = problem
+    mean, covariance = closed_form(X, y, Z, 0.04, signal=3.0)
+    gp = KernelGaussianProcessRegressor(
+        0.04, signal_variance=3.0, gamma=GAMMA, random_state=0
+    ).fit(X, y)
+    ours, std = gp.predict(Z, return_std=True)
+    assert gp.alpha_ == pytest.approx(0.04 / (500 * 3.0))
+    inside = np.abs(Z).max(axis=1) < 3
+    assert rms(ours[inside], mean[inside]) < 0.03
+    assert rms(std**2, np.diag(covariance)) < 0.08
+    # only the ratio of the two variances moves the mean
+    same = KernelGaussianProcessRegressor(0.04 / 3, gamma=GAMMA, random_state=0).fit(X, y)
+    other, unit = same.predict(Z, return_std=True)
+    np.testing.assert_allclose(other, ours, atol=1e-5)
+    np.testing.assert_allclose(np.sqrt(3) * unit, std, atol=1e-4)
+
+
+def test_weights_are_repeated_observations(problem):
+    X, y, Z = problem
+    weight = np.random.default_rng(1).integers(0, 3, len(X)).astype(float)
+    times = weight.astype(int)
+    a = KernelGaussianProcessRegressor(0.04, gamma=GAMMA, random_state=0, max_iter=8)
+    b = clone(a)
+    a.fit(X, y, sample_weight=weight)
+    b.fit(np.repeat(X, times, axis=0), np.repeat(y, times))
+    for one, two in zip(
+        a.predict(Z, return_std=True), b.predict(Z, return_std=True), strict=True
+    ):
+        np.testing.assert_allclose(one, two, atol=1e-6)
+
+
+def test_more_rows_than_a_batch_and_sources(problem):
+    X, y, Z = problem
+    _, covariance = closed_form(X, y, Z, 0.04)
+    solver = DSG(block_size=64, batch_size=250, decay=5.0)
+    gp = KernelGaussianProcessRegressor(0.04, gamma=GAMMA, solver=solver, random_state=0)
+    std = clone(gp).fit(X, y).predict(Z, return_std=True)[1]
+    variance = np.diag(covariance)
+    assert rms(std, np.sqrt(variance)) < 0.1
+    assert np.corrcoef(np.log(std), np.log(np.sqrt(variance)))[0, 1] > 0.9
+    again = clone(gp).fit(ArraySource(X, y)).predict(Z, return_std=True)[1]
+    np.testing.assert_array_equal(again, std)
+
+
+def test_the_operator_estimates_the_variance(problem):
+    X, y, Z = problem
+    _, covariance = closed_form(X, y, Z, 0.04)
+    variance = np.diag(covariance)
+    gp = KernelGaussianProcessRegressor(
+        0.04, gamma=GAMMA, variance="operator", random_state=0, max_iter=20
+    ).fit(X, y)
+    std = gp.predict(Z, return_std=True)[1]
+    assert rms(std**2, variance) < 0.05
+    assert rms(np.full(60, variance.mean()), variance) > 0.15  # a constant is no rival
+    with pytest.raises(CapabilityError, match="per_point"):
+        gp.predict(Z, return_cov=True)
+
+
+def test_keeping_no_coefficients_changes_no_bit(problem):
+    X, y, Z = problem
+    base = Problem(
+        SquaredError(), Gaussian(GAMMA), 1e-4, 1, 2, 3, fit_intercept=False, fixed_rows=True
+    )
+    batch = TrainBatch(X, y[:, None], np.ones(len(X)))
+    solver = DSG(block_size=32)
+    stream = build_stream(base, batch, lambda planes: 32)
+    fast = explained_covariance(solver, base, stream, [batch] * 8, Z, 8)
+    state = None
+    targets = Gaussian(GAMMA).pairwise(X, Z).astype(np.float32)
+    wide = Problem(**{**base.__dict__, "n_outputs": len(Z)})
+    train = TrainBatch(X, targets, batch.sample_weight)
+    state = solver.start(wide, train, stream)
+    for _ in range(8):
+        solver.step(wide, state, train)
+    slow = solver.expansion(state).raw_prediction(Z).T
+    np.testing.assert_allclose(fast, slow, atol=2e-5)
+
+
+def test_samples_have_the_posterior_law(problem, fitted):
+    Z, gp = problem[2], fitted
+    mean, covariance = gp.predict(Z[:6], return_cov=True)
+    draws = gp.sample_y(Z[:6], 4000, random_state=1)
+    assert draws.shape == (6, 4000)
+    error = np.sqrt(np.diag(covariance) / 4000)
+    assert np.all(np.abs(draws.mean(axis=1) - mean) < 5 * error + 1e-9)
+    spread = np.sqrt(np.outer(np.diag(covariance), np.diag(covariance)) * 2 / 4000)
+    assert np.all(np.abs(np.cov(draws) - covariance) < 5 * spread + 1e-6)
+    np.testing.assert_array_equal(draws, gp.sample_y(Z[:6], 4000, random_state=1))
+
+
+@pytest.mark.parametrize("variance", ["per_point", "operator"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_files_and_pickles_keep_the_variance(problem, variance, sparse, tmp_path):
+    X, y, Z = problem
+    rows = sp.csr_matrix(np.where(np.abs(X) > 2, X, 0)) if sparse else X
+    gp = KernelGaussianProcessRegressor(
+        0.04, gamma=GAMMA, variance=variance, random_state=0, max_iter=8
+    ).fit(rows, y)
+    expected = gp.predict(Z, return_std=True)
+    gp.save(tmp_path / "gp.kg")
+    for twin in (load(tmp_path / "gp.kg"), pickle.loads(pickle.dumps(gp))):
+        for a, b in zip(twin.predict(Z, return_std=True), expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_model_of_a_source_is_saved_without_its_rows(problem, tmp_path):
+    from kernelgrad import open_source
+
+    import pandas as pd
+
+    X, y, Z = problem
+    Z = pd.DataFrame(Z[:5], columns=["a", "b"])
+    table = np.c_[X, y]
+    np.savetxt(tmp_path / "train.csv", table, delimiter=",", header="a,b,y", comments="")
+    source = open_source(tmp_path / "train.csv", target="y")
+    assert source.n_rows == 500
+    gp = KernelGaussianProcessRegressor(0.04, gamma=GAMMA, random_state=0, max_iter=5)
+    gp.fit(source)
+    assert gp.predict(Z, return_std=True)[1].shape == (5,)
+    gp.save(tmp_path / "gp.kg")
+    twin = load(tmp_path / "gp.kg")
+    np.testing.assert_array_equal(twin.predict(Z), gp.predict(Z))
+    with pytest.raises(CapabilityError, match="operator"):
+        twin.predict(Z, return_std=True)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"noise_variance": 0.0}, "noise_variance"),
+        ({"signal_variance": -1.0}, "signal_variance"),
+        ({"variance": "exact"}, "variance estimator"),
+        ({"max_iter": 0}, "max_iter"),
+    ],
+)
+def test_bad_parameters_are_named(problem, params, message):
+    X, y, _ = problem
+    with pytest.raises(ValueError, match=message):
+        KernelGaussianProcessRegressor(**params).fit(X, y)
+
+
+def test_one_column_and_one_wish(problem):
+    X, y, Z = problem
+    gp = KernelGaussianProcessRegressor(max_iter=2, random_state=0)
+    with pytest.raises(ValueError, match="one column"):
+        gp.fit(X, np.c_[y, y])
+    gp.fit(X, y)
+    with pytest.raises(ValueError, match="not both"):
+        gp.predict(Z, return_std=True, return_cov=True)
