@@ -204,9 +204,9 @@ def test_files_and_pickles_keep_the_variance(problem, variance, sparse, tmp_path
 
 
 def test_a_model_of_a_source_is_saved_without_its_rows(problem, tmp_path):
-    from kernelgrad import open_source
-
     import pandas as pd
+
+    from kernelgrad import open_source
 
     X, y, Z = problem
     Z = pd.DataFrame(Z[:5], columns=["a", "b"])

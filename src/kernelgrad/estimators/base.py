@@ -28,7 +28,7 @@ from kernelgrad.estimators._support import (
 )
 from kernelgrad.expansions import RandomFeatureExpansion
 from kernelgrad.features import CACHE_BYTES
-from kernelgrad.kernels import Kernel, get_kernel
+from kernelgrad.kernels import Kernel, get_kernel, kernel_summary
 from kernelgrad.losses import Loss
 from kernelgrad.solvers import (
     Problem,
@@ -563,7 +563,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             "loss": self.loss_.name,
             "loss_params": self.loss_.get_params(),
             "kernel": self.kernel_.name,
-            "kernel_params": self.kernel_.get_params(),
+            "kernel_params": kernel_summary(self.kernel_),
             "solver": self.solver_.name,
             "alpha": self._alpha,
             "n_features_in": int(self.n_features_in_),

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
 from kernelgrad._validation import ModelFileError, check_name
+from kernelgrad.kernels.additive import Chi2, Intersection, JensenShannon
 from kernelgrad.kernels.arc_cosine import ArcCosine
 from kernelgrad.kernels.base import FeatureMap, Kernel, float32_rows, narrow_indices
+from kernelgrad.kernels.composite import ProductKernel, SumKernel
+from kernelgrad.kernels.convolutional import ConvolutionKernel
+from kernelgrad.kernels.dot_product import DotProduct, Polynomial
 from kernelgrad.kernels.hellinger import Hellinger
 from kernelgrad.kernels.projections import ProjectionKernel, ProjectionMap
 from kernelgrad.kernels.semigroup import ExponentialSemigroup, ReciprocalSemigroup
@@ -23,7 +28,7 @@ from kernelgrad.kernels.stationary import (
 )
 
 KERNELS: dict[str, type[Kernel]] = {}
-_ALIASES = {"gaussian": "rbf"}
+_ALIASES = {"gaussian": "rbf", "poly": "polynomial"}
 
 
 def register_kernel(cls: type[Kernel]) -> type[Kernel]:
@@ -35,14 +40,22 @@ def register_kernel(cls: type[Kernel]) -> type[Kernel]:
 for _cls in (
     ArcCosine,
     Cauchy,
+    Chi2,
+    ConvolutionKernel,
+    DotProduct,
     ExponentialSemigroup,
     Gaussian,
     Hellinger,
+    Intersection,
+    JensenShannon,
     Laplacian,
     Matern,
+    Polynomial,
+    ProductKernel,
     ReciprocalSemigroup,
     SkewedChi2,
     SkewedIntersection,
+    SumKernel,
 ):
     register_kernel(_cls)
 
@@ -55,7 +68,8 @@ def get_kernel(
     Parameters
     ----------
     kernel : str, Kernel, or sklearn.gaussian_process.kernels.RBF or Matern
-        A name takes `gamma` and `bandwidth_factor`; an object keeps its own.
+        A name takes `gamma` and `bandwidth_factor`; an object keeps its own. For kernels of
+        the inner product ``gamma="median"`` is read as ``"auto"``, ``1 / d``.
         scikit-learn's length scale ``l`` becomes ``gamma = 1 / (2 l^2)``.
 
     Raises
@@ -70,8 +84,16 @@ def get_kernel(
     if isinstance(kernel, str):
         name = _ALIASES.get(kernel, kernel)
         cls = KERNELS[check_name(name, KERNELS, "kernel")]
+        if gamma == "median" and gamma not in cls.gamma_rules:
+            gamma = cls.gamma_rules[0]  # "median" is the estimators' default for all kernels
         given = {"gamma": gamma, "bandwidth_factor": bandwidth_factor}
-        known = cls._get_param_names()
+        known = inspect.signature(cls).parameters
+        needed = [k for k, p in known.items() if p.default is p.empty]
+        if needed:
+            raise ValueError(
+                f"kernel {name!r} needs {', '.join(needed)}; give an object, "
+                f"kernelgrad.kernels.{cls.__name__}(...)."
+            )
         result = cls(**{k: v for k, v in given.items() if v is not None and k in known})
     elif isinstance(kernel, Kernel):
         result = clone(kernel)
@@ -85,6 +107,19 @@ def describe_kernel(kernel: Kernel) -> dict[str, Any]:
     """Return name and parameters of a kernel, parts included, as plain JSON values."""
     params = kernel.get_params(deep=False)
     return {"name": kernel.name, "params": {k: _encode(v) for k, v in params.items()}}
+
+
+def kernel_summary(kernel: Kernel) -> dict[str, Any]:
+    """Return the parameters of a kernel, parts included, for people to read."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Kernel):
+            return {"name": value.name, **kernel_summary(value)}
+        if isinstance(value, list | tuple | np.ndarray):
+            return [plain(v) for v in value]
+        return value.item() if isinstance(value, np.generic) else value
+
+    return {k: plain(v) for k, v in kernel.get_params(deep=False).items()}
 
 
 def restore_kernel(description: dict[str, Any]) -> Kernel:
@@ -143,22 +178,31 @@ __all__ = [
     "KERNELS",
     "ArcCosine",
     "Cauchy",
+    "Chi2",
+    "ConvolutionKernel",
+    "DotProduct",
     "ExponentialSemigroup",
     "FeatureMap",
     "Gaussian",
     "Hellinger",
+    "Intersection",
+    "JensenShannon",
     "Kernel",
     "Laplacian",
     "Matern",
+    "Polynomial",
+    "ProductKernel",
     "ProjectionKernel",
     "ProjectionMap",
     "ReciprocalSemigroup",
     "SkewedChi2",
     "SkewedIntersection",
     "StationaryKernel",
+    "SumKernel",
     "describe_kernel",
     "float32_rows",
     "get_kernel",
+    "kernel_summary",
     "narrow_indices",
     "register_kernel",
     "restore_kernel",

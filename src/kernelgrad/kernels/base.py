@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from abc import ABC, abstractmethod
 from typing import ClassVar, Self
 
@@ -39,6 +40,15 @@ class FeatureMap(ABC):
         self.n_features_in = n_features_in
         self.seed = seed
         self.block_size = block_size
+
+    @property
+    def per_feature_unbiased(self) -> bool:
+        """Whether each single feature, summed over planes, averages to ``k / F``.
+
+        Products of kernels multiply feature by feature and need it; a stratified block is
+        unbiased only as a whole.
+        """
+        return True
 
     @property
     def width(self) -> int:
@@ -84,6 +94,8 @@ class Kernel(BaseEstimator, ABC):  # type: ignore[misc]
     name: ClassVar[str]
     has_random_features: ClassVar[bool] = True
     is_stationary: ClassVar[bool] = False
+    # rules that the parameter gamma takes, where there is one
+    gamma_rules: ClassVar[tuple[str, ...]] = ("median", "scale")
 
     @abstractmethod
     def check(self) -> None:
@@ -107,8 +119,29 @@ class Kernel(BaseEstimator, ABC):  # type: ignore[misc]
             self.check_domain(A)
         return self.pairwise(X, X if Z is None else Z)
 
+    def __add__(self, other: Kernel) -> Kernel:
+        """Return the sum of two kernels."""
+        from kernelgrad.kernels import composite  # which imports this module
+
+        return composite.add(self, other) if isinstance(other, Kernel) else NotImplemented
+
+    def __mul__(self, other: Kernel | float) -> Kernel:
+        """Return the product with a kernel, or with a number > 0."""
+        from kernelgrad.kernels import composite
+
+        fits = isinstance(other, Kernel | numbers.Real)
+        return composite.multiply(self, other) if fits else NotImplemented
+
+    def __rmul__(self, other: float) -> Kernel:
+        """Return the product with a number > 0."""
+        return self * other
+
     def resolve(self, X: Matrix, seed: int) -> Self:
         """Return a copy whose data-dependent rules are numbers, from a sample `X` of rows."""
+        return self
+
+    def per_feature(self) -> Kernel:
+        """Return a kernel of the same value whose map is unbiased feature by feature."""
         return self
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:

@@ -174,6 +174,13 @@ class StationaryKernel(ProjectionKernel):
         """Return ones: every kernel here has ``k(x, x) = 1``."""
         return np.ones(X.shape[0])
 
+    def per_feature(self) -> StationaryKernel:
+        """Return the kernel with independent frequencies instead of a sequence of points."""
+        if self.sampling != "qmc":
+            return self
+        twin: StationaryKernel = clone(self).set_params(sampling="iid")
+        return twin
+
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
         """Return random Fourier features of this kernel.
 

@@ -230,6 +230,11 @@ class SobolMap(ProjectionMap):
 
     kernel: StationaryKernel
 
+    @property
+    def per_feature_unbiased(self) -> bool:
+        """False: two products of points of one sequence are not independent."""
+        return False
+
     def __init__(
         self, kernel: StationaryKernel, n_features_in: int, seed: int, block_size: int
     ) -> None:
