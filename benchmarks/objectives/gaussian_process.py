@@ -1,0 +1,189 @@
+"""Posterior mean and variance of a Gaussian process (Dai et al. 2014, Section 7.2)."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Any, ClassVar
+
+import numpy as np
+
+from benchmarks.objectives.synthetic_rate import log_grid, true_function
+from benchmarks.registry import Objective, Row
+from kernelgrad import DSG
+from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.data import ArraySource, sample_batches
+from kernelgrad.features import FeatureStream
+from kernelgrad.kernels import get_kernel
+from kernelgrad.losses import SquaredError
+from kernelgrad.solvers import PosteriorOperator, Problem, TrainBatch
+from kernelgrad.solvers.functional import build_stream
+
+CURVE, FINAL = "error over iterations", "errors at the end"
+NOISE = 0.1
+
+
+def batches(X: Any, y: Any, size: int, seed: int) -> Iterator[TrainBatch]:
+    """Yield batches for ever; the same one where it holds all rows."""
+    if size >= len(X):
+        batch = TrainBatch(X, y[:, None], np.ones(len(X)))
+        while True:
+            yield batch
+    for item in sample_batches(ArraySource(X, y, checked=True), size, seed=seed):
+        assert item.batch.y is not None
+        yield TrainBatch(item.batch.X, item.batch.y[:, None], np.ones(size))
+
+
+class GaussianProcess(Objective):
+    """RMSE of posterior mean and variance against the closed form, over iterations.
+
+    2,048 training and 1,024 test points of the synthetic problem, Gaussian kernel at the
+    median distance, noise variance 0.1. The paper's setting is plain steps with batches of 64
+    and blocks of 512 (here: 512 cosine-sine pairs); "default" is that of
+    KernelGaussianProcessRegressor. The mean and the 1,024 variance functions are the outputs
+    of one problem. "operator" is the other estimator of the paper, with 4,096 features on
+    each side. ``--repeat`` counts the seeds of features and batches.
+    """
+
+    name: ClassVar[str] = "gaussian_process"
+    repeat: ClassVar[int] = 3
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add sizes."""
+        parser.add_argument("--rows", type=int, default=2**11)
+        parser.add_argument("--test-rows", type=int, default=2**10)
+        parser.add_argument("--iterations", type=int, default=100)
+        parser.add_argument("--paper-iterations", type=int, default=100)
+
+    def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
+        """Take the estimators in turn for every seed."""
+        n, m = (256, 32) if args.quick else (args.rows, args.test_rows)
+        T, T_paper = (8, 16) if args.quick else (args.iterations, args.paper_iterations)
+        F = 32 if args.quick else 512
+        random = np.random.default_rng(0)
+        X, Z = random.uniform(-5, 5, (n, 2)), random.uniform(-5, 5, (m, 2))
+        y = true_function(X) + np.sqrt(0.01) * random.standard_normal(n)
+        kernel = get_kernel("rbf", gamma="median").resolve(X, 0)
+        K = kernel(X) + NOISE * np.eye(n)
+        cross = kernel(X, Z)
+        mean = cross.T @ np.linalg.solve(K, y)
+        variance = 1.0 - np.einsum("nm,nm->m", cross, np.linalg.solve(K, cross))
+        paper = {"preconditioned": False, "momentum": 0.0, "block_size": F, "batch_size": 64}
+        solvers = {
+            "paper": (DSG(**paper, average=None), T_paper),
+            "paper, averaged": (DSG(**paper, average="polynomial"), T_paper),
+            "default": (DSG(block_size=F, batch_size=8192, damping=3.0), T),
+        }
+        curves: dict[str, list[Any]] = {name: [] for name in [*solvers, "operator"]}
+        seconds: dict[str, list[float]] = {name: [] for name in curves}
+        with single_threaded_blas():
+            for seed in range(args.repeat):
+                for name, (solver, steps) in solvers.items():
+                    start = perf_counter()
+                    curves[name].append(
+                        self.curve(solver, steps, seed, kernel, X, y, Z, mean, variance)
+                    )
+                    seconds[name].append(perf_counter() - start)
+                start = perf_counter()
+                curves["operator"].append(
+                    self.operator_curve(seed, kernel, X, y, Z, variance, quick=args.quick)
+                )
+                seconds["operator"].append(perf_counter() - start)
+        typical = {"rms of the mean": float(np.sqrt(np.mean(mean**2)))}
+        typical |= {"median variance": float(np.median(variance))}
+        for name, runs in curves.items():
+            errors = np.median(np.array(runs), axis=0)  # (steps, 2)
+            for t in log_grid(1, len(errors), 2.0):
+                row = {"estimator": name, "iteration": int(t)}
+                row |= {"mean": float(errors[t - 1, 0]), "variance": float(errors[t - 1, 1])}
+                yield CURVE, row
+            yield (
+                FINAL,
+                {
+                    "estimator": name,
+                    "iterations": len(errors),
+                    "RMSE of the mean": float(errors[-1, 0]),
+                    "RMSE of the variance": float(errors[-1, 1]),
+                    **typical,
+                    "seconds with every evaluation": float(np.median(seconds[name])),
+                    "seeds": args.repeat,
+                },
+            )
+
+    def curve(
+        self, solver: DSG, steps: int, seed: int, kernel: Any,
+        X: Any, y: Any, Z: Any, mean: Any, variance: Any,
+    ) -> Any:  # fmt: skip
+        """Return the two errors after every step, shape (steps, 2)."""
+        n = len(X)
+        size = solver.resolve_batch_size(n)
+        problem = Problem(
+            SquaredError(), kernel, NOISE / n, 1 + len(Z), 2, seed,
+            fit_intercept=False, fixed_rows=size >= n, keep_coefficients=size < n,
+        )  # fmt: skip
+        state: Any = None
+        errors, wide = [], None
+        for _, batch in zip(range(steps), batches(X, y, size, seed), strict=False):
+            if wide is None or size < n:
+                targets = np.c_[batch.y, kernel.pairwise(batch.X, Z)].astype(np.float32)
+                wide = TrainBatch(batch.X, targets, batch.sample_weight)
+            if state is None:
+                state = solver.init(problem, wide)
+                tracker = solver.track(state, Z)
+            tracker.advance(solver.step(problem, state, wide))
+            f = tracker.raw_prediction()
+            v = np.maximum(1.0 - np.diag(f[:, 1:]), 0.0)
+            errors.append([_rms(f[:, 0] - mean), _rms(v - variance)])
+        return np.array(errors)
+
+    def operator_curve(
+        self, seed: int, kernel: Any, X: Any, y: Any, Z: Any, variance: Any, *, quick: bool
+    ) -> Any:
+        """Return the variance error of the operator after every step, shape (steps, 2)."""
+        F, n_blocks = (16, 4) if quick else (64, 32)
+        batch = next(batches(X, y, len(X), seed))
+        problem = Problem(SquaredError(), kernel, NOISE / len(X), 1, 2, seed)
+        block: Callable[[int], int] = lambda planes: F  # noqa: E731
+        stream = build_stream(problem, batch, block)
+        left, right = (
+            FeatureStream(kernel, 2, 1000 * seed + i, F, stream.scaling) for i in (1, 2)
+        )
+        operator = PosteriorOperator(
+            left, right, n_blocks, problem.alpha, 1.0, float(n_blocks), damping=1.0
+        )
+        errors = []
+        for _ in range(n_blocks):
+            operator.step(batch)
+            v = np.maximum(1.0 - operator.explained_variance(Z), 0.0)
+            errors.append([np.nan, _rms(v - variance)])
+        return np.array(errors)
+
+    def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
+        """Draw both errors on logarithmic axes, with the size of what is estimated."""
+        from matplotlib import pyplot as plt
+
+        figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+        final = tables[FINAL][0]
+        for ax, what, level in (
+            (axes[0], "mean", final["rms of the mean"]),
+            (axes[1], "variance", final["median variance"]),
+        ):
+            for name in dict.fromkeys(row["estimator"] for row in tables[CURVE]):
+                rows = [r for r in tables[CURVE] if r["estimator"] == name]
+                if np.isfinite(rows[0][what]):
+                    t = [r["iteration"] for r in rows]
+                    ax.loglog(t, [r[what] for r in rows], "o-", ms=3, label=name)
+            label = "rms of the mean" if what == "mean" else "median variance"
+            ax.axhline(level, color="k", lw=0.8, ls="--", label=label)
+            ax.set_xlabel("iteration")
+            ax.set_ylabel(f"RMSE of the posterior {what}")
+            ax.legend(fontsize=7)
+        figure.savefig(path, dpi=150)
+        plt.close(figure)
+        return True
+
+
+def _rms(error: Any) -> float:
+    return float(np.sqrt(np.mean(np.square(error))))
