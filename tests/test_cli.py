@@ -478,7 +478,7 @@ USAGE_ERRORS = {
     "no option": ([*FIT, "--colour", "red"], "--colour"),
     "no model": (["fit", "none.csv"], "--model"),
     "loss": ([*FIT, "--loss", "zero_one"], "'zero_one'; choose one of: "),
-    "kernel": ([*FIT, "--kernel", "cubic"], "'cubic'; choose one of: cauchy"),
+    "kernel": ([*FIT, "--kernel", "cubic"], "'cubic'; choose one of: arc_cosine"),
     "solver": ([*FIT, "--solver", "magic"], "'magic'; choose one of: auto"),
     "gamma": ([*FIT, "--gamma", "big"], "'big'"),
     "negative gamma": ([*FIT, "--gamma", "-1"], "-1"),

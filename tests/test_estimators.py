@@ -527,7 +527,7 @@ GOOD_Y = np.arange(12) % 2
     [
         ({"loss": "hing"}, "Unknown .*'hing'"),
         ({"loss": "huber"}, "huber.*classification"),
-        ({"kernel": "gauss"}, "Unknown kernel 'gauss'; choose one of: cauchy, laplacian"),
+        ({"kernel": "gauss"}, "Unknown kernel 'gauss'; choose one of: arc_cosine, cauchy"),
         ({"kernel": 3}, "kernel must be a name"),
         ({"gamma": 0.0}, r"gamma must lie in \(0, inf\), got 0.0"),
         ({"gamma": "auto"}, "Unknown rule for gamma 'auto'; choose one of: median, scale"),

@@ -414,7 +414,9 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         """Yield one batch with all rows for ever."""
         train = self._train_batch(batch, loss)
         if train is None:
-            raise DataError("All sample weights are zero; at least one row must count.")
+            raise DataError(
+                "All sample weights of a whole epoch are zero; at least one row must count."
+            )
         while True:
             start += 1
             yield train, float(start)

@@ -20,8 +20,8 @@ from kernelgrad.losses.regression import weighted_quantile
 
 # exp goes on as a straight line from here: e^30 is finite with room to spare in float32
 _LINEAR_FROM = 30.0
-# A quantile of fewer outliers than this in one batch is biased (it is a low order statistic)
-_MIN_OUTLIERS = 50
+# With less than one outlier in a batch its quantile is the smallest response
+_MIN_OUTLIERS = 1
 
 
 class OneClass(Loss):
@@ -34,9 +34,8 @@ class OneClass(Loss):
     row is at the level, moves towards the mean of all rows.
 
     Given f, the best tau is the nu-quantile of the responses, and `next_intercept` takes it
-    from the batch. Where a batch holds less than 50 outliers that quantile is biased, and
-    the paper's rule is used: tau rises by ``step * nu`` and falls by ``step`` times the
-    fraction of outliers.
+    from the batch. Where a batch would hold less than one outlier, the paper's rule is used:
+    tau rises by ``step * nu`` and falls by ``step`` times the fraction of outliers.
 
     Parameters
     ----------

@@ -143,8 +143,9 @@ class BlockTracker(Tracker):
         """Apply one :class:`BlockUpdate`: the price is one block of features."""
         u: BlockUpdate = info.update
         old = self.responses
-        x = u.keep.astype(np.float32) * self.lookahead(u.momentum)
-        self._iterates.x.add_block_prepared(self.rows, u.block, u.delta, x)
+        with np.errstate(over="ignore", invalid="ignore"):  # the next step reports divergence
+            x = u.keep.astype(np.float32) * self.lookahead(u.momentum)
+            self._iterates.x.add_block_prepared(self.rows, u.block, u.delta, x)
         new = {"x": x}
         if "v" in old:
             new["v"] = x - old["x"]
