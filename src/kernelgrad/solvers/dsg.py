@@ -29,6 +29,7 @@ MAX_WIDTH, MIN_WIDTH = 2048, 128  # features of a block
 ROWS_PER_FEATURE = 4
 # The block covariance is estimated on every k-th row, about this many per feature: with the
 # default damping more rows change no error by more than its noise and cost as they are many.
+# Smaller damping trusts the estimate more, and takes as many more rows.
 CURVATURE_ROWS = 2
 MIN_CURVATURE_ROWS = 2048
 
@@ -281,8 +282,9 @@ class DSG(Solver[DSGState]):
             L, root = state.smoothness, _root_weights(batch)
             Phi = stream.transform(X, block)
             Phi *= root
-            enough = max(CURVATURE_ROWS * stream.width, MIN_CURVATURE_ROWS)
-            every = max(1, batch.n_rows // enough)
+            per_feature = CURVATURE_ROWS / min(1.0, self.damping)
+            enough = max(per_feature * stream.width, MIN_CURVATURE_ROWS)
+            every = max(1, int(batch.n_rows // enough))
             some, share = np.ascontiguousarray(Phi[::every]), p[::every].sum()
             H = linalg.gram(some)
             H /= share
