@@ -115,21 +115,6 @@ def test_errors_are_of_mean_predictions_in_kcal(objective):
     assert rmse == pytest.approx(math.sqrt(60**2 / 2))
 
 
-def test_batch_is_the_largest_that_enters_the_covariance_whole(objective, monkeypatch):
-    from kernelgrad import DSG, KernelRegressor
-    from kernelgrad.solvers import dsg
-
-    seen = []
-    gram = dsg.linalg.gram
-    monkeypatch.setattr(dsg.linalg, "gram", lambda A: seen.append(len(A)) or gram(A))
-    block = 512
-    X = np.random.default_rng(0).normal(size=(8 * block, 3))
-    for batch in (objective.batch_rows(block), objective.batch_rows(block) + 1):
-        solver = DSG(block_size=block, batch_size=batch)
-        KernelRegressor(solver=solver, max_iter=1, random_state=0).fit(X, X[:, 0])
-    assert seen == [8 * block - 1, 4 * block]
-
-
 def test_tuning_and_validation_share_no_molecule(objective, dataset):
     y = np.arange(50.0)
     molecules = dataset.Molecules(np.zeros((50, 2, 2)), np.zeros((50, 3)), y)

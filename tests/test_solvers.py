@@ -398,3 +398,19 @@ def test_kernels_are_resolved_on_the_first_batch():
     D = np.linalg.norm(X[:, None] - X[None], axis=2)
     median = np.median(D[np.triu_indices(300, 1)])
     assert state.iterates.x.stream.kernel.gamma == pytest.approx(1 / (2 * median**2), rel=1e-6)
+
+
+@pytest.mark.parametrize(("damping", "rows"), [(1.0, 1024), (0.5, 2048), (0.1, 4096)])
+def test_a_small_damping_sees_more_rows(damping, rows, monkeypatch):
+    from kernelgrad.solvers import dsg
+
+    seen = []
+    gram = dsg.linalg.gram
+    monkeypatch.setattr(dsg.linalg, "gram", lambda A: seen.append(len(A)) or gram(A))
+    monkeypatch.setattr(dsg, "MIN_CURVATURE_ROWS", 64)
+    X, y = data(4096)
+    solver = DSG(block_size=256, damping=damping)
+    p = problem()
+    b = batch(X, y)
+    solver.step(p, solver.init(p, b), b)
+    assert seen == [rows]

@@ -116,15 +116,6 @@ MEMORY_LIMIT = 2**29  # bytes; the frequencies of all blocks stay in the quarter
 Predictor = Callable[[Any], Any]
 
 
-def batch_rows(block_size: int) -> int:
-    """Return the largest batch whose rows all enter DSG's block covariance.
-
-    From 8 rows per frequency on (4 per feature) DSG estimates it on every second row, too few
-    for a damping that is small enough here.
-    """
-    return 8 * block_size - 1
-
-
 class Energies:
     """Standardised energies of the training molecules and how to undo that."""
 
@@ -155,7 +146,7 @@ def fit_ours(
     """Fit kernelgrad by DSG with a new block in every step."""
     solver = DSG(
         block_size=block_size,
-        batch_size=batch_rows(block_size),
+        batch_size=8 * block_size,
         damping=params.damping,
         momentum=params.momentum,
     )

@@ -333,15 +333,16 @@ class KernelDensityRatio(BaseKernelEstimator):
 
 def _joined(batches: list[Any]) -> TrainBatch:
     """Return one batch of numerator and denominator rows, half the weight each."""
-    weights = []
+    X, weights = [], []
     for batch in batches:
         w = np.ones(batch.X.shape[0])
         w = w if batch.sample_weight is None else np.asarray(batch.sample_weight, np.float64)
-        if not w.sum() > 0:
+        keep = np.flatnonzero(w > 0)
+        if len(keep) == 0:
             raise DataError("All weights of a batch are zero; drop such rows of the source.")
-        weights.append(w / (2.0 * w.sum()))
+        X.append(batch.X if len(keep) == len(w) else batch.X[keep])
+        weights.append(w[keep] / (2.0 * w.sum()))
     sizes = [len(w) for w in weights]
-    X = [batch.X for batch in batches]
     rows = sp.vstack(X, format="csr") if any(sp.issparse(A) for A in X) else np.concatenate(X)
     y = np.repeat([1.0, -1.0], sizes)[:, None].astype(np.float32)
     return TrainBatch(rows, y, sum(sizes) * np.concatenate(weights))
