@@ -58,7 +58,7 @@ def learning_curve(
                 it = state.iterates
                 trackers = (
                     solver.track(state, X_test),
-                    BlockTracker(Iterates(it.x, it.v, None), X_test),
+                    BlockTracker(Iterates(it.x, it.v, None), it.x.stream.prepare(X_test)),
                 )
             info = solver.step(problem, state, batch)
             for tracker, errors in zip(trackers, (averaged, last), strict=True):

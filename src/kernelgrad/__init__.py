@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from kernelgrad.estimators import KernelNoveltyDetector as KernelNoveltyDetector
     from kernelgrad.estimators import KernelRegressor as KernelRegressor
+    from kernelgrad.estimators import RandomFeatures as RandomFeatures
     from kernelgrad.estimators import load as load
     from kernelgrad.plotting import LearningCurveDisplay as LearningCurveDisplay
     from kernelgrad.solvers import CDSG as CDSG
@@ -57,6 +58,7 @@ _WHERE = {
     "KernelRegressor": "estimators",
     "LearningCurveDisplay": "plotting",
     "ModelFileError": "_validation",
+    "RandomFeatures": "estimators",
     "UDSG": "solvers",
     "get_num_threads": "compute.threads",
     "load": "estimators",

@@ -7,6 +7,7 @@ from kernelgrad.estimators.density_ratio import KernelDensityRatio
 from kernelgrad.estimators.gaussian_process import KernelGaussianProcessRegressor
 from kernelgrad.estimators.novelty import KernelNoveltyDetector
 from kernelgrad.estimators.regressor import KernelRegressor
+from kernelgrad.estimators.transformer import RandomFeatures
 
 for _cls in (
     KernelClassifier,
@@ -24,5 +25,6 @@ __all__ = [
     "KernelGaussianProcessRegressor",
     "KernelNoveltyDetector",
     "KernelRegressor",
+    "RandomFeatures",
     "load",
 ]

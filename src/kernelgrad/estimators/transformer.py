@@ -1,0 +1,345 @@
+"""Random features as a scikit-learn transformer."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from kernelgrad._typing import Float32Array, Float64Array, IntArray, Matrix
+from kernelgrad._validation import CapabilityError, DataError, check_bool, check_int, check_real
+from kernelgrad.compute import rng
+from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches
+from kernelgrad.estimators._support import canonical_rows
+from kernelgrad.estimators.base import BaseKernelEstimator
+from kernelgrad.expansions import PREDICT_ROWS
+from kernelgrad.features import CACHE_BYTES, FeatureStream
+from kernelgrad.kernels import Kernel, get_kernel
+from kernelgrad.losses import SquaredError
+from kernelgrad.solvers import Problem, TrainBatch
+from kernelgrad.solvers.dsg import MAX_WIDTH, ROWS_PER_FEATURE
+from kernelgrad.solvers.functional import build_stream
+
+# The first batch of the estimators, so that bandwidth and scaling are theirs.
+SAMPLE_ROWS = ROWS_PER_FEATURE * MAX_WIDTH
+_MEMORY = 4 * CACHE_BYTES
+_ROW_STEP = 512  # a multiple of the row tiles: other chunks of it give the same bits
+# BLAS rounds a lone row otherwise than a row among others; see `compute.projections`.
+_PAD = 16
+TAG_CHOICE = 15
+
+
+class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    r"""Random features of any kernel: rows whose inner products estimate it.
+
+    The output Z is float32, (n, n_components): blocks ``phi_0(x), phi_1(x), ...`` of the
+    seeded stream that the estimators of this package learn on, side by side and divided by
+    the square root of their number. Each block is by itself an unbiased estimate, so
+    ``E[Z Z^T] = K``, and a linear model of Z is a model of the kernel (Rahimi and Recht 2007;
+    Dai et al. 2014, Section 2).
+
+    Any number of columns is possible. Where it holds no whole number of blocks, the last one
+    gives some of its columns: random ones, each as likely as the others, so that the estimate
+    stays unbiased; of all features but one either all planes (cosine and sine) or none.
+
+    With an int `random_state`, and with their kernel and block size, the blocks are those of
+    :class:`KernelClassifier` and :class:`KernelRegressor`, provided that bandwidth and
+    scaling come from the same rows: their first batch holds all rows, or as many as here,
+    8,192. (Where all rows fit into it, estimators merge rows that are equal in X and y;
+    without y, every row counts here.)
+
+    Parameters
+    ----------
+    kernel : str, Kernel, or scikit-learn RBF / Matern, default="rbf"
+        As in :class:`KernelClassifier`.
+    n_components : int, default=1024
+        Columns of the output. The standard deviation of an entry of ``Z Z^T`` falls as
+        ``1 / sqrt(n_components)``: with 1,024 it is at most 0.03 for the Gaussian kernel.
+    gamma : float > 0, "median" or "scale", default="median"
+        Inverse bandwidth, or a rule resolved on at most 8,192 random rows (see
+        :class:`~kernelgrad.kernels.Gaussian`); for kernels that have a gamma.
+    bandwidth_factor : float > 0, default=1.0
+        Multiplies the bandwidth that a rule finds.
+    block_size : int or "auto", default="auto"
+        Features per block and plane. ``"auto"`` makes the fewest equal blocks of at most
+        2,048 columns. Needed only to get the blocks of an estimator, whose solver has a
+        parameter of that name.
+    standardize : bool, default=False
+        Divide columns by their standard deviation over the sample.
+    memory_limit : float or None, default=None
+        Bytes that a transform may use beside its input, its output and the weights of one
+        block (256 MiB when None): rows go through in chunks that fit, of at least 512. No
+        weights are kept between transforms: drawing them again takes a few percent of the
+        time, and a model in memory or in a pickle is only its seed. Never changes a result
+        beyond the rounding of sparse rows.
+    random_state : int, RandomState or None, default=None
+
+    Attributes
+    ----------
+    n_blocks_ : int
+        Blocks in the output, of which the last may give a part of its columns.
+    stream_ : FeatureStream
+        The blocks themselves: seed, kernel, input scaling.
+    kernel_ : Kernel
+        With numbers for its parameters.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Notes
+    -----
+    There is no ``partial_fit``: nothing accumulates over rows. Bandwidth and scaling are
+    fixed once, by a sample, because another value of either would change all columns under
+    the model that was fitted to them. To learn from a stream, fit this on its first rows (or
+    give gamma as a number), then transform every chunk.
+
+    Neither the number of threads nor the cuts between chunks matter: a row's features
+    depend on that row alone (to float32 rounding for sparse rows, which are made dense where
+    a chunk holds many non-zeros, and on processors whose BLAS rounds by the number of rows).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.linear_model import RidgeClassifier
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from kernelgrad.estimators.transformer import RandomFeatures
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = make_pipeline(RandomFeatures(random_state=0), RidgeClassifier())
+    >>> bool(model.fit(X[:1200], y[:1200]).score(X[1200:], y[1200:]) > 0.9)
+    True
+    >>> model[0].transform(X).shape
+    (1797, 1024)
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "rbf",
+        n_components: int = 1024,
+        *,
+        gamma: float | str = "median",
+        bandwidth_factor: float = 1.0,
+        block_size: int | str = "auto",
+        standardize: bool = False,
+        memory_limit: float | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.n_components = n_components
+        self.gamma = gamma
+        self.bandwidth_factor = bandwidth_factor
+        self.block_size = block_size
+        self.standardize = standardize
+        self.memory_limit = memory_limit
+        self.random_state = random_state
+
+    # the estimators' own: the same seed and the same complaints
+    _new_seed = BaseKernelEstimator._new_seed
+    _check_source_columns = BaseKernelEstimator._check_source_columns
+
+    def _check_parameters(self) -> Kernel:
+        check_int(self.n_components, "n_components", low=1)
+        if self.block_size != "auto":
+            check_int(self.block_size, "block_size", low=1)
+        check_bool(self.standardize, "standardize")
+        if self.memory_limit is not None:
+            check_real(self.memory_limit, "memory_limit", low=0)
+        kernel = get_kernel(
+            self.kernel, gamma=self.gamma, bandwidth_factor=self.bandwidth_factor
+        )
+        if not kernel.has_random_features:
+            raise CapabilityError(
+                f"The {kernel.name} kernel has no random features; choose another kernel, or "
+                "sklearn.kernel_approximation.Nystroem."
+            )
+        return kernel
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fix the seed, and the bandwidth and input scaling from a sample of the rows.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix (n, d), memory map, DataFrame, or BatchSource
+            Of a :class:`~kernelgrad.data.BatchSource` the first random batch is read, with
+            its weights.
+        y : ignored
+            Present for the API's sake.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            For parameters outside their domain, NaN or infinite values, or rows outside the
+            kernel's domain.
+        """
+        kernel = self._check_parameters()
+        before = dict(self.__dict__)
+        try:
+            self._new_seed()
+            with single_threaded_blas():
+                self._build(kernel, self._sample(X, kernel))
+        except BaseException:
+            # a fit that fails leaves the transformer as it was
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        return self
+
+    def _sample(self, X: Any, kernel: Kernel) -> tuple[Matrix, Float64Array]:
+        """Return rows and weights, those of an estimator's first batch."""
+        if isinstance(X, BatchSource):
+            if X.n_rows == 0:
+                raise DataError("The source has no rows.")
+            self.n_features_in_ = X.n_features
+            if X.feature_names is not None:
+                self.feature_names_in_ = np.asarray(X.feature_names, dtype=object)
+            elif hasattr(self, "feature_names_in_"):
+                del self.feature_names_in_
+            return _first_rows(X, self._seed)
+        memmap = X if isinstance(X, np.memmap) else None
+        X = validate_data(self, X, accept_sparse="csr", dtype="numeric")
+        if not self.standardize:
+            kernel.check_domain(X)
+        weight = np.ones(X.shape[0])
+        if memmap is not None:  # a map stays on disk
+            return _first_rows(ArraySource(memmap, None, weight, checked=True), self._seed)
+        if X.shape[0] <= SAMPLE_ROWS:  # sums in the estimators' order: the same last bits
+            different = np.arange(len(weight))
+            X, _, weight = canonical_rows(X, different, weight, merge=True)
+        return _first_rows(ArraySource(X, None, weight, checked=True), self._seed)
+
+    def _build(self, kernel: Kernel, sample: tuple[Matrix, Float64Array]) -> None:
+        X, weight = sample
+        problem = Problem(
+            SquaredError(), kernel, 0.0, 1, self.n_features_in_, self._seed,
+            standardize=bool(self.standardize),
+        )  # fmt: skip
+        batch = TrainBatch(X, np.zeros((len(weight), 1)), weight)
+        n = int(self.n_components)
+        stream = build_stream(
+            problem, batch, lambda planes: self._resolve_block_size(n, planes)
+        )
+        stream.kernel.check_domain(stream.scaling.apply(X))
+        self.stream_ = stream
+        self.kernel_ = stream.kernel
+        self.n_blocks_ = -(-n // stream.width)
+        self._n_features_out = n
+        self._last = _choice(
+            stream, self.n_blocks_ - 1, n - (self.n_blocks_ - 1) * stream.width
+        )
+
+    def _resolve_block_size(self, n: int, planes: int) -> int:
+        if self.block_size != "auto":
+            return int(self.block_size)
+        blocks = -(-n // MAX_WIDTH)
+        return -(-n // (blocks * planes))
+
+    def transform(self, X: Any) -> Float32Array:
+        """Return the random features.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix (n, d), memory map, DataFrame, or BatchSource
+            A source is read in chunks; the output is in memory as a whole.
+
+        Returns
+        -------
+        float32 array (n, n_components)
+
+        Raises
+        ------
+        ValueError
+            For another number or other names of columns than in fit, NaN or infinite
+            values, or rows outside the kernel's domain.
+        """
+        check_is_fitted(self, "stream_")
+        if isinstance(X, BatchSource):
+            self._check_source_columns(X)
+            out = np.empty((X.n_rows, self._n_features_out), np.float32)
+            for batch in X.chunks():
+                start = int(batch.rows[0])
+                self._transform_into(batch.X, out[start : start + len(batch.rows)])
+            return out
+        X = validate_data(self, X, reset=False, accept_sparse="csr", dtype="numeric")
+        out = np.empty((X.shape[0], self._n_features_out), np.float32)
+        self._transform_into(X, out)
+        return out
+
+    def _transform_into(self, X: Matrix, out: Float32Array) -> None:
+        stream, width = self.stream_, self.stream_.width
+        factor = np.float32(np.sqrt(width / out.shape[1]))
+        step = self._chunk_rows(X)
+        with single_threaded_blas():
+            for start in range(0, len(out), step):
+                part = out[start : start + step]
+                rows = _pad(stream.prepare(X[start : start + step]))
+                for j in range(self.n_blocks_):
+                    block = stream.transform(rows, j)[: len(part)]
+                    if j == self.n_blocks_ - 1 and len(self._last) < width:
+                        block = block[:, self._last]
+                    np.multiply(block, factor, out=part[:, j * width : (j + 1) * width])
+
+    def _chunk_rows(self, X: Matrix) -> int:
+        limit = _MEMORY if self.memory_limit is None else float(self.memory_limit)
+        cells = X.nnz / X.shape[0] if sp.issparse(X) else X.shape[1]
+        per_row = 24 * cells + 4 * self.stream_.width  # scaled, embedded, rounded; a block
+        rows = int(min(limit / per_row, PREDICT_ROWS))
+        return max(_ROW_STEP, rows - rows % _ROW_STEP)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
+
+
+def _first_rows(source: BatchSource, seed: int) -> tuple[Matrix, Float64Array]:
+    """Return rows and weights of the first random batch in which any row counts."""
+    if source.n_rows <= SAMPLE_ROWS:
+        return _usable(source.take(np.arange(source.n_rows)))
+    for item in sample_batches(source, SAMPLE_ROWS, seed=seed, max_epochs=1):
+        w = item.batch.sample_weight
+        if w is None or w.any():
+            return _usable(item.batch)
+    raise DataError(
+        "All sample weights of a whole epoch are zero; at least one row must count."
+    )
+
+
+def _usable(batch: Batch) -> tuple[Matrix, Float64Array]:
+    weight = batch.sample_weight
+    if weight is None:
+        return batch.X, np.ones(batch.X.shape[0])
+    keep = np.flatnonzero(weight > 0)
+    if len(keep) == 0:
+        raise DataError(
+            "All sample weights of the source are zero; at least one row must count."
+        )
+    return batch.X[keep], np.asarray(weight[keep], np.float64)
+
+
+def _pad(X: Matrix) -> Matrix:
+    """Repeat the last of dense rows up to a multiple of the padding."""
+    missing = -len(X) % _PAD if isinstance(X, np.ndarray) else 0
+    return np.concatenate([X, np.repeat(X[-1:], missing, axis=0)]) if missing else X
+
+
+def _choice(stream: FeatureStream, block: int, n: int) -> IntArray:
+    """Return n columns of a block, sorted: whole features, and some planes of one more.
+
+    Each column is equally likely over seeds.
+    """
+    planes, F = stream.planes, stream.block_size
+    whole, rest = divmod(n, planes)
+    chosen = np.zeros((planes, F), bool)
+    features = np.argsort(rng.uniforms(stream.seed, block * F, F, TAG_CHOICE))
+    chosen[:, features[:whole]] = True
+    if rest:
+        order = np.argsort(rng.uniforms(stream.seed, block * planes, planes, TAG_CHOICE, 1))
+        chosen[order[:rest], features[whole]] = True
+    return np.flatnonzero(chosen)

@@ -1,0 +1,402 @@
+"""Density ratios against exact minimisers, known laws and the bounds of divergences."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import oracles_unsupervised as oracles
+from kernelgrad import (
+    DSG,
+    ArraySource,
+    DataError,
+    KernelClassifier,
+    KernelDensityRatio,
+    load,
+    open_source,
+    set_num_threads,
+)
+from kernelgrad.losses import KLDensityRatio, LeastSquaresDensityRatio
+
+LOSSES = ["kl", "least_squares"]
+# E_p[log p/q] and E_q[(p/q - 1)^2] / 2 of N(0, 1) and N(1/2, 1)
+DIVERGENCE = {"kl": 0.125, "least_squares": (np.exp(0.25) - 1) / 2}
+
+
+@parametrize_with_checks(
+    [
+        KernelDensityRatio(max_iter=5),
+        KernelDensityRatio("least_squares", kernel="cauchy", standardize=True, max_iter=5),
+    ]
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def gaussians(n_p=1000, n_q=1000, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(0, 1, (n_p, 1)), rng.normal(0.5, 1, (n_q, 1))
+
+
+def log_ratio(X):
+    """log p/q of `gaussians`, an affine function."""
+    return 0.125 - X[:, 0] / 2
+
+
+def ratio(loss="kl", **params):
+    return KernelDensityRatio(loss, **({"random_state": 0, "max_iter": 20} | params))
+
+
+def labelled(p, q, seed=1):
+    order = np.random.default_rng(seed).permutation(len(p) + len(q))
+    return np.vstack([p, q])[order], np.repeat([1, 0], [len(p), len(q)])[order]
+
+
+# -- what is minimised -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("alpha", [1e-1, 1e-2])
+def test_the_exact_minimiser(loss, alpha):
+    rng = np.random.default_rng(0)
+    p, q = rng.normal(0, 1, (120, 2)), rng.normal([0.7, 0], 1, (200, 2))
+    Z, w = np.vstack([p, q]), np.repeat([1 / 120, -1 / 200], [120, 200])
+    K = oracles.gaussian(Z, Z, 0.4)
+    solver = DSG(block_size=128, momentum=0.0, decay=50.0)
+    model = ratio(loss, gamma=0.4, alpha=alpha, max_iter=150, solver=solver)
+    f = model.fit(p, denominator=q).decision_function(Z)
+
+    def distance(alpha, w):
+        a, b = oracles.ratio_coefficients(K, w, alpha, loss)
+        return np.sqrt(np.mean((f - b - K @ a) ** 2) / np.mean((K @ a) ** 2))
+
+    assert distance(alpha, w) < 0.03
+    # the controls: another penalty, and samples of unequal total weight
+    assert distance(2 * alpha, w) > 0.1
+    assert distance(alpha, np.where(w > 0, w, 1.5 * w)) > 0.1
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_weights_enter_the_minimiser(loss):
+    rng = np.random.default_rng(0)
+    p, q = rng.normal(0, 1, (120, 2)), rng.normal([0.7, 0], 1, (200, 2))
+    Z, w = np.vstack([p, q]), rng.integers(1, 6, 320).astype(float)
+    y = np.repeat([1, -1], [120, 200])
+    K = oracles.gaussian(Z, Z, 0.4)
+    solver = DSG(block_size=128, momentum=0.0, decay=50.0)
+    model = ratio(loss, gamma=0.4, alpha=1e-2, max_iter=150, solver=solver)
+    f = model.fit(Z, y, sample_weight=w).decision_function(Z)
+
+    def distance(w):
+        share = np.where(y > 0, w / w[y > 0].sum(), -w / w[y < 0].sum())
+        a, b = oracles.ratio_coefficients(K, share, 1e-2, loss)
+        return np.sqrt(np.mean((f - b - K @ a) ** 2) / np.mean((K @ a) ** 2))
+
+    assert distance(w) < 0.03
+    assert distance(np.ones(320)) > 0.05
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("solver", ["dsg", "udsg", "cdsg"])
+def test_known_laws(loss, solver):
+    p, q = gaussians()
+    model = ratio(loss, alpha=1e-3, max_iter=40, solver=solver).fit(p, denominator=q)
+    Z, _ = gaussians(4000, 1, seed=1)
+    estimate = model.predict(Z)
+    assert (estimate >= 0).all()
+
+    def error(other):
+        return np.sqrt(np.mean((np.log(np.maximum(other, 1e-3)) - log_ratio(Z)) ** 2))
+
+    assert error(estimate) < 0.15
+    # the controls: no ratio at all, and the ratio the wrong way round
+    assert error(np.ones(len(Z))) > 0.4
+    swapped = ratio(loss, alpha=1e-3, solver=solver).fit(q, denominator=p)
+    assert error(swapped.predict(Z)) > 0.8
+    assert error(1 / np.maximum(swapped.predict(Z), 1e-3)) < 0.25
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_five_dimensions_and_the_log_odds_of_a_classifier(loss):
+    rng = np.random.default_rng(0)
+    p, q = rng.normal(0, 1, (1500, 5)), rng.normal([0.5, 0, 0, 0, 0], 1, (1500, 5))
+    model = ratio(loss, alpha=1e-2, max_iter=40).fit(p, denominator=q)
+    Z = rng.normal(0, 1, (4000, 5))
+    error = np.log(np.maximum(model.predict(Z), 1e-3)) - log_ratio(Z)
+    assert np.sqrt(np.mean(error**2)) < 0.25
+    # the log-odds of equal samples are the log ratio too
+    X, y = labelled(p, q)
+    odds = KernelClassifier(alpha=1e-2, random_state=0).fit(X, y).decision_function(Z)
+    assert np.corrcoef(odds, np.log(np.maximum(model.predict(Z), 1e-3)))[0, 1] > 0.9
+
+
+# -- the score -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_score_is_a_lower_bound_of_the_divergence(loss):
+    p, q = gaussians()
+    held = gaussians(4000, 4000, seed=2)
+    scores = []
+    for seed, alpha in ((0, 1e-1), (0, 1e-3)):
+        model = ratio(loss, alpha=alpha, random_state=seed).fit(p, denominator=q)
+        scores.append(model.score(held[0], denominator=held[1]))
+    f_p, f_q = (model.decision_function(Z) for Z in held)
+    growth = np.exp(f_q) if loss == "kl" else f_q**2 / 2
+    noise = 5 * np.sqrt(f_p.var() / 4000 + growth.var() / 4000)
+    assert scores[0] < scores[1] < DIVERGENCE[loss] + noise
+    assert scores[1] > DIVERGENCE[loss] - 0.02 - noise
+    expected = oracles.ratio_bound(loss, f_p, f_q, np.ones(4000), np.ones(4000))
+    assert scores[1] == pytest.approx(expected, abs=1e-6)
+    # the control: samples the wrong way round
+    wrong = model.score(held[1], denominator=held[0])
+    assert wrong < 0 < scores[0]
+    assert wrong != pytest.approx(expected, abs=0.1)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_weighted_score(loss):
+    p, q = gaussians(200, 300)
+    X, y = labelled(p, q)
+    model = ratio(loss, alpha=1e-2).fit(X, y)
+    w = np.random.default_rng(0).integers(0, 4, 500).astype(float)
+    f = model.decision_function(X)
+    expected = oracles.ratio_bound(loss, f[y == 1], f[y == 0], w[y == 1], w[y == 0])
+    assert model.score(X, y, sample_weight=w) == pytest.approx(expected, abs=1e-6)
+    assert model.score(X, y) != pytest.approx(expected, abs=1e-6)
+    both = (ArraySource(X[y == i], None, w[y == i]) for i in (1, 0))
+    assert model.score(next(both), denominator=next(both)) == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_score_chooses_alpha():
+    rng = np.random.default_rng(0)
+    X, y = labelled(rng.normal(0, 1, (400, 5)), rng.normal(0.3, 1, (400, 5)))
+    folds = StratifiedKFold(3, shuffle=True, random_state=0)
+    grid = GridSearchCV(ratio(), {"alpha": [1e-6, 1e-2, 10.0]}, cv=folds).fit(X, y)
+    scores = grid.cv_results_["mean_test_score"]
+    assert grid.best_params_ == {"alpha": 1e-2}
+    assert scores[1] > max(scores[0], scores[2], 0) + 0.02
+
+
+# -- how samples are given -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("names", [(0, 1), (-1, 1), ("a", "b"), (False, True)])
+def test_both_forms_are_the_same(loss, names):
+    p, q = gaussians(300, 200)
+    X, y = np.vstack([p, q]), np.repeat(np.array(names)[[1, 0]], [300, 200])
+    first = ratio(loss).fit(p, denominator=q)
+    second = ratio(loss).fit(X, y)
+    np.testing.assert_array_equal(first.predict(X), second.predict(X))
+    assert second.samples_.tolist() == list(names)
+    assert second.score(X, y) == first.score(p, denominator=q)
+    swapped = ratio(loss).fit(X, np.repeat(np.array(names), [300, 200]))
+    assert np.corrcoef(swapped.predict(X), first.predict(X))[0, 1] < -0.5
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
+def test_files(tmp_path, kind):
+    samples = [X.astype(np.float32) for X in gaussians(500, 300)]
+    sources = []
+    for name, X in zip("pq", samples, strict=True):
+        path = tmp_path / f"{name}.{kind}"
+        frame = pd.DataFrame(X, columns=["x"]).assign(w=np.arange(len(X)) % 3.0)
+        if kind == "csv":
+            frame.to_csv(path, index=False)
+        elif kind == "parquet":
+            pytest.importorskip("pyarrow")
+            frame.to_parquet(path)
+        else:
+            np.savez(path, X=X, w=frame["w"])
+        sources.append(open_source(path, weight="w"))
+    p, q = sources
+    model = ratio(alpha=1e-2).fit(p, denominator=q)
+    X, y = np.vstack(samples), np.repeat([1, 0], [500, 300])
+    w = np.concatenate([np.arange(500) % 3.0, np.arange(300) % 3.0])
+    arrays = ratio(alpha=1e-2).fit(X, y, sample_weight=w)
+    rows = X if kind == "npz" else pd.DataFrame(X, columns=["x"])
+    # rows of weight zero set no bandwidth either; only the order of sums differs
+    np.testing.assert_allclose(model.predict(rows), arrays.predict(X), rtol=2e-3)
+    assert model.score(p, denominator=q) == pytest.approx(
+        model.score(rows, y, sample_weight=w), abs=1e-6
+    )
+
+
+def test_samples_of_very_different_size():
+    p, q = gaussians(300, 20_000)
+    small = DSG(block_size=64, batch_size=1000)
+    Z, _ = gaussians(2000, 1, seed=1)
+    for X, Y, sign in ((p, q, 1.0), (q, p, -1.0)):
+        # the shape of the law is the same for both: a mirror image
+        model = ratio(alpha=1e-2, solver=small).fit(X, denominator=Y)
+        f = model.decision_function(Z)
+        assert np.corrcoef(f, log_ratio(Z))[0, 1] * sign > 0.95
+        assert abs(f.mean() - sign * log_ratio(Z).mean()) < 0.2
+    assert model.history_["rows_seen"][0] == 800  # 500 of q, and all of p
+
+
+def test_batches_come_close_to_all_rows():
+    p, q = gaussians(2000, 2000)
+    Z, _ = gaussians(2000, 1, seed=1)
+    whole = ratio(alpha=1e-2).fit(p, denominator=q).decision_function(Z)
+    solver = DSG(block_size=64, batch_size=1000)
+    parts = ratio(alpha=1e-2, solver=solver).fit(p, denominator=q).decision_function(Z)
+    assert np.sqrt(np.mean((whole - parts) ** 2)) < 0.1
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_weights_are_repeated_rows(sparse):
+    X, y = labelled(*gaussians(150, 100))
+    w = np.random.default_rng(0).integers(0, 4, 250)
+    R, t = np.repeat(X, w, axis=0), np.repeat(y, w)
+    if sparse:
+        X, R = sp.csr_matrix(X), sp.csr_matrix(R)
+    weighted = ratio().fit(X, y, sample_weight=w).predict(X)
+    np.testing.assert_array_equal(weighted, ratio().fit(R, t).predict(X))
+    assert not np.allclose(weighted, ratio().fit(X, y).predict(X), rtol=1e-2)
+
+
+def test_sparse_rows_are_dense_rows():
+    P = sp.random(300, 20, 0.1, "csr", random_state=0)
+    Q = sp.random(300, 20, 0.2, "csr", random_state=1)
+    model = ratio(alpha=1e-2, max_iter=40).fit(P, denominator=Q)
+    np.testing.assert_allclose(
+        model.decision_function(P), model.decision_function(P.toarray()), atol=1e-5
+    )
+    dense = ratio(alpha=1e-2, max_iter=40).fit(P.toarray(), denominator=Q.toarray())
+    a, b = model.decision_function(P), dense.decision_function(P)
+    assert np.sqrt(np.mean((a - b) ** 2)) < 0.1 * a.std() + 0.05
+    assert model.score(P, denominator=Q) > 0.2
+    with_batches = ratio(alpha=1e-2, solver=DSG(block_size=32, batch_size=128))
+    assert with_batches.fit(P, denominator=Q).score(P, denominator=Q) > 0.2
+
+
+# -- what users rely on ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["kl", "least_squares", LeastSquaresDensityRatio()])
+def test_files_of_models_are_exact(tmp_path, loss):
+    p, q = gaussians(300, 200)
+    model = ratio(loss, kernel="matern").fit(p, denominator=q)
+    model.save(tmp_path / "model.kg", resumable=True)
+    for again in (load(tmp_path / "model.kg"), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(again.samples_, model.samples_)
+        np.testing.assert_array_equal(again.predict(p), model.predict(p))
+        np.testing.assert_array_equal(again.decision_function(p), model.decision_function(p))
+        assert again.score(p, denominator=q) == model.score(p, denominator=q)
+        again.set_params(warm_start=True, max_iter=3).fit(p, denominator=q)
+        assert again.n_iter_ == 23
+
+
+def test_warm_start_goes_on():
+    p, q = gaussians(900, 700)
+    solver = DSG(block_size=32, batch_size=300)
+    straight = ratio(max_iter=8, solver=solver).fit(p, denominator=q)
+    halves = ratio(max_iter=5, solver=solver, warm_start=True).fit(p, denominator=q)
+    halves.set_params(max_iter=3).fit(p, denominator=q)
+    np.testing.assert_array_equal(halves.predict(p), straight.predict(p))
+    assert halves.history_["train_loss"] == straight.history_["train_loss"]
+
+
+def test_threads_change_nothing():
+    p, q = gaussians(900, 700)
+    ratios = []
+    for threads in (1, 2, 3):
+        set_num_threads(threads)
+        solver = DSG(block_size=32, batch_size=300)
+        ratios.append(ratio(max_iter=5, solver=solver).fit(p, denominator=q).predict(p))
+    np.testing.assert_array_equal(ratios[0], ratios[1])
+    np.testing.assert_array_equal(ratios[0], ratios[2])
+
+
+def test_predictions_are_consistent():
+    p, q = gaussians(300, 200)
+    kl, squares = (ratio(loss).fit(p, denominator=q) for loss in LOSSES)
+    Z = np.linspace(-6, 8, 200)[:, None]
+    np.testing.assert_allclose(kl.predict(Z), np.exp(kl.decision_function(Z)))
+    np.testing.assert_array_equal(
+        squares.predict(Z), np.maximum(squares.decision_function(Z), 0)
+    )
+    # far from all rows f is its constant: equal samples
+    np.testing.assert_allclose(kl.predict([[1e3]]), 1.0, atol=0.3)
+    assert isinstance(kl.loss_, KLDensityRatio)
+    np.testing.assert_array_equal(ratio().fit(p, denominator=q).predict(Z), kl.predict(Z))
+
+
+P, Q = gaussians(40, 30)
+BOTH, SAMPLE = np.vstack([P, Q]), np.repeat([1, 0], [40, 30])
+
+
+@pytest.mark.parametrize(
+    ("params", "args", "message"),
+    [
+        ({}, {"X": P}, "needs two samples"),
+        ({}, {"X": BOTH, "y": SAMPLE, "denominator": Q}, "not both"),
+        ({}, {"X": BOTH, "y": np.ones(70)}, "two distinct values"),
+        ({}, {"X": BOTH, "y": np.arange(70) % 3}, "two distinct values"),
+        ({}, {"X": BOTH, "y": SAMPLE, "sample_weight": SAMPLE}, "two distinct values"),
+        ({}, {"X": BOTH, "y": SAMPLE[:-1]}, "inconsistent numbers"),
+        ({}, {"X": BOTH, "y": SAMPLE, "sample_weight": -np.ones(70)}, "[Nn]egative"),
+        ({}, {"X": P, "denominator": Q, "sample_weight": np.zeros(40)}, "(are zero|non-zero)"),
+        ({}, {"X": np.full((4, 1), np.nan), "denominator": Q}, "NaN"),
+        ({}, {"X": P, "denominator": np.full((4, 1), np.nan)}, "NaN"),
+        ({}, {"X": P, "denominator": np.full((4, 1), np.inf)}, "infinity"),
+        ({}, {"X": P, "denominator": np.hstack([Q, Q])}, "2 features"),
+        ({}, {"X": P, "denominator": Q[:0]}, "0 sample"),
+        ({}, {"X": ArraySource(P), "denominator": Q}, "another one as denominator"),
+        ({}, {"X": P, "denominator": ArraySource(Q)}, "another one as denominator"),
+        (
+            {},
+            {"X": ArraySource(P), "denominator": ArraySource(Q), "sample_weight": P[:, 0]},
+            "own weights",
+        ),
+        ({"alpha": -1.0}, {"X": P, "denominator": Q}, "alpha"),
+        ({"loss": "hinge"}, {"X": P, "denominator": Q}, "hinge"),
+        ({"kernel": "gauss"}, {"X": P, "denominator": Q}, "gauss"),
+        ({"max_iter": 0}, {"X": P, "denominator": Q}, "max_iter"),
+    ],
+)
+def test_bad_input_is_refused(params, args, message):
+    model = KernelDensityRatio(**params)
+    with pytest.raises(ValueError, match=message):
+        model.fit(**args)
+    assert not hasattr(model, "expansion_")
+
+
+def test_misuse_is_explained():
+    with pytest.raises(NotFittedError):
+        ratio().predict(P)
+    with pytest.raises(NotFittedError):
+        ratio().score(P, denominator=Q)
+    model = ratio(max_iter=2).fit(P, denominator=Q)
+    before = model.predict(P)
+    with pytest.raises(ValueError, match="NaN"):
+        model.fit(P, denominator=Q * np.nan)
+    np.testing.assert_array_equal(model.predict(P), before)
+    assert not hasattr(model, "_denominator")
+    with pytest.raises(ValueError, match="features"):
+        model.predict(np.hstack([P, P]))
+    with pytest.raises(ValueError, match="needs two samples"):
+        model.score(P)
+    with pytest.raises(DataError, match="weight"):
+        model.score(ArraySource(P, None, np.zeros(40)), denominator=ArraySource(Q))
+    with pytest.raises(DataError, match="weight"):
+        model.fit(ArraySource(P, None, np.zeros(40)), denominator=ArraySource(Q))
+
+
+def test_samples_far_apart_stay_finite():
+    """The ratio is zero or infinite everywhere: exp goes on as a line, nothing overflows."""
+    for loss in LOSSES:
+        model = ratio(loss, alpha=0.0, max_iter=60, gamma=0.5)
+        model.fit(P * 0.1 - 20, denominator=Q * 0.1 + 20)
+        estimate = model.predict([[-20.0], [20.0]])
+        assert np.isfinite(estimate).all()
+        assert estimate[0] > 1 > estimate[1]

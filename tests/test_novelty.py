@@ -1,0 +1,413 @@
+"""Novelty detection against the exact optimum, the dual problem and scikit-learn's promises."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import roc_auc_score
+from sklearn.svm import OneClassSVM
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import oracles_unsupervised as oracles
+from kernelgrad import (
+    CDSG,
+    DSG,
+    UDSG,
+    ArraySource,
+    DataError,
+    KernelNoveltyDetector,
+    load,
+    open_source,
+    set_num_threads,
+)
+from kernelgrad.data import sample_batches
+
+GAMMA = 0.3
+# the steps of the default solver on smaller batches
+STEPS = {"preconditioned": False, "decay": 2.0, "momentum": 0.0, "average": None}
+
+
+def two_clusters(n=500, seed=0):
+    rng = np.random.default_rng(seed)
+    near, far = rng.normal(0, 1, (3 * n // 5, 2)), rng.normal(4, 0.5, (n - 3 * n // 5, 2))
+    return np.concatenate([near, far])
+
+
+def small_batches(nu=0.1, solver=DSG, **params):
+    sizes = {"block_size": 128, "batch_size": 400}
+    return solver(step_size=1 / nu, **(STEPS | sizes | params))
+
+
+def detector(nu=0.1, **params):
+    return KernelNoveltyDetector(nu, **({"gamma": GAMMA, "random_state": 0} | params))
+
+
+@parametrize_with_checks(
+    [
+        KernelNoveltyDetector(max_iter=10),
+        KernelNoveltyDetector(0.4, kernel="laplacian", standardize=True, max_iter=5),
+    ]
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+# -- the optimum -----------------------------------------------------------------------
+
+
+def exact(X, nu, gamma=GAMMA):
+    """Return scores, level and dual weights of the paper's problem, which is scaled by nu n."""
+    scale = nu * len(X)
+    svm = OneClassSVM(nu=nu, gamma=gamma, tol=1e-8).fit(X)
+    a = np.zeros(len(X))
+    a[svm.support_] = svm.dual_coef_[0] / scale
+    return svm.score_samples(X) / scale, svm.offset_[0] / scale, a
+
+
+def distance(model, X, scores):
+    """Root mean square of the difference of scores, in units of their spread."""
+    return np.sqrt(np.mean((model.score_samples(X) - scores) ** 2)) / scores.std()
+
+
+@pytest.mark.parametrize("nu", [0.05, 0.1, 0.2, 0.5])
+def test_the_exact_optimum(nu):
+    X = two_clusters()
+    scores, level, _ = exact(X, nu)
+    model = detector(nu, max_iter=200).fit(X)
+    assert distance(model, X, scores) < 0.08
+    assert np.corrcoef(model.score_samples(X), scores)[0, 1] > 0.998
+    assert model.offset_ == pytest.approx(level, abs=0.08 * scores.std())
+    # the controls: another nu, another bandwidth, and the scale of scikit-learn
+    for other in (exact(X, 1.5 * nu)[0], exact(X, nu, 2 * GAMMA)[0], scores * nu * len(X)):
+        assert distance(model, X, other) > 0.3
+
+
+def test_more_iterations_come_closer():
+    X = two_clusters()
+    scores, _, _ = exact(X, 0.1)
+    far, near = (detector(max_iter=T).fit(X) for T in (20, 160))
+    assert distance(near, X, scores) < 0.3 * distance(far, X, scores)
+
+
+def test_the_duality_gap_closes():
+    """Steps of Frank and Wolfe: the deepest rows of every step make a point of the dual."""
+    nu, X = 0.1, two_clusters(200)
+    K = oracles.gaussian(X, X, GAMMA)
+    assert abs(oracles.one_class_gap(K, exact(X, nu)[2], nu)) < 1e-5
+
+    model, outliers, gaps = detector(nu, max_iter=1, warm_start=True), [np.full(200, nu)], {}
+    for t in range(1, 81):
+        model.fit(X)
+        gaps[t] = oracles.one_class_gap(K, oracles.frank_wolfe(np.array(outliers), nu), nu)
+        outliers.append(model.predict(X) < 0)
+    a = oracles.frank_wolfe(np.array(outliers[:-1]), nu)
+    f = K @ a
+    error = np.sqrt(np.mean((model.score_samples(X) - f) ** 2))
+    assert error < 0.2 * f.std()  # f is that point of the dual, but for random features
+    assert 0 < gaps[80] < 0.02
+    assert gaps[5] > 0.1  # the control: a few steps leave a gap
+    assert np.sqrt(np.mean((model.score_samples(X) - K @ a[::-1]) ** 2)) > f.std()
+
+
+@pytest.mark.parametrize("batch_size", [40, 150])
+def test_small_batches_find_the_level_too(batch_size):
+    X = two_clusters(3000)
+    nu = 0.1
+    scores, _, _ = exact(X, nu)
+    model = detector(nu, max_iter=200, solver=small_batches(nu, batch_size=batch_size)).fit(X)
+    assert np.corrcoef(model.score_samples(X), scores)[0, 1] > 0.98
+    assert distance(model, X, scores) < 0.5
+
+
+@pytest.mark.parametrize("nu", [0.05, 0.1, 0.2, 0.5])
+def test_a_fraction_nu_of_the_rows_are_outliers(nu):
+    X = two_clusters()
+    assert np.mean(detector(nu, max_iter=5).fit_predict(X) == -1) == pytest.approx(nu)
+
+
+def test_the_level_of_many_rows_is_that_of_a_sample():
+    X = two_clusters(30_000)
+    solver = small_batches(block_size=64, batch_size=2000)
+    model = detector(0.1, max_iter=6, solver=solver).fit(X)
+    share = np.mean(model.predict(X) == -1)
+    error = 5 * np.sqrt(0.1 * 0.9 / 20_000)  # five standard errors of the level's sample
+    assert share == pytest.approx(0.1, abs=error)
+    assert share != pytest.approx(0.12, abs=error)
+
+
+def test_outliers_are_found_among_digits():
+    X, y = load_digits(return_X_y=True)
+    X = X / 16
+    zeros = X[y == 0]
+    model = KernelNoveltyDetector(0.1, random_state=0).fit(zeros[:100])
+    truth = np.r_[np.ones(len(zeros) - 100), np.zeros((y != 0).sum())]
+    rows = np.vstack([zeros[100:], X[y != 0]])
+    peer = OneClassSVM(nu=0.1, gamma=model.kernel_.gamma_value).fit(zeros[:100])
+    ours, theirs = (roc_auc_score(truth, m.decision_function(rows)) for m in (model, peer))
+    assert ours > 0.99
+    assert ours > theirs - 0.005
+
+
+# -- what users rely on ----------------------------------------------------------------
+
+
+def test_predictions_are_consistent():
+    X, Z = two_clusters(), two_clusters(200, seed=1) * 1.5
+    model = detector(max_iter=20).fit(X, y=np.arange(len(X)))  # y is ignored
+    f, decision = model.score_samples(Z), model.decision_function(Z)
+    assert f.shape == decision.shape == (200,)
+    np.testing.assert_allclose(decision, f - model.offset_, atol=1e-12)
+    np.testing.assert_array_equal(model.predict(Z), np.where(decision >= 0, 1, -1))
+    assert set(model.predict(Z)) == {-1, 1}
+    np.testing.assert_array_equal(detector(max_iter=20).fit_predict(X), model.predict(X))
+    assert model.offset_ == pytest.approx(np.quantile(model.score_samples(X), 0.1), abs=1e-3)
+    far = model.score_samples([[100.0, 100.0]])[0]
+    assert abs(far) < 0.2 * abs(model.offset_)  # no row is near: f tends to zero
+    assert model.model_info()["loss"] == "one_class"
+    assert model.model_info()["alpha"] == 0.1
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_weights_are_repeated_rows(sparse):
+    X = two_clusters(200)
+    w = np.random.default_rng(0).integers(0, 4, 200)
+    R = np.repeat(X, w, axis=0)
+    if sparse:
+        X, R = sp.csr_matrix(X), sp.csr_matrix(R)
+    weighted = detector(max_iter=10).fit(X, sample_weight=w)
+    repeated = detector(max_iter=10).fit(R)
+    np.testing.assert_array_equal(weighted.score_samples(X), repeated.score_samples(X))
+    assert weighted.offset_ == pytest.approx(repeated.offset_, rel=1e-12)
+    plain = detector(max_iter=10).fit(X)
+    assert not np.allclose(weighted.score_samples(X), plain.score_samples(X), rtol=1e-3)
+
+
+def test_weights_move_the_level_with_batches():
+    X = two_clusters(2000)
+    w = np.where(X[:, 0] > 2, 4.0, 1.0)
+    model = detector(0.2, max_iter=30, solver=small_batches(0.2)).fit(X, sample_weight=w)
+    out = model.predict(X) == -1
+    assert w @ out / w.sum() == pytest.approx(0.2, abs=5 / len(X))
+    assert out.mean() > 0.25  # unweighted it is another share
+    without = detector(0.2, max_iter=30, solver=small_batches(0.2)).fit(X, sample_weight=w > 1)
+    assert np.mean(without.predict(X[w == 1]) == -1) > 0.95  # rows of weight zero do not count
+
+
+def test_files_are_exact(tmp_path):
+    X = two_clusters()
+    half = detector(max_iter=10, kernel="matern", gamma="median").fit(X)
+    half.save(tmp_path / "half.kg", resumable=True)
+    again = load(tmp_path / "half.kg")
+    assert again.offset_ == half.offset_
+    for method in ("decision_function", "score_samples", "predict"):
+        np.testing.assert_array_equal(getattr(again, method)(X), getattr(half, method)(X))
+    twin = pickle.loads(pickle.dumps(half))
+    models = (half, again, twin)
+    for model in models:
+        model.partial_fit(X)
+    assert len({model.offset_ for model in models}) == 1
+    np.testing.assert_array_equal(again.score_samples(X), half.score_samples(X))
+    half.save(tmp_path / "done.kg")
+    with pytest.raises(ValueError, match="resumable=True"):
+        load(tmp_path / "done.kg").partial_fit(X)
+
+
+def test_warm_start_goes_on():
+    X = two_clusters(900)
+    params = {"solver": small_batches(), "random_state": 3}
+    straight = detector(max_iter=8, **params).fit(X)
+    halves = detector(max_iter=5, warm_start=True, **params).fit(X)
+    halves.set_params(max_iter=3).fit(X)
+    assert halves.n_iter_ == 8
+    np.testing.assert_array_equal(halves.decision_function(X), straight.decision_function(X))
+    named = detector(max_iter=2, warm_start=True).fit(X[:100]).set_params(nu=0.3)
+    with pytest.raises(ValueError, match="solver changed"):
+        named.fit(X[:100])  # the steps depend on nu
+
+
+def test_partial_fit_over_the_same_batches_is_fit():
+    X = two_clusters(900)
+    whole = detector(max_iter=6, solver=small_batches()).fit(X)
+    parts = detector(solver=small_batches())
+    stream = sample_batches(ArraySource(X), 400, seed=whole._seed)
+    for _ in range(6):
+        rows = next(stream).batch.X
+        parts.partial_fit(rows)
+    np.testing.assert_allclose(parts.score_samples(X), whole.score_samples(X), atol=1e-12)
+    # the level is that of the rows of the last call
+    assert np.mean(parts.predict(rows) == -1) == pytest.approx(0.1, abs=0.01)
+
+
+def test_a_stream_is_followed():
+    rng = np.random.default_rng(0)
+    model = detector(0.1, solver=small_batches(max_blocks=30), gamma=0.5)
+    for _ in range(40):
+        model.partial_fit(rng.standard_normal((800, 2)))
+    assert model.n_iter_ == 80
+    assert model.expansion_.n_blocks == 30
+    Z = rng.standard_normal((4000, 2))
+    # two samples decide: the level's 800 rows and these
+    error = 5 * np.sqrt(0.1 * 0.9 * (1 / 800 + 1 / 4000))
+    assert np.mean(model.predict(Z) == -1) == pytest.approx(0.1, abs=error)
+    np.testing.assert_array_equal(model.predict([[0.0, 0.0], [5.0, 5.0]]), [1, -1])
+    inside = (Z**2).sum(1) < 4.6  # nine tenths of a Gaussian sample
+    assert roc_auc_score(inside, model.score_samples(Z)) > 0.95
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
+def test_files_without_a_target(tmp_path, kind):
+    X = two_clusters(600).astype(np.float32)
+    path = tmp_path / f"rows.{kind}"
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    if kind == "csv":
+        frame.to_csv(path, index=False)
+    elif kind == "parquet":
+        pytest.importorskip("pyarrow")
+        frame.to_parquet(path)
+    else:
+        np.savez(path, X=X)
+    source = open_source(path)
+    assert not source.has_target
+    rows = frame if kind != "npz" else X
+    ours = detector(max_iter=10).fit(source)
+    share = np.mean(ours.predict(source) == -1)
+    assert share == pytest.approx(0.1)
+    arrays = detector(max_iter=10).fit(X)
+    # arrays are put in a canonical order, files are not: the sums round in another order
+    np.testing.assert_allclose(ours.score_samples(rows), arrays.score_samples(X), atol=1e-4)
+    streamed = detector(solver=small_batches()).partial_fit(source)
+    assert streamed.n_iter_ == 2
+    with pytest.raises(ValueError, match="own y and weights"):
+        detector().fit(source, sample_weight=np.ones(600))
+
+
+def test_sparse_rows_are_dense_rows():
+    X = sp.random(400, 30, 0.1, "csr", random_state=0)
+    model = detector(0.2, gamma="median", max_iter=100).fit(X)
+    assert np.mean(model.predict(X) == -1) == pytest.approx(0.2)
+    np.testing.assert_allclose(
+        model.score_samples(X), model.score_samples(X.toarray()), atol=1e-5
+    )
+    scores, _, _ = exact(X.toarray(), 0.2, model.kernel_.gamma_value)
+    assert np.corrcoef(model.score_samples(X), scores)[0, 1] > 0.99
+    dense = detector(0.2, gamma="median", max_iter=100).fit(X.toarray())
+    assert np.corrcoef(dense.score_samples(X), scores)[0, 1] > 0.99
+
+
+def test_threads_and_memory_change_nothing():
+    X = two_clusters(1200)
+    scores = []
+    for threads, limit in ((1, None), (2, None), (3, 0)):
+        set_num_threads(threads)
+        model = detector(max_iter=5, solver=small_batches(), memory_limit=limit).fit(X)
+        scores.append(model.decision_function(X))
+    np.testing.assert_array_equal(scores[0], scores[1])
+    np.testing.assert_array_equal(scores[0], scores[2])
+
+
+def test_memory_maps_and_frames(tmp_path):
+    X = two_clusters(900).astype(np.float32)
+    X.tofile(tmp_path / "X.dat")
+    mapped = np.memmap(tmp_path / "X.dat", np.float32, "r", shape=X.shape)
+    model = detector(max_iter=5, solver=small_batches())
+    paged = clone(model).fit(mapped)
+    assert np.mean(paged.predict(mapped) == -1) == pytest.approx(0.1)
+    frame = pd.DataFrame(X, columns=["u", "v"])
+    named, plain = clone(model).fit(frame), clone(model).fit(X)
+    np.testing.assert_array_equal(named.feature_names_in_, ["u", "v"])
+    np.testing.assert_array_equal(named.score_samples(frame), plain.score_samples(X))
+    # pages come in an order of their own
+    assert roc_auc_score(plain.predict(X), paged.score_samples(X)) > 0.9
+
+
+@pytest.mark.parametrize("solver", ["dsg", "udsg", "cdsg"])
+def test_solvers_by_name(solver):
+    X = two_clusters()
+    scores, _, _ = exact(X, 0.1)
+    model = detector(max_iter=100, solver=solver).fit(X)
+    assert model.solver_.name == solver
+    assert np.corrcoef(model.score_samples(X), scores)[0, 1] > 0.99
+    assert distance(model, X, scores) < 0.5
+    assert np.mean(model.predict(X) == -1) == pytest.approx(0.1)
+    if solver == "udsg":
+        assert model.expansion_.n_blocks == 50
+
+
+@pytest.mark.parametrize("solver", [DSG(), small_batches(solver=UDSG), CDSG(block_size=64)])
+def test_solver_objects_are_used_as_they_are(solver):
+    X = two_clusters()
+    scores, level, _ = exact(X, 0.1)
+    model = detector(max_iter=160, solver=solver).fit(X)
+    assert repr(model.solver_) == repr(solver)
+    assert roc_auc_score(scores > level, model.score_samples(X)) > 0.97
+
+
+@pytest.mark.parametrize("kernel", ["laplacian", "cauchy", "matern"])
+def test_other_kernels_meet_their_exact_optimum(kernel):
+    X, nu = two_clusters(300), 0.2
+    model = KernelNoveltyDetector(nu, kernel, max_iter=200, random_state=0).fit(X)
+    K = model.kernel_.pairwise(X, X)
+    scores = OneClassSVM(nu=nu, kernel="precomputed", tol=1e-8).fit(K).score_samples(K) / 60
+    assert distance(model, X, scores) < 0.2
+
+
+GOOD = two_clusters(50)
+
+
+@pytest.mark.parametrize(
+    ("params", "X", "weight", "error", "message"),
+    [
+        ({"nu": 0.0}, GOOD, None, ValueError, r"nu must lie in \(0, 1\), got 0\.0"),
+        ({"nu": 1.0}, GOOD, None, ValueError, r"nu must lie in \(0, 1\), got 1\.0"),
+        ({"nu": -0.1}, GOOD, None, ValueError, "nu must lie"),
+        ({"nu": np.nan}, GOOD, None, ValueError, "nu"),
+        ({"nu": "much"}, GOOD, None, TypeError, "nu"),
+        ({"kernel": "gauss"}, GOOD, None, ValueError, "gauss"),
+        ({"solver": "smo"}, GOOD, None, ValueError, "smo"),
+        ({"max_iter": 0}, GOOD, None, ValueError, "max_iter"),
+        ({"gamma": -1.0}, GOOD, None, ValueError, "gamma"),
+        ({}, np.where(GOOD > 4, np.nan, GOOD), None, ValueError, "NaN"),
+        ({}, np.where(GOOD > 4, np.inf, GOOD), None, ValueError, "infinity"),
+        ({}, GOOD[0], None, ValueError, "2D array"),
+        ({}, GOOD[:0], None, ValueError, "0 sample"),
+        ({}, GOOD, -np.ones(50), ValueError, "[Nn]egative"),
+        ({}, GOOD, np.zeros(50), ValueError, "(are zero|non-zero)"),
+        ({}, GOOD, np.ones(49), ValueError, "sample_weight"),
+    ],
+)
+def test_bad_input_is_refused(params, X, weight, error, message):
+    model = KernelNoveltyDetector(**params)
+    with pytest.raises(error, match=message):
+        model.fit(X, sample_weight=weight)
+    assert not hasattr(model, "expansion_")
+
+
+def test_misuse_is_explained():
+    with pytest.raises(NotFittedError):
+        detector().predict(GOOD)
+    with pytest.raises(NotFittedError):
+        detector().save("nowhere.kg")
+    model = detector(max_iter=2).fit(GOOD)
+    before = model.score_samples(GOOD)
+    with pytest.raises(ValueError, match="features"):
+        model.predict(GOOD[:, :1])
+    with pytest.raises(ValueError, match="NaN"):
+        model.partial_fit(GOOD * np.nan)
+    np.testing.assert_array_equal(model.score_samples(GOOD), before)
+    with pytest.raises(DataError, match="weight"):
+        detector(max_iter=2).fit(ArraySource(GOOD, None, np.zeros(50)))
+
+
+def test_few_or_equal_rows():
+    one = detector(max_iter=3).fit([[1.0, 2.0]])
+    np.testing.assert_array_equal(one.predict([[1.0, 2.0]]), [1])
+    same = detector(max_iter=3, gamma="median").fit(np.ones((30, 3)))
+    assert np.isfinite(same.score_samples(np.ones((2, 3)))).all()
+    assert (same.predict(np.ones((2, 3))) == 1).all()

@@ -1,0 +1,239 @@
+"""Several quantiles of one target: accuracy, coverage, order, score."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm
+from sklearn.model_selection import GridSearchCV
+
+import oracles
+from kernelgrad import DSG, KernelRegressor, load, open_source, set_num_threads
+from kernelgrad.losses import Quantile
+
+QUANTILES = (0.1, 0.5, 0.9)
+
+
+def heteroscedastic(n, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 1))
+    return X, np.sin(3 * X[:, 0]) + spread(X) * rng.standard_normal(n)
+
+
+def spread(X):
+    return 0.5 + 0.3 * X[:, 0]
+
+
+def truth(X, quantiles=QUANTILES):
+    return np.sin(3 * X) + spread(X)[:, None] * norm.ppf(quantiles)
+
+
+def regressor(quantile=QUANTILES, **params):
+    defaults = {"alpha": 1e-5, "max_iter": 40, "random_state": 0}
+    return KernelRegressor(Quantile(quantile), **(defaults | params))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return regressor().fit(*heteroscedastic(4000))
+
+
+def errors(f, X, quantiles=QUANTILES):
+    return np.sqrt(np.mean((f - truth(X, quantiles)) ** 2, axis=0))
+
+
+def test_the_true_quantiles_are_found(fitted):
+    Z, _ = heteroscedastic(2000, seed=1)
+    f = fitted.predict(Z)
+    assert f.shape == (2000, 3)
+    assert (errors(f, Z) < 0.06).all()
+    # the control: neighbouring quantiles are told apart
+    assert (errors(f, Z, (0.15, 0.55, 0.85)) > 0.06).all()
+
+
+def test_separate_fits_are_no_better(fitted):
+    X, y = heteroscedastic(4000)
+    Z, _ = heteroscedastic(2000, seed=1)
+    f = fitted.predict(Z)
+    together = errors(f, Z)
+    for c, q in enumerate(QUANTILES):
+        alone = regressor(q).fit(X, y)
+        assert alone.predict(Z).shape == (2000,)
+        assert alone.n_random_features_ == fitted.n_random_features_  # three for one
+        error = np.sqrt(np.mean((alone.predict(Z) - truth(Z)[:, c]) ** 2))
+        assert together[c] < 1.1 * error + 0.005
+        np.testing.assert_allclose(f[:, c], alone.predict(Z), atol=0.03)
+    assert fitted.n_outputs_ == 3
+
+
+def covered(f, y):
+    """Whether each column covers its share of y, within five standard errors of the count."""
+    q = np.array(QUANTILES)
+    share = (y[:, None] <= f).mean(axis=0)
+    return np.abs(share - q) < 5 * np.sqrt(q * (1 - q) / len(y))
+
+
+def test_held_out_rows_are_covered_everywhere(fitted):
+    Z, t = heteroscedastic(4000, seed=2)
+    f = fitted.predict(Z)
+    assert covered(f, t).all()
+    constants = np.tile(np.quantile(t, QUANTILES), (len(t), 1))
+    fixed_spread = np.sin(3 * Z) + 0.5 * norm.ppf(QUANTILES)
+    assert covered(constants, t).all()
+    missed = np.zeros(2, int)
+    for low, high in ((-1, -0.4), (-0.4, 0.2), (0.2, 1)):
+        part = (Z[:, 0] >= low) & (Z[:, 0] < high)
+        assert covered(f[part], t[part]).all()
+        others = (constants, fixed_spread)
+        missed += [not covered(g[part], t[part]).all() for g in others]
+    assert missed[0] == 3  # the controls: no function, and one that ignores the spread
+    assert missed[1] >= 2
+
+
+def test_rows_are_ordered():
+    X, y = heteroscedastic(150)
+    close = (0.45, 0.48, 0.5, 0.52, 0.55)
+    model = regressor(close, alpha=0.0, bandwidth_factor=0.2, max_iter=60).fit(X, y)
+    Z = np.linspace(-1.5, 1.5, 500)[:, None]
+    raw, f = model.expansion_.raw_prediction(Z), model.predict(Z)
+    assert (np.diff(raw, axis=1) < 0).any()  # without a constraint some rows cross
+    assert (np.diff(f, axis=1) >= 0).all()
+    np.testing.assert_array_equal(np.sort(raw, axis=1), f)
+    # sorting moves no value away from true quantiles that are in order
+    before, after = (np.abs(g - truth(Z, close)).sum() for g in (raw, f))
+    assert after <= before
+
+
+def pinball_share(f, y, w):
+    """1 - loss over the loss of the best constants, by search over all values of y."""
+    ours = best = 0.0
+    for c, q in enumerate(QUANTILES):
+
+        def mean_loss(values, q=q):
+            parts = [
+                v * oracles.scalar_loss("quantile", t, u, quantile=q)
+                for t, u, v in zip(y, values, w, strict=True)
+            ]
+            return sum(parts) / w.sum()
+
+        ours += mean_loss(f[:, c])
+        best += min(mean_loss(np.full(len(y), b)) for b in y)
+    return 1 - ours / best
+
+
+def test_the_score_is_the_share_of_the_pinball_loss(fitted):
+    Z, t = heteroscedastic(60, seed=3)
+    w = np.random.default_rng(0).integers(0, 3, 60).astype(float)
+    f = fitted.predict(Z)
+    assert fitted.score(Z, t) == pytest.approx(pinball_share(f, t, np.ones(60)))
+    assert fitted.score(Z, t, sample_weight=w) == pytest.approx(pinball_share(f, t, w))
+    assert fitted.score(Z, t, sample_weight=w) != pytest.approx(fitted.score(Z, t))
+    assert fitted.score(Z, t[:, None]) == fitted.score(Z, t)
+    Z, t = heteroscedastic(4000, seed=4)
+    score = fitted.score(Z, t)
+    assert 0.25 < score < 0.6
+    assert fitted.score(Z, t + 1.0) < score - 0.2
+    assert fitted.score(-Z, t) < 0
+    one = regressor(max_iter=2).fit(Z[:50], np.full(50, 3.0))
+    assert one.score(Z[:50], np.full(50, 3.0)) == 1.0  # nothing to explain, nothing missed
+    assert one.score(Z[:50], np.full(50, 4.0)) == 0.0
+
+
+def test_the_score_chooses_parameters():
+    X, y = heteroscedastic(600)
+    grid = GridSearchCV(
+        regressor(max_iter=15),
+        {"alpha": [1e-5, 100.0], "loss": [Quantile(QUANTILES), Quantile((0.25, 0.75))]},
+        cv=3,
+    ).fit(X, y)
+    assert grid.best_params_["alpha"] == 1e-5
+    assert np.isfinite(grid.cv_results_["mean_test_score"]).all()
+    loss = grid.best_params_["loss"]
+    assert grid.predict(X).shape == (600, loss.n_outputs)
+
+
+def test_early_stopping_and_weights():
+    X, y = heteroscedastic(1000)
+    model = regressor(early_stopping=True, max_iter=60, n_iter_no_change=3, tol=1e-2)
+    model.fit(X, y)
+    assert model.fit_status_ == "converged"
+    assert model.history_["score_name"] == "negative loss"
+    w = np.random.default_rng(0).integers(0, 3, 300)
+    weighted = regressor(max_iter=8).fit(X[:300], y[:300], sample_weight=w)
+    R, t = np.repeat(X[:300], w, axis=0), np.repeat(y[:300], w)
+    repeated = regressor(max_iter=8).fit(R, t)
+    np.testing.assert_array_equal(weighted.predict(X), repeated.predict(X))
+
+
+def test_streams_and_files(tmp_path):
+    X, y = heteroscedastic(3000)
+    pd.DataFrame({"x": X[:, 0], "y": y}).to_csv(tmp_path / "rows.csv", index=False)
+    source = open_source(tmp_path / "rows.csv", target="y")
+    Z, t = heteroscedastic(1000, seed=1)
+    rows = pd.DataFrame(Z, columns=["x"])
+    solver = DSG(block_size=64, batch_size=600)
+    model = regressor(solver=solver).fit(source)
+    assert covered(model.predict(rows), t).all()
+    stream = regressor(solver=solver)
+    for a in range(0, 3000, 600):
+        stream.partial_fit(X[a : a + 600], y[a : a + 600])
+    assert stream.predict(Z).shape == (1000, 3)
+    assert stream.score(Z, t) > 0.3
+    with pytest.raises(ValueError, match="scored on arrays"):
+        model.score(source)
+
+
+@pytest.mark.parametrize("quantile", [QUANTILES, [0.2, 0.8], np.array([0.3, 0.6]), (0.5,)])
+def test_models_in_files_are_exact(tmp_path, quantile):
+    X, y = heteroscedastic(300)
+    model = regressor(quantile, max_iter=8).fit(X, y)
+    model.save(tmp_path / "model.kg", resumable=True)
+    assert model.predict(X).shape == (300, len(quantile))
+    for again in (load(tmp_path / "model.kg"), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(again.predict(X), model.predict(X))
+        assert again.score(X, y) == model.score(X, y)
+        assert again.partial_fit(X, y).n_iter_ == 9
+
+
+def test_threads_change_nothing():
+    X, y = heteroscedastic(1500)
+    predictions = []
+    for threads in (1, 2, 3):
+        set_num_threads(threads)
+        model = regressor(max_iter=6, solver=DSG(block_size=64, batch_size=500))
+        predictions.append(model.fit(X, y).predict(X))
+    np.testing.assert_array_equal(predictions[0], predictions[1])
+    np.testing.assert_array_equal(predictions[0], predictions[2])
+
+
+@pytest.mark.parametrize("solver", ["udsg", "cdsg"])
+def test_other_solvers(solver):
+    Z, t = heteroscedastic(2000, seed=1)
+    model = regressor(solver=solver).fit(*heteroscedastic(2000))
+    assert covered(model.predict(Z), t).all()
+
+
+@pytest.mark.parametrize(
+    ("quantile", "columns", "error", "message"),
+    [
+        ((0.9, 0.1), 1, ValueError, "increase"),
+        ((0.5, 0.5), 1, ValueError, "increase"),
+        ((), 1, ValueError, "sequence"),
+        ((0.0, 0.5), 1, ValueError, r"quantile must lie in \(0, 1\), got 0\.0"),
+        ((0.5, 1.0), 1, ValueError, r"quantile must lie in \(0, 1\), got 1\.0"),
+        ((0.5, np.nan), 1, ValueError, "quantile"),
+        ((0.5, "high"), 1, TypeError, "quantile"),
+        (QUANTILES, 2, ValueError, "3 outputs for one target, but y has 2 columns"),
+        (QUANTILES, 3, ValueError, "one estimator per column"),
+    ],
+)
+def test_bad_input_is_refused(quantile, columns, error, message):
+    X, y = heteroscedastic(40)
+    y = np.repeat(y[:, None], columns, axis=1) if columns > 1 else y
+    model = regressor(quantile)
+    with pytest.raises(error, match=message):
+        model.fit(X, y)
+    assert not hasattr(model, "expansion_")

@@ -1,0 +1,491 @@
+"""RandomFeatures: the estimators' stream, unbiased for any number of columns, scikit-learn."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import itertools
+import pickle
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes, load_digits, make_moons
+from sklearn.exceptions import NotFittedError
+from sklearn.kernel_approximation import RBFSampler
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import Ridge, SGDClassifier
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from kernelgrad import (
+    DSG,
+    ArraySource,
+    CapabilityError,
+    DataError,
+    KernelClassifier,
+    KernelRegressor,
+    open_source,
+    set_num_threads,
+)
+from kernelgrad.data import sample_batches
+from kernelgrad.estimators import transformer
+from kernelgrad.estimators.transformer import RandomFeatures
+from kernelgrad.kernels import FeatureMap, Gaussian, Kernel, Laplacian
+
+
+@parametrize_with_checks(
+    [
+        RandomFeatures(n_components=32),
+        RandomFeatures("laplacian", 33, block_size=8, standardize=True),
+        RandomFeatures(Gaussian("scale", form="phase"), 20),
+    ]
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def test_documentation():
+    found = doctest.testmod(transformer)
+    assert found.attempted > 5
+    assert found.failed == 0
+
+
+# -- the stream of the estimators --------------------------------------------------------
+
+
+def normal_rows(n, d=5, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def dense(n):
+    return normal_rows(n) + 3.0
+
+
+def sparse(n):
+    return sp.random(n, 40, 0.06, "csr", random_state=0)
+
+
+def assert_same_blocks(features, stream, X, source=None):
+    assert stream.describe() == features.stream_.describe()
+    Z = features.transform(X if source is None else source)
+    rows, width = stream.prepare(X), stream.width
+    factor = np.float32(1 / np.sqrt(features.n_blocks_))
+    assert Z.shape == (X.shape[0], features.n_blocks_ * width)
+    for j in range(features.n_blocks_):
+        np.testing.assert_array_equal(
+            Z[:, j * width : (j + 1) * width], stream.transform(rows, j) * factor
+        )
+
+
+@pytest.mark.parametrize("rows", [dense, sparse])
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian", Gaussian("scale", form="phase")])
+@pytest.mark.parametrize("standardize", [False, True])
+def test_blocks_are_those_of_the_estimators(rows, kernel, standardize):
+    X = rows(512)  # the sparse ones hold several rows of zeros
+    common = {"kernel": kernel, "standardize": standardize, "random_state": 4}
+    solver = DSG(block_size=64, batch_size=512)
+    features = RandomFeatures(n_components=640, block_size=64, **common).fit(X)
+    y = np.arange(512.0)
+    model = KernelRegressor(solver=solver, max_iter=2, **common).fit(X, y)
+    assert_same_blocks(features, model.expansion_.stream, X)
+    model = KernelClassifier(solver=solver, max_iter=2, **common).fit(X[::-1], y[::-1] > 99)
+    if not sp.issparse(X):  # rows that are equal in X and y would be one
+        assert_same_blocks(features, model.expansion_.stream, X)  # whatever the order of rows
+    other = RandomFeatures(n_components=640, block_size=64, **common | {"random_state": 5})
+    assert not np.allclose(other.fit(X).transform(X), features.transform(X), atol=0.01)
+
+
+def test_blocks_on_more_rows_than_a_batch(tmp_path):
+    X = dense(9008)
+    frame = pd.DataFrame(X, columns=list("abcde")).assign(y=X[:, 0])
+    frame.to_parquet(tmp_path / "d.parquet", row_group_size=500)
+    source = open_source(tmp_path / "d.parquet", target="y")
+    features = RandomFeatures(block_size=1024, n_components=2048, random_state=1)
+    model = KernelRegressor(random_state=1, max_iter=1)  # its own choice is blocks of 1,024
+    assert_same_blocks(features.fit(X), model.fit(X, X[:, 0]).expansion_.stream, X)
+    in_memory = features.kernel_.gamma
+    assert_same_blocks(features.fit(source), model.fit(source).expansion_.stream, X, source)
+    assert features.kernel_.gamma != in_memory  # other rows were drawn
+
+
+def test_weights_of_a_source():
+    X = dense(300)
+    w = np.arange(300) % 3.0
+    source = ArraySource(X, X[:, 0], w)
+    common = {"standardize": True, "random_state": 1}
+    model = KernelRegressor(max_iter=1, solver=DSG(block_size=32, batch_size=300), **common)
+    stream = model.fit(source).expansion_.stream
+    features = RandomFeatures(n_components=64, block_size=32, **common).fit(source)
+    assert features.kernel_.gamma == stream.kernel.gamma
+    np.testing.assert_array_equal(features.stream_.scaling.scale, stream.scaling.scale)
+    # no row of the first random batch counts: the next one is taken
+    rows = normal_rows(16384)
+    w = np.zeros(len(rows))
+    seed = RandomFeatures(random_state=1).fit(X).stream_.seed
+    batches = sample_batches(ArraySource(rows), 8192, seed=seed)
+    next(batches)
+    w[next(batches).batch.rows[:100]] = 1.0
+    features.set_params(standardize=False).fit(ArraySource(rows, None, w))
+    assert features.kernel_.gamma == Gaussian().resolve(rows[w > 0], seed).gamma
+    with pytest.raises(DataError, match="weights of a whole epoch are zero"):
+        RandomFeatures().fit(ArraySource(rows, None, np.zeros(16384)))
+    with pytest.raises(DataError, match="weights of the source are zero"):
+        RandomFeatures().fit(ArraySource(X, None, np.zeros(300)))
+
+
+# -- the estimate ------------------------------------------------------------------------
+
+
+class Sum3(Kernel):
+    """Half a Laplacian and half a Gaussian kernel: three planes."""
+
+    name = "sum3"
+
+    def check(self):
+        pass
+
+    def pairwise(self, X, Z):
+        return (Laplacian(0.3).pairwise(X, Z) + Gaussian(0.4).pairwise(X, Z)) / 2
+
+    def diag(self, X):
+        return np.ones(X.shape[0])
+
+    def feature_map(self, n_features_in, seed, block_size):
+        return Sum3Map(n_features_in, seed, block_size)
+
+
+class Sum3Map(FeatureMap):
+    planes = 3
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        kernels = Laplacian(0.3), Gaussian(0.4, form="phase")
+        self.parts = [
+            k.feature_map(args[0], args[1] + i, args[2]) for i, k in enumerate(kernels)
+        ]
+
+    def transform(self, X, block):
+        return np.hstack([p.transform(X, block) for p in self.parts]) * np.float32(np.sqrt(0.5))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "n_components", "block_size"),
+    [
+        (Gaussian(0.3), 1, "auto"),
+        (Gaussian(0.3), 7, "auto"),
+        (Gaussian(0.3), 12, "auto"),
+        (Gaussian(0.3), 7, 2),
+        (Gaussian(0.3), 10, 4),
+        (Gaussian(0.3, form="phase"), 7, 3),
+        (Sum3(), 7, "auto"),
+        (Sum3(), 16, 4),
+    ],
+)
+def test_any_number_of_columns_is_unbiased(kernel, n_components, block_size):
+    X = normal_rows(6, 3, seed=1)
+    K = kernel(X)
+    estimates = []
+    for seed in range(600):
+        features = RandomFeatures(
+            kernel, n_components, block_size=block_size, random_state=seed
+        )
+        Z = features.fit_transform(X)
+        assert Z.shape == (6, n_components)
+        assert Z.dtype == np.float32
+        estimates.append(Z.astype(np.float64) @ Z.T)
+    error = np.std(estimates, axis=0, ddof=1) / np.sqrt(len(estimates)) + 1e-6
+    z = (np.mean(estimates, axis=0) - K) / error
+    assert np.abs(z).max() < 5
+    # dividing by one column more, or by those of whole blocks, would be seen
+    assert np.abs(z + K / error / (n_components + 1)).max() > 5
+
+
+def test_every_registered_kernel(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
+    table = importlib.import_module("benchmarks.objectives.kernels")
+    assert table.missing_cases() == []
+    for rows, kernels in table.CASES:
+        X = rows(np.random.default_rng(0))
+        for kernel in kernels:
+            features = RandomFeatures(kernel, 4097, block_size=256, random_state=0).fit(X)
+            Z = features.transform(X).astype(np.float64)
+            K = features.kernel_(X)
+            # about 1.4 / sqrt(4097 / 32) = 0.12 for the noisiest one
+            assert np.linalg.norm(Z @ Z.T - K) < 0.2 * np.linalg.norm(K), kernel
+            few = RandomFeatures(kernel, 37, random_state=0).fit_transform(X)
+            assert few.shape == (len(X), 37)
+            assert np.isfinite(few).all()
+
+
+def test_pairs_are_kept_together():
+    X = normal_rows(50)
+    for n, block_size in ((100, 32), (100, "auto"), (6, 512)):
+        Z = RandomFeatures(n_components=n, block_size=block_size, random_state=0).fit_transform(
+            X
+        )
+        np.testing.assert_allclose((Z**2).sum(axis=1), 1.0, rtol=1e-5)  # cos^2 + sin^2
+
+
+def test_blocks_are_bounded_and_columns_not_wasted():
+    X = normal_rows(20)
+    for n in (1, 2, 1023, 2048, 2049, 5000, 6007):
+        features = RandomFeatures(n_components=n, random_state=0).fit(X)
+        assert features.transform(X).shape == (20, n)
+        assert features.stream_.width <= 2048
+        assert 0 <= features.n_blocks_ * features.stream_.width - n < 2 * features.n_blocks_
+        assert features.n_blocks_ == -(-n // 2048)
+
+
+def test_accuracy_beside_rbf_sampler():
+    X = normal_rows(60, 4)
+    gamma, D = 0.2, 200
+    K = Gaussian(gamma)(X)
+    upper = np.triu_indices(len(X), 1)
+
+    def squared_error(make):
+        errors = []
+        for seed in range(40):
+            Z = make(seed).fit_transform(X).astype(np.float64)
+            errors.append(np.mean((Z @ Z.T - K)[upper] ** 2))
+        return np.mean(errors), np.std(errors, ddof=1) / np.sqrt(len(errors))
+
+    theirs, _ = squared_error(lambda s: RBFSampler(gamma=gamma, n_components=D, random_state=s))
+    ours, noise = squared_error(lambda s: RandomFeatures("rbf", D, gamma=gamma, random_state=s))
+    k = K[upper]
+    assert ours < 0.9 * theirs
+    assert abs(ours - np.mean(1 + k**4 - 2 * k**2) / D) < 5 * noise  # the pairs' variance
+    phase = Gaussian(gamma, form="phase")
+    same, noise = squared_error(lambda s: RandomFeatures(phase, D, random_state=s))
+    assert abs(same - np.mean(1 + k**4 / 2 - k**2) / D) < 5 * noise
+
+
+def test_a_linear_model_of_the_features_is_kernel_ridge():
+    X, y = load_diabetes(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    y = (y - y.mean()) / y.std()
+    exact = KernelRidge(kernel="rbf", gamma=0.05, alpha=5.0).fit(X, y).predict(X)
+    features = RandomFeatures(n_components=8192, gamma=0.05, random_state=0)
+    linear = make_pipeline(features, Ridge(5.0, fit_intercept=False)).fit(X, y).predict(X)
+    assert np.sqrt(np.mean((linear - exact) ** 2)) < 0.05 * exact.std()
+
+
+# -- invariances -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+def test_threads_and_memory_change_nothing(kernel):
+    X = normal_rows(3000, 7)
+    Z = RandomFeatures(kernel, 1001, block_size=128, random_state=0).fit_transform(X)
+    for threads in (1, 2, 3):
+        set_num_threads(threads)
+        again = RandomFeatures(kernel, 1001, block_size=128, random_state=0, memory_limit=0)
+        np.testing.assert_array_equal(again.fit_transform(X), Z)
+
+
+@pytest.mark.parametrize("rows", [dense, sparse])
+def test_rows_are_independent(rows):
+    X = rows(700)
+    features = RandomFeatures(n_components=300, random_state=0).fit(X)
+    Z = features.transform(X)
+    for cuts in ([1, 2, 17, 300, 683], [512], list(range(100, 700, 100))):
+        edges = [0, *cuts, 700]
+        parts = [features.transform(X[a:b]) for a, b in itertools.pairwise(edges)]
+        np.testing.assert_allclose(np.vstack(parts), Z, rtol=0, atol=2e-7)
+    if sp.issparse(X):
+        np.testing.assert_allclose(features.transform(X.toarray()), Z, rtol=0, atol=2e-7)
+
+
+def test_chunks_are_as_large_as_memory_allows(monkeypatch):
+    X = normal_rows(5000)
+    sizes = []
+    for limit in (0, 2e6, None):
+        features = RandomFeatures(n_components=128, memory_limit=limit, random_state=0).fit(X)
+        prepare, seen = features.stream_.prepare, []
+        monkeypatch.setattr(
+            features.stream_,
+            "prepare",
+            lambda rows, prepare=prepare, seen=seen: seen.append(len(rows)) or prepare(rows),
+        )
+        features.transform(X)
+        assert sum(seen) == 5000
+        sizes.append(seen[0])
+    assert sizes == [512, 3072, 5000]
+
+
+def test_sources_are_read_as_arrays_are(tmp_path):
+    X = dense(700).astype(np.float32)
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    frame.to_parquet(tmp_path / "d.parquet", row_group_size=64)
+    source = open_source(tmp_path / "d.parquet")
+    features = RandomFeatures(n_components=50, random_state=0)
+    from_file = features.fit_transform(source)
+    assert from_file.dtype == np.float32
+    assert features.feature_names_in_.tolist() == list("abcde")
+    np.testing.assert_array_equal(features.transform(frame), from_file)
+    # the order of rows gives the median other last bits
+    np.testing.assert_allclose(features.fit_transform(frame), from_file, rtol=0, atol=1e-5)
+    with pytest.raises(ValueError, match="Column 0 of the source is 'b'"):
+        features.transform(ArraySource(X, feature_names=list("bacde")))
+    with pytest.raises(ValueError, match="expecting 5 features"):
+        features.transform(ArraySource(X[:, :4]))
+    features.fit(ArraySource(X))
+    assert not hasattr(features, "feature_names_in_")
+
+
+def test_memory_maps(tmp_path):
+    X = dense(2000).astype(np.float32)
+    X.tofile(tmp_path / "X.dat")
+    mapped = np.memmap(tmp_path / "X.dat", np.float32, "r", shape=X.shape)
+    features = RandomFeatures(n_components=50, random_state=0).fit(mapped)
+    Z = features.transform(mapped)
+    assert type(Z) is np.ndarray
+    np.testing.assert_array_equal(features.transform(X), Z)
+    np.testing.assert_allclose(clone(features).fit_transform(X), Z, rtol=0, atol=1e-5)
+
+
+def test_frames_and_names():
+    frame = pd.DataFrame(normal_rows(30), columns=list("abcde"))
+    features = RandomFeatures(n_components=5, random_state=0).fit(frame)
+    assert features.n_features_in_ == 5
+    names = features.get_feature_names_out().tolist()
+    assert names == [f"randomfeatures{i}" for i in range(5)]
+    Z = features.transform(frame)
+    np.testing.assert_array_equal(features.transform(pl.DataFrame(frame.to_dict("list"))), Z)
+    out = features.set_output(transform="pandas").transform(frame)
+    assert out.columns.tolist() == names
+    assert (out.dtypes == np.float32).all()
+    np.testing.assert_array_equal(out.to_numpy(), Z)
+    with pytest.raises(ValueError, match="feature names"):
+        features.transform(frame[list("bacde")])
+
+
+def test_pickle_and_clone(tmp_path):
+    X = normal_rows(100)
+    features = RandomFeatures(Laplacian(), 200, block_size=32, random_state=0)
+    fitted = clone(features).fit(X)
+    Z = fitted.transform(X)
+    joblib.dump(fitted, tmp_path / "features.joblib")
+    for twin in (pickle.loads(pickle.dumps(fitted)), joblib.load(tmp_path / "features.joblib")):
+        np.testing.assert_array_equal(twin.transform(X), Z)
+    parallel = joblib.Parallel(2, "threading")(
+        joblib.delayed(fitted.transform)(X) for _ in range(2)
+    )
+    for part in parallel:
+        np.testing.assert_array_equal(part, Z)
+    assert (tmp_path / "features.joblib").stat().st_size < 5000  # a seed, no weights
+    fitted.set_params(n_components=3)  # has no effect before the next fit
+    np.testing.assert_array_equal(fitted.transform(X), Z)
+
+
+def test_random_state():
+    X = normal_rows(50)
+    none = RandomFeatures(n_components=8)
+    assert not np.allclose(none.fit_transform(X), none.fit_transform(X), atol=0.01)
+    shared = RandomFeatures(n_components=8, random_state=np.random.RandomState(0))
+    assert not np.allclose(shared.fit_transform(X), shared.fit_transform(X), atol=0.01)
+
+
+def test_pipelines_and_grids():
+    X, y = make_moons(400, noise=0.15, random_state=0)
+    pipe = make_pipeline(
+        StandardScaler(), RandomFeatures(n_components=200, random_state=0), SGDClassifier()
+    )
+    grid = GridSearchCV(
+        pipe,
+        {
+            "randomfeatures__kernel": ["rbf", "laplacian", Gaussian(form="phase")],
+            "randomfeatures__bandwidth_factor": [0.3, 30.0],
+        },
+        cv=2,
+        error_score="raise",
+    ).fit(X, y)
+    assert grid.best_score_ > 0.93
+    assert grid.best_params_["randomfeatures__bandwidth_factor"] == 0.3
+    nested = GridSearchCV(
+        make_pipeline(RandomFeatures(Gaussian(), 101, random_state=0), Ridge(1e-3)),
+        {"randomfeatures__kernel__gamma": [1e-3, 3.0]},
+        cv=2,
+        error_score="raise",
+    ).fit(X, y)
+    assert nested.best_params_ == {"randomfeatures__kernel__gamma": 3.0}
+
+
+def test_a_stream_is_learned_without_partial_fit():
+    X, y = load_digits(return_X_y=True)
+    features = RandomFeatures(n_components=1000, random_state=0).fit(X[:300])
+    model = SGDClassifier(random_state=0)
+    for batch in ArraySource(X[:1500], y[:1500]).chunks(100):
+        model.partial_fit(features.transform(batch.X), batch.y, classes=np.arange(10))
+    assert model.score(features.transform(X[1500:]), y[1500:]) > 0.85
+
+
+# -- refusals ----------------------------------------------------------------------------
+
+
+class Positive(Gaussian):
+    name = "positive"
+    is_stationary = False
+
+    def check_domain(self, X):
+        if X.min() < 0:
+            raise DataError("The positive kernel is defined for x >= 0.")
+
+
+class NoFeatures(Gaussian):
+    name = "no_features"
+    has_random_features = False
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "match"),
+    [
+        ({"n_components": 0}, ValueError, "n_components must be at least 1"),
+        ({"n_components": 2.0}, TypeError, "n_components must be an integer"),
+        ({"block_size": 0}, ValueError, "block_size must be at least 1"),
+        ({"block_size": "all"}, TypeError, "block_size must be an integer"),
+        ({"standardize": "yes"}, TypeError, "standardize must be True or False"),
+        ({"memory_limit": -1}, ValueError, "memory_limit"),
+        ({"kernel": "rbff"}, ValueError, "Unknown kernel 'rbff'"),
+        ({"gamma": -1.0}, ValueError, "gamma"),
+        ({"bandwidth_factor": 0}, ValueError, "bandwidth_factor"),
+        ({"kernel": NoFeatures()}, CapabilityError, "no random features; choose another"),
+    ],
+)
+def test_parameters_are_checked_in_fit(params, error, match):
+    with pytest.raises(error, match=match):
+        RandomFeatures(**params).fit(normal_rows(10))
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+def test_rows_outside_the_domain_are_refused(standardize):
+    X = np.abs(normal_rows(20))
+    features = RandomFeatures(Positive(1.0), 10, standardize=standardize, random_state=0)
+    Z = features.fit_transform(X)
+    for bad in (-X, ArraySource(-X)):
+        with pytest.raises(DataError, match="positive kernel"):
+            features.transform(bad)
+        with pytest.raises(DataError, match="positive kernel"):
+            features.fit(bad)
+    # a fit that fails leaves the transformer as it was
+    with pytest.raises(ValueError, match="NaN"):
+        features.fit(np.full((5, 2), np.nan))
+    np.testing.assert_array_equal(features.transform(X), Z)
+
+
+def test_no_rows_no_fit():
+    with pytest.raises(NotFittedError):
+        RandomFeatures().transform(normal_rows(3))
+    empty = ArraySource(normal_rows(3))
+    empty.n_rows = 0
+    with pytest.raises(DataError, match="no rows"):
+        RandomFeatures().fit(empty)
+    with pytest.raises(DataError, match="row 1"):
+        RandomFeatures().fit(ArraySource(np.array([[1.0], [np.inf]])))
