@@ -65,6 +65,24 @@ def test_other_rows_are_predicted_afresh():
     assert abs(infos[0][2] - infos[0][1]) > 1e-2 * infos[0][1]
 
 
+def test_steps_on_a_stream_make_kept_responses_stale():
+    rng = np.random.default_rng(0)
+    X, other = rng.standard_normal((200, 3)), rng.standard_normal((200, 3))
+    y, z = np.sin(2 * X[:, 0]), np.cos(other[:, 1])
+    model = KernelRegressor(
+        solver=DSG(block_size=32), max_iter=4, random_state=0, warm_start=True
+    )
+    model.fit(X, y).partial_fit(other, z)
+    expected = KernelRegressor(solver=DSG(block_size=32), random_state=0)
+    expected.__setstate__(pickle.loads(pickle.dumps(model.__getstate__())))
+    model.fit(X, y)
+    for batch in [X] * 4:  # the same rows as a stream: predicted afresh in every step
+        expected.partial_fit(batch, y)
+    np.testing.assert_allclose(
+        model.history_["train_loss"][5], expected.history_["train_loss"][5], rtol=1e-4
+    )
+
+
 def test_the_digest_knows_values_shapes_and_kinds():
     X = np.arange(12.0).reshape(4, 3)
     kinds = [X, X.astype(np.float32), X.reshape(3, 4), X + 1e-9, sp.csr_matrix(X)]

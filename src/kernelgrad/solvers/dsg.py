@@ -260,6 +260,7 @@ class DSG(Solver[DSGState]):
             tracker = state.memory.tracker(it, batch)
             X, f = tracker.rows, tracker.lookahead(momentum)
         else:
+            state.memory = RowMemory(b"", None)  # this step makes its responses stale
             X = stream.prepare(batch.X)
             f = np.zeros((batch.n_rows, problem.n_outputs), np.float32)
             it.lookahead(momentum).add_prepared(X, f)
