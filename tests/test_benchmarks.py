@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from kernelgrad.kernels import KERNELS, Gaussian
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -129,3 +131,32 @@ def test_a_dropped_in_file_is_found(monkeypatch, tmp_path):
     found = registry.discover(importlib.import_module(package.name), registry.Objective)
     assert list(found) == ["hello"]
     assert list(found["hello"].run(None)) == [("greeting", {"hello": 1})]
+
+
+def test_kernels(run, monkeypatch):
+    rows = run("kernels")["tables"]["kernels against their random features"]
+    assert {row["kernel"] for row in rows} == set(KERNELS)
+    for row in rows:
+        assert row["max |z|"] < 5 < row["control |z|"]
+        assert row["least / largest eigenvalue"] > -1e-10
+        assert row["noise of a block"] > 0
+    rows = run("kernels", "--kernel", "hellinger", "--blocks", "500")["tables"]
+    (row,) = rows["kernels against their random features"]
+    assert (row["kernel"], row["blocks"], row["pairs"]) == ("hellinger", 500, 13)
+    monkeypatch.setitem(KERNELS, "forgotten", Gaussian)
+    with pytest.raises(ValueError, match="registered kernels forgotten"):
+        run("kernels")
+
+
+def test_kernels_stop_at_a_biased_one(run, monkeypatch):
+    monkeypatch.setattr("kernelgrad.kernels.Hellinger.amplitude", 1.1)
+    with pytest.raises(AssertionError, match="standard errors"):
+        run("kernels", "--kernel", "hellinger")
+
+
+@pytest.mark.parametrize("objective", ["gaussian_process", "qm7"])
+def test_the_experiments_of_the_paper_run(run, objective):
+    result = run(objective)
+    if result is None:
+        pytest.skip(f"{objective} needs data that are absent here")
+    assert all(len(rows) for rows in result["tables"].values())

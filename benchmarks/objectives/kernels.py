@@ -1,0 +1,262 @@
+"""Every kernel against its random features: bias, definiteness, noise of a block."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.linalg import eigvalsh
+
+from benchmarks.registry import Objective, Row
+from kernelgrad._typing import Float64Array
+from kernelgrad.kernels import (
+    KERNELS,
+    ArcCosine,
+    Cauchy,
+    Chi2,
+    ConvolutionKernel,
+    DotProduct,
+    ExponentialSemigroup,
+    Gaussian,
+    Hellinger,
+    Intersection,
+    JensenShannon,
+    Kernel,
+    Laplacian,
+    Matern,
+    Polynomial,
+    ProductKernel,
+    ReciprocalSemigroup,
+    SkewedChi2,
+    SkewedIntersection,
+    SumKernel,
+)
+from kernelgrad.testing import check_kernel
+
+ROWS = 24
+IMAGE = (6, 6)
+
+Rows = Callable[[np.random.Generator], Float64Array]
+
+
+def cube(rng: np.random.Generator) -> Float64Array:
+    """Return uniform rows of the unit cube in three dimensions, spread by two."""
+    return 2.0 * rng.random((ROWS, 3))
+
+
+def normal(rng: np.random.Generator) -> Float64Array:
+    """Return normal rows in five dimensions: entries of both signs, lengths about 2."""
+    return rng.standard_normal((ROWS, 5))
+
+
+def sphere(rng: np.random.Generator) -> Float64Array:
+    """Return unit rows in five dimensions."""
+    X = rng.standard_normal((ROWS, 5))
+    return np.asarray(X / np.linalg.norm(X, axis=1, keepdims=True))
+
+
+def histograms(rng: np.random.Generator) -> Float64Array:
+    """Return frequencies of eight values, a fifth of them zeros."""
+    counts = rng.exponential(size=(ROWS, 8)) * (rng.random((ROWS, 8)) >= 0.2)
+    counts[:, 0] += 0.1  # no row of zeros
+    return np.asarray(counts / counts.sum(axis=1, keepdims=True))
+
+
+def wide_histograms(rng: np.random.Generator) -> Float64Array:
+    """Return frequencies of 50 values: more than a block has features."""
+    return rng.dirichlet(np.ones(50), ROWS)
+
+
+def images(rng: np.random.Generator) -> Float64Array:
+    """Return flat images of independent pixels in [0, 1]."""
+    return rng.random((ROWS, *IMAGE)).reshape(ROWS, -1)
+
+
+# Each registered kernel, with the settings that lead to other features.
+CASES: list[tuple[Rows, list[Kernel]]] = [
+    (
+        cube,
+        [
+            Gaussian(0.7),
+            Gaussian(0.7, form="phase"),
+            Gaussian(0.7, sampling="orthogonal"),
+            Gaussian(0.7, sampling="qmc"),
+            Laplacian(0.7),
+            Laplacian(0.7, form="phase"),
+            Laplacian(0.7, sampling="qmc"),
+            Cauchy(0.7),
+            Cauchy(0.7, form="phase"),
+            Cauchy(0.7, sampling="qmc"),
+            Matern(0.5, 0.7),
+            Matern(1.5, 0.7),
+            Matern(1.5, 0.7, form="phase"),
+            Matern(1.5, 0.7, sampling="orthogonal"),
+            Matern(1.5, 0.7, sampling="qmc"),
+            Matern(2.5, 0.7),
+            SumKernel([Gaussian(0.7), Laplacian(0.3)], [0.7, 0.3]),
+            ProductKernel([Gaussian(0.3), Laplacian(0.3)]),
+            ProductKernel([Gaussian(0.3), Chi2()]),
+        ],
+    ),
+    (
+        histograms,
+        [
+            SkewedChi2(0.1),
+            SkewedChi2(0.1, form="phase"),
+            SkewedIntersection(0.1),
+            SkewedIntersection(0.1, form="phase"),
+            ExponentialSemigroup(),
+            ExponentialSemigroup(1.0),
+            ReciprocalSemigroup(),
+            ReciprocalSemigroup(1.0),
+            Hellinger(),
+            *(
+                cls(form)
+                for cls in (Chi2, Intersection, JensenShannon)
+                for form in ("coordinates", "hashed", "signs")
+            ),
+        ],
+    ),
+    (wide_histograms, [Chi2(), Intersection(), JensenShannon()]),
+    (
+        normal,
+        [
+            ArcCosine(0, bias=1.0),  # without a bias it does not see the control's stretch
+            ArcCosine(1),
+            ArcCosine(1, bias=1.0),
+            ArcCosine(2),
+        ],
+    ),
+    (
+        sphere,
+        [
+            Polynomial(2),
+            Polynomial(3, coef0=0.0),
+            DotProduct(),
+            DotProduct(p=1.5),
+            DotProduct("vovk", gamma=0.3),
+            DotProduct([0.5, 0.0, 1.0, 2.0]),
+        ],
+    ),
+    (
+        images,
+        [
+            ConvolutionKernel(IMAGE, 3),
+            ConvolutionKernel(IMAGE, 3, stride=2, pool_size=1),
+            ConvolutionKernel(IMAGE, 3, pool_size=4, normalize=True),
+        ],
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What several seeds of one case found.
+
+    Attributes
+    ----------
+    pairs : int
+        Pairs of rows over all seeds.
+    worst, control : float
+        Largest |z| over all pairs; least over seeds of the largest |z| of the control.
+    definite : float
+        Least eigenvalue of the exact form over its largest, the worst of all seeds.
+    noise : float
+        Relative standard deviation of one block.
+    """
+
+    pairs: int
+    worst: float
+    control: float
+    definite: float
+    noise: float
+
+
+def measure(kernel: Kernel, rows: Rows, n_blocks: int, seeds: int) -> Measured:
+    """Run the contract of a kernel on `seeds` draws of rows and features.
+
+    Raises
+    ------
+    AssertionError
+        The kernel breaks its contract.
+    """
+    z, control, variances, squares, definite = [], [], [], [], []
+    for seed in range(seeds):
+        X = rows(np.random.default_rng(seed))
+        report = check_kernel(kernel, X=X, random_state=seed, n_blocks=n_blocks)
+        z.append(np.abs(report.z))
+        control.append(np.abs(report.z_wrong).max())
+        variances.append(report.standard_error**2 * n_blocks)
+        squares.append(report.exact**2)
+        eigenvalues = eigvalsh(kernel.resolve(X, seed)(X))
+        definite.append(eigenvalues[0] / eigenvalues[-1])
+    return Measured(
+        pairs=sum(map(len, z)),
+        worst=float(np.max(z)),
+        control=float(min(control)),
+        definite=float(min(definite)),
+        noise=float(np.sqrt(np.mean(variances) / np.mean(squares))),
+    )
+
+
+def parameters(kernel: Kernel) -> str:
+    """Return the parameters that are not defaults, in one line."""
+    text = " ".join(repr(kernel).split())
+    return text[text.index("(") + 1 : -1]
+
+
+def missing_cases() -> list[str]:
+    """Return the names of registered kernels that no case has."""
+    covered = {kernel.name for _, kernels in CASES for kernel in kernels}
+    return sorted(set(KERNELS) - covered)
+
+
+class Kernels(Objective):
+    """Unbiasedness of random features, kernel by kernel, and what one block is worth.
+
+    For pairs of rows of the kernel's domain: the largest distance of the average over blocks
+    from the exact kernel in standard errors (below 5), and the same from the kernel of rows
+    stretched by a quarter, a control that must be above 5. A kernel that breaks its contract
+    stops the run. The noise is the standard deviation of one block of 32 features, root mean
+    square over pairs, relative to the kernel.
+
+    Blocks of quasi-Monte Carlo balance each other: their average is far closer than the
+    standard error of independent blocks says.
+    """
+
+    name: ClassVar[str] = "kernels"
+    repeat: ClassVar[int] = 3
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the number of blocks and a choice of kernels."""
+        parser.add_argument("--blocks", type=int, default=None, help="blocks to average")
+        parser.add_argument("--kernel", nargs="+", choices=sorted(KERNELS), default=None)
+
+    def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
+        """Yield one row per kernel and setting."""
+        if missing := missing_cases():
+            raise ValueError(
+                f"No case for the registered kernels {', '.join(missing)}; add them to "
+                "CASES in benchmarks/objectives/kernels.py."
+            )
+        n_blocks = args.blocks or (1000 if args.quick else 20_000)
+        for rows, kernels in CASES:
+            for kernel in kernels:
+                if args.kernel is not None and kernel.name not in args.kernel:
+                    continue
+                found = measure(kernel, rows, n_blocks, args.repeat)
+                row: Row = {
+                    "kernel": kernel.name,
+                    "parameters": parameters(kernel),
+                    "rows": rows.__name__.replace("_", " "),
+                    "blocks": n_blocks,
+                    "pairs": found.pairs,
+                    "max |z|": found.worst,
+                    "control |z|": found.control,
+                    "least / largest eigenvalue": found.definite,
+                    "noise of a block": found.noise,
+                }
+                yield "kernels against their random features", row
