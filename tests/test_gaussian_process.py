@@ -247,3 +247,34 @@ def test_one_column_and_one_wish(problem):
     gp.fit(X, y)
     with pytest.raises(ValueError, match="not both"):
         gp.predict(Z, return_std=True, return_cov=True)
+
+
+def test_weights_of_a_source_count(problem):
+    X, y, Z = problem
+    w = np.random.default_rng(0).integers(1, 5, len(X)).astype(float)
+    gp = KernelGaussianProcessRegressor(0.04, gamma=GAMMA, normalize_y=True, max_iter=5)
+    gp.set_params(random_state=0)
+    a, b = clone(gp).fit(X, y, sample_weight=w), clone(gp).fit(ArraySource(X, y, w))
+    assert b.alpha_ == pytest.approx(a.alpha_)
+    assert (b.y_mean_, b.y_scale_) == (pytest.approx(a.y_mean_), pytest.approx(a.y_scale_))
+    np.testing.assert_allclose(a.predict(Z), b.predict(Z), atol=1e-5)
+
+
+def test_the_rows_are_the_models_own(problem):
+    X, y, Z = problem
+    X, solver = X.copy(), DSG(block_size=32, batch_size=200)
+    gp = KernelGaussianProcessRegressor(0.04, gamma=GAMMA, solver=solver, max_iter=5)
+    expected = gp.set_params(random_state=0).fit(X, y).predict(Z, return_std=True)[1]
+    X[:] = 0.0
+    np.testing.assert_array_equal(gp.predict(Z, return_std=True)[1], expected)
+
+
+def test_a_constant_target_and_later_parameters():
+    X = np.linspace(0, 1, 50)[:, None]
+    gp = KernelGaussianProcessRegressor(0.1, normalize_y=True, gamma=1.0, random_state=0)
+    gp.set_params(max_iter=10).fit(X, np.full(50, 1000.1))
+    assert gp.y_scale_ == 1.0
+    std = gp.predict([[9.0]], return_std=True)[1]
+    assert std[0] == pytest.approx(1.0, abs=0.01)
+    gp.set_params(signal_variance=100.0)  # takes effect with the next fit
+    np.testing.assert_array_equal(gp.predict([[9.0]], return_std=True)[1], std)

@@ -485,11 +485,15 @@ def test_the_level_of_one_class_is_a_weighted_quantile():
     loss = OneClass(0.2)
     tau = loss.level(f, w)
     assert w @ (f[:, 0] < tau) / w.sum() == pytest.approx(0.2, abs=1e-3)
-    np.testing.assert_array_equal(loss.next_intercept(f, w, np.zeros(1), 1.0), -tau)
-    # few rows: the paper's rule, up by step * nu, down by step * fraction of outliers
-    few = np.array([[-1.0], [1.0], [2.0], [3.0]])
-    moved = loss.next_intercept(few, np.ones(4), np.array([0.5]), 0.1)
-    np.testing.assert_allclose(-moved, -0.5 + 0.1 * (0.2 - 0.25))
+    intercept, r = loss.best_intercept(f, w)
+    np.testing.assert_array_equal(intercept, -tau)
+    assert set(np.unique(r[f < tau])) == {-1.0}
+    assert set(np.unique(r[f > tau])) == {0.0}
+    # the derivatives average to -nu, whatever the ties and the weights
+    for values in (f, np.round(f), np.zeros_like(f), np.array([[1.0], [2.0]])):
+        weight = w[: len(values)] + 0.5
+        _, r = loss.best_intercept(values, weight)
+        assert weight @ r[:, 0] / weight.sum() == pytest.approx(-0.2)
 
 
 def test_ratio_losses_are_minimal_at_the_ratio():

@@ -97,12 +97,24 @@ def score(
     regression RMSE, MAE and R2, averaged over the outputs.
     """
     with reporting(as_json):
+        from sklearn.base import is_regressor
+
         from kernelgrad import load
 
         estimator = load(model)
         source = open_labelled(data, target, **_expected_columns(estimator))
         if hasattr(estimator, "classes_"):
             result = _score_classes(estimator, source, data)
+        elif not is_regressor(estimator):
+            raise ValueError(
+                f"{model} holds a {type(estimator).__name__}, whose predictions have no truth "
+                "to compare with; use predict."
+            )
+        elif estimator.loss_.n_outputs is not None:
+            raise ValueError(
+                f"{model} predicts {estimator.loss_.n_outputs} quantiles of one target; score "
+                "it in Python, or fit one quantile."
+            )
         else:
             result = _score_numbers(estimator, source, data)
         if as_json:
@@ -139,9 +151,9 @@ def _expected_columns(estimator: Any) -> dict[str, Any]:
 
 def _check_outputs(estimator: Any, *, proba: bool, decision: bool) -> None:
     if not hasattr(estimator, "classes_"):
-        if proba or decision:
+        if proba or (decision and not hasattr(estimator, "decision_function")):
             raise ValueError(
-                "The model is a regression; leave --proba and --decision out, its predictions "
+                "The model is no classifier; leave --proba and --decision out, its predictions "
                 "are its values."
             )
     elif proba and not hasattr(estimator, "predict_proba"):
@@ -161,7 +173,10 @@ def _predictions(
         # Columns are matched by now, and a source needs no names.
         rows = ArraySource(batch.X, checked=True)
         if not hasattr(estimator, "classes_"):
-            yield batch, {"prediction": estimator.predict(rows)}
+            found = {"prediction": estimator.predict(rows)}
+            if hasattr(estimator, "decision_function"):
+                found["decision"] = estimator.decision_function(rows)
+            yield batch, found
             continue
         values = estimator.decision_function(rows)
         codes = (values > 0).astype(int) if values.ndim == 1 else values.argmax(axis=1)
@@ -276,7 +291,7 @@ def _score_numbers(estimator: Any, source: BatchSource, data: Path) -> dict[str,
     from kernelgrad import DataError
 
     n = 0
-    zero: Float64Array = np.zeros(estimator.n_outputs_)
+    zero: Float64Array = np.zeros(estimator.expansion_.n_outputs)
     squares, absolutes, mean, spread = zero, zero, zero, zero
     for batch, found in _predictions(estimator, source):
         assert batch.y is not None

@@ -20,7 +20,7 @@ _ESTIMATORS: dict[str, Any] = {}
 _FITTED = (
     "classes_", "feature_names_in_", "n_features_in_", "n_outputs_", "n_iter_",
     "best_iteration_", "best_score_", "fit_status_", "_y_ndim", "_seed", "_class_weights",
-    "alpha_", "y_mean_", "y_scale_", "samples_",
+    "alpha_", "signal_variance_", "y_mean_", "y_scale_", "samples_",
 )  # fmt: skip
 
 

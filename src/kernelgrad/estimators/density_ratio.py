@@ -54,7 +54,8 @@ class KernelDensityRatio(BaseKernelEstimator):
     solver : {"auto", "dsg", "udsg", "cdsg"} or Solver, default="auto"
     alpha : float >= 0, default=1e-4
         The ratio of two samples is easily overfitted: in the tails a few rows decide. More
-        than for supervised estimators, and worth a search by ``score``.
+        than for supervised estimators, and worth a search by ``score``; give the search
+        ``cv=StratifiedKFold(shuffle=True)``, so that every fold holds both samples.
     max_iter : int, default=40
     standardize : bool, default=False
     memory_limit, warm_start, random_state, verbose, callbacks
@@ -214,6 +215,14 @@ class KernelDensityRatio(BaseKernelEstimator):
             X, y = validate_data(self, X, y, reset=reset, accept_sparse="csr", dtype="numeric")
             weight = self._weights(sample_weight, X)
             values = np.unique(np.asarray(y)[weight > 0])
+            if not reset:
+                unknown = np.setdiff1d(values, self.samples_)
+                if len(unknown):
+                    raise ValueError(
+                        f"y holds {unknown[:5]}, but the samples of the fit are "
+                        f"{self.samples_} (denominator, numerator)."
+                    )
+                values = self.samples_
             if len(values) != 2:
                 raise ValueError(
                     f"y must have two distinct values, one per sample, got {len(values)} "

@@ -82,7 +82,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         A name means that solver with blocks of 512 frequencies, batches of 8,192 rows and
         damping 3; an object is used as it is.
     max_iter : int, default=60
-        Blocks of the mean and of each variance function.
+        Blocks of the mean and of each variance function. Below 5 a variance may come out
+        as zero.
     standardize : bool, default=False
     memory_limit, random_state, verbose, callbacks
         As in :class:`KernelRegressor`.
@@ -91,6 +92,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
     ----------
     alpha_ : float
         ``noise_variance / (n signal_variance)``, n the total weight of the rows.
+    signal_variance_ : float
+        ``s^2`` of the fit.
     y_mean_, y_scale_ : float
         0 and 1 unless `normalize_y`.
     expansion_, kernel_, n_random_features_, n_iter_, history_, fit_status_, n_features_in_,
@@ -176,8 +179,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         Parameters
         ----------
         X : array-like or CSR matrix (n, d), memory map, DataFrame, or BatchSource
-            With ``variance="per_point"`` the model keeps these rows (a source is kept, not
-            its rows).
+            With ``variance="per_point"`` the model, and its file, keep these rows (a source
+            is kept, not its rows; it is no part of a file).
         y : array-like (n,); None with a BatchSource
         sample_weight : array-like (n,) or None
             A weight of 2 is a row observed twice.
@@ -200,12 +203,14 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         return X, y, weight, loss
 
     def _set_scales(self, total: float, y: AnyArray, weight: Float64Array) -> None:
-        self.alpha_ = float(self.noise_variance) / (float(self.signal_variance) * total)
+        self.signal_variance_ = float(self.signal_variance)
+        self.alpha_ = float(self.noise_variance) / (self.signal_variance_ * total)
         self.y_mean_, self.y_scale_ = 0.0, 1.0
         if self.normalize_y:
             self.y_mean_ = float(np.average(y, weights=weight))
             spread = float(np.sqrt(np.average((y - self.y_mean_) ** 2, weights=weight)))
-            self.y_scale_ = spread if spread > 0 else 1.0
+            rounding = 10 * np.finfo(float).eps * float(np.abs(y).max())
+            self.y_scale_ = spread if spread > rounding else 1.0
 
     def _prepare_targets(self, y: AnyArray, *, reset: bool) -> tuple[AnyArray, Loss]:
         y = np.asarray(y, np.float64)
@@ -218,11 +223,19 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         return y, SquaredError()
 
     def _prepare_source(self, source: BatchSource) -> Loss:
-        y = np.concatenate([np.asarray(part) for part in source.target_chunks()])
-        if y.dtype.kind not in "iufb" or y.ndim != 1:
-            raise DataError(f"The target must be one column of numbers, got {y[:1]!r}.")
+        targets, weights = [], []
+        for batch in source.chunks():
+            y = np.asarray(batch.y)
+            if y.dtype.kind not in "iufb" or y.ndim != 1:
+                raise DataError(f"The target must be one column of numbers, got {y[:1]!r}.")
+            w = np.ones(len(y)) if batch.sample_weight is None else batch.sample_weight
+            targets.append(y.astype(np.float64))
+            weights.append(np.asarray(w, np.float64))
         self._internal_y = False
-        self._set_scales(float(len(y)), y.astype(np.float64), np.ones(len(y)))
+        weight = np.concatenate(weights)
+        if not weight.sum() > 0:
+            raise DataError("All sample weights are zero; at least one row must count.")
+        self._set_scales(float(weight.sum()), np.concatenate(targets), weight)
         return SquaredError()
 
     def _internal(self, y: AnyArray) -> AnyArray:
@@ -238,6 +251,9 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         return "negative loss", None
 
     def _calibrate(self, source: BatchSource) -> None:
+        if isinstance(source, ArraySource) and source.in_memory:
+            rows = source.take(np.arange(source.n_rows))  # a copy: callers may change theirs
+            source = ArraySource(rows.X, rows.y, rows.sample_weight, checked=True)
         self._source: BatchSource | None = source
         self._operator: PosteriorOperator | None = None
         if self.variance == "operator":
@@ -270,8 +286,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         if self._operator is not None:
             theta = self._operator.theta
             return {"n_blocks": self._operator.n_blocks}, {"theta": theta}
-        if not isinstance(self._source, ArraySource):
-            return {}, {}  # a file or stream is not part of a model file
+        if not isinstance(self._source, ArraySource) or not self._source.in_memory:
+            return {}, {}  # a file, memory map or stream is no part of a model file
         batch = self._source.take(np.arange(self._source.n_rows))
         X, y, weight = self._usable_rows(batch, np.asarray(batch.y))
         arrays = {"y": y, "weight": weight}
@@ -336,7 +352,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         if isinstance(X, BatchSource):
             raise ValueError("Variances of a BatchSource are not available; give arrays.")
         X = validate_data(self, X, reset=False, accept_sparse="csr", dtype="numeric")
-        scale = float(self.signal_variance) * self.y_scale_**2
+        scale = self.signal_variance_ * self.y_scale_**2
         if return_cov:
             return mean, scale * self._covariance(X)
         return mean, np.sqrt(scale * np.maximum(self._variance(X), 0.0))

@@ -187,13 +187,29 @@ class KernelNoveltyDetector(OutlierMixin, BaseKernelEstimator):  # type: ignore[
             rows = np.sort(rng.choice(source.n_rows, MAX_VALIDATION_ROWS, replace=False))
         batch = source.take(rows)
         X, _, weight = self._usable_rows(batch, np.zeros(batch.X.shape[0]))
+        previous = self._previous_level
         expansion = self.expansion_.copy()  # the solver goes on with a level of its own
         expansion.intercept = np.zeros(1)
         loss = self.loss_
         assert isinstance(loss, OneClass)
-        if len(weight):  # else the last call held no row that counts
+        if len(weight):
             expansion.intercept = -loss.level(expansion.raw_prediction(X), weight)
+        elif previous is not None:  # no row that counts: the level stays
+            expansion.intercept = np.array([-previous])
         self._set_function(expansion)
+
+    def _finish(self, *args: Any) -> None:
+        self._previous_level = getattr(self, "offset_", None)
+        super()._finish(*args)
+
+    def _check_continuation(self) -> None:
+        before = self.loss_.nu if hasattr(self, "_state") else self.nu
+        if float(before) != float(self.nu):
+            raise ValueError(
+                f"nu changed from {before!r} to {self.nu!r} in the middle of a fit; set it "
+                "back, or fit a new estimator."
+            )
+        super()._check_continuation()
 
     def _set_function(self, expansion: Any) -> None:
         super()._set_function(expansion)

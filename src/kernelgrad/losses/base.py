@@ -169,7 +169,7 @@ class Loss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no t
     n_outputs : int or None
         Number of outputs of a loss with parameters per output; None takes any number.
     adaptive_intercept : bool
-        True when the intercept is a variable of the loss: solvers then ask `next_intercept`
+        True when the intercept is a variable of the loss: solvers then ask `best_intercept`
         before every step.
 
     References
@@ -309,14 +309,15 @@ class Loss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no t
             evaluations=100,
         )
 
-    def next_intercept(
-        self, f: FloatArray, sample_weight: Float64Array, previous: Float64Array, step: float
-    ) -> Float64Array:
-        """Return the intercept for responses `f` (n, C), which do not contain it.
+    def best_intercept(
+        self, f: FloatArray, sample_weight: Float64Array
+    ) -> tuple[Float64Array, FloatArray]:
+        """Return the best intercept (C,) for responses `f` (n, C) and the gradient there.
 
-        Called where ``adaptive_intercept`` is True; `step` is the step size of the function.
+        `f` does not contain the intercept. Called where ``adaptive_intercept`` is True: the
+        gradient is the element of the subdifferential whose weighted mean belongs to it.
         """
-        return previous
+        raise CapabilityError(f"loss {self.name!r} has no intercept of its own.")
 
     def directional_minimum(
         self,

@@ -33,9 +33,11 @@ class OneClass(Loss):
     below the level, 0 above, and -nu at it, so that the first step, from f = 0 where every
     row is at the level, moves towards the mean of all rows.
 
-    Given f, the best tau is the nu-quantile of the responses, and `next_intercept` takes it
-    from the batch. Where a batch would hold less than one outlier, the paper's rule is used:
-    tau rises by ``step * nu`` and falls by ``step`` times the fraction of outliers.
+    Given f, the best tau is the nu-quantile of the responses, and `best_intercept` takes it
+    from the batch; the paper's rule, which moves tau by steps, is much slower. The derivative
+    of rows at the level is such that all derivatives average to -nu, as they must at the best
+    tau: a step then moves f towards an average of features, whatever the ties. A quantile of
+    few rows is biased: give batches of some ``50 / nu`` rows or more.
 
     Parameters
     ----------
@@ -82,16 +84,17 @@ class OneClass(Loss):
         weights = row_weights(len(f), sample_weight)
         return weighted_quantile(f.astype(np.float64), weights, float(self.nu))
 
-    def next_intercept(
-        self, f: FloatArray, sample_weight: Float64Array, previous: Float64Array, step: float
-    ) -> Float64Array:
-        """Return -tau; see the class."""
+    def best_intercept(
+        self, f: FloatArray, sample_weight: Float64Array
+    ) -> tuple[Float64Array, FloatArray]:
+        """Return -tau and the derivatives of all rows, which average to -nu."""
         p = sample_weight / sample_weight.sum()
-        if float(self.nu) / float(p @ p) >= _MIN_OUTLIERS:
-            return -self.level(f, sample_weight)
-        below = p @ (f + previous < 0)
-        result: Float64Array = previous - step * (float(self.nu) - below)
-        return result
+        tau = self.level(f, sample_weight)
+        responses = f.astype(np.float64)
+        below, at = responses < tau, responses == tau
+        left = np.maximum(float(self.nu) - p @ below, 0.0)
+        share = np.minimum(left / np.maximum(p @ at, 1e-300), 1.0)
+        return -tau, np.asarray(-(below + share * at), f.dtype)
 
 
 class _RatioLoss(Loss):

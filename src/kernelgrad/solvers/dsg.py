@@ -264,15 +264,16 @@ class DSG(Solver[DSGState]):
             X = stream.prepare(batch.X)
             f = np.zeros((batch.n_rows, problem.n_outputs), np.float32)
             it.lookahead(momentum).add_prepared(X, f)
+        r: FloatArray | None = None
         if loss.adaptive_intercept:
-            it.set_intercept(
-                loss.next_intercept(f, batch.sample_weight, it.x.intercept, gamma.mean())
-            )
+            intercept, r = loss.best_intercept(f, batch.sample_weight)
+            it.set_intercept(intercept)
         # float64 here: a target of 1e8 +- 1 has no fraction in float32
         raw = f.astype(np.float64) + it.x.intercept
         p = batch.sample_weight / batch.sample_weight.sum()
         train_loss = float(p @ loss.value(batch.y, raw))
-        r = loss.gradient(batch.y, raw)
+        if r is None:
+            r = loss.gradient(batch.y, raw)
 
         proposal = Proposal(gamma, p @ r, np.abs(r).max(axis=0), 1.0 / float(p @ p))
         block, factor = self._next_block(problem, state, proposal)
