@@ -228,7 +228,7 @@ def test_warm_start_goes_on():
     assert halves.n_iter_ == 8
     np.testing.assert_array_equal(halves.decision_function(X), straight.decision_function(X))
     named = detector(max_iter=2, warm_start=True).fit(X[:100]).set_params(nu=0.3)
-    with pytest.raises(ValueError, match="nu changed from 0.1 to 0.3"):
+    with pytest.raises(ValueError, match="nu changed from"):
         named.fit(X[:100])  # the steps depend on nu
 
 
