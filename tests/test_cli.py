@@ -540,7 +540,7 @@ def test_what_a_model_cannot_give(tmp_path, data, regressor, classifier, cli, ok
     hinge = tmp_path / "hinge.kgm"
     ok("fit", data, "--model", hinge, *CLASSES, "--loss", "hinge")
     output = tmp_path / "p.csv"
-    for model, part in ((hinge, "'hinge'"), (regressor, "regression")):
+    for model, part in ((hinge, "'hinge'"), (regressor, "no classifier")):
         code, _, err = cli("predict", model, data, "--output", output, "--proba")
         assert code == 1
         assert part in err
@@ -723,3 +723,44 @@ def test_as_a_module_and_into_a_closed_pipe(tmp_path, data, classifier):
         err = process.stderr.read()
     assert process.returncode == 1
     assert b"Traceback" not in err
+
+
+def test_models_of_every_task_on_the_command_line(tmp_path, cli, ok):
+    from kernelgrad import (
+        KernelDensityRatio,
+        KernelGaussianProcessRegressor,
+        KernelNoveltyDetector,
+        KernelRegressor,
+    )
+    from kernelgrad.losses import Quantile
+
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, 2))
+    y = X[:, 0] + 0.1 * rng.standard_normal(120)
+    np.savetxt(tmp_path / "d.csv", np.c_[X, y], delimiter=",", header="a,b,y", comments="")
+    np.savetxt(tmp_path / "x.csv", X, delimiter=",", header="a,b", comments="")
+    few = {"max_iter": 3, "random_state": 0}
+    models = {
+        "novelty": KernelNoveltyDetector(**few).fit(X),
+        "ratio": KernelDensityRatio(**few).fit(X, denominator=X + 1),
+        "process": KernelGaussianProcessRegressor(**few).fit(X, y),
+        "quantiles": KernelRegressor(Quantile((0.1, 0.9)), **few).fit(X, y),
+    }
+    for name, model in models.items():
+        path = tmp_path / f"{name}.kgm"
+        model.save(path)
+        ok("inspect", path, "--json")
+        ok("predict", path, tmp_path / "x.csv", "--output", tmp_path / f"{name}.csv")
+        lines = (tmp_path / f"{name}.csv").read_text().splitlines()
+        assert len(lines) == 121
+        expected = np.atleast_2d(model.predict(X[:1]).T).ravel()
+        np.testing.assert_allclose([float(v) for v in lines[1].split(",")], expected, rtol=1e-6)
+        code, _, err = cli("score", path, tmp_path / "d.csv", "--target", "y")
+        reason = {"quantiles": "quantiles of one target", "process": ""}
+        assert reason.get(name, "no truth") in err
+        assert code == (0 if name == "process" else 1)
+    out = tmp_path / "decision.csv"
+    ok("predict", tmp_path / "novelty.kgm", tmp_path / "x.csv", "--output", out, "--decision")
+    assert float(out.read_text().splitlines()[1].split(",")[1]) == pytest.approx(
+        models["novelty"].decision_function(X[:1])[0], rel=1e-5
+    )
