@@ -154,7 +154,7 @@ def test_kernels_stop_at_a_biased_one(run, monkeypatch):
         run("kernels", "--kernel", "hellinger")
 
 
-@pytest.mark.parametrize("objective", ["gaussian_process", "qm7"])
+@pytest.mark.parametrize("objective", ["density_ratio", "gaussian_process", "one_class", "qm7"])
 def test_the_experiments_of_the_paper_run(run, objective):
     result = run(objective)
     if result is None:

@@ -386,6 +386,10 @@ def test_misuse_is_explained():
         model.predict(np.hstack([P, P]))
     with pytest.raises(ValueError, match="needs two samples"):
         model.score(P)
+    with pytest.raises(ValueError, match=r"y holds \[2\]"):
+        model.score(BOTH, SAMPLE + 1)
+    with pytest.raises(ValueError, match="two distinct values"):
+        model.score(P, np.ones(40))
     with pytest.raises(DataError, match="weight"):
         model.score(ArraySource(P, None, np.zeros(40)), denominator=ArraySource(Q))
     with pytest.raises(DataError, match="weight"):

@@ -89,6 +89,16 @@ def test_the_exact_optimum(nu):
         assert distance(model, X, other) > 0.3
 
 
+@pytest.mark.parametrize(("n", "nu"), [(100, 0.035), (100, 0.055), (60, 0.02)])
+def test_few_outliers_whose_number_is_not_whole(n, nu):
+    X = two_clusters(n)
+    scores, _, _ = exact(X, nu)
+    f = detector(nu, max_iter=200).fit(X).score_samples(X)
+    # the weights of all rows sum to one, with a part of the row at the level
+    assert f @ scores / (scores @ scores) == pytest.approx(1.0, abs=0.02)
+    assert np.corrcoef(f, scores)[0, 1] > 0.98
+
+
 def test_more_iterations_come_closer():
     X = two_clusters()
     scores, _, _ = exact(X, 0.1)
