@@ -222,7 +222,6 @@ class KernelDensityRatio(BaseKernelEstimator):
                         f"y holds {unknown[:5]}, but the samples of the fit are "
                         f"{self.samples_} (denominator, numerator)."
                     )
-                values = self.samples_
             if len(values) != 2:
                 raise ValueError(
                     f"y must have two distinct values, one per sample, got {len(values)} "

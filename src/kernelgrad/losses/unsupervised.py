@@ -20,8 +20,6 @@ from kernelgrad.losses.regression import weighted_quantile
 
 # exp goes on as a straight line from here: e^30 is finite with room to spare in float32
 _LINEAR_FROM = 30.0
-# With less than one outlier in a batch its quantile is the smallest response
-_MIN_OUTLIERS = 1
 
 
 class OneClass(Loss):
