@@ -199,7 +199,7 @@ def test_both_forms_are_the_same(loss, names):
     assert second.samples_.tolist() == list(names)
     assert second.score(X, y) == first.score(p, denominator=q)
     swapped = ratio(loss).fit(X, np.repeat(np.array(names), [300, 200]))
-    assert np.corrcoef(swapped.predict(X), first.predict(X))[0, 1] < -0.5
+    assert np.corrcoef(swapped.predict(X), first.predict(X))[0, 1] < -0.3
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])

@@ -71,6 +71,7 @@ def load_sample(name: str, contamination: float, factor: float, rows: int | None
     ordinary = ordinary[choose_rows(len(ordinary), rows, seed=0)]
     novel = novel[choose_rows(len(novel), round(contamination * len(ordinary)), seed=0)]
     train = np.concatenate([ordinary, novel])
+    train = train[choose_rows(len(train), None, seed=0)]
     parts = [train] + [
         X[choose_rows(len(X), 5000 if rows is None else rows, seed=0)]
         for X in (

