@@ -126,3 +126,16 @@ def test_a_large_penalty_with_a_covariance_of_some_rows():
     f = solver.expansion(state).raw_prediction(X)[:, 0]
     assert np.sqrt(np.mean((f - exact) ** 2)) < 0.02  # .19 with all rows in the penalty
     assert np.std(exact) > 0.2
+
+
+def test_a_copy_without_coefficients_stays_without():
+    problem, batch = setting()
+    p = replace(problem, fixed_rows=True, keep_coefficients=False)
+    solver = DSG(block_size=32)
+    state = solver.init(p, batch)
+    solver.step(p, state, batch)
+    twin = state.copy()
+    losses = [solver.step(p, s, batch).train_loss for s in (state, twin, state, twin)]
+    assert losses[0::2] == losses[1::2]
+    assert twin.iterates.x.n_blocks == 3
+    assert twin.iterates.x._coef.size == 0

@@ -237,3 +237,12 @@ def test_bad_input_is_refused(quantile, columns, error, message):
     with pytest.raises(error, match=message):
         model.fit(X, y)
     assert not hasattr(model, "expansion_")
+
+
+@pytest.mark.parametrize("y", [None, np.zeros(7), np.zeros((40, 2))])
+def test_a_score_needs_one_target_a_row(y):
+    X = np.random.default_rng(0).standard_normal((40, 2))
+    model = KernelRegressor(Quantile((0.2, 0.8)), max_iter=2, random_state=0).fit(X, X[:, 0])
+    assert np.isfinite(model.score(X, X[:, :1]))
+    with pytest.raises(ValueError, match="one target for each of the 40 rows"):
+        model.score(X, y)

@@ -188,7 +188,13 @@ class KernelRegressor(RegressorMixin, BaseKernelEstimator):  # type: ignore[misc
                 raise ValueError("A BatchSource carries its own y and weights; leave them out.")
             return self._streamed_r2(X)
         if self.__sklearn_is_fitted__() and self.loss_.n_outputs is not None:
-            return self._quantile_score(self.predict(X), np.asarray(y), sample_weight)
+            f = self.predict(X)
+            if np.shape(y) not in ((len(f),), (len(f), 1)):
+                raise ValueError(
+                    f"y must hold one target for each of the {len(f)} rows, got shape "
+                    f"{np.shape(y)}."
+                )
+            return self._quantile_score(f, np.asarray(y), sample_weight)
         return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
 
     def _quantile_score(self, f: Float64Array, y: AnyArray, sample_weight: Any) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -64,11 +65,11 @@ class Iterates:
             if e is not None:
                 yield name, e
 
-    def copy(self) -> Iterates:
+    def copy(self) -> Self:
         """Return iterates with their own coefficients."""
         v = None if self.v is None else self.v.copy()
         a = None if self.a is None else self.a.copy()
-        return Iterates(self.x.copy(), v, a)
+        return type(self)(self.x.copy(), v, a)
 
     def lookahead(self, momentum: float) -> RandomFeatureExpansion:
         """Return ``x + momentum v``, where Nesterov's method takes the gradient."""
