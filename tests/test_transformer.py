@@ -19,7 +19,7 @@ from sklearn.datasets import load_diabetes, load_digits, make_moons
 from sklearn.exceptions import NotFittedError
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.kernel_ridge import KernelRidge
-from sklearn.linear_model import Ridge, SGDClassifier
+from sklearn.linear_model import LogisticRegression, Ridge, SGDClassifier
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -415,13 +415,15 @@ def test_random_state():
 def test_pipelines_and_grids():
     X, y = make_moons(400, noise=0.15, random_state=0)
     pipe = make_pipeline(
-        StandardScaler(), RandomFeatures(n_components=200, random_state=0), SGDClassifier()
+        StandardScaler(),
+        RandomFeatures(n_components=200, random_state=0),
+        LogisticRegression(C=100.0),
     )
     grid = GridSearchCV(
         pipe,
         {
             "randomfeatures__kernel": ["rbf", "laplacian", Gaussian(form="phase")],
-            "randomfeatures__bandwidth_factor": [0.3, 30.0],
+            "randomfeatures__bandwidth_factor": [0.3, 1000.0],
         },
         cv=2,
         error_score="raise",
