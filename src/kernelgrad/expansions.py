@@ -1,15 +1,19 @@
-"""What a fitted function is: seeds and coefficients."""
+"""What a fitted function is: seeds and coefficients, or rows and coefficients."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.sparse as sp
 
-from kernelgrad._typing import Float32Array, Float64Array, Matrix
+from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
+from kernelgrad.compute.linalg import solve_damped
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.features import FeatureStream
+from kernelgrad.exact import ExactKernel
+from kernelgrad.features import FeatureStream, InputScaling
+from kernelgrad.kernels import ExactRows, Kernel, restore_kernel
 
 # Rows handed to the hot loops at once. A multiple of the row tiles: cutting an input into
 # other chunks of a multiple of this gives the same bits.
@@ -32,26 +36,43 @@ class Expansion(ABC):
     def nbytes(self) -> int:
         """Bytes of the arrays that make up the model."""
 
+    @property
+    @abstractmethod
+    def kernel(self) -> Kernel:
+        """The kernel, with numbers for its parameters."""
+
+    @property
+    def n_random_features(self) -> int:
+        """Number of random features in use."""
+        return 0
+
+    @property
+    def n_support(self) -> int:
+        """Number of rows that the function is a sum over."""
+        return 0
+
+    @abstractmethod
+    def summary(self) -> dict[str, Any]:
+        """Return its size with plain JSON values, for people."""
+
+    @abstractmethod
+    def describe(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """Return the function as plain values and arrays, for files."""
+
+    @classmethod
+    @abstractmethod
+    def restore(
+        cls, values: dict[str, Any], arrays: dict[str, AnyArray], cache_bytes: int
+    ) -> Self:
+        """Return the function that :meth:`describe` gave."""
+
     @abstractmethod
     def copy(self) -> Expansion:
         """Return an independent copy of the coefficients."""
 
     @abstractmethod
-    def add_raw(self, X: Matrix, out: Float32Array) -> None:
-        """Add f(X) without the intercept to `out` (n, C)."""
-
     def raw_prediction(self, X: Matrix) -> Float64Array:
-        """Return f(X), shape (n, C), float64, in row chunks of bounded memory.
-
-        Features and coefficients are float32; the intercept is added in float64.
-        """
-        n = X.shape[0]
-        out = np.zeros((n, self.n_outputs), np.float32)
-        with single_threaded_blas():
-            for start in range(0, n, PREDICT_ROWS):
-                rows = slice(start, min(n, start + PREDICT_ROWS))
-                self.add_raw(X[rows], out[rows])
-        return out + self.intercept
+        """Return f(X), shape (n, C), float64, in row chunks of bounded memory."""
 
 
 class RandomFeatureExpansion(Expansion):
@@ -112,6 +133,43 @@ class RandomFeatureExpansion(Expansion):
         self._coef = np.zeros((planes, self.stream.map.capacity(self.n_blocks), C), np.float32)
         self._coef[:, :used] = value
 
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel of the stream."""
+        return self.stream.kernel
+
+    def summary(self) -> dict[str, Any]:
+        """Return features, blocks and seed."""
+        return {
+            "n_random_features": self.n_random_features,
+            "n_blocks": self.n_blocks,
+            "block_size": self.stream.block_size,
+            "seed": self.stream.seed,
+        }
+
+    def describe(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """Return the stream, coefficients, intercept and input scaling."""
+        arrays: dict[str, AnyArray] = {"intercept": self.intercept}
+        arrays["coef"] = np.ascontiguousarray(self.coef)
+        return self.stream.describe(), arrays | self.stream.scaling.arrays()
+
+    @classmethod
+    def restore(
+        cls, values: dict[str, Any], arrays: dict[str, AnyArray], cache_bytes: int
+    ) -> Self:
+        """Return the function that :meth:`describe` gave."""
+        stream = FeatureStream(
+            restore_kernel(values["kernel"]),
+            values["n_features_in"],
+            values["seed"],
+            values["block_size"],
+            InputScaling.from_arrays(arrays),
+            cache_bytes,
+        )
+        self = cls(stream, len(arrays["intercept"]), arrays["intercept"])
+        self.coef = arrays["coef"]
+        return self
+
     def block(self, j: int) -> Float32Array:
         """Return the coefficients of block `j`, a view of shape (planes, block_size, C)."""
         F = self.stream.block_size
@@ -143,9 +201,18 @@ class RandomFeatureExpansion(Expansion):
         twin._coef = self._coef.copy()
         return twin
 
-    def add_raw(self, X: Matrix, out: Float32Array) -> None:
-        """Add the sum over blocks to `out`."""
-        self.add_prepared(self.stream.prepare(X), out)
+    def raw_prediction(self, X: Matrix) -> Float64Array:
+        """Return f(X), shape (n, C), float64, in row chunks of bounded memory.
+
+        Features and coefficients are float32; the intercept is added in float64.
+        """
+        n = X.shape[0]
+        out = np.zeros((n, self.n_outputs), np.float32)
+        with single_threaded_blas():
+            for start in range(0, n, PREDICT_ROWS):
+                rows = slice(start, min(n, start + PREDICT_ROWS))
+                self.add_prepared(self.stream.prepare(X[rows]), out[rows])
+        return out + self.intercept
 
     def add_prepared(self, X: Matrix, out: Float32Array) -> None:
         """Add the sum over blocks for rows that went through ``stream.prepare``."""
@@ -160,3 +227,142 @@ class RandomFeatureExpansion(Expansion):
         for start in range(0, out.shape[0], PREDICT_ROWS):
             rows = slice(start, start + PREDICT_ROWS)
             out[rows] += self.stream.transform(X[rows], j) @ flat
+
+
+class SupportExpansion(Expansion):
+    r"""``f(x) = intercept + sum_s k(x, x_s) a_s`` over support rows x_s.
+
+    Rows whose coefficients are all zero are dropped.
+
+    Parameters
+    ----------
+    exact : ExactKernel
+    support : ExactRows
+        S rows, prepared by `exact`.
+    coef : float64 array (S, C)
+    intercept : float64 array (C,)
+    """
+
+    kind: ClassVar[str] = "support"
+
+    def __init__(
+        self,
+        exact: ExactKernel,
+        support: ExactRows,
+        coef: Float64Array,
+        intercept: Float64Array,
+    ) -> None:
+        used = np.flatnonzero(coef.any(axis=1))
+        if len(used) < len(coef):
+            support, coef = support.take(used), coef[used]
+        self.exact = exact
+        self.support = support
+        self.coef = coef
+        self.intercept = np.array(intercept, np.float64)
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel."""
+        return self.exact.kernel
+
+    @property
+    def n_support(self) -> int:
+        """Number of support rows, S."""
+        return len(self.coef)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of support rows, coefficients, intercept and input scaling."""
+        scaling = self.exact.scaling.arrays().values()
+        return (
+            self.support.nbytes
+            + self.coef.nbytes
+            + self.intercept.nbytes
+            + sum(a.nbytes for a in scaling)
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """Return the number of support rows."""
+        return {"n_support": self.n_support}
+
+    def describe(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """Return kernel, rows, coefficients, intercept and input scaling."""
+        values = self.exact.describe() | {"shape": list(self.support.values.shape)}
+        arrays: dict[str, AnyArray] = {"coef": self.coef, "intercept": self.intercept}
+        arrays |= self.exact.scaling.arrays() | _rows_to_arrays(self.support)
+        return values, arrays
+
+    @classmethod
+    def restore(
+        cls, values: dict[str, Any], arrays: dict[str, AnyArray], cache_bytes: int
+    ) -> Self:
+        """Return the function that :meth:`describe` gave."""
+        exact = ExactKernel(
+            restore_kernel(values["kernel"]),
+            values["n_features_in"],
+            InputScaling.from_arrays(arrays),
+            wide=values["wide"],
+        )
+        support = _rows_from_arrays(arrays, tuple(values["shape"]))
+        return cls(exact, support, arrays["coef"], arrays["intercept"])
+
+    def copy(self) -> SupportExpansion:
+        """Return an expansion with its own coefficients on the same rows."""
+        return SupportExpansion(self.exact, self.support, self.coef.copy(), self.intercept)
+
+    def raw_prediction(self, X: Matrix) -> Float64Array:
+        """Return f(X), shape (n, C), float64, by tiles: never n times S kernel values."""
+        n = X.shape[0]
+        out = np.tile(self.intercept, (n, 1))
+        with single_threaded_blas():
+            for start in range(0, n, PREDICT_ROWS):
+                rows = slice(start, min(n, start + PREDICT_ROWS))
+                prepared = self.exact.prepare(X[rows])
+                self.exact.add_product(prepared, self.support, self.coef, out[rows])
+        return out
+
+    def limited(self, max_support: int) -> SupportExpansion:
+        r"""Return the function closest to this one on `max_support` of its rows.
+
+        Kept are the rows with the largest ``k(x_s, x_s) max_c a_sc^2``, whose single loss
+        would move f most. Then f is projected onto their span in the norm of the kernel's
+        space: the new coefficients b solve ``K_SS b = f(X_S)``. Costs ``max_support^3``.
+        """
+        if self.n_support <= max_support:
+            return self
+        power = self.kernel.diag(self.support.values) * (self.coef**2).max(axis=1)
+        kept: IntArray = np.sort(np.argsort(-power, kind="stable")[:max_support])
+        rows = self.support.take(kept)
+        f = np.zeros((max_support, self.n_outputs))
+        with single_threaded_blas():
+            self.exact.add_product(rows, self.support, self.coef, f)
+            K = self.exact.matrix(rows, rows).astype(np.float64)
+            coef = solve_damped(K, 0.0, f)
+        return SupportExpansion(self.exact, rows, coef, self.intercept)
+
+
+def _rows_to_arrays(rows: ExactRows) -> dict[str, AnyArray]:
+    values = rows.values
+    if sp.issparse(values):
+        arrays = {f"rows.{name}": getattr(values, name) for name in _CSR}
+    else:
+        arrays = {"rows": np.ascontiguousarray(values)}
+    for name in ("square", "ids"):
+        a = getattr(rows, name)
+        if a is not None:
+            arrays[f"rows.{name}"] = a
+    return arrays
+
+
+def _rows_from_arrays(arrays: dict[str, AnyArray], shape: tuple[int, ...]) -> ExactRows:
+    if "rows" in arrays:
+        values: Matrix = arrays["rows"]
+    else:
+        values = sp.csr_matrix(tuple(arrays[f"rows.{name}"] for name in _CSR), shape=shape)
+    return ExactRows(values, arrays.get("rows.square"), arrays.get("rows.ids"))
+
+
+_CSR = ("data", "indices", "indptr")
+EXPANSIONS: dict[str, type[Expansion]] = {
+    cls.kind: cls for cls in (RandomFeatureExpansion, SupportExpansion)
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +61,16 @@ class InputScaling:
         if self.centre is not None:
             X = X - self.centre
         return X if self.scale is None else X / self.scale
+
+    def arrays(self) -> dict[str, Float64Array]:
+        """Return what there is of centre and scale, for files."""
+        parts = {"centre": self.centre, "scale": self.scale}
+        return {name: a for name, a in parts.items() if a is not None}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> InputScaling:
+        """Return the scaling that :meth:`arrays` gave; other names are ignored."""
+        return cls(arrays.get("centre"), arrays.get("scale"))
 
 
 class FeatureStream:

@@ -9,8 +9,8 @@ import numpy as np
 
 from kernelgrad._typing import AnyArray
 from kernelgrad._validation import ModelFileError
-from kernelgrad.expansions import RandomFeatureExpansion
-from kernelgrad.features import CACHE_BYTES, FeatureStream, InputScaling
+from kernelgrad.expansions import EXPANSIONS
+from kernelgrad.features import CACHE_BYTES
 from kernelgrad.kernels import Kernel, describe_kernel, get_kernel, restore_kernel
 from kernelgrad.losses import LOSSES, Loss
 from kernelgrad.persistence import read_container, write_container
@@ -79,8 +79,7 @@ def save_estimator(estimator: Any, path: str | os.PathLike[str], *, resumable: b
         elif name == "kernel" and not isinstance(value, str | Kernel):
             value = get_kernel(value)  # scikit-learn's RBF and Matern have an equal of ours
         params[name] = _pack(value)
-    expansion: RandomFeatureExpansion = estimator.expansion_
-    stream = expansion.stream
+    values, tensors = estimator.expansion_.describe()
     header: dict[str, Any] = {
         "estimator": type(estimator).__name__,
         "params": params,
@@ -88,21 +87,11 @@ def save_estimator(estimator: Any, path: str | os.PathLike[str], *, resumable: b
             name: getattr(estimator, name) for name in _FITTED if hasattr(estimator, name)
         },
         "loss": _pack(estimator.loss_),
-        "kernel": describe_kernel(stream.kernel),
         "solver": _pack(estimator.solver_),
-        "stream": {"seed": stream.seed, "block_size": stream.block_size},
-        "expansion": expansion.kind,
+        "expansion": {"kind": estimator.expansion_.kind} | values,
         "history": estimator.history_,
         "state": None,
     }
-    tensors: dict[str, AnyArray] = {
-        "coef": np.ascontiguousarray(expansion.coef),
-        "intercept": expansion.intercept,
-    }
-    for name in ("centre", "scale"):
-        a = getattr(stream.scaling, name)
-        if a is not None:
-            tensors[name] = a
     if resumable:
         if not hasattr(estimator, "_state"):
             raise ValueError(
@@ -154,18 +143,9 @@ def load(path: str | os.PathLike[str]) -> Any:
         estimator.loss_ = _unpack(header["loss"])
         estimator.solver_ = _unpack(header["solver"])
         limit = estimator.memory_limit
-        stream = FeatureStream(
-            restore_kernel(header["kernel"]),
-            estimator.n_features_in_,
-            header["stream"]["seed"],
-            header["stream"]["block_size"],
-            InputScaling(tensors.get("centre"), tensors.get("scale")),
-            CACHE_BYTES if limit is None else int(limit) // 4,
-        )
-        coef, intercept = tensors["coef"], tensors["intercept"]
-        expansion = RandomFeatureExpansion(stream, len(intercept), intercept)
-        expansion.coef = coef
-        estimator._set_function(expansion)
+        kind = EXPANSIONS[header["expansion"]["kind"]]
+        cache = CACHE_BYTES if limit is None else int(limit) // 4
+        estimator._set_function(kind.restore(header["expansion"], tensors, cache))
         estimator.history_ = header["history"]
         estimator._restore_extra(header["extra"], _below("extra.", tensors))
         if header["state"] is not None:

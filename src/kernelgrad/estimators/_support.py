@@ -9,7 +9,6 @@ import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad.callbacks import FitEvent
-from kernelgrad.expansions import RandomFeatureExpansion
 from kernelgrad.solvers import Solver, State
 
 try:  # scikit-learn >= 1.9
@@ -41,12 +40,12 @@ class SklearnCallbacks:
 
         def attributes() -> dict[str, Any]:
             expansion = self._solver.expansion(state).copy()
-            assert isinstance(expansion, RandomFeatureExpansion)
             fitted = {
                 "expansion_": expansion,
                 "n_iter_": event.iteration,
                 "n_features_in_": estimator.n_features_in_,
                 "n_random_features_": expansion.n_random_features,
+                "n_support_": expansion.n_support,
             }
             for name in ("classes_", "feature_names_in_", "n_outputs_", "_y_ndim", "loss_"):
                 if hasattr(estimator, name):

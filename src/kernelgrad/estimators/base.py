@@ -26,7 +26,7 @@ from kernelgrad.estimators._support import (
     canonical_rows,
     with_callbacks,
 )
-from kernelgrad.expansions import RandomFeatureExpansion
+from kernelgrad.expansions import Expansion
 from kernelgrad.features import CACHE_BYTES
 from kernelgrad.kernels import Kernel, get_kernel, kernel_summary
 from kernelgrad.losses import Loss
@@ -485,7 +485,8 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         self.expansion_ = expansion
         self.intercept_ = expansion.intercept
         self.n_random_features_ = expansion.n_random_features
-        self.kernel_ = expansion.stream.kernel
+        self.n_support_ = expansion.n_support
+        self.kernel_ = expansion.kernel
 
     def _begin_sklearn_callbacks(self, X: Any, y: Any) -> Any:
         if not hasattr(self, "_init_callback_context") or not getattr(
@@ -559,7 +560,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
     def model_info(self) -> dict[str, Any]:
         """Return a summary of the fitted model with plain JSON values."""
         check_is_fitted(self, "expansion_")
-        e: RandomFeatureExpansion = self.expansion_
+        e: Expansion = self.expansion_
         info: dict[str, Any] = {
             "estimator": type(self).__name__,
             "loss": self.loss_.name,
@@ -575,10 +576,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
                 else None
             ),
             "n_outputs": e.n_outputs,
-            "n_random_features": e.n_random_features,
-            "n_blocks": e.n_blocks,
-            "block_size": e.stream.block_size,
-            "seed": e.stream.seed,
+            **e.summary(),
             "bytes": int(e.nbytes),
             "n_iter": int(self.n_iter_),
             "fit_status": self.fit_status_,

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from kernelgrad._validation import ModelFileError, check_name
 from kernelgrad.kernels.additive import Chi2, Intersection, JensenShannon
 from kernelgrad.kernels.arc_cosine import ArcCosine
-from kernelgrad.kernels.base import FeatureMap, Kernel, float32_rows, narrow_indices
+from kernelgrad.kernels.base import ExactRows, FeatureMap, Kernel, float32_rows, narrow_indices
 from kernelgrad.kernels.composite import ProductKernel, SumKernel
 from kernelgrad.kernels.convolutional import ConvolutionKernel
 from kernelgrad.kernels.dot_product import DotProduct, Polynomial
@@ -181,6 +181,7 @@ __all__ = [
     "Chi2",
     "ConvolutionKernel",
     "DotProduct",
+    "ExactRows",
     "ExponentialSemigroup",
     "FeatureMap",
     "Gaussian",

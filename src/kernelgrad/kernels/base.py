@@ -4,14 +4,53 @@ from __future__ import annotations
 
 import numbers
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
-from kernelgrad._typing import Float32Array, Float64Array, FloatArray, Matrix
+from kernelgrad._typing import Float32Array, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad._validation import DataError
+
+
+@dataclass(frozen=True)
+class ExactRows:
+    """Rows as the exact form of a kernel wants them, made once by :meth:`Kernel.exact_rows`.
+
+    Attributes
+    ----------
+    values : ndarray (n, d) or CSR
+        Embedded rows, float32 or float64.
+    square : float64 array (n,) or None
+        Squared norms, where the kernel is a function of distances or angles.
+    ids : integer array (n,) or None
+        Columns that stand for these rows in a precomputed matrix.
+    """
+
+    values: Matrix
+    square: Float64Array | None = None
+    ids: IntArray | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.values.shape[0])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        values = self.values
+        parts = (values.data, values.indices, values.indptr) if sp.issparse(values) else ()
+        arrays = [*(parts or (values,)), self.square, self.ids]
+        return sum(a.nbytes for a in arrays if a is not None)
+
+    def take(self, index: IntArray | slice) -> ExactRows:
+        """Return some of the rows; a slice of dense rows is a view."""
+        square = None if self.square is None else self.square[index]
+        ids = None if self.ids is None else self.ids[index]
+        return ExactRows(self.values[index], square, ids)
 
 
 class FeatureMap(ABC):
@@ -108,6 +147,22 @@ class Kernel(BaseEstimator, ABC):  # type: ignore[misc]
     @abstractmethod
     def diag(self, X: Matrix) -> Float64Array:
         """Return ``k(X_i, X_i)``, shape (n,)."""
+
+    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
+        """Return rows for :meth:`exact_block`; `wide` keeps them in float64."""
+        return ExactRows(float64_rows(X))
+
+    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+        """Return ``k(A_i, B_j)``, shape (n_A, n_B), float32; called inside one parallel task.
+
+        The bits of an entry depend on its two rows alone, not on how many others there are.
+        """
+        K: Float32Array = self.pairwise(A.values, B.values).astype(np.float32)
+        return K
+
+    def needs_wide(self, X: Matrix) -> bool:
+        """Return whether float32 rows like `X` would lose the differences that count."""
+        return False
 
     def check_domain(self, X: Matrix) -> None:
         """Raise DataError, naming the kernel and its domain, if a row is outside of it."""

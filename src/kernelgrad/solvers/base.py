@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray, Matrix
+from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad._validation import CapabilityError
 from kernelgrad.callbacks import CallbackList, FitEvent
 from kernelgrad.compute.threads import single_threaded_blas
@@ -45,6 +45,8 @@ class Problem:
         Divide columns by their standard deviation on the first batch.
     cache_bytes : int
         Budget for frequencies kept between predictions.
+    row_cache_bytes : int
+        Budget for kernel rows kept between steps.
     fixed_rows : bool
         Every batch holds the same rows: a solver may keep their responses between steps.
     keep_coefficients : bool
@@ -61,17 +63,23 @@ class Problem:
     fit_intercept: bool = True
     standardize: bool = False
     cache_bytes: int = 64 * 2**20
+    row_cache_bytes: int = 2**30
     fixed_rows: bool = False
     keep_coefficients: bool = True
 
 
 @dataclass(frozen=True)
 class TrainBatch:
-    """Rows ready for a solver: X as stored, targets encoded as (n, C) float32, weights."""
+    """Rows ready for a solver: X as stored, targets encoded as (n, C) float32, weights.
+
+    ``rows`` are the numbers of the rows in their source, where these mean the same row in
+    every batch; None on a stream.
+    """
 
     X: Matrix
     y: FloatArray
     sample_weight: Float64Array
+    rows: IntArray | None = None
 
     @property
     def n_rows(self) -> int:
@@ -95,7 +103,9 @@ class State:
 class StepInfo:
     """What one step tells the loop; `update` is for the solver's own tracker.
 
-    ``n_features_saved`` counts the features that steps on old blocks did not add.
+    ``n_features_saved`` counts the features that steps on old blocks did not add;
+    ``n_support`` and ``kernel_evaluations`` are of solvers on exact kernels, the latter counted
+    from the start of the fit. ``epoch`` replaces the loop's count of passes.
     """
 
     train_loss: float
@@ -103,6 +113,9 @@ class StepInfo:
     n_random_features: int
     n_features_saved: int = 0
     update: Any = None
+    n_support: int = 0
+    kernel_evaluations: int = 0
+    epoch: float | None = None
 
 
 class Tracker(ABC):
@@ -172,6 +185,9 @@ def check_capabilities(solver: Solver[Any], loss: Loss, kernel: Kernel) -> None:
         offered.add("random_features")
     if loss.smoothness is not None:
         offered.add("smooth_loss")
+    if not loss.adaptive_intercept:
+        offered.add("fixed_intercept")
+    offered.add(f"{loss.name}_loss")
     missing = sorted(solver.requires - offered)
     if missing:
         raise CapabilityError(
@@ -207,7 +223,7 @@ class Validation:
 
 HISTORY_KEYS = (
     "iteration", "epoch", "seconds", "rows_seen", "n_random_features", "n_features_saved",
-    "step_size", "train_loss", "validation_score",
+    "n_support", "kernel_evaluations", "step_size", "train_loss", "validation_score",
 )  # fmt: skip
 
 
@@ -325,7 +341,7 @@ def run(
                 event = FitEvent(
                     iteration=state.iteration,
                     max_iter=state.iteration + max_iter - done,
-                    epoch=epoch,
+                    epoch=epoch if info.epoch is None else info.epoch,
                     rows_seen=state.rows_seen,
                     seconds=offset + seconds,
                     n_random_features=info.n_random_features,
