@@ -160,14 +160,14 @@ class KernelRows:
         return K
 
     def product(self, slots: IntArray, coef: Float64Array) -> Float32Array:
-        """Return ``sum_i k(X, x_i) coef_i`` over loaded rows i, shape (n, C)."""
+        """Return ``sum_i k(x_i, X) coef_i`` over loaded rows i, shape (C, n); coef is (m, C)."""
         n = self.rows.n_rows
-        out = np.empty((n, coef.shape[1]), np.float32)
+        out = np.empty((coef.shape[1], n), np.float32)
         weights = np.ascontiguousarray(coef.T, np.float32)
 
         def task(i: int) -> None:
             columns = slice(i * COLUMN_TILE, (i + 1) * COLUMN_TILE)
-            out[columns] = (weights @ self._buffer[slots, columns]).T
+            np.matmul(weights, self._buffer[slots, columns], out=out[:, columns])
 
         parallel_for(-(-n // COLUMN_TILE), task)
         return out

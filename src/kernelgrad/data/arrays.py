@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import AnyArray, IntArray, Matrix
+from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad._validation import DataError
 from kernelgrad.data.base import Batch, BatchSource, check_batch, check_range, check_rows
 
@@ -87,6 +87,11 @@ class ArraySource(BatchSource):
         self.has_target = self._y is not None
         self.has_weight = self._w is not None
         self._checked = checked
+
+    @property
+    def sample_weight(self) -> Float64Array:
+        """The weight of every row, ones where none were given."""
+        return np.ones(self.n_rows) if self._w is None else np.asarray(self._w, np.float64)
 
     def read(self, start: int, stop: int) -> Batch:
         """Return rows `start` (included) to `stop` (excluded)."""

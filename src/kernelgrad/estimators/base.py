@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad._validation import DataError, check_bool, check_int, check_real
+from kernelgrad._validation import CapabilityError, DataError, check_bool, check_int, check_real
 from kernelgrad.callbacks import make_callbacks
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches, split_rows
 from kernelgrad.estimators import _files
@@ -96,6 +96,8 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
 
     def _make_solver(self) -> Solver[Any]:
         """Return the solver that the parameters ask for, checked."""
+        if isinstance(self.solver, str) and self.solver == "auto":
+            return get_solver("dsg" if self._make_kernel().has_random_features else "pegasos")
         return get_solver(self.solver)
 
     def _check_parameters(self) -> None:
@@ -112,6 +114,8 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             )  # fmt: skip
         if self.memory_limit is not None:
             check_real(self.memory_limit, "memory_limit", low=0)
+        if given.get("C") is not None:
+            check_real(given["C"], "C", low=0, low_open=True)
         for name in ("early_stopping", "fit_intercept", "standardize", "warm_start"):
             if name in given:
                 check_bool(given[name], name)
@@ -151,6 +155,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             fit_intercept=bool(self.fit_intercept),
             standardize=bool(self.standardize),
             cache_bytes=cache,
+            memory_limit=None if self.memory_limit is None else int(self.memory_limit),
         )
 
     def _adopt_source(self, source: BatchSource, *, reset: bool) -> None:
@@ -197,8 +202,11 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         else:
             X = validate_data(self, X, **checks)
             y = np.zeros(X.shape[0])
+        kernel = self._make_kernel()
         if not self.standardize:
-            self._make_kernel().check_domain(X)
+            kernel.check_domain(X)
+        if kernel.name == "precomputed" and reset:
+            self._check_matrix(X)
         self._internal_y = True
         y, loss = self._prepare_targets(y, reset=reset)
         weight = _check_sample_weight(
@@ -209,6 +217,18 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         if not weight.sum() > 0:
             raise ValueError("All sample weights are zero; at least one row must count.")
         return (X if memmap is None else memmap), y, weight, loss
+
+    def _check_matrix(self, X: Matrix) -> None:
+        if self.standardize:
+            raise ValueError(
+                "standardize=True would scale a kernel matrix; leave it False with "
+                "kernel='precomputed'."
+            )
+        if X.shape[0] != X.shape[1]:
+            raise ValueError(
+                "With kernel='precomputed' X must be the square kernel matrix of the training "
+                f"rows, got shape {X.shape}; Precomputed matrix must be square."
+            )
 
     _y_numeric = False
 
@@ -280,7 +300,8 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
                 )
             X, y, weight, loss = self._adopt_arrays(X, y, sample_weight, reset=not warm)
             limit = solver.resolve_batch_size(None)
-            if not isinstance(X, np.memmap):  # a map stays on disk; batches drop weight zero
+            # a map stays on disk, columns of a kernel matrix are its rows; batches drop weight 0
+            if not (isinstance(X, np.memmap) or self._is_precomputed):
                 X, y, weight = canonical_rows(X, y, weight, merge=X.shape[0] <= limit)
             source = ArraySource(X, y, weight, checked=True)
             stratify = y if self._stratified else None
@@ -300,20 +321,47 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             start = self.expansion_ if warm else None
             validation = self._validation(source, held, loss, start)
         n_train = source.n_rows - (0 if held is None else len(held))
+        problem = self._with_cost(problem, source, held)
         size = solver.resolve_batch_size(n_train)
         start_at = 0 if state is None else state.iteration
+        # rows of another fit may be others: their numbers mean nothing
+        numbered = not warm or self._is_precomputed
         if n_train <= size:
             problem = replace(problem, fixed_rows=True)
             rows = np.setdiff1d(np.arange(source.n_rows), [] if held is None else held)
-            batches = self._same_batch(source.take(rows), loss, start_at)
+            batches = self._same_batch(source.take(rows), loss, start_at, numbered)
         else:
             batches = self._train_batches(
                 sample_batches(source, size, seed=self._seed, start=start_at, exclude=held),
                 loss,
+                numbered,
             )
         ctx = self._begin_sklearn_callbacks(X, y)
         self._finish(problem, solver, batches, self.max_iter, state, validation, history, ctx)
         self._calibrate(source)
+
+    @property
+    def _is_precomputed(self) -> bool:
+        return isinstance(self.kernel, str) and self.kernel == "precomputed"
+
+    def _with_cost(
+        self, problem: Problem, source: BatchSource, held: IntArray | None
+    ) -> Problem:
+        """Return the problem with alpha from ``C``, where that is given."""
+        C = getattr(self, "C", None)
+        if C is None:
+            return problem
+        if self._internal_y and isinstance(source, ArraySource):
+            weight = source.sample_weight
+            total = float(weight.sum() - (0.0 if held is None else weight[held].sum()))
+        elif getattr(self, "class_weight", None) is None and not source.has_weight:
+            total = float(source.n_rows - (0 if held is None else len(held)))
+        else:
+            raise ValueError(
+                "C needs the sum of all weights, which a source with weights or class weights "
+                "does not tell before it is read; give alpha instead."
+            )
+        return replace(problem, alpha=1.0 / (float(C) * total))
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
         self._check_parameters()
@@ -332,6 +380,17 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         if first:
             self._new_seed()
         solver = self._make_solver() if first else self.solver_
+        if not solver.streams:
+            raise CapabilityError(
+                f"solver {solver.name!r} needs all rows at once and has no partial_fit; use fit, "
+                "or a solver for streams such as 'dsg', 'norma' or 'perceptron'."
+            )
+        if self._is_precomputed:
+            raise ValueError(
+                "partial_fit takes rows, which kernel='precomputed' does not have; use fit."
+            )
+        if getattr(self, "C", None) is not None:
+            raise ValueError("C needs the number of all rows; give alpha for partial_fit.")
         source: BatchSource
         if isinstance(X, BatchSource):
             if y is not None or sample_weight is not None:
@@ -371,19 +430,23 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
     def _calibrate(self, source: BatchSource) -> None:
         """Finish a fit with what depends on the fitted function, from the rows it saw."""
 
-    def _train_batch(self, batch: Batch, loss: Loss) -> TrainBatch | None:
+    def _train_batch(
+        self, batch: Batch, loss: Loss, numbered: bool = False
+    ) -> TrainBatch | None:
         targets = batch.y
         if targets is None:
             if self._requires_y:
                 raise DataError("The source gave a batch without targets.")
             targets = np.zeros(batch.X.shape[0])
-        X, y, weight = self._usable_rows(batch, targets)
+        X, y, weight, rows = self._usable_rows(batch, targets)
         if len(y) == 0:
             return None
-        return TrainBatch(X, self._encode(y, loss), weight)
+        return TrainBatch(X, self._encode(y, loss), weight, rows if numbered else None)
 
-    def _usable_rows(self, batch: Batch, y: AnyArray) -> tuple[Matrix, AnyArray, Float64Array]:
-        """Return X, internal y and final weights of the rows whose weight is not zero."""
+    def _usable_rows(
+        self, batch: Batch, y: AnyArray
+    ) -> tuple[Matrix, AnyArray, Float64Array, IntArray]:
+        """Return X, internal y, final weights and numbers of the rows of weight above 0."""
         weight = np.ones(len(y)) if batch.sample_weight is None else batch.sample_weight
         if not self._internal_y:
             y = self._internal(y)
@@ -391,15 +454,17 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             weight = weight if factor is None else weight * factor
         keep = np.flatnonzero(weight > 0)
         if len(keep) == len(y):
-            return batch.X, y, np.asarray(weight, np.float64)
-        return batch.X[keep], y[keep], np.asarray(weight[keep], np.float64)
+            return batch.X, y, np.asarray(weight, np.float64), batch.rows
+        return batch.X[keep], y[keep], np.asarray(weight[keep], np.float64), batch.rows[keep]
 
     _internal_y = False  # set per fit: True when batches hold internal y already
 
-    def _train_batches(self, sampled: Any, loss: Loss) -> Iterator[tuple[TrainBatch, float]]:
+    def _train_batches(
+        self, sampled: Any, loss: Loss, numbered: bool = False
+    ) -> Iterator[tuple[TrainBatch, float]]:
         useful = 0.0
         for item in sampled:
-            train = self._train_batch(item.batch, loss)
+            train = self._train_batch(item.batch, loss, numbered)
             if train is not None:
                 useful = item.fraction
                 yield train, item.fraction
@@ -409,10 +474,10 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
                 )
 
     def _same_batch(
-        self, batch: Batch, loss: Loss, start: int
+        self, batch: Batch, loss: Loss, start: int, numbered: bool
     ) -> Iterator[tuple[TrainBatch, float]]:
         """Yield one batch with all rows for ever."""
-        train = self._train_batch(batch, loss)
+        train = self._train_batch(batch, loss, numbered)
         if train is None:
             raise DataError(
                 "All sample weights of a whole epoch are zero; at least one row must count."
@@ -427,7 +492,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         batch = source.take(held)
         if batch.y is None:
             raise DataError("The source gave validation rows without targets.")
-        X, y, weight = self._usable_rows(batch, batch.y)
+        X, y, weight, _ = self._usable_rows(batch, batch.y)
         if len(y) == 0:
             raise DataError(
                 "All validation rows have weight zero; raise validation_fraction or set "
@@ -471,6 +536,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             on_iteration=None if ctx is None else SklearnCallbacks(self, ctx, solver),
             history=history,
         )
+        result.state.release()
         self._state = result.state
         self.solver_ = solver
         self.loss_ = problem.loss
@@ -523,6 +589,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.pairwise = self._is_precomputed
         return tags
 
     # -- files -------------------------------------------------------------------------

@@ -53,8 +53,10 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
     solver : {"auto", "dsg"} or Solver, default="auto"
         An object where a name is not enough: ``DSG(block_size=512)``.
     alpha : float >= 0, default=1e-6
-        Weight of the squared norm (the papers' nu). scikit-learn's ``C`` of an SVC is
-        ``1 / (n alpha)``.
+        Weight of the squared norm (the papers' nu).
+    C : float > 0 or None, default=None
+        Cost of the loss as in scikit-learn's SVC, in place of alpha: ``alpha = 1 / (C W)`` with
+        W the sum of the weights of the training rows.
     max_iter : int >= 1, default=40
         Iterations, each one batch and one block of features. Time grows with its square.
     tol : float >= 0, default=1e-4
@@ -87,11 +89,12 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
     classes_ : ndarray (n_classes,)
     n_features_in_, feature_names_in_
         As in scikit-learn.
-    expansion_ : RandomFeatureExpansion
-        The fitted function: seed and coefficients.
+    expansion_ : RandomFeatureExpansion or SupportExpansion
+        The fitted function: seed and coefficients, or training rows and coefficients.
     kernel_ : Kernel
         With numbers for its parameters.
-    n_random_features_ : int
+    n_random_features_, n_support_ : int
+        What the function is a sum over: one of them is 0.
     n_iter_, best_iteration_ : int
     best_score_ : float or None
         Validation accuracy of the kept iterate.
@@ -119,6 +122,7 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
         bandwidth_factor: float = 1.0,
         solver: Any = "auto",
         alpha: float = 1e-6,
+        C: float | None = None,
         max_iter: int = 40,
         tol: float = 1e-4,
         early_stopping: bool = False,
@@ -139,6 +143,7 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
         self.bandwidth_factor = bandwidth_factor
         self.solver = solver
         self.alpha = alpha
+        self.C = C
         self.max_iter = max_iter
         self.tol = tol
         self.early_stopping = early_stopping

@@ -289,7 +289,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         if not isinstance(self._source, ArraySource) or not self._source.in_memory:
             return {}, {}  # a file, memory map or stream is no part of a model file
         batch = self._source.take(np.arange(self._source.n_rows))
-        X, y, weight = self._usable_rows(batch, np.asarray(batch.y))
+        X, y, weight, _ = self._usable_rows(batch, np.asarray(batch.y))
         arrays = {"y": y, "weight": weight}
         if sp.issparse(X):
             arrays |= {"data": X.data, "indices": X.indices, "indptr": X.indptr}

@@ -188,7 +188,7 @@ class KernelNoveltyDetector(OutlierMixin, BaseKernelEstimator):  # type: ignore[
             rng = np.random.Generator(np.random.Philox(key))
             rows = np.sort(rng.choice(source.n_rows, MAX_VALIDATION_ROWS, replace=False))
         batch = source.take(rows)
-        X, _, weight = self._usable_rows(batch, np.zeros(batch.X.shape[0]))
+        X, _, weight, _ = self._usable_rows(batch, np.zeros(batch.X.shape[0]))
         previous = self._previous_level
         expansion = self.expansion_.copy()  # the solver goes on with a level of its own
         expansion.intercept = np.zeros(1)

@@ -66,6 +66,7 @@ class KernelRegressor(RegressorMixin, BaseKernelEstimator):  # type: ignore[misc
         bandwidth_factor: float = 1.0,
         solver: Any = "auto",
         alpha: float = 1e-6,
+        C: float | None = None,
         max_iter: int = 40,
         tol: float = 1e-4,
         early_stopping: bool = False,
@@ -85,6 +86,7 @@ class KernelRegressor(RegressorMixin, BaseKernelEstimator):  # type: ignore[misc
         self.bandwidth_factor = bandwidth_factor
         self.solver = solver
         self.alpha = alpha
+        self.C = C
         self.max_iter = max_iter
         self.tol = tol
         self.early_stopping = early_stopping

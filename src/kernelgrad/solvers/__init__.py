@@ -22,6 +22,7 @@ from kernelgrad.solvers.base import (
 from kernelgrad.solvers.cdsg import CDSG
 from kernelgrad.solvers.dsg import DSG
 from kernelgrad.solvers.posterior import PosteriorOperator, explained_covariance
+from kernelgrad.solvers.sbp import StochasticBatchPerceptron
 from kernelgrad.solvers.udsg import UDSG
 
 SOLVERS: dict[str, type[Solver[Any]]] = {}
@@ -33,7 +34,7 @@ def register_solver(cls: type[Solver[Any]]) -> type[Solver[Any]]:
     return cls
 
 
-for _cls in (DSG, UDSG, CDSG):
+for _cls in (DSG, UDSG, CDSG, StochasticBatchPerceptron):
     register_solver(_cls)
 
 
@@ -72,6 +73,7 @@ __all__ = [
     "Solver",
     "State",
     "StepInfo",
+    "StochasticBatchPerceptron",
     "Tracker",
     "TrainBatch",
     "Validation",

@@ -45,8 +45,9 @@ class Problem:
         Divide columns by their standard deviation on the first batch.
     cache_bytes : int
         Budget for frequencies kept between predictions.
-    row_cache_bytes : int
-        Budget for kernel rows kept between steps.
+    memory_limit : int or None
+        Bytes that rows, responses and kept kernel rows of an exact kernel may take together;
+        None is 1 GiB of kernel rows.
     fixed_rows : bool
         Every batch holds the same rows: a solver may keep their responses between steps.
     keep_coefficients : bool
@@ -63,7 +64,7 @@ class Problem:
     fit_intercept: bool = True
     standardize: bool = False
     cache_bytes: int = 64 * 2**20
-    row_cache_bytes: int = 2**30
+    memory_limit: int | None = None
     fixed_rows: bool = False
     keep_coefficients: bool = True
 
@@ -98,6 +99,9 @@ class State:
         """Return an independent copy."""
         return copy.deepcopy(self)
 
+    def release(self) -> None:
+        """Let go of what the next step can make again."""
+
 
 @dataclass(frozen=True)
 class StepInfo:
@@ -105,7 +109,9 @@ class StepInfo:
 
     ``n_features_saved`` counts the features that steps on old blocks did not add;
     ``n_support`` and ``kernel_evaluations`` are of solvers on exact kernels, the latter counted
-    from the start of the fit. ``epoch`` replaces the loop's count of passes.
+    from the start of the fit. ``epoch`` replaces the loop's count of passes. ``duality_gap``
+    bounds how far the objective is from its minimum, where the solver knows; ``converged`` ends
+    the fit.
     """
 
     train_loss: float
@@ -116,6 +122,8 @@ class StepInfo:
     n_support: int = 0
     kernel_evaluations: int = 0
     epoch: float | None = None
+    duality_gap: float | None = None
+    converged: bool = False
 
 
 class Tracker(ABC):
@@ -142,6 +150,7 @@ class Solver(BaseEstimator, ABC, Generic[S]):  # type: ignore[misc]
 
     name: ClassVar[str]
     requires: ClassVar[frozenset[str]] = frozenset({"gradient"})
+    streams: ClassVar[bool] = True  # whether a batch may bring rows that were not there before
 
     @abstractmethod
     def check(self) -> None:
@@ -223,7 +232,8 @@ class Validation:
 
 HISTORY_KEYS = (
     "iteration", "epoch", "seconds", "rows_seen", "n_random_features", "n_features_saved",
-    "n_support", "kernel_evaluations", "step_size", "train_loss", "validation_score",
+    "n_support", "kernel_evaluations", "step_size", "train_loss", "duality_gap",
+    "validation_score",
 )  # fmt: skip
 
 
@@ -359,7 +369,8 @@ def run(
                 if stop:
                     status = "stopped"
                     break
-                if validation and validation.early_stopping and stale >= validation.patience:
+                stale_enough = validation is not None and stale >= validation.patience
+                if info.converged or (validation and validation.early_stopping and stale_enough):
                     status = "converged"
                     break
                 if interrupted():

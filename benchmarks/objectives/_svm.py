@@ -1,0 +1,392 @@
+"""What the objectives about support vector machines share; one case a process when run.
+
+``python -m benchmarks.objectives._svm CASE`` with a case as JSON prints one JSON object a line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.svm import SVC
+
+from benchmarks.objectives._memory_case import MIB, peak
+from benchmarks.objectives.time_to_error import DATASETS, choose_rows
+from kernelgrad import KernelClassifier, set_num_threads
+from kernelgrad.solvers import StochasticBatchPerceptron
+
+ROOT = Path(__file__).parents[2]
+Point = dict[str, Any]
+
+# gamma and C; of ijcnn1 and MNIST the best of a grid on held-out training rows
+SETTINGS = {
+    "a9a": (1 / 20, 1.0),
+    "ijcnn1": (0.1, 16.0),
+    "mnist8": (1 / 50, 1.0),
+    "mnist": (1 / 50, 5.0),
+    "digits8": (1 / 50, 1.0),
+    "digits": (1 / 50, 5.0),
+}
+SETS = list(SETTINGS)
+LIBSVM, INTELEX, OURS = "SVC", "SVC (intelex)", "kernelgrad"
+
+
+@dataclass
+class Problem:
+    """Training and test rows, and the machine that all methods fit."""
+
+    name: str
+    X: Any
+    y: Any
+    X_test: Any
+    y_test: Any
+    gamma: float
+    C: float
+
+    @property
+    def n(self) -> int:
+        """Number of training rows."""
+        return len(self.y)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return len(np.unique(self.y))
+
+
+def load(name: str, rows: int | None = None, test_rows: int | None = None) -> Problem:
+    """Return a problem on random rows of the data; the same for every call."""
+    base = name.removesuffix("8")
+    data = DATASETS[base].load()
+    train = choose_rows(len(data.y_train), rows, seed=0)
+    test = choose_rows(len(data.y_test), test_rows, seed=0)
+    y, y_test = data.y_train[train], data.y_test[test]
+    if name != base:
+        y, y_test = (np.where(v == 8, 1, -1) for v in (y, y_test))
+    return Problem(name, data.X_train[train], y, data.X_test[test], y_test, *SETTINGS[name])
+
+
+def geometric(first: float, last: float, factor: float = 2.0) -> list[int]:
+    """Return distinct growing integers from `first` to `last`, which is always the last."""
+    values, value = [], float(first)
+    while value < last:
+        values.append(max(1, round(value)))
+        value *= factor
+    return list(dict.fromkeys([*values, max(1, round(last))]))
+
+
+def budget(rows: int, n: int) -> dict[str, Any]:
+    """Return ``max_iter`` and ``round_size`` that draw about `rows` rows.
+
+    Below a fortieth of the n rows a single round; else rounds of the default size.
+    """
+    if rows * 40 <= n:
+        return {"max_iter": 1, "round_size": max(1, rows)}
+    return {"max_iter": round(rows * 40 / n), "round_size": "auto"}
+
+
+def ours(problem: Problem, rows: int, solver: Any, **params: Any) -> Any:
+    """Return an estimator of ours that draws about `rows` rows; `solver` is left as it is."""
+    size = budget(rows, problem.n)
+    solver = type(solver)(**solver.get_params() | {"round_size": size["round_size"]})
+    given = {"loss": "hinge", "gamma": problem.gamma, "random_state": 0} | params
+    if "alpha" not in given:
+        given["C"] = problem.C
+    return KernelClassifier(solver=solver, max_iter=size["max_iter"], **given)
+
+
+def fit_seconds(model: Any, X: Any, y: Any) -> float:
+    """Fit and return the seconds; a peer that was told to stop early may warn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        start = time.perf_counter()
+        model.fit(X, y)
+        return time.perf_counter() - start
+
+
+def percent(y: Any, predicted: Any) -> float:
+    """Return the share of wrong labels in percent."""
+    return 100 * float(np.mean(predicted != y))
+
+
+def predict_libsvm(model: Any, X: Any, chunk: int = 2048) -> Any:
+    """Return ``model.predict(X)`` of a fitted Gaussian SVC, from float32 matrix products.
+
+    LIBSVM itself takes one row at a time, longer than many of its fits. One vote for each pair
+    of classes.
+    """
+    S = model.support_vectors_.astype(np.float32)
+    edges = np.concatenate([[0], np.cumsum(model.n_support_)])
+    parts = [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    pairs = list(combinations(range(len(model.classes_)), 2))
+    gamma = np.float32(model._gamma)
+    dual = model.dual_coef_
+    if hasattr(dual, "toarray"):
+        dual = dual.toarray()
+
+    def norms(A: Any) -> Any:
+        square = A.multiply(A) if hasattr(A, "multiply") else A * A
+        return np.asarray(square.sum(axis=1), np.float32).reshape(-1)
+
+    s = norms(S)
+    out = []
+    for start in range(0, X.shape[0], chunk):
+        A = X[start : start + chunk].astype(np.float32)
+        P = A @ S.T
+        P = P.toarray() if hasattr(P, "toarray") else P
+        K = np.exp(-gamma * np.maximum(norms(A)[:, None] + s - 2 * P, 0))
+        votes = np.zeros((A.shape[0], len(model.classes_)), int)
+        for k, (i, j) in enumerate(pairs):
+            f = K[:, parts[i]] @ dual[j - 1, parts[i]] + K[:, parts[j]] @ dual[i, parts[j]]
+            # intercept_ and dual_coef_ of two classes have the sign of the second one
+            first = (f + model.intercept_[k]) * (-1 if len(pairs) == 1 else 1) > 0
+            votes[first, i] += 1
+            votes[~first, j] += 1
+        out.append(model.classes_[votes.argmax(axis=1)])
+    return np.concatenate(out)
+
+
+def libsvm_rows(n_iter: Any, n: int) -> int:
+    """Return a lower bound of the kernel rows that LIBSVM computed for two classes.
+
+    An iteration looks at two rows, and a cache of all of them keeps each from being computed
+    twice: min(2 iterations, n). It is no exact count, because an iteration may find both rows
+    in the cache before n of them have been seen, and because shrinking computes parts of rows;
+    the gradient's reconstruction at the end may need others.
+    """
+    return min(2 * int(np.sum(n_iter)), n)
+
+
+def peer(method: str, problem: Problem, max_iter: int) -> Any:
+    """Return LIBSVM's or oneDAL's estimator, stopped after `max_iter` of its iterations."""
+    if method == INTELEX:
+        from sklearnex.svm import SVC as Intelex
+
+        cls: Any = Intelex
+    else:
+        cls = SVC
+    return cls(C=problem.C, gamma=problem.gamma, cache_size=2000, max_iter=max_iter)
+
+
+def peer_curve(
+    method: str, problem: Problem, *, factor: float, limit: float, first: int | None = None
+) -> Iterator[Point]:
+    """Yield a point for each of a growing number of iterations until the peer converges.
+
+    Every point is a fit from scratch. The series also ends when the fits took `limit` seconds.
+    """
+    if first is None:
+        first = 1 if method == INTELEX else max(4, problem.n // (50 * problem.n_classes))
+    spent, k = 0.0, 0
+    while spent < limit:
+        iterations = round(first * factor**k)
+        k += 1
+        model = peer(method, problem, iterations)
+        seconds = fit_seconds(model, problem.X, problem.y)
+        spent += seconds
+        predict = model.predict if method == INTELEX else lambda X, m=model: predict_libsvm(m, X)
+        converged = bool(np.max(model.n_iter_) < iterations)
+        yield {
+            "budget": iterations,
+            "seconds": seconds,
+            "error %": percent(problem.y_test, predict(problem.X_test)),
+            "converged": converged,
+            "support rows": len(model.support_),
+            "kernel rows": libsvm_rows(model.n_iter_, problem.n) if method == LIBSVM else None,
+        }
+        if converged:
+            return
+
+
+def our_curve(
+    problem: Problem, solver: Any, budgets: Sequence[int], limit: float = np.inf, **params: Any
+) -> Iterator[Point]:
+    """Yield a point for each number of drawn rows, a fit from scratch each.
+
+    Ends early when the fits took `limit` seconds, or when one ended before its budget.
+    """
+    spent = 0.0
+    for rows in budgets:
+        model = ours(problem, rows, solver, **params)
+        seconds = fit_seconds(model, problem.X, problem.y)
+        spent += seconds
+        history = model.history_
+        evaluations = int(history["kernel_evaluations"][-1])
+        yield {
+            "budget": rows,
+            "seconds": seconds,
+            "error %": percent(problem.y_test, model.predict(problem.X_test)),
+            "converged": model.max_iter > history["iteration"][-1],
+            "support rows": int(history["n_support"][-1]),
+            "kernel rows": evaluations / problem.n,
+        }
+        if model.max_iter > history["iteration"][-1] or spent > limit:
+            return
+
+
+def warm_up(method: str, problem: Problem, **params: Any) -> None:
+    """Compile and start threads on a few rows of the same problem."""
+    few = np.concatenate([np.flatnonzero(problem.y == c)[:20] for c in np.unique(problem.y)])
+    if method != OURS:
+        fit_seconds(peer(method, problem, 10), problem.X[few], problem.y[few])
+        return
+    model = ours(problem, len(few), StochasticBatchPerceptron(), **params)
+    model.fit(problem.X[few], problem.y[few]).predict(problem.X[few])
+
+
+def use_threads(method: str, threads: int) -> None:
+    """Give a method so many threads; its process was started with as many for its BLAS."""
+    set_num_threads(threads)
+    if method == INTELEX:
+        import daal4py
+
+        daal4py.daalinit(threads)
+
+
+def has_intelex() -> bool:
+    """Tell whether scikit-learn-intelex is installed."""
+    from importlib.util import find_spec
+
+    return find_spec("sklearnex") is not None
+
+
+def spawn(case: dict[str, Any], threads: int, limit: float | None = None) -> list[Point]:
+    """Return what a process of its own reports on `case`, up to `limit` seconds of it."""
+    environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_CORETYPE"}
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        environment[name] = str(threads)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.objectives._svm", json.dumps(case)],
+        cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        text, _ = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        text, _ = process.communicate()
+    else:
+        if process.returncode:
+            raise RuntimeError(f"{case} ended with exit status {process.returncode}.")
+    lines = text.splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n") and line.startswith("{")]
+
+
+def seconds_to(points: Sequence[Point], target: float, x: str = "seconds") -> float | None:
+    """Return the least `x` from which on no point is above `target` percent, or None."""
+    reached: float | None = None
+    for point in sorted(points, key=lambda p: p[x], reverse=True):
+        if point["error %"] > target:
+            break
+        reached = point[x]
+    return reached
+
+
+def lead_from(one: Sequence[Point], other: Sequence[Point], x: str = "seconds") -> float | None:
+    """Return the largest error from which on down `one` is ahead of `other`, or None.
+
+    Ahead at an error is who gets there, and stays, with less `x`. Errors that neither reaches
+    do not count; None says that `other` is as fast or faster at the least error reached.
+    """
+    lead = None
+    for level in sorted({p["error %"] for p in (*one, *other)}):
+        mine, theirs = seconds_to(one, level, x), seconds_to(other, level, x)
+        if mine is None and theirs is None:
+            continue
+        if mine is None or (theirs is not None and theirs <= mine):
+            break
+        lead = level
+    return lead
+
+
+def middle(curves: Sequence[Sequence[Point]], average: Any = median) -> list[Point]:
+    """Return the medians (or another average) over repeats, budget by budget.
+
+    Points that only some of the repeats reached are left out.
+    """
+    found: dict[Any, list[Point]] = {}
+    for curve in curves:
+        for point in curve:
+            found.setdefault(point["budget"], []).append(point)
+    out = []
+    for points in found.values():
+        if len(points) < len(curves):
+            continue
+        row = dict(points[0])
+        for key, value in row.items():
+            if isinstance(value, float):
+                row[key] = float(average([p[key] for p in points]))
+        out.append(row)
+    return out
+
+
+def memory_rows(rows: int) -> tuple[Any, Any]:
+    """Return generated rows of 50 columns in float32, and two classes with a curved border."""
+    random = np.random.default_rng(0)
+    X = random.standard_normal((rows, 50)).astype(np.float32)
+    f = X[:, 0] * X[:, 1] + X[:, 2] + 0.3 * random.standard_normal(rows)
+    return X, np.where(f > 0, 1, -1)
+
+
+def memory_case(rows: int, limit: float, max_iter: int) -> Point:
+    """Return peak memory and seconds of a fit under `limit` bytes, and a digest of the model."""
+    import hashlib
+
+    X, y = memory_rows(rows)
+    params = {"loss": "hinge", "gamma": 1 / 100, "C": 1.0, "random_state": 0}
+    KernelClassifier(
+        solver=StochasticBatchPerceptron(), max_iter=2, memory_limit=int(limit), **params
+    ).fit(X[:600], y[:600])
+    baseline = peak()
+    model = KernelClassifier(
+        solver=StochasticBatchPerceptron(), max_iter=max_iter, memory_limit=int(limit), **params
+    )
+    seconds = fit_seconds(model, X, y)
+    top = peak()
+    f = np.ascontiguousarray(model.decision_function(X[:2000]))
+    return {
+        "limit MB": limit / 1e6,
+        "data MiB": (X.nbytes + y.nbytes) / MIB,
+        "baseline MiB": baseline,
+        "fit MB": (top - baseline) * MIB / 1e6,
+        "fit s": seconds,
+        "kernel rows": model.history_["kernel_evaluations"][-1] / rows,
+        "rows drawn": int(model.history_["rows_seen"][-1]),
+        "train error %": percent(y[:2000], model.predict(X[:2000])),
+        "digest": hashlib.sha256(f.tobytes()).hexdigest()[:16],
+    }
+
+
+def main(case: dict[str, Any]) -> Iterator[Point]:
+    """Run one case."""
+    if case["kind"] == "memory":
+        set_num_threads(case["threads"])
+        yield memory_case(case["rows"], case["limit"], case["max_iter"])
+        return
+    method = case["method"]
+    use_threads(method, case["threads"])
+    problem = load(case["dataset"], case["rows"], case["test_rows"])
+    warm_up(method, problem)
+    if method == OURS:
+        yield from our_curve(
+            problem, StochasticBatchPerceptron(), case["budgets"], case["limit"],
+            random_state=case["seed"],
+        )  # fmt: skip
+    else:
+        yield from peer_curve(method, problem, factor=case["factor"], limit=case["limit"])
+
+
+if __name__ == "__main__":
+    for found in main(json.loads(sys.argv[1])):
+        print(json.dumps(found), flush=True)

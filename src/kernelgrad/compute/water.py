@@ -1,0 +1,466 @@
+r"""Water levels: how high a volume of slack lifts the lowest responses.
+
+Given responses c, weights w (1 by default) and a volume V, the level of one basin is
+
+.. math:: \gamma = \max_\xi \min_i (c_i + \xi_i)
+          \quad\text{subject to}\quad \xi \ge 0,\ \sum_i w_i \xi_i \le V,
+
+the root of :math:`\sum_i w_i \max(0, \gamma - c_i) = V` (section 3.2 of [1]_). With an
+unregularised bias b the heights are :math:`c_i + y_i b` and b is chosen along with
+:math:`\xi` (section 3.6): the classes are then two basins, and as much weight is under water
+in the one as in the other. A row of integer weight w is w copies of the row.
+
+No function sorts all n responses. The bounds of the cost are those of the expected case.
+
+References
+----------
+.. [1] A. Cotter, S. Shalev-Shwartz and N. Srebro (2012). The Kernelized Stochastic Batch
+   Perceptron. ICML.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from kernelgrad._typing import Float64Array, IntArray
+from kernelgrad._validation import DataError, check_real
+
+SAMPLE = 512  # rows of a first guess; at most so many are simply taken all
+
+# what _meet can find missing from the windows it is given
+_LOWER, _HIGHER_A, _HIGHER_B = 1, 2, 4
+
+
+class Basins(NamedTuple):
+    """The common level of two basins, and the minimax distribution of section 3.6.
+
+    Attributes
+    ----------
+    level : float
+        gamma, to which the water stands above the heights ``c_i + y_i bias``.
+    bias : float
+    positive, negative : intp arrays
+        Rows of each class with a probability, by their place in c.
+    p_positive, p_negative : float64 arrays
+        Their probabilities; each array sums to 1/2.
+    """
+
+    level: float
+    bias: float
+    positive: IntArray
+    p_positive: Float64Array
+    negative: IntArray
+    p_negative: Float64Array
+
+
+@njit(nogil=True, cache=True)
+def _fault(c: Any, weight: Any) -> int:
+    """0 for none, 1 for a response and 2 for a weight that cannot be used, 3 for no weight."""
+    bad = 0
+    for i in range(c.size):
+        bad += not abs(c[i]) < np.inf
+    if bad:
+        return 1
+    if weight is None:
+        return 0
+    some = 0
+    for i in range(c.size):
+        bad += not 0.0 <= weight[i] < np.inf
+        some += weight[i] > 0.0
+    return 2 if bad else (0 if some else 3)
+
+
+def _check(c: Float64Array, weight: Float64Array | None, rows: str) -> None:
+    if c.size == 0:
+        raise ValueError(f"A water level needs at least one of the {rows}, got none.")
+    if weight is not None and weight.shape != c.shape:
+        raise ValueError(f"weight must have the shape of c, {c.shape}, got {weight.shape}.")
+    fault = _fault(c, weight)
+    if fault == 1:
+        raise DataError(
+            f"The responses of the {rows} hold NaN or infinity; scale the data or shorten the "
+            "steps."
+        )
+    if fault == 2:
+        raise ValueError(f"The weights of the {rows} must be finite and not negative.")
+    if fault == 3:
+        raise ValueError(f"The weights of the {rows} are all zero; one must be positive.")
+
+
+def _stride(n: int) -> int:
+    """Step through n rows that keeps n^(2/3) of them, at least SAMPLE."""
+    return max(1, n // max(SAMPLE, math.ceil(n ** (2 / 3))))
+
+
+# reassociation: plain sums, whose order the length fixes
+@njit(nogil=True, cache=True, fastmath={"contract", "nsz", "arcp", "reassoc"})
+def _below(c: Any, weight: Any, level: float) -> tuple[float, float, int]:
+    """Weighted sum, weight and number of the responses below the level."""
+    total, mass, count = 0.0, 0.0, 0
+    if weight is None:
+        for i in range(c.size):
+            total += c[i] if c[i] < level else 0.0
+            count += c[i] < level
+        return total, float(count), count
+    for i in range(c.size):
+        w = weight[i] if c[i] < level else 0.0
+        total += w * c[i]
+        mass += w
+        count += c[i] < level
+    return total, mass, count
+
+
+@njit(nogil=True, cache=True)
+def _lowest(c: Any, weight: Any) -> tuple[float, float]:
+    """Return the lowest response of positive weight, and the weight; infinity for none."""
+    value, mass = np.inf, 1.0
+    for i in range(c.size):
+        if c[i] < value and (weight is None or weight[i] > 0.0):
+            value = c[i]
+            mass = 1.0 if weight is None else weight[i]
+    return value, mass
+
+
+@njit(nogil=True, cache=True)
+def _rise(c: Any, weight: Any, volume: float, level: float) -> tuple[float, int]:
+    """Return the level and the number of passes over c, by Newton's iteration from `level`.
+
+    The volume under a level is convex and piecewise linear: after one step the iterates fall,
+    the sets of rows below them are nested, and two sets of one size are the same set.
+    """
+    before, passes = -1, 0
+    while True:
+        total, mass, count = _below(c, weight, level)
+        passes += 1
+        if count == before:
+            return level, passes
+        if mass == 0.0:
+            value, mass = _lowest(c, weight)
+            if before >= 0:
+                return value, passes  # the volume is lost in the rounding of the level
+            total = value * mass
+        following = (volume + total) / mass
+        if before >= 0 and following >= level:
+            return level, passes  # a fall of less than the rounding
+        level, before = following, count
+
+
+def water_level(
+    c: Float64Array,
+    volume: float,
+    weight: Float64Array | None = None,
+    *,
+    start: float | None = None,
+) -> float:
+    r"""Return :math:`\gamma` with :math:`\sum_i w_i \max(0, \gamma - c_i)` = volume.
+
+    Newton's iteration on the set of covered rows, without a sort or a copy of c, O(n) a pass.
+    It ends when the set repeats, so that `start` changes the level by its rounding at most.
+
+    Parameters
+    ----------
+    c : float64 array (n,)
+        Responses; finite.
+    volume : float >= 0
+        ``n nu`` of the paper. 0 gives the lowest response of positive weight.
+    weight : float64 array (n,) of numbers >= 0, or None
+        None is 1 everywhere. Rows of weight 0 do not count.
+    start : float or None
+        A guess, such as the level of the step before: 2 or 3 passes where it is near. By
+        default the level of every k-th response, about n^(2/3) of them.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    DataError
+        c holds NaN or infinity.
+    ValueError
+        c is empty, the volume is negative, or the weights are unusable.
+    """
+    volume = check_real(volume, "volume", low=0.0)
+    _check(c, weight, "rows")
+    if volume == 0.0:
+        return float(_lowest(c, weight)[0])
+    if start is None or not math.isfinite(start):
+        start = math.inf
+        step = _stride(c.size)
+        if step > 1:
+            few = c[::step].copy()
+            few_weight = None if weight is None else weight[::step].copy()
+            if few_weight is None or few_weight.any():
+                start = _rise(few, few_weight, volume * few.size / c.size, math.inf)[0]
+    return float(_rise(c, weight, volume, start)[0])
+
+
+def submerged(c: Float64Array, level: float, weight: Float64Array | None = None) -> IntArray:
+    """Return the rows below the level: the minimax distribution is proportional to weight there.
+
+    Parameters
+    ----------
+    c : float64 array (n,)
+    level : float
+        From :func:`water_level`.
+    weight : float64 array (n,) or None
+        Rows of weight 0 are left out.
+
+    Returns
+    -------
+    intp array, ascending
+        All rows with the lowest response where none is below the level, as at volume 0.
+    """
+    mask = c < level
+    if weight is not None:
+        mask &= weight > 0.0
+    rows = np.flatnonzero(mask)
+    if rows.size:
+        return rows
+    lowest = c == _lowest(c, weight)[0]
+    return np.flatnonzero(lowest if weight is None else lowest & (weight > 0.0))
+
+
+class _Window(NamedTuple):
+    """The rows of one class from `low` to `high`, ascending, and sums over those below."""
+
+    low: float
+    mass: float
+    total: float
+    rows: IntArray
+    values: Float64Array
+    weights: Float64Array
+    whole: bool  # no row lies above
+
+
+def _order(values: Float64Array) -> IntArray:
+    # stable: rows of one response enter by their place, on every machine
+    return np.argsort(values, kind="stable")
+
+
+@njit(nogil=True, cache=True)
+def _between(c: Any, weight: Any, low: float, high: float) -> tuple[Any, bool]:
+    """Rows of positive weight in [low, high], and whether none is above."""
+    rows = np.empty(c.size, np.intp)
+    count, above = 0, 0
+    for i in range(c.size):
+        some = weight is None or weight[i] > 0.0
+        rows[count] = i
+        count += some and low <= c[i] <= high
+        above += some and c[i] > high
+    return rows[:count].copy(), above == 0
+
+
+def _window(c: Float64Array, weight: Float64Array | None, low: float, high: float) -> _Window:
+    rows, whole = _between(c, weight, low, high)
+    rows = rows[_order(c[rows])]
+    weights = np.ones(rows.size) if weight is None else weight[rows]
+    total, mass, _ = _below(c, weight, low)
+    return _Window(low, mass, total, rows, c[rows], weights, whole)
+
+
+@njit(nogil=True, cache=True)
+def _catch_up(a: Any, wa: Any, missing: float) -> tuple[int, float, float]:
+    """Take `missing` weight from the start of a: the row then reached, its rest, the sum."""
+    i, total = 0, 0.0
+    while i < a.size and missing >= wa[i]:
+        total += wa[i] * a[i]
+        missing -= wa[i]
+        i += 1
+    if i == a.size:
+        return i, 0.0, total
+    return i, wa[i] - missing, total + missing * a[i]
+
+
+@njit(nogil=True, cache=True)
+def _meet(
+    volume: float,
+    mass_a: float, total_a: float, low_a: float, a: Any, wa: Any, whole_a: bool,
+    mass_b: float, total_b: float, low_b: float, b: Any, wb: Any, whole_b: bool,
+) -> tuple[int, float, float, int, float, float, float, int, float, float, float]:  # fmt: skip
+    """Fill s(q) = a(q) + b(q), where a(q) is the response at cumulative weight q.
+
+    Returns what is missing from the windows (0 for nothing), the level u of s, the weight Q
+    below it in each class, and for a and for b: whole rows of the window below, the part of
+    the next one below, the last response below, the next one (infinity for none).
+    """
+    covered = max(mass_a, mass_b)
+    i, rest_a, more_a = _catch_up(a, wa, covered - mass_a)
+    j, rest_b, more_b = _catch_up(b, wb, covered - mass_b)
+    total = total_a + total_b + more_a + more_b
+    missing = 0
+    if covered > 0.0:
+        # The last piece below the windows: no higher than this, and to be under water.
+        s = (a[min(i, a.size - 1)] if mass_a < covered and a.size else low_a) + (
+            b[min(j, b.size - 1)] if mass_b < covered and b.size else low_b
+        )
+        if s * covered >= volume + total:
+            missing |= _LOWER
+    while missing == 0:
+        if i == a.size or j == b.size:
+            missing |= _HIGHER_A if i == a.size and not whole_a else 0
+            missing |= _HIGHER_B if j == b.size and not whole_b else 0
+            break
+        s = a[i] + b[j]
+        if covered > 0.0 and s >= (volume + total) / covered:
+            break
+        q = min(rest_a, rest_b)
+        total += q * s
+        covered += q
+        rest_a -= q
+        rest_b -= q
+        if rest_a == 0.0:
+            i += 1
+            rest_a = wa[i] if i < a.size else 0.0
+        if rest_b == 0.0:
+            j += 1
+            rest_b = wb[j] if j < b.size else 0.0
+    part_a = wa[i] - rest_a if i < a.size else 0.0
+    part_b = wb[j] - rest_b if j < b.size else 0.0
+    if (i == 0 and part_a == 0.0) or (j == 0 and part_b == 0.0):
+        missing |= _LOWER
+    if missing:
+        return missing, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0, 0.0, 0.0, 0.0
+    return (
+        0, (volume + total) / covered, covered,
+        i, part_a, a[i] if part_a > 0.0 else a[i - 1], a[i] if i < a.size else np.inf,
+        j, part_b, b[j] if part_b > 0.0 else b[j - 1], b[j] if j < b.size else np.inf,
+    )  # fmt: skip
+
+
+def _fill(volume: float, A: _Window, B: _Window) -> Any:
+    return _meet(
+        volume,
+        A.mass, A.total, A.low, A.values, A.weights, A.whole,
+        B.mass, B.total, B.low, B.values, B.weights, B.whole,
+    )  # fmt: skip
+
+
+def _bracket(few: _Window, step: int, below: int) -> tuple[float, float]:
+    """Responses three standard errors of a rank below and above the `below` of a sample."""
+    if step == 1:
+        return -math.inf, math.inf
+    slack = 4 + math.ceil(3 * math.sqrt(below))
+    low, high = below - slack, below + slack
+    values = few.values
+    return (
+        float(values[low]) if low > 0 else -math.inf,
+        float(values[high]) if high < values.size else math.inf,
+    )
+
+
+def _guess(
+    a: Float64Array, wa: Float64Array | None, b: Float64Array, wb: Float64Array | None,
+    volume: float,
+) -> tuple[tuple[float, float], tuple[float, float]]:  # fmt: skip
+    """Windows for both classes from the level of every k-th of their rows."""
+    samples, steps = [], [_stride(a.size), _stride(b.size)]
+    for c, w, step in zip((a, b), (wa, wb), steps, strict=True):
+        few = c[::step].copy()
+        weights = np.ones(few.size) if w is None else w[::step]
+        samples.append(_window(few, weights * (c.size / few.size), -math.inf, math.inf))
+    A, B = samples
+    if not A.rows.size or not B.rows.size:  # only rows of weight 0 were drawn
+        return (-math.inf, math.inf), (-math.inf, math.inf)
+    found = _fill(volume, A, B)
+    return _bracket(A, steps[0], found[3]), _bracket(B, steps[1], found[7])
+
+
+def _widen(c: Float64Array, high: float) -> float:
+    """Return a response with four times as many below it as there are up to `high`."""
+    rank = 4 * int(np.count_nonzero(c <= high)) + 4
+    return float(np.partition(c, rank)[rank]) if rank < c.size else math.inf
+
+
+def _probabilities(
+    c: Float64Array, weight: Float64Array | None, window: _Window,
+    whole_rows: int, part: float, covered: float,
+) -> tuple[IntArray, Float64Array]:  # fmt: skip
+    """Rows with their weight under water, divided by ``2 Q``."""
+    rows = np.concatenate(
+        [np.flatnonzero(c < window.low), window.rows[: whole_rows + (part > 0.0)]]
+    )
+    p = np.ones(rows.size) if weight is None else weight[rows]
+    if part > 0.0:
+        p[-1] = part
+    return rows, p / (2.0 * covered)
+
+
+def two_basins(
+    c: Float64Array,
+    positive: IntArray,
+    negative: IntArray,
+    volume: float,
+    weight: Float64Array | None = None,
+) -> Basins:
+    r"""Return the level, the bias and the minimax distribution of two basins.
+
+    With a(q), b(q) the responses of the classes at cumulative weight q, ascending,
+
+    .. math:: \int_0^Q (u - a(q) - b(q))\,dq = V, \qquad
+              Q = |\{q \le \min(W_+, W_-) : a(q) + b(q) < u\}|,
+
+    and the level is u/2. Any :math:`\gamma_+` of the interval :math:`[\max(a(Q^-), u -
+    b(Q^+)), \min(a(Q^+), u - b(Q^-))]` and :math:`\gamma_- = u - \gamma_+` are levels of the
+    basins at one optimal bias :math:`(\gamma_- - \gamma_+) / 2`; the midpoint is taken. It is
+    finite as long as both classes have rows: where the smaller class is all under water
+    :math:`a(Q^+)` is infinite and the interval ends at :math:`u - b(Q^-)`.
+
+    The rows up to Q have the probability ``w_i / (2 Q)``, a row across Q only for its part
+    below: 1/(2k) on the k lowest rows of each class where no weights are given. Of rows with
+    the same response the first are taken.
+
+    A sample of n^(2/3) rows brackets Q in each class, only rows in the bracket are sorted, and
+    a bracket that proves too narrow is widened: expected O(n), exact in any case.
+
+    Parameters
+    ----------
+    c : float64 array (n,)
+        Responses ``y_i f(x_i)`` without bias; finite.
+    positive, negative : intp arrays
+        Rows of the two classes; neither empty.
+    volume : float >= 0
+        ``n nu``.
+    weight : float64 array (n,) of numbers >= 0, or None
+        None is 1 everywhere. Rows of weight 0 do not count.
+
+    Returns
+    -------
+    Basins
+
+    Raises
+    ------
+    DataError
+        c holds NaN or infinity.
+    ValueError
+        A class has no row of positive weight, the volume is negative, or a weight is.
+    """
+    volume = check_real(volume, "volume", low=0.0)
+    a, b = c[positive], c[negative]
+    wa, wb = (None, None) if weight is None else (weight[positive], weight[negative])
+    _check(a, wa, "positive rows")
+    _check(b, wb, "negative rows")
+    (low_a, high_a), (low_b, high_b) = _guess(a, wa, b, wb, volume)
+    while True:
+        A, B = _window(a, wa, low_a, high_a), _window(b, wb, low_b, high_b)
+        missing, u, Q, i, part_a, last_a, next_a, j, part_b, last_b, next_b = _fill(
+            volume, A, B
+        )
+        if not missing:
+            break
+        if missing & _LOWER:
+            low_a = low_b = -math.inf
+        if missing & _HIGHER_A:
+            high_a = _widen(a, high_a)
+        if missing & _HIGHER_B:
+            high_b = _widen(b, high_b)
+    level_positive = 0.5 * (max(last_a, u - next_b) + min(next_a, u - last_b))
+    rows_a, p_a = _probabilities(a, wa, A, i, part_a, Q)
+    rows_b, p_b = _probabilities(b, wb, B, j, part_b, Q)
+    return Basins(
+        0.5 * u, 0.5 * u - level_positive, positive[rows_a], p_a, negative[rows_b], p_b
+    )
