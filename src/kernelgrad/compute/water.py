@@ -93,7 +93,7 @@ def _check(c: Float64Array, weight: Float64Array | None, rows: str) -> None:
 
 def _stride(n: int) -> int:
     """Step through n rows that keeps n^(2/3) of them, at least SAMPLE."""
-    return max(1, n // max(SAMPLE, math.ceil(n ** (2 / 3))))
+    return max(1, n // max(SAMPLE, int(math.cbrt(n) ** 2)))
 
 
 # reassociation: plain sums, whose order the length fixes
@@ -200,7 +200,7 @@ def water_level(
 
 
 def submerged(c: Float64Array, level: float, weight: Float64Array | None = None) -> IntArray:
-    """Return the rows below the level: the minimax distribution is proportional to weight there.
+    """Return the rows below the level, where the minimax distribution follows the weights.
 
     Parameters
     ----------
@@ -264,16 +264,16 @@ def _window(c: Float64Array, weight: Float64Array | None, low: float, high: floa
 
 
 @njit(nogil=True, cache=True)
-def _catch_up(a: Any, wa: Any, missing: float) -> tuple[int, float, float]:
-    """Take `missing` weight from the start of a: the row then reached, its rest, the sum."""
+def _catch_up(a: Any, wa: Any, mass: float) -> tuple[int, float, float, float]:
+    """Take `mass` from the start of a: whole rows, part of the next, their sum, the lack."""
     i, total = 0, 0.0
-    while i < a.size and missing >= wa[i]:
+    while i < a.size and mass >= wa[i]:
         total += wa[i] * a[i]
-        missing -= wa[i]
+        mass -= wa[i]
         i += 1
     if i == a.size:
-        return i, 0.0, total
-    return i, wa[i] - missing, total + missing * a[i]
+        return i, 0.0, total, mass
+    return i, mass, total + mass * a[i], 0.0
 
 
 @njit(nogil=True, cache=True)
@@ -289,14 +289,18 @@ def _meet(
     the next one below, the last response below, the next one (infinity for none).
     """
     covered = max(mass_a, mass_b)
-    i, rest_a, more_a = _catch_up(a, wa, covered - mass_a)
-    j, rest_b, more_b = _catch_up(b, wb, covered - mass_b)
+    i, part_a, more_a, lack_a = _catch_up(a, wa, covered - mass_a)
+    j, part_b, more_b, lack_b = _catch_up(b, wb, covered - mass_b)
     total = total_a + total_b + more_a + more_b
     missing = 0
-    if covered > 0.0:
-        # The last piece below the windows: no higher than this, and to be under water.
-        s = (a[min(i, a.size - 1)] if mass_a < covered and a.size else low_a) + (
-            b[min(j, b.size - 1)] if mass_b < covered and b.size else low_b
+    if lack_a > 0.0:
+        missing |= _LOWER if whole_a else _HIGHER_A
+    if lack_b > 0.0:
+        missing |= _LOWER if whole_b else _HIGHER_B
+    if missing == 0 and covered > 0.0:
+        # the last piece so far ends no higher than s: it has to be under water
+        s = (a[min(i, a.size - 1)] if mass_a < covered else low_a) + (
+            b[min(j, b.size - 1)] if mass_b < covered else low_b
         )
         if s * covered >= volume + total:
             missing |= _LOWER
@@ -308,21 +312,14 @@ def _meet(
         s = a[i] + b[j]
         if covered > 0.0 and s >= (volume + total) / covered:
             break
+        rest_a, rest_b = wa[i] - part_a, wb[j] - part_b
         q = min(rest_a, rest_b)
         total += q * s
         covered += q
-        rest_a -= q
-        rest_b -= q
-        if rest_a == 0.0:
-            i += 1
-            rest_a = wa[i] if i < a.size else 0.0
-        if rest_b == 0.0:
-            j += 1
-            rest_b = wb[j] if j < b.size else 0.0
-    part_a = wa[i] - rest_a if i < a.size else 0.0
-    part_b = wb[j] - rest_b if j < b.size else 0.0
-    if (i == 0 and part_a == 0.0) or (j == 0 and part_b == 0.0):
-        missing |= _LOWER
+        i, part_a = (i, part_a + q) if rest_a > q else (i + 1, 0.0)
+        j, part_b = (j, part_b + q) if rest_b > q else (j + 1, 0.0)
+    if missing == 0 and (False or (j == 0 and part_b == 0.0)):
+        missing = _LOWER
     if missing:
         return missing, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0, 0.0, 0.0, 0.0
     return (
@@ -358,14 +355,17 @@ def _guess(
     volume: float,
 ) -> tuple[tuple[float, float], tuple[float, float]]:  # fmt: skip
     """Windows for both classes from the level of every k-th of their rows."""
+    everything = (-math.inf, math.inf)
     samples, steps = [], [_stride(a.size), _stride(b.size)]
+    if steps == [1, 1]:
+        return everything, everything
     for c, w, step in zip((a, b), (wa, wb), steps, strict=True):
         few = c[::step].copy()
         weights = np.ones(few.size) if w is None else w[::step]
         samples.append(_window(few, weights * (c.size / few.size), -math.inf, math.inf))
     A, B = samples
     if not A.rows.size or not B.rows.size:  # only rows of weight 0 were drawn
-        return (-math.inf, math.inf), (-math.inf, math.inf)
+        return everything, everything
     found = _fill(volume, A, B)
     return _bracket(A, steps[0], found[3]), _bracket(B, steps[1], found[7])
 
@@ -381,9 +381,10 @@ def _probabilities(
     whole_rows: int, part: float, covered: float,
 ) -> tuple[IntArray, Float64Array]:  # fmt: skip
     """Rows with their weight under water, divided by ``2 Q``."""
-    rows = np.concatenate(
-        [np.flatnonzero(c < window.low), window.rows[: whole_rows + (part > 0.0)]]
-    )
+    below = c < window.low
+    if weight is not None:
+        below &= weight > 0.0
+    rows = np.concatenate([np.flatnonzero(below), window.rows[: whole_rows + (part > 0.0)]])
     p = np.ones(rows.size) if weight is None else weight[rows]
     if part > 0.0:
         p[-1] = part

@@ -300,7 +300,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
                 )
             X, y, weight, loss = self._adopt_arrays(X, y, sample_weight, reset=not warm)
             limit = solver.resolve_batch_size(None)
-            # a map stays on disk, columns of a kernel matrix are its rows; batches drop weight 0
+            # maps stay on disk, and the columns of a kernel matrix stand for its rows
             if not (isinstance(X, np.memmap) or self._is_precomputed):
                 X, y, weight = canonical_rows(X, y, weight, merge=X.shape[0] <= limit)
             source = ArraySource(X, y, weight, checked=True)
@@ -382,8 +382,8 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         solver = self._make_solver() if first else self.solver_
         if not solver.streams:
             raise CapabilityError(
-                f"solver {solver.name!r} needs all rows at once and has no partial_fit; use fit, "
-                "or a solver for streams such as 'dsg', 'norma' or 'perceptron'."
+                f"solver {solver.name!r} needs all rows at once and has no partial_fit; use "
+                "fit, or a solver for streams such as 'dsg', 'norma' or 'perceptron'."
             )
         if self._is_precomputed:
             raise ValueError(

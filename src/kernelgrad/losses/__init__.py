@@ -5,6 +5,7 @@ from kernelgrad.losses.classification import (
     Hinge,
     Logistic,
     Multinomial,
+    Perceptron,
     SquaredHinge,
     encode_labels,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "Loss",
     "Multinomial",
     "OneClass",
+    "Perceptron",
     "Quantile",
     "SquaredError",
     "SquaredHinge",

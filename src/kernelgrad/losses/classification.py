@@ -216,6 +216,35 @@ class Logistic(MarginLoss):
         return _softmax(np.asarray(log_expit(f)))
 
 
+class Perceptron(MarginLoss):
+    """Perceptron loss, ``l(y, f) = max(0, -y f)``.
+
+    The subgradient is -y where ``y f <= 0``, else 0: at 0 it is that of a mistake, so that the
+    perceptron, whose updates it gives, moves away from the zero function. As
+    ``max(0, z) = z / 2 + |z| / 2`` with ``z = -y f``, the curvature is the majorising weight
+    ``1/2 / max(|f|, width)``. The zero function is always a minimiser: the loss is for the
+    solver "perceptron" (Section 4.5 of Cotter et al., 2012), not for a regularised risk. There
+    is no finite L.
+    """
+
+    name: ClassVar[str] = "perceptron"
+
+    def _phi(self, margin: FloatArray) -> FloatArray:
+        return np.asarray(np.maximum(-margin, 0.0))
+
+    def _slope(self, margin: FloatArray) -> FloatArray:
+        return np.asarray(-np.heaviside(-margin, 1.0))
+
+    def _weight(self, margin: FloatArray, width: float | None) -> FloatArray:
+        distance = np.abs(margin)
+        return 0.5 * kink_weight(distance, smoothing_width(distance, width))
+
+    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
+        """Return 0, shape (C,), the one minimiser where there are both signs; errors as in `Loss`."""
+        row_weights(y.shape[0], sample_weight)
+        return np.zeros(y.shape[1])
+
+
 class Multinomial(Loss):
     """Multinomial logistic loss, ``l(y, f) = log sum_c exp(f_c) - sum_c y_c f_c``.
 

@@ -6,7 +6,13 @@ from typing import TypeVar, get_args
 
 from kernelgrad._validation import check_int, check_name
 from kernelgrad.losses.base import Loss, Task
-from kernelgrad.losses.classification import Hinge, Logistic, Multinomial, SquaredHinge
+from kernelgrad.losses.classification import (
+    Hinge,
+    Logistic,
+    Multinomial,
+    Perceptron,
+    SquaredHinge,
+)
 from kernelgrad.losses.regression import (
     Absolute,
     EpsilonInsensitive,
@@ -68,6 +74,7 @@ for _loss in (
     Hinge,
     SquaredHinge,
     Logistic,
+    Perceptron,
     Multinomial,
     OneClass,
     KLDensityRatio,

@@ -369,8 +369,9 @@ def run(
                 if stop:
                     status = "stopped"
                     break
-                stale_enough = validation is not None and stale >= validation.patience
-                if info.converged or (validation and validation.early_stopping and stale_enough):
+                stalled = validation is not None and stale >= validation.patience
+                early = validation is not None and validation.early_stopping
+                if info.converged or (early and stalled):
                     status = "converged"
                     break
                 if interrupted():

@@ -26,6 +26,7 @@ from kernelgrad.solvers.support import (
 
 _TAG = 0x736270
 _LEAST_SCALE = 1e-3  # of the lazy factor before coefficients take it in
+_LEAST_NU = 1e-12
 _NU_GROWTH = 1.1  # nu follows alpha again after a tenth more iterations
 
 
@@ -212,7 +213,9 @@ class _Round:
         weight = batch.sample_weight
         self.total = float(weight.sum())
         self.p = weight / self.total
-        self.weight = None if np.all(weight == weight[0]) else weight * (len(weight) / self.total)
+        self.weight = (
+            None if np.all(weight == weight[0]) else weight * (len(weight) / self.total)
+        )
         self.positive = [np.flatnonzero(y > 0) for y in self.y]
         self.negative = [np.flatnonzero(y <= 0) for y in self.y]
         self.n_drawn = 0
@@ -228,10 +231,9 @@ class _Round:
 
     def update(self, m: int) -> None:
         """Sample, step, project and average once."""
-        state, problem = self.state, self.problem
+        state = self.state
         state.updates += 1
-        n, C = state.coef.shape
-        rng = draws(problem.seed, _TAG, state.updates)
+        rng = draws(self.problem.seed, _TAG, state.updates)
         pooled, chances = self._sample(rng, m)
         index, count = np.unique(pooled, return_counts=True)
         self.n_drawn += len(pooled)
@@ -295,7 +297,9 @@ class _Round:
             basins = water.two_basins(
                 values, self.positive[c], self.negative[c], volume, self.weight
             )
-            return basins.level, basins.bias, basins.positive, basins.negative
+            first = basins.positive, basins.p_positive
+            second = basins.negative, basins.p_negative
+            return basins.level, basins.bias, first, second
         level = water.water_level(values, volume, self.weight, start=self.levels[c])
         self.levels[c] = level
         index = water.submerged(values, level)
@@ -352,47 +356,49 @@ class _Round:
                     beta[group, c] /= total * len(groups)
         return np.asarray(beta)
 
+    def _best_scale(self, c: int, values: Float64Array, square: float) -> tuple[float, float]:
+        """Return the best scale of responses for alpha, with its mean slack.
+
+        With a bias the submerged rows of both classes are the lowest of equal weight. Their
+        slacks add up to ``2 - s (a_k + b_k)`` whatever the bias, which leaves one variable.
+        """
+        heights, p, margin = values, self.p, 1.0
+        if self.problem.fit_intercept:
+            rows = self.positive[c], self.negative[c]
+            heights, p = paired_heights(values, self.p, *rows)
+            margin = 2.0
+        s = best_scale(heights, p, self.problem.alpha * square, margin)
+        return s, float(p @ np.maximum(0.0, margin - s * heights))
+
     def _follow_alpha(self) -> None:
         """Set nu to that of the regularised problem along the average."""
-        state, problem = self.state, self.problem
+        state = self.state
         self._settle()
-        n = len(self.p)
-        y = self.y
         for c, values in enumerate(state.mean_responses):
-            square = float(state.average[:, c] @ (y[c] * values))
+            square = float(state.average[:, c] @ (self.y[c] * values))
             if square <= 0:
                 continue
-            nu = state.nu[c]
-            b = state.bias[c]
-            if problem.fit_intercept and np.isfinite(nu):
-                b = self._level(c, values, n * nu * np.sqrt(square))[1]
-                state.bias[c] = b
-            shifted = values + y[c] * b
-            s = best_scale(shifted, self.p, problem.alpha * square)
+            s, slack = self._best_scale(c, values, square)
             if s > 0:
-                slack = float(self.p @ np.maximum(0.0, 1.0 - s * shifted))
-                state.nu[c] = max(slack / (s * np.sqrt(square)), 1e-12)
+                state.nu[c] = max(slack / (s * np.sqrt(square)), _LEAST_NU)
 
     def finish(self) -> SupportUpdate:
         """Set scale and bias of the result; return how the round moved both functions."""
-        state, problem, solver = self.state, self.problem, self.solver
+        state, solver = self.state, self.solver
         self._settle()
         n = len(self.p)
         if solver.nu is None:
             self._follow_alpha()
         for c, values in enumerate(state.mean_responses):
-            square = float(state.average[:, c] @ (self.y[c] * values))
             nu = state.nu[c]
             if not np.isfinite(nu):
                 continue
-            if solver.nu is None:
-                b = state.bias[c] if problem.fit_intercept else 0.0
-                s = best_scale(values + self.y[c] * b, self.p, problem.alpha * square)
-            else:
-                level, b, *_ = self._level(c, values, n * nu)
-                # a level below 0 has no margin yet to scale to 1
-                s = 1.0 / level if level > 0 else 1.0
-            state.scale[c], state.bias[c] = s, b
+            if solver.nu is None:  # the slack of the average, whose norm is below 1
+                square = float(state.average[:, c] @ (self.y[c] * values))
+                nu *= np.sqrt(max(0.0, square))
+            level, state.bias[c], *_ = self._level(c, values, n * nu)
+            # a level below 0 has no margin yet to scale to 1
+            state.scale[c] = 1.0 / level if level > 0 else 1.0
         state.intercept = state.scale * state.bias
         index = np.flatnonzero(self.touched)
         w0, v0, weight0 = self.start
@@ -409,26 +415,42 @@ class _Round:
         )
 
 
-def best_scale(c: Float64Array, p: Float64Array, penalty: float) -> float:
-    """Return the s >= 0 that minimises ``penalty s^2 / 2 + sum_i p_i max(0, 1 - s c_i)``."""
+def best_scale(c: Float64Array, p: Float64Array, penalty: float, margin: float = 1.0) -> float:
+    """Return the s >= 0 minimising ``penalty s^2 / 2 + sum_i p_i max(0, margin - s c_i)``."""
 
     def slope(s: float) -> float:
-        return penalty * s - float(np.where(s * c < 1.0, c, 0.0) @ p)
+        return penalty * s - float(np.where(s * c < margin, c, 0.0) @ p)
 
     low = slope(0.0)
     if low >= 0.0:
         return 0.0
-    # the objective is 1 at 0, so the minimiser has penalty s^2 / 2 <= 1
-    high = float(np.sqrt(2.0 / penalty)) if penalty > 0 else 1e12
+    # the objective at the minimiser is no more than at 0
+    high = float(np.sqrt(2.0 * margin * p.sum() / penalty)) if penalty > 0 else 1e12
     top = slope(high)
     if top <= 0.0:
         return high
     return monotone_root(slope, 0.0, high, low, top, rtol=1e-4, evaluations=60)
 
 
-def _draw(
-    rng: np.random.Generator, index: IntArray, p: Float64Array, size: int
-) -> IntArray:
+def paired_heights(
+    c: Float64Array, p: Float64Array, positive: IntArray, negative: IntArray
+) -> tuple[Float64Array, Float64Array]:
+    """Return the sums of the k-th lowest responses of both classes, and their weights.
+
+    With unequal weights k counts weight: ``a(q) + b(q)`` on the pieces where both are constant.
+    """
+    orders = [rows[np.argsort(c[rows], kind="stable")] for rows in (positive, negative)]
+    ends = [np.cumsum(p[rows]) for rows in orders]
+    whole = min(e[-1] for e in ends)
+    cuts = np.unique(np.concatenate(ends))
+    cuts = np.append(cuts[cuts < whole], whole)
+    heights = np.zeros(len(cuts))
+    for rows, e in zip(orders, ends, strict=True):
+        heights += c[rows[np.minimum(np.searchsorted(e, cuts, side="left"), len(rows) - 1)]]
+    return heights, np.diff(cuts, prepend=0.0)
+
+
+def _draw(rng: np.random.Generator, index: IntArray, p: Float64Array, size: int) -> IntArray:
     """Draw `size` of the rows with chances proportional to p, with replacement."""
     if size == 0:
         return index[:0]

@@ -1,0 +1,171 @@
+"""Seconds to the test error of a converged SVC, beside LIBSVM and oneDAL."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from benchmarks.objectives._svm import (
+    INTELEX,
+    LIBSVM,
+    OURS,
+    SETS,
+    SETTINGS,
+    Point,
+    geometric,
+    has_intelex,
+    lead_from,
+    load,
+    middle,
+    seconds_to,
+    spawn,
+)
+from benchmarks.registry import Objective, Row, SkipError
+
+CURVES, TARGET, LEAD = "error over seconds", "seconds to the target", "who is ahead"
+MARGIN = 0.2  # points of error above the converged SVC
+
+
+class SVMTime(Objective):
+    """Seconds to within 0.2 points of the test error of a converged SVC, and the whole curve.
+
+    All methods have the same rows, C, gamma and number of threads, and each runs in a process
+    of its own, in turn within each repeat. A point of a curve is a fit from scratch, stopped
+    after a number of iterations (SVC and scikit-learn-intelex: ``max_iter``, up to
+    convergence) or of drawn rows (kernelgrad); its seconds are those of that fit alone, data
+    in memory, code compiled. scikit-learn's SVC (LIBSVM) has one thread whatever is asked for,
+    and 2 GB of cache, as has scikit-learn-intelex (oneDAL). A method has reached the target at
+    its first point from which on no point is worse. Medians over the repeats.
+    """
+
+    name: ClassVar[str] = "svm_time"
+    repeat: ClassVar[int] = 3
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add data sets, sizes and threads."""
+        parser.add_argument("--dataset", nargs="+", choices=SETS, default=SETS[:4])
+        parser.add_argument("--rows", type=int, default=None, help="all unless given")
+        parser.add_argument("--test-rows", type=int, default=20_000)
+        parser.add_argument("--threads", type=int, default=2)
+        parser.add_argument("--epochs", type=float, default=2.0, help="rows drawn / rows")
+        parser.add_argument("--points", type=int, default=9, help="of kernelgrad's curve")
+        parser.add_argument("--limit", type=float, default=3600.0, help="seconds of a curve")
+        parser.add_argument("--peer-factor", type=float, default=2.0, help="of max_iter")
+        parser.add_argument("--peer-repeat", type=int, default=None, help="of SVC's curve")
+
+    def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
+        """Take the methods in turn in every repeat."""
+        peers = [LIBSVM, INTELEX] if has_intelex() else [LIBSVM]
+        if INTELEX not in peers:
+            print(f"{INTELEX} skipped: scikit-learn-intelex is not installed", flush=True)
+        skipped = []
+        for name in args.dataset:
+            try:
+                n = self._rows(name, args)
+            except SkipError as reason:
+                print(f"{name} skipped: {reason}", flush=True)
+                skipped.append(name)
+                continue
+            curves = self._curves(name, n, peers, args)
+            yield from self._tables(name, n, curves)
+        if len(skipped) == len(args.dataset):
+            raise SkipError("none of the data sets is here")
+
+    @staticmethod
+    def _rows(name: str, args: argparse.Namespace) -> int:
+        return load(name, 250 if args.quick else args.rows, 1).n
+
+    @staticmethod
+    def _curves(
+        name: str, n: int, peers: list[str], args: argparse.Namespace
+    ) -> dict[str, list[list[Point]]]:
+        last = 1.0 if args.quick else args.epochs
+        points = 3 if args.quick else args.points
+        case = {
+            "kind": "curve",
+            "dataset": name,
+            "rows": n,
+            "test_rows": 250 if args.quick else args.test_rows,
+            "threads": args.threads,
+            "budgets": geometric(last * n / 2 ** (points - 1), last * n),
+            "limit": args.limit,
+            "factor": 8.0 if args.quick else args.peer_factor,
+        }
+        curves: dict[str, list[list[Point]]] = {m: [] for m in (OURS, *peers)}
+        times = {m: args.repeat for m in curves}
+        if args.peer_repeat is not None:
+            times[LIBSVM] = args.peer_repeat
+        for repeat in range(max(times.values())):
+            for method, found in curves.items():
+                if repeat < times[method]:
+                    this = case | {"method": method, "seed": repeat}
+                    found.append(spawn(this, args.threads, 2 * args.limit))
+        return curves
+
+    @staticmethod
+    def _tables(
+        name: str, n: int, curves: dict[str, list[list[Point]]]
+    ) -> Iterator[tuple[str, Row]]:
+        medians = {method: middle(found) for method, found in curves.items()}
+        for method, points in medians.items():
+            for p in points:
+                yield CURVES, {"dataset": name, "method": method} | p
+        exact = medians[LIBSVM][-1] if medians[LIBSVM] else None
+        if exact is None or not exact["converged"]:
+            print(f"{name}: {LIBSVM} did not converge within the limit: no target", flush=True)
+            return
+        target = exact["error %"] + MARGIN
+        reached = {method: seconds_to(points, target) for method, points in medians.items()}
+        for method, points in medians.items():
+            mine, theirs = reached[OURS], reached[method]
+            gamma, C = SETTINGS[name]
+            yield TARGET, {
+                "dataset": name, "rows": n, "gamma": gamma, "C": C, "method": method,
+                "target %": target, "seconds": theirs,
+                "ratio to ours": theirs / mine if theirs and mine else None,
+                "converged %": points[-1]["error %"] if method != OURS else None,
+                "converged s": points[-1]["seconds"] if method != OURS else None,
+                "least %": min(p["error %"] for p in points),
+                "repeats": len(curves[method]),
+            }  # fmt: skip
+        for method, points in medians.items():
+            if method != OURS:
+                yield LEAD, {
+                    "dataset": name, "peer": method,
+                    "kernelgrad from % down": lead_from(medians[OURS], points),
+                    "peer from % down": lead_from(points, medians[OURS]),
+                }  # fmt: skip
+
+    def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
+        """Draw error against fit seconds, one panel for each data set."""
+        from matplotlib import pyplot as plt
+
+        rows, targets = tables[CURVES], tables.get(TARGET, [])
+        names = list(dict.fromkeys(row["dataset"] for row in rows))
+        labels = list(dict.fromkeys(row["method"] for row in rows))
+        figure, axes = plt.subplots(
+            1, len(names), figsize=(3.8 * len(names), 3.6), squeeze=False, layout="constrained"
+        )
+        for ax, name in zip(axes[0], names, strict=True):
+            for i, label in enumerate(labels):
+                found = [r for r in rows if (r["dataset"], r["method"]) == (name, label)]
+                seconds, errors = ([r[key] for r in found] for key in ("seconds", "error %"))
+                ax.plot(seconds, errors, f"C{i}.-", label=label)
+            low = min(r["error %"] for r in rows if r["dataset"] == name)
+            for row in targets:
+                if row["dataset"] == name and row["method"] == OURS:
+                    ax.axhline(row["target %"], color="grey", lw=0.8, ls=":", label="target")
+            ours = [r["error %"] for r in rows if (r["dataset"], r["method"]) == (name, OURS)]
+            ax.set_ylim(0.9 * low, max(2.5 * low, 1.1 * float(np.max(ours))))
+            ax.set_xscale("log")
+            ax.set_xlabel("fit seconds")
+            ax.set_ylabel("test error, %")
+            ax.set_title(name)
+        axes[0][0].legend(fontsize=8)
+        figure.savefig(path, dpi=150)
+        plt.close(figure)
+        return True

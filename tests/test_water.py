@@ -1,0 +1,340 @@
+import numpy as np
+import pytest
+
+import oracles_exact
+from kernelgrad._validation import DataError
+from kernelgrad.compute import water
+from kernelgrad.compute.water import submerged, two_basins, water_level
+
+VOLUMES = [0.01, 0.3, 2.0, 20.0]
+EXACT = 1e-12
+
+
+def problems(count=200, seed=3):
+    """Tiny problems (c, y, volume, weight): ties in half of them, three kinds of weights."""
+    rng = np.random.default_rng(seed)
+    for t in range(count):
+        n = int(rng.integers(2, 15))
+        c = rng.normal(size=n)
+        if t % 2:
+            c = np.round(c, 1)
+        y = rng.choice([-1.0, 1.0], n)
+        y[:2] = 1, -1
+        weight = (
+            np.ones(n),
+            rng.integers(1, 5, n).astype(float),
+            rng.uniform(0.1, 3, n),
+        )[t % 3]
+        yield c, y, VOLUMES[t % 4], (None if t % 3 == 0 else weight), weight
+
+
+def classes(y):
+    return np.flatnonzero(y > 0), np.flatnonzero(y < 0)
+
+
+def dense(basins, n):
+    p = np.zeros(n)
+    p[basins.positive] = basins.p_positive
+    p[basins.negative] = basins.p_negative
+    return p
+
+
+def many(n=20_000, seed=0, weighted=False):
+    rng = np.random.default_rng(seed)
+    c = np.round(rng.normal(size=n), 3)  # with ties
+    y = np.where(rng.random(n) < 0.3, 1.0, -1.0)
+    return c, y, rng.uniform(0, 2, n) if weighted else None
+
+
+@pytest.fixture
+def sampled(monkeypatch):
+    """Let the tiny problems too go by a sample, with windows that are often too narrow."""
+    monkeypatch.setattr(water, "_stride", lambda n: max(1, n // 2))
+    monkeypatch.setattr(
+        water,
+        "_bracket",
+        lambda few, step, below: (
+            (few.values[max(0, below - 1)], few.values[min(below, few.values.size - 1)])
+            if step > 1
+            else (-np.inf, np.inf)
+        ),
+    )
+
+
+# One basin
+
+
+def test_level_and_distribution_solve_the_linear_program():
+    for c, _, volume, weight, w in problems():
+        level = water_level(c, volume, weight)
+        assert abs(level - oracles_exact.level_program(c, volume, w)) < EXACT
+        assert abs(w @ np.maximum(0, level - c) - volume) < EXACT * max(1, volume)
+        rows = submerged(c, level)
+        p = np.zeros(len(c))
+        p[rows] = w[rows] / w[rows].sum()
+        assert abs(p @ c + volume * (p / w).max() - level) < EXACT
+
+
+def test_every_start_gives_the_same_level(sampled):
+    for c, _, volume, weight, w in problems():
+        level = oracles_exact.level_by_sort(c, volume, w)
+        starts = [None, np.nan, -np.inf, np.inf, -1e300, 1e300, c.min(), c.max(), level]
+        for start in starts:
+            assert abs(water_level(c, volume, weight, start=start) - level) < EXACT
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("volume", [1e-300, 1e-3, 30.0, 5e3, 1e6])
+def test_level_of_many_rows(weighted, volume):
+    c, _, weight = many(weighted=weighted)
+    w = np.ones(c.size) if weight is None else weight
+    expected = oracles_exact.level_by_sort(c, volume, w)
+    for start in (None, expected + 0.01, expected - 0.01, c.min() - 1):
+        assert water_level(c, volume, weight, start=start) == pytest.approx(expected, rel=1e-13)
+
+
+def test_volume_nothing_is_the_lowest_response():
+    c = np.array([0.3, -0.2, 0.5, -0.2])
+    assert water_level(c, 0) == -0.2
+    assert submerged(c, -0.2).tolist() == [1, 3]
+    weight = np.array([1.0, 0.0, 2.0, 0.0])
+    assert water_level(c, 0, weight) == 0.3
+    assert submerged(c, 0.3, weight).tolist() == [0]
+    # too little to raise the level by one unit in the last place
+    assert water_level(np.full(10, 0.1), 1e-30) == 0.1
+
+
+def test_rows_of_weight_zero_do_not_exist():
+    c = np.array([-5.0, 0.1, 0.4, -7.0])
+    weight = np.array([0.0, 2.0, 1.0, 0.0])
+    level = water_level(c, 0.1, weight)
+    assert level == water_level(c[1:3], 0.1, weight[1:3]) == pytest.approx(0.15)
+    for start in (-6.0, -9.0):
+        assert water_level(c, 0.1, weight, start=start) == level
+    assert submerged(c, level, weight).tolist() == [1]
+
+
+def test_responses_of_very_different_sizes():
+    c = np.array([0.25, 1e300, 0.75, 1e17, -1.0])
+    assert water_level(c, 4.0) == 4.0 / 3.0
+    assert water_level(c, 4.0, start=1e301) == 4.0 / 3.0
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_handful_of_passes_at_every_size(weighted):
+    passes = []
+    for n in (1_000, 30_000, 1_000_000):
+        c, _, weight = many(n, weighted=weighted)
+        for nu in (1e-4, 1e-2, 0.3):
+            level = water_level(c, nu * n, weight)
+            w = None if weight is None else weight[:: water._stride(n)].copy()
+            few = c[:: water._stride(n)].copy()
+            guess = water._rise(few, w, nu * few.size, np.inf)[0]
+            passes.append(water._rise(c, weight, nu * n, guess)[1])
+            moved = c + np.random.default_rng(1).normal(scale=0.01, size=n)
+            assert water._rise(moved, weight, nu * n, level)[1] <= 5
+            assert water._rise(c, weight, nu * n, level)[1] <= 3
+            assert water._rise(c, weight, nu * n, np.inf)[1] > 5  # what a guess is for
+    assert max(passes) <= 6
+
+
+# Two basins
+
+
+def check_basins(c, y, volume, weight, w):
+    basins = two_basins(c, *classes(y), volume, weight)
+    level = oracles_exact.level_program(c, volume, w, y)
+    assert abs(basins.level - level) < EXACT
+    heights = c + y * basins.bias
+    assert abs(w @ np.maximum(0, basins.level - heights) - volume) < 1e-11
+    p = dense(basins, len(c))
+    assert abs(p.sum() - 1) < EXACT
+    assert abs(p @ y) < EXACT
+    assert (p >= 0).all()
+    assert abs(p @ heights + volume * (p / w).max() - level) < EXACT
+    first, last = oracles_exact.optimal_biases(c, volume, w, y, level)
+    assert abs(basins.bias - (first + last) / 2) < EXACT
+
+
+def test_basins_solve_the_linear_program():
+    for problem in problems():
+        check_basins(*problem)
+
+
+def test_basins_solve_the_linear_program_by_samples(sampled):
+    for problem in problems(seed=4):
+        check_basins(*problem)
+
+
+def test_a_biased_level_is_no_lower_than_any_other():
+    for c, y, volume, weight, w in problems(40):
+        basins = two_basins(c, *classes(y), volume, weight)
+        for b in (basins.bias - 0.1, basins.bias + 0.1, 0.0):
+            other = oracles_exact.level_by_sort(c + y * b, volume, w)
+            assert other <= basins.level + EXACT
+
+
+def test_integer_weights_are_repeated_rows():
+    for c, y, volume, _, _ in problems(100, seed=5):
+        weight = np.random.default_rng(c.size).integers(0, 4, c.size)
+        weight[:2] = 1, 2
+        copies = np.repeat(np.arange(c.size), weight)
+        w = weight.astype(float)
+        for start in (None, 0.0):
+            level = water_level(c, volume, w, start=start)
+            assert abs(level - water_level(c[copies], volume)) < EXACT
+        one = two_basins(c, *classes(y), volume, w)
+        many_rows = two_basins(c[copies], *classes(y[copies]), volume)
+        assert abs(one.level - many_rows.level) < EXACT
+        assert abs(one.bias - many_rows.bias) < EXACT
+        # the same probability on every response of a class; which of the tied rows is free
+        for sign in (-1, 1):
+            for value in np.unique(c):
+                here = (c == value) & (y == sign)
+                p = dense(one, c.size)[here].sum()
+                q = dense(many_rows, copies.size)[here[copies]].sum()
+                assert abs(p - q) < EXACT
+
+
+def test_unit_weights_change_no_bit():
+    c, y, _ = many()
+    for volume in (0.5, 40.0, 1e4):
+        bare = two_basins(c, *classes(y), volume)
+        ones = two_basins(c, *classes(y), volume, np.ones(c.size))
+        for left, right in zip(bare, ones, strict=True):
+            np.testing.assert_array_equal(left, right)
+        assert np.unique(bare.p_positive).tolist() == [1 / (2 * bare.positive.size)]
+        assert bare.positive.size == bare.negative.size
+
+
+def test_no_volume_takes_the_lowest_row_of_each_class():
+    c = np.array([0.5, 0.2, 0.9, 0.4])
+    positive, negative = np.array([0, 2]), np.array([3, 1])
+    basins = two_basins(c, positive, negative, 0.0)
+    assert basins.level == pytest.approx(0.35)
+    assert basins.bias == pytest.approx(-0.15)
+    assert (basins.positive.tolist(), basins.negative.tolist()) == ([0], [1])
+    assert basins.p_positive.tolist() == basins.p_negative.tolist() == [0.5]
+    basins = two_basins(c, positive, negative, 0.0, np.array([3.0, 2.0, 1.0, 1.0]))
+    assert (basins.positive.tolist(), basins.negative.tolist()) == ([0], [1])
+    assert basins.p_positive.tolist() == basins.p_negative.tolist() == [0.5]
+
+
+def test_a_small_class_wholly_under_water():
+    c = np.array([0.0, 0.1, 1.0, 4.0, 4.5])
+    basins = two_basins(c, np.array([0]), np.arange(1, 5), 5.0)
+    # u = 5.1; the negative basin stands between its rows at .1 and 1, the other takes the rest
+    assert basins.level == pytest.approx(2.55)
+    assert basins.bias == pytest.approx((0.1 + 1.0) / 2 - 2.55)
+    assert (basins.positive.tolist(), basins.negative.tolist()) == ([0], [1])
+    basins = two_basins(c[:2], np.array([0]), np.array([1]), 1e9)
+    assert basins.level == pytest.approx(5e8)
+    assert abs(basins.bias) <= 0.05 * (1 + 1e-6)
+
+
+def reference_basins(c, y, volume, weight):
+    """Level by ternary search over the bias: the level is concave in it."""
+    w = np.ones(c.size) if weight is None else weight
+    low, high = -10.0, 10.0
+    for _ in range(80):
+        left, right = low + (high - low) / 3, high - (high - low) / 3
+        at = [oracles_exact.level_by_sort(c + y * b, volume, w) for b in (left, right)]
+        low, high = (left, high) if at[0] < at[1] else (low, right)
+    return oracles_exact.level_by_sort(c + y * low, volume, w)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("volume", [0.05, 30.0, 4e3])
+def test_basins_of_many_rows(weighted, volume, monkeypatch):
+    c, y, weight = many(6_000, weighted=weighted)
+    if weight is not None:
+        weight[::7] = 0
+    basins = two_basins(c, *classes(y), volume, weight)
+    assert basins.level == pytest.approx(reference_basins(c, y, volume, weight), abs=1e-11)
+    w = np.ones(c.size) if weight is None else weight
+    heights, p = c + y * basins.bias, dense(basins, c.size)
+    assert w @ np.maximum(0, basins.level - heights) == pytest.approx(volume, rel=1e-10)
+    assert basins.p_positive.sum() == pytest.approx(0.5, rel=1e-12)
+    assert basins.p_negative.sum() == pytest.approx(0.5, rel=1e-12)
+    assert (p[basins.positive] > 0).all()
+    assert (p[basins.negative] > 0).all()
+    largest = (p[w > 0] / w[w > 0]).max()
+    assert p @ heights + volume * largest == pytest.approx(basins.level, abs=1e-12)
+    # the guess is a matter of time alone
+    monkeypatch.setattr(water, "_stride", lambda n: 1)
+    whole = two_basins(c, *classes(y), volume, weight)
+    assert basins.level == pytest.approx(whole.level, rel=1e-13)
+    assert basins.bias == pytest.approx(whole.bias, rel=1e-11)
+    np.testing.assert_allclose(dense(whole, c.size), p, rtol=0, atol=1e-14)
+
+
+def test_most_rows_are_never_sorted(monkeypatch):
+    order, sizes = water._order, []
+
+    def counted(values):
+        sizes.append(values.size)
+        return order(values)
+
+    monkeypatch.setattr(water, "_order", counted)
+    share = []
+    for n in (30_000, 300_000, 3_000_000):
+        c, y, _ = many(n)
+        c += np.random.default_rng(2).normal(scale=1e-4, size=n)
+        for volume in (1e-4 * n, 1e-2 * n, 0.3 * n):
+            sizes.clear()
+            two_basins(c, *classes(y), volume)
+            share.append(sum(sizes) / n)
+    share = np.reshape(share, (3, 3)).max(axis=1)
+    assert share[0] < 0.4
+    assert (share[1:] < share[:-1] / 1.5).all()  # n^(-1/3): a factor of 2.15
+
+
+# Both
+
+
+def test_nothing_is_written_to():
+    c, y, weight = many(5_000, weighted=True)
+    for array in (c, y, weight):
+        array.flags.writeable = False
+    water_level(c, 10.0, weight)
+    two_basins(c, *classes(y), 10.0, weight)
+
+
+def test_a_memory_of_less_than_one_more_array():
+    import tracemalloc
+
+    c, _, weight = many(1_000_000, weighted=True)
+    for w in (None, weight):
+        water_level(c, 10.0, w)
+        tracemalloc.start()
+        water_level(c, 1e5, w)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < c.nbytes / 10
+
+
+def test_bad_input_is_named():
+    c = np.array([0.1, 0.2, 0.3])
+    pair = np.array([0]), np.array([1, 2])
+    with pytest.raises(ValueError, match="volume"):
+        water_level(c, -1.0)
+    with pytest.raises(ValueError, match="volume"):
+        two_basins(c, *pair, np.nan)
+    with pytest.raises(ValueError, match="at least one of the rows"):
+        water_level(c[:0], 1.0)
+    with pytest.raises(ValueError, match="at least one of the negative rows"):
+        two_basins(c, np.arange(3), np.array([], int), 1.0)
+    for bad in (np.nan, np.inf, -np.inf):
+        with pytest.raises(DataError, match="NaN or infinity"):
+            water_level(np.array([0.1, bad]), 1.0)
+        with pytest.raises(DataError, match="positive rows hold NaN or infinity"):
+            two_basins(np.array([bad, 0.1, 0.2]), *pair, 1.0)
+    for bad in (np.nan, np.inf, -1.0):
+        with pytest.raises(ValueError, match="finite and not negative"):
+            water_level(c, 1.0, np.array([1.0, bad, 1.0]))
+    with pytest.raises(ValueError, match="all zero"):
+        water_level(c, 1.0, np.zeros(3))
+    with pytest.raises(ValueError, match="positive rows are all zero"):
+        two_basins(c, *pair, 1.0, np.array([0.0, 1.0, 1.0]))
+    with pytest.raises(ValueError, match="shape of c"):
+        water_level(c, 1.0, np.ones(2))
