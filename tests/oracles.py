@@ -30,6 +30,8 @@ def scalar_loss(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1):
         return quantile * -r if r < 0 else (1 - quantile) * r
     if name == "hinge":
         return 1 - y * f if y * f < 1 else 0.0
+    if name == "perceptron":
+        return -y * f if y * f < 0 else 0.0
     if name == "squared_hinge":
         return (1 - y * f) ** 2 if y * f < 1 else 0.0
     if name == "logistic":
@@ -57,6 +59,8 @@ def scalar_slope(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1):
         return -quantile if r < 0 else 1 - quantile
     if name == "hinge":
         return -y if y * f < 1 else 0.0
+    if name == "perceptron":
+        return -y if y * f < 0 else 0.0
     if name == "squared_hinge":
         return -2 * y * (1 - y * f) if y * f < 1 else 0.0
     if name == "logistic":
@@ -83,6 +87,8 @@ def scalar_weight(name, y, f, width, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.
         return 0.5 / max(r, width)
     if name == "hinge":
         return 0.5 / max(abs(1 - y * f), width)
+    if name == "perceptron":
+        return 0.5 / max(abs(f), width)
     if name == "squared_hinge":
         return 2.0 if y * f < 1 else 0.0
     if name == "logistic":

@@ -39,8 +39,8 @@ def optimum_nu(problem: Problem, passes: int) -> float:
 
     The optimum is that of dual coordinate ascent after so many passes over the rows.
     """
-    model = ours(problem, passes * problem.n, get_solver("sdca"), fit_intercept=False)
-    model.fit(problem.X, problem.y)
+    model, X, y = ours(problem, passes * problem.n, get_solver("sdca"), fit_intercept=False)
+    model.fit(X, y)
     f = np.ravel(model.decision_function(problem.X))
     sign = np.where(problem.y == model.classes_[1], 1.0, -1.0)
     e = model.expansion_
@@ -149,7 +149,8 @@ class SVMEvaluations(Objective):
         for method, points in means.items():
             for p in points:
                 yield CURVES, {
-                    "dataset": problem.name, "method": method, "rows drawn": p["budget"],
+                    "dataset": problem.name, "method": method,
+                    "rows drawn": p.get("rows drawn"), "budget": p["budget"],
                     "evaluations": p["kernel rows"] * n, "kernel rows": float(p["kernel rows"]),
                     "error %": p["error %"], "support rows": p["support rows"],
                 }  # fmt: skip

@@ -32,9 +32,9 @@ class SVMMemory(Objective):
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
         """Take the limits in turn in every repeat."""
         case = {"kind": "memory", "rows": 3000 if args.quick else args.rows,
-                "max_iter": 4 if args.quick else args.max_iter,
+                "max_iter": 40 if args.quick else args.max_iter,
                 "threads": args.threads}  # fmt: skip
-        limits = [40e6, 8e6] if args.quick else args.limit
+        limits = [60e6, 8e6] if args.quick else args.limit
         found: dict[float, list[Point]] = {limit: [] for limit in limits}
         for _ in range(args.repeat):
             for limit, results in found.items():

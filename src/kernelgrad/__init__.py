@@ -39,7 +39,12 @@ if TYPE_CHECKING:
     from kernelgrad.plotting import LearningCurveDisplay as LearningCurveDisplay
     from kernelgrad.solvers import CDSG as CDSG
     from kernelgrad.solvers import DSG as DSG
+    from kernelgrad.solvers import NORMA as NORMA
+    from kernelgrad.solvers import SDCA as SDCA
     from kernelgrad.solvers import UDSG as UDSG
+    from kernelgrad.solvers import KernelPerceptron as KernelPerceptron
+    from kernelgrad.solvers import Pegasos as Pegasos
+    from kernelgrad.solvers import StochasticBatchPerceptron as StochasticBatchPerceptron
 
 __version__ = "0.1.0"
 
@@ -55,10 +60,15 @@ _WHERE = {
     "KernelGaussianProcessRegressor": "estimators",
     "KernelGradError": "_validation",
     "KernelNoveltyDetector": "estimators",
+    "KernelPerceptron": "solvers",
     "KernelRegressor": "estimators",
     "LearningCurveDisplay": "plotting",
     "ModelFileError": "_validation",
+    "NORMA": "solvers",
+    "Pegasos": "solvers",
     "RandomFeatures": "estimators",
+    "SDCA": "solvers",
+    "StochasticBatchPerceptron": "solvers",
     "UDSG": "solvers",
     "get_num_threads": "compute.threads",
     "load": "estimators",

@@ -48,17 +48,22 @@ def fit(
     loss: Annotated[
         str | None, typer.Option(help="[default: log_loss, or squared for regression]")
     ] = None,
-    kernel: Annotated[str, typer.Option(help="rbf, laplacian, cauchy or matern.")] = "rbf",
+    kernel: Annotated[str, typer.Option(help="rbf, laplacian, chi2, ... (docs/kernels.md).")] = "rbf",
     gamma: Annotated[
         str, typer.Option(help="Inverse bandwidth: a number, median or scale.")
     ] = "median",
     bandwidth_factor: Annotated[
         float, typer.Option(help="Multiplies the bandwidth that a rule finds.")
     ] = 1.0,
-    solver: Annotated[str, typer.Option(help="auto or dsg.")] = "auto",
+    solver: Annotated[
+        str, typer.Option(help="auto, dsg, udsg, cdsg, sbp, sdca, pegasos, norma or perceptron.")
+    ] = "auto",
     alpha: Annotated[
         float | None,
         typer.Option(min=0, help="Weight of the squared norm. [default: as in Python]"),
+    ] = None,
+    cost: Annotated[
+        float | None, typer.Option("-C", "--cost", help="C of an SVC, instead of alpha.")
     ] = None,
     max_iter: Annotated[
         int | None, typer.Option(min=1, help="Most iterations. [default: as in Python]")
@@ -112,7 +117,12 @@ def fit(
             callbacks.insert(0, ProgressBar())
         if threads is not None:
             set_num_threads(threads)
-        options: dict[str, Any] = {"loss": loss, "alpha": alpha, "max_iter": max_iter}
+        options: dict[str, Any] = {
+            "loss": loss,
+            "alpha": alpha,
+            "C": cost,
+            "max_iter": max_iter,
+        }
         if class_weight is not None:
             options["class_weight"] = class_weight.value
         estimator = (KernelClassifier if kind == Task.CLASSIFICATION else KernelRegressor)(
@@ -143,6 +153,7 @@ def fit(
             "seconds": seconds,
             "iterations": estimator.n_iter_,
             "random_features": estimator.n_random_features_,
+            "support_rows": estimator.n_support_,
             "score_name": estimator.history_["score_name"],
             "validation_score": estimator.best_score_,
             "model": str(model),
@@ -286,7 +297,8 @@ def _print_summary(result: dict[str, Any]) -> None:
             ("status", result["status"]),
             ("seconds", f"{result['seconds']:.2f}"),
             ("iterations", result["iterations"]),
-            ("random features", result["random_features"]),
+            ("random features", result["random_features"] or None),
+            ("support rows", result["support_rows"] or None),
             (f"validation {result['score_name']}", result["validation_score"]),
             ("model", f"{result['model']} ({size_text(result['bytes'])})"),
             ("learning curve", result["learning_curve"]),

@@ -19,7 +19,7 @@ import math
 import numpy as np
 from numba import njit
 
-from kernelgrad._typing import Float32Array, Float64Array, IntArray
+from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray
 from kernelgrad.compute.threads import parallel_for
 
 RESIDUAL, MARGIN, LOGISTIC = range(3)
@@ -118,6 +118,25 @@ def _loss_and_gap(
 
 
 @njit(nogil=True, cache=True)
+def unsettled(
+    kind: int,
+    numbers: Float64Array,
+    y: Float64Array,
+    u: Float64Array,
+    f: Float64Array,
+    least: Float64Array,
+) -> AnyArray:
+    """Return which rows have an output with a gap above `least`; arrays as in :func:`sweep`."""
+    C, w = u.shape
+    out = np.zeros(w, np.bool_)
+    for c in range(C):
+        for j in range(w):
+            gap = _loss_and_gap(kind, numbers[c], y[c, j], u[c, j], f[c, j])[1]
+            out[j] |= gap > least[c]
+    return out
+
+
+@njit(nogil=True, cache=True)
 def sweep(
     kind: int,
     numbers: Float64Array,
@@ -125,39 +144,54 @@ def sweep(
     u: Float64Array,
     f: Float64Array,
     reach: Float64Array,
+    place: IntArray,
     K: Float32Array,
     least: Float64Array,
-) -> None:
-    """Move the coordinates of m rows one after the other, each to its optimum, in place.
+    start: int,
+) -> int:
+    """Move the coordinates of w rows one after the other, each to its optimum, in place.
 
     Parameters
     ----------
     kind : {RESIDUAL, MARGIN, LOGISTIC}
     numbers : float64 array (C, 4)
         ``(epsilon, s, low, high)`` of each output.
-    y, u, f : float64 arrays (C, m)
+    y, u, f : float64 arrays (C, w)
         Targets, dual variables and responses with intercept. Afterwards f holds the responses
         that each row had at its turn.
-    reach : float64 array (m,)
+    reach : float64 array (w,)
         ``p_i / alpha``: a step du adds ``-reach_i du`` to the row's coefficient.
-    K : float32 array (m, m)
-        The kernel among the rows.
+    place : integer array (w,)
+        The row's place in `K`, or -1 for rows expected to stay.
+    K : float32 array (m, w)
+        The kernel between the other rows and all w.
     least : float64 array (C,)
         A coordinate with a gap up to this is left alone.
+    start : int
+        The first row to visit.
+
+    Returns
+    -------
+    int
+        The first row that should move and is not in `K`; w when all are done.
     """
-    C, m = u.shape
-    for j in range(m):
-        q = max(reach[j] * np.float64(K[j, j]), 0.0)
+    C, w = u.shape
+    for j in range(start, w):
+        a = place[j]
+        q = 0.0 if a < 0 else max(reach[j] * np.float64(K[a, j]), 0.0)
         for c in range(C):
             gap = _loss_and_gap(kind, numbers[c], y[c, j], u[c, j], f[c, j])[1]
             if gap <= least[c]:
                 continue
+            if a < 0:
+                return j
             new = _step(kind, numbers[c], y[c, j], u[c, j], f[c, j], q)
             moved = reach[j] * (u[c, j] - new)
             u[c, j] = new
             if moved != 0.0:
-                for k in range(j + 1, m):  # rows before j have had their turn
-                    f[c, k] += moved * K[j, k]
+                for k in range(j + 1, w):  # rows before j have had their turn
+                    f[c, k] += moved * K[a, k]
+    return w
 
 
 @njit(nogil=True, cache=True)

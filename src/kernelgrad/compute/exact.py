@@ -1,34 +1,47 @@
 r"""Tiles of exact kernels: ``h(acc_k t(a_k, b_k))`` for all pairs of rows a, b.
 
-A *form* says how the columns of two rows add up, a *finish* what becomes of the result.
+A *form* says how the columns of two rows add up:
 
-========  ==================================================  ====  ==================
-form      accumulated over columns                            zero  sparse rows
-========  ==================================================  ====  ==================
-DOT       ``sum a b``                                         yes   by non-zeros
-CHI2      ``sum 2 a b / (a + b)``                             yes   by non-zeros
-LEAST     ``sum min(a, b)``, for ``a, b >= 0``                yes   by non-zeros
-SHANNON   ``sum (a log2((a+b)/a) + b log2((a+b)/b)) / 2``     yes   by non-zeros
-ABSOLUTE  ``sum |a - b|``                                     no    by used columns
-ROOTS     ``sum sqrt(a + b)``                                 no    by used columns
-LORENTZ   ``prod 1 + (a - b)^2``                              no    by used columns
-SUMS      ``prod 1 + (a + b)``                                no    by used columns
-COSH      ``prod 1 + (a - b)^2 / (2 (1 + a) (1 + b))``        no    by used columns
-========  ==================================================  ====  ==================
+========  ==================================================  ==================
+form      accumulated over columns                            rows in CSR
+========  ==================================================  ==================
+DOT       ``sum a b``                                         by non-zeros
+CHI2      ``sum 2 a b / (a + b)``, for ``a, b >= 0``          by non-zeros
+LEAST     ``sum min(a, b)``, for ``a, b >= 0``                by non-zeros
+SHANNON   ``sum (a log2((a+b)/a) + b log2((a+b)/b)) / 2``     by non-zeros
+ABSOLUTE  ``sum |a - b|``                                     by used columns
+ROOTS     ``sum sqrt(a + b)``                                 by used columns
+LORENTZ   ``prod 1 + (a - b)^2``                              by used columns
+SUMS      ``prod 1 + (a + b)``                                by used columns
+COSH      ``prod 1 + (a - b)^2 / (2 (1 + a) (1 + b))``        by used columns
+========  ==================================================  ==================
 
-"zero" says that a column counts nothing where either entry is 0; in all forms it counts nothing
-where both are. Parameters of kernels are factors of the rows, so no form has any.
+In the first four a column counts nothing where either entry is 0, in all of them where both
+are. Parameters of kernels are factors of the rows, so no form has any. A *finish* says what
+becomes of the result t:
 
-Columns are accumulated strictly one after another, by fused multiply-adds where there is a
-product, and tiles are filled up with zeros. So the bits of an entry depend on its two rows
-alone: not on the other rows, their number, the tile, nor, but for what a zero column cannot
-change, on whether rows are dense or CSR. A BLAS changes its kernel, and with it the rounding,
-with the size of a product (measured: wherever a tail of a tile is small), so none is used.
+============================  =================================================================
+finish                        value
+============================  =================================================================
+RAW, EXP, EXP_MINUS, INVERSE  ``t``, ``exp(t)``, ``exp(-t)``, ``1 / t``
+POWER, POLE, SERIES           ``(t + c_0)^n``, ``1 / (1 - t)``, ``c_0 + c_1 t + c_2 t^2 + ...``
+HALF_SQUARE                   ``u = |a - b|^2 / 2``, from ``t = a . b`` and squared norms
+GAUSS                         ``exp(-u)``
+MATERN1, MATERN3, MATERN5     ``p(s) exp(-s)``, ``s = sqrt(u)``; p = 1, 1 + s, 1 + s + s^2 / 3
+ARC1, ARC2                    arc-cosine kernels of order 1, 2, from the cosine t and the
+                              squared sizes of both rows
+============================  =================================================================
+
+Columns are accumulated strictly one after another and tiles are filled up with zeros, so the
+bits of an entry depend on its two rows alone: not on the other rows, their number or the
+tile. A BLAS chooses its routine, and with it the rounding, by the size of a product
+(measured: tiles with few rows differ from others), so none is used. Squared norms from
+:func:`squares` are rounded as the products are: a row has distance 0 from itself.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,17 +51,581 @@ from numba import njit
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
 
 DOT, CHI2, LEAST, SHANNON, ABSOLUTE, ROOTS, LORENTZ, SUMS, COSH = range(9)
-RAW, EXP, EXP_MINUS, INVERSE, POWER, POLE, SERIES, MATERN1, MATERN3, MATERN5, ARC1, ARC2 = (
-    range(12)
-)
+RAW, EXP, EXP_MINUS, INVERSE, POWER, POLE, SERIES, ARC1, ARC2 = range(9)
+HALF_SQUARE, GAUSS, MATERN1, MATERN3, MATERN5 = range(9, 14)
 
-W = 512  # columns of a tile: a constant, so that compiled loops see that its rows are apart
-DEPTH = 256  # input columns of a panel: 512 KiB in float32, in the second cache
-_PANEL = 64  # rows of a panel of sparse rows
-_CHUNK = 32  # sparse rows made dense at once against such a panel
-_DISTANCES = (EXP_MINUS, MATERN1, MATERN3, MATERN5)
+WIDTH = 512  # of a tile: constant, so that compiled loops see that its rows do not overlap
+DEPTH = 128  # input columns of a panel: 256 KiB in float32, well inside the second cache
+_SPARSE_WIDTH = 64  # of a tile whose panel holds the used columns of sparse rows
+_SPARSE_ROWS = 32  # made dense at once against such a panel
+_DENSE_COLUMNS = 4096  # up to here a panel of dense rows is WIDTH wide against sparse ones
+_PAD = 4  # rows of a register tile
 
 _f = np.float32
 _FAST = {"contract", "nsz", "arcp"}
+# exp(x) = 2^e exp(r), r = x - e ln 2 with ln 2 in two parts; exp(r) = 1 + r + r^2 Q(r)
 _LOG2E, _LN2_HIGH, _LN2_LOW = _f(1.4426950408889634), _f(0.693359375), _f(-2.12194440e-4)
-_LOWEST, _HIGHEST = _f(-126), _f(127)
+_LOWEST, _HIGHEST = _f(-87.3), _f(88.37)
+_Q0, _Q1, _Q2 = _f(0.5), _f(0.16666573286056519), _f(0.04166645556688309)
+_Q3, _Q4 = _f(0.008363776840269566), _f(0.0013934544986113906)
+# log2(m) = f L(f), f = m - 1, for m from sqrt(1/2) to sqrt(2)
+_ROOT_HALF = np.int32(0x3F3504F3)
+_L0, _L1, _L2 = _f(1.4426950216293335), _f(-0.7213473320007324), _f(0.48091059923171997)
+_L3, _L4, _L5 = _f(-0.36070483922958374), _f(0.2879183292388916), _f(-0.23892034590244293)
+_L6, _L7, _L8 = _f(0.21566985547542572), _f(-0.20742103457450867), _f(0.12614846229553223)
+# acos(c) = sqrt(1 - c) A(c) for c from 0 to 1, error 8e-8
+_A0, _A1, _A2 = _f(1.570796251296997), _f(-0.21459849178791046), _f(0.08897409588098526)
+_A3, _A4, _A5 = _f(-0.05014502629637718), _f(0.030808253213763237), _f(-0.01696547120809555)
+_A6, _A7 = _f(0.006580885034054518), _f(-0.0012370048789307475)
+_ZERO, _HALF, _ONE, _TWO, _THREE = _f(0), _f(0.5), _f(1), _f(2), _f(3)
+_PI, _THIRD, _TINY = _f(np.pi), _f(1 / 3), _f(1e-30)
+
+
+# Accumulation over columns
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _dots(A: Any, k0: int, P: Any, depth: int, T: Any) -> None:
+    """T += A[:, k0:k0 + depth] P[:depth], P (., WIDTH) and T (n, WIDTH), n a multiple of 4."""
+    p = P.reshape(P.size)
+    for i in range(0, A.shape[0], 4):
+        t = T[i : i + 4].reshape(4 * WIDTH)
+        a, b, c, d = A[i, k0:], A[i + 1, k0:], A[i + 2, k0:], A[i + 3, k0:]
+        k = 0
+        while k + 4 <= depth:  # 16 products for each 4 entries of P and T
+            w = p[k * WIDTH : (k + 4) * WIDTH]
+            a0, a1, a2, a3 = a[k], a[k + 1], a[k + 2], a[k + 3]
+            b0, b1, b2, b3 = b[k], b[k + 1], b[k + 2], b[k + 3]
+            c0, c1, c2, c3 = c[k], c[k + 1], c[k + 2], c[k + 3]
+            d0, d1, d2, d3 = d[k], d[k + 1], d[k + 2], d[k + 3]
+            for j in range(WIDTH):
+                w0, w1, w2, w3 = w[j], w[WIDTH + j], w[2 * WIDTH + j], w[3 * WIDTH + j]
+                t[j] = (((t[j] + a0 * w0) + a1 * w1) + a2 * w2) + a3 * w3
+                u = t[WIDTH + j]
+                t[WIDTH + j] = (((u + b0 * w0) + b1 * w1) + b2 * w2) + b3 * w3
+                u = t[2 * WIDTH + j]
+                t[2 * WIDTH + j] = (((u + c0 * w0) + c1 * w1) + c2 * w2) + c3 * w3
+                u = t[3 * WIDTH + j]
+                t[3 * WIDTH + j] = (((u + d0 * w0) + d1 * w1) + d2 * w2) + d3 * w3
+            k += 4
+        while k < depth:
+            w = p[k * WIDTH : (k + 1) * WIDTH]
+            a0, b0, c0, d0 = a[k], b[k], c[k], d[k]
+            for j in range(WIDTH):
+                t[j] += a0 * w[j]
+                t[WIDTH + j] += b0 * w[j]
+                t[2 * WIDTH + j] += c0 * w[j]
+                t[3 * WIDTH + j] += d0 * w[j]
+            k += 1
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _column(form: int, a: Any, a2: Any, w: Any, w2: Any, t: Any) -> None:
+    """Accumulate one column, of entry a in one row and w in others, into t; not SHANNON.
+
+    For COSH a2 and w2 are ``1 / (1 + a)`` and ``1 / (1 + w)``. Numbers are typed by t: a
+    literal would turn float32 into float64.
+    """
+    one = t.dtype.type(1)
+    half = t.dtype.type(0.5)
+    if form == DOT:
+        for j in range(t.size):
+            t[j] += a * w[j]
+    elif form == CHI2:
+        if a > 0:
+            for j in range(t.size):
+                low = a if a < w[j] else w[j]
+                high = w[j] if a < w[j] else a
+                t[j] += (low + low) * (high / (a + w[j]))
+    elif form == LEAST:
+        for j in range(t.size):
+            t[j] += a if a < w[j] else w[j]
+    elif form == ABSOLUTE:
+        for j in range(t.size):
+            t[j] += abs(a - w[j])
+    elif form == ROOTS:
+        for j in range(t.size):
+            t[j] += np.sqrt(a + w[j])
+    elif form == LORENTZ:
+        for j in range(t.size):
+            u = a - w[j]
+            t[j] *= one + u * u
+    elif form == SUMS:
+        for j in range(t.size):
+            t[j] *= one + (a + w[j])
+    else:
+        h = half * a2
+        for j in range(t.size):
+            u = a - w[j]
+            t[j] *= one + (u * u) * (h * w2[j])
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _log2_flat(x: Any, out: Any) -> None:
+    """Float32 arrays: out = log2(x), and log2(1e-30) where x is smaller; x is overwritten."""
+    bits = x.view(np.int32)
+    for k in range(x.size):
+        x[k] = x[k] if x[k] > _TINY else _TINY
+    for k in range(x.size):
+        e = (bits[k] - _ROOT_HALF) >> np.int32(23)
+        out[k] = _f(e)
+        bits[k] -= e << np.int32(23)
+    for k in range(x.size):
+        f = x[k] - _ONE
+        v = _L4 + f * (_L5 + f * (_L6 + f * (_L7 + f * _L8)))
+        out[k] += f * (_L0 + f * (_L1 + f * (_L2 + f * (_L3 + f * v))))
+
+
+@njit(nogil=True, cache=True)  # fused, the sum would depend on which row comes first
+def _column_shannon(a: Any, a2: Any, w: Any, w2: Any, t: Any, s: Any, l: Any) -> None:
+    """As :func:`_column` for SHANNON: a2 and w2 are log2 of a and w, s and l scratch."""
+    if a <= 0:
+        return
+    for j in range(t.size):
+        s[j] = a + w[j]
+    _log2_flat(s, l)
+    for j in range(t.size):
+        v = _HALF * (a * (l[j] - a2) + w[j] * (l[j] - w2[j]))
+        t[j] += v if w[j] > _ZERO else _ZERO
+
+
+@njit(nogil=True, cache=True)
+def _column_shannon_wide(a: Any, w: Any, t: Any) -> None:
+    """As :func:`_column` for SHANNON in float64."""
+    for j in range(t.size):
+        b = w[j]
+        if a > 0 and b > 0:
+            t[j] += 0.5 * (a * np.log2((a + b) / a) + b * np.log2((a + b) / b))
+
+
+@njit(nogil=True, cache=True)
+def _columns(form: int, A: Any, A2: Any, k0: int, P: Any, P2: Any, depth: int, T: Any) -> None:
+    """Accumulate dense rows A[:, k0:k0 + depth] against a panel P of columns into T."""
+    for i in range(A.shape[0]):
+        for k in range(depth):
+            a = A[i, k0 + k]
+            _column(form, a, A2[i, k0 + k] if form == COSH else a, P[k], P2[k], T[i])
+
+
+@njit(nogil=True, cache=True)
+def _columns_shannon(A: Any, A2: Any, k0: int, P: Any, P2: Any, depth: int, T: Any) -> None:
+    s, l = np.empty(T.shape[1], np.float32), np.empty(T.shape[1], np.float32)
+    for i in range(A.shape[0]):
+        for k in range(depth):
+            _column_shannon(A[i, k0 + k], A2[i, k0 + k], P[k], P2[k], T[i], s, l)
+
+
+@njit(nogil=True, cache=True)
+def _columns_shannon_wide(A: Any, k0: int, P: Any, depth: int, T: Any) -> None:
+    for i in range(A.shape[0]):
+        for k in range(depth):
+            _column_shannon_wide(A[i, k0 + k], P[k], T[i])
+
+
+@njit(nogil=True, cache=True)
+def _nonzeros(
+    form: int, indptr: Any, indices: Any, data: Any, place: Any, P: Any, T: Any
+) -> None:
+    """Accumulate CSR rows against a panel; `place` of a column in it, -1 where it has none."""
+    for i in range(T.shape[0]):
+        for p in range(indptr[i], indptr[i + 1]):
+            k = place[indices[p]]
+            if k >= 0:
+                _column(form, data[p], data[p], P[k], P[k], T[i])
+
+
+@njit(nogil=True, cache=True)
+def _nonzeros_shannon(
+    indptr: Any, indices: Any, data: Any, data2: Any, place: Any, P: Any, P2: Any, T: Any
+) -> None:
+    s, l = np.empty(T.shape[1], np.float32), np.empty(T.shape[1], np.float32)
+    for i in range(T.shape[0]):
+        for p in range(indptr[i], indptr[i + 1]):
+            k = place[indices[p]]
+            if k >= 0:
+                _column_shannon(data[p], data2[p], P[k], P2[k], T[i], s, l)
+
+
+@njit(nogil=True, cache=True)
+def _nonzeros_shannon_wide(
+    indptr: Any, indices: Any, data: Any, place: Any, P: Any, T: Any
+) -> None:
+    for i in range(T.shape[0]):
+        for p in range(indptr[i], indptr[i + 1]):
+            k = place[indices[p]]
+            if k >= 0:
+                _column_shannon_wide(data[p], P[k], T[i])
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _squares_dense(C: Any, out: Any) -> None:
+    """out[i] = sum_k C[k, i]^2, C the columns of the rows."""
+    for k in range(C.shape[0]):
+        c = C[k]
+        for i in range(out.size):
+            out[i] += c[i] * c[i]
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _squares_csr(indptr: Any, data: Any, out: Any) -> None:
+    for i in range(out.size):
+        s = out[i]
+        for p in range(indptr[i], indptr[i + 1]):
+            s += data[p] * data[p]
+        out[i] = s
+
+
+def squares(X: Matrix) -> Float64Array:
+    """Return ``|x|^2`` of rows, rounded to their precision as :func:`block` does for DOT."""
+    out = np.zeros(X.shape[0], X.dtype)
+    if sp.issparse(X):
+        _squares_csr(X.indptr, X.data, out)
+    else:
+        _squares_dense(np.ascontiguousarray(X.T), out)
+    return out.astype(np.float64)
+
+
+# What becomes of a tile, in float32
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _exp(t: Any, bits: Any) -> None:
+    """Flat arrays: t = exp(t), relative error below 2e-7; 0 from -87.3 down, largest at 88.37.
+
+    `bits` is int32 scratch.
+    """
+    power = bits.view(np.float32)
+    for k in range(t.size):
+        x = t[k] if t[k] > _LOWEST else _LOWEST
+        x = x if x < _HIGHEST else _HIGHEST
+        e = np.rint(x * _LOG2E)
+        bits[k] = (np.int32(e) + np.int32(127)) << np.int32(23)
+        r = (x - e * _LN2_HIGH) - e * _LN2_LOW
+        v = _ONE + (r + (r * r) * (_Q0 + r * (_Q1 + r * (_Q2 + r * (_Q3 + r * _Q4)))))
+        t[k] = _ZERO if t[k] < _LOWEST else v
+    for k in range(t.size):
+        t[k] *= power[k]
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _half_squares(t: Any, a: Any, b: Any) -> None:
+    """t = a + b - t, not below 0: half a squared distance from a product and half norms."""
+    for j in range(t.size):
+        u = (a + b[j]) - t[j]
+        t[j] = u if u > _ZERO else _ZERO
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _power(t: Any, c: Any, n: int, base: Any) -> None:
+    for j in range(t.size):
+        base[j] = t[j] + c
+        t[j] = _ONE
+    while True:
+        if n & 1:
+            for j in range(t.size):
+                t[j] *= base[j]
+        n >>= 1
+        if n == 0:
+            return
+        for j in range(t.size):
+            base[j] *= base[j]
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _arc(t: Any, a: Any, b: Any, order: int) -> None:
+    a = a / _PI
+    for j in range(t.size):
+        c = t[j] if t[j] < _ONE else _ONE
+        c = c if c > -_ONE else -_ONE
+        m = abs(c)
+        v = _A4 + m * (_A5 + m * (_A6 + m * _A7))
+        v = np.sqrt(_ONE - m) * (_A0 + m * (_A1 + m * (_A2 + m * (_A3 + m * v))))
+        rest = _PI - v if c > _ZERO else v  # pi minus the angle
+        sine = np.sqrt((_ONE - m) * (_ONE + m))
+        if order == 1:
+            t[j] = (a * b[j]) * (sine + rest * c)
+        else:
+            t[j] = (a * b[j]) * (_THREE * sine * c + rest * (_ONE + _TWO * c * c))
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _finish(T: Any, finish: int, coef: Any, degree: int, left: Any, right: Any) -> None:
+    """Turn what was accumulated in T (n, width) into values; `left` (n,), `right` (width,)."""
+    scratch = np.empty(T.shape[1], np.float32)
+    bits = scratch.view(np.int32)
+    for i in range(T.shape[0]):
+        t = T[i]
+        if finish >= HALF_SQUARE:
+            _half_squares(t, left[i], right)
+        if finish == EXP:
+            _exp(t, bits)
+        elif finish == EXP_MINUS or finish == GAUSS:
+            for j in range(t.size):
+                t[j] = -t[j]
+            _exp(t, bits)
+        elif finish == INVERSE:
+            for j in range(t.size):
+                t[j] = _ONE / t[j]
+        elif finish == POWER:
+            _power(t, coef[0], degree, scratch)
+        elif finish == POLE:
+            for j in range(t.size):
+                t[j] = _ONE / (_ONE - t[j])
+        elif finish == SERIES:
+            for j in range(t.size):
+                v = coef[coef.size - 1]
+                for n in range(coef.size - 2, -1, -1):
+                    v = coef[n] + v * t[j]
+                t[j] = v
+        elif finish == ARC1:
+            _arc(t, left[i], right, 1)
+        elif finish == ARC2:
+            _arc(t, left[i], right, 2)
+        elif finish != RAW and finish != HALF_SQUARE:
+            keep = np.empty(t.size, np.float32)
+            for j in range(t.size):
+                s = np.sqrt(t[j])
+                t[j] = -s
+                if finish == MATERN1:
+                    keep[j] = _ONE
+                elif finish == MATERN3:
+                    keep[j] = _ONE + s
+                else:
+                    keep[j] = _ONE + s + _THIRD * (s * s)
+            _exp(t, bits)
+            for j in range(t.size):
+                t[j] *= keep[j]
+
+
+def _finish_wide(
+    T: Float64Array, finish: int, coef: Float64Array, degree: int,
+    left: Float64Array, right: Float64Array,
+) -> Float64Array:  # fmt: skip
+    """As :func:`_finish` in float64, on a whole block."""
+    if finish == EXP:
+        return np.exp(T)
+    if finish == EXP_MINUS:
+        return np.exp(-T)
+    if finish == INVERSE:
+        return 1.0 / T
+    if finish == POWER:
+        return np.asarray((T + coef[0]) ** degree)
+    if finish == POLE:
+        return 1.0 / (1.0 - T)
+    if finish == SERIES:
+        return np.asarray(np.polynomial.polynomial.polyval(T, coef))
+    if finish in (ARC1, ARC2):
+        c = np.clip(T, -1.0, 1.0)
+        sine, rest = np.sqrt((1 - c) * (1 + c)), np.pi - np.arccos(c)
+        J = sine + rest * c if finish == ARC1 else 3 * sine * c + rest * (1 + 2 * c**2)
+        return left[:, None] * right * (J / np.pi)
+    if finish < HALF_SQUARE:
+        return T
+    u = np.maximum(left[:, None] + right - T, 0.0)
+    if finish == HALF_SQUARE:
+        return u
+    if finish == GAUSS:
+        return np.exp(-u)
+    s = np.sqrt(u)
+    factor = (1.0, 1 + s, 1 + s + u / 3)[finish - MATERN1]
+    return np.asarray(factor * np.exp(-s))
+
+
+# Blocks
+
+
+def _second(form: int, values: AnyArray) -> AnyArray:
+    """Return what a form needs beside entries, of the same shape, or the entries."""
+    if form == COSH:
+        return np.asarray(1 / (1 + values), values.dtype)
+    if form == SHANNON and values.dtype == np.float32:
+        copy = np.array(values, order="C")
+        out = np.empty_like(copy)
+        _log2_flat(copy.reshape(-1), out.reshape(-1))
+        return out
+    return values
+
+
+def _accumulate(
+    form: int, A: AnyArray, A2: AnyArray, k0: int, P: AnyArray, depth: int, T: AnyArray
+) -> None:
+    if form == DOT and T.shape[1] == WIDTH:
+        _dots(A, k0, P, depth, T)
+    elif form != SHANNON:
+        _columns(form, A, A2, k0, P, _second(form, P), depth, T)
+    elif A.dtype == np.float32:
+        _columns_shannon(A, A2, k0, P, _second(form, P), depth, T)
+    else:
+        _columns_shannon_wide(A, k0, P, depth, T)
+
+
+def _dense(A: AnyArray, B: AnyArray, form: int, emit: Any) -> None:
+    """Hand over tiles of dense rows; `emit` takes T, rows of A, rows of B."""
+    n, d = A.shape
+    padded = -(-n // _PAD) * _PAD
+    rows = np.zeros((padded, d), A.dtype)
+    rows[:n] = A
+    rows2 = _second(form, rows)
+    T = np.empty((padded, WIDTH), A.dtype)
+    P = np.zeros((min(d, DEPTH), WIDTH), A.dtype)
+    for j in range(0, B.shape[0], WIDTH):
+        m = min(WIDTH, B.shape[0] - j)
+        P[:, m:] = 0
+        T[:] = form >= LORENTZ
+        for k in range(0, d, DEPTH):
+            depth = min(DEPTH, d - k)
+            P[:depth, :m] = B[j : j + m, k : k + depth].T
+            _accumulate(form, rows, rows2, k, P, depth, T)
+        emit(T, slice(0, n), slice(j, j + m))
+
+
+def _used(*parts: Matrix) -> IntArray:
+    """Return the columns that some rows use, all of them if any part is dense."""
+    d = parts[0].shape[1]
+    if not all(sp.issparse(part) for part in parts):
+        return np.arange(d)
+    mask = np.zeros(d, bool)
+    for part in parts:
+        mask[part.indices] = True
+    return np.flatnonzero(mask)
+
+
+def _panel(X: Matrix, columns: IntArray, place: IntArray, width: int) -> AnyArray:
+    """Return columns of rows, shape (n_columns, width): one row a column, zeros behind."""
+    n = X.shape[0]
+    P = np.zeros((len(columns), width), X.dtype)
+    if not sp.issparse(X):
+        P[:, :n] = X.T
+    else:
+        P[place[X.indices], np.repeat(np.arange(n), np.diff(X.indptr))] = X.data
+    return P
+
+
+def _places(columns: IntArray, d: int) -> IntArray:
+    place = np.full(d, -1, np.int64)
+    place[columns] = np.arange(len(columns))
+    return place
+
+
+def _by_used_columns(A: Matrix, B: Matrix, form: int, emit: Any) -> None:
+    """Hand over tiles of rows of which some are CSR, dense in the columns a tile uses."""
+    for j in range(0, B.shape[0], _SPARSE_WIDTH):
+        b = B[j : j + _SPARSE_WIDTH]
+        for i in range(0, A.shape[0], _SPARSE_ROWS):
+            a = A[i : i + _SPARSE_ROWS]
+            columns = _used(a, b)
+            place = _places(columns, A.shape[1])
+            rows = np.ascontiguousarray(_panel(a, columns, place, a.shape[0]).T)
+            P = _panel(b, columns, place, _SPARSE_WIDTH)
+            T = np.full((len(rows), _SPARSE_WIDTH), form >= LORENTZ, A.dtype)
+            _accumulate(form, rows, _second(form, rows), 0, P, len(columns), T)
+            emit(T, slice(i, i + len(rows)), slice(j, j + b.shape[0]))
+
+
+def _by_nonzeros(A: Matrix, B: Matrix, form: int, emit: Any) -> None:
+    """Hand over tiles of CSR rows A against panels of rows B, dense or CSR."""
+    d = A.shape[1]
+    narrow = sp.issparse(B) or d > _DENSE_COLUMNS
+    width = _SPARSE_WIDTH if narrow else WIDTH
+    data2 = _second(form, A.data)
+    for j in range(0, B.shape[0], width):
+        b = B[j : j + width]
+        columns = _used(b)
+        place = _places(columns, d)
+        P = _panel(b, columns, place, width)
+        T = np.zeros((A.shape[0], width), A.dtype)
+        csr = A.indptr, A.indices, A.data
+        if form != SHANNON:
+            _nonzeros(form, *csr, place, P, T)
+        elif A.dtype == np.float32:
+            _nonzeros_shannon(*csr, data2, place, P, _second(form, P), T)
+        else:
+            _nonzeros_shannon_wide(*csr, place, P, T)
+        emit(T, slice(0, A.shape[0]), slice(j, j + b.shape[0]))
+
+
+def block(
+    A: Matrix,
+    B: Matrix,
+    form: int,
+    finish: int = RAW,
+    *,
+    coef: Sequence[float] = (),
+    degree: int = 1,
+    left: Float64Array | None = None,
+    right: Float64Array | None = None,
+) -> AnyArray:
+    """Return values of all pairs of rows, shape (n_A, n_B), in one thread.
+
+    Parameters
+    ----------
+    A, B : arrays or CSR (n_A, d), (n_B, d)
+        Both float32 or both float64. CSR rows have sorted columns, none twice. Dense rows
+        are taken fastest in Fortran order.
+    form, finish : int
+        Codes of this module.
+    coef : sequence of float
+        ``c_0`` of POWER or the coefficients of SERIES.
+    degree : int >= 1
+        n of POWER.
+    left, right : float64 arrays (n_A,), (n_B,) or None
+        Squared norms from :func:`squares` where the finish needs distances, squared sizes
+        for ARC1 and ARC2.
+
+    Returns
+    -------
+    float32 array; float64 with float64 rows
+    """
+    n, m = A.shape[0], B.shape[0]
+    out = np.empty((n, m), A.dtype)
+    numbers = np.asarray(coef, A.dtype)
+    prepare = np.sqrt if finish in (ARC1, ARC2) else _halved
+    l = np.zeros(n, A.dtype) if left is None else prepare(left).astype(A.dtype)
+    r = np.zeros(m, A.dtype) if right is None else prepare(right).astype(A.dtype)
+    swapped = form <= SHANNON and sp.issparse(B) and (not sp.issparse(A) or n < m)
+
+    def emit(T: AnyArray, rows: slice, columns: slice) -> None:
+        height, width = rows.stop - rows.start, columns.stop - columns.start
+        if T.dtype == np.float32 and finish != RAW:
+            behind = np.zeros(T.shape[1], np.float32)
+            behind[:width] = (l if swapped else r)[columns]
+            _finish(T[:height], finish, numbers, degree, (r if swapped else l)[rows], behind)
+        if swapped:
+            out[columns, rows] = T[:height, :width].T
+        else:
+            out[rows, columns] = T[:height, :width]
+
+    if not (sp.issparse(A) or sp.issparse(B)):
+        _dense(A, B, form, emit)
+    elif form > SHANNON:
+        _by_used_columns(A, B, form, emit)
+    elif swapped:
+        _by_nonzeros(B, A, form, emit)
+    else:
+        _by_nonzeros(A, B, form, emit)
+    return out if out.dtype == np.float32 else _finish_wide(out, finish, numbers, degree, l, r)
+
+
+def _halved(square: Float64Array) -> Float64Array:
+    return 0.5 * square
+
+
+@njit(nogil=True, cache=True)
+def _pool(K: Any, u: Any, v: Any, out: Any) -> None:
+    n, m = out.shape
+    for p in range(u.shape[1]):
+        for i in range(n):
+            o = out[i]
+            for q in range(v.shape[0]):
+                w = u[i, p]
+                row = K[p * n + i, q * m : (q + 1) * m]
+                vq = v[q]
+                for j in range(m):
+                    o[j] += (w * vq[j]) * row[j]
+
+
+def pool(K: Float32Array, u: Float64Array, v: Float64Array) -> Float64Array:
+    """Return ``sum_pq u[i, p] v[j, q] K[p n + i, q m + j]``, u (n, P), v (m, Q): (n, m)."""
+    out = np.zeros((len(u), len(v)))
+    _pool(K, u, np.ascontiguousarray(v.T), out)
+    return out

@@ -15,15 +15,15 @@ _LEAST = 1e-4
 
 
 @njit(nogil=True, cache=True)
-def _sigmoid(t: float) -> float:
+def _sigmoid(t: Any) -> Any:
     if t >= 0.0:
-        return float(1.0 / (1.0 + np.exp(-t)))
+        return 1.0 / (1.0 + np.exp(-t))
     e = np.exp(t)
-    return float(e / (1.0 + e))
+    return e / (1.0 + e)
 
 
 @njit(nogil=True, cache=True)
-def _slope(code: int, y: float, f: float, p: float) -> float:
+def _slope(code: int, y: Any, f: Any, p: Any) -> Any:
     """Return dl/df of one output, at kinks the choice of the losses."""
     z = f - y
     if code == HINGE:

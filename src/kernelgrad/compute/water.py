@@ -264,23 +264,23 @@ def _window(c: Float64Array, weight: Float64Array | None, low: float, high: floa
 
 
 @njit(nogil=True, cache=True)
-def _catch_up(a: Any, wa: Any, mass: float) -> tuple[int, float, float, float]:
-    """Take `mass` from the start of a: whole rows, part of the next, their sum, the lack."""
+def _catch_up(a: Any, wa: Any, mass: float) -> tuple[int, float, float]:
+    """Take `mass` from the start of a: whole rows, part of the next one, their sum."""
     i, total = 0, 0.0
     while i < a.size and mass >= wa[i]:
         total += wa[i] * a[i]
         mass -= wa[i]
         i += 1
     if i == a.size:
-        return i, 0.0, total, mass
-    return i, mass, total + mass * a[i], 0.0
+        return i, 0.0, total
+    return i, mass, total + mass * a[i]
 
 
 @njit(nogil=True, cache=True)
 def _meet(
     volume: float,
-    mass_a: float, total_a: float, low_a: float, a: Any, wa: Any, whole_a: bool,
-    mass_b: float, total_b: float, low_b: float, b: Any, wb: Any, whole_b: bool,
+    mass_a: float, total_a: float, a: Any, wa: Any, whole_a: bool,
+    mass_b: float, total_b: float, b: Any, wb: Any, whole_b: bool,
 ) -> tuple[int, float, float, int, float, float, float, int, float, float, float]:  # fmt: skip
     """Fill s(q) = a(q) + b(q), where a(q) is the response at cumulative weight q.
 
@@ -289,22 +289,11 @@ def _meet(
     the next one below, the last response below, the next one (infinity for none).
     """
     covered = max(mass_a, mass_b)
-    i, part_a, more_a, lack_a = _catch_up(a, wa, covered - mass_a)
-    j, part_b, more_b, lack_b = _catch_up(b, wb, covered - mass_b)
+    i, part_a, more_a = _catch_up(a, wa, covered - mass_a)
+    j, part_b, more_b = _catch_up(b, wb, covered - mass_b)
     total = total_a + total_b + more_a + more_b
     missing = 0
-    if lack_a > 0.0:
-        missing |= _LOWER if whole_a else _HIGHER_A
-    if lack_b > 0.0:
-        missing |= _LOWER if whole_b else _HIGHER_B
-    if missing == 0 and covered > 0.0:
-        # the last piece so far ends no higher than s: it has to be under water
-        s = (a[min(i, a.size - 1)] if mass_a < covered else low_a) + (
-            b[min(j, b.size - 1)] if mass_b < covered else low_b
-        )
-        if s * covered >= volume + total:
-            missing |= _LOWER
-    while missing == 0:
+    while True:
         if i == a.size or j == b.size:
             missing |= _HIGHER_A if i == a.size and not whole_a else 0
             missing |= _HIGHER_B if j == b.size and not whole_b else 0
@@ -318,7 +307,8 @@ def _meet(
         covered += q
         i, part_a = (i, part_a + q) if rest_a > q else (i + 1, 0.0)
         j, part_b = (j, part_b + q) if rest_b > q else (j + 1, 0.0)
-    if missing == 0 and (False or (j == 0 and part_b == 0.0)):
+    # s ascends: one piece of the windows under water shows that all below them is too
+    if missing == 0 and ((i == 0 and part_a == 0.0) or (j == 0 and part_b == 0.0)):
         missing = _LOWER
     if missing:
         return missing, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0, 0.0, 0.0, 0.0
@@ -332,8 +322,8 @@ def _meet(
 def _fill(volume: float, A: _Window, B: _Window) -> Any:
     return _meet(
         volume,
-        A.mass, A.total, A.low, A.values, A.weights, A.whole,
-        B.mass, B.total, B.low, B.values, B.weights, B.whole,
+        A.mass, A.total, A.values, A.weights, A.whole,
+        B.mass, B.total, B.values, B.weights, B.whole,
     )  # fmt: skip
 
 

@@ -288,6 +288,11 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
                     "A BatchSource carries its own y and weights; leave y and sample_weight "
                     "out."
                 )
+            if self._is_precomputed:
+                raise ValueError(
+                    "kernel='precomputed' takes the kernel matrix as an array, not a "
+                    f"{type(X).__name__}."
+                )
             self._adopt_source(X, reset=not warm)
             source: BatchSource = X
             loss = self._prepare_source(source) if not warm else self.loss_

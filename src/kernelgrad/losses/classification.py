@@ -240,7 +240,7 @@ class Perceptron(MarginLoss):
         return 0.5 * kink_weight(distance, smoothing_width(distance, width))
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return 0, shape (C,), the one minimiser where there are both signs; errors as in `Loss`."""
+        """Return 0, shape (C,), a minimiser for any rows; errors as in `Loss`."""
         row_weights(y.shape[0], sample_weight)
         return np.zeros(y.shape[1])
 

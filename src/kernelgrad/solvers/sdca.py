@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad._typing import Float64Array, IntArray
+from kernelgrad._typing import Float32Array, Float64Array, IntArray
 from kernelgrad._validation import CapabilityError, check_int, check_real
 from kernelgrad.compute import dual
+from kernelgrad.exact import KernelRows
 from kernelgrad.losses import Loss
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
 from kernelgrad.solvers.functional import rows_digest
@@ -25,6 +26,7 @@ from kernelgrad.solvers.support import (
 
 _TAG = 0x73646361
 _BLOCK = 128
+_AHEAD = 8  # rows looked at for each that may move
 _SETTLED = 0.1  # of the tolerance: a row below it is left alone
 
 # (epsilon, s, low, high) of the conjugate, see kernelgrad.compute.dual
@@ -169,28 +171,19 @@ class SDCA(RowsSolver[SDCAState]):
         """Visit `round_size` rows in blocks, then measure the gap."""
         rows = self._attach(problem, state, batch)
         evaluations = rows.n_evaluations
-        kind, numbers = _conjugate(problem)
+        conjugate = _conjugate(problem)
         y, p = _targets(batch), _shares(batch)
+        size = _BLOCK if self.block_size == "auto" else int(self.block_size)
         reach = p / problem.alpha
         least = _SETTLED * self.tol * state.primal
         before = state.coef.copy()
         live = np.flatnonzero(p)
         n_visits = len(live) if self.round_size == "auto" else int(self.round_size)
-        for index in self._blocks(problem.seed, state.rows_seen, n_visits, live):
-            prepared = rows.rows.take(index)
-            K = state.exact.matrix(prepared, prepared)
-            state.kernel_evaluations += K.size
-            u = state.dual[:, index]
-            f = state.responses[:, index] + state.intercept[:, None]
-            old = u.copy()
-            dual.sweep(kind, numbers, y[:, index], u, f, reach[index], K, least)
-            moved = np.flatnonzero((u != old).any(axis=0))
-            if len(moved):
-                index = index[moved]
-                state.dual[:, index] = u[:, moved]
-                change = -reach[index, None] * u[:, moved].T - state.coef[index]
-                state.coef[index] += change
-                dual.add_rows(rows._buffer, rows.load(index), change, state.responses)
+        for order in _passes(problem.seed, state.rows_seen, n_visits, live):
+            done = 0
+            while done < len(order):
+                ahead = order[done : done + _AHEAD * size]
+                done += _ascend(state, rows, conjugate, y, reach, least, ahead, size)
         state.iteration += 1
         state.rows_seen += n_visits
         state.kernel_evaluations += rows.n_evaluations - evaluations
@@ -221,19 +214,69 @@ class SDCA(RowsSolver[SDCAState]):
         """Return, for each output, a bound on objective minus minimum, shape (C,)."""
         return state.gap.copy()
 
-    def _blocks(
-        self, seed: int, start: int, n_visits: int, live: IntArray
-    ) -> Iterator[IntArray]:
-        """Yield the rows of visits ``start .. start + n_visits - 1`` block by block."""
-        size = _BLOCK if self.block_size == "auto" else int(self.block_size)
-        n, end = len(live), start + n_visits
-        while start < end:
-            epoch, first = divmod(start, n)
-            order = live[draws(seed, _TAG, epoch).permutation(n)]
-            last = min(n, end - epoch * n)
-            for i in range(first, last, size):
-                yield order[i : min(i + size, last)]
-            start = epoch * n + last
+
+def _passes(seed: int, start: int, n_visits: int, live: IntArray) -> Iterator[IntArray]:
+    """Yield the rows of visits ``start .. start + n_visits - 1``, pass by pass."""
+    n, end = len(live), start + n_visits
+    while start < end:
+        epoch, first = divmod(start, n)
+        last = min(n, end - epoch * n)
+        yield live[draws(seed, _TAG, epoch).permutation(n)[first:last]]
+        start = epoch * n + last
+
+
+def _ascend(
+    state: SDCAState,
+    rows: KernelRows,
+    conjugate: tuple[int, Float64Array],
+    y: Float64Array,
+    reach: Float64Array,
+    least: Float64Array,
+    index: IntArray,
+    size: int,
+) -> int:
+    """Visit rows of `index` in order up to the `size`-th that moves; return how many.
+
+    Rows that would stay now need no kernel values unless those before them change that.
+    """
+    u, f = state.dual[:, index], state.responses[:, index] + state.intercept[:, None]
+    ready = np.flatnonzero(dual.unsettled(*conjugate, y[:, index], u, f, least))[:size]
+    if len(ready) == 0:
+        return len(index)
+    w = int(ready[-1]) + 1 if len(ready) == size else len(index)
+    index, u, f = index[:w], np.ascontiguousarray(u[:, :w]), np.ascontiguousarray(f[:, :w])
+    K = np.empty((w, w), np.float32)
+    place = np.full(w, -1)
+    joined, done = 0, 0
+    while len(ready):
+        K[joined : joined + len(ready)] = _between(rows, index[ready], index)
+        place[ready] = np.arange(joined, joined + len(ready))
+        joined += len(ready)
+        done = dual.sweep(
+            *conjugate, y[:, index], u, f, reach[index], place, K, least, done
+        )
+        ready = np.arange(done, min(done + 1, w))
+    changed = np.flatnonzero((u != state.dual[:, index]).any(axis=0))
+    moved = index[changed]
+    state.dual[:, moved] = u[:, changed]
+    coef = -reach[moved, None] * u[:, changed].T
+    slots = rows.load(moved)
+    dual.add_rows(rows._buffer, slots, coef - state.coef[moved], state.responses)
+    state.coef[moved] = coef
+    return w
+
+
+def _between(rows: KernelRows, first: IntArray, second: IntArray) -> Float32Array:
+    """Return ``k(x_i, x_j)``, from kept rows where there are any."""
+    kept = np.array([i in rows._slot for i in first.tolist()])
+    K = np.empty((len(first), len(second)), np.float32)
+    if kept.any():
+        K[kept] = rows.square(rows.load(first[kept]), second)
+    if not kept.all():
+        some = rows.rows.take(first[~kept])
+        K[~kept] = rows.exact.matrix(some, rows.rows.take(second))
+        rows.n_evaluations += len(second) * int(np.count_nonzero(~kept))
+    return K
 
 
 def _conjugate(problem: Problem) -> tuple[int, Float64Array]:

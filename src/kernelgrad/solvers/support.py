@@ -118,7 +118,7 @@ class RowsSolver(Solver[R], Generic[R]):
             if rows_digest(batch.X) != state.digest:
                 raise CapabilityError(
                     f"solver {self.name!r} keeps the responses of all its training rows: it "
-                    "can be continued with the same rows only. Fit again, or choose a solver for "
+                    "can be continued with the same rows only. Fit again, or take a solver for "
                     "streams such as 'dsg' or 'norma'."
                 )
             rows = state.exact.prepare(batch.X, batch.rows)

@@ -1,0 +1,60 @@
+"""Slow references of the online solvers, one row at a time on a full kernel matrix."""
+
+import numpy as np
+
+
+def pegasos(K, order, y, slope, alpha, *, t0=0.0, bias=0.0, radius=np.inf, omega=None):
+    """Return (last, average) coefficients of `order`'s visits; omega(t) weighs iterates."""
+    a, total, mass = np.zeros((3, len(K)))
+    for t, i in enumerate(order, 1):
+        g = slope(y[i], bias + K[i] @ a)
+        a = (1 - 1 / (t + t0)) * a
+        a[i] -= g / (alpha * (t + t0))
+        a *= min(1.0, radius / max(np.sqrt(a @ K @ a), 1e-300))
+        total, mass = total + (omega(t) if omega else 0) * a, mass + (omega(t) if omega else 0)
+    return a, total / np.where(mass > 0, mass, 1)
+
+
+def norma(K, order, y, slope, alpha, *, eta, decay, bias, limit, learn_bias=True):
+    """Return (coefficients, bias, norm bound of what was dropped) of all visits."""
+    terms, bound = {}, 0.0
+    for t, i in enumerate(order, 1):
+        f = bias + sum(c * K[i, j] for j, c in terms.items())
+        g, step = slope(y[i], f), eta / t**decay
+        terms = {j: (1 - step * alpha) * c for j, c in terms.items()}
+        bound *= 1 - step * alpha
+        if g != 0:
+            terms[i] = terms.pop(i, 0.0) - step * g
+        bias -= step * g if learn_bias else 0.0
+        if len(terms) > limit:
+            oldest = next(iter(terms))
+            bound += abs(terms.pop(oldest)) * np.sqrt(K[oldest, oldest])
+    return np.array([terms.get(j, 0.0) for j in range(len(K))]), bias, bound
+
+
+def perceptron(K, order, y, weight, *, constant=0.0):
+    """Return (last, average, mistakes); the bias is the coefficient of a constant feature."""
+    K = K + constant
+    a, total, mistakes = np.zeros(len(K)), np.zeros(len(K)), 0
+    for i in order:
+        if y[i] * (K[i] @ a) <= 0:
+            a[i] += y[i] * weight[i]
+            mistakes += 1
+        total += a
+    return a, total / len(order), mistakes
+
+
+def slope_of(name, y, f, p=0.0):
+    """dl/df of one output, with the choices at kinks that the losses document."""
+    z, sign = f - y, np.sign(f - y)
+    return {
+        "hinge": lambda: -y * (y * f < 1),
+        "squared_hinge": lambda: -2 * y * max(0.0, 1 - y * f),
+        "logistic": lambda: -y / (1 + np.exp(y * f)),
+        "perceptron": lambda: -y * (y * f <= 0),
+        "squared": lambda: z,
+        "huber": lambda: float(np.clip(z, -p, p)),
+        "epsilon_insensitive": lambda: sign * (abs(z) > p),
+        "absolute": lambda: sign,
+        "quantile": lambda: -p if z < 0 else (1 - p if z > 0 else 0.0),
+    }[name]()

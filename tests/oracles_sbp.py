@@ -1,0 +1,100 @@
+"""References for exact kernel machines; they share no code with kernelgrad."""
+
+import numpy as np
+
+
+def keyed(seed, t):
+    """Generator of update t: Philox keyed by (seed, 0x736270, t)."""
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, 0x736270, t])))
+
+
+def level(c, volume):
+    """Water level: mean of the k lowest plus volume / k, for the k that this covers."""
+    a = np.sort(c)
+    gammas = (np.cumsum(a) + volume) / np.arange(1, len(a) + 1)
+    k = np.flatnonzero(np.append(a[1:], np.inf) >= gammas)[0]
+    return gammas[k]
+
+
+def basins(c, y, volume):
+    """Level, bias, and the rows under water of both classes, lowest first."""
+    rows = [np.flatnonzero(y == s)[np.argsort(c[y == s], kind="stable")] for s in (1, -1)]
+    n = min(map(len, rows))
+    a, b = (np.append(c[r], np.inf) for r in rows)
+    u = level(a[:n] + b[:n], volume)
+    k = np.count_nonzero(a[:n] + b[:n] < u)
+    low, high = max(a[k - 1], u - b[k]), min(a[k], u - b[k - 1])
+    return u / 2, u / 2 - (low + high) / 2, rows[0][:k], rows[1][:k]
+
+
+def batch_perceptron(K, y, nu, updates, m, seed, power, bias=False):
+    """Algorithm 1: coefficients and intercept of the average with weights t^power.
+
+    The step is 1 / sqrt(sum |g|^2) over all mean gradients g so far. Draws invert the uniform
+    distribution over the rows under water, in ascending order, or lowest first with a bias.
+    """
+    n = len(y)
+    a, mean, squares, total = np.zeros(n), np.zeros(n), 0.0, 0.0
+    for t in range(1, updates + 1):
+        rng, c = keyed(seed, t), y * (K @ (a * y))
+        if bias:
+            _, _, up, down = basins(c, y, n * nu)
+            sizes = (m - m // 2, m // 2) if rng.random() < 0.5 else (m // 2, m - m // 2)
+            pools = zip((up, down), sizes, strict=True)
+        else:
+            pools = [(np.flatnonzero(c < level(c, n * nu)), m)]
+        g = np.zeros(n)
+        for pool, size in pools:
+            np.add.at(g, pool[(rng.random(size) * len(pool)).astype(int)], 1 / m)
+        squares += (g * y) @ K @ (g * y)
+        a = a + g / np.sqrt(squares)
+        a /= max(1.0, np.sqrt((a * y) @ K @ (a * y)))
+        total += t**power
+        mean += t**power / total * (a - mean)
+    c = y * (K @ (mean * y))
+    gamma, b, *_ = basins(c, y, n * nu) if bias else (level(c, n * nu), 0.0)
+    return mean * y / gamma, b / gamma
+
+
+def paper_perceptron(K, y, nu, updates, seed):
+    """Algorithm 1 line by line: one row an update, steps eta_0 / sqrt(t), equal averaging."""
+    n, eta0 = len(y), 1 / np.sqrt(np.diag(K).max())
+    alpha, c, square = np.zeros(n), np.zeros(n), 0.0
+    alpha_sum, c_sum = np.zeros(n), np.zeros(n)
+    for t in range(1, updates + 1):
+        under = np.flatnonzero(c < level(c, n * nu))
+        i = under[int(keyed(seed, t).random(1)[0] * len(under))]
+        eta = eta0 / np.sqrt(t)
+        alpha[i] += eta
+        square += 2 * eta * c[i] + eta**2 * K[i, i]
+        c = c + eta * y[i] * y * K[i]
+        if square > 1:
+            alpha, c, square = alpha / np.sqrt(square), c / np.sqrt(square), 1.0
+        alpha_sum, c_sum = alpha_sum + alpha, c_sum + c
+    return y * alpha_sum / updates / level(c_sum / updates, n * nu)
+
+
+def svm(K, y, cost, weight=None, passes=1000):
+    """Coefficients of min |w|^2 / 2 + cost sum_i w_i hinge_i, by dual coordinate ascent."""
+    bound = cost * (np.ones(len(y)) if weight is None else weight)
+    a, f = np.zeros(len(y)), np.zeros(len(y))
+    for _ in range(passes):
+        largest = 0.0
+        for i in range(len(y)):
+            new = np.clip(a[i] * y[i] + (1 - y[i] * f[i]) / K[i, i], 0, bound[i]) * y[i]
+            largest = max(largest, abs(new - a[i]))
+            f += (new - a[i]) * K[i]
+            a[i] = new
+        if largest < 1e-10:
+            break
+    return a
+
+
+def primal(K, y, a, b, alpha):
+    """Return alpha / 2 |w|^2 plus the mean hinge loss of K a + b."""
+    return alpha / 2 * a @ K @ a + np.maximum(0, 1 - y * (K @ a + b)).mean()
+
+
+def gaussian(X, Z, gamma):
+    """exp(-gamma |x - z|^2) of all pairs of rows."""
+    return np.exp(-gamma * ((X[:, None] - Z[None]) ** 2).sum(-1))
