@@ -33,12 +33,15 @@ def norma(K, order, y, slope, alpha, *, eta, decay, bias, limit, learn_bias=True
 
 
 def perceptron(K, order, y, weight, *, constant=0.0):
-    """Return (last, average, mistakes); the bias is the coefficient of a constant feature."""
+    """Return (last, average, mistakes); the bias is the coefficient of a constant feature.
+
+    `weight` is that of each visit.
+    """
     K = K + constant
     a, total, mistakes = np.zeros(len(K)), np.zeros(len(K)), 0
-    for i in order:
+    for i, w in zip(order, weight, strict=True):
         if y[i] * (K[i] @ a) <= 0:
-            a[i] += y[i] * weight[i]
+            a[i] += y[i] * w
             mistakes += 1
         total += a
     return a, total / len(order), mistakes

@@ -28,7 +28,7 @@ def basins(c, y, volume):
 
 
 def batch_perceptron(K, y, nu, updates, m, seed, power, bias=False):
-    """Algorithm 1: coefficients and intercept of the average with weights t^power.
+    """Algorithm 1: coefficients and intercept of the average, weights t^power (None: last).
 
     The step is 1 / sqrt(sum |g|^2) over all mean gradients g so far. Draws invert the uniform
     distribution over the rows under water, in ascending order, or lowest first with a bias.
@@ -49,8 +49,9 @@ def batch_perceptron(K, y, nu, updates, m, seed, power, bias=False):
         squares += (g * y) @ K @ (g * y)
         a = a + g / np.sqrt(squares)
         a /= max(1.0, np.sqrt((a * y) @ K @ (a * y)))
-        total += t**power
-        mean += t**power / total * (a - mean)
+        omega = 1.0 if power is None else t**power
+        total = omega + (0.0 if power is None else total)
+        mean += omega / total * (a - mean)
     c = y * (K @ (mean * y))
     gamma, b, *_ = basins(c, y, n * nu) if bias else (level(c, n * nu), 0.0)
     return mean * y / gamma, b / gamma

@@ -16,6 +16,7 @@ from kernelgrad.losses import (
     Loss,
     Multinomial,
     OneClass,
+    Perceptron,
     Quantile,
     SquaredError,
     SquaredHinge,
@@ -223,7 +224,9 @@ def test_kink_weights_follow_the_scale_of_the_data(loss):
     )
 
 
-@pytest.mark.parametrize("loss", [*KINKED, Hinge(), EpsilonInsensitive(0.4)], ids=repr)
+@pytest.mark.parametrize(
+    "loss", [*KINKED, Hinge(), Perceptron(), EpsilonInsensitive(0.4)], ids=repr
+)
 def test_kink_weights_give_a_parabola_above_the_loss(loss):
     rng = np.random.default_rng(4)
     if "regression" in loss.tasks:
@@ -268,6 +271,18 @@ def test_intercepts_by_hand():
         Multinomial().predict_proba(Multinomial().intercept(one_hot)[None]),
         [[2 / 3.5, 1 / 3.5, 0.5 / 3.5]],
     )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_perceptron_that_does_not_decide_is_mistaken(dtype):
+    loss = Perceptron()
+    y = np.array([[1.0], [-1.0], [1.0], [-1.0], [1.0], [-1.0]])
+    f = np.array([[0.0], [0.0], [-0.0], [-0.0], [1e-30], [1e-30]], dtype)
+    np.testing.assert_array_equal(loss.gradient(y, f), [[-1], [1], [-1], [1], [0], [1]])
+    np.testing.assert_array_equal(loss.value(y, f), [0, 0, 0, 0, 0, dtype(1e-30)])
+    np.testing.assert_array_equal(loss.intercept(y, [3, 1, 1, 1, 1, 1]), [0.0])
+    with pytest.raises(ValueError, match="minimum -1"):
+        loss.intercept(y, [-1.0, 1, 1, 1, 1, 1])
 
 
 class Exponential(Loss):

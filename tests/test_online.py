@@ -1,4 +1,5 @@
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ from sklearn.base import clone
 
 from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.threads import set_num_threads
-from kernelgrad.kernels import Gaussian
+from kernelgrad.estimators import KernelClassifier, KernelRegressor, load
+from kernelgrad.kernels import Gaussian, Polynomial
 from kernelgrad.losses import (
     Absolute,
     EpsilonInsensitive,
@@ -70,7 +72,9 @@ def orders(n=N, passes=2):
     return np.concatenate([np.random.default_rng(e).permutation(n) for e in range(passes)])
 
 
-def visit(solver, p, X, y, order, *, size=64, weight=None, numbers=True, state=None, tracked=None):
+def visit(
+    solver, p, X, y, order, *, size=64, weight=None, numbers=True, state=None, tracked=None
+):
     """Visit rows in batches of `size`; a tracked matrix gives its responses as well."""
     weight = np.ones(len(y)) if weight is None else weight
     tracker = None
@@ -106,9 +110,12 @@ def slope(loss, y, f):
 @pytest.mark.parametrize(
     "solver",
     [
-        *(s for s, _ in SOLVERS),
+        Pegasos(),
         Pegasos(average="uniform"),
+        Pegasos(average=None),
         Pegasos(max_support=200),
+        NORMA(),
+        NORMA(max_support=100),
         NORMA(average="uniform", decay=0.5),
     ],
     ids=repr,
@@ -185,35 +192,453 @@ def test_perceptron_is_the_recursion(fit_intercept, average):
     X, y = data(Perceptron())
     order = orders()
     weight = np.random.default_rng(1).integers(0, 3, N).astype(float)
-    used = np.array([weight[i] / weight[order[a : a + 64]].mean()
-                     for a in range(0, 2 * N, 64) for i in order[a : a + 64]])  # fmt: skip
+    per_visit = [
+        weight[i] / weight[order[a : a + 64]].mean()
+        for a in range(0, len(order), 64)
+        for i in order[a : a + 64]
+    ]
     p = problem(Perceptron(), fit_intercept=fit_intercept)
-    solver = KernelPerceptron(average=average)
-    state, _ = visit(solver, p, X, y, order, weight=weight)
-    per_visit = iter(used)
-
-    class Once:
-        def __getitem__(self, i):
-            return self.value
-
-    once = Once()
-    sequence = []
-    for i in order:
-        sequence.append((i, next(per_visit)))
-
-    def visits():
-        for i, once.value in sequence:
-            yield i
-
-    class Order(list):
-        def __iter__(self):
-            return visits()
-
+    state, _ = visit(KernelPerceptron(average=average), p, X, y, order, weight=weight)
     last, mean, _ = perceptron(
-        gram(state, X), Order(order), y[:, 0].astype(float), once,
-        constant=float(fit_intercept),
-    )  # fmt: skip
+        gram(state, X), order, y[:, 0].astype(float), per_visit, constant=float(fit_intercept)
+    )
     coef = dense(state, state.average)[:, 0]
     np.testing.assert_allclose(coef, mean if average else last, atol=1e-9)
     expected = coef.sum() if fit_intercept else 0.0
     np.testing.assert_allclose(state.intercept, expected, atol=1e-9)
+
+
+def test_weights_multiply_the_derivative():
+    X, y = data(SquaredError())
+    order = orders()
+    heavy = np.full(N, 7.0)
+    p = problem(SquaredError())
+    plain, equal = (
+        visit(NORMA(step_size=0.2), p, X, y, order, weight=w)[0] for w in (None, heavy)
+    )
+    np.testing.assert_allclose(equal.current, plain.current, rtol=1e-12)
+    # a row without weight beside each: twice the step
+    zero = np.ones(N)
+    zero[1::2] = 0.0
+    p = problem(SquaredError(), fit_intercept=False)
+    halved, _ = visit(NORMA(step_size=0.2), p, X, y, np.arange(N), size=2, weight=zero)
+    assert set(halved.numbers) == set(range(0, N, 2))
+    first = dense(halved, halved.current)[0, 0] / (1 - 0.2 * ALPHA) ** (N - 1)
+    np.testing.assert_allclose(first, 0.4 * y[0, 0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("loss", [Hinge(), Logistic(), SquaredError(), Absolute()], ids=repr)
+@pytest.mark.parametrize("solver", [Pegasos(t0=120.0), NORMA(step_size=0.3)], ids=repr)
+def test_outputs_are_independent_but_share_rows(solver, loss):
+    X, y = data(loss, n_outputs=3)
+    order = orders()
+    together, _ = visit(solver, problem(loss, n_outputs=3), X, y, order)
+    for c in range(3):
+        alone, _ = visit(solver, problem(loss), X, y[:, c : c + 1], order)
+        np.testing.assert_allclose(
+            dense(together, together.average)[:, c],
+            dense(alone, alone.average)[:, 0],
+            atol=1e-9,
+        )
+
+
+def test_several_quantiles():
+    loss = Quantile([0.1, 0.9])
+    X, y = data(loss)
+    order = orders()
+    both, _ = visit(NORMA(step_size=0.1), problem(loss, n_outputs=2), X, np.tile(y, 2), order)
+    for c, q in enumerate((0.1, 0.9)):
+        alone, _ = visit(NORMA(step_size=0.1), problem(Quantile(q)), X, y, order)
+        np.testing.assert_allclose(
+            dense(both, both.average)[:, c], dense(alone, alone.average)[:, 0], atol=1e-9
+        )
+
+
+def test_multinomial_gradients_couple_the_outputs():
+    loss = Multinomial()
+    X, y = data(loss, n_outputs=3)
+    p = problem(loss, n_outputs=3, fit_intercept=False)
+    order = orders(passes=1)
+    state, _ = visit(NORMA(step_size=0.5, average=None), p, X, y, order)
+    K, A = gram(state, X), np.zeros((N, 3))
+    for i in order:
+        e = np.exp(K[i] @ A)
+        A *= 1 - 0.5 * ALPHA
+        A[i] -= 0.5 * (e / e.sum() - y[i])
+    np.testing.assert_allclose(dense(state, state.current), A, atol=1e-6)
+
+
+@pytest.mark.parametrize(("solver", "loss"), SOLVERS, ids=repr)
+def test_groups_and_batches_change_nothing(solver, loss, monkeypatch):
+    X, y = data(loss)
+    order = orders()
+    reference, _ = visit(solver, problem(loss), X, y, order, size=64)
+    fixed = solver.init(
+        problem(loss), base.TrainBatch(X[order[:64]], y[order[:64]], np.ones(64))
+    )
+    for group, tile, size in ((32, 16, 64), (256, 50, 300), (1, 1024, 37)):
+        monkeypatch.setattr(online, "GROUP", group)
+        monkeypatch.setattr(online, "TILE", tile)
+        state, _ = visit(solver, problem(loss), X, y, order, size=size, state=fixed.copy())
+        for name in ("current", "average"):
+            a, b = (dense(s, getattr(s, name)) for s in (state, reference))
+            np.testing.assert_allclose(a, b, atol=1e-10 * max(1.0, np.abs(b).max()))
+
+
+def test_pruned_entries_are_the_smallest():
+    X, y = data(Hinge())
+    p = problem(Hinge(), fit_intercept=False)
+    order = orders(passes=1)
+    free, pruned = (
+        visit(Pegasos(average=None, t0=50.0, max_support=m), p, X, y, order, size=N)[0]
+        for m in (None, 60)
+    )
+    # one group of 256, then the rest: the first pruning is of what the free run had then
+    first, _ = visit(Pegasos(average=None, t0=50.0), p, X, y, order[:256], size=256)
+    assert free.n_support > 100
+    assert pruned.n_support == 60
+    size = np.abs(first.current[:, 0])
+    kept = first.numbers[np.argsort(size, kind="stable")[-60:]]
+    assert set(pruned.numbers) <= set(kept) | set(order[256:])
+
+
+@pytest.mark.parametrize(("solver", "loss"), SOLVERS, ids=repr)
+def test_threads_restarts_and_copies_change_no_bit(solver, loss, monkeypatch):
+    monkeypatch.setattr(online, "TILE", 30)
+    X, y = data(loss)
+    p = problem(loss)
+    order = orders(passes=3)
+    reference, _ = visit(solver, p, X, y, order)
+    set_num_threads(1)
+    try:
+        alone, _ = visit(solver, p, X, y, order)
+    finally:
+        set_num_threads(None)
+    state, _ = visit(solver, p, X, y, order[:384])
+    copied, pickled = state.copy(), pickle.loads(pickle.dumps(state))
+    restored = solver.restore(p, *solver.state_arrays(state))
+    untouched = state.current
+    others = [
+        visit(clone(solver), p, X, y, order[384:], state=s)[0]
+        for s in (copied, pickled, restored)
+    ]
+    np.testing.assert_array_equal(state.current, untouched)
+    f = solver.expansion(reference).raw_prediction(X)
+    for other in (alone, *others):
+        np.testing.assert_array_equal(solver.expansion(other).raw_prediction(X), f)
+        assert other.kernel_evaluations == reference.kernel_evaluations
+
+
+@pytest.mark.parametrize(("solver", "loss"), SOLVERS, ids=repr)
+def test_tracker_follows_the_result(solver, loss):
+    X, y = data(loss)
+    p = problem(loss)
+    Z = np.random.default_rng(4).standard_normal((50, 3))
+    state, tracked = visit(solver, p, X, y, orders(), tracked=Z)
+    f = solver.expansion(state).raw_prediction(Z)
+    np.testing.assert_allclose(tracked, f, atol=1e-5 * np.abs(f).max())
+    _, moved = visit(solver, p, X, y, orders(passes=1), state=state.copy(), tracked=Z)
+    assert np.abs(moved - f).max() > 1e-3 * np.abs(f).max()
+
+
+@pytest.mark.parametrize(("solver", "loss"), SOLVERS, ids=repr)
+def test_merged_rows_are_appended_duplicates(solver, loss):
+    if solver.max_support is not None:
+        solver = clone(solver).set_params(max_support=None)
+    X, y = data(loss)
+    p = problem(loss)
+    order = np.concatenate([orders(), [5, 5, 5, 9, 5]])
+    merged, _ = visit(solver, p, X, y, order)
+    stream, _ = visit(solver, p, X, y, order, numbers=False)
+    assert merged.n_support <= N
+    assert len(np.unique(merged.numbers)) == merged.n_support < stream.n_support
+    a, b = (solver.expansion(s).raw_prediction(X) for s in (merged, stream))
+    np.testing.assert_allclose(a, b, atol=1e-4 * np.abs(a).max())
+
+
+def test_numbers_of_another_source_do_not_merge():
+    X, y = data(SquaredError())
+    Z, z = data(SquaredError(), seed=1)
+    Z[:20] = X[:20]
+    p, solver = problem(SquaredError()), NORMA(step_size=0.2)
+    state, _ = visit(solver, p, X, y, np.arange(N))
+    twin = state.copy()
+    state, _ = visit(solver, p, Z, z, np.arange(N), state=state)
+    appended, _ = visit(solver, p, Z, z, np.arange(N), numbers=False, state=twin)
+    assert state.n_support == 2 * N - 20
+    assert appended.n_support == 2 * N
+    np.testing.assert_allclose(
+        solver.expansion(state).raw_prediction(X),
+        solver.expansion(appended).raw_prediction(X),
+        atol=1e-5,
+    )
+
+
+def test_rows_of_a_sum_of_kernels():
+    X, y = data(SquaredError())
+    Z, z = data(SquaredError(), seed=1)
+    kernel = 0.5 * Gaussian(0.4) + Polynomial(degree=2, gamma=0.2)
+    p = replace(problem(SquaredError(), fit_intercept=False), kernel=kernel)
+    solver = NORMA(step_size=0.1, average=None)
+    state, _ = visit(solver, p, X, y, orders())
+    assert state.n_support == N
+    centre = state.exact.scaling.centre
+    rows = X if centre is None else X - centre
+    coef, *_ = norma(
+        kernel(rows), orders(), y[:, 0].astype(float), lambda *a: slope(SquaredError(), *a),
+        ALPHA, eta=0.1, decay=0.0, bias=0.0, limit=N, learn_bias=False,
+    )  # fmt: skip
+    np.testing.assert_allclose(dense(state, state.current)[:, 0], coef, atol=1e-4)
+    visit(solver, p, Z, z, np.arange(N), state=state)
+    assert state.n_support == 2 * N
+
+
+def test_a_smaller_limit_drops_the_oldest_first():
+    X, y = data(SquaredError())
+    p = problem(SquaredError())
+    state, _ = visit(NORMA(average=None), p, X, y, np.arange(N))
+    tracker = NORMA(max_support=50).track(state, X)
+    batch = base.TrainBatch(X[:10], y[:10], np.ones(10), np.arange(10))
+    tracker.advance(NORMA(max_support=50).step(p, state, batch))
+    assert set(state.numbers) == {*range(10), *range(260, 300)}
+    f = NORMA(max_support=50).expansion(state).raw_prediction(X)
+    np.testing.assert_allclose(tracker.raw_prediction(), f, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("solver", "options"),
+    [
+        (Pegasos(), {"loss": "hinge"}),
+        (NORMA(max_support=200), {"loss": "logistic", "alpha": 1e-3}),
+        (KernelPerceptron(), {"loss": "perceptron"}),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_classifiers(solver, options, n_classes, tmp_path):
+    X, y = data(Multinomial(), n=600, n_outputs=n_classes)
+    y = y.argmax(axis=1)
+    model = KernelClassifier(solver=solver, random_state=0, **options)
+    model.fit(X[:400], y[:400])
+    chance = np.bincount(y[400:]).max() / 200
+    assert model.score(X[400:], y[400:]) > 0.5 + 0.5 * chance
+    model.save(tmp_path / "model", resumable=True)
+    loaded = load(tmp_path / "model")
+    for m in (model, loaded):
+        m.partial_fit(X[:100], y[:100])
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("solver", [Pegasos(), NORMA()], ids=repr)
+def test_regressors(solver):
+    X, y = data(SquaredError(), n=600)
+    model = KernelRegressor(solver=solver, random_state=0)
+    assert model.fit(X[:400], y[:400, 0]).score(X[400:], y[400:, 0]) > 0.8
+
+
+def test_average_is_the_mean_of_the_iterates():
+    X, y = data(Hinge())
+    p, order = problem(Hinge()), orders()
+    for name, omega in (("uniform", np.ones(2 * N)), ("linear", np.arange(1.0, 2 * N + 1))):
+        total = np.zeros((N, 1))
+        step_by_step = None
+        solver = Pegasos(average=name, t0=30.0)
+        for i, w in zip(order, omega, strict=True):
+            batch = base.TrainBatch(X[[i]], y[[i]], np.ones(1), np.array([i]))
+            if step_by_step is None:
+                first = base.TrainBatch(X[order[:64]], y[order[:64]], np.ones(64))
+                step_by_step = solver.init(p, first)
+            solver.step(p, step_by_step, batch)
+            total += w * dense(step_by_step, step_by_step.current)
+        mean = total / omega.sum()
+        at_once, _ = visit(solver, p, X, y, order)
+        np.testing.assert_allclose(dense(at_once, at_once.average), mean, atol=1e-9)
+        assert np.abs(mean - dense(at_once, at_once.current)).max() > 1e-2
+
+
+@pytest.mark.parametrize("limit", [20, 60, 120])
+def test_truncation_stays_within_its_bound(limit):
+    X, y = data(SquaredError())
+    loss, eta, alpha = Absolute(), 0.5, 0.1
+    p = problem(loss, alpha, fit_intercept=False)
+    order = orders(passes=1)
+    state, _ = visit(
+        NORMA(step_size=eta, max_support=limit), p, X, y, order, numbers=False, size=100
+    )
+    rows = state.exact.prepare(X)
+    K = state.exact.matrix(rows, rows).astype(float)
+    # the same terms, none dropped: derivatives are those of the truncated run
+    terms, dropped = {}, {}
+    for i in order:
+        g = np.sign(sum(c * K[i, j] for j, c in terms.items()) - y[i, 0])
+        for some in (terms, dropped):
+            for j in some:
+                some[j] *= 1 - eta * alpha
+        terms[i] = -eta * g
+        if len(terms) > limit:
+            oldest = next(iter(terms))
+            dropped[oldest] = terms.pop(oldest)
+    lost = np.array([dropped.get(j, 0.0) for j in range(N)])
+    f = NORMA().expansion(state).raw_prediction(X)[:, 0]
+    full = f + K @ lost
+    bound = (1 - eta * alpha) ** limit / alpha
+    assert np.sqrt(lost @ K @ lost) <= bound
+    assert np.abs(full - f).max() <= bound
+    # dropping the newest terms instead breaks the bound
+    newest = np.array([terms.get(j, 0.0) for j in range(N)])
+    if limit == 120:
+        assert np.sqrt(newest @ K @ newest) > bound
+
+
+def svm_minimum(K, y, alpha):
+    """Least mean hinge + alpha/2 |w|^2: the maximum of its dual, by bounded L-BFGS."""
+    n = len(y)
+
+    def negative(b):
+        g = K @ (b * y) * y / (alpha * n * n) - 1 / n
+        return b @ (K @ (b * y) * y) / (2 * alpha * n * n) - b.sum() / n, g
+
+    result = minimize(
+        negative, np.full(n, 0.5), jac=True, method="L-BFGS-B", bounds=[(0, 1)] * n,
+        options={"maxiter": 20000, "maxfun": 20000, "ftol": 1e-15, "gtol": 1e-10},
+    )  # fmt: skip
+    return -result.fun
+
+
+def test_pegasos_reaches_the_optimum_at_its_rate():
+    X, y = data(Hinge())
+    p = problem(Hinge(), fit_intercept=False)
+    exact = NORMA().init(p, base.TrainBatch(X, y, np.ones(N)))
+    K = gram(exact, X)
+    least = svm_minimum(K, y[:, 0].astype(float), ALPHA)
+    passes = np.array([5, 20, 80])
+
+    def gaps(solver):
+        found = []
+        for k in passes:
+            state, _ = visit(solver, p, X, y, orders(passes=k), size=N)
+            a = dense(state, state.average)[:, 0]
+            hinge = np.maximum(0.0, 1 - y[:, 0] * (K @ a)).mean()
+            found.append(hinge + ALPHA / 2 * a @ K @ a - least)
+        return np.array(found)
+
+    linear, uniform = (gaps(Pegasos(average=a, t0=0.0)) for a in ("linear", "uniform"))
+    rate = 1 / (ALPHA * N * passes)
+    # Theorem 1 of the paper bounds subgradients by G = 2 here: G^2 (1 + log T) / (2 alpha T)
+    assert np.all(uniform <= 2 * (1 + np.log(N * passes)) * rate)
+    assert np.all(linear <= 2 * rate)
+    for found in (linear, uniform):
+        assert -1e-6 < found[2] < found[0] / 8
+    floor = gaps(NORMA(average=None, step_size=1.0))  # a constant step has one
+    assert floor[2] > floor[0] / 8
+    assert floor[2] > 2 * rate[2]
+
+
+def test_perceptron_mistakes_on_separable_rows():
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((N, 3))
+    p = problem(Perceptron(), fit_intercept=False)
+    state = KernelPerceptron().init(p, base.TrainBatch(X, np.ones((N, 1)), np.ones(N)))
+    K = gram(state, X)
+    u = np.zeros(N)
+    u[:20] = rng.choice([-1.0, 1.0], 20)
+    margin = np.abs(K @ u) / np.sqrt(u @ K @ u)
+    far = margin > 0.05
+    X, y = X[far], np.sign(K @ u)[far][:, None]
+    gamma = margin[far].min()
+    order = orders(len(X), 30)
+
+    def mistakes(targets):
+        state, info = visit(KernelPerceptron(average=False), p, X, targets, order)
+        return np.abs(state.current).sum(), info.train_loss
+
+    total, loss = mistakes(y)
+    assert 10 < total <= 1 / gamma**2
+    assert loss == 0.0
+    noise = np.where(rng.random(y.shape) < 0.3, -y, y)  # no u separates these as well
+    assert mistakes(noise)[0] > 1 / gamma**2
+
+
+def test_fixed_rows_are_visited_in_a_keyed_order():
+    X, y = data(Hinge())
+    p = problem(Hinge(), fixed_rows=True)
+    batch = base.TrainBatch(X, y, np.ones(N))
+    solver = Pegasos()
+    state = solver.init(p, batch)
+    for _ in range(3):
+        solver.step(p, state, batch)
+    assert state.n_support <= N
+    assert len(np.unique(state.numbers)) == state.n_support
+    other = solver.init(problem(Hinge(), fixed_rows=True), batch)
+    solver.step(p, other, batch)
+    in_order = solver.init(p, batch)
+    solver.step(problem(Hinge()), in_order, batch)
+    f, g = (solver.expansion(s).raw_prediction(X) for s in (other, in_order))
+    assert np.abs(f - g).max() > 1e-3
+
+
+@pytest.mark.parametrize(("solver", "loss"), SOLVERS, ids=repr)
+def test_sparse_rows(solver, loss, monkeypatch):
+    monkeypatch.setattr(online, "TILE", 30)
+    X, y = data(loss)
+    X = np.hstack([X * (np.abs(X) > 0.7), np.zeros((N, 30))])
+    p = base.Problem(loss, Gaussian(0.4), ALPHA, 1, 33, 7)
+    scaled = X - X[orders()[:64]].mean(axis=0)  # what dense rows are shifted by changes no k
+    assert not np.array_equal(scaled, X)
+    results = []
+    for rows in (X, sp.csr_matrix(X)):
+        state, _ = visit(solver, p, rows, y, orders())
+        results.append(solver.expansion(state).raw_prediction(rows))
+        assert sp.issparse(state.prepared.values) == sp.issparse(rows)
+        again = solver.restore(p, *solver.state_arrays(state))
+        np.testing.assert_array_equal(solver.expansion(again).raw_prediction(rows), results[-1])
+    np.testing.assert_allclose(*results, atol=1e-3 * np.abs(results[0]).max())
+
+
+def test_kernel_evaluations_are_those_needed():
+    X, y = data(SquaredError())
+    state, info = visit(NORMA(), problem(SquaredError()), X, y, np.arange(N), size=100)
+    one = 100 * 101 // 2
+    assert info.kernel_evaluations == 3 * one + 100 * 100 + 100 * 200
+    assert info.n_support == state.n_support == N
+    assert state.rows_seen == N
+
+
+def test_batch_sizes():
+    for solver, _ in SOLVERS:
+        assert solver.resolve_batch_size(1000) == 50
+        assert solver.resolve_batch_size(1001) == 51
+        assert solver.resolve_batch_size(3) == 1
+        assert solver.resolve_batch_size(None) == 1024
+
+
+@pytest.mark.parametrize(
+    ("solver", "message"),
+    [
+        (Pegasos(t0=-1.0), "t0 must lie in"),
+        (Pegasos(average="cubic"), "Unknown average 'cubic'"),
+        (Pegasos(max_support=0), "max_support must be at least 1"),
+        (Pegasos(average="linear", max_support=5), "set average='auto'"),
+        (NORMA(step_size=0.0), "step_size must lie in"),
+        (NORMA(decay=1.5), "decay must lie in"),
+        (KernelPerceptron(average=True, max_support=5), "set average='auto'"),
+    ],
+)
+def test_bad_parameters_are_named(solver, message):
+    with pytest.raises(ValueError, match=message):
+        solver.check()
+
+
+def test_bad_problems_are_named():
+    X, y = data(Hinge())
+    batch = base.TrainBatch(X, y, np.ones(N))
+    with pytest.raises(ValueError, match="needs alpha > 0"):
+        Pegasos().init(problem(Hinge(), 0.0), batch)
+    with pytest.raises(CapabilityError, match=r"least_squares'.*hinge, huber"):
+        NORMA().init(problem(LeastSquaresDensityRatio()), batch)
+    with pytest.raises(CapabilityError, match="perceptron_loss"):
+        base.check_capabilities(KernelPerceptron(), Hinge(), Gaussian())
+    with pytest.raises(TypeError, match="projection must be"):
+        Pegasos(projection=1).check()
+    with pytest.raises(FloatingPointError, match="smaller steps"), np.errstate(all="ignore"):
+        visit(NORMA(step_size=1e3), problem(SquaredError()), *data(SquaredError()), orders())

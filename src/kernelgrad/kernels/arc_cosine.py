@@ -9,11 +9,11 @@ import scipy.sparse as sp
 from sklearn.preprocessing import normalize
 from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
-from kernelgrad._typing import Float64Array, Matrix
+from kernelgrad._typing import Float32Array, Float64Array, Matrix
 from kernelgrad._validation import check_int, check_real
-from kernelgrad.compute import projections, rng
+from kernelgrad.compute import exact, projections, rng
 from kernelgrad.compute.threads import parallel_for, single_threaded_blas
-from kernelgrad.kernels.base import FeatureMap, float64_rows
+from kernelgrad.kernels.base import ExactRows, FeatureMap, exact_values, float64_rows
 from kernelgrad.kernels.projections import ProjectionKernel, ProjectionMap
 
 _TILE_BYTES = 2**22  # a task's buffer
@@ -117,6 +117,25 @@ class ArcCosine(ProjectionKernel):
     def diag(self, X: Matrix) -> Float64Array:
         """Return ``(scale |x|)^(2n)``, times 3 for order 2."""
         return (1, 1, 3)[self.order] * self._sizes(float64_rows(self.embed(X))) ** 2
+
+    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
+        """Return rows of length 1, and the squares of ``(scale |x|)^n``."""
+        X = float64_rows(self.embed(X))
+        return ExactRows(exact_values(normalize(X), wide=wide), self._sizes(X) ** 2)
+
+    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+        """Return ``k(A_i, B_j)``, from products of rows."""
+        finish = (exact.ARC0, exact.ARC1, exact.ARC2)[self.order]
+        K = exact.block(A.values, B.values, exact.DOT, finish, left=A.square, right=B.square)
+        return K.astype(np.float32, copy=False)
+
+    def needs_wide(self, X: Matrix) -> bool:
+        """Return whether the order is 0: its value falls as the angle itself.
+
+        The rounding eps of a cosine is one of ``sqrt(2 eps)`` in a small angle; higher orders
+        do not change with small angles to first order.
+        """
+        return bool(self.order == 0)
 
     def _sizes(self, X: Matrix) -> Float64Array:
         """Return ``(scale |x|)^n``, and 0 for rows of zeros."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numbers
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
+from sklearn.utils.extmath import row_norms
 
 from kernelgrad._typing import Float32Array, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad._validation import DataError
@@ -22,16 +23,19 @@ class ExactRows:
     Attributes
     ----------
     values : ndarray (n, d) or CSR
-        Embedded rows, float32 or float64.
+        Embedded rows, float32 or float64; of no columns where there are parts.
     square : float64 array (n,) or None
-        Squared norms, where the kernel is a function of distances or angles.
+        Squared norms or sizes, where the kernel is a function of distances or angles.
     ids : integer array (n,) or None
         Columns that stand for these rows in a precomputed matrix.
+    parts : tuple of ExactRows
+        The same rows as each part of a sum or product wants them.
     """
 
     values: Matrix
     square: Float64Array | None = None
     ids: IntArray | None = None
+    parts: tuple[ExactRows, ...] = ()
 
     @property
     def n_rows(self) -> int:
@@ -42,15 +46,21 @@ class ExactRows:
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         values = self.values
-        parts = (values.data, values.indices, values.indptr) if sp.issparse(values) else ()
-        arrays = [*(parts or (values,)), self.square, self.ids]
-        return sum(a.nbytes for a in arrays if a is not None)
+        csr = (values.data, values.indices, values.indptr) if sp.issparse(values) else ()
+        arrays = [*(csr or (values,)), self.square, self.ids]
+        own = sum(int(a.nbytes) for a in arrays if a is not None)
+        return own + sum(part.nbytes for part in self.parts)
 
     def take(self, index: IntArray | slice) -> ExactRows:
         """Return some of the rows; a slice of dense rows is a view."""
         square = None if self.square is None else self.square[index]
         ids = None if self.ids is None else self.ids[index]
-        return ExactRows(self.values[index], square, ids)
+        parts = tuple(part.take(index) for part in self.parts)
+        return ExactRows(self.values[index], square, ids, parts)
+
+    def numbered(self, ids: IntArray) -> ExactRows:
+        """Return the rows with their columns in a precomputed matrix."""
+        return replace(self, ids=ids, parts=tuple(part.numbered(ids) for part in self.parts))
 
 
 class FeatureMap(ABC):
@@ -160,6 +170,14 @@ class Kernel(BaseEstimator, ABC):  # type: ignore[misc]
         K: Float32Array = self.pairwise(A.values, B.values).astype(np.float32)
         return K
 
+    def exact_diag(self, rows: ExactRows) -> Float64Array:
+        """Return ``k(x_i, x_i)`` of embedded rows, shape (n,), from :meth:`exact_block`."""
+        k = np.empty(rows.n_rows)
+        for a in range(0, len(k), _DIAGONAL_ROWS):
+            some = rows.take(slice(a, a + _DIAGONAL_ROWS))
+            k[a : a + _DIAGONAL_ROWS] = np.diagonal(self.exact_block(some, some))
+        return k
+
     def needs_wide(self, X: Matrix) -> bool:
         """Return whether float32 rows like `X` would lose the differences that count."""
         return False
@@ -204,6 +222,8 @@ class Kernel(BaseEstimator, ABC):  # type: ignore[misc]
         raise NotImplementedError(f"The {self.name} kernel has no random features.")
 
 
+_DIAGONAL_ROWS = 64
+
 # From this density on, dense rows are cheaper than sparse ones (measured).
 DENSIFY = 0.1
 
@@ -216,6 +236,28 @@ def float32_rows(X: Matrix) -> Matrix:
             return narrow_indices(X.astype(np.float32))
         X = X.toarray()
     return np.ascontiguousarray(X, np.float32)
+
+
+def exact_values(X: Matrix, *, wide: bool) -> Matrix:
+    """Return a copy of rows as `kernelgrad.compute.exact` wants them.
+
+    Float32, with `wide` float64; CSR without repeated entries where :func:`float32_rows` is
+    CSR, else dense in Fortran order, from which tiles of columns are cut fastest.
+    """
+    dtype = np.float64 if wide else np.float32
+    if sp.issparse(X):
+        X = X if X.format == "csr" else X.tocsr()
+        if X.nnz < DENSIFY * X.shape[0] * X.shape[1]:
+            rows = narrow_indices(X.astype(dtype))
+            rows.sum_duplicates()
+            return rows
+        X = X.toarray()
+    return np.array(X, dtype, order="F")
+
+
+def large_norm(X: Matrix) -> float:
+    """Return the 99.9 % quantile of ``|x|`` over rows: large, but no outlier."""
+    return float(np.quantile(row_norms(X), 0.999)) if X.shape[0] else 0.0
 
 
 def check_least(kernel: Kernel, X: Matrix, low: float = 0.0, *, strict: bool = False) -> None:

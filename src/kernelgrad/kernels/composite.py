@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from kernelgrad._typing import Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad._validation import CapabilityError, check_real
 from kernelgrad.compute import projections, rng
-from kernelgrad.kernels.base import FeatureMap, Kernel
+from kernelgrad.kernels.base import ExactRows, FeatureMap, Kernel
 from kernelgrad.kernels.projections import ProjectionMap
 from kernelgrad.kernels.stationary import StationaryKernel
 
@@ -87,6 +87,15 @@ class CompositeKernel(Kernel):
         """Raise DataError if a row is outside of a part's domain."""
         for kernel in self.kernels:
             kernel.check_domain(X)
+
+    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
+        """Return the rows of every part."""
+        parts = tuple(kernel.exact_rows(X, wide=wide) for kernel in self.kernels)
+        return ExactRows(np.empty((X.shape[0], 0), np.float32), parts=parts)
+
+    def needs_wide(self, X: Matrix) -> bool:
+        """Return whether a part does."""
+        return any(kernel.needs_wide(X) for kernel in self.kernels)
 
     def resolve(self, X: Matrix, seed: int) -> Self:
         """Return a copy whose parts are resolved, each by its own rules."""
@@ -166,6 +175,13 @@ class SumKernel(CompositeKernel):
             k += weight * kernel.diag(X)
         return k
 
+    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+        """Return the weighted sum of the parts' blocks."""
+        K = np.zeros((A.n_rows, B.n_rows), np.float32)
+        for (kernel, weight), a, b in zip(self.terms, A.parts, B.parts, strict=True):
+            K += np.float32(weight) * kernel.exact_block(a, b)
+        return K
+
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> SumMap:
         """Return the concatenation of the parts' features, each of its own seed."""
         seeds = _part_seeds(seed, len(self.kernels))
@@ -219,6 +235,13 @@ class ProductKernel(CompositeKernel):
         for kernel in self.kernels:
             k *= kernel.diag(X)
         return k
+
+    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+        """Return the entrywise product of the parts' blocks."""
+        K = np.ones((A.n_rows, B.n_rows), np.float32)
+        for kernel, a, b in zip(self.kernels, A.parts, B.parts, strict=True):
+            K *= kernel.exact_block(a, b)
+        return K
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
         """Return products of features, stationary parts together as one.

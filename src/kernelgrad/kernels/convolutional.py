@@ -17,13 +17,14 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad._validation import DataError, check_bool, check_int, check_name, check_real
-from kernelgrad.compute import patches, rng
+from kernelgrad.compute import exact, patches, rng
 from kernelgrad.compute.threads import parallel_for, single_threaded_blas
-from kernelgrad.kernels.base import FeatureMap, Kernel
+from kernelgrad.kernels.base import ExactRows, FeatureMap, Kernel
 
 TAG_CELL = 12
 TAG_PATCH = 14
 MEDIAN_PATCHES = 2000
+_FAR_SQUARED = 100.0  # gamma |patch|^2 from which float32 would cancel in distances
 _MIN_GROUP, _MAX_GROUP = 8, 64  # features of a group share a cell
 _SIDE = 1024  # patches on each side of a tile of the exact form
 _CHUNK = 64  # images held densely at once while patches are drawn
@@ -285,6 +286,49 @@ class ConvolutionKernel(Kernel):
                 E = np.exp(-gamma * np.maximum(D, 0.0))
                 k[a : a + side] += np.einsum("ip,ipq,iq->i", u, E, u) / P.shape[1] ** 2
         return k / grid.n_cells
+
+    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
+        """Return the images, dense."""
+        self._check_width(X.shape[1])
+        dense = X.toarray() if sp.issparse(X) else X
+        return ExactRows(np.array(dense, np.float64 if wide else np.float32, order="C"))
+
+    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+        """Return ``k(A_i, B_j)``, in tiles of images whose patches fit the cache."""
+        grid = self.grid()
+        side = max(1, _SIDE // int(np.diff(grid.starts).max()))
+        K = np.empty((A.n_rows, B.n_rows), np.float32)
+        for b in range(0, B.n_rows, side):
+            right = [
+                self._scaled_patches(B.values[b : b + side], grid, c)
+                for c in range(grid.n_cells)
+            ]
+            for a in range(0, A.n_rows, side):
+                tile = A.values[a : a + side]
+                total = 0.0
+                for cell, (Q, norms_q, v) in enumerate(right):
+                    P, norms_p, u = self._scaled_patches(tile, grid, cell)
+                    E = exact.block(P, Q, exact.DOT, exact.GAUSS, left=norms_p, right=norms_q)
+                    total = total + exact.pool(E, u, v) / u.shape[1] ** 2
+                K[a : a + side, b : b + side] = total / grid.n_cells
+        return K
+
+    def _scaled_patches(
+        self, images: AnyArray, grid: PatchGrid, cell: int
+    ) -> tuple[AnyArray, Float64Array, Float64Array]:
+        """Return patches times ``sqrt(2 gamma)``, patch after patch, squared norms, weights."""
+        P, u = self._compared(images[:, grid.columns(cell)].astype(np.float64))
+        P = P.swapaxes(0, 1).reshape(-1, P.shape[2]) * float(np.sqrt(2 * self.gamma_value))
+        P = np.asfortranarray(P, images.dtype)
+        return P, exact.squares(P), u
+
+    def needs_wide(self, X: Matrix) -> bool:
+        """Return whether ``gamma |x_p|^2`` of a patch of usual large pixels exceeds 100."""
+        if self.normalize:
+            return self.gamma_value > _FAR_SQUARED
+        values = np.abs(X.data if sp.issparse(X) else X)
+        pixel = float(np.quantile(values, 0.999)) if values.size else 0.0
+        return self.gamma_value * len(self.grid().within) * pixel**2 > _FAR_SQUARED
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> ConvolutionMap:
         """Return pooled random convolutions."""

@@ -18,13 +18,22 @@ from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad._validation import DataError, check_int, check_name, check_real
-from kernelgrad.compute import rng, sketches
+from kernelgrad.compute import exact, rng, sketches
 from kernelgrad.compute.sparse import csr_times_tile
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.kernels.base import FeatureMap, Kernel, float64_rows
+from kernelgrad.kernels.base import (
+    ExactRows,
+    FeatureMap,
+    Kernel,
+    exact_values,
+    float64_rows,
+)
 
 # gamma |x|^2 must stay below: the pole, and the largest exponent of float64
 _LIMITS = {"vovk": 1.0, "exponential": 700.0}
+# Relative change of g(t) per relative change of t, from which float32 products, good to about
+# 1e-7, would leave less than 1e-6 of a value.
+_STEEP = 10.0
 
 
 class InnerProductKernel(Kernel):
@@ -70,6 +79,44 @@ class InnerProductKernel(Kernel):
     def diag(self, X: Matrix) -> Float64Array:
         """Return ``g(gamma |x|^2)``."""
         return self.of_product(self.gamma_value * row_norms(float64_rows(X), squared=True))
+
+    @abstractmethod
+    def _finish(self) -> dict[str, Any]:
+        """Return the code of g and its numbers, as `kernelgrad.compute.exact` takes them."""
+
+    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
+        """Return ``sqrt(gamma) x``.
+
+        Raises
+        ------
+        DataError
+            A value ``k(x, x)`` does not fit into float32.
+        """
+        values = exact_values(X * float(np.sqrt(self.gamma_value)), wide=wide)
+        t = exact.squares(values).max(initial=0.0)
+        with np.errstate(over="ignore", divide="ignore"):
+            most = float(self.of_product(t))
+        if not 0.0 <= most <= float(np.finfo(np.float32).max):
+            raise DataError(
+                f"The {self.name} kernel with {self!r} is {most:g} for a row with "
+                f"gamma |x|^2 = {t:g}, which float32 does not hold; use a smaller gamma or "
+                "scale the rows down."
+            )
+        return ExactRows(values)
+
+    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+        """Return ``k(A_i, B_j)``, from products of rows."""
+        K = exact.block(A.values, B.values, exact.DOT, **self._finish())
+        return K.astype(np.float32, copy=False)
+
+    def needs_wide(self, X: Matrix) -> bool:
+        """Return whether g changes by more than 10 % where its largest argument does by 1 %."""
+        t = self.gamma_value * float(row_norms(X, squared=True).max(initial=0.0))
+        step = 1e-4
+        with np.errstate(all="ignore"):
+            low, high = self.of_product(np.array([t, t * (1 + step)]))
+            steepness = abs(high - low) / (step * abs(low))
+        return bool(t > 0 and not steepness <= _STEEP)  # not a number where g overflows
 
 
 class InnerProductMap(FeatureMap):
@@ -190,6 +237,10 @@ class Polynomial(InnerProductKernel):
         """Return ``(t + coef0)^degree``."""
         powers: Float64Array = (t + float(self.coef0)) ** int(self.degree)
         return powers
+
+    def _finish(self) -> dict[str, Any]:
+        n, c = int(self.degree), float(self.coef0)
+        return {"finish": exact.POWER, "coef": (c,), "degree": n}
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
         """Return TensorSketches of this kernel."""
@@ -331,6 +382,13 @@ class DotProduct(InnerProductKernel):
         if isinstance(self.series, str):
             return np.asarray(np.exp(t) if self.series == "exponential" else 1.0 / (1.0 - t))
         return np.asarray(np.polynomial.polynomial.polyval(t, np.asarray(self.series, float)))
+
+    def _finish(self) -> dict[str, Any]:
+        if self.series == "exponential":
+            return {"finish": exact.EXP}
+        if isinstance(self.series, str):
+            return {"finish": exact.POLE}
+        return {"finish": exact.SERIES, "coef": self.series}
 
     def degrees(self, u: Float64Array) -> tuple[IntArray, Float64Array]:
         """Return degrees N for uniforms u in (0, 1), and ``a_N / P[N]``."""

@@ -8,9 +8,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.extmath import safe_sparse_dot
 
-from kernelgrad._typing import Float64Array, Matrix
-from kernelgrad.compute import projections, rng
-from kernelgrad.kernels.base import check_least, float64_rows
+from kernelgrad._typing import Float32Array, Float64Array, Matrix
+from kernelgrad.compute import exact, projections, rng
+from kernelgrad.kernels.base import ExactRows, check_least, exact_values, float64_rows
 from kernelgrad.kernels.projections import ProjectionKernel
 
 
@@ -54,3 +54,11 @@ class Hellinger(ProjectionKernel):
     def diag(self, X: Matrix) -> Float64Array:
         """Return the sums of the rows."""
         return np.asarray(float64_rows(X).sum(axis=1), np.float64).ravel()
+
+    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
+        """Return ``sqrt(x)``."""
+        return ExactRows(exact_values(self.embed(X), wide=wide))
+
+    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+        """Return ``k(A_i, B_j)``: products of rows."""
+        return exact.block(A.values, B.values, exact.DOT).astype(np.float32, copy=False)

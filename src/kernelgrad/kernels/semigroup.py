@@ -13,10 +13,10 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
 
-from kernelgrad._typing import Float64Array, Matrix
+from kernelgrad._typing import Float32Array, Float64Array, Matrix
 from kernelgrad._validation import DataError, check_name, check_real
-from kernelgrad.compute import projections, rng
-from kernelgrad.kernels.base import check_least, float64_rows
+from kernelgrad.compute import exact, projections, rng
+from kernelgrad.kernels.base import ExactRows, check_least, exact_values, float64_rows
 from kernelgrad.kernels.projections import ProjectionKernel
 from kernelgrad.kernels.skewed import sum_over_columns
 
@@ -149,6 +149,15 @@ class ExponentialSemigroup(SemigroupKernel):
         K *= self.value
         return K
 
+    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
+        """Return ``beta^2 x``."""
+        return ExactRows(exact_values(X * self.value**2, wide=wide))
+
+    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+        """Return ``k(A_i, B_j)``, column by column."""
+        K = exact.block(A.values, B.values, exact.ROOTS, exact.EXP_MINUS)
+        return K.astype(np.float32, copy=False)
+
     def _from_rows(self, X: Matrix) -> float:
         roots = X.sqrt() if sp.issparse(X) else np.sqrt(X)
         return float(1.0 / (np.sqrt(2.0) * np.median(_row_sums(roots))))
@@ -181,6 +190,15 @@ class ReciprocalSemigroup(SemigroupKernel):
 
     def _terms(self, x: Float64Array, z: Float64Array) -> Float64Array:
         return np.log1p((x + z) / self.value)
+
+    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
+        """Return ``x / lam``."""
+        return ExactRows(exact_values(X * (1.0 / self.value), wide=wide))
+
+    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+        """Return ``k(A_i, B_j)``, column by column."""
+        K = exact.block(A.values, B.values, exact.SUMS, exact.INVERSE)
+        return K.astype(np.float32, copy=False)
 
     def _from_rows(self, X: Matrix) -> float:
         return float(2.0 * np.median(_row_sums(X)))

@@ -12,11 +12,11 @@ from typing import ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import Float64Array, IntArray, Matrix
+from kernelgrad._typing import Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad._validation import check_name, check_real
-from kernelgrad.compute import projections, rng
+from kernelgrad.compute import exact, projections, rng
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.kernels.base import check_least, float64_rows
+from kernelgrad.kernels.base import ExactRows, check_least, exact_values, float64_rows
 from kernelgrad.kernels.projections import ProjectionKernel
 from kernelgrad.kernels.stationary import Form
 
@@ -93,6 +93,22 @@ class SkewedChi2(SkewedKernel):
         K = sum_over_columns(self.embed(X), self.embed(Z), _minus_log_sech_half)
         return np.exp(np.negative(K, out=K), out=K)
 
+    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
+        r"""Return ``a = sqrt(1 + x / c) - 1``, of which zeros are those of x.
+
+        A factor of k is then ``1 / (1 + (a - b)^2 / (2 (1 + a) (1 + b)))``: of small
+        differences, without logarithms.
+        """
+        half = self.embed(X) * 0.5
+        return ExactRows(
+            exact_values(half.expm1() if sp.issparse(half) else np.expm1(half), wide=wide)
+        )
+
+    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+        """Return ``k(A_i, B_j)``, column by column."""
+        K = exact.block(A.values, B.values, exact.COSH, exact.INVERSE)
+        return K.astype(np.float32, copy=False)
+
 
 class SkewedIntersection(SkewedKernel):
     r"""Skewed intersection kernel.
@@ -115,6 +131,15 @@ class SkewedIntersection(SkewedKernel):
         K = sum_over_columns(self.embed(X), self.embed(Z), _distance)
         K *= -0.5
         return np.exp(K, out=K)
+
+    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
+        """Return ``log(1 + x / c) / 2``."""
+        return ExactRows(exact_values(self.embed(X) * 0.5, wide=wide))
+
+    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+        """Return ``k(A_i, B_j)``, column by column."""
+        K = exact.block(A.values, B.values, exact.ABSOLUTE, exact.EXP_MINUS)
+        return K.astype(np.float32, copy=False)
 
 
 def _distance(x: Float64Array, z: Float64Array) -> Float64Array:

@@ -16,16 +16,25 @@ from sklearn.base import clone
 from sklearn.metrics.pairwise import euclidean_distances, laplacian_kernel, manhattan_distances
 from sklearn.utils.extmath import row_norms
 
-from kernelgrad._typing import AnyArray, Float64Array, Matrix
+from kernelgrad._typing import AnyArray, Float32Array, Float64Array, Matrix
 from kernelgrad._validation import DataError, check_name, check_real
-from kernelgrad.compute import projections, rng
+from kernelgrad.compute import exact, projections, rng
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.kernels.base import FeatureMap, float64_rows
+from kernelgrad.kernels.base import (
+    ExactRows,
+    FeatureMap,
+    exact_values,
+    float64_rows,
+    large_norm,
+)
 from kernelgrad.kernels.projections import ProjectionKernel, ProjectionMap
 from kernelgrad.kernels.structured import SobolMap, orthogonal_map
 
 MEDIAN_ROWS = 2000
 MAX_FACTOR = 2.0**16
+# Float32 rounds a squared distance to 1e-7 of the squared norms, and an entry to 6e-8 of
+# itself: from these norms on, in length scales, kernel values suffer by 1e-5.
+_FAR_SQUARED, _FAR = 100.0, 100.0
 _BLOCK_BYTES = 32 * 2**20  # a tile buffer never exceeds this
 
 Form = Literal["pair", "phase"]
@@ -236,6 +245,18 @@ class Gaussian(StationaryKernel):
         K: Float64Array = np.exp(-self.gamma_value * D)
         return K
 
+    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
+        """Return ``sqrt(2 gamma) x`` with squared norms."""
+        return _scaled_rows(X, float(np.sqrt(2 * self.gamma_value)), wide=wide)
+
+    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+        """Return ``k(A_i, B_j)``, from products of rows."""
+        return _of_distances(A, B, exact.GAUSS).astype(np.float32, copy=False)
+
+    def needs_wide(self, X: Matrix) -> bool:
+        """Return whether ``gamma |x|^2`` exceeds 100, but for outliers."""
+        return self.gamma_value * large_norm(X) ** 2 > _FAR_SQUARED
+
 
 class Laplacian(StationaryKernel):
     r"""Laplacian kernel, ``exp(-gamma ||x - z||_1)``.
@@ -267,6 +288,19 @@ class Laplacian(StationaryKernel):
             float64_rows(X), float64_rows(Z), gamma=self.gamma_value
         )
         return K
+
+    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
+        """Return ``gamma x``."""
+        return ExactRows(exact_values(X * self.gamma_value, wide=wide))
+
+    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+        """Return ``k(A_i, B_j)``, column by column."""
+        K = exact.block(A.values, B.values, exact.ABSOLUTE, exact.EXP_MINUS)
+        return K.astype(np.float32, copy=False)
+
+    def needs_wide(self, X: Matrix) -> bool:
+        """Return whether ``gamma |x|`` exceeds 100, but for outliers."""
+        return self.gamma_value * large_norm(X) > _FAR
 
 
 class Cauchy(StationaryKernel):
@@ -304,6 +338,19 @@ class Cauchy(StationaryKernel):
 
         parallel_for(-(-len(X) // rows), task)
         return out
+
+    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
+        """Return ``gamma x``."""
+        return ExactRows(exact_values(X * self.gamma_value, wide=wide))
+
+    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+        """Return ``k(A_i, B_j)``, column by column."""
+        K = exact.block(A.values, B.values, exact.LORENTZ, exact.INVERSE)
+        return K.astype(np.float32, copy=False)
+
+    def needs_wide(self, X: Matrix) -> bool:
+        """Return whether ``gamma |x|`` exceeds 100, but for outliers."""
+        return self.gamma_value * large_norm(X) > _FAR
 
 
 class Matern(StationaryKernel):
@@ -368,8 +415,11 @@ class Matern(StationaryKernel):
         # equal rows must be at distance zero, whatever the rounding of |x|^2 - 2 x.z + |z|^2
         rounding = 8 * np.finfo(float).eps * (norms[0][:, None] + norms[1][None, :])
         squared[squared <= rounding] = 0.0
+        return self._of_scaled(np.sqrt(2 * float(self.nu) * squared * 2 * self.gamma_value))
+
+    def _of_scaled(self, a: Float64Array) -> Float64Array:
+        """Return k for distances a in units of ``l / sqrt(2 nu)``."""
         nu = float(self.nu)
-        a = np.sqrt(2 * nu * squared * 2 * self.gamma_value)
         if nu == 0.5:
             return np.asarray(np.exp(-a))
         if nu == 1.5:
@@ -381,6 +431,41 @@ class Matern(StationaryKernel):
         log_k = (1 - nu) * np.log(2.0) - gammaln(nu) + nu * np.log(a[far])
         K[far] = np.exp(np.minimum(log_k + _log_bessel_k(nu, a[far]), 0.0))
         return np.asarray(K, np.float64)
+
+    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
+        """Return ``2 sqrt(2 nu gamma) x`` with squared norms."""
+        factor = 2 * float(np.sqrt(2 * self.nu * self.gamma_value))
+        return _scaled_rows(X, factor, wide=wide)
+
+    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+        """Return ``k(A_i, B_j)``, from products of rows."""
+        if self.nu in _CLOSED_FORMS:
+            K = _of_distances(A, B, _CLOSED_FORMS[self.nu])
+        else:
+            squared = _of_distances(A, B, exact.HALF_SQUARE).astype(np.float64)
+            K = self._of_scaled(np.sqrt(squared))
+        return K.astype(np.float32, copy=False)
+
+    def needs_wide(self, X: Matrix) -> bool:
+        """Return whether ``2 nu gamma |x|^2`` exceeds 100, but for outliers, or ``nu < 1``.
+
+        Near zero k falls like the distance to the power ``2 nu``: below 1 the rounding of a
+        squared distance counts much more than its size.
+        """
+        far = 2 * self.nu * self.gamma_value * large_norm(X) ** 2
+        return bool(self.nu < 1 or far > _FAR_SQUARED)
+
+
+_CLOSED_FORMS = {0.5: exact.MATERN1, 1.5: exact.MATERN3, 2.5: exact.MATERN5}
+
+
+def _scaled_rows(X: Matrix, factor: float, *, wide: bool) -> ExactRows:
+    values = exact_values(X * factor, wide=wide)
+    return ExactRows(values, exact.squares(values))
+
+
+def _of_distances(A: ExactRows, B: ExactRows, finish: int) -> AnyArray:
+    return exact.block(A.values, B.values, exact.DOT, finish, left=A.square, right=B.square)
 
 
 def _log_bessel_k(nu: float, a: Float64Array) -> Float64Array:

@@ -21,8 +21,12 @@ from kernelgrad.solvers.base import (
 )
 from kernelgrad.solvers.cdsg import CDSG
 from kernelgrad.solvers.dsg import DSG
+from kernelgrad.solvers.norma import NORMA
+from kernelgrad.solvers.pegasos import Pegasos
+from kernelgrad.solvers.perceptron import KernelPerceptron
 from kernelgrad.solvers.posterior import PosteriorOperator, explained_covariance
 from kernelgrad.solvers.sbp import StochasticBatchPerceptron
+from kernelgrad.solvers.sdca import SDCA
 from kernelgrad.solvers.udsg import UDSG
 
 SOLVERS: dict[str, type[Solver[Any]]] = {}
@@ -34,7 +38,9 @@ def register_solver(cls: type[Solver[Any]]) -> type[Solver[Any]]:
     return cls
 
 
-for _cls in (DSG, UDSG, CDSG, StochasticBatchPerceptron):
+for _cls in (
+    DSG, UDSG, CDSG, StochasticBatchPerceptron, SDCA, Pegasos, NORMA, KernelPerceptron,
+):  # fmt: skip
     register_solver(_cls)
 
 
@@ -65,9 +71,13 @@ def get_solver(solver: Any) -> Solver[Any]:
 __all__ = [
     "CDSG",
     "DSG",
+    "NORMA",
+    "SDCA",
     "SOLVERS",
     "UDSG",
     "FitResult",
+    "KernelPerceptron",
+    "Pegasos",
     "PosteriorOperator",
     "Problem",
     "Solver",

@@ -74,12 +74,16 @@ def _join(pieces: list[Any]) -> Any:
     return np.concatenate(pieces)
 
 
-def _equal_rows(A: Matrix, B: Matrix) -> AnyArray:
+def _equal_rows(A: ExactRows, B: ExactRows) -> AnyArray:
     """Return which rows of A are those of B, shape (n,)."""
-    different = A != B
+    different = A.values != B.values
     if sp.issparse(different):
-        return np.asarray(different.getnnz(axis=1) == 0)
-    return np.asarray(~different.any(axis=1))
+        equal = np.asarray(different.getnnz(axis=1) == 0)
+    else:
+        equal = ~different.any(axis=1)
+    for a, b in zip(A.parts, B.parts, strict=True):
+        equal &= _equal_rows(a, b)
+    return equal
 
 
 class RowTiles:
@@ -243,8 +247,8 @@ class OnlineSolver(Solver[OnlineState]):
         check_int(self.max_support, "max_support", low=1)
         if self.average != "auto" and self._averaging is not None:
             raise ValueError(
-                f"average={self.average!r} needs every row that an iterate had, but max_support "
-                f"is {self.max_support}; set average='auto', or max_support=None."
+                f"average={self.average!r} needs the rows of all iterates, but max_support is "
+                f"{self.max_support}; set average='auto', or max_support=None."
             )
 
     def resolve_batch_size(self, n_rows: int | None) -> int:
@@ -380,7 +384,10 @@ class OnlineSolver(Solver[OnlineState]):
         """Return the state that :meth:`state_arrays` described."""
         support = SupportExpansion.restore(values["support"], arrays, problem.cache_bytes)
         own: dict[str, Any] = {
-            k.removeprefix("state."): a for k, a in arrays.items() if k.startswith("state.")
+            # steps write in place
+            k.removeprefix("state."): a.copy()
+            for k, a in arrays.items()
+            if k.startswith("state.")
         }
         rows = RowTiles(support.support)
         return OnlineState(exact=support.exact, rows=rows, **values["state"], **own)
@@ -399,6 +406,11 @@ class _Visits:
         self.w, self.v = state.current, state.average
         self.touched = np.zeros(state.n_support, bool)
         self.gone: list[tuple[ExactRows, Float64Array, Float64Array]] = []
+        limit, S = solver.max_support, state.n_support
+        if solver.drops_oldest and limit is not None and S > limit:  # it was larger before
+            kept = np.zeros(S, bool)
+            kept[np.argsort(state.stamp, kind="stable")[S - limit :]] = True
+            self._keep(kept, state.rows.tiles[0].take(slice(0, 0)), S)
 
     def group(
         self, rows: ExactRows, y: Float64Array, weight: Float64Array, numbers: IntArray | None
@@ -451,8 +463,7 @@ class _Visits:
             found = np.flatnonzero(state.numbers[order[place]] == numbers)
             entry = order[place[found]]
             kept, back = np.unique(entry, return_inverse=True)
-            stored = state.rows.take(kept).values[back]
-            same = _equal_rows(stored, rows.values[found])
+            same = _equal_rows(state.rows.take(kept).take(back), rows.take(found))
             slot[found[same]] = entry[same]
             state.numbers[entry[~same]] = -1  # rows of another source
         fresh = np.flatnonzero(slot < 0)

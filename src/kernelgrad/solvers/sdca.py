@@ -67,12 +67,12 @@ class SDCA(RowsSolver[SDCAState]):
     of D with all others fixed: in closed form, for the logistic loss by Newton's method. The
     outputs share the kernel rows and are otherwise apart.
 
-    Rows are taken in blocks: the kernel among the rows of a block gives the same steps as one
+    Rows are taken in blocks: kernel values among the rows of a block give the same steps as one
     row at a time, and full kernel rows are then needed only of the rows that moved. The
-    responses of all rows are kept, so that the gap
-    ``P - D = sum_i p_i (l_i(f_i) + l_i^*(u_i) - u_i f_i)`` costs O(n). A row whose own term is
-    below a tenth of the tolerance is passed over: all such rows together cannot hold up the
-    end.
+    responses of all rows are kept in float64, so that the gap
+    ``P - D = sum_i p_i (l_i(f_i) + l_i^*(u_i) - u_i f_i)`` costs O(n) and does not drift. A row
+    whose own term is at most a tenth of the tolerance times the objective is passed over: all
+    such rows together cannot hold up the end.
 
     Losses: hinge, squared_hinge, logistic, squared, epsilon_insensitive, absolute, quantile and
     huber.
@@ -81,13 +81,13 @@ class SDCA(RowsSolver[SDCAState]):
     ----------
     tol : float >= 0, default=1e-3
         Converged when the gap of every output is at most ``tol`` times its objective: the
-        objective is then within that of its minimum. 0 runs to `max_iter`.
+        objective is then within that of its minimum. 0 goes on while any gap is left.
     block_size : int or "auto", default="auto"
-        Rows m whose kernel among themselves is computed at once. It changes rounding only.
-        ``"auto"`` is 128.
+        Rows about to move that are taken at once, m. It changes rounding only. ``"auto"`` is
+        128: larger blocks compute more kernel values, smaller ones run slower.
     round_size : int or "auto", default="auto"
         Rows visited in one step of the loop, between two looks at the gap. ``"auto"`` is one
-        pass over all rows.
+        pass over all rows of positive weight.
     max_support : int or None, default=None
         Keep that many rows (see :meth:`~kernelgrad.expansions.SupportExpansion.limited`). The
         gap is that of the function before.
@@ -95,8 +95,8 @@ class SDCA(RowsSolver[SDCAState]):
     Notes
     -----
     The intercept is the loss's best constant and is not optimised further: its dual would be an
-    equality constraint, which no single coordinate can keep. For a bias fitted with the function
-    use ``solver="sbp"``; with ``fit_intercept=False`` there is none.
+    equality constraint, which no single coordinate can keep. For a bias fitted with the
+    function use ``solver="sbp"``; with ``fit_intercept=False`` there is none.
 
     Work per pass is at most n^2 kernel values. Kernel rows are kept up to the estimator's
     ``memory_limit``.
@@ -221,7 +221,7 @@ def _passes(seed: int, start: int, n_visits: int, live: IntArray) -> Iterator[In
     while start < end:
         epoch, first = divmod(start, n)
         last = min(n, end - epoch * n)
-        yield live[draws(seed, _TAG, epoch).permutation(n)[first:last]]
+        yield live[draws(seed, _TAG, start).permutation(n)[first:last]]
         start = epoch * n + last
 
 
@@ -252,16 +252,17 @@ def _ascend(
         K[joined : joined + len(ready)] = _between(rows, index[ready], index)
         place[ready] = np.arange(joined, joined + len(ready))
         joined += len(ready)
-        done = dual.sweep(
-            *conjugate, y[:, index], u, f, reach[index], place, K, least, done
-        )
+        done = dual.sweep(*conjugate, y[:, index], u, f, reach[index], place, K, least, done)
         ready = np.arange(done, min(done + 1, w))
     changed = np.flatnonzero((u != state.dual[:, index]).any(axis=0))
     moved = index[changed]
     state.dual[:, moved] = u[:, changed]
     coef = -reach[moved, None] * u[:, changed].T
-    slots = rows.load(moved)
-    dual.add_rows(rows._buffer, slots, coef - state.coef[moved], state.responses)
+    change = coef - state.coef[moved]
+    for i in range(0, len(moved), size):  # no more rows at once, whatever the memory
+        some = slice(i, i + size)
+        slots = rows.load(moved[some])
+        dual.add_rows(rows._buffer, slots, change[some], state.responses)
     state.coef[moved] = coef
     return w
 

@@ -1,0 +1,145 @@
+"""Kernels given from outside: a function, or the kernel matrix itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from kernelgrad._typing import Float32Array, Float64Array, Matrix
+from kernelgrad._validation import CapabilityError, DataError
+from kernelgrad.kernels.base import ExactRows, Kernel
+
+_DIAGONAL_ROWS = 64
+
+
+class CallableKernel(Kernel):
+    """A function of two sets of rows, as scikit-learn's ``SVC`` takes.
+
+    It must be a positive semi-definite kernel, which is not checked, and each of its values
+    must depend on two rows alone: it is called for tiles of rows, from several threads. It has
+    no random features, so only solvers on exact kernels take it, and a model of it cannot be
+    written to a file.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(X, Z)`` for float64 rows (n, d) and (m, d), dense or CSR as the data are,
+        returns an array (n, m) of finite numbers.
+    """
+
+    name: ClassVar[str] = "callable"
+    has_random_features: ClassVar[bool] = False
+
+    def __init__(self, function: Callable[[Matrix, Matrix], Any]) -> None:
+        self.function = function
+
+    def check(self) -> None:
+        """Raise TypeError unless there is a function."""
+        if not callable(self.function):
+            raise TypeError(f"function must be callable, got {self.function!r}.")
+
+    def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
+        """Return the function's values.
+
+        Raises
+        ------
+        DataError
+            They are not numbers, not finite, or not of shape (n, m).
+        """
+        result = self.function(X, Z)
+        result = result.toarray() if sp.issparse(result) else np.asarray(result)
+        name = getattr(self.function, "__name__", repr(self.function))
+        if result.dtype.kind not in "buif":
+            raise DataError(
+                f"The kernel function {name} returned values of type {result.dtype}; return "
+                "an array of real numbers."
+            )
+        expected = X.shape[0], Z.shape[0]
+        if result.shape != expected:
+            raise DataError(
+                f"The kernel function {name} returned an array of shape {result.shape} for "
+                f"{expected[0]} and {expected[1]} rows; return one of shape {expected}, an "
+                "entry for each pair of rows."
+            )
+        K: Float64Array = result.astype(np.float64)
+        if not np.isfinite(K).all():
+            i, j = np.argwhere(~np.isfinite(K))[0]
+            raise DataError(
+                f"The kernel function {name} returned {K[i, j]} for a pair of rows; make it "
+                "finite for all rows of the data."
+            )
+        return K
+
+    def diag(self, X: Matrix) -> Float64Array:
+        """Return ``k(X_i, X_i)``, from small square blocks."""
+        k = np.empty(X.shape[0])
+        for a in range(0, len(k), _DIAGONAL_ROWS):
+            rows = X[a : a + _DIAGONAL_ROWS]
+            k[a : a + _DIAGONAL_ROWS] = np.diagonal(self.pairwise(rows, rows))
+        return k
+
+
+class PrecomputedKernel(Kernel):
+    """A kernel matrix in place of rows, as scikit-learn's ``kernel="precomputed"``.
+
+    Rows are rows of the matrix of kernel values with the n training rows, which are its
+    columns. It has no random features, so only solvers on exact kernels take it.
+    """
+
+    name: ClassVar[str] = "precomputed"
+    has_random_features: ClassVar[bool] = False
+
+    def check(self) -> None:
+        """Do nothing: there are no parameters."""
+
+    def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
+        """Raise CapabilityError: there are no rows to compare."""
+        raise CapabilityError(
+            "kernel='precomputed' holds kernel values instead of rows, so it has none of other "
+            "pairs; give a kernel by name or as a function to compute them."
+        )
+
+    def diag(self, X: Matrix) -> Float64Array:
+        """Raise CapabilityError: a row of values does not say which is its own."""
+        raise CapabilityError(
+            "kernel='precomputed' does not know which column of a row is its own; give a "
+            "kernel by name or as a function."
+        )
+
+    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
+        """Return rows of the matrix, dense."""
+        dense = X.toarray() if sp.issparse(X) else X
+        return ExactRows(np.array(dense, np.float64 if wide else np.float32, order="C"))
+
+    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+        """Return the columns of rows A that stand for the training rows B.
+
+        Raises
+        ------
+        DataError
+            B are no training rows, or the matrix lacks their columns.
+        """
+        if B.ids is None:
+            raise DataError(
+                "With kernel='precomputed' functions are sums over training rows, but these "
+                "rows have no column in the matrix; give the kernel values with all training "
+                "rows, one a column."
+            )
+        columns = A.values.shape[1]
+        if B.n_rows and int(B.ids.max()) >= columns:
+            raise DataError(
+                f"With kernel='precomputed' rows hold the kernel values with all training "
+                f"rows, at least {int(B.ids.max()) + 1}, but these have {columns} columns."
+            )
+        return np.asarray(A.values[:, B.ids], np.float32)
+
+    def exact_diag(self, rows: ExactRows) -> Float64Array:
+        """Return each row's entry in its own column; DataError where it has none."""
+        if rows.ids is None:
+            raise DataError(
+                "With kernel='precomputed' only training rows have a value with themselves."
+            )
+        return np.asarray(rows.values[np.arange(rows.n_rows), rows.ids], np.float64)

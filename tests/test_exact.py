@@ -1,0 +1,384 @@
+"""Exact blocks: their values, and that an entry depends on its two rows alone."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from kernelgrad._validation import CapabilityError, DataError
+from kernelgrad.compute import exact
+from kernelgrad.exact import ExactKernel, KernelRows
+from kernelgrad.kernels import (
+    KERNELS,
+    ArcCosine,
+    CallableKernel,
+    Cauchy,
+    Chi2,
+    ConvolutionKernel,
+    DotProduct,
+    ExactRows,
+    ExponentialSemigroup,
+    Gaussian,
+    Hellinger,
+    Intersection,
+    JensenShannon,
+    Kernel,
+    Laplacian,
+    Matern,
+    Polynomial,
+    PrecomputedKernel,
+    ProductKernel,
+    ReciprocalSemigroup,
+    SkewedChi2,
+    SkewedIntersection,
+    SumKernel,
+    describe_kernel,
+    get_kernel,
+    kernel_summary,
+)
+
+
+def normal(n, d, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def sphere(n, d, seed=0):
+    X = normal(n, d, seed)
+    return X / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+def histograms(n, d, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.exponential(size=(n, d)) * (rng.random((n, d)) < 0.6)
+    X[:, 0] += 0.1
+    return X / X.sum(axis=1, keepdims=True)
+
+
+def skewed(n, d, seed=0):
+    return np.random.default_rng(seed).uniform(-0.05, 1.0, (n, d))
+
+
+def images(n, d, seed=0):
+    return np.random.default_rng(seed).random((n, d))
+
+
+D = 36  # also images of 6 x 6
+CASES = [
+    (normal, Gaussian(0.5 / D)),
+    (normal, Matern(0.5, 0.5 / D)),
+    (normal, Matern(1.5, 0.5 / D)),
+    (normal, Matern(2.5, 0.5 / D)),
+    (normal, Matern(1.2, 0.5 / D)),
+    (normal, Matern(0.8, 0.5 / D)),
+    (normal, Laplacian(1.0 / D)),
+    (normal, Cauchy(0.1)),
+    (sphere, DotProduct()),
+    (sphere, DotProduct("vovk", gamma=0.8)),
+    (sphere, DotProduct([0.5, 0.0, 1.0, 2.0])),
+    (sphere, Polynomial(1)),
+    (sphere, Polynomial(2)),
+    (sphere, Polynomial(5, gamma=0.7, coef0=0.3)),
+    (sphere, Polynomial(12)),
+    (histograms, Hellinger()),
+    (histograms, Chi2()),
+    (histograms, Intersection()),
+    (histograms, JensenShannon()),
+    (skewed, SkewedChi2(0.1)),
+    (histograms, SkewedChi2(0.02)),
+    (skewed, SkewedIntersection(0.1)),
+    (histograms, ExponentialSemigroup(0.1)),
+    (histograms, ReciprocalSemigroup(2.0)),
+    (normal, ArcCosine(0, bias=0.5)),
+    (normal, ArcCosine(1)),
+    (normal, ArcCosine(1, scale=0.7, bias=1.0)),
+    (normal, ArcCosine(2)),
+    (histograms, SumKernel([Gaussian(2.0), Chi2(), ArcCosine(1, bias=1.0)], [0.5, 2, 1])),
+    (histograms, ProductKernel([Laplacian(0.3), SumKernel([Chi2(), Hellinger()])])),
+    (images, ConvolutionKernel((6, 6), 3, pool_size=2, gamma=0.3)),
+    (images, ConvolutionKernel((6, 6), 3, stride=2, gamma=0.3, normalize=True)),
+]
+IDS = [f"{i}-{kernel.name}" for i, (_, kernel) in enumerate(CASES)]
+every_case = pytest.mark.parametrize(("rows", "kernel"), CASES, ids=IDS)
+
+
+def sparse(X, kept=0.07, seed=1):
+    """Keep some entries of each row, the first among them."""
+    mask = np.random.default_rng(seed).random(X.shape) < kept
+    mask[:, 0] = True
+    return X * mask
+
+
+def test_every_registered_kernel_has_a_case():
+    assert {kernel.name for _, kernel in CASES} == set(KERNELS) - {"precomputed"}
+
+
+@every_case
+def test_blocks_are_the_kernel(rows, kernel):
+    """Within 2e-6 of the largest value, rows dense or CSR, in float32 where that suffices."""
+    for make in (lambda X: X, sparse):
+        X = make(rows(90, D))
+        X[70] = X[3]
+        A, B = X[:37], X[20:]
+        for left, right in (
+            (A, B),
+            (sp.csr_matrix(A), sp.csr_matrix(B)),
+            (sp.csr_matrix(A), B),
+            (B, sp.csr_matrix(A)),
+        ):
+            expected = kernel.pairwise(left, right)
+            scale = np.abs(kernel.diag(X)).max()
+            for wide in (True,) if kernel.needs_wide(X) else (True, False):
+                a, b = (kernel.exact_rows(Z, wide=wide) for Z in (left, right))
+                K = kernel.exact_block(a, b)
+                assert K.dtype == np.float32
+                assert K.shape == expected.shape
+                assert np.abs(K - expected).max() <= (3e-7 if wide else 2e-6) * scale
+
+
+@every_case
+def test_the_diagonal(rows, kernel):
+    """Equal rows have the value of the diagonal, and no pair more than its geometric mean."""
+    X = rows(40, D)
+    for Z in (X, sp.csr_matrix(sparse(X))):
+        prepared = kernel.exact_rows(Z, wide=kernel.needs_wide(Z))
+        diagonal = kernel.diag(Z)
+        np.testing.assert_allclose(kernel.exact_diag(prepared), diagonal, rtol=2e-6)
+        if diagonal.min() == diagonal.max() == 1:
+            assert kernel.exact_block(prepared, prepared).max() <= 1 + 1e-6
+
+
+@every_case
+def test_bits_depend_on_two_rows_alone(rows, kernel):
+    few = kernel.name == "convolutional"
+    n, columns = (80, (1, 7, 80)) if few else (600, (1, 7, 512, 513, 600))
+    X = rows(n, D)
+    for Z in (X, sp.csr_matrix(sparse(X))):
+        prepared = kernel.exact_rows(Z, wide=kernel.needs_wide(Z))
+        whole = kernel.exact_block(prepared.take(slice(0, 40)), prepared)
+        assert len(np.unique(whole)) > 40
+        rng = np.random.default_rng(5)
+        for m in columns:
+            index = rng.permutation(n)[:m]
+            b = prepared.take(index)
+            for height in (1, 2, 3, 8, 17, 40):
+                order = rng.permutation(40)[:height]
+                K = kernel.exact_block(prepared.take(order), b)
+                np.testing.assert_array_equal(K, whole[order][:, index])
+
+
+def test_bits_of_products_at_many_shapes():
+    """Also where a BLAS would take another routine: rows 1..40, tails, deep panels."""
+    for d in (1, 3, 22, 127, 129, 300):
+        X = normal(2049, d).astype(np.float32)
+        for values in (X, X.astype(np.float64)):
+            square = exact.squares(values)
+            whole = exact.block(
+                values[:40], values, exact.DOT, exact.GAUSS, left=square[:40], right=square
+            )
+            for n in (1, 2, 7, 8, 9, 31, 40):
+                for m in (1, 7, 512, 2048, 2049):
+                    a, b = values[:n], np.asfortranarray(values[2049 - m :])
+                    K = exact.block(
+                        a, b, exact.DOT, exact.GAUSS, left=square[:n], right=square[2049 - m :]
+                    )
+                    np.testing.assert_array_equal(K, whole[:n, 2049 - m :])
+
+
+@pytest.mark.parametrize("form", range(9))
+def test_sparse_rows_have_the_bits_of_dense_ones(form):
+    X = sparse(histograms(150, 300)).astype(np.float32)
+    A, B = X[:70], X[70:]
+    dense = exact.block(A, B, form)
+    for a in (A, sp.csr_matrix(A)):
+        for b in (B, sp.csr_matrix(B)):
+            np.testing.assert_array_equal(exact.block(a, b, form), dense)
+            np.testing.assert_array_equal(exact.block(b, a, form), dense.T)
+
+
+def test_wide_sparse_rows_are_never_dense():
+    """Memory of a tile follows the non-zeros, not the columns."""
+    import tracemalloc
+
+    X = sp.random(700, 40_000, 0.002, format="csr", random_state=0)
+    for kernel in (Gaussian(0.5), Chi2(), Laplacian(0.1)):
+        rows = kernel.exact_rows(X)
+        tracemalloc.start()
+        K = kernel.exact_block(rows.take(slice(0, 16)), rows)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 30e6 < 700 * 40_000 * 4
+        expected = kernel.pairwise(X[:16], X)
+        assert np.abs(K - expected).max() <= 2e-6 * np.abs(expected).max()
+
+
+def test_exponentials_over_their_range():
+    x = np.linspace(-87.2, 88.3, 200_001).astype(np.float32)
+    y = x.copy()
+    exact._exp(y, np.empty(x.size, np.int32))
+    np.testing.assert_allclose(y, np.exp(x.astype(np.float64)), rtol=2e-7)
+    ends = np.array([-1e30, -88.0, 0.0, -0.0], np.float32)
+    exact._exp(ends, np.empty(4, np.int32))
+    np.testing.assert_array_equal(ends, [0, 0, 1, 1])
+
+
+def test_equal_rows_have_distance_zero_whatever_their_size():
+    for scale in (1e-3, 1.0, 5.0):
+        X = normal(50, 123) * scale
+        for Z in (X, sp.csr_matrix(sparse(X))):
+            for kernel in (Gaussian(0.5 / 123), Matern(1.5, 0.5 / 123), Matern(0.5, 0.5)):
+                rows = kernel.exact_rows(Z)
+                np.testing.assert_array_equal(kernel.exact_diag(rows), 1)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "near", "far"),
+    [
+        (Gaussian(1.0), 9.0, 11.0),
+        (Matern(1.5, 1.0), 5.0, 6.0),
+        (Laplacian(1.0), 90.0, 110.0),
+        (Cauchy(1.0), 90.0, 110.0),
+        (DotProduct(), 3.0, 3.3),
+        (DotProduct("vovk"), 0.9, 0.99),
+        (Polynomial(12), 1.0, 3.0),
+        (ConvolutionKernel((2, 2), 2, gamma=0.25), 9.0, 11.0),
+        (Gaussian(1.0) + Chi2(), 9.0, 11.0),
+    ],
+    ids=lambda v: v.name if isinstance(v, Kernel) else "",
+)
+def test_where_float64_is_needed(kernel, near, far):
+    pixels = kernel.name == "convolutional"
+    X = np.full((5, 4), 1.0) if pixels else np.eye(5)
+    for Z in (X, sp.csr_matrix(X)):
+        assert not kernel.needs_wide(near * Z)
+        assert kernel.needs_wide(far * Z)
+
+
+def test_far_rows_need_float64_and_get_it():
+    X = 1e4 + normal(60, 5)
+    kernel = Gaussian(0.1)
+    assert kernel.needs_wide(X)
+    expected = kernel.pairwise(X - 1e4, X - 1e4)
+    error = []
+    for wide in (False, True):
+        rows = kernel.exact_rows(X, wide=wide)
+        error.append(np.abs(kernel.exact_block(rows, rows) - expected).max())
+    assert error[1] < 1e-5 < 0.1 < error[0]  # the second is what float64 leaves of 1e8
+
+
+def test_values_beyond_float32_are_refused():
+    X = 20.0 * np.eye(3)
+    for kernel in (DotProduct(gamma=0.5), Polynomial(15)):
+        kernel.check_domain(X)
+        with pytest.raises(DataError, match=rf"{kernel.name} kernel .*float32"):
+            kernel.exact_rows(X)
+        kernel.exact_rows(X / 4)
+
+
+def test_rows_of_composed_kernels():
+    X = histograms(30, D)
+    kernel = SumKernel([Gaussian(1.0), ProductKernel([Chi2(), Laplacian(1.0)])])
+    rows = kernel.exact_rows(X)
+    parts = rows.parts[0], *rows.parts[1].parts
+    assert rows.n_rows == 30
+    assert rows.nbytes == sum(p.nbytes for p in parts) >= 3 * 30 * D * 4
+    some = rows.take(np.array([3, 7])).numbered(np.array([5, 6]))
+    assert some.n_rows == 2
+    np.testing.assert_array_equal(some.parts[1].parts[0].values, X[[3, 7]].astype(np.float32))
+    np.testing.assert_array_equal(some.parts[1].parts[1].ids, [5, 6])
+
+
+def test_prepared_rows_are_copies():
+    X = np.asfortranarray(histograms(20, 3), np.float32)
+    rows = Chi2().exact_rows(X)
+    X[:] = 7.0
+    assert rows.values.max() <= 1
+
+
+# Functions and matrices from outside
+
+
+def linear(X, Z):
+    K = X @ Z.T
+    return K.toarray() if sp.issparse(K) else K
+
+
+def test_a_function_as_kernel():
+    X = normal(150, 4)
+    kernel = get_kernel(linear)
+    assert isinstance(kernel, CallableKernel)
+    assert kernel.function is linear
+    assert get_kernel(kernel).function is linear
+    assert not kernel.has_random_features
+    np.testing.assert_allclose(kernel(X), X @ X.T)
+    np.testing.assert_allclose(kernel.diag(X), (X**2).sum(axis=1))
+    rows = kernel.exact_rows(sp.csr_matrix(X))
+    np.testing.assert_allclose(kernel.exact_block(rows, rows), X @ X.T, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(kernel.exact_diag(rows), kernel.diag(X), rtol=1e-6)
+    with pytest.raises(TypeError, match=r"cannot be written to a file.*register_kernel"):
+        describe_kernel(kernel)
+    with pytest.raises(TypeError, match="cannot be written to a file"):
+        describe_kernel(kernel + Gaussian(1.0))
+    assert kernel_summary(kernel) == {"function": "linear"}
+    with pytest.raises(TypeError, match="function must be callable, got 3"):
+        CallableKernel(3).check()
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (np.ones((5, 4)), r"wrong returned an array of shape \(5, 4\).*shape \(5, 5\)"),
+        (1.0, r"shape \(\)"),
+        (np.full((5, 5), np.nan), "wrong returned nan.*finite"),
+        (np.full((5, 5), "a"), "returned values of type .*real numbers"),
+        (np.ones((5, 5), complex), "returned values of type complex128"),
+    ],
+)
+def test_results_of_a_function_are_checked(result, message):
+    def wrong(X, Z):
+        return result
+
+    with pytest.raises(DataError, match=message):
+        get_kernel(wrong)(np.ones((5, 2)))
+
+
+def test_a_kernel_matrix():
+    X = normal(30, 4)
+    K = Gaussian(0.2)(X)
+    kernel = get_kernel("precomputed")
+    assert isinstance(kernel, PrecomputedKernel)
+    exact_kernel = ExactKernel(kernel, 30)
+    train = exact_kernel.prepare(K, np.arange(30))
+    np.testing.assert_array_equal(exact_kernel.block(train, train), K.astype(np.float32))
+    support = train.take(np.array([4, 9, 21]))
+    new = exact_kernel.prepare(K[:7])
+    np.testing.assert_array_equal(
+        exact_kernel.block(new, support), K[:7, [4, 9, 21]].astype(np.float32)
+    )
+    K[4, 4] = 3.0
+    again = exact_kernel.prepare(K, np.arange(30)).take(np.array([4, 9]))
+    np.testing.assert_array_equal(kernel.exact_diag(again), [3.0, 1.0])
+    for call in (lambda: kernel.exact_block(new, new), lambda: kernel.exact_diag(new)):
+        with pytest.raises(DataError, match="training rows"):
+            call()
+    with pytest.raises(DataError, match="at least 22, but these have 20 columns"):
+        kernel.exact_block(exact_kernel.prepare(K[:7, :20]), support)
+    for call in (lambda: kernel(K), lambda: kernel.diag(K)):
+        with pytest.raises(CapabilityError, match="give a kernel by name or as a function"):
+            call()
+    with pytest.raises(NotImplementedError, match="no random features"):
+        kernel.feature_map(30, 0, 16)
+
+
+def test_rows_in_any_batches_and_cache_have_the_same_bits():
+    X = normal(700, 9)
+    exact_kernel = ExactKernel(Matern(1.5, 0.05), 9)
+    rows = exact_kernel.prepare(X)
+    assert isinstance(rows, ExactRows)
+    index = np.arange(0, 700, 9)
+    whole = exact_kernel.matrix(rows.take(index), rows)
+    for budget, batch in ((0, 1), (700 * 4 * 10, 5), (10**9, 78)):
+        kept = KernelRows(exact_kernel, rows, budget)
+        for a in range(0, len(index), batch):
+            wanted = index[a : a + batch]
+            slots = kept.load(wanted)
+            values = kept.square(slots, np.arange(700))
+            np.testing.assert_array_equal(values, whole[a : a + batch])

@@ -1,0 +1,718 @@
+"""The Stochastic Batch Perceptron against the paper, oracles, and the promises of a solver."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.svm import SVC
+
+import kernelgrad
+import oracles_sbp as oracles
+from kernelgrad import KernelClassifier, KernelNoveltyDetector, KernelRegressor
+from kernelgrad._validation import CapabilityError
+from kernelgrad.callbacks import Callback
+from kernelgrad.kernels import DotProduct, Gaussian
+from kernelgrad.losses import Hinge
+from kernelgrad.solvers import Problem, StochasticBatchPerceptron, TrainBatch
+from kernelgrad.solvers import sbp as sbp_module
+from kernelgrad.testing import check_solver
+
+LINEAR = DotProduct([0.0, 1.0])
+GAMMA = 0.5
+
+
+def data(n=150, seed=0, noise=0.3):
+    """Return rows of two columns and signs that no linear function separates."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 2))
+    y = np.where(X[:, 0] ** 2 + X[:, 1] + noise * rng.standard_normal(n) > 0.2, 1.0, -1.0)
+    return X, y
+
+
+def signs(n=90, d=12, seed=0):
+    """Return rows of +-1, whose inner products are small integers, and noisy labels."""
+    rng = np.random.default_rng(seed)
+    X = rng.choice([-1.0, 1.0], (n, d))
+    y = np.where(X[:, :3].sum(axis=1) + rng.standard_normal(n) > 0.3, 1.0, -1.0)
+    return X, y
+
+
+def solve(X, y, *, updates, m=1, seed=7, bias=False, kernel=None, alpha=1e-2, **params):
+    """Return coefficients (n,) and intercept after one step of that many updates."""
+    solver = StochasticBatchPerceptron(batch_size=m, round_size=m * updates, **params)
+    kernel = Gaussian(gamma=GAMMA) if kernel is None else kernel
+    problem = Problem(
+        Hinge(), kernel, alpha, 1, X.shape[1], seed, fit_intercept=bias, fixed_rows=True
+    )
+    batch = TrainBatch(X, y[:, None].astype(np.float32), np.ones(len(y)))
+    state = solver.init(problem, batch)
+    solver.step(problem, state, batch)
+    assert state.updates == updates
+    return state.average[:, 0] * state.scale[0], float(state.intercept[0])
+
+
+def model(**params):
+    defaults = {"loss": "hinge", "solver": "sbp", "C": 1.0, "gamma": GAMMA}
+    return KernelClassifier(**defaults | {"max_iter": 10, "random_state": 0} | params)
+
+
+def regularised(X, y, cost, bias=False):
+    """Return coefficients and intercept of the SVM with that cost, and its kernel matrix."""
+    K = oracles.gaussian(X, X, GAMMA)
+    if not bias:
+        return oracles.svm(K, y, cost), 0.0, K
+    svc = SVC(C=cost, kernel="precomputed", tol=1e-7).fit(K, y)
+    a = np.zeros(len(y))
+    a[svc.support_] = svc.dual_coef_[0]
+    return a, float(svc.intercept_[0]), K
+
+
+def hinge(y, f):
+    return float(np.maximum(0, 1 - y * f).mean())
+
+
+# -- Algorithm 1 -----------------------------------------------------------------------
+
+
+def test_contract():
+    check_solver(StochasticBatchPerceptron(nu=0.1))
+
+
+def test_one_row_an_update_is_algorithm_1():
+    X, y = signs()
+    a, b = solve(X, y, updates=200, nu=0.05, average="uniform", kernel=LINEAR)
+    reference = oracles.paper_perceptron(X @ X.T, y, 0.05, 200, seed=7)
+    np.testing.assert_allclose(a, reference, atol=1e-5 * np.abs(reference).max())
+    np.testing.assert_allclose(X @ (X.T @ a), X @ (X.T @ reference), atol=1e-5)
+    assert b == 0.0
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("m", [1, 2, 5, 8])
+@pytest.mark.parametrize(("average", "power"), [("linear", 1), ("uniform", 0), (None, None)])
+def test_updates_agree_with_the_oracle(bias, m, average, power):
+    # no two responses are equal but at the start, where the order of rows decides
+    X, y = data(90, seed=m)
+    a, b = solve(X, y, updates=200, m=m, nu=0.05, average=average, bias=bias)
+    K = oracles.gaussian(X, X, GAMMA).astype(np.float32).astype(float)
+    reference, b_reference = oracles.batch_perceptron(
+        K, y, 0.05, 200, m, seed=7, power=power, bias=bias
+    )
+    np.testing.assert_allclose(a, reference, atol=1e-5 * np.abs(reference).max())
+    np.testing.assert_allclose(b, b_reference, atol=1e-5)
+
+
+def test_the_oracle_notices_another_seed():
+    X, y = signs()
+    a, _ = solve(X, y, updates=200, nu=0.05, average="uniform", kernel=LINEAR, seed=8)
+    reference = oracles.paper_perceptron(X @ X.T, y, 0.05, 200, seed=7)
+    assert np.abs(a - reference).max() > 1e-2 * np.abs(reference).max()
+
+
+# -- Lemma 2.1, Lemma 3.2 --------------------------------------------------------------
+
+
+def margins(X, y, nu, K, updates, seeds):
+    """Return f(w) of the average over independent seeds: the level at |w| <= 1."""
+    found = []
+    for seed in range(seeds):
+        a, _ = solve(X, y, updates=updates, nu=nu, average="uniform", seed=seed)
+        found.append(nu / hinge(y, K @ a))  # a is w / f(w), whose mean slack is nu / f(w)
+    return np.array(found)
+
+
+def mean_and_error(values):
+    return values.mean(), values.std(ddof=1) / np.sqrt(len(values))
+
+
+def test_margin_rises_to_the_optimum_at_the_rate_of_lemma_3_2(monkeypatch):
+    X, y = data(120)
+    u, _, K = regularised(X, y, 0.05)
+    norm = np.sqrt(u @ K @ u)
+    nu, best = hinge(y, K @ u) / norm, 1 / norm
+    assert oracles.level(y * (K @ u) / norm, len(y) * nu) == pytest.approx(best, rel=1e-6)
+    gaps = {}
+    for updates in (64, 1024):
+        f = margins(X, y, nu, K, updates, seeds=8)
+        assert (f <= best * (1 + 1e-6)).all()
+        gaps[updates] = mean_and_error(best - f)
+        # Zinkevich's regret with steps 1/sqrt(t) in a unit ball with |g| <= 1
+        mean, error = gaps[updates]
+        assert mean < 3 / np.sqrt(updates) + 5 * error
+    (early, early_error), (late, late_error) = gaps[64], gaps[1024]
+    assert late - early / 4 < 5 * np.hypot(late_error, early_error / 4)
+    assert late < 0.03 * best
+
+    # rows drawn from everywhere, not from under water
+    everywhere = lambda c, level, weight=None: np.arange(len(c))  # noqa: E731
+    monkeypatch.setattr(sbp_module.water, "submerged", everywhere)
+    wrong = margins(X, y, nu, K, 1024, seeds=8)
+    mean, error = mean_and_error(best - wrong)
+    assert mean - early / 4 > 5 * np.hypot(error, early_error / 4)
+
+
+@pytest.mark.parametrize("m", [1, 4])
+def test_rescaled_solution_keeps_the_bounds_of_lemma_2_1(m):
+    X, y = data(120)
+    u, _, K = regularised(X, y, 0.5)
+    norm, loss = np.sqrt(u @ K @ u), hinge(y, K @ u)
+    nu = loss / norm
+    for seed in range(5):
+        a, _ = solve(X, y, updates=150, m=m, nu=nu, seed=seed)
+        f = K @ a
+        gamma = nu / hinge(y, f)
+        assert oracles.level(y * f, len(y) * nu / gamma) == pytest.approx(1.0, rel=1e-5)
+        factor = 1 / (1 - (1 / norm - gamma) * norm)
+        assert factor > 1 - 1e-6
+        assert np.sqrt(a @ K @ a) <= factor * norm * (1 + 1e-5)
+        assert hinge(y, f) <= factor * loss * (1 + 1e-5)
+        # the scale is what makes it so: a shorter function breaks the bound on the loss
+        assert hinge(y, 0.9 * f) > factor * loss * (1 + 1e-5)
+
+
+# -- nu from alpha ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_nu_and_objective_reach_the_regularised_optimum(bias):
+    X, y = data(300)
+    u, b, K = regularised(X, y, 1.0, bias)
+    alpha = 1 / len(y)
+    norm, best = np.sqrt(u @ K @ u), oracles.primal(K, y, u, b, alpha)
+    nu = hinge(y, K @ u + b) / norm
+    excess, distance = [], []
+    for updates in (100, 1200):
+        a, b_found = solve(X, y, updates=updates, m=16, bias=bias, alpha=alpha)
+        excess.append(oracles.primal(K, y, a, b_found, alpha) / best - 1)
+        found = hinge(y, K @ a + b_found) / np.sqrt(a @ K @ a)
+        distance.append(abs(found / nu - 1))
+    assert -1e-6 < excess[1] < 0.01
+    assert excess[1] < excess[0] / 3
+    assert distance[1] < 0.06
+    assert distance[1] < distance[0]
+
+
+def test_bias_agrees_with_svc():
+    X, y = data(300)
+    z = model(max_iter=300, solver=StochasticBatchPerceptron(batch_size=64)).fit(X, y)
+    svc = SVC(C=1.0, gamma=GAMMA, tol=1e-6).fit(X, y)
+    f, g = z.decision_function(X), svc.decision_function(X)
+    alpha, (u, b, K) = 1 / len(y), regularised(X, y, 1.0, bias=True)
+    best = oracles.primal(K, y, u, b, alpha)
+    square = (
+        z.expansion_.coef[:, 0]
+        @ z.expansion_.exact.matrix(z.expansion_.support, z.expansion_.support)
+        @ z.expansion_.coef[:, 0]
+    )
+    assert alpha / 2 * square + hinge(y, f) < best * 1.02
+    assert np.sqrt(np.mean((f - g) ** 2)) < 0.05 * np.std(g)
+    assert z.intercept_[0] == pytest.approx(svc.intercept_[0], abs=0.1)
+    assert np.mean((f > 0) == (g > 0)) > 0.98
+
+
+@pytest.mark.parametrize("m", [1, 8, 32])
+def test_a_rare_class_without_bias_does_not_end_in_a_constant(m):
+    """The constant -1 has a nu of its own that fills the water up to the other class."""
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:300] / 16, np.where(y[:300] == 8, 1.0, -1.0)
+    K = oracles.gaussian(X, X, 0.05)
+    alpha = 1 / len(y)
+    best = oracles.primal(K, y, oracles.svm(K, y, 1.0), 0.0, alpha)
+    a, _ = solve(X, y, updates=500, m=m, alpha=alpha, kernel=Gaussian(gamma=0.05))
+    assert oracles.primal(K, y, a, 0.0, alpha) < 1.1 * best
+
+
+# -- properties ------------------------------------------------------------------------
+
+
+def three(n=200, seed=1):
+    X, y = data(n, seed)
+    return X, (y > 0).astype(int) + (X[:, 1] > 0.5)
+
+
+def cases():
+    X, y = data(200)
+    return [((X, y), True), ((X, y), False), (three(), True), (three(), False)]
+
+
+each_case = pytest.mark.parametrize(
+    ("rows", "bias"), cases(), ids=["bias", "no bias", "three, bias", "three"]
+)
+
+
+@each_case
+def test_threads_and_memory_change_nothing(rows, bias):
+    f = []
+    for threads, memory in ((1, None), (2, None), (3, 0), (2, 100_000), (1, 150_000)):
+        kernelgrad.set_num_threads(threads)
+        z = model(fit_intercept=bias, memory_limit=memory).fit(*rows)
+        f.append(z.decision_function(rows[0]))
+    for other in f[1:]:
+        np.testing.assert_array_equal(f[0], other)
+
+
+@pytest.mark.parametrize("kernel", ["laplacian", "matern", LINEAR])
+def test_memory_changes_nothing_for_other_kernels(kernel):
+    X, y = data(200)
+    f = [model(kernel=kernel, memory_limit=m).fit(X, y).decision_function(X) for m in (None, 0)]
+    np.testing.assert_array_equal(*f)
+
+
+@each_case
+def test_two_halves_are_one_run(rows, bias, tmp_path):
+    X = rows[0]
+    whole = model(fit_intercept=bias).fit(*rows)
+    expected = whole.decision_function(X)
+    half = model(fit_intercept=bias, max_iter=5, warm_start=True).fit(*rows)
+    half.save(tmp_path / "half.kg", resumable=True)
+    loaded = kernelgrad.load(tmp_path / "half.kg")
+    np.testing.assert_array_equal(loaded.decision_function(X), half.decision_function(X))
+    copied = pickle.loads(pickle.dumps(half))
+    for z in (half, loaded, copied):
+        assert np.any(z.decision_function(X) != expected)
+        z.fit(*rows)
+        np.testing.assert_array_equal(z.decision_function(X), expected)
+        for key in ("train_loss", "n_support", "rows_seen", "epoch", "step_size"):
+            assert z.history_[key] == whole.history_[key]
+    np.testing.assert_array_equal(clone(whole).fit(*rows).decision_function(X), expected)
+
+
+@each_case
+def test_sparse_rows_give_the_same_function(rows, bias):
+    X, y = rows
+    X = np.where(np.abs(X) > 0.4, X, 0.0)
+    keep = np.flatnonzero(X.any(axis=1))
+    X, y = X[keep], y[keep]
+    wide = np.concatenate([X, np.zeros((len(X), 30))], axis=1)
+    f = model(fit_intercept=bias).fit(wide, y).decision_function(wide)
+    S = sp.csr_matrix(wide)
+    g = model(fit_intercept=bias).fit(S, y).decision_function(S)
+    np.testing.assert_allclose(f, g, atol=1e-4)
+
+
+@each_case
+def test_a_weight_is_a_count_of_rows(rows, bias):
+    X, y = rows
+    w = np.random.default_rng(2).integers(0, 4, len(y))
+    order = np.random.default_rng(3).permutation(w.sum())
+    X2, y2 = np.repeat(X, w, axis=0)[order], np.repeat(y, w)[order]
+    f = model(fit_intercept=bias).fit(X, y, w).decision_function(X)
+    np.testing.assert_array_equal(f, model(fit_intercept=bias).fit(X2, y2).decision_function(X))
+    assert np.any(f != model(fit_intercept=bias).fit(X, y).decision_function(X))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_weights_without_merging_agree_in_distribution(bias):
+    X, y = data(80)
+    w = np.where(y > 0, 1.0, 5.0)
+    X2, y2 = np.repeat(X, w.astype(int), axis=0), np.repeat(y, w.astype(int))
+
+    def runs(X_, y_, weight, first):
+        found = []
+        for seed in range(first, first + 16):
+            solver = StochasticBatchPerceptron(batch_size=2, round_size=80, nu=0.1)
+            problem = Problem(Hinge(), Gaussian(gamma=GAMMA), 0.1, 1, 2, seed, bias)
+            batch = TrainBatch(X_, y_[:, None].astype(np.float32), weight)
+            state = solver.init(problem, batch)
+            solver.step(problem, state, batch)
+            found.append(solver.expansion(state).raw_prediction(X)[:, 0])
+        return np.array(found)
+
+    weighted = runs(X, y, w, 0)
+    repeated = runs(X2, y2, np.ones(len(y2)), 100)
+    unweighted = runs(X, y, np.ones(len(y)), 200)
+
+    def deviation(a, b):
+        error = np.sqrt(a.var(axis=0, ddof=1) / len(a) + b.var(axis=0, ddof=1) / len(b))
+        return np.abs((a.mean(axis=0) - b.mean(axis=0)) / error).max()
+
+    assert deviation(weighted, repeated) < 5
+    assert deviation(unweighted, repeated) > 5
+
+
+def test_scaling_all_weights_changes_nothing():
+    X, y = data(200)
+    w = np.random.default_rng(0).integers(1, 5, len(y))
+    f = model(C=None, alpha=1e-3).fit(X, y, w).decision_function(X)
+    g = model(C=None, alpha=1e-3).fit(X, y, 4.0 * w).decision_function(X)
+    np.testing.assert_array_equal(f, g)
+
+
+def test_cost_is_alpha():
+    X, y = data(200)
+    w = np.random.default_rng(0).integers(1, 5, len(y))
+    f = model(C=2.0).fit(X, y, w).decision_function(X)
+    g = model(C=None, alpha=1 / (2.0 * w.sum())).fit(X, y, w).decision_function(X)
+    np.testing.assert_array_equal(f, g)
+
+
+def test_names_of_classes_do_not_matter():
+    X, y = three()
+    f = model().fit(X, y).decision_function(X)
+    g = model().fit(X, np.array(["a", "b", "c"])[y]).decision_function(X)
+    np.testing.assert_array_equal(f, g)
+
+
+def test_order_of_classes_agrees_in_distribution():
+    X, y = three(100)
+    order = np.array([2, 0, 1])
+
+    def runs(codes, first):
+        f = [
+            model(random_state=first + s, max_iter=6).fit(X, codes).decision_function(X)
+            for s in range(16)
+        ]
+        return np.array(f)
+
+    a = runs(y, 0)
+    b = runs(order[y], 100)[:, :, order]
+    error = np.sqrt((a.var(axis=0, ddof=1) + b.var(axis=0, ddof=1)) / 16)
+    assert (np.abs(a.mean(axis=0) - b.mean(axis=0)) < 5 * error).all()
+    wrong = b[:, :, [1, 0, 2]]
+    assert (np.abs(a.mean(axis=0) - wrong.mean(axis=0)) > 5 * error).any()
+
+
+def test_history_counts_rows_and_kernel_values():
+    X, y = data(200)
+    z = model(max_iter=30).fit(X, y)
+    h, n = z.history_, len(y)
+    for key in (
+        "iteration",
+        "rows_seen",
+        "n_support",
+        "kernel_evaluations",
+        "epoch",
+        "seconds",
+    ):
+        assert len(h[key]) == 30
+        assert np.all(np.diff(h[key]) >= 0), key
+    assert h["n_support"][-1] == z.n_support_ == z.expansion_.n_support <= n
+    # everything fits: a row is computed when it is drawn first, and never again
+    assert h["kernel_evaluations"] == [n * s for s in h["n_support"]]
+    assert h["kernel_evaluations"][-1] <= n**2
+    tight = model(max_iter=30, memory_limit=0).fit(X, y).history_
+    assert tight["kernel_evaluations"][-1] > h["kernel_evaluations"][-1]
+    assert tight["kernel_evaluations"][-1] <= n * tight["rows_seen"][-1]
+    np.testing.assert_allclose(h["epoch"], np.array(h["rows_seen"]) / n)
+    assert z.n_random_features_ == 0
+    assert h["train_loss"][-1] == pytest.approx(hinge(y, z.decision_function(X)), rel=1e-4)
+
+
+def test_max_support_bounds_the_function():
+    X, y = data(200)
+    free = model().fit(X, y)
+    z = model(solver=StochasticBatchPerceptron(max_support=15)).fit(X, y)
+    assert free.n_support_ > 15
+    assert z.n_support_ == z.expansion_.n_support == 15
+    assert z.score(X, y) > 0.8
+
+
+def test_max_support_tracker_is_the_limited_function():
+    rng = np.random.default_rng(0)
+    X, y = data(150)
+    solver = StochasticBatchPerceptron(max_support=10)
+    problem = Problem(Hinge(), Gaussian(gamma=GAMMA), 0.01, 1, 2, 3, fixed_rows=True)
+    batch = TrainBatch(X, y[:, None].astype(np.float32), np.ones(len(y)))
+    state = solver.init(problem, batch)
+    rows = rng.standard_normal((20, 2))
+    tracker = solver.track(state, rows)
+    for _ in range(10):
+        tracker.advance(solver.step(problem, state, batch))
+    f = solver.expansion(state).raw_prediction(rows)
+    np.testing.assert_allclose(tracker.raw_prediction(), f, atol=1e-4)
+
+
+# -- hard data -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("m", [1, 2, "auto"])
+@pytest.mark.parametrize("kind", ["constant", "zeros", "contradiction", "far"])
+def test_degenerate_rows_give_finite_functions(kind, m, bias):
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 2
+    kernel = "rbf"
+    if kind == "constant":
+        X = np.ones((60, 3))
+    elif kind == "zeros":  # k(x, x) = 0 for most rows
+        X, kernel = np.zeros((60, 2)), LINEAR
+        X[:20] = rng.standard_normal((20, 2))
+    elif kind == "contradiction":
+        X = np.repeat(rng.standard_normal((30, 2)), 2, axis=0)
+    else:
+        X = 1e6 + rng.standard_normal((60, 2))
+        y = (X[:, 0] > 1e6).astype(int)
+    for seed in range(5):
+        z = model(
+            kernel=kernel,
+            solver=StochasticBatchPerceptron(batch_size=m),
+            fit_intercept=bias,
+            random_state=seed,
+        ).fit(X, y)
+        f = z.decision_function(X)
+        assert np.isfinite(f).all()
+        assert np.abs(f).max() < 100
+        assert np.abs(z.expansion_.coef).max(initial=0.0) < 1e6
+        if kind == "far":
+            assert z.score(X, y) > 0.8
+
+
+def test_no_penalty_on_separable_rows_gives_a_margin_of_one():
+    X, y = data(60)
+    z = model(C=None, alpha=0.0, gamma=20.0, max_iter=100).fit(X, y)
+    f = y * z.decision_function(X)
+    assert f.min() > 0.5
+    assert f.max() < 1e3
+
+
+def test_a_class_that_weighs_nothing_is_refused_in_words():
+    X, y = data(60)
+    z = model()
+    with pytest.raises(ValueError, match="class"):
+        z.fit(X, y, (y > 0).astype(float))
+    assert not hasattr(z, "expansion_")
+
+
+# -- several classes -------------------------------------------------------------------
+
+
+def test_digits():
+    X, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    train, test = order[:1200], order[1200:]
+    z = model(C=10.0, gamma=0.05, max_iter=40).fit(X[train] / 16, y[train])
+    assert z.history_["epoch"][-1] < 3
+    assert z.score(X[test] / 16, y[test]) > 0.96
+    assert z.decision_function(X[test] / 16).shape == (len(test), 10)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_pooled_weights_are_unbiased_before_they_are_normalised(bias):
+    X, y = three(60)
+    signs_ = np.where(y[:, None] == np.arange(3), 1.0, -1.0).astype(np.float32)
+    m, C, n = 2, 3, len(y)
+    solver = StochasticBatchPerceptron(batch_size=m, round_size=40 * m * C, nu=0.05)
+    problem = Problem(Hinge(), Gaussian(gamma=GAMMA), 0.01, C, 2, 3, fit_intercept=bias)
+    batch = TrainBatch(X, signs_, np.ones(n))
+    state = solver.init(problem, batch)
+    solver.step(problem, state, batch)
+    round_ = sbp_module._Round(solver, problem, state, batch, state.rows)
+    estimate, naive = [], []
+    for t in range(2000):
+        rng = np.random.default_rng(t)
+        pooled, chances = round_._sample(rng, m)
+        assert len(pooled) == m * C
+        p = np.zeros((n, C))
+        for c, parts in enumerate(chances):
+            for rows, chance in parts:
+                p[rows, c] += chance
+        np.testing.assert_allclose(p.sum(axis=0), 1.0)
+        index, count = np.unique(pooled, return_counts=True)
+        weight = np.zeros((n, C))
+        weight[index] = count[:, None] * p[index] / (m * p[index].sum(axis=1, keepdims=True))
+        estimate.append(weight)
+        naive.append(np.bincount(pooled, minlength=n)[:, None] / (m * C) * np.ones(C))
+        # the normalised form: the same ratios, one unit in all, half of it for each sign
+        beta = round_._weights(index, count, chances)
+        for c in range(C):
+            up = signs_[index, c] > 0
+            for group in (up, ~up) if bias else (np.full(len(up), True),):
+                raw = weight[index[group], c]
+                if raw.sum() > 0:
+                    share = 0.5 if bias else 1.0
+                    np.testing.assert_allclose(beta[group, c], share * raw / raw.sum())
+
+    def deviation(draws):
+        draws = np.array(draws)
+        error = np.maximum(draws.std(axis=0, ddof=1) / np.sqrt(len(draws)), 1e-12)
+        return np.abs((draws.mean(axis=0) - p) / error).max()
+
+    assert deviation(estimate) < 5
+    assert deviation(naive) > 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bias", [False, True])
+def test_every_class_reaches_its_own_optimum(bias):
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:400] / 16, y[:400]
+    K = oracles.gaussian(X, X, 0.05)
+    z = model(gamma=0.05, max_iter=800, fit_intercept=bias).fit(X, y)
+    e = z.expansion_
+    G = e.exact.matrix(e.support, e.support).astype(float)
+    F = z.decision_function(X)
+    for c in range(10):
+        s = np.where(y == c, 1.0, -1.0)
+        if bias:
+            svc = SVC(C=1.0, kernel="precomputed", tol=1e-7).fit(K, s)
+            u, b = np.zeros(len(y)), svc.intercept_[0]
+            u[svc.support_] = svc.dual_coef_[0]
+        else:
+            u, b = oracles.svm(K, s, 1.0), 0.0
+        a = e.coef[:, c]
+        found = a @ G @ a / 2 / len(y) + hinge(s, F[:, c])
+        assert found < 1.1 * oracles.primal(K, s, u, b, 1 / len(y)), c
+
+
+# -- validation ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("average", ["linear", "uniform", None])
+@pytest.mark.parametrize("bias", [False, True])
+def test_tracker_is_the_function(average, bias):
+    X, y = three(150)
+    targets = np.where(y[:, None] == np.arange(3), 1.0, -1.0).astype(np.float32)
+    solver = StochasticBatchPerceptron(average=average, round_size=30)
+    problem = Problem(Hinge(), Gaussian(gamma=GAMMA), 0.01, 3, 2, 3, bias, fixed_rows=True)
+    batch = TrainBatch(X[:100], targets[:100], np.ones(100))
+    state = solver.init(problem, batch)
+    trackers = [solver.track(state, X[100:])]
+    for step in range(25):
+        info = solver.step(problem, state, batch)
+        if step == 8:  # the tracker of a fit that goes on
+            trackers.append(solver.track(state, X[100:]))
+            trackers[0].advance(info)
+        else:
+            for tracker in trackers:
+                tracker.advance(info)
+        f = solver.expansion(state).raw_prediction(X[100:])
+        for tracker in trackers:
+            np.testing.assert_allclose(tracker.raw_prediction(), f, atol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_early_stopping_keeps_the_best_iterate(bias):
+    X, y = data(300, noise=1.0)
+    z = model(early_stopping=True, max_iter=25, n_iter_no_change=25, fit_intercept=bias)
+    z.fit(X, y)
+    scores = z.history_["validation_score"]
+    assert z.best_score_ == max(scores)
+    assert scores[z.best_iteration_ - 1] == z.best_score_
+    assert min(scores) < max(scores)
+    again = clone(z).set_params(max_iter=z.best_iteration_).fit(X, y)
+    assert again.best_iteration_ == z.best_iteration_ < 25
+    np.testing.assert_array_equal(again.decision_function(X), z.decision_function(X))
+
+
+def test_early_stopping_stops():
+    X, y = data(300)
+    z = model(early_stopping=True, max_iter=400, n_iter_no_change=5).fit(X, y)
+    assert z.fit_status_ == "converged"
+    assert z.n_iter_ < 400
+
+
+def test_callbacks_can_stop_and_the_function_is_usable():
+    class Stop(Callback):
+        def on_iteration(self, event):
+            return event.iteration == 4
+
+    X, y = data(200)
+    z = model(callbacks=[Stop()]).fit(X, y)
+    assert z.fit_status_ == "stopped"
+    f = z.decision_function(X)
+    np.testing.assert_array_equal(f, model(max_iter=4).fit(X, y).decision_function(X))
+
+
+# -- refusals --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "match"),
+    [
+        ({"loss": "log_loss"}, CapabilityError, "hinge"),
+        ({"loss": "squared_hinge"}, CapabilityError, "hinge"),
+        ({"solver": StochasticBatchPerceptron(nu=0)}, ValueError, "nu must"),
+        ({"solver": StochasticBatchPerceptron(nu=-0.1)}, ValueError, "nu must"),
+        ({"solver": StochasticBatchPerceptron(nu=np.nan)}, ValueError, "nu must"),
+        ({"solver": StochasticBatchPerceptron(nu="0.1")}, TypeError, "nu must"),
+        ({"solver": StochasticBatchPerceptron(batch_size=0)}, ValueError, "batch_size"),
+        ({"solver": StochasticBatchPerceptron(batch_size=2.5)}, TypeError, "batch_size"),
+        ({"solver": StochasticBatchPerceptron(round_size=0)}, ValueError, "round_size"),
+        ({"solver": StochasticBatchPerceptron(max_support=0)}, ValueError, "max_support"),
+        ({"solver": StochasticBatchPerceptron(average="last")}, ValueError, "average"),
+        ({"C": 0}, ValueError, "C must"),
+        ({"C": -1.0}, ValueError, "C must"),
+        ({"C": np.nan}, ValueError, "C must"),
+        ({"C": "1"}, TypeError, "C must"),
+    ],
+)
+def test_bad_parameters_are_refused(params, error, match):
+    X, y = data(60)
+    z = model(**params)
+    with pytest.raises(error, match=match):
+        z.fit(X, y)
+    assert not hasattr(z, "expansion_")
+    assert not hasattr(z, "classes_")
+
+
+def test_other_tasks_are_refused():
+    X, y = data(60)
+    for z in (KernelNoveltyDetector(solver="sbp"), KernelRegressor(solver="sbp")):
+        with pytest.raises(CapabilityError, match="hinge"):
+            z.fit(X, y)
+        assert not hasattr(z, "expansion_")
+
+
+def test_streams_are_refused():
+    X, y = data(60)
+    fresh = model(C=None)
+    with pytest.raises((CapabilityError, AttributeError), match="partial_fit"):
+        fresh.partial_fit(X, y)
+    assert not hasattr(fresh, "expansion_")
+    with pytest.raises(ValueError, match="alpha"):
+        model(solver="dsg", kernel="rbf").partial_fit(X, y)
+    fitted = model(C=None).fit(X, y)
+    f = fitted.decision_function(X)
+    with pytest.raises((CapabilityError, AttributeError), match="partial_fit"):
+        fitted.partial_fit(X, y)
+    np.testing.assert_array_equal(fitted.decision_function(X), f)
+    assert fitted.n_iter_ == 10
+
+
+def refused_continuation(z, X, y, match, **kwargs):
+    before = z.decision_function(X[:20]), z.n_iter_, len(z.history_["epoch"])
+    with pytest.raises(ValueError, match=match):
+        z.fit(X, y, **kwargs)
+    np.testing.assert_array_equal(z.decision_function(X[:20]), before[0])
+    assert (z.n_iter_, len(z.history_["epoch"])) == before[1:]
+
+
+def test_continuing_with_other_rows_is_refused():
+    X, y = data(100)
+    z = model(warm_start=True).fit(X, y)
+    refused_continuation(z, X + 1, y, "same rows")
+    refused_continuation(z, X[:80], y[:80], "same rows")
+    refused_continuation(z, np.concatenate([X, X + 9]), np.tile(y, 2), "same rows")
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_continuing_with_other_labels_is_refused_or_right(bias):
+    """Responses are kept with the sign of their label: old ones are wrong for new labels."""
+    X, y = data(100)
+    z = model(warm_start=True, fit_intercept=bias, max_iter=20).fit(X, y)
+    f = z.decision_function(X)
+    with contextlib.suppress(CapabilityError):
+        z.fit(X, -y)
+        assert z.score(X, -y) > 0.8
+        return
+    np.testing.assert_array_equal(z.decision_function(X), f)
+
+
+def test_a_changed_solver_is_refused():
+    X, y = data(100)
+    z = model(warm_start=True, solver=StochasticBatchPerceptron(nu=0.1)).fit(X, y)
+    z.set_params(solver=StochasticBatchPerceptron(nu=0.2))
+    refused_continuation(z, X, y, "solver changed")
+
+
+def test_a_model_without_its_state_cannot_go_on(tmp_path):
+    X, y = data(100)
+    model(warm_start=True).fit(X, y).save(tmp_path / "m.kg")
+    z = kernelgrad.load(tmp_path / "m.kg")
+    refused_continuation(z, X, y, "resumable")

@@ -1,0 +1,370 @@
+"""Dual coordinate ascent: its steps, its gap, its optimum, its bits."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.svm import LinearSVC
+
+import oracles_sdca as oracles
+from kernelgrad import set_num_threads
+from kernelgrad._validation import CapabilityError
+from kernelgrad.compute import dual
+from kernelgrad.kernels import CallableKernel, Gaussian, Polynomial, PrecomputedKernel
+from kernelgrad.losses import (
+    Absolute,
+    EpsilonInsensitive,
+    Hinge,
+    Huber,
+    Logistic,
+    Multinomial,
+    Quantile,
+    SquaredError,
+    SquaredHinge,
+)
+from kernelgrad.solvers.base import Problem, TrainBatch, run
+from kernelgrad.solvers.sdca import SDCA, _passes
+
+LOSSES = [
+    Hinge(), SquaredHinge(), Logistic(), SquaredError(), EpsilonInsensitive(0.1), Absolute(),
+    Huber(0.4), Quantile(0.3),
+]  # fmt: skip
+each_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
+
+
+def setting(loss, n=150, seed=0, *, alpha=None, weighted=False, outputs=1, **options):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 3)).astype(np.float32)
+    y = np.sin(2 * X[:, [0]] + np.arange(outputs)) + 0.3 * rng.standard_normal((n, outputs))
+    if "classification" in loss.tasks:
+        y = np.where(y > 0.2, 1.0, -1.0)
+    weight = rng.integers(0, 4, n).astype(float) if weighted else np.ones(n)
+    alpha = 1.0 / n if alpha is None else alpha
+    options = {"fit_intercept": False} | options
+    problem = Problem(loss, Gaussian(1.0), alpha, outputs, 3, 7, **options)
+    return problem, TrainBatch(X, y.astype(np.float32), weight)
+
+
+def gram(problem, batch):
+    X = batch.X.astype(np.float64)
+    return problem.kernel.pairwise(X, X).astype(np.float32).astype(np.float64)
+
+
+def fit(problem, batch, n_steps=2000, **parameters):
+    solver = SDCA(**parameters)
+    state = solver.init(problem, batch)
+    for _ in range(n_steps):
+        info = solver.step(problem, state, batch)
+        if info.converged:
+            break
+    return solver, state, info
+
+
+def objective(problem, batch, state):
+    """Objective and penalty in float64 of the float32 kernel."""
+    K = state.exact.matrix(state.prepared, state.prepared).astype(np.float64)
+    np.testing.assert_allclose(K, gram(problem, batch), atol=1e-6)
+    p = batch.sample_weight / batch.sample_weight.sum()
+    a, y = state.coef[:, 0], batch.y[:, 0].astype(float)
+    loss = oracles.LOSSES[problem.loss.name]
+    penalty = 0.5 * problem.alpha * a @ K @ a
+    return oracles.primal(loss, K, y, p, problem.alpha, a, state.intercept[0]), penalty
+
+
+@each_loss
+@pytest.mark.parametrize("block_size", [1, 7, 64])
+def test_a_pass_is_that_of_one_row_at_a_time(loss, block_size):
+    problem, batch = setting(loss, n=100, alpha=1e-3, weighted=True, fit_intercept=True)
+    solver = SDCA(tol=0.0, block_size=block_size)
+    state = solver.init(problem, batch)
+    info = solver.step(problem, state, batch)
+    live = np.flatnonzero(batch.sample_weight)
+    assert info.epoch == 1.0
+    [order] = _passes(problem.seed, 0, len(live), live)
+    assert sorted(order) == list(live)
+    p = batch.sample_weight / batch.sample_weight.sum()
+    b = loss.intercept(batch.y, batch.sample_weight)[0]
+    a = oracles.one_pass(
+        oracles.LOSSES[loss.name], gram(problem, batch), batch.y[:, 0].astype(float), p,
+        problem.alpha, order, b,
+    )  # fmt: skip
+    np.testing.assert_allclose(state.coef[:, 0], a, atol=1e-5 * np.abs(a).max())
+    assert np.abs(a).max() > 0.1
+    assert state.intercept[0] == b
+
+
+@each_loss
+def test_the_gap_bounds_the_distance_to_the_minimum(loss):
+    problem, batch = setting(loss, alpha=1e-2, weighted=True, fit_intercept=True)
+    _, best, info = fit(problem, batch, tol=1e-6)
+    assert info.converged
+    minimum, _ = objective(problem, batch, best)
+    solver = SDCA(round_size=20, tol=0.0)
+    state = solver.init(problem, batch)
+    above, gaps, duals = [], [], []
+    for _ in range(60):
+        info = solver.step(problem, state, batch)
+        value, penalty = objective(problem, batch, state)
+        assert value == pytest.approx(state.primal[0], rel=1e-10)
+        assert info.train_loss == pytest.approx(value - penalty, rel=1e-10)
+        assert info.duality_gap == solver.duality_gap(state)[0]
+        above.append(value - minimum)
+        gaps.append(info.duality_gap)
+        duals.append(state.primal[0] - state.gap[0])
+    assert np.all(np.array(gaps) >= np.array(above) - 1e-10)
+    assert np.all(np.diff(duals) >= -1e-12)  # ascent
+    assert duals[-1] <= minimum + 1e-9
+    assert gaps[-1] < 0.1 * gaps[0]
+
+
+def test_hinge_is_the_linear_machine_on_an_explicit_map():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, 3)).astype(np.float32)
+    y = np.where(X[:, 0] * X[:, 1] + 0.3 * rng.standard_normal(120) > 0, 1.0, -1.0)
+    kernel = Polynomial(degree=2, gamma=0.5, coef0=1.0)
+    problem = Problem(Hinge(), kernel, 1 / 120, 1, 3, 0, fit_intercept=False)
+    batch = TrainBatch(X, y[:, None].astype(np.float32), np.ones(120))
+    solver, state, info = fit(problem, batch, tol=1e-7)
+    assert info.converged
+    i, j = np.triu_indices(3)
+    pairs = X[:, i] * X[:, j] * np.where(i == j, 0.5, np.sqrt(0.5))
+    phi = np.hstack([np.ones((120, 1)), X, pairs])  # (1 + x.z / 2)^2
+    np.testing.assert_allclose(phi @ phi.T, kernel.pairwise(X, X), rtol=1e-4, atol=1e-5)
+    machine = LinearSVC(loss="hinge", fit_intercept=False, C=1.0, tol=1e-8, max_iter=10**6)
+    f = machine.fit(phi, y).decision_function(phi)
+    np.testing.assert_allclose(solver.expansion(state).raw_prediction(X)[:, 0], f, atol=2e-3)
+
+
+def test_squared_is_kernel_ridge():
+    problem, batch = setting(SquaredError(), alpha=1e-3, outputs=2)
+    solver, state, _ = fit(problem, batch, tol=1e-12)
+    ridge = KernelRidge(alpha=len(batch.y) * 1e-3, kernel="precomputed")
+    ridge.fit(gram(problem, batch), batch.y.astype(float))
+    np.testing.assert_allclose(state.coef, ridge.dual_coef_, atol=1e-4)
+    f = solver.expansion(state).raw_prediction(batch.X)
+    np.testing.assert_allclose(f, ridge.predict(gram(problem, batch)), atol=1e-5)
+
+
+def test_logistic_is_newton_on_the_coefficients():
+    problem, batch = setting(Logistic(), alpha=1e-3, weighted=True)
+    _, state, info = fit(problem, batch, tol=1e-12)
+    p = batch.sample_weight / batch.sample_weight.sum()
+    a = oracles.smooth_minimum(gram(problem, batch), batch.y[:, 0].astype(float), p, 1e-3)
+    assert info.converged
+    np.testing.assert_allclose(state.coef[:, 0], a, atol=1e-4 * np.abs(a).max())
+
+
+def test_tube_is_the_quadratic_program():
+    problem, batch = setting(EpsilonInsensitive(0.1), alpha=1e-2, weighted=True)
+    _, state, _ = fit(problem, batch, tol=1e-10)
+    p = batch.sample_weight / batch.sample_weight.sum()
+    K = gram(problem, batch)
+    a = oracles.tube_program(K, batch.y[:, 0].astype(float), p, 1e-2, 0.1)
+    np.testing.assert_allclose(K @ state.coef[:, 0], K @ a, atol=1e-3)
+
+
+@each_loss
+def test_weights_are_repeated_rows(loss):
+    problem, batch = setting(loss, n=60, alpha=1e-2, weighted=True)
+    times = batch.sample_weight.astype(int)
+    many = TrainBatch(
+        np.repeat(batch.X, times, axis=0),
+        np.repeat(batch.y, times, axis=0),
+        np.ones(times.sum()),
+    )
+    one, a, first = fit(problem, batch, tol=1e-7)
+    two, b, second = fit(problem, many, tol=1e-7)
+    assert first.converged
+    assert second.converged
+    assert a.primal == pytest.approx(b.primal, rel=1e-6)
+    np.testing.assert_allclose(
+        one.expansion(a).raw_prediction(batch.X), two.expansion(b).raw_prediction(batch.X),
+        atol=1e-3,
+    )  # fmt: skip
+
+
+def test_outputs_do_not_see_each_other():
+    problem, batch = setting(Hinge(), outputs=3, alpha=1e-3, fit_intercept=True)
+    _, state, _ = fit(problem, batch, n_steps=4, tol=0.0)
+    for c in range(3):
+        alone = TrainBatch(batch.X, batch.y[:, [c]], batch.sample_weight)
+        _, single, _ = fit(replace(problem, n_outputs=1), alone, n_steps=4, tol=0.0)
+        np.testing.assert_allclose(state.coef[:, [c]], single.coef, atol=1e-9)
+        assert state.gap[c] == pytest.approx(single.gap[0], rel=1e-6)
+
+
+def test_quantiles_have_their_own_slopes():
+    problem, batch = setting(Quantile([0.2, 0.8]), outputs=1, fit_intercept=True)
+    y = np.repeat(batch.y, 2, axis=1)
+    problem, batch = replace(problem, n_outputs=2), replace(batch, y=y)
+    solver, state, _ = fit(problem, batch, tol=1e-4)
+    below = (y < solver.expansion(state).raw_prediction(batch.X)).mean(axis=0)
+    np.testing.assert_allclose(below, [0.2, 0.8], atol=0.06)
+
+
+@pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=lambda loss: loss.name)
+def test_bits_do_not_depend_on_threads_or_memory(loss):
+    problem, batch = setting(loss, n=2500, alpha=1e-4, outputs=2)
+    results = []
+    for n_threads, limit in ((1, None), (3, None), (2, 0), (1, 1_500_000)):
+        set_num_threads(n_threads)
+        p = replace(problem, memory_limit=limit)
+        _, state, info = fit(p, batch, n_steps=2, block_size=32)
+        results.append((state, info))
+        if limit == 0:
+            assert len(state.rows._buffer) <= 32  # never more rows than a block
+    (first, info), *others = results
+    for state, _ in others:
+        np.testing.assert_array_equal(state.coef, first.coef)
+        np.testing.assert_array_equal(state.responses, first.responses)
+    assert others[1][1].kernel_evaluations > info.kernel_evaluations > 0
+
+
+@each_loss
+def test_rounds_do_not_change_the_order_of_visits(loss):
+    problem, batch = setting(loss, alpha=1e-2)
+    _, whole, _ = fit(problem, batch, n_steps=3, tol=0.0)
+    _, parts, info = fit(problem, batch, n_steps=9, round_size=50, tol=0.0, block_size=16)
+    assert info.epoch == 3.0
+    np.testing.assert_allclose(parts.coef, whole.coef, atol=1e-9)
+    other = replace(problem, seed=8)
+    _, moved, _ = fit(other, batch, n_steps=3, tol=0.0)
+    assert np.abs(moved.coef - whole.coef).max() > 1e-5
+
+
+def test_a_matrix_or_a_function_is_a_kernel():
+    problem, batch = setting(Hinge(), alpha=1e-3, fit_intercept=True)
+    _, state, _ = fit(problem, batch, n_steps=5, tol=0.0)
+    K = state.exact.matrix(state.prepared, state.prepared)
+    given = replace(problem, kernel=PrecomputedKernel(), n_features_in=len(K))
+    rows = replace(batch, X=K, rows=np.arange(len(K)))
+    _, twin, _ = fit(given, rows, n_steps=5, tol=0.0)
+    np.testing.assert_allclose(twin.coef, state.coef, atol=1e-6)
+    given = replace(problem, kernel=CallableKernel(problem.kernel.pairwise))
+    _, twin, _ = fit(given, batch, n_steps=5, tol=0.0)
+    np.testing.assert_allclose(twin.coef, state.coef, atol=1e-2)
+    assert twin.primal == pytest.approx(state.primal, rel=1e-4)
+
+
+@pytest.mark.parametrize("through", ["arrays", "pickle", "copy"])
+def test_a_fit_goes_on_where_it_stopped(through):
+    problem, batch = setting(Hinge(), alpha=1e-3, fit_intercept=True)
+    _, whole, _ = fit(problem, batch, n_steps=9, round_size=67, tol=0.0)
+    solver, state, _ = fit(problem, batch, n_steps=4, round_size=67, tol=0.0)
+    if through == "arrays":
+        values, arrays = solver.state_arrays(state)
+        state = solver.restore(problem, values, arrays)
+    elif through == "pickle":
+        state = pickle.loads(pickle.dumps(state))
+    else:
+        old, state = state, state.copy()
+        before = old.coef.copy()
+    for _ in range(5):
+        solver.step(problem, state, batch)
+    np.testing.assert_array_equal(state.coef, whole.coef)
+    assert state.rows_seen == whole.rows_seen == 9 * 67
+    np.testing.assert_array_equal(state.gap, whole.gap)
+    if through == "copy":
+        np.testing.assert_array_equal(old.coef, before)
+
+
+def test_other_rows_are_refused():
+    problem, batch = setting(Hinge())
+    solver, state, _ = fit(problem, batch, n_steps=1)
+    state.release()
+    with pytest.raises(CapabilityError, match="same rows"):
+        solver.step(problem, state, setting(Hinge(), seed=1)[1])
+
+
+def test_the_tracker_is_the_expansion():
+    problem, batch = setting(Hinge(), alpha=1e-3, outputs=2, fit_intercept=True)
+    X = setting(Hinge(), seed=5)[1].X
+    solver = SDCA(round_size=40, tol=0.0)
+    state = solver.init(problem, batch)
+    tracker = solver.track(state, X)
+    for _ in range(8):
+        tracker.advance(solver.step(problem, state, batch))
+        np.testing.assert_allclose(
+            tracker.raw_prediction(), solver.expansion(state).raw_prediction(X), atol=1e-4
+        )
+
+
+def test_kernel_values_are_only_computed_where_rows_move():
+    problem, batch = setting(Hinge(), n=1000, alpha=1e-3)
+    n = len(batch.y)
+    solver, state, info = fit(problem, batch, tol=1e-3)
+    support = int(np.count_nonzero(state.coef))
+    assert info.n_support == support < 0.6 * n
+    ever = info.kernel_evaluations / n
+    assert support <= ever < 0.95 * n
+    # settled: a further pass visits all rows and computes nothing
+    tight = solver.set_params(tol=1.0)
+    assert tight.step(problem, state, batch).kernel_evaluations == info.kernel_evaluations
+
+
+def test_the_loop_stops_by_the_gap():
+    problem, batch = setting(Hinge(), alpha=1e-2)
+    result = run(SDCA(tol=1e-2), problem, iter([(batch, 0.0)] * 500), max_iter=500)
+    assert result.status == "converged"
+    gaps = result.history["duality_gap"]
+    assert result.state.gap[0] == gaps[-1] <= 1e-2 * result.state.primal[0]
+    assert result.state.iteration == len(gaps) < 100
+    assert result.history["epoch"] == [1.0 + i for i in range(len(gaps))]
+
+
+def test_gap_is_that_of_the_function_without_limit():
+    problem, batch = setting(Hinge())
+    solver, state, _ = fit(problem, batch, max_support=10)
+    assert solver.expansion(state).n_support == 10
+
+
+def test_a_perfect_constant_has_no_gap():
+    problem, batch = setting(SquaredError(), fit_intercept=True)
+    batch = replace(batch, y=np.full_like(batch.y, 3.0))
+    _, state, info = fit(problem, batch, n_steps=1)
+    assert info.converged
+    assert not state.coef.any()
+
+
+def test_what_cannot_be_solved_is_refused():
+    problem, batch = setting(Hinge())
+    with pytest.raises(ValueError, match=r"alpha > 0, got 0\.0"):
+        SDCA().init(replace(problem, alpha=0.0), batch)
+    with pytest.raises(CapabilityError, match=r"'log_loss'; choose one of absolute, .*hinge"):
+        SDCA().init(replace(problem, loss=Multinomial()), batch)
+    for bad in ({"tol": -1.0}, {"block_size": 0}, {"round_size": 0}, {"max_support": 0}):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            SDCA(**bad).check()
+    with pytest.raises(TypeError, match="tol"):
+        SDCA(tol="small").check()
+
+
+def test_rows_without_a_kernel_of_their_own():
+    # k(0, 0) = 0: such a row moves nothing, its dual variable goes to the derivative at once
+    X = np.zeros((20, 2), np.float32)
+    X[:10] = np.random.default_rng(0).standard_normal((10, 2))
+    y = np.where(np.arange(20) % 2, 1.0, -1.0)[:, None].astype(np.float32)
+    kernel = Polynomial(degree=1, gamma=1.0, coef0=0.0)
+    for loss in LOSSES:
+        problem = Problem(loss, kernel, 1e-1, 1, 2, 0, fit_intercept=False)
+        _, state, info = fit(problem, TrainBatch(X, y, np.ones(20)), tol=1e-6)
+        assert info.converged
+        assert np.isfinite(state.coef).all()
+
+
+@pytest.mark.parametrize("q", [0.0, 1e-6, 1.0, 1e3, 1e8])
+def test_the_logistic_step_solves_its_equation(q):
+    for m in (-800.0, -3.0, 0.0, 2.0, 40.0):
+        for b in (0.0, 0.3, 1.0):
+            new = dual._logistic_step(b, m, q)
+            assert 0.0 <= new <= 1.0
+            low, high = 0.0, 1.0  # b' = sigma(-(m + q (b' - b))): bisect on its excess
+            for _ in range(200):
+                mid = 0.5 * (low + high)
+                excess = mid - 1.0 / (1.0 + np.exp(np.clip(m + q * (mid - b), -700, 700)))
+                low, high = (mid, high) if excess < 0 else (low, mid)
+            assert new == pytest.approx(low, abs=1e-12)

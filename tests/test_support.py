@@ -1,0 +1,487 @@
+"""Functions that are sums over rows: predictions, kept kernel rows, files, outside kernels."""
+
+from __future__ import annotations
+
+import pickle
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
+from sklearn.svm import SVC
+from sklearn.utils.estimator_checks import check_estimator
+
+import kernelgrad
+from kernelgrad import KernelClassifier
+from kernelgrad._validation import CapabilityError, DataError
+from kernelgrad.estimators._support import canonical_rows
+from kernelgrad.exact import PREDICT_TILE, ExactKernel, KernelRows
+from kernelgrad.expansions import SupportExpansion
+from kernelgrad.features import InputScaling
+from kernelgrad.kernels import ArcCosine, Chi2, DotProduct, Gaussian, Laplacian, Polynomial
+from kernelgrad.solvers import StochasticBatchPerceptron
+
+KERNELS = [
+    Gaussian(gamma=0.3),
+    Laplacian(gamma=0.2),
+    DotProduct([0.5, 1.0]),
+    Polynomial(degree=2, gamma=0.3),
+    ArcCosine(),
+    Gaussian(gamma=0.3) + DotProduct([0.0, 1.0]),
+]
+
+
+def rows(n=200, d=3, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def labels(X):
+    return (X[:, 0] ** 2 + X[:, 1] > 0.4).astype(int)
+
+
+def three(X):
+    return labels(X) + (X[:, 2] > 0.3)
+
+
+def expansion(kernel, S, C=2, seed=1, **scaling):
+    exact = ExactKernel(kernel, S.shape[1], InputScaling(**scaling) if scaling else None)
+    rng = np.random.default_rng(seed)
+    coef = rng.standard_normal((S.shape[0], C))
+    return SupportExpansion(exact, exact.prepare(S), coef, rng.standard_normal(C))
+
+
+def model(**params):
+    defaults = {"loss": "hinge", "solver": "sbp", "C": 1.0, "gamma": 0.3, "max_iter": 8}
+    return KernelClassifier(**defaults | {"random_state": 0} | params)
+
+
+# -- predictions -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
+def test_prediction_is_the_sum(kernel):
+    S, X = rows(600), rows(700, seed=5)
+    e = expansion(kernel, S)
+    expected = kernel(X, S) @ e.coef + e.intercept
+    scale = np.abs(kernel(X, S)) @ np.abs(e.coef)
+    assert (np.abs(e.raw_prediction(X) - expected) < 3e-6 * scale + 1e-6).all()
+    f = e.raw_prediction(sp.csr_matrix(X))
+    assert (np.abs(f - expected) < 3e-6 * scale + 1e-6).all()
+    assert f.dtype == np.float64
+    assert e.n_outputs == 2
+    assert e.raw_prediction(X[:0]).shape == (0, 2)
+
+
+def test_a_row_is_predicted_alike_in_any_company():
+    S, X = rows(600), rows(700, seed=5)
+    e = expansion(Gaussian(gamma=0.3), S)
+    f = e.raw_prediction(X)
+    np.testing.assert_allclose(e.raw_prediction(X[690:691]), f[690:691], rtol=1e-5, atol=1e-5)
+    kernelgrad.set_num_threads(1)
+    np.testing.assert_array_equal(e.raw_prediction(X), f)
+
+
+def test_scaling_is_applied_to_new_rows():
+    S, X = rows(50), rows(20, seed=5)
+    centre, scale = np.array([1.0, -2.0, 0.5]), np.array([2.0, 0.5, 3.0])
+    e = expansion(Gaussian(gamma=0.3), S, centre=centre, scale=scale)
+    K = np.exp(-(((X[:, None] - S[None]) / scale * np.sqrt(0.3)) ** 2).sum(-1))
+    np.testing.assert_allclose(e.raw_prediction(X), K @ e.coef + e.intercept, atol=1e-4)
+
+
+def test_memory_is_a_tile_not_a_matrix(monkeypatch):
+    sizes = []
+    block = ExactKernel.block
+
+    def traced(self, A, B):
+        sizes.append(A.n_rows * B.n_rows)
+        return block(self, A, B)
+
+    monkeypatch.setattr(ExactKernel, "block", traced)
+    e = expansion(Gaussian(gamma=0.3), rows(1500))
+    e.raw_prediction(rows(3000, seed=3))
+    assert sum(sizes) == 1500 * 3000
+    assert max(sizes) <= PREDICT_TILE**2
+
+
+def test_zero_coefficients_are_dropped():
+    S = rows(50)
+    exact = ExactKernel(Gaussian(gamma=0.3), 3)
+    coef = np.random.default_rng(0).standard_normal((50, 2))
+    coef[::3] = 0.0
+    coef[1, 0] = 0.0  # the other output still needs the row
+    e = SupportExpansion(exact, exact.prepare(S), coef, np.zeros(2))
+    used = np.arange(50) % 3 != 0
+    assert e.n_support == e.summary()["n_support"] == used.sum()
+    np.testing.assert_array_equal(e.coef, coef[used])
+    np.testing.assert_allclose(e.raw_prediction(S), Gaussian(gamma=0.3)(S, S) @ coef, atol=1e-5)
+    nothing = SupportExpansion(exact, exact.prepare(S), np.zeros((50, 1)), np.ones(1))
+    assert nothing.n_support == 0
+    np.testing.assert_array_equal(nothing.raw_prediction(S), np.ones((50, 1)))
+
+
+@pytest.mark.parametrize("kernel", KERNELS[:2], ids=lambda k: k.name)
+def test_limited_is_the_projection(kernel):
+    S = rows(80)
+    e = expansion(kernel, S)
+    few = e.limited(20)
+    assert few.n_support == 20
+    np.testing.assert_array_equal(few.intercept, e.intercept)
+    K = kernel(S, S)
+    values = np.asarray(few.support.values, float)
+    prepared = np.asarray(e.support.values, float)
+    kept = np.argmin(((values[:, None] - prepared[None]) ** 2).sum(-1), axis=1)
+    # the rows whose single loss moves f most
+    power = np.diag(K) * (e.coef**2).max(axis=1)
+    assert set(kept) == set(np.argsort(-power)[:20])
+    b = np.zeros_like(e.coef)
+    b[kept] = few.coef
+    # the residual is orthogonal to the span, so nothing in it is closer
+    np.testing.assert_allclose((K @ (b - e.coef))[kept], 0.0, atol=1e-4)
+
+    def distance(coef):
+        return np.einsum("ic,ij,jc->c", coef - e.coef, K, coef - e.coef)
+
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        other = b.copy()
+        other[kept] += 0.05 * rng.standard_normal((20, 2))
+        assert (distance(other) > distance(b)).all()
+    cut = np.zeros_like(b)
+    cut[kept] = e.coef[kept]
+    assert (distance(cut) > distance(b) * 1.01).all()
+    assert e.limited(80) is e or e.limited(80).n_support == 80
+    np.testing.assert_array_equal(e.limited(200).coef, e.coef)
+
+
+def test_limited_survives_repeated_rows():
+    S = np.repeat(rows(30), 2, axis=0)
+    e = expansion(Gaussian(gamma=0.3), S).limited(40)
+    assert np.isfinite(e.raw_prediction(S)).all()
+    assert np.abs(e.raw_prediction(S)).max() < 1e3
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "polynomial", "precomputed", rbf_kernel])
+def test_max_support_with_every_kind_of_kernel(kernel):
+    X = rows(120)
+    y = three(X)
+    A = rbf_kernel(X, gamma=0.3) if kernel == "precomputed" else X
+    z = model(kernel=kernel, solver=StochasticBatchPerceptron(max_support=30)).fit(A, y)
+    assert z.n_support_ == z.expansion_.n_support == 30
+    assert z.score(A, y) > 0.6
+
+
+# -- kept kernel rows ------------------------------------------------------------------
+
+
+def kernel_rows(n=40, budget=2**20, **kwargs):
+    exact = ExactKernel(Gaussian(gamma=0.3), 3, **kwargs)
+    return KernelRows(exact, exact.prepare(rows(n)), budget)
+
+
+def test_kept_rows_are_the_last_used():
+    n, budget = 40, 5
+    cache = kernel_rows(n, budget * 4 * n)
+    free = kernel_rows(n, 10**9)
+    K = Gaussian(gamma=0.3)(rows(n), rows(n))
+    kept: OrderedDict[int, None] = OrderedDict()
+    rng = np.random.default_rng(0)
+    computed = 0
+    for _ in range(300):
+        index = np.sort(rng.choice(n // 3, rng.integers(1, budget + 1), replace=False))
+        for i in index.tolist():  # what was used longest ago goes
+            if i in kept:
+                kept.move_to_end(i)
+        for i in index.tolist():
+            if i not in kept:
+                computed += 1
+                if len(kept) == budget:
+                    kept.popitem(last=False)
+                kept[i] = None
+        slots, others = cache.load(index), free.load(index)
+        assert cache.n_evaluations == computed * n
+        assert len(set(slots.tolist())) == len(index)
+        everything = np.arange(n)
+        got = cache.square(slots, everything)
+        np.testing.assert_allclose(got, K[index], atol=1e-6)
+        np.testing.assert_array_equal(got, free.square(others, everything))
+        coef = rng.standard_normal((len(index), 2))
+        product = cache.product(slots, coef)
+        np.testing.assert_array_equal(product, free.product(others, coef))
+        np.testing.assert_allclose(product, coef.T @ K[index], atol=1e-5)
+    assert cache.n_evaluations > free.n_evaluations
+    assert free.n_evaluations <= (n // 3) * n
+
+
+@pytest.mark.parametrize("budget", [0, 1, 3 * 160, 10**9])
+def test_more_rows_than_the_budget(budget):
+    cache = kernel_rows(40, budget)
+    K = Gaussian(gamma=0.3)(rows(40), rows(40))
+    for index in (np.arange(20), np.array([3]), np.arange(10, 40)):
+        slots = cache.load(index)
+        np.testing.assert_allclose(cache.square(slots, np.arange(40)), K[index], atol=1e-6)
+
+
+def test_budget_is_bytes():
+    assert kernel_rows(40, 7 * 160 + 159)._buffer.nbytes == 7 * 160
+    assert kernel_rows(40, 10**9)._buffer.nbytes == 40 * 160
+    assert kernel_rows(40, 0)._buffer.nbytes == 160
+
+
+def test_matrix_is_the_kernel():
+    exact = ExactKernel(Gaussian(gamma=0.3), 3)
+    A, B = rows(30), rows(2500, seed=2)
+    K = exact.matrix(exact.prepare(A), exact.prepare(B))
+    assert K.dtype == np.float32
+    np.testing.assert_allclose(K, Gaussian(gamma=0.3)(A, B), atol=1e-6)
+
+
+def test_rows_far_from_their_centre_keep_their_differences():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 2)) * [1.0, 1e5]
+    X[:100, 1] = 0.0
+    y = labels(np.c_[X, X[:, :1]])
+    z = model(gamma=1.0, max_iter=20).fit(X, y)
+    e = z.expansion_
+    prepared = e.exact.prepare(X).values
+    used = [int(np.flatnonzero((prepared == r).all(axis=1))[0]) for r in e.support.values]
+    K = np.exp(-((X[:, None] - X[None, used]) ** 2).sum(-1))
+    f = (K @ z.expansion_.coef).ravel() + z.intercept_
+    np.testing.assert_allclose(z.decision_function(X), f, atol=1e-3)
+
+
+# -- files and copies ------------------------------------------------------------------
+
+
+def fitted_cases():
+    X = rows(120)
+    sparse = np.where(np.abs(rows(120, 40)) > 1.5, rows(120, 40), 0.0)
+    return {
+        "dense": (X, labels(X), {}),
+        "three classes": (X, three(X), {}),
+        "sparse": (sp.csr_matrix(sparse), three(sparse), {"gamma": 0.05}),
+        "standardize": (X * [1, 9, 0.1] + [1, 2, 3], three(X), {"standardize": True}),
+        "float32": (X.astype(np.float32), labels(X), {}),
+        "far away": (X + 1e6, labels(X), {}),
+        "precomputed": (rbf_kernel(X, gamma=0.3), three(X), {"kernel": "precomputed"}),
+        "polynomial": (X, three(X), {"kernel": Polynomial(degree=2)}),
+        "chi2": (np.abs(X), labels(X), {"kernel": Chi2()}),
+        "no bias": (X, three(X), {"fit_intercept": False}),
+        "early stopping": (X, labels(X), {"early_stopping": True}),
+        "limited": (X, three(X), {"solver": StochasticBatchPerceptron(max_support=20)}),
+    }
+
+
+@pytest.mark.parametrize("resumable", [False, True])
+@pytest.mark.parametrize("name", fitted_cases())
+def test_files_are_exact(name, resumable, tmp_path):
+    X, y, params = fitted_cases()[name]
+    z = model(**params).fit(X, y)
+    f = z.decision_function(X)
+    z.save(tmp_path / "m.kg", resumable=resumable)
+    loaded = kernelgrad.load(tmp_path / "m.kg")
+    np.testing.assert_array_equal(loaded.decision_function(X), f)
+    np.testing.assert_array_equal(loaded.predict(X), z.predict(X))
+    assert loaded.n_support_ == z.n_support_ > 0
+    assert loaded.n_random_features_ == 0
+    assert loaded.history_ == z.history_
+    info = loaded.model_info()
+    assert info["n_support"] == z.n_support_
+    assert info["resumable"] is resumable
+    assert {**info, "resumable": 0} == {**z.model_info(), "resumable": 0}
+    for twin in (pickle.loads(pickle.dumps(z)), clone(z).fit(X, y)):
+        np.testing.assert_array_equal(twin.decision_function(X), f)
+    if not resumable:
+        with pytest.raises(ValueError, match="resumable"):
+            loaded.set_params(warm_start=True).fit(X, y)
+        return
+    z.set_params(warm_start=True).fit(X, y)
+    loaded.set_params(warm_start=True).fit(X, y)
+    np.testing.assert_array_equal(loaded.decision_function(X), z.decision_function(X))
+    assert name == "early stopping" or np.any(z.decision_function(X) != f)
+
+
+def test_a_file_holds_support_rows_only(tmp_path):
+    X = rows(2000, 20)
+    z = model(max_iter=1).fit(X, labels(X))
+    z.save(tmp_path / "m.kg")
+    assert z.n_support_ < 200
+    assert (tmp_path / "m.kg").stat().st_size < 200 * 21 * 8 + 20_000
+    assert z.expansion_.nbytes < 200 * 22 * 8 + 1000
+
+
+def test_copies_are_independent():
+    X = rows(50)
+    e = expansion(Gaussian(gamma=0.3), X)
+    f, twin = e.raw_prediction(X), e.copy()
+    twin.coef[:] = 0.0
+    twin.intercept[:] = 7.0
+    np.testing.assert_array_equal(e.raw_prediction(X), f)
+
+
+def test_a_pickle_does_not_hold_kernel_rows():
+    X = rows(1000)
+    z = model().fit(X, labels(X))
+    assert len(pickle.dumps(z)) < 40 * 1000 * 8
+
+
+# -- functions as kernels --------------------------------------------------------------
+
+
+def gaussian(X, Z):
+    return rbf_kernel(X, Z, gamma=0.3)
+
+
+def laplacian(X, Z):
+    return laplacian_kernel(X, Z, gamma=0.3)
+
+
+@pytest.mark.parametrize(("function", "name"), [(gaussian, "rbf"), (laplacian, "laplacian")])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_function_is_the_kernel_of_that_name(function, name, sparse):
+    X = np.where(np.abs(rows(150)) > 0.2, rows(150), 0.0)
+    y = three(X)
+    A = sp.csr_matrix(X) if sparse else X
+    kernel = Laplacian(gamma=0.3) if name == "laplacian" else name
+    f = model(kernel=function).fit(A, y).decision_function(A)
+    g = model(kernel=kernel).fit(A, y).decision_function(A)
+    np.testing.assert_allclose(f, g, atol=1e-4)
+
+
+def test_a_function_must_return_a_matrix():
+    X = rows(60)
+    for wrong in (
+        lambda A, B: np.ones(3),
+        lambda A, B: np.full((len(A), len(B)), np.nan),
+        lambda A, B: np.full((len(A), len(B)), "a"),
+    ):
+        z = model(kernel=wrong)
+        with pytest.raises(DataError, match="kernel function"):
+            z.fit(X, labels(X))
+        assert not hasattr(z, "expansion_")
+
+
+def test_a_function_cannot_be_written(tmp_path):
+    X = rows(60)
+    z = model(kernel=gaussian).fit(X, labels(X))
+    with pytest.raises(TypeError, match="function"):
+        z.save(tmp_path / "m.kg")
+    assert not list(tmp_path.iterdir())
+    twin = pickle.loads(pickle.dumps(z))
+    np.testing.assert_array_equal(twin.decision_function(X), z.decision_function(X))
+
+
+@pytest.mark.parametrize("kernel", [gaussian, "precomputed"])
+def test_random_features_need_a_kernel_that_has_them(kernel):
+    X = rows(60)
+    z = KernelClassifier(kernel=kernel, solver="dsg")
+    with pytest.raises(CapabilityError, match="random_features"):
+        z.fit(gaussian(X, X), labels(X))
+
+
+# -- matrices as kernels ---------------------------------------------------------------
+
+
+def canonical(n=150, seed=0):
+    """Return rows in the order that a fit brings them to."""
+    X = rows(n, seed=seed)
+    X, y, _ = canonical_rows(X, three(X), np.ones(n), merge=True)
+    return X, y
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_matrix_is_the_kernel_it_holds(bias):
+    X, y = canonical()
+    T = rows(70, seed=4)
+    named = model(fit_intercept=bias).fit(X, y)
+    z = model(kernel="precomputed", fit_intercept=bias).fit(gaussian(X, X), y)
+    np.testing.assert_allclose(
+        z.decision_function(gaussian(T, X)), named.decision_function(T), atol=1e-4
+    )
+    assert z.n_features_in_ == len(X)
+    with pytest.raises(ValueError, match="features"):
+        z.predict(gaussian(T, X[:100]))
+    sparse = model(kernel="precomputed", fit_intercept=bias)
+    sparse.fit(sp.csr_matrix(gaussian(X, X)), y)
+    np.testing.assert_array_equal(
+        sparse.decision_function(gaussian(T, X)), z.decision_function(gaussian(T, X))
+    )
+
+
+def test_weights_of_rows_of_a_matrix():
+    X, y = canonical()
+    w = np.random.default_rng(0).integers(0, 3, len(y)).astype(float)
+    z = model(kernel="precomputed").fit(gaussian(X, X), y, w)
+    named = model().fit(X, y, w)
+    T = rows(40, seed=4)
+    np.testing.assert_allclose(
+        z.decision_function(gaussian(T, X)), named.decision_function(T), atol=1e-4
+    )
+
+
+def test_early_stopping_on_a_matrix():
+    X, y = canonical(300)
+    K = gaussian(X, X)
+    z = model(kernel="precomputed", early_stopping=True, max_iter=15).fit(K, y)
+    assert z.score(K, y) > 0.7
+    assert len(z.history_["validation_score"]) == z.n_iter_
+    again = clone(z).set_params(max_iter=z.best_iteration_).fit(K, y)
+    np.testing.assert_array_equal(again.decision_function(K), z.decision_function(K))
+
+
+def test_warm_start_on_a_matrix():
+    X, y = canonical()
+    K = gaussian(X, X)
+    whole = model(kernel="precomputed").fit(K, y)
+    half = model(kernel="precomputed", max_iter=4, warm_start=True).fit(K, y).fit(K, y)
+    np.testing.assert_array_equal(half.decision_function(K), whole.decision_function(K))
+
+
+def test_cross_validation_slices_both_sides():
+    X, y = canonical()
+    K = gaussian(X, X)
+    folds = StratifiedKFold(3)
+    z = model(kernel="precomputed", max_iter=20)
+    scores = cross_val_score(z, K, y, cv=folds)
+    by_hand = [
+        clone(z).fit(K[np.ix_(a, a)], y[a]).score(K[np.ix_(b, a)], y[b])
+        for a, b in folds.split(K, y)
+    ]
+    np.testing.assert_array_equal(scores, by_hand)
+    svc = cross_val_score(SVC(kernel="precomputed"), K, y, cv=folds)
+    assert scores.mean() > svc.mean() - 0.05
+    search = GridSearchCV(z, {"C": [0.01, 1.0]}, cv=folds).fit(K, y)
+    assert search.predict(K[:5]).shape == (5,)
+    assert search.cv_results_["mean_test_score"][1] == scores.mean()
+    assert not model().__sklearn_tags__().input_tags.pairwise
+
+
+def test_a_matrix_must_be_square_and_unscaled():
+    X, y = canonical()
+    K = gaussian(X, X)
+    z = model(kernel="precomputed")
+    with pytest.raises(ValueError, match="square"):
+        z.fit(K[:, :100], y)
+    with pytest.raises(ValueError, match="standardize"):
+        model(kernel="precomputed", standardize=True).fit(K, y)
+    with pytest.raises(NotFittedError):
+        z.predict(K)
+
+
+# -- scikit-learn ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_estimator_checks(bias):
+    z = KernelClassifier(loss="hinge", solver="sbp", max_iter=5, fit_intercept=bias)
+    check_estimator(z)
+
+
+def test_estimator_checks_of_a_matrix():
+    check_estimator(
+        KernelClassifier(loss="hinge", solver="sbp", kernel="precomputed", max_iter=5)
+    )
