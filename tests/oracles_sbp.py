@@ -86,7 +86,7 @@ def svm(K, y, cost, weight=None, passes=1000):
             largest = max(largest, abs(new - a[i]))
             f += (new - a[i]) * K[i]
             a[i] = new
-        if largest < 1e-10:
+        if largest < 1e-7:
             break
     return a
 

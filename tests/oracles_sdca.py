@@ -66,7 +66,7 @@ def tube_program(K, y, p, alpha, epsilon):
 def smooth_minimum(K, y, p, alpha):
     """Logistic optimum over coefficients by Newton's method."""
     a = np.zeros(len(y))
-    for _ in range(100):
+    for _ in range(20):
         s = 1.0 / (1.0 + np.exp(y * (K @ a)))
         H = np.diag(p * s * (1 - s)) @ K + alpha * np.eye(len(y))
         a -= np.linalg.solve(H, alpha * a - p * y * s)

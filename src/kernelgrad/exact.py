@@ -54,7 +54,7 @@ class ExactKernel:
         X = self.scaling.apply(X)
         self.kernel.check_domain(X)
         rows = self.kernel.exact_rows(X, wide=self.wide)
-        return rows if ids is None else ExactRows(rows.values, rows.square, ids)
+        return rows if ids is None else rows.numbered(ids)
 
     def block(self, A: ExactRows, B: ExactRows) -> Float32Array:
         """Return ``k(A, B)``, shape (n_A, n_B), in one thread."""
@@ -154,13 +154,30 @@ class KernelRows:
         parallel_for(-(-n // COLUMN_TILE), task)
         self.n_evaluations += len(index) * n
 
+    @property
+    def buffer(self) -> Float32Array:
+        """All kept rows, (slots, n); valid until the next load."""
+        return self._buffer
+
+    def among(self, first: IntArray, second: IntArray) -> Float32Array:
+        """Return ``k(x_i, x_j)`` for any rows, from kept rows i where there are any."""
+        kept = np.array([i in self._slot for i in first.tolist()], bool)
+        K = np.empty((len(first), len(second)), np.float32)
+        if kept.any():
+            K[kept] = self.square(self.load(first[kept]), second)
+        if not kept.all():
+            some = self.rows.take(first[~kept])
+            K[~kept] = self.exact.matrix(some, self.rows.take(second))
+            self.n_evaluations += len(second) * some.n_rows
+        return K
+
     def square(self, slots: IntArray, index: IntArray) -> Float32Array:
         """Return ``k(x_i, x_j)`` for loaded rows i and any rows j."""
         K: Float32Array = self._buffer[slots[:, None], index[None, :]]
         return K
 
     def product(self, slots: IntArray, coef: Float64Array) -> Float32Array:
-        """Return ``sum_i k(x_i, X) coef_i`` over loaded rows i, shape (C, n); coef is (m, C)."""
+        """Return ``sum_i k(x_i, X) coef_i`` over loaded rows i, (C, n); coef is (m, C)."""
         n = self.rows.n_rows
         out = np.empty((coef.shape[1], n), np.float32)
         weights = np.ascontiguousarray(coef.T, np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -287,10 +288,9 @@ class SupportExpansion(Expansion):
 
     def describe(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         """Return kernel, rows, coefficients, intercept and input scaling."""
-        values = self.exact.describe() | {"shape": list(self.support.values.shape)}
         arrays: dict[str, AnyArray] = {"coef": self.coef, "intercept": self.intercept}
-        arrays |= self.exact.scaling.arrays() | _rows_to_arrays(self.support)
-        return values, arrays
+        arrays |= self.exact.scaling.arrays() | rows_to_arrays(self.support)
+        return self.exact.describe(), arrays
 
     @classmethod
     def restore(
@@ -303,8 +303,7 @@ class SupportExpansion(Expansion):
             InputScaling.from_arrays(arrays),
             wide=values["wide"],
         )
-        support = _rows_from_arrays(arrays, tuple(values["shape"]))
-        return cls(exact, support, arrays["coef"], arrays["intercept"])
+        return cls(exact, rows_from_arrays(arrays), arrays["coef"], arrays["intercept"])
 
     def copy(self) -> SupportExpansion:
         """Return an expansion with its own coefficients on the same rows."""
@@ -330,7 +329,7 @@ class SupportExpansion(Expansion):
         """
         if self.n_support <= max_support:
             return self
-        power = self.kernel.diag(self.support.values) * (self.coef**2).max(axis=1)
+        power = self.kernel.exact_diag(self.support) * (self.coef**2).max(axis=1)
         kept: IntArray = np.sort(np.argsort(-power, kind="stable")[:max_support])
         rows = self.support.take(kept)
         f = np.zeros((max_support, self.n_outputs))
@@ -341,25 +340,35 @@ class SupportExpansion(Expansion):
         return SupportExpansion(self.exact, rows, coef, self.intercept)
 
 
-def _rows_to_arrays(rows: ExactRows) -> dict[str, AnyArray]:
+def rows_to_arrays(rows: ExactRows, name: str = "rows") -> dict[str, AnyArray]:
+    """Return prepared rows as named arrays, for files."""
     values = rows.values
     if sp.issparse(values):
-        arrays = {f"rows.{name}": getattr(values, name) for name in _CSR}
+        arrays = {f"{name}.{part}": getattr(values, part) for part in _CSR}
+        arrays[f"{name}.shape"] = np.array(values.shape)
     else:
-        arrays = {"rows": np.ascontiguousarray(values)}
-    for name in ("square", "ids"):
-        a = getattr(rows, name)
+        arrays = {name: np.ascontiguousarray(values)}
+    for part in ("square", "ids"):
+        a = getattr(rows, part)
         if a is not None:
-            arrays[f"rows.{name}"] = a
+            arrays[f"{name}.{part}"] = a
+    for i, rows_of_part in enumerate(rows.parts):
+        arrays |= rows_to_arrays(rows_of_part, f"{name}.{i}")
     return arrays
 
 
-def _rows_from_arrays(arrays: dict[str, AnyArray], shape: tuple[int, ...]) -> ExactRows:
-    if "rows" in arrays:
-        values: Matrix = arrays["rows"]
+def rows_from_arrays(arrays: Mapping[str, AnyArray], name: str = "rows") -> ExactRows:
+    """Return the rows that :func:`rows_to_arrays` gave; other names are ignored."""
+    if name in arrays:
+        values: Matrix = arrays[name]
     else:
-        values = sp.csr_matrix(tuple(arrays[f"rows.{name}"] for name in _CSR), shape=shape)
-    return ExactRows(values, arrays.get("rows.square"), arrays.get("rows.ids"))
+        csr = tuple(arrays[f"{name}.{part}"] for part in _CSR)
+        values = sp.csr_matrix(csr, shape=tuple(arrays[f"{name}.shape"]))
+    parts: list[ExactRows] = []
+    while f"{name}.{len(parts)}" in arrays or f"{name}.{len(parts)}.shape" in arrays:
+        parts.append(rows_from_arrays(arrays, f"{name}.{len(parts)}"))
+    extra = arrays.get(f"{name}.square"), arrays.get(f"{name}.ids")
+    return ExactRows(values, *extra, parts=tuple(parts))
 
 
 _CSR = ("data", "indices", "indptr")

@@ -48,7 +48,9 @@ def fit(
     loss: Annotated[
         str | None, typer.Option(help="[default: log_loss, or squared for regression]")
     ] = None,
-    kernel: Annotated[str, typer.Option(help="rbf, laplacian, chi2, ... (docs/kernels.md).")] = "rbf",
+    kernel: Annotated[
+        str, typer.Option(help="rbf, laplacian, chi2, ...")
+    ] = "rbf",
     gamma: Annotated[
         str, typer.Option(help="Inverse bandwidth: a number, median or scale.")
     ] = "median",
@@ -56,7 +58,8 @@ def fit(
         float, typer.Option(help="Multiplies the bandwidth that a rule finds.")
     ] = 1.0,
     solver: Annotated[
-        str, typer.Option(help="auto, dsg, udsg, cdsg, sbp, sdca, pegasos, norma or perceptron.")
+        str,
+        typer.Option(help="auto, dsg, udsg, cdsg, sbp, sdca, pegasos, norma, perceptron."),
     ] = "auto",
     alpha: Annotated[
         float | None,

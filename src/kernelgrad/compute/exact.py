@@ -32,8 +32,8 @@ ARC0, ARC1, ARC2              arc-cosine kernels of order 0, 1, 2, from the cosi
                               squared sizes of both rows
 ============================  =================================================================
 
-Columns are accumulated strictly one after another and tiles are filled up with zeros, so the
-bits of an entry depend on its two rows alone: not on the other rows, their number or the
+Columns are accumulated strictly one after another, in tiles of one width, so the bits
+of an entry depend on its two rows alone: not on the other rows, their number or the
 tile. A BLAS chooses its routine, and with it the rounding, by the size of a product
 (measured: tiles with few rows differ from others), so none is used. Squared norms from
 :func:`squares` are rounded as the products are: a row has distance 0 from itself.
@@ -278,7 +278,7 @@ def _squares_csr(indptr: Any, data: Any, out: Any) -> None:
 
 def squares(X: Matrix) -> Float64Array:
     """Return ``|x|^2`` of rows, rounded to their precision as :func:`block` does for DOT."""
-    out = np.zeros(X.shape[0], np.float64)
+    out = np.zeros(X.shape[0], X.dtype)
     if sp.issparse(X):
         _squares_csr(X.indptr, X.data, out)
     else:
@@ -473,11 +473,10 @@ def _dense(A: AnyArray, B: AnyArray, form: int, emit: Any) -> None:
     P = np.zeros((min(d, DEPTH), WIDTH), A.dtype)
     for j in range(0, B.shape[0], WIDTH):
         m = min(WIDTH, B.shape[0] - j)
-        P[:, m:] = 0
         T[:] = form >= LORENTZ
         for k in range(0, d, DEPTH):
             depth = min(DEPTH, d - k)
-            P[:depth, :m] = B[j : j + m, k : k + depth].T
+            P[:depth, :m] = B[j : j + m, k : k + depth].T  # what is behind is not emitted
             _accumulate(form, rows, rows2, k, P, depth, T)
         emit(T, slice(0, n), slice(j, j + m))
 

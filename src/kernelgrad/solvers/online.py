@@ -407,7 +407,7 @@ class _Visits:
         self.touched = np.zeros(state.n_support, bool)
         self.gone: list[tuple[ExactRows, Float64Array, Float64Array]] = []
         limit, S = solver.max_support, state.n_support
-        if solver.drops_oldest and limit is not None and S > limit:  # it was larger before
+        if solver.drops_oldest and limit is not None and limit < S:  # it was larger before
             kept = np.zeros(S, bool)
             kept[np.argsort(state.stamp, kind="stable")[S - limit :]] = True
             self._keep(kept, state.rows.tiles[0].take(slice(0, 0)), S)

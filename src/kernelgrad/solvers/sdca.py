@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad._typing import Float32Array, Float64Array, IntArray
+from kernelgrad._typing import Float64Array, IntArray
 from kernelgrad._validation import CapabilityError, check_int, check_real
 from kernelgrad.compute import dual
 from kernelgrad.exact import KernelRows
@@ -221,7 +221,7 @@ def _passes(seed: int, start: int, n_visits: int, live: IntArray) -> Iterator[In
     while start < end:
         epoch, first = divmod(start, n)
         last = min(n, end - epoch * n)
-        yield live[draws(seed, _TAG, start).permutation(n)[first:last]]
+        yield live[draws(seed, _TAG, epoch).permutation(n)[first:last]]
         start = epoch * n + last
 
 
@@ -249,7 +249,7 @@ def _ascend(
     place = np.full(w, -1)
     joined, done = 0, 0
     while len(ready):
-        K[joined : joined + len(ready)] = _between(rows, index[ready], index)
+        K[joined : joined + len(ready)] = rows.among(index[ready], index)
         place[ready] = np.arange(joined, joined + len(ready))
         joined += len(ready)
         done = dual.sweep(*conjugate, y[:, index], u, f, reach[index], place, K, least, done)
@@ -262,22 +262,9 @@ def _ascend(
     for i in range(0, len(moved), size):  # no more rows at once, whatever the memory
         some = slice(i, i + size)
         slots = rows.load(moved[some])
-        dual.add_rows(rows._buffer, slots, change[some], state.responses)
+        dual.add_rows(rows.buffer, slots, change[some], state.responses)
     state.coef[moved] = coef
     return w
-
-
-def _between(rows: KernelRows, first: IntArray, second: IntArray) -> Float32Array:
-    """Return ``k(x_i, x_j)``, from kept rows where there are any."""
-    kept = np.array([i in rows._slot for i in first.tolist()])
-    K = np.empty((len(first), len(second)), np.float32)
-    if kept.any():
-        K[kept] = rows.square(rows.load(first[kept]), second)
-    if not kept.all():
-        some = rows.rows.take(first[~kept])
-        K[~kept] = rows.exact.matrix(some, rows.rows.take(second))
-        rows.n_evaluations += len(second) * int(np.count_nonzero(~kept))
-    return K
 
 
 def _conjugate(problem: Problem) -> tuple[int, Float64Array]:

@@ -25,7 +25,7 @@ class SupportUpdate:
     """How one step moved the functions w (current) and v (average) on all rows.
 
     ``w <- scale w + sum_i k(x_i, .) moved_i`` and
-    ``v <- keep v + blend w_before + sum_i k(x_i, .) drift_i`` over the rows of ``index``.
+    ``v <- keep v + blend w_before + sum_i k(x_i, .) drift_i`` over the rows x_i of ``rows``.
 
     Attributes
     ----------
@@ -249,4 +249,3 @@ def round_rows(round_size: int | str, n: int) -> int:
 def draws(seed: int, tag: int, iteration: int) -> np.random.Generator:
     """Return the generator of one iteration."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, tag, iteration])))
-
