@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from kernelgrad._typing import Float32Array, Float64Array, IntArray, Matrix
+from kernelgrad.compute.memory import untouched
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.features import InputScaling
 from kernelgrad.kernels import ExactRows, Kernel, describe_kernel
 
-COLUMN_TILE = 2048  # columns of a row block that one task computes
+COLUMN_TILE = 8192  # columns of a row block that one task computes
 PREDICT_TILE = 512  # rows and support rows of a prediction tile: 1 MiB of float32
 CACHE_BYTES = 2**30  # kernel rows kept between steps unless a memory limit is given
 
@@ -119,14 +120,14 @@ class KernelRows:
         self.rows = rows
         self.n_evaluations = 0
         self._budget = max(1, min(rows.n_rows, int(cache_bytes) // (4 * max(1, rows.n_rows))))
-        self._buffer = np.empty((self._budget, rows.n_rows), np.float32)
+        self._buffer = untouched(self._budget, rows.n_rows)
         self._slot: OrderedDict[int, int] = OrderedDict()  # row -> slot, oldest use first
 
     def load(self, index: IntArray) -> IntArray:
         """Make the rows of `index` (distinct) present and return where; until the next load."""
         wanted = index.tolist()
         if len(wanted) > len(self._buffer):
-            self._buffer = np.empty((len(wanted), self.rows.n_rows), np.float32)
+            self._buffer = untouched(len(wanted), self.rows.n_rows)
             self._slot.clear()
         missing = []
         for i in wanted:

@@ -48,9 +48,7 @@ def fit(
     loss: Annotated[
         str | None, typer.Option(help="[default: log_loss, or squared for regression]")
     ] = None,
-    kernel: Annotated[
-        str, typer.Option(help="rbf, laplacian, chi2, ...")
-    ] = "rbf",
+    kernel: Annotated[str, typer.Option(help="rbf, laplacian, chi2, ...")] = "rbf",
     gamma: Annotated[
         str, typer.Option(help="Inverse bandwidth: a number, median or scale.")
     ] = "median",

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad._validation import CapabilityError, DataError, check_bool, check_int, check_real
+from kernelgrad._validation import DataError, check_bool, check_int, check_real
 from kernelgrad.callbacks import make_callbacks
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches, split_rows
 from kernelgrad.estimators import _files
@@ -31,6 +31,7 @@ from kernelgrad.features import CACHE_BYTES
 from kernelgrad.kernels import Kernel, get_kernel, kernel_summary
 from kernelgrad.losses import Loss
 from kernelgrad.solvers import (
+    SOLVERS,
     Problem,
     Solver,
     State,
@@ -42,6 +43,18 @@ from kernelgrad.solvers import (
 )
 
 MAX_VALIDATION_ROWS = 20_000  # validation responses stay in memory, whatever the file size
+
+
+def can_stream(estimator: Any) -> bool:
+    """Return True, or raise AttributeError where the solver needs all rows at once."""
+    solver = estimator.solver
+    cls = SOLVERS.get(solver) if isinstance(solver, str) else type(solver)
+    if getattr(cls, "streams", True):
+        return True
+    raise AttributeError(
+        f"solver {getattr(cls, 'name', solver)!r} needs all rows at once and has no "
+        "partial_fit; use fit, or a solver for streams such as 'dsg', 'norma' or 'perceptron'."
+    )
 
 
 class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
@@ -385,11 +398,6 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         if first:
             self._new_seed()
         solver = self._make_solver() if first else self.solver_
-        if not solver.streams:
-            raise CapabilityError(
-                f"solver {solver.name!r} needs all rows at once and has no partial_fit; use "
-                "fit, or a solver for streams such as 'dsg', 'norma' or 'perceptron'."
-            )
         if self._is_precomputed:
             raise ValueError(
                 "partial_fit takes rows, which kernel='precomputed' does not have; use fit."

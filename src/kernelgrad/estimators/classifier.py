@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray
 from kernelgrad._validation import DataError
 from kernelgrad.data import BatchSource
-from kernelgrad.estimators.base import BaseKernelEstimator
+from kernelgrad.estimators.base import BaseKernelEstimator, can_stream
 from kernelgrad.losses import Loss, encode_labels, get_loss
 
 
@@ -263,6 +263,7 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
 
         return "accuracy", accuracy
 
+    @available_if(can_stream)
     def partial_fit(
         self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None
     ) -> Self:

@@ -7,11 +7,12 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
+from sklearn.utils.metaestimators import available_if
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray
 from kernelgrad._validation import DataError
 from kernelgrad.data import BatchSource
-from kernelgrad.estimators.base import BaseKernelEstimator
+from kernelgrad.estimators.base import BaseKernelEstimator, can_stream
 from kernelgrad.losses import Loss, get_loss
 
 
@@ -164,6 +165,7 @@ class KernelRegressor(RegressorMixin, BaseKernelEstimator):  # type: ignore[misc
         # R^2 needs two rows and a target that varies; the loss needs neither
         return ("r2", r2) if loss.name == "squared" else ("negative loss", None)
 
+    @available_if(can_stream)
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Take further steps, one for every ``batch_size`` rows of `X`, in the order given.
 

@@ -457,11 +457,13 @@ class _Visits:
         if numbers is None:
             return S + np.arange(m), np.arange(m)
         slot = np.full(m, -1, np.int64)
+        entry: IntArray = np.empty(0, np.int64)
         if S:
             order = np.argsort(state.numbers, kind="stable")
             place = np.searchsorted(state.numbers, numbers, sorter=order).clip(0, S - 1)
             found = np.flatnonzero(state.numbers[order[place]] == numbers)
             entry = order[place[found]]
+        if S and len(entry):
             kept, back = np.unique(entry, return_inverse=True)
             same = _equal_rows(state.rows.take(kept).take(back), rows.take(found))
             slot[found[same]] = entry[same]

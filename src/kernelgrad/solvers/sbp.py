@@ -13,11 +13,11 @@ from kernelgrad.compute import responses, water
 from kernelgrad.exact import KernelRows
 from kernelgrad.losses.base import monotone_root
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
-from kernelgrad.solvers.functional import rows_digest
 from kernelgrad.solvers.support import (
     RowsSolver,
     RowsState,
     SupportUpdate,
+    batch_digest,
     build_exact,
     draws,
     kernel_rows,
@@ -25,8 +25,11 @@ from kernelgrad.solvers.support import (
 )
 
 _TAG = 0x736270
+_MANY_ROWS = 2**14  # from here on longer products pay for fewer updates
 _LEAST_SCALE = 1e-3  # of the lazy factor before coefficients take it in
 _LEAST_NU = 1e-12
+_NU_RATIO = 1.25  # largest ratio of alphas followed at once
+_ROUNDING = 1e-6  # of a squared gradient, relative to the largest k(x, x)
 _NU_GROWTH = 1.1  # nu follows alpha again after a tenth more iterations
 
 
@@ -46,6 +49,7 @@ class SBPState(RowsState):
     nu: Float64Array  # (C,); nan until it is known
     scale: Float64Array  # of the result, (C,)
     bias: Float64Array  # of the average, in its units, (C,)
+    covered: Float64Array  # share of weight under water, averaged as the iterates, (C,)
     updates: int = 0
     nu_due: int = 1
 
@@ -76,17 +80,18 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
     Parameters
     ----------
     nu : float > 0 or None, default=None
-        Mean slack allowed for a unit-norm function. None derives it from the estimator's
-        alpha: ``nu = mean hinge(s v) / (s |v|)`` at the scale s that minimises the regularised
-        objective along the average v; at the optimum that is the nu of the same solution
-        (Section 5).
+        Mean slack allowed for a unit-norm function. None follows the estimator's alpha: nu
+        moves until the solution is that of the regularised problem, for which
+        ``nu |w*| = mean hinge(w*)`` (Section 5).
     batch_size : int or "auto", default="auto"
         Rows sampled per update, m. One is the paper; m kernel rows at once are one matrix
-        product. ``"auto"``: 32 with a bias, 8 without, where larger samples swing along the
-        constant direction; four and two per class where there are more than two.
+        product. ``"auto"``: with a bias 32, 64 from 16,384 rows on; 8 without, where larger
+        samples swing along the constant direction; four and two per class where there are
+        more than two.
     round_size : int or "auto", default="auto"
         Sampled rows in one step of the loop, between two entries of ``history_``. ``"auto"``
-        is n / 40: the default ``max_iter=40`` draws as many rows as there are.
+        is n / 40: the default ``max_iter=40`` draws as many rows as there are, and more where
+        n is so small that a step of one update draws more.
     average : {"linear", "uniform", None}, default="linear"
         Weights of the iterates in the average: growing as t (better in practice), equal (the
         paper's), or the last iterate alone.
@@ -140,7 +145,7 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
         C, n = problem.n_outputs, batch.n_rows
         return SBPState(
             exact=exact,
-            digest=rows_digest(batch.X),
+            digest=batch_digest(batch),
             rows=kernel_rows(problem, exact, rows),
             coef=np.zeros((n, C)),
             average=np.zeros((n, C)),
@@ -152,6 +157,7 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
             nu=np.full(C, np.nan if self.nu is None else float(self.nu)),
             scale=np.ones(C),
             bias=np.zeros(C),
+            covered=np.ones(C),
         )
 
     def _sample_size(self, problem: Problem, n: int) -> int:
@@ -160,7 +166,8 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
         if problem.n_outputs > 1:
             size = 4 if problem.fit_intercept else 2
         else:
-            size = 32 if problem.fit_intercept else 8
+            many = 64 if n >= _MANY_ROWS else 32
+            size = many if problem.fit_intercept else 8
         return min(size, n)
 
     def step(self, problem: Problem, state: SBPState, batch: TrainBatch) -> StepInfo:
@@ -180,10 +187,10 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
         slack = np.maximum(0.0, 1.0 - state.scale[:, None] * c)
         return StepInfo(
             train_loss=float((slack @ round_.p).sum()),
-            step_size=float((1.0 / np.sqrt(np.maximum(state.power, 1e-300))).max()),
+            step_size=round_.step_size,
             n_random_features=0,
             update=update,
-            n_support=int(np.count_nonzero(state.average.any(axis=1))),
+            n_support=self.count_support(state),
             kernel_evaluations=state.kernel_evaluations,
             epoch=state.rows_seen / n,
         )
@@ -219,8 +226,10 @@ class _Round:
         self.positive = [np.flatnonzero(y > 0) for y in self.y]
         self.negative = [np.flatnonzero(y <= 0) for y in self.y]
         self.n_drawn = 0
+        self.step_size = 0.0
         C = len(self.y)
         self.levels: list[float | None] = [None] * C
+        self.covered = np.ones(C)  # share of weight under water, of the current iterate
         # w = scale * base;  weight_sum * average = mass * base - late
         self.base, self.late = state.coef, -state.weight_sum * state.average
         self.scale, self.mass = np.ones(C), np.zeros(C)
@@ -244,7 +253,9 @@ class _Round:
         K = self.rows.square(slots, index)
         square = np.einsum("ic,ij,jc->c", gradient, K, gradient)
         state.power += np.maximum(square, 0.0)
-        eta = 1.0 / np.sqrt(np.maximum(state.power, 1e-300))
+        # a gradient of nothing but rounding takes no step
+        floor = _ROUNDING * max(float(K.diagonal().max()), 1e-300)
+        eta = np.where(state.power > floor, 1.0 / np.sqrt(np.maximum(state.power, floor)), 0.0)
         along = np.einsum("ic,ci->c", beta, state.responses[:, index])
         norm2 = state.square_norm + 2 * eta * along + eta**2 * square
         shrink = 1.0 / np.sqrt(np.maximum(norm2, 1.0))
@@ -256,6 +267,9 @@ class _Round:
             self.late[:], self.mass[:] = 0.0, 0.0
             omega = 1.0
         state.weight_sum += omega
+        share = omega / state.weight_sum
+        state.covered += share * (self.covered - state.covered)
+        self.step_size = float(eta.max())
         # coefficients: only the touched rows
         step = gradient * (eta / self.scale)
         self.base[index] += step
@@ -270,12 +284,10 @@ class _Round:
             self.rows.product(slots, gradient),
             eta,
             shrink,
-            omega / state.weight_sum,
+            share,
         )
         self.kept = self.kept * shrink
-        self.blended = self.blended * (1 - omega / state.weight_sum) + self.kept * (
-            omega / state.weight_sum
-        )
+        self.blended += share * (self.kept - self.blended)
         if float(self.scale.min()) < _LEAST_SCALE:
             self._settle()
         if self.solver.nu is None and state.updates >= state.nu_due:
@@ -291,9 +303,14 @@ class _Round:
         self.late = -state.weight_sum * state.average
         self.scale, self.mass = np.ones_like(self.scale), np.zeros_like(self.mass)
 
+    def _has_basins(self, c: int) -> bool:
+        """Return whether there is a bias to fit: one class alone needs none."""
+        both = len(self.positive[c]) and len(self.negative[c])
+        return self.problem.fit_intercept and bool(both)
+
     def _level(self, c: int, values: Float64Array, volume: float) -> tuple[Any, ...]:
         """Return (level, bias, indices and probabilities of the submerged rows)."""
-        if self.problem.fit_intercept:
+        if self._has_basins(c):
             basins = water.two_basins(
                 values, self.positive[c], self.negative[c], volume, self.weight
             )
@@ -319,6 +336,7 @@ class _Round:
             _, _, first, second = self._level(c, values, volume)
             parts = [first] if second is None else [first, second]
             chances.append(parts)
+            self.covered[c] = self._share(parts)
             if second is None:
                 sizes = [m]
             elif m == 1:
@@ -328,6 +346,13 @@ class _Round:
             for (index, p), size in zip(parts, sizes, strict=True):
                 pooled.append(_draw(rng, index, p, size))
         return np.concatenate(pooled), chances
+
+    def _share(self, parts: list[tuple[IntArray, Float64Array]]) -> float:
+        """Return the share of the weight that is under water."""
+        # a row wholly under water has its weight over theirs as its probability
+        index, p = parts[0]
+        w = 1.0 if self.weight is None else self.weight[index]
+        return float(min(1.0, 1.0 / (np.max(p / w) * self.state.coef.shape[0])))
 
     def _weights(
         self,
@@ -356,31 +381,50 @@ class _Round:
                     beta[group, c] /= total * len(groups)
         return np.asarray(beta)
 
-    def _best_scale(self, c: int, values: Float64Array, square: float) -> tuple[float, float]:
-        """Return the best scale of responses for alpha, with its mean slack.
+    def _follow_alpha(self) -> None:
+        r"""Move nu towards that of the regularised problem.
+
+        At the optimum of the slack-constrained problem, with level gamma and a share q under
+        water, the same function divided by gamma solves the regularised problem for
+        ``alpha(nu) = gamma (gamma q - nu)``: the gradient there is q times the mean over the
+        rows under water, which is parallel to w and has the length ``gamma - nu / q``.
+        alpha(nu) grows with nu. q is averaged over the iterates, as the dual variables are.
+        """
+        state, problem = self.state, self.problem
+        self._settle()
+        n = len(self.p)
+        for c, values in enumerate(state.mean_responses):
+            square = float(state.average[:, c] @ (self.y[c] * values))
+            if square <= 0:
+                continue
+            if np.isnan(state.nu[c]):
+                state.nu[c] = self._first_nu(c, values, square)
+                continue
+            norm = np.sqrt(square)
+            level = self._level(c, values, n * state.nu[c] * norm)[0] / norm
+            implied = level * (level * state.covered[c] - state.nu[c])
+            if implied > 0:
+                ratio = np.clip(problem.alpha / implied, 1 / _NU_RATIO, _NU_RATIO)
+            else:  # the level is too low for any alpha
+                ratio = _NU_RATIO
+            state.nu[c] = max(state.nu[c] * np.sqrt(ratio), _LEAST_NU)
+
+    def _first_nu(self, c: int, values: Float64Array, square: float) -> float:
+        """Return nu at the scale of the average that is best for alpha.
 
         With a bias the submerged rows of both classes are the lowest of equal weight. Their
         slacks add up to ``2 - s (a_k + b_k)`` whatever the bias, which leaves one variable.
         """
         heights, p, margin = values, self.p, 1.0
-        if self.problem.fit_intercept:
+        if self._has_basins(c):
             rows = self.positive[c], self.negative[c]
             heights, p = paired_heights(values, self.p, *rows)
             margin = 2.0
         s = best_scale(heights, p, self.problem.alpha * square, margin)
-        return s, float(p @ np.maximum(0.0, margin - s * heights))
-
-    def _follow_alpha(self) -> None:
-        """Set nu to that of the regularised problem along the average."""
-        state = self.state
-        self._settle()
-        for c, values in enumerate(state.mean_responses):
-            square = float(state.average[:, c] @ (self.y[c] * values))
-            if square <= 0:
-                continue
-            s, slack = self._best_scale(c, values, square)
-            if s > 0:
-                state.nu[c] = max(slack / (s * np.sqrt(square)), _LEAST_NU)
+        if s <= 0:
+            return float("nan")
+        slack = float(p @ np.maximum(0.0, margin - s * heights))
+        return max(slack / (s * float(np.sqrt(square))), _LEAST_NU)
 
     def finish(self) -> SupportUpdate:
         """Set scale and bias of the result; return how the round moved both functions."""
@@ -439,6 +483,10 @@ def paired_heights(
 
     With unequal weights k counts weight: ``a(q) + b(q)`` on the pieces where both are constant.
     """
+    if np.all(p == p[0]):
+        k = min(len(positive), len(negative))
+        lowest = [np.sort(c[rows])[:k] for rows in (positive, negative)]
+        return lowest[0] + lowest[1], np.full(k, p[0])
     orders = [rows[np.argsort(c[rows], kind="stable")] for rows in (positive, negative)]
     ends = [np.cumsum(p[rows]) for rows in orders]
     whole = min(e[-1] for e in ends)

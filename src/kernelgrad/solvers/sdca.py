@@ -14,11 +14,11 @@ from kernelgrad.compute import dual
 from kernelgrad.exact import KernelRows
 from kernelgrad.losses import Loss
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
-from kernelgrad.solvers.functional import rows_digest
 from kernelgrad.solvers.support import (
     RowsSolver,
     RowsState,
     SupportUpdate,
+    batch_digest,
     build_exact,
     draws,
     kernel_rows,
@@ -155,7 +155,7 @@ class SDCA(RowsSolver[SDCAState]):
             intercept = problem.loss.intercept(batch.y, batch.sample_weight)
         state = SDCAState(
             exact=exact,
-            digest=rows_digest(batch.X),
+            digest=batch_digest(batch),
             rows=kernel_rows(problem, exact, rows),
             coef=np.zeros((n, C)),
             responses=np.zeros((C, n)),
@@ -203,7 +203,7 @@ class SDCA(RowsSolver[SDCAState]):
                 blend=np.ones(C),
                 drift=change[index],
             ),
-            n_support=int(np.count_nonzero(state.coef.any(axis=1))),
+            n_support=self.count_support(state),
             kernel_evaluations=state.kernel_evaluations,
             epoch=state.rows_seen / len(live),
             duality_gap=float(state.gap.sum()),

@@ -115,18 +115,20 @@ class RowsSolver(Solver[R], Generic[R]):
     def _attach(self, problem: Problem, state: R, batch: TrainBatch) -> KernelRows:
         """Return the rows of the state, prepared if they come for the first time."""
         if state.rows is None:
-            if rows_digest(batch.X) != state.digest:
+            if batch_digest(batch) != state.digest:
                 raise CapabilityError(
                     f"solver {self.name!r} keeps the responses of all its training rows: it "
-                    "can be continued with the same rows only. Fit again, or take a solver for "
-                    "streams such as 'dsg' or 'norma'."
+                    "can be continued with the same rows, targets and weights only. Fit "
+                    "again, or take a solver for streams such as 'dsg' or 'norma'."
                 )
             rows = state.exact.prepare(batch.X, batch.rows)
             state.rows = kernel_rows(problem, state.exact, rows)
         return state.rows
 
-    def track(self, state: R, X: Matrix) -> SupportTracker:
-        """Return the incremental responses of the rows of `X`."""
+    def track(self, state: R, X: Matrix) -> Tracker:
+        """Return the responses of the rows of `X`, incremental unless support is limited."""
+        if self.max_support is not None:
+            return LimitedTracker(self, state, X)
         return SupportTracker(self, state, state.exact.prepare(X))
 
     def functions(self, state: R) -> tuple[Float64Array, Float64Array]:
@@ -136,6 +138,11 @@ class RowsSolver(Solver[R], Generic[R]):
     def output(self, state: R) -> tuple[Float64Array, Float64Array]:
         """Return (scale, intercept): the result is ``scale * average + intercept``."""
         return np.ones(len(state.intercept)), state.intercept
+
+    def count_support(self, state: R) -> int:
+        """Return the number of rows that the fitted function is a sum over."""
+        n = int(np.count_nonzero(self.functions(state)[1].any(axis=1)))
+        return n if self.max_support is None else min(n, self.max_support)
 
     def expansion(self, state: R) -> SupportExpansion:
         """Return the fitted function."""
@@ -216,6 +223,27 @@ class SupportTracker(Tracker):
         scale, intercept = self._solver.output(self._state)
         f: FloatArray = scale * self._v + intercept
         return f
+
+
+class LimitedTracker(Tracker):
+    """Responses of a function limited to few rows, which is another one after every step."""
+
+    def __init__(self, solver: Any, state: Any, X: Matrix) -> None:
+        self._solver, self._state, self._X = solver, state, X
+
+    def advance(self, info: StepInfo) -> None:
+        """Nothing is kept."""
+
+    def raw_prediction(self) -> FloatArray:
+        """Return the responses of the limited function."""
+        f: FloatArray = self._solver.expansion(self._state).raw_prediction(self._X)
+        return f
+
+
+def batch_digest(batch: TrainBatch) -> bytes:
+    """Return a digest of rows, targets and weights."""
+    parts = (batch.X, batch.y, batch.sample_weight)
+    return b"".join(rows_digest(part) for part in parts)
 
 
 def build_exact(problem: Problem, batch: TrainBatch) -> tuple[ExactKernel, ExactRows]:
