@@ -193,7 +193,7 @@ def test_perceptron_is_the_recursion(fit_intercept, average):
     order = orders()
     weight = np.random.default_rng(1).integers(0, 3, N).astype(float)
     per_visit = [
-        weight[i] / weight[order[a : a + 64]].mean()
+        weight[i] / weight[order[: a + 64]].mean()
         for a in range(0, len(order), 64)
         for i in order[a : a + 64]
     ]

@@ -16,7 +16,7 @@ from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import check_estimator
 
 import kernelgrad
-from kernelgrad import KernelClassifier
+from kernelgrad import KernelClassifier, KernelRegressor
 from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.estimators._support import canonical_rows
 from kernelgrad.exact import PREDICT_TILE, ExactKernel, KernelRows
@@ -475,13 +475,18 @@ def test_a_matrix_must_be_square_and_unscaled():
 # -- scikit-learn ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_estimator_checks(bias):
-    z = KernelClassifier(loss="hinge", solver="sbp", max_iter=5, fit_intercept=bias)
-    check_estimator(z)
+@pytest.mark.parametrize("solver", ["sbp", "sdca", "pegasos", "norma", "perceptron"])
+def test_estimator_checks(solver):
+    loss = "perceptron" if solver == "perceptron" else "hinge"
+    z = KernelClassifier(loss=loss, solver=solver, max_iter=10)
+    check_estimator(z, on_skip=None)
+
+
+@pytest.mark.parametrize("solver", ["sdca", "pegasos", "norma"])
+def test_estimator_checks_of_regression(solver):
+    check_estimator(KernelRegressor(solver=solver, max_iter=10), on_skip=None)
 
 
 def test_estimator_checks_of_a_matrix():
-    check_estimator(
-        KernelClassifier(loss="hinge", solver="sbp", kernel="precomputed", max_iter=5)
-    )
+    z = KernelClassifier(loss="hinge", solver="sbp", kernel="precomputed", max_iter=5)
+    check_estimator(z, on_skip=None)

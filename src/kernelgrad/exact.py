@@ -76,15 +76,15 @@ class ExactKernel:
         self, A: ExactRows, B: ExactRows, coef: Float64Array, out: Float64Array
     ) -> None:
         """Add ``k(A, B) coef`` to `out` (n_A, C) in tiles: no kernel matrix is ever held."""
-        c = coef.astype(np.float32)
         tiles = [slice(b, b + PREDICT_TILE) for b in range(0, B.n_rows, PREDICT_TILE)]
-        parts = [(B.take(t), c[t]) for t in tiles]
+        parts = [(B.take(t), coef[t]) for t in tiles]
 
         def task(i: int) -> None:
             rows = slice(i * PREDICT_TILE, (i + 1) * PREDICT_TILE)
             some = A.take(rows)
             for part, weights in parts:
-                out[rows] += self.block(some, part) @ weights
+                # sums in float64: a row's value does not depend on the rows beside it
+                out[rows] += self.block(some, part).astype(np.float64) @ weights
 
         parallel_for(-(-A.n_rows // PREDICT_TILE), task)
 

@@ -258,7 +258,7 @@ class SupportExpansion(Expansion):
             support, coef = support.take(used), coef[used]
         self.exact = exact
         self.support = support
-        self.coef = coef
+        self.coef = np.ascontiguousarray(coef)  # one order, one sum: files are exact
         self.intercept = np.array(intercept, np.float64)
 
     @property

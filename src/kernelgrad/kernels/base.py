@@ -56,7 +56,10 @@ class ExactRows:
         square = None if self.square is None else self.square[index]
         ids = None if self.ids is None else self.ids[index]
         parts = tuple(part.take(index) for part in self.parts)
-        return ExactRows(self.values[index], square, ids, parts)
+        values = self.values[index]
+        if sp.issparse(self.values) and not sp.issparse(values):  # scipy's answer to no rows
+            values = sp.csr_matrix(values)
+        return ExactRows(values, square, ids, parts)
 
     def numbered(self, ids: IntArray) -> ExactRows:
         """Return the rows with their columns in a precomputed matrix."""

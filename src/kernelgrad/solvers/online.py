@@ -65,8 +65,8 @@ def _join(pieces: list[Any]) -> Any:
     if any(p is None for p in pieces):
         return None
     first = pieces[0]
-    if sp.issparse(first):
-        return sp.vstack(pieces, format="csr")
+    if any(sp.issparse(p) for p in pieces):  # batches of one source may differ in density
+        return sp.vstack([sp.csr_matrix(p) for p in pieces], format="csr")
     if isinstance(first, ExactRows):
         return join_rows(pieces)
     if isinstance(first, tuple):
@@ -76,7 +76,10 @@ def _join(pieces: list[Any]) -> Any:
 
 def _equal_rows(A: ExactRows, B: ExactRows) -> AnyArray:
     """Return which rows of A are those of B, shape (n,)."""
-    different = A.values != B.values
+    both = A.values, B.values
+    if any(sp.issparse(values) for values in both):
+        both = sp.csr_matrix(A.values), sp.csr_matrix(B.values)
+    different = both[0] != both[1]
     if sp.issparse(different):
         equal = np.asarray(different.getnnz(axis=1) == 0)
     else:
@@ -156,6 +159,8 @@ class OnlineState(State):
         See :func:`~kernelgrad.compute.online.sweep`.
     pace : float64 array (C,)
         What the first batch says about step sizes.
+    row_weight : float
+        Sum of the sample weights so far.
     weight_sum : float
         Of the iterates in the sum.
     kernel_evaluations : int
@@ -175,6 +180,7 @@ class OnlineState(State):
     bias_sum: Float64Array
     pace: Float64Array
     weight_sum: float = 0.0
+    row_weight: float = 0.0
     kernel_evaluations: int = 0
 
     def copy(self) -> Self:
@@ -314,7 +320,9 @@ class OnlineSolver(Solver[OnlineState]):
         n = batch.n_rows
         rows = state.exact.prepare(batch.X, batch.rows)
         y = np.asarray(batch.y, np.float64)
-        weight = batch.sample_weight * (n / batch.sample_weight.sum())
+        # the mean of all rows so far: a batch of few may hold light ones only
+        state.row_weight += float(batch.sample_weight.sum())
+        weight = batch.sample_weight * ((state.rows_seen + n) / state.row_weight)
         numbers = batch.rows
         if problem.fixed_rows:
             order = draws(problem.seed, _TAG, state.iteration).permutation(n)
@@ -331,7 +339,7 @@ class OnlineSolver(Solver[OnlineState]):
                 part = slice(a, min(n, a + size))
                 known = None if numbers is None else numbers[part]
                 f[part] = visits.group(rows.take(part), y[part], weight[part], known)
-        train_loss = float(weight @ problem.loss.value(y, f)) / n
+        train_loss = float(weight @ problem.loss.value(y, f)) / float(weight.sum())
         t = float(state.rows_seen)
         if not np.isfinite(train_loss):
             raise FloatingPointError(

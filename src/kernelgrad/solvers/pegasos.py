@@ -46,7 +46,7 @@ class Pegasos(OnlineSolver):
 
     Notes
     -----
-    Sample weights are divided by their mean over the batch and multiply the derivative.
+    Sample weights are divided by their mean so far and multiply the derivative.
     Losses: hinge, squared hinge, logistic, multinomial, perceptron, squared, Huber,
     epsilon-insensitive, absolute, quantile.
 

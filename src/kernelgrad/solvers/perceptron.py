@@ -37,7 +37,7 @@ class KernelPerceptron(OnlineSolver):
     Notes
     -----
     Needs the loss "perceptron", ``max(0, -y f)``. Sample weights are divided by their mean
-    over the batch; an update counts as many times.
+    so far; an update counts as many times.
 
     References
     ----------

@@ -349,10 +349,11 @@ class _Round:
 
     def _share(self, parts: list[tuple[IntArray, Float64Array]]) -> float:
         """Return the share of the weight that is under water."""
-        # a row wholly under water has its weight over theirs as its probability
-        index, p = parts[0]
-        w = 1.0 if self.weight is None else self.weight[index]
-        return float(min(1.0, 1.0 / (np.max(p / w) * self.state.coef.shape[0])))
+        # a row wholly under water has its own weight over theirs as its probability, one that
+        # is partly under water less
+        n = self.state.coef.shape[0]
+        each = [np.max(p if self.weight is None else p / self.weight[i]) for i, p in parts]
+        return float(min(1.0, 1.0 / (max(each) * n)))
 
     def _weights(
         self,
@@ -403,10 +404,12 @@ class _Round:
             norm = np.sqrt(square)
             level = self._level(c, values, n * state.nu[c] * norm)[0] / norm
             implied = level * (level * state.covered[c] - state.nu[c])
-            if implied > 0:
-                ratio = np.clip(problem.alpha / implied, 1 / _NU_RATIO, _NU_RATIO)
-            else:  # the level is too low for any alpha
+            if level <= 0:  # no margin yet: more slack
                 ratio = _NU_RATIO
+            elif implied <= 0:  # the average share lags behind
+                ratio = 1.0
+            else:
+                ratio = np.clip(problem.alpha / implied, 1 / _NU_RATIO, _NU_RATIO)
             state.nu[c] = max(state.nu[c] * np.sqrt(ratio), _LEAST_NU)
 
     def _first_nu(self, c: int, values: Float64Array, square: float) -> float:
