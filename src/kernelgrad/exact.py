@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from kernelgrad._typing import Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad.compute.memory import untouched
@@ -15,6 +18,7 @@ from kernelgrad.kernels import ExactRows, Kernel, describe_kernel
 
 COLUMN_TILE = 8192  # columns of a row block that one task computes
 PREDICT_TILE = 512  # rows and support rows of a prediction tile: 1 MiB of float32
+PREPARE_ROWS = 8192
 CACHE_BYTES = 2**30  # kernel rows kept between steps unless a memory limit is given
 
 
@@ -52,9 +56,16 @@ class ExactKernel:
 
     def prepare(self, X: Matrix, ids: IntArray | None = None) -> ExactRows:
         """Return rows scaled, checked and embedded; `ids` are their columns if precomputed."""
-        X = self.scaling.apply(X)
-        self.kernel.check_domain(X)
-        rows = self.kernel.exact_rows(X, wide=self.wide)
+        n = X.shape[0]
+        parts: list[ExactRows | None] = [None] * max(1, -(-n // PREPARE_ROWS))
+
+        def task(i: int) -> None:  # work arrays of few rows at a time
+            some = self.scaling.apply(X[i * PREPARE_ROWS : (i + 1) * PREPARE_ROWS])
+            self.kernel.check_domain(some)
+            parts[i] = self.kernel.exact_rows(some, wide=self.wide)
+
+        parallel_for(len(parts), task)
+        rows = join_rows([part for part in parts if part is not None])
         return rows if ids is None else rows.numbered(ids)
 
     def block(self, A: ExactRows, B: ExactRows) -> Float32Array:
@@ -189,3 +200,23 @@ class KernelRows:
 
         parallel_for(-(-n // COLUMN_TILE), task)
         return out
+
+
+def join_rows(parts: Sequence[ExactRows]) -> ExactRows:
+    """Return all rows of `parts`, one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    return ExactRows(*(_join([getattr(p, f.name) for p in parts]) for f in fields(ExactRows)))
+
+
+def _join(pieces: list[Any]) -> Any:
+    if any(p is None for p in pieces):
+        return None
+    first = pieces[0]
+    if any(sp.issparse(p) for p in pieces):  # batches of one source may differ in density
+        return sp.vstack([sp.csr_matrix(p) for p in pieces], format="csr")
+    if isinstance(first, ExactRows):
+        return join_rows(pieces)
+    if isinstance(first, tuple):
+        return tuple(_join(list(column)) for column in zip(*pieces, strict=True))
+    return np.concatenate(pieces)

@@ -13,6 +13,7 @@ from kernelgrad._typing import Float32Array, Float64Array, Matrix
 from kernelgrad.kernels import FeatureMap, Kernel, describe_kernel, float32_rows
 
 CACHE_BYTES = 64 * 2**20
+_FIT_ROWS = 8192
 
 
 @dataclass(frozen=True)
@@ -36,19 +37,28 @@ class InputScaling:
         divided by their standard deviation (by 1 where it is zero).
         """
         p = sample_weight / sample_weight.sum()
+        centred = kernel.is_stationary and not sp.issparse(X)
+        if not (centred or standardize):
+            return cls()
         if sp.issparse(X):
             mean = np.asarray(p @ X).ravel()
             square = np.asarray(p @ X.multiply(X)).ravel()
             variance = np.maximum(square - mean**2, 0.0)
             rounding = 1e-14 * square
         else:
-            X = np.asarray(X, np.float64)
-            mean = p @ X
-            variance = p @ (X - mean) ** 2
+            # float64 a part at a time: rows are often float32 or small integers
+            cuts = range(0, len(p), _FIT_ROWS)
+            parts = [slice(a, a + _FIT_ROWS) for a in cuts]
+            mean = np.zeros(X.shape[1])
+            for i in parts:
+                mean += p[i] @ np.asarray(X[i], np.float64)
+            if not standardize:
+                return cls(mean, None)
+            variance = np.zeros(X.shape[1])
+            for i in parts:
+                variance += p[i] @ (X[i] - mean) ** 2
             rounding = (8 * np.finfo(float).eps * np.abs(mean)) ** 2
-        centre = mean if kernel.is_stationary and not sp.issparse(X) else None
-        if not standardize:
-            return cls(centre, None)
+        centre = mean if centred else None
         tiny = variance <= rounding
         return cls(centre, np.where(tiny, 1.0, np.sqrt(variance)))
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,7 +13,7 @@ from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, M
 from kernelgrad._validation import CapabilityError, check_int, check_name
 from kernelgrad.compute import online
 from kernelgrad.compute.threads import parallel_for, single_threaded_blas
-from kernelgrad.exact import ExactKernel
+from kernelgrad.exact import ExactKernel, join_rows
 from kernelgrad.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import Loss
@@ -54,24 +53,6 @@ def loss_code(loss: Loss, n_outputs: int) -> tuple[int, Float64Array]:
         )
     parameter = getattr(loss, _PARAMETERS.get(loss.name, ""), 0.0)
     return _CODES[loss.name], np.array(np.broadcast_to(parameter, n_outputs), np.float64)
-
-
-def join_rows(parts: Sequence[ExactRows]) -> ExactRows:
-    """Return all rows of `parts`, one after another."""
-    return ExactRows(*(_join([getattr(p, f.name) for p in parts]) for f in fields(ExactRows)))
-
-
-def _join(pieces: list[Any]) -> Any:
-    if any(p is None for p in pieces):
-        return None
-    first = pieces[0]
-    if any(sp.issparse(p) for p in pieces):  # batches of one source may differ in density
-        return sp.vstack([sp.csr_matrix(p) for p in pieces], format="csr")
-    if isinstance(first, ExactRows):
-        return join_rows(pieces)
-    if isinstance(first, tuple):
-        return tuple(_join(list(column)) for column in zip(*pieces, strict=True))
-    return np.concatenate(pieces)
 
 
 def _equal_rows(A: ExactRows, B: ExactRows) -> AnyArray:

@@ -10,6 +10,7 @@ import numpy as np
 from kernelgrad._typing import Float64Array, IntArray
 from kernelgrad._validation import check_int, check_name, check_real
 from kernelgrad.compute import responses, water
+from kernelgrad.compute.threads import parallel_for
 from kernelgrad.exact import KernelRows
 from kernelgrad.losses.base import monotone_root
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
@@ -85,9 +86,9 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
         ``nu |w*| = mean hinge(w*)`` (Section 5).
     batch_size : int or "auto", default="auto"
         Rows sampled per update, m. One is the paper; m kernel rows at once are one matrix
-        product. ``"auto"``: with a bias 32, 64 from 16,384 rows on; 8 without, where larger
-        samples swing along the constant direction; four and two per class where there are
-        more than two.
+        product. ``"auto"``: with a bias 32, without 8, as larger samples then swing along the
+        constant direction; 4 and 2 per class where there are more than two. From 16,384 rows
+        on twice as many with a bias.
     round_size : int or "auto", default="auto"
         Sampled rows in one step of the loop, between two entries of ``history_``. ``"auto"``
         is n / 40: the default ``max_iter=40`` draws as many rows as there are, and more where
@@ -163,11 +164,11 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
     def _sample_size(self, problem: Problem, n: int) -> int:
         if self.batch_size != "auto":
             return int(self.batch_size)
-        if problem.n_outputs > 1:
+        size = 32 if problem.fit_intercept else 8
+        if problem.n_outputs > 1:  # every class uses the rows of all
             size = 4 if problem.fit_intercept else 2
-        else:
-            many = 64 if n >= _MANY_ROWS else 32
-            size = many if problem.fit_intercept else 8
+        if problem.fit_intercept and n >= _MANY_ROWS:
+            size *= 2
         return min(size, n)
 
     def step(self, problem: Problem, state: SBPState, batch: TrainBatch) -> StepInfo:
@@ -327,17 +328,21 @@ class _Round:
         self, rng: np.random.Generator, m: int
     ) -> tuple[IntArray, list[list[tuple[IntArray, Float64Array]]]]:
         """Return the rows drawn for all classes, and the chances of every class's rows."""
-        pooled, chances = [], []
-        n = self.state.coef.shape[0]
-        for c, values in enumerate(self.state.responses):
+        pooled = []
+        n, C = self.state.coef.shape
+        chances: list[list[tuple[IntArray, Float64Array]]] = [[] for _ in range(C)]
+
+        def level(c: int) -> None:
             nu = self.state.nu[c]
             # before nu is known all responses are equal: any volume covers all rows
             volume = n * (nu if np.isfinite(nu) else 1.0)
-            _, _, first, second = self._level(c, values, volume)
-            parts = [first] if second is None else [first, second]
-            chances.append(parts)
-            self.covered[c] = self._share(parts)
-            if second is None:
+            _, _, *parts = self._level(c, self.state.responses[c], volume)
+            chances[c] = [part for part in parts if part is not None]
+            self.covered[c] = self._share(chances[c])
+
+        parallel_for(C, level)
+        for parts in chances:
+            if len(parts) == 1:
                 sizes = [m]
             elif m == 1:
                 sizes = [1, 0] if rng.random() < 0.5 else [0, 1]
