@@ -42,9 +42,7 @@ SETTINGS = {
 SETS = list(SETTINGS)
 LIBSVM, INTELEX = "SVC", "SVC (intelex)"
 OURS, DUAL = "kernelgrad", "kernelgrad (sdca)"
-DUAL_PASSES = (
-    8  # of SDCA for a pass of the perceptron: most rows are at a bound and cost little
-)
+DUAL_PASSES = 8  # of SDCA for one of the perceptron: rows at a bound cost little
 
 
 @dataclass

@@ -39,9 +39,9 @@ class SVMTime(Objective):
     after a number of iterations (SVC and scikit-learn-intelex: ``max_iter``, up to
     convergence) or of drawn rows (kernelgrad); its seconds are those of that fit alone, data
     in memory, code compiled. scikit-learn's SVC (LIBSVM) has one thread whatever is asked for,
-    and 2 GB of cache, as has scikit-learn-intelex (oneDAL). SDCA is fitted without a bias, which
-    it does not have, and stops at a relative duality gap of 1e-3. A method has reached the target at
-    its first point from which on no point is worse. Medians over the repeats.
+    and 2 GB of cache, as has scikit-learn-intelex (oneDAL). SDCA is fitted without a bias,
+    which it does not have, and stops at a relative duality gap of 1e-3. A method has reached
+    the target at its first point from which on no point is worse. Medians over the repeats.
     """
 
     name: ClassVar[str] = "svm_time"
@@ -57,7 +57,9 @@ class SVMTime(Objective):
         parser.add_argument("--points", type=int, default=9, help="of kernelgrad's curve")
         parser.add_argument("--limit", type=float, default=3600.0, help="seconds of a curve")
         parser.add_argument("--peer-factor", type=float, default=2.0, help="of max_iter")
-        parser.add_argument("--peer-repeat", type=int, default=None, help="of SVC's curve")
+        parser.add_argument(
+            "--peer-repeat", type=int, default=None, help="of the curves of SVC and SDCA"
+        )
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
         """Take the methods in turn in every repeat."""
@@ -100,7 +102,7 @@ class SVMTime(Objective):
         curves: dict[str, list[list[Point]]] = {m: [] for m in (OURS, DUAL, *peers)}
         times = {m: args.repeat for m in curves}
         if args.peer_repeat is not None:
-            times[LIBSVM] = args.peer_repeat
+            times[LIBSVM] = times[DUAL] = args.peer_repeat
         for repeat in range(max(times.values())):
             for method, found in curves.items():
                 if repeat < times[method]:
