@@ -202,8 +202,13 @@ def test_quantiles_have_their_own_slopes():
     y = np.repeat(batch.y, 2, axis=1)
     problem, batch = replace(problem, n_outputs=2), replace(batch, y=y)
     solver, state, _ = fit(problem, batch, tol=1e-4)
-    below = (y < solver.expansion(state).raw_prediction(batch.X)).mean(axis=0)
-    np.testing.assert_allclose(below, [0.2, 0.8], atol=0.06)
+    f = solver.expansion(state).raw_prediction(batch.X)
+    # many rows lie on the function, to rounding: a quantile has no more than its share below
+    # and no less at or below
+    for below, tau in zip((y - f).T, (0.2, 0.8), strict=True):
+        assert np.mean(below < -1e-3) <= tau + 0.06
+        assert np.mean(below <= 1e-3) >= tau - 0.06
+        assert np.mean(below <= 1e-3) < tau + 0.25
 
 
 @pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=lambda loss: loss.name)

@@ -67,6 +67,9 @@ class Expansion(ABC):
     ) -> Self:
         """Return the function that :meth:`describe` gave."""
 
+    def compact(self) -> None:  # noqa: B027 - nothing to let go of, most often
+        """Let go of what predictions do not need."""
+
     @abstractmethod
     def copy(self) -> Expansion:
         """Return an independent copy of the coefficients."""
@@ -319,6 +322,13 @@ class SupportExpansion(Expansion):
                 prepared = self.exact.prepare(X[rows])
                 self.exact.add_product(prepared, self.support, self.coef, out[rows])
         return out
+
+    def compact(self) -> None:
+        """Keep the numbers of rows of a precomputed matrix, not their kernel values."""
+        if self.support.ids is not None and self.kernel.name == "precomputed":
+            self.support = ExactRows(
+                np.empty((self.n_support, 0), np.float32), ids=self.support.ids
+            )
 
     def limited(self, max_support: int) -> SupportExpansion:
         r"""Return the function closest to this one on `max_support` of its rows.

@@ -109,6 +109,8 @@ def fit(
             check_plot(learning_curve, data, model)
         source = open_labelled(data, target, weight=weight, drop=drop or ())
         kind = _decide_task(source, task, data)
+        if cost is not None and alpha is not None:
+            raise typer.BadParameter("-C and --alpha are two ways to say one thing; give one.")
         if class_weight is not None and kind == Task.REGRESSION:
             raise typer.BadParameter("--class-weight is for classification; leave it out.")
         if not quiet:

@@ -14,12 +14,13 @@ from kernelgrad.features import CACHE_BYTES
 from kernelgrad.kernels import Kernel, describe_kernel, get_kernel, restore_kernel
 from kernelgrad.losses import LOSSES, Loss
 from kernelgrad.persistence import read_container, write_container
-from kernelgrad.solvers import SOLVERS, Solver
+from kernelgrad.solvers import HISTORY_KEYS, SOLVERS, Solver
 
 _ESTIMATORS: dict[str, Any] = {}
 _FITTED = (
     "classes_", "feature_names_in_", "n_features_in_", "n_outputs_", "n_iter_",
     "best_iteration_", "best_score_", "fit_status_", "_y_ndim", "_seed", "_class_weights",
+    "_fitted_alpha",
     "alpha_", "signal_variance_", "y_mean_", "y_scale_", "samples_",
 )  # fmt: skip
 
@@ -147,6 +148,8 @@ def load(path: str | os.PathLike[str]) -> Any:
         cache = CACHE_BYTES if limit is None else int(limit) // 4
         estimator._set_function(kind.restore(header["expansion"], tensors, cache))
         estimator.history_ = header["history"]
+        for key in HISTORY_KEYS:  # of files from before a key was there
+            estimator.history_.setdefault(key, [None] * len(estimator.history_["iteration"]))
         estimator._restore_extra(header["extra"], _below("extra.", tensors))
         if header["state"] is not None:
             arrays = _below("state.", tensors)

@@ -28,7 +28,7 @@ from kernelgrad.estimators._support import (
 )
 from kernelgrad.expansions import Expansion
 from kernelgrad.features import CACHE_BYTES
-from kernelgrad.kernels import Kernel, get_kernel, kernel_summary
+from kernelgrad.kernels import Kernel, PrecomputedKernel, get_kernel, kernel_summary
 from kernelgrad.losses import Loss
 from kernelgrad.solvers import (
     SOLVERS,
@@ -45,10 +45,21 @@ from kernelgrad.solvers import (
 MAX_VALIDATION_ROWS = 20_000  # validation responses stay in memory, whatever the file size
 
 
+def is_precomputed(kernel: Any) -> bool:
+    """Return whether X holds kernel values, by name or by object."""
+    return isinstance(kernel, PrecomputedKernel) or (
+        isinstance(kernel, str) and kernel == PrecomputedKernel.name
+    )
+
+
 def can_stream(estimator: Any) -> bool:
     """Return True, or raise AttributeError where the solver needs all rows at once."""
     solver = estimator.solver
     cls = SOLVERS.get(solver) if isinstance(solver, str) else type(solver)
+    if is_precomputed(estimator.kernel):
+        raise AttributeError(
+            "partial_fit takes rows, which kernel='precomputed' does not have; use fit."
+        )
     if getattr(cls, "streams", True):
         return True
     raise AttributeError(
@@ -218,7 +229,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         kernel = self._make_kernel()
         if not self.standardize:
             kernel.check_domain(X)
-        if kernel.name == "precomputed" and reset:
+        if self._is_precomputed:
             self._check_matrix(X)
         self._internal_y = True
         y, loss = self._prepare_targets(y, reset=reset)
@@ -227,6 +238,10 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         )
         factor = self._class_factor(y)
         weight = weight if factor is None else weight * factor
+        if not np.isfinite(weight.sum()):
+            raise ValueError(
+                "The sum of the sample weights overflows; divide them by their mean."
+            )
         if not weight.sum() > 0:
             raise ValueError("All sample weights are zero; at least one row must count.")
         return (X if memmap is None else memmap), y, weight, loss
@@ -340,19 +355,18 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             validation = self._validation(source, held, loss, start)
         n_train = source.n_rows - (0 if held is None else len(held))
         problem = self._with_cost(problem, source, held)
+        solver.check_problem(problem)
         size = solver.resolve_batch_size(n_train)
         start_at = 0 if state is None else state.iteration
-        # rows of another fit may be others: their numbers mean nothing
-        numbered = not warm or self._is_precomputed
         if n_train <= size:
             problem = replace(problem, fixed_rows=True)
             rows = np.setdiff1d(np.arange(source.n_rows), [] if held is None else held)
-            batches = self._same_batch(source.take(rows), loss, start_at, numbered)
+            batches = self._same_batch(source.take(rows), loss, start_at, True)
         else:
             batches = self._train_batches(
                 sample_batches(source, size, seed=self._seed, start=start_at, exclude=held),
                 loss,
-                numbered,
+                True,
             )
         ctx = self._begin_sklearn_callbacks(X, y)
         self._finish(problem, solver, batches, self.max_iter, state, validation, history, ctx)
@@ -360,7 +374,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
 
     @property
     def _is_precomputed(self) -> bool:
-        return isinstance(self.kernel, str) and self.kernel == "precomputed"
+        return is_precomputed(self.kernel)
 
     def _with_cost(
         self, problem: Problem, source: BatchSource, held: IntArray | None
@@ -398,10 +412,6 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         if first:
             self._new_seed()
         solver = self._make_solver() if first else self.solver_
-        if self._is_precomputed:
-            raise ValueError(
-                "partial_fit takes rows, which kernel='precomputed' does not have; use fit."
-            )
         if getattr(self, "C", None) is not None:
             raise ValueError("C needs the number of all rows; give alpha for partial_fit.")
         source: BatchSource
@@ -421,6 +431,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             source = ArraySource(X, y, weight, checked=True)
         problem = self._problem(loss)
         check_capabilities(solver, loss, problem.kernel)
+        solver.check_problem(problem)
         size = solver.resolve_batch_size(None)
         epochs = 0.0 if first else self.history_["epoch"][-1]
         n = source.n_rows
@@ -553,6 +564,8 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         self._state = result.state
         self.solver_ = solver
         self.loss_ = problem.loss
+        self._fitted_alpha = problem.alpha
+        result.expansion.compact()
         self._set_function(result.expansion)
         self.history_ = result.history
         self.n_iter_ = result.state.iteration
@@ -648,7 +661,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             "kernel": self.kernel_.name,
             "kernel_params": kernel_summary(self.kernel_),
             "solver": self.solver_.name,
-            "alpha": self._alpha,
+            "alpha": self._fitted_alpha,
             "n_features_in": int(self.n_features_in_),
             "feature_names": (
                 [str(c) for c in self.feature_names_in_]

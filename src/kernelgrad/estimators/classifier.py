@@ -40,25 +40,33 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
 
     Parameters
     ----------
-    loss : {"log_loss", "logistic", "hinge", "squared_hinge", "squared"} or Loss
+    loss : {"log_loss", "logistic", "hinge", "squared_hinge", "squared", "perceptron"} or Loss
         Default ``"log_loss"``: logistic for two classes, multinomial for more, and gives
         probabilities; ``"logistic"`` is one-vs-rest.
-    kernel : {"rbf", "laplacian", "cauchy", "matern"}, Kernel, or scikit-learn RBF / Matern
-        Default ``"rbf"``.
+    kernel : str, Kernel, callable, or scikit-learn RBF / Matern, default="rbf"
+        A name of docs/kernels.md. ``"precomputed"`` takes kernel matrices as X, (n, n) in fit
+        and (m, n) in predict; a function ``k(X, Z) -> (n, m)`` is called on blocks of rows.
+        Both need a solver on exact kernels.
     gamma : float > 0, "median" or "scale", default="median"
         Inverse bandwidth as in scikit-learn, or a rule (see
         :class:`~kernelgrad.kernels.Gaussian`).
     bandwidth_factor : float > 0, default=1.0
         Multiplies the bandwidth that a rule finds; the one knob to tune besides alpha.
-    solver : {"auto", "dsg"} or Solver, default="auto"
-        An object where a name is not enough: ``DSG(block_size=512)``.
+    solver : str or Solver, default="auto"
+        ``"dsg"``, ``"udsg"``, ``"cdsg"``, ``"sbp"``, ``"sdca"``, ``"pegasos"``, ``"norma"`` or
+        ``"perceptron"``: see docs/solvers.md. ``"auto"`` is ``"dsg"``, or ``"pegasos"`` for
+        kernels without random features. An object where a name is not enough:
+        ``DSG(block_size=512)``.
     alpha : float >= 0, default=1e-6
         Weight of the squared norm (the papers' nu).
     C : float > 0 or None, default=None
         Cost of the loss as in scikit-learn's SVC, in place of alpha: ``alpha = 1 / (C W)`` with
-        W the sum of the weights of the training rows.
+        W the sum of the weights of the training rows. Not for ``partial_fit``, nor for sources
+        with weights or class weights, whose sum is not known before they are read.
     max_iter : int >= 1, default=40
-        Iterations, each one batch and one block of features. Time grows with its square.
+        Iterations. Of ``"dsg"``: each one batch and one block of features, so that time grows
+        with its square. Of solvers on exact kernels: by default 40 are one pass (``"sbp"``),
+        two (online solvers, up to 163,840 rows) or as many passes (``"sdca"``).
     tol : float >= 0, default=1e-4
         Least gain of the validation score, or least relative fall of the validation loss,
         that counts as progress.
@@ -70,13 +78,15 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
     class_weight : dict, "balanced" or None, default=None
         As in scikit-learn; multiplies the sample weights.
     fit_intercept : bool, default=True
-        Start from the best constant prediction instead of zero.
+        Start from the best constant prediction instead of zero; ``"sbp"`` fits an unpenalised
+        bias along with the function.
     standardize : bool, default=False
         Divide columns by their standard deviation on the first batch, inside the model:
         for streams, where no scaler can be fitted before.
     memory_limit : float or None, default=None
         Bytes; a quarter is used to keep frequencies between predictions (64 MiB when None).
-        Never changes a result.
+        Solvers on exact kernels that keep all rows use all of it, for rows, responses and
+        kept kernel rows (1 GiB of kernel rows when None). Never changes a result.
     warm_start : bool, default=False
         Another fit continues with ``max_iter`` more iterations.
     random_state : int, RandomState or None, default=None
@@ -100,7 +110,9 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
         Validation accuracy of the kept iterate.
     history_ : dict of lists
         One entry per iteration: iteration, epoch, seconds, rows_seen, n_random_features,
-        step_size, train_loss (on each batch before its step), validation_score.
+        n_features_saved, n_support, kernel_evaluations, step_size, train_loss (on each batch
+        before its step; on all rows after it where they are kept), duality_gap,
+        validation_score.
     fit_status_ : {"converged", "max_iter", "stopped", "interrupted"}
 
     Examples

@@ -29,7 +29,7 @@ class KernelRegressor(RegressorMixin, BaseKernelEstimator):  # type: ignore[misc
         Default ``"squared"``. For its parameters give an object: ``Quantile(0.9)``; Huber's
         delta and epsilon are in the units of y. ``Quantile((0.1, 0.5, 0.9))`` fits several
         quantiles of one target with shared features, one output each.
-    kernel, gamma, bandwidth_factor, solver, alpha, max_iter, tol, early_stopping,
+    kernel, gamma, bandwidth_factor, solver, alpha, C, max_iter, tol, early_stopping,
     validation_fraction, n_iter_no_change, fit_intercept, standardize, memory_limit,
     warm_start, random_state, verbose, callbacks
         As in :class:`KernelClassifier`. The validation score is R^2 for the squared loss,
@@ -44,8 +44,8 @@ class KernelRegressor(RegressorMixin, BaseKernelEstimator):  # type: ignore[misc
     Attributes
     ----------
     n_outputs_ : int
-    n_features_in_, feature_names_in_, expansion_, kernel_, n_random_features_, n_iter_,
-    best_iteration_, best_score_, history_, fit_status_
+    n_features_in_, feature_names_in_, expansion_, kernel_, n_random_features_, n_support_,
+    n_iter_, best_iteration_, best_score_, history_, fit_status_
         As in :class:`KernelClassifier`.
 
     Examples

@@ -112,7 +112,13 @@ class PrecomputedKernel(Kernel):
     def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
         """Return rows of the matrix, dense."""
         dense = X.toarray() if sp.issparse(X) else X
-        return ExactRows(np.array(dense, np.float64 if wide else np.float32, order="C"))
+        with np.errstate(over="ignore"):
+            values = np.array(dense, np.float64 if wide else np.float32, order="C")
+        if not np.isfinite(values).all():
+            raise DataError(
+                "The kernel matrix holds values too large for float32; scale it, and alpha too."
+            )
+        return ExactRows(values)
 
     def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
         """Return the columns of rows A that stand for the training rows B.

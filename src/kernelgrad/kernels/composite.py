@@ -81,6 +81,10 @@ class CompositeKernel(Kernel):
                 raise TypeError(
                     f"kernels must hold kernels such as Gaussian(0.5), got {kernel!r}."
                 )
+            if kernel.name == "precomputed":
+                raise ValueError(
+                    "kernels cannot hold a precomputed one; combine the matrices instead."
+                )
             kernel.check()
 
     def check_domain(self, X: Matrix) -> None:

@@ -8,6 +8,7 @@ from sklearn.base import clone
 
 from kernelgrad._validation import check_name
 from kernelgrad.solvers.base import (
+    HISTORY_KEYS,
     FitResult,
     Problem,
     Solver,
@@ -71,6 +72,7 @@ def get_solver(solver: Any) -> Solver[Any]:
 __all__ = [
     "CDSG",
     "DSG",
+    "HISTORY_KEYS",
     "NORMA",
     "SDCA",
     "SOLVERS",

@@ -156,6 +156,9 @@ class Solver(BaseEstimator, ABC, Generic[S]):  # type: ignore[misc]
     def check(self) -> None:
         """Raise if a parameter is outside its domain."""
 
+    def check_problem(self, problem: Problem) -> None:
+        """Raise if this solver cannot solve `problem`, before any row is read."""
+
     @abstractmethod
     def resolve_batch_size(self, n_rows: int | None) -> int:
         """Return the rows per step for a source of `n_rows` (None when unknown)."""
@@ -316,7 +319,8 @@ def run(
         best = validation.start
         best_rank = validation.rank(best.raw_prediction(validation.X))
         best_iteration = state.iteration
-    done = 0
+    done, whole = 0, True
+    rows_before = 0 if state is None else state.rows_seen
     start = time.perf_counter()
     callbacks.on_begin(solver)
     try:
@@ -330,7 +334,9 @@ def run(
                     state = solver.init(problem, batch)
                 if validation is not None and tracker is None:
                     tracker = solver.track(state, validation.X)
+                whole = False
                 info = solver.step(problem, state, batch)
+                whole = True
                 done += 1
                 score: float | None = None
                 if tracker is not None and validation is not None:
@@ -358,7 +364,7 @@ def run(
                     train_loss=info.train_loss,
                     validation_score=score,
                     score_name=validation.name if validation else None,
-                    rows_per_second=batch.n_rows * done / max(seconds, 1e-9),
+                    rows_per_second=(state.rows_seen - rows_before) / max(seconds, 1e-9),
                 )
                 for key in HISTORY_KEYS:
                     value = getattr(event, key) if hasattr(event, key) else getattr(info, key)
@@ -378,7 +384,7 @@ def run(
                     raise KeyboardInterrupt
     except KeyboardInterrupt:
         status = "interrupted"
-        if done == 0 or state is None:
+        if done == 0 or state is None or not whole:  # no half of a step is ever kept
             raise
     except BaseException:
         status = "error"

@@ -21,6 +21,7 @@ from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch
 from kernelgrad.solvers.support import SupportTracker, SupportUpdate, build_exact, draws
 
 GROUP = 256  # rows whose kernel values with the support come from one product
+_MAX_ROWS = 8192  # of a step: memory stays bounded however long the source is
 TILE = 1024  # support rows of one task: 1 MiB of kernel values for a group
 _TAG = 0x6F6E6C
 _CODES = {
@@ -239,12 +240,13 @@ class OnlineSolver(Solver[OnlineState]):
             )
 
     def resolve_batch_size(self, n_rows: int | None) -> int:
-        """Return a twentieth of the rows, so that forty steps are two passes; 1024 if unknown.
+        """Return a twentieth of the rows, so that forty steps are two passes, at most 8,192.
 
+        Where the number is not known it is 1,024.
         Batches change neither the order of visits nor the function: they are what the loop
         records, validates and stops at.
         """
-        return 1024 if n_rows is None else max(1, -(-n_rows // 20))
+        return 1024 if n_rows is None else min(_MAX_ROWS, max(1, -(-n_rows // 20)))
 
     @abstractmethod
     def _start(
@@ -271,11 +273,15 @@ class OnlineSolver(Solver[OnlineState]):
     def _square_radius(self, problem: Problem) -> float:
         return float(np.inf)
 
+    def check_problem(self, problem: Problem) -> None:
+        """Raise for a loss without a code, and as subclasses do."""
+        loss_code(problem.loss, problem.n_outputs)
+        self._square_radius(problem)
+
     def init(self, problem: Problem, batch: TrainBatch) -> OnlineState:
         """Resolve the kernel on the first batch and start from a constant."""
+        self.check_problem(problem)
         C = problem.n_outputs
-        loss_code(problem.loss, C)
-        self._square_radius(problem)
         exact, rows = build_exact(problem, batch)
         p = batch.sample_weight / batch.sample_weight.sum()
         bias, pace = self._start(problem, batch, float(p @ _diagonal(exact, rows)))

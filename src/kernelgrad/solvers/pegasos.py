@@ -78,14 +78,18 @@ class Pegasos(OnlineSolver):
         check_bool(self.projection, "projection")
         self._check_common()
 
-    def _start(
-        self, problem: Problem, batch: TrainBatch, kappa: float
-    ) -> tuple[Float64Array, Float64Array]:
+    def check_problem(self, problem: Problem) -> None:
+        """Raise for alpha = 0, and with the projection for another loss than the hinge."""
         if problem.alpha <= 0:
             raise ValueError(
                 f"solver 'pegasos' needs alpha > 0, got {problem.alpha:g}; its steps are "
                 "1 / (alpha t)."
             )
+        super().check_problem(problem)
+
+    def _start(
+        self, problem: Problem, batch: TrainBatch, kappa: float
+    ) -> tuple[Float64Array, Float64Array]:
         bias = np.zeros(problem.n_outputs)
         if problem.fit_intercept:
             bias = problem.loss.intercept(batch.y, batch.sample_weight)

@@ -146,7 +146,7 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
         C, n = problem.n_outputs, batch.n_rows
         return SBPState(
             exact=exact,
-            digest=batch_digest(batch),
+            digest=batch_digest(problem, batch),
             rows=kernel_rows(problem, exact, rows),
             coef=np.zeros((n, C)),
             average=np.zeros((n, C)),

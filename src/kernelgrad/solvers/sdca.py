@@ -49,6 +49,7 @@ class SDCAState(RowsState):
     ``responses`` are f on the rows without the intercept; ``coef`` is ``-p_i u_i / alpha``.
     """
 
+    alpha: float
     dual: Float64Array  # u, (C, n)
     primal: Float64Array  # objective of each output, (C,)
     gap: Float64Array  # of each output, (C,)
@@ -132,8 +133,8 @@ class SDCA(RowsSolver[SDCAState]):
             check_int(self.block_size, "block_size", low=1)
         self._check_common()
 
-    def init(self, problem: Problem, batch: TrainBatch) -> SDCAState:
-        """Resolve the kernel and start from the intercept alone.
+    def check_problem(self, problem: Problem) -> None:
+        """Check loss and alpha.
 
         Raises
         ------
@@ -148,14 +149,19 @@ class SDCA(RowsSolver[SDCAState]):
                 f"solver {self.name!r} needs alpha > 0, got {problem.alpha!r}; choose a small "
                 "positive alpha such as 1 / n_samples."
             )
+
+    def init(self, problem: Problem, batch: TrainBatch) -> SDCAState:
+        """Resolve the kernel and start from the intercept alone."""
+        self.check_problem(problem)
         exact, rows = build_exact(problem, batch)
         C, n = problem.n_outputs, batch.n_rows
         intercept = np.zeros(C)
         if problem.fit_intercept:
             intercept = problem.loss.intercept(batch.y, batch.sample_weight)
         state = SDCAState(
+            alpha=problem.alpha,
             exact=exact,
-            digest=batch_digest(batch),
+            digest=batch_digest(problem, batch),
             rows=kernel_rows(problem, exact, rows),
             coef=np.zeros((n, C)),
             responses=np.zeros((C, n)),
@@ -175,6 +181,11 @@ class SDCA(RowsSolver[SDCAState]):
         y, p = _targets(batch), _shares(batch)
         size = _BLOCK if self.block_size == "auto" else int(self.block_size)
         reach = p / problem.alpha
+        factor = state.alpha / problem.alpha
+        if factor != 1.0:  # u is feasible for any alpha, and the function in proportion to it
+            state.alpha = problem.alpha
+            state.coef, state.responses = factor * state.coef, factor * state.responses
+            _measure(problem, state, y, p)
         least = _SETTLED * self.tol * state.primal
         before = state.coef.copy()
         live = np.flatnonzero(p)
@@ -197,10 +208,10 @@ class SDCA(RowsSolver[SDCAState]):
             n_random_features=0,
             update=SupportUpdate(
                 rows=rows.rows.take(index),
-                scale=np.ones(C),
+                scale=np.full(C, factor),
                 moved=change[index],
                 keep=np.zeros(C),
-                blend=np.ones(C),
+                blend=np.full(C, factor),
                 drift=change[index],
             ),
             n_support=self.count_support(state),

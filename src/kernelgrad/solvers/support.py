@@ -59,7 +59,7 @@ class RowsState(State):
     intercept : float64 array (C,)
     kernel_evaluations : int
     rows : KernelRows or None
-        None in a copy, until the rows come again.
+        None after `release`, in pickles and in files, until the rows come again.
     """
 
     exact: ExactKernel
@@ -115,10 +115,10 @@ class RowsSolver(Solver[R], Generic[R]):
     def _attach(self, problem: Problem, state: R, batch: TrainBatch) -> KernelRows:
         """Return the rows of the state, prepared if they come for the first time."""
         if state.rows is None:
-            if batch_digest(batch) != state.digest:
+            if batch_digest(problem, batch) != state.digest:
                 raise CapabilityError(
                     f"solver {self.name!r} keeps the responses of all its training rows: it "
-                    "can be continued with the same rows, targets and weights only. Fit "
+                    "can be continued with the same rows, targets, weights and loss only. Fit "
                     "again, or take a solver for streams such as 'dsg' or 'norma'."
                 )
             rows = state.exact.prepare(batch.X, batch.rows)
@@ -240,9 +240,10 @@ class LimitedTracker(Tracker):
         return f
 
 
-def batch_digest(batch: TrainBatch) -> bytes:
-    """Return a digest of rows, targets and weights."""
-    parts = (batch.X, batch.y, batch.sample_weight)
+def batch_digest(problem: Problem, batch: TrainBatch) -> bytes:
+    """Return a digest of rows, targets, weights and loss."""
+    loss = np.frombuffer(repr(problem.loss).encode(), np.uint8)
+    parts = (batch.X, batch.y, batch.sample_weight, loss)
     return b"".join(rows_digest(part) for part in parts)
 
 
