@@ -22,7 +22,15 @@ from kernelgrad.estimators._support import canonical_rows
 from kernelgrad.exact import PREDICT_TILE, ExactKernel, KernelRows
 from kernelgrad.expansions import SupportExpansion
 from kernelgrad.features import InputScaling
-from kernelgrad.kernels import ArcCosine, Chi2, DotProduct, Gaussian, Laplacian, Polynomial
+from kernelgrad.kernels import (
+    ArcCosine,
+    Chi2,
+    DotProduct,
+    Gaussian,
+    Laplacian,
+    Polynomial,
+    PrecomputedKernel,
+)
 from kernelgrad.solvers import StochasticBatchPerceptron
 
 KERNELS = [
@@ -490,3 +498,132 @@ def test_estimator_checks_of_regression(solver):
 def test_estimator_checks_of_a_matrix():
     z = KernelClassifier(loss="hinge", solver="sbp", kernel="precomputed", max_iter=5)
     check_estimator(z, on_skip=None)
+
+
+# -- found by reading ------------------------------------------------------------------
+
+
+def disc(n=120):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, 3))
+    return X, (X[:, 0] + X[:, 1] ** 2 > 0.7).astype(int)
+
+
+def test_a_precomputed_kernel_by_object_is_one_by_name():
+    X, y = disc()
+    K = Gaussian(0.5)(X)
+    scores = [
+        KernelClassifier("hinge", kernel=k, solver="sbp", C=1.0, random_state=0)
+        .fit(K, y)
+        .decision_function(K)
+        for k in ("precomputed", PrecomputedKernel())
+    ]
+    np.testing.assert_array_equal(*scores)
+
+
+def test_a_precomputed_kernel_is_no_part_of_another():
+    for factor in (2.0, Gaussian(1.0)):
+        with pytest.raises(ValueError, match="combine the matrices"):
+            factor * PrecomputedKernel()
+
+
+def test_every_precomputed_fit_needs_a_square_matrix():
+    X, y = disc()
+    K = Gaussian(0.5)(X)
+    z = KernelClassifier(
+        "hinge", kernel="precomputed", solver="pegasos", warm_start=True, random_state=0
+    ).fit(K, y)
+    before = z.decision_function(K)
+    with pytest.raises(ValueError, match="square"):
+        z.fit(K[50:], y[50:])
+    np.testing.assert_array_equal(z.decision_function(K), before)
+
+
+def test_a_matrix_beyond_float32_is_refused():
+    X, y = disc()
+    for solver in ("sbp", "sdca", "pegasos"):
+        z = KernelClassifier("hinge", kernel="precomputed", solver=solver)
+        with pytest.raises(DataError, match="float32"):
+            z.fit(1e39 * Gaussian(0.5)(X), y)
+
+
+def test_models_of_a_matrix_hold_no_kernel_values(tmp_path):
+    X, y = disc()
+    K = Gaussian(0.5)(X)
+    z = KernelClassifier("hinge", kernel="precomputed", solver="sbp", random_state=0).fit(K, y)
+    assert z.expansion_.nbytes < 40 * z.n_support_
+    z.save(tmp_path / "model")
+    again = kernelgrad.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.decision_function(K), z.decision_function(K))
+
+
+@pytest.mark.parametrize("other", [1e-1, 1e-3])
+def test_sdca_goes_on_with_another_alpha(other):
+    X, y = disc()
+    given = {"solver": "sdca", "gamma": 0.5, "max_iter": 400, "random_state": 0}
+    z = KernelClassifier("hinge", alpha=1e-2, warm_start=True, **given).fit(X, y)
+    z.set_params(alpha=other).fit(X, y)
+    fresh = KernelClassifier("hinge", alpha=other, **given).fit(X, y)
+    assert z.fit_status_ == fresh.fit_status_ == "converged"
+
+    def objective(model):
+        e = model.expansion_
+        f = e.raw_prediction(X)[:, 0]
+        w2 = e.coef[:, 0] @ e.exact.matrix(e.support, e.support).astype(float) @ e.coef[:, 0]
+        return np.maximum(0, 1 - (2 * y - 1) * f).mean() + other / 2 * w2
+
+    assert objective(z) == pytest.approx(objective(fresh), rel=2e-3)
+
+
+def test_visits_of_a_warm_start_add_to_the_rows_they_know():
+    X, y = disc()
+    z = KernelClassifier("hinge", solver="pegasos", C=1.0, warm_start=True, random_state=0)
+    for _ in range(4):
+        z.fit(X, y)
+    assert z.n_support_ == len(np.unique(z.expansion_.support.values, axis=0))
+
+
+def test_a_torn_step_is_never_kept(monkeypatch):
+    X, y = disc()
+    z = KernelClassifier("hinge", solver="sbp", max_iter=30, random_state=0)
+    load, calls = KernelRows.load, []
+
+    def interrupted(self, index):
+        calls.append(index)
+        if len(calls) == 40:
+            raise KeyboardInterrupt
+        return load(self, index)
+
+    monkeypatch.setattr(KernelRows, "load", interrupted)
+    z.set_params(solver=StochasticBatchPerceptron(batch_size=2, round_size=20))
+    with pytest.raises(KeyboardInterrupt):
+        z.fit(X, y)
+    assert not hasattr(z, "expansion_")
+
+
+@pytest.mark.parametrize(
+    ("solver", "params"),
+    [("sdca", {"alpha": 0.0}), ("pegasos", {"alpha": 0.0}), ("sdca", {"loss": "log_loss"})],
+)
+def test_what_a_solver_cannot_do_is_said_before_rows_are_read(solver, params):
+    class Counting(kernelgrad.ArraySource):
+        reads = 0
+
+        def take(self, rows):
+            type(self).reads += 1
+            return super().take(rows)
+
+    X, y = disc()
+    y = np.arange(len(y)) % 3
+    z = KernelClassifier(**({"loss": "hinge", "solver": solver} | params))
+    with pytest.raises(ValueError, match=r"solver|loss"):
+        z.fit(Counting(X, y))
+    assert Counting.reads == 0
+
+
+def test_the_alpha_of_c_is_reported(tmp_path):
+    X, y = disc()
+    z = KernelClassifier("hinge", solver="sbp", C=2.0, random_state=0).fit(X, y)
+    z.save(tmp_path / "model")
+    for model in (z, kernelgrad.load(tmp_path / "model")):
+        assert model.model_info()["alpha"] == pytest.approx(1 / (2.0 * len(y)))

@@ -255,7 +255,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         if X.shape[0] != X.shape[1]:
             raise ValueError(
                 "With kernel='precomputed' X must be the square kernel matrix of the training "
-                f"rows, got shape {X.shape}; Precomputed matrix must be square."
+                f"rows, got shape {X.shape}."
             )
 
     _y_numeric = False
