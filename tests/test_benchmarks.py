@@ -160,3 +160,9 @@ def test_the_experiments_of_the_paper_run(run, objective):
     if result is None:
         pytest.skip(f"{objective} needs data that are absent here")
     assert all(len(rows) for rows in result["tables"].values())
+
+
+def test_exact_blocks(run):
+    tables = run("exact_blocks", "--d", "8", "--rows", "8", "--repeat", "1")["tables"]
+    assert all(row["block ns"] > 0 for row in tables["Gaussian blocks"])
+    assert all(row["error / max k"] < 2e-6 for row in tables["kernels"])
