@@ -16,6 +16,7 @@ from kernelgrad.kernels import ExactRows, restore_kernel
 from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, Tracker, TrainBatch
 from kernelgrad.solvers.functional import rows_digest
 
+_WORK_BYTES = 16 * 2**20  # tiles of all threads
 _WORK_ARRAYS = 12  # float64 arrays of (n, C) that live at once
 MERGE_ROWS = 8192  # duplicates are merged where there are no more rows than this
 
@@ -265,7 +266,9 @@ def kernel_rows(problem: Problem, exact: ExactKernel, rows: ExactRows) -> Kernel
     budget = CACHE_BYTES
     if problem.memory_limit is not None:
         # rows as given and as prepared; current and mean responses, coefficients, work arrays
-        fixed = 2 * rows.nbytes + _WORK_ARRAYS * 8 * rows.n_rows * problem.n_outputs
+        fixed = (
+            _WORK_BYTES + 2 * rows.nbytes + _WORK_ARRAYS * 8 * rows.n_rows * problem.n_outputs
+        )
         budget = max(0, problem.memory_limit - fixed)
     return KernelRows(exact, rows, budget)
 
