@@ -284,7 +284,7 @@ class OnlineSolver(Solver[OnlineState]):
         C = problem.n_outputs
         exact, rows = build_exact(problem, batch)
         p = batch.sample_weight / batch.sample_weight.sum()
-        bias, pace = self._start(problem, batch, float(p @ _diagonal(exact, rows)))
+        bias, pace = self._start(problem, batch, float(p @ exact.kernel.exact_diag(rows)))
         zeros, empty = np.zeros(C), np.zeros((0, C))
         return OnlineState(
             exact=exact,
@@ -551,13 +551,3 @@ class _Visits:
             blend=blend,
             drift=now[1] - keep * v - blend * w,
         )
-
-
-def _diagonal(exact: ExactKernel, rows: ExactRows) -> Float64Array:
-    """Return ``k(x, x)`` of rows, by blocks so small that little is wasted."""
-    size = 64
-    parts = []
-    for a in range(0, rows.n_rows, size):
-        some = rows.take(slice(a, a + size))
-        parts.append(np.diagonal(exact.block(some, some)))
-    return np.concatenate(parts).astype(np.float64)
