@@ -11,9 +11,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
+from kernelgrad.compute.threads import parallel_for
 from kernelgrad.expansions import RandomFeatureExpansion
 from kernelgrad.features import FeatureStream, InputScaling
 from kernelgrad.solvers.base import Problem, StepInfo, Tracker, TrainBatch
+
+_DIGEST_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -207,7 +210,15 @@ def rows_digest(X: Matrix) -> bytes:
     digest = hashlib.blake2b(f"{X.shape} {X.dtype} {type(X).__name__}".encode(), digest_size=16)
     parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
     for part in parts:
-        digest.update(np.ascontiguousarray(part).data)
+        flat = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
+        pieces = [b""] * -(-flat.size // _DIGEST_BYTES)
+
+        def task(i: int, flat: AnyArray = flat, pieces: list[bytes] = pieces) -> None:
+            piece = flat[i * _DIGEST_BYTES : (i + 1) * _DIGEST_BYTES]
+            pieces[i] = hashlib.blake2b(piece.data, digest_size=16).digest()
+
+        parallel_for(len(pieces), task)
+        digest.update(b"".join(pieces))
     return digest.digest()
 
 

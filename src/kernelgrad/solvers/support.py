@@ -18,6 +18,7 @@ from kernelgrad.solvers.functional import rows_digest
 
 _WORK_BYTES = 16 * 2**20  # tiles of all threads
 _WORK_ARRAYS = 12  # float64 arrays of (n, C) that live at once
+_RANGE_ROWS = 16_384  # about so many rows tell how far rows are from their centre
 MERGE_ROWS = 8192  # duplicates are merged where there are no more rows than this
 
 
@@ -256,7 +257,9 @@ def build_exact(problem: Problem, batch: TrainBatch) -> tuple[ExactKernel, Exact
     )
     unshifted = InputScaling(None, scaling.scale)  # rules see rows as the user gave them
     kernel = kernel.resolve(unshifted.apply(batch.X), problem.seed)
-    wide = kernel.needs_wide(scaling.apply(batch.X))
+    # distances ask for a quantile of the rows, products for the largest of them
+    every = max(1, batch.n_rows // _RANGE_ROWS) if kernel.is_stationary else 1
+    wide = kernel.needs_wide(scaling.apply(batch.X[::every]))
     exact = ExactKernel(kernel, problem.n_features_in, scaling, wide=wide)
     return exact, exact.prepare(batch.X, batch.rows)
 
