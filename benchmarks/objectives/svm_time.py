@@ -169,7 +169,8 @@ class SVMTime(Objective):
             ax.set_xlabel("fit seconds")
             ax.set_ylabel("test error, %")
             ax.set_title(name)
-        axes[0][0].legend(fontsize=8)
+        handles = axes[0][0].get_legend_handles_labels()
+        figure.legend(*handles, loc="outside lower center", ncols=len(handles[1]), fontsize=8)
         figure.savefig(path, dpi=150)
         plt.close(figure)
         return True
