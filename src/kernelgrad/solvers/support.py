@@ -16,7 +16,7 @@ from kernelgrad.kernels import ExactRows, restore_kernel
 from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, Tracker, TrainBatch
 from kernelgrad.solvers.functional import rows_digest
 
-_WORK_BYTES = 16 * 2**20  # tiles of all threads
+_WORK_BYTES = 32 * 2**20  # tiles of all threads and copies of arrays of n
 _WORK_ARRAYS = 12  # float64 arrays of (n, C) that live at once
 _RANGE_ROWS = 16_384  # about so many rows tell how far rows are from their centre
 MERGE_ROWS = 8192  # duplicates are merged where there are no more rows than this
