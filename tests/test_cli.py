@@ -126,6 +126,22 @@ def test_fit_reports_and_saves_the_model_the_api_would_fit(tmp_path, data, ok):
     assert result["random_features"] == expected.n_random_features_
 
 
+def test_cost_is_the_c_of_a_support_vector_machine(tmp_path, data, ok, cli):
+    path = tmp_path / "m.kgm"
+    svm = ("--loss", "hinge", "--solver", "sbp", "-C", "2")
+    result = ok("fit", data, "--model", path, *CLASSES, *svm)
+    loaded = kernelgrad.load(path)
+    assert result["random_features"] == 0
+    assert result["support_rows"] == loaded.n_support_ > 0
+    held = round(0.1 * N)
+    assert 1 / loaded.model_info()["alpha"] == pytest.approx(2 * (N - held))
+    other = tmp_path / "other.kgm"
+    code, _, err = cli("fit", data, "--model", other, *CLASSES, *svm, "--alpha", "0.1")
+    assert code == 2
+    assert "-C and --alpha" in err
+    assert not other.exists()
+
+
 def test_fit_prints_a_summary_to_stdout_and_progress_to_stderr(tmp_path, data, cli):
     path = tmp_path / "m.kgm"
     arguments = [a for a in CLASSES if a != "--quiet"]
