@@ -20,6 +20,7 @@ from kernelgrad.solvers.base import (
     check_capabilities,
     run,
 )
+from kernelgrad.solvers.cached import CachedBlockDescent
 from kernelgrad.solvers.cdsg import CDSG
 from kernelgrad.solvers.dsg import DSG
 from kernelgrad.solvers.norma import NORMA
@@ -40,7 +41,8 @@ def register_solver(cls: type[Solver[Any]]) -> type[Solver[Any]]:
 
 
 for _cls in (
-    DSG, UDSG, CDSG, StochasticBatchPerceptron, SDCA, Pegasos, NORMA, KernelPerceptron,
+    CachedBlockDescent, DSG, UDSG, CDSG, StochasticBatchPerceptron, SDCA, Pegasos, NORMA,
+    KernelPerceptron,
 ):  # fmt: skip
     register_solver(_cls)
 
@@ -77,6 +79,7 @@ __all__ = [
     "SDCA",
     "SOLVERS",
     "UDSG",
+    "CachedBlockDescent",
     "FitResult",
     "KernelPerceptron",
     "Pegasos",

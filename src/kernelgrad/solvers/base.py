@@ -109,9 +109,9 @@ class StepInfo:
 
     ``n_features_saved`` counts the features that steps on old blocks did not add;
     ``n_support`` and ``kernel_evaluations`` are of solvers on exact kernels, the latter counted
-    from the start of the fit. ``epoch`` replaces the loop's count of passes. ``duality_gap``
-    bounds how far the objective is from its minimum, where the solver knows; ``converged`` ends
-    the fit.
+    from the start of the fit. ``epoch`` replaces the loop's count of passes. ``objective`` is
+    that of the problem on all rows and ``duality_gap`` bounds how far it is from its minimum,
+    where the solver knows them; ``converged`` ends the fit.
     """
 
     train_loss: float
@@ -122,6 +122,7 @@ class StepInfo:
     n_support: int = 0
     kernel_evaluations: int = 0
     epoch: float | None = None
+    objective: float | None = None
     duality_gap: float | None = None
     converged: bool = False
 
@@ -235,8 +236,8 @@ class Validation:
 
 HISTORY_KEYS = (
     "iteration", "epoch", "seconds", "rows_seen", "n_random_features", "n_features_saved",
-    "n_support", "kernel_evaluations", "step_size", "train_loss", "duality_gap",
-    "validation_score",
+    "n_support", "kernel_evaluations", "step_size", "train_loss", "objective",
+    "duality_gap", "validation_score",
 )  # fmt: skip
 
 

@@ -1,0 +1,329 @@
+"""Blocks of coordinates for descent on all rows: training rows, or random features."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernelgrad._typing import Float32Array, Float64Array, IntArray, Matrix
+from kernelgrad.compute.threads import parallel_for
+from kernelgrad.exact import ExactKernel
+from kernelgrad.features import FeatureStream
+from kernelgrad.kernels import ExactRows
+
+TILE = 2048  # rows that one task takes
+_SUB = 256  # rows of a tile whose kernel values stay in the second cache
+_PARTS = 64  # partial sums of a product over all rows
+_USED = 1e-12  # weight of a row that is a centre already, against one that is not
+
+
+class BlockMatrix:
+    """The n x M values of a block on all rows: kept in `buffer`, or made anew when needed.
+
+    Tiles are the same either way, so what is kept changes no bit.
+
+    Parameters
+    ----------
+    n, width : int
+    tile : callable
+        Returns the values of a slice of rows, (t, M) float32, in one thread.
+    buffer : float32 array or None
+        Of at least n M entries.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        width: int,
+        tile: Callable[[slice], Float32Array],
+        buffer: Float32Array | None,
+    ) -> None:
+        self.n, self.width, self._tile = n, width, tile
+        self._kept = None if buffer is None else buffer[: n * width].reshape(n, width)
+        self._filled = False
+        self.n_tiles_made = 0
+
+    def _values(self, rows: slice) -> Float32Array:
+        if self._kept is None:
+            return self._tile(rows)
+        if not self._filled:
+            self._kept[rows] = self._tile(rows)
+        return self._kept[rows]
+
+    def product(self, R: Float32Array) -> Float64Array:
+        """Return ``R K`` for R (C, n), shape (C, M), summed in float64 over tiles in order."""
+        chunk = TILE * max(1, -(-self.n // (_PARTS * TILE)))
+        parts = np.zeros((-(-self.n // chunk), len(R), self.width))
+
+        def task(i: int) -> None:
+            for a in range(i * chunk, min(self.n, (i + 1) * chunk), TILE):
+                rows = slice(a, min(self.n, a + TILE))
+                parts[i] += R[:, rows] @ self._values(rows)
+
+        parallel_for(len(parts), task)
+        self._passed()
+        total: Float64Array = parts.sum(axis=0)
+        return total
+
+    def responses(self, V: Float32Array, out: Float32Array) -> None:
+        """Write ``V K^T`` for V (C, M) to `out` (C, n)."""
+
+        def task(i: int) -> None:
+            rows = slice(i * TILE, min(self.n, (i + 1) * TILE))
+            out[:, rows] = V @ self._values(rows).T
+
+        parallel_for(-(-self.n // TILE), task)
+        self._passed()
+
+    def _passed(self) -> None:
+        if self._kept is None or not self._filled:
+            self.n_tiles_made += 1
+        self._filled = True
+
+
+class Block(ABC):
+    """One block: M coordinates, their values on rows, and their inner products.
+
+    Attributes
+    ----------
+    number : int
+        Of the step that made it.
+    width : int
+        M.
+    gram : float32 array (M, M) or None
+        Inner products of the coordinates; None is the identity.
+    """
+
+    number: int
+    width: int
+    gram: Float32Array | None
+
+    @abstractmethod
+    def matrix(self, buffer: Float32Array | None) -> BlockMatrix:
+        """Return the values on all rows, kept in `buffer` if there is one."""
+
+    @abstractmethod
+    def sample(self, rows: IntArray) -> Float32Array:
+        """Return the values on some rows, (m, M)."""
+
+    @abstractmethod
+    def pick(self, values: Float32Array, coef: Float64Array) -> Float64Array:
+        """Return the inner products of the coordinates with a function, (C, M).
+
+        The function has responses `values` (C, n), without constant, and coefficients `coef`.
+        """
+
+    @abstractmethod
+    def add(self, coef: Float64Array, move: Float64Array) -> None:
+        """Add `move` (C, M) to the coefficients of the block."""
+
+    @abstractmethod
+    def products(self, rows: Any, coef: Float64Array) -> Float64Array:
+        """Return ``coef K^T`` on other prepared rows, (k, n) for coef (k, M)."""
+
+
+class Blocks(ABC):
+    """A source of blocks for one set of rows."""
+
+    n: int
+    max_width: int
+
+    @abstractmethod
+    def new_coef(self, n_outputs: int) -> Float64Array:
+        """Return the coefficients of the zero function."""
+
+    @abstractmethod
+    def grow(self, coef: Float64Array, block: Block) -> Float64Array:
+        """Return coefficients with room for `block`."""
+
+    @abstractmethod
+    def draw(self, number: int, weight: Float64Array | None, rng: np.random.Generator) -> Block:
+        """Return block `number`; rows of large `weight` (n,) come first. None is uniform."""
+
+    @abstractmethod
+    def inner(self, a: Float64Array, b: Float64Array, values: Float32Array) -> Float64Array:
+        """Return the inner product of two functions, output by output, shape (C,).
+
+        `a` and `b` are coefficients; `values` (C, n) are the responses of the second function.
+        """
+
+
+class SupportBlock(Block):
+    """Training rows ``x_i, i in index`` as centres: coordinates ``k(x_i, .)``."""
+
+    def __init__(
+        self, number: int, exact: ExactKernel, rows: ExactRows, index: IntArray
+    ) -> None:
+        self.number, self.index, self.width = number, index, len(index)
+        self._exact, self._rows = exact, rows
+        self.centres = rows.take(index)
+        self.gram = self._sub_tiles(self.centres)
+
+    def _tile(self, rows: ExactRows) -> Float32Array:
+        out = np.empty((rows.n_rows, self.width), np.float32)
+        for a in range(0, rows.n_rows, _SUB):
+            part = slice(a, a + _SUB)
+            out[part] = self._exact.fast_block(rows.take(part), self.centres)
+        return out
+
+    def _sub_tiles(self, rows: ExactRows) -> Float32Array:
+        out = np.empty((rows.n_rows, self.width), np.float32)
+
+        def task(i: int) -> None:
+            part = slice(i * _SUB, (i + 1) * _SUB)
+            out[part] = self._exact.fast_block(rows.take(part), self.centres)
+
+        parallel_for(-(-rows.n_rows // _SUB), task)
+        return out
+
+    def matrix(self, buffer: Float32Array | None) -> BlockMatrix:
+        """Return ``k(X, Z)``."""
+        return BlockMatrix(
+            self._rows.n_rows,
+            self.width,
+            lambda rows: self._tile(self._rows.take(rows)),
+            buffer,
+        )
+
+    def sample(self, rows: IntArray) -> Float32Array:
+        """Return ``k(X_rows, Z)``."""
+        return self._sub_tiles(self._rows.take(rows))
+
+    def pick(self, values: Float32Array, coef: Float64Array) -> Float64Array:
+        """Return ``f(x_i)``: by the reproducing property the inner products."""
+        return values[:, self.index].astype(np.float64)
+
+    def add(self, coef: Float64Array, move: Float64Array) -> None:
+        """Add to the coefficients (C, n) of the centres."""
+        coef[:, self.index] += move
+
+    def products(self, rows: Any, coef: Float64Array) -> Float64Array:
+        """Return ``sum_i k(x, x_i) coef_i``, summed in float64."""
+        out = np.zeros((rows.n_rows, len(coef)))
+        self._exact.add_product(rows, self.centres, np.ascontiguousarray(coef.T), out)
+        return out.T
+
+
+class SupportBlocks(Blocks):
+    """Blocks of training rows, drawn in proportion to weights; used ones come last.
+
+    Parameters
+    ----------
+    exact : ExactKernel
+    rows : ExactRows
+    distinct : bool array (n,)
+        False for rows equal to an earlier one: they are no centres.
+    used : bool array (n,)
+        Rows that are centres already; written to.
+    width : int
+        Centres in a block.
+    """
+
+    def __init__(
+        self, exact: ExactKernel, rows: ExactRows, distinct: IntArray, width: int
+    ) -> None:
+        self.n = rows.n_rows
+        self.exact, self.rows = exact, rows
+        self.candidates = np.flatnonzero(distinct)
+        self.used = np.zeros(self.n, bool)
+        self.max_width = min(width, len(self.candidates))
+
+    def new_coef(self, n_outputs: int) -> Float64Array:
+        """Return zeros (C, n)."""
+        return np.zeros((n_outputs, self.n))
+
+    def grow(self, coef: Float64Array, block: Block) -> Float64Array:
+        """Return `coef`: every row has its place."""
+        return coef
+
+    def draw(
+        self, number: int, weight: Float64Array | None, rng: np.random.Generator
+    ) -> SupportBlock:
+        """Return the rows with the largest Gumbel keys, a draw without replacement."""
+        among, M = self.candidates, self.max_width
+        if len(among) == M:
+            index = among
+        else:
+            w = np.ones(len(among)) if weight is None else weight[among].astype(np.float64)
+            top = float(w.max(initial=0.0))
+            w = w / top if np.isfinite(top) and top > 0 else np.ones(len(among))
+            w = np.maximum(w, 1e-100) * np.where(self.used[among], _USED, 1.0)
+            u = rng.random(len(among))
+            key = np.log(w) - np.log(-np.log(np.maximum(u, 1e-300)))
+            index = np.sort(among[np.argpartition(-key, M - 1)[:M]])
+        return SupportBlock(number, self.exact, self.rows, index)
+
+    def inner(self, a: Float64Array, b: Float64Array, values: Float32Array) -> Float64Array:
+        """Return ``sum_i a_i g(x_i)`` for the function g of responses `values`."""
+        return np.einsum("cn,cn->c", a, values, dtype=np.float64)
+
+
+class FeatureBlock(Block):
+    """Random features ``phi_j`` of one block of a stream: orthonormal coordinates."""
+
+    def __init__(self, number: int, stream: FeatureStream, rows: Matrix) -> None:
+        self.number, self.width = number, stream.width
+        self._stream, self._rows = stream, rows
+        self.gram = None
+
+    def matrix(self, buffer: Float32Array | None) -> BlockMatrix:
+        """Return ``phi_j(X)``."""
+        return BlockMatrix(
+            self._rows.shape[0],
+            self.width,
+            lambda rows: self._stream.transform(self._rows[rows], self.number),
+            buffer,
+        )
+
+    def sample(self, rows: IntArray) -> Float32Array:
+        """Return ``phi_j(X_rows)``."""
+        return self._stream.transform(self._rows[rows], self.number)
+
+    def pick(self, values: Float32Array, coef: Float64Array) -> Float64Array:
+        """Return the block's own coefficients."""
+        return coef[:, self.number]
+
+    def add(self, coef: Float64Array, move: Float64Array) -> None:
+        """Add to the coefficients (C, blocks, M) of the block."""
+        coef[:, self.number] += move
+
+    def products(self, rows: Any, coef: Float64Array) -> Float64Array:
+        """Return the sum over features."""
+        out = np.empty((len(coef), rows.shape[0]))
+        for a in range(0, rows.shape[0], TILE):
+            part = self._stream.transform(rows[a : a + TILE], self.number)
+            out[:, a : a + TILE] = (part @ coef.T.astype(np.float32)).T
+        return out
+
+
+class FeatureBlocks(Blocks):
+    """Blocks of random features, a new one in every step."""
+
+    def __init__(self, stream: FeatureStream, rows: Matrix) -> None:
+        self.n = rows.shape[0]
+        self.stream, self.rows = stream, rows
+        self.max_width = stream.width
+
+    def new_coef(self, n_outputs: int) -> Float64Array:
+        """Return no blocks, (C, 0, M)."""
+        return np.zeros((n_outputs, 0, self.max_width))
+
+    def grow(self, coef: Float64Array, block: Block) -> Float64Array:
+        """Return coefficients of as many blocks as there are with `block`."""
+        more = block.number + 1 - coef.shape[1]
+        if more <= 0:
+            return coef
+        return np.concatenate([coef, np.zeros((len(coef), more, self.max_width))], axis=1)
+
+    def draw(
+        self, number: int, weight: Float64Array | None, rng: np.random.Generator
+    ) -> FeatureBlock:
+        """Return block `number` of the stream."""
+        return FeatureBlock(number, self.stream, self.rows)
+
+    def inner(self, a: Float64Array, b: Float64Array, values: Float32Array) -> Float64Array:
+        """Return the sum of products of coefficients."""
+        return np.einsum("cjm,cjm->c", a, b)
