@@ -11,9 +11,10 @@ import scipy.linalg
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad._validation import CapabilityError, check_int, check_name, check_real
-from kernelgrad.compute import linalg
+from kernelgrad.compute import descent, linalg
 from kernelgrad.compute.hashing import first_of_equals, row_hashes
 from kernelgrad.compute.memory import untouched
+from kernelgrad.compute.threads import parallel_for
 from kernelgrad.exact import ExactKernel
 from kernelgrad.expansions import Expansion, RandomFeatureExpansion, SupportExpansion
 from kernelgrad.features import FeatureStream, InputScaling
@@ -43,6 +44,8 @@ _JITTER = 1e-6
 _SLOPE_RATIO = 0.3
 _REJECTIONS = 4
 _MOST_INNER = 10
+_CONJUGATE = 8
+_TILE = 512  # sampled rows that one task takes
 
 
 @dataclass
@@ -531,6 +534,57 @@ class CachedBlockDescent(Solver[CachedState]):
         )
 
 
+class _Curvature:
+    """Products with the Hessian of the mean loss on sampled rows, outputs coupled or not."""
+
+    def __init__(
+        self, sample: Float32Array, share: Float32Array, objective: Objective, it: Iterate,
+        W: Float32Array, rows: IntArray,
+    ) -> None:  # fmt: skip
+        self.sample = sample
+        self.weights = np.ascontiguousarray(W[:, rows]) * share
+        self.share = share * objective.weight[rows]
+        self.probabilities: Float32Array | None = None
+        if objective.kind == descent.MULTINOMIAL:
+            U = np.ascontiguousarray(it.responses[:, rows])
+            self.probabilities = np.empty_like(U)
+            descent.softmax(U, self.probabilities)
+
+    def product(self, V: Float64Array, fit_bias: bool) -> Float64Array:
+        """Return the Hessian times V (C, M + 1), the last column of which is the bias."""
+        sample = self.sample
+        m, M = sample.shape
+        V32 = V.astype(np.float32)
+        kv = np.empty((len(V), m), np.float32)
+        tiles = -(-m // _TILE)
+
+        def forward(i: int) -> None:
+            part = slice(i * _TILE, (i + 1) * _TILE)
+            kv[:, part] = V32[:, :M] @ sample[part].T
+
+        parallel_for(tiles, forward)
+        if fit_bias:
+            kv += V32[:, M:]
+        if self.probabilities is None:
+            kv *= self.weights
+        else:
+            descent.multiply_hessian(self.probabilities, self.share, kv.copy(), kv)
+        parts = np.zeros((tiles, len(V), M))
+
+        def backward(i: int) -> None:
+            part = slice(i * _TILE, (i + 1) * _TILE)
+            parts[i] = kv[:, part] @ sample[part]
+
+        parallel_for(tiles, backward)
+        out = np.zeros(V.shape)
+        out[:, :M] = parts.sum(axis=0) / m
+        if fit_bias:
+            out[:, M] = kv.sum(axis=1, dtype=np.float64) / m
+        else:
+            out[:, M] = V[:, M]
+        return out
+
+
 class _Steps:
     """Newton steps of one iterate on one block."""
 
@@ -572,6 +626,11 @@ class _Steps:
         w = (w + np.float32(1e-4) * w.max(initial=0.0)) * share
         root = np.sqrt(w)[:, None]
         m, M = sample.shape
+        self._sample = None
+        if len(self.W) > 1 and not self.memory.objective.constant_curvature:
+            self._sample = _Curvature(
+                sample, share, self.memory.objective, self.it, self.W, rows
+            )
         both = np.empty((m, M + 1), np.float32)
         np.multiply(sample, root, out=both[:, :M])
         both[:, M:] = root
@@ -605,7 +664,7 @@ class _Steps:
             except scipy.linalg.LinAlgError:
                 jitter *= 10
                 continue
-            self._factored = it.damping
+            self._factored, self._ridge, self._jitter = it.damping, ridge, jitter
             return True
         return False
 
@@ -625,8 +684,42 @@ class _Steps:
         move = np.zeros((C, self.block.width + 1))
         if self.live:
             move = -scipy.linalg.cho_solve(self._factor, right.T, check_finite=False).T
+            if self._sample is not None:
+                move = self._refine(right, move)
         self.move = np.ascontiguousarray(move[:, :-1], np.float32)
         self.bias_move = move[:, -1] if self.fit_bias else np.zeros(C)
+
+    def _refine(self, right: Float64Array, start: Float64Array) -> Float64Array:
+        """Return the Newton step of the coupled Hessian, by conjugate gradients from zero.
+
+        The shared factor, of the largest curvature over the outputs, preconditions.
+        """
+        curvature, M, gram = self._sample, self.block.width, self.block.gram
+        assert curvature is not None
+
+        def product(V: Float64Array) -> Float64Array:
+            out = curvature.product(V, self.fit_bias)
+            some = V[:, :M].astype(np.float32)
+            out[:, :M] += self._ridge * (some if gram is None else some @ gram)
+            out[:, :M] += self._jitter * V[:, :M]
+            return out
+
+        x, r, z = np.zeros_like(right), -right, start
+        p, rz = z.copy(), float((r * z).sum())
+        first = rz
+        for _ in range(_CONJUGATE):
+            hp = product(p)
+            bend = float((p * hp).sum())
+            if not bend > 0:
+                break
+            x = x + (rz / bend) * p
+            r = r - (rz / bend) * hp
+            z = scipy.linalg.cho_solve(self._factor, r.T, check_finite=False).T
+            old, rz = rz, float((r * z).sum())
+            if not rz > 1e-3 * first:
+                break
+            p = z + (rz / old) * p
+        return x if np.isfinite(x).all() and float((x * right).sum()) < 0 else start
 
     def search(self, D: Float32Array) -> None:
         """Minimise along the move ``D``, the last step and the scale; then take the step."""

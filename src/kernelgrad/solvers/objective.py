@@ -89,6 +89,7 @@ class Objective:
             self.numbers[:, 0] = [kind[1](each) for each in outputs]
         self.joint = self.kind in (None, descent.MULTINOMIAL)
         self.kinked = self.kind in _KINKED
+        self.constant_curvature = self.kind == descent.SQUARED
         self.linear = np.full(self.C, loss.nu if isinstance(loss, OneClass) else 0.0)
 
     @property

@@ -1,0 +1,314 @@
+"""Losses of all rows for block descent: values, derivatives, bits, extremes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import oracles_descent as oracles
+from kernelgrad import set_num_threads
+from kernelgrad.compute import descent
+from kernelgrad.losses import (
+    Absolute,
+    EpsilonInsensitive,
+    Hinge,
+    Huber,
+    KLDensityRatio,
+    LeastSquaresDensityRatio,
+    Logistic,
+    Multinomial,
+    OneClass,
+    Quantile,
+    SquaredError,
+    SquaredHinge,
+)
+
+# name of the oracle, code, number, loss
+KINDS = {
+    "squared": ("squared", descent.SQUARED, 0.0, SquaredError()),
+    "logistic": ("logistic", descent.LOGISTIC, 0.0, Logistic()),
+    "multinomial": ("multinomial", descent.MULTINOMIAL, 0.0, Multinomial()),
+    "squared_hinge": ("squared_hinge", descent.SQUARED_HINGE, 0.0, SquaredHinge()),
+    "hinge": ("hinge", descent.HINGE, 0.0, Hinge()),
+    "huber": ("huber", descent.HUBER, 0.7, Huber(0.7)),
+    "epsilon": ("epsilon", descent.EPSILON, 0.3, EpsilonInsensitive(0.3)),
+    "absolute": ("epsilon", descent.EPSILON, 0.0, Absolute()),
+    "quantile": ("quantile", descent.QUANTILE, 0.2, Quantile(0.2)),
+    "one_class": ("one_class", descent.ONE_CLASS, 0.0, OneClass()),
+    "kl": ("kl", descent.KL, 0.0, KLDensityRatio()),
+    "least_squares": ("least_squares", descent.LEAST_SQUARES, 0.0, LeastSquaresDensityRatio()),
+}
+KINKED = ["hinge", "epsilon", "absolute", "quantile", "one_class"]
+REGRESSION = ["squared", "huber", "epsilon", "absolute", "quantile"]
+each_kind = pytest.mark.parametrize("key", KINDS)
+each_shape = pytest.mark.parametrize(("C", "n"), [(1, 1), (1, 700), (3, 1500), (10, 20_003)])
+
+
+def setting(key, C, n, seed=0, scale=2.0):
+    """Return U, Y (C, n) and weights with zeros, float32."""
+    rng = np.random.default_rng(seed)
+    U = (scale * rng.normal(size=(C, n))).astype(np.float32)
+    if key == "multinomial":
+        Y = rng.integers(0, C, n) == np.arange(C)[:, None]
+    elif key in REGRESSION:
+        Y = rng.normal(size=(C, n))
+    else:
+        Y = np.where(rng.random((C, n)) < 0.5, 1.0, -1.0)
+    w = rng.exponential(size=n) * (rng.random(n) < 0.8)
+    w[0] = 1.0
+    return U, np.asarray(Y, np.float32), w.astype(np.float32)
+
+
+def derivatives(key, U, Y, w, width):
+    _, kind, number, _ = KINDS[key]
+    C = len(U)
+    R, W = np.full_like(U, np.nan), np.full_like(U, np.nan)
+    numbers = np.column_stack([np.full(C, number), np.zeros(C)])
+    sums = descent.derivatives(kind, numbers, np.full(C, width), U, Y, w, R, W)
+    return (*sums, R, W)
+
+
+def along(key, U, base, D, P, Y, w, steps, width, **options):
+    _, kind, number, _ = KINDS[key]
+    C = len(U)
+    numbers = np.column_stack([np.full(C, number), np.zeros(C)])
+    widths = np.full(C, width)
+    return descent.along(kind, numbers, widths, U, base, D, P, Y, w, steps, **options)
+
+
+@each_kind
+@each_shape
+def test_agrees_with_the_losses(key, C, n):
+    if key == "multinomial" and C == 1:
+        pytest.skip("needs two classes")
+    loss = KINDS[key][3]
+    U, Y, w = setting(key, C, n)
+    smooth, exact, R, _ = derivatives(key, U, Y, w, 1e-9)
+    y, f = Y.T.astype(np.float64), U.T.astype(np.float64)
+    scale = np.abs(loss.value(y, f)) @ w
+    assert exact.sum() == pytest.approx(loss.value(y, f) @ w, abs=1e-6 * scale, rel=0)
+    assert smooth.sum() == pytest.approx(exact.sum(), abs=2e-7 * w.sum() * C + 1e-6 * scale)
+    np.testing.assert_allclose(R, (w[:, None] * loss.gradient(y, f)).T, rtol=1e-5, atol=1e-6)
+    if key != "multinomial":
+        each = [loss.value(y[:, [c]], f[:, [c]]) @ w for c in range(C)]
+        np.testing.assert_allclose(exact, each, rtol=0, atol=1e-6 * scale)
+    else:
+        assert not exact[1:].any()
+
+
+@each_kind
+@each_shape
+def test_smoothed_losses_agree_with_the_oracle(key, C, n):
+    name, _, number, _ = KINDS[key]
+    U, Y, w = setting(key, C, n, seed=1)
+    width = 0.5
+    smooth, _, R, W = derivatives(key, U, Y, w, width)
+    y, f = Y.astype(np.float64), U.astype(np.float64)
+    entries = oracles.values(name, y, f, number, width)
+    tolerance = 1e-6 * (np.abs(entries) @ w).sum() + 1e-7
+    expected = entries @ w
+    np.testing.assert_allclose(smooth[: len(expected)], expected, rtol=0, atol=tolerance)
+    slopes = oracles.slopes(name, y, f, number, width)
+    np.testing.assert_allclose(R, w * slopes, rtol=1e-5, atol=1e-5)
+    assert np.all(W >= 0)
+    assert not R[:, w == 0].any()
+    assert not W[:, w == 0].any()
+
+
+def test_curvatures_have_their_closed_forms():
+    C, n, d = 2, 900, 0.5
+    for key in KINDS:
+        U, Y, w = setting(key, C, n, seed=2)
+        W = derivatives(key, U, Y, w, d)[3]
+        f, y = U.astype(np.float64), Y.astype(np.float64)
+        z, m = f - y, y * f
+        p = oracles.probabilities(f)
+        s = 1 / (1 + np.exp(-m))
+
+        def weight(t):
+            return 1 / np.maximum(np.abs(t), d)
+
+        expected = {
+            "squared": np.ones_like(f),
+            "logistic": s * (1 - s),
+            "multinomial": p * (1 - p),
+            "squared_hinge": 2.0 * (m < 1),
+            "hinge": weight(1 - m) / 2,
+            "huber": np.minimum(1, 0.7 / np.abs(z)),
+            "epsilon": weight(z - 0.3) / 2 + weight(z + 0.3) / 2,
+            "absolute": weight(z),
+            "quantile": weight(z) / 2,
+            "one_class": weight(f) / 2,
+            "kl": np.where(y > 0, 0, np.exp(f)),
+            "least_squares": 1.0 * (y <= 0),
+        }[key]
+        np.testing.assert_allclose(W, w * expected, rtol=2e-6, atol=1e-6, err_msg=key)
+
+
+@pytest.mark.parametrize("key", [*KINKED, "huber", "logistic"])
+def test_parabolas_of_kinks_lie_above_the_loss(key):
+    # 1/4 bounds the logistic curvature only everywhere: its own W is no majoriser (control)
+    name, _, number, _ = KINDS[key]
+    n, d = 3000, 0.4
+    U, Y, _ = setting(key, 1, n, seed=3)
+    ones = np.ones(n, np.float32)
+    _, _, R, W = derivatives(key, U, Y, ones, d)
+    u, y = U.astype(np.float64), Y.astype(np.float64)
+    here = oracles.values(name, y, u, number, d)
+    least = np.inf
+    for v in np.linspace(-6, 6, 61):
+        there = oracles.values(name, y, np.full_like(u, v), number, d)
+        parabola = here + R * (v - u) + W / 2 * (v - u) ** 2
+        least = min(least, float(np.min(parabola - there)))
+    assert least > -1e-5 if key != "logistic" else least < -0.1
+
+
+@each_kind
+@pytest.mark.parametrize(("C", "n"), [(1, 700), (3, 1500), (10, 2003)])
+@pytest.mark.parametrize("mask", [7, 6, 3, 5, 2, 0])
+def test_along_agrees_with_differences(key, C, n, mask):
+    name, _, number, _ = KINDS[key]
+    U, Y, w = setting(key, C, n, seed=4, scale=1.0)
+    rng = np.random.default_rng(5)
+    D, P = (rng.normal(size=(2, C, n))).astype(np.float32)
+    base = rng.normal(size=C)
+    steps = rng.normal(scale=0.3, size=(C, 3))
+    joint = key == "multinomial"
+    if joint:
+        steps[:] = steps[0]
+    # Differences need a smooth sum: no row may sit at a corner of its derivative
+    width, h = 0.8, 1e-5
+    used = steps * [bool(mask & bit) for bit in (1, 2, 4)]
+    got = along(key, U, base, D, P, Y, w, steps, width, directions=mask)
+    directions = np.stack([U - base[:, None], D, P]).astype(np.float64)
+    directions *= np.array([bool(mask & bit) for bit in (1, 2, 4)])[:, None, None]
+    point = U + np.einsum("ck,kcn->cn", used, directions)
+    want = oracles.ten_sums(name, Y.astype(float), w, point, directions, number, width, h)
+    size = np.abs(oracles.values(name, Y.astype(float), point, number, width)) @ w
+    rows = len(want)
+    np.testing.assert_allclose(got[:rows, 0], want[:, 0], rtol=0, atol=2e-6 * size.sum())
+    np.testing.assert_allclose(got[:rows, 1:4], want[:, 1:4], rtol=1e-5, atol=1e-5 * n)
+    np.testing.assert_allclose(got[:rows, 4:], want[:, 4:], rtol=2e-3, atol=2e-3 * n)
+    assert not got[rows:].any()
+
+
+@pytest.mark.parametrize("key", KINKED)
+def test_along_takes_the_losses_themselves(key):
+    U, Y, w = setting(key, 3, 1500, seed=6)
+    zero = np.zeros((3, 3))
+    got = along(key, U, np.zeros(3), U, U, Y, w, zero, 0.5, exact=True)
+    smooth, exact, _, _ = derivatives(key, U, Y, w, 0.5)
+    np.testing.assert_array_equal(got[:, 0], exact)
+    assert np.all(smooth > exact + 1.0)
+    f, y = U.T.astype(np.float64), Y.T.astype(np.float64)
+    slope = (w[:, None] * KINDS[key][3].gradient(y, f) * f).sum(axis=0)
+    np.testing.assert_allclose(got[:, 1], slope, rtol=1e-5, atol=1e-3)
+    assert not got[:, 4:].any()
+
+
+def test_outputs_have_numbers_widths_and_steps_of_their_own():
+    U, Y, w = setting("quantile", 3, 1500, seed=7)
+    numbers = np.column_stack([[0.1, 0.5, 0.95], np.zeros(3)])
+    widths, steps = np.array([0.1, 0.4, 1.0]), np.diag([0.1, 0.2, 0.3])
+    base, kind = np.array([0.5, -0.5, 0.0]), descent.QUANTILE
+    R, W, D = np.empty_like(U), np.empty_like(U), U[::-1].copy()
+    both = descent.derivatives(kind, numbers, widths, U, Y, w, R, W)
+    sums = descent.along(kind, numbers, widths, U, base, D, Y, Y, w, steps)
+    for c in range(3):
+        one = slice(c, c + 1)
+        R1, W1 = np.empty_like(U[one]), np.empty_like(U[one])
+        own = numbers[one], widths[one], U[one]
+        alone = descent.derivatives(kind, *own, Y[one], w, R1, W1)
+        np.testing.assert_allclose(both[0][c], alone[0][0], rtol=1e-12)
+        np.testing.assert_allclose(both[1][c], alone[1][0], rtol=1e-12)
+        np.testing.assert_array_equal(R[one], R1)
+        np.testing.assert_array_equal(W[one], W1)
+        s = descent.along(kind, *own, base[one], D[one], Y[one], Y[one], w, steps[one])
+        np.testing.assert_allclose(sums[one], s, rtol=1e-10)
+
+
+def test_the_smallest_losses_are_summed_accurately():
+    # log(1 + x) of x far below the unit in the last place of 1
+    n = 5000
+    w = np.ones(n, np.float32)
+    U = np.random.default_rng(8).uniform(15, 25, size=(1, n)).astype(np.float32)
+    _, exact, _, _ = derivatives("logistic", U, np.ones_like(U), w, 1.0)
+    assert exact[0] == pytest.approx(np.log1p(np.exp(-U.astype(float))).sum(), rel=1e-6)
+    V = np.concatenate([U, np.zeros_like(U)])
+    Y = np.concatenate([np.ones_like(U), np.zeros_like(U)])
+    _, joint, _, _ = derivatives("multinomial", V, Y, w, 1.0)
+    assert joint[0] == pytest.approx(exact[0], rel=1e-6)
+    # a tube that holds all rows
+    _, tube, _, _ = derivatives("epsilon", 0.1 * U / 25, np.zeros_like(U), w, 0.01)
+    assert tube[0] == 0.0
+
+
+@each_kind
+def test_extreme_values_stay_finite(key):
+    C = 3
+    magnitudes = np.array([0.0, 1e-38, 1e-7, 1.0, 29.9, 30.1, 88.0, 1e3, 1e9, 1e20, 1e30])
+    row = np.concatenate([magnitudes, -magnitudes])
+    U = np.stack([row, np.roll(row, 1), np.roll(row, 5)]).astype(np.float32)
+    n = U.shape[1]
+    _, Y, w = setting(key, C, n)
+    w[5] = 0.0
+    smooth, exact, R, W = derivatives(key, U, Y, w, 1e-3)
+    ones = np.full((C, 3), 0.1)
+    for width in (1e-30, 1e-3, 1e9):
+        for flag in (False, True):
+            sums = along(key, U, np.ones(C), U, U, Y, w, ones, width, exact=flag)
+            assert np.all(np.isfinite(sums))
+    for array in (smooth, exact, R, W):
+        assert np.all(np.isfinite(array))
+    loss = KINDS[key][3]
+    value = loss.value(Y.T.astype(np.float64), U.T.astype(np.float64)) @ w
+    assert exact.sum() == pytest.approx(value, rel=1e-6)
+    if key == "kl":  # a straight line there
+        assert not W[U > 30].any()
+        assert W[(U > 29) & (U < 30) & (w > 0) & (Y < 0)].all()
+
+
+@each_kind
+def test_threads_change_no_bit(key):
+    C, n = 3, 40_001
+    U, Y, w = setting(key, C, n, seed=9)
+    D, P = np.random.default_rng(10).normal(size=(2, C, n)).astype(np.float32)
+    steps = np.full((C, 3), 0.05)
+    results = []
+    for n_threads in (1, 2, 3):
+        set_num_threads(n_threads)
+        sums = along(key, U, np.zeros(C), D, P, Y, w, steps, 0.1)
+        results.append((*derivatives(key, U, Y, w, 0.1), sums))
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(("C", "n"), [(2, 1), (3, 1500), (10, 20_003)])
+def test_softmax_and_the_multinomial_hessian(C, n):
+    U, Y, w = setting("multinomial", C, n, seed=11)
+    P = np.empty_like(U)
+    descent.softmax(U, P)
+    p = oracles.probabilities(U.astype(np.float64))
+    np.testing.assert_allclose(P, p, rtol=2e-6)
+    V = np.random.default_rng(12).normal(size=(C, n)).astype(np.float32)
+    out = np.empty_like(V)
+    descent.multiply_hessian(P, w, V, out)
+    expected = w * (p * V - p * (p * V).sum(axis=0))
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-6)
+    sums = along("multinomial", U, np.zeros(C), V, U, Y, w, np.zeros((C, 3)), 1.0, directions=2)
+    assert sums[0, 7] == pytest.approx(np.sum(V * expected), rel=1e-5)
+    copy = V.copy()
+    descent.multiply_hessian(P, w, copy, copy)
+    np.testing.assert_array_equal(copy, out)
+    descent.softmax(U, U)
+    np.testing.assert_array_equal(U, P)
+
+
+def test_a_common_shift_of_outputs_changes_nothing():
+    U, Y, w = setting("multinomial", 4, 3000, seed=13)
+    V = np.random.default_rng(14).normal(size=U.shape).astype(np.float32)
+    zero = np.zeros((4, 3))
+    plain = along("multinomial", U, np.zeros(4), V, U, Y, w, zero, 1.0, directions=2)
+    moved = along("multinomial", U, np.zeros(4), V + 1000, U, Y, w, zero, 1.0, directions=2)
+    np.testing.assert_allclose(moved, plain, rtol=1e-4)
