@@ -50,6 +50,8 @@ for _cls in (
 def get_solver(solver: Any) -> Solver[Any]:
     """Return a solver from a name, "auto" or a :class:`Solver`, checked.
 
+    "auto" is DSG here; estimators choose by their data instead.
+
     Raises
     ------
     ValueError

@@ -29,7 +29,8 @@ class BlockMatrix:
     ----------
     n, width : int
     tile : callable
-        Returns the values of a slice of rows, (t, M) float32, in one thread.
+        Returns the values of a slice of rows, (t, M) float32, in one thread; in its second
+        argument if that is not None.
     buffer : float32 array or None
         Of at least n M entries.
     """
@@ -38,7 +39,7 @@ class BlockMatrix:
         self,
         n: int,
         width: int,
-        tile: Callable[[slice], Float32Array],
+        tile: Callable[[slice, Float32Array | None], Float32Array],
         buffer: Float32Array | None,
     ) -> None:
         self.n, self.width, self._tile = n, width, tile
@@ -48,9 +49,9 @@ class BlockMatrix:
 
     def _values(self, rows: slice) -> Float32Array:
         if self._kept is None:
-            return self._tile(rows)
+            return self._tile(rows, None)
         if not self._filled:
-            self._kept[rows] = self._tile(rows)
+            self._tile(rows, self._kept[rows])
         return self._kept[rows]
 
     def product(self, R: Float32Array) -> Float64Array:
@@ -117,6 +118,10 @@ class Block(ABC):
         """
 
     @abstractmethod
+    def own(self, coef: Float64Array) -> Float64Array:
+        """Return the coefficients of the block, (C, M)."""
+
+    @abstractmethod
     def add(self, coef: Float64Array, move: Float64Array) -> None:
         """Add `move` (C, M) to the coefficients of the block."""
 
@@ -126,10 +131,21 @@ class Block(ABC):
 
 
 class Blocks(ABC):
-    """A source of blocks for one set of rows."""
+    """A source of blocks for one set of rows.
+
+    Attributes
+    ----------
+    n : int
+        Rows.
+    max_width : int
+        Coordinates in a block.
+    n_blocks : int
+        Blocks that hold all coordinates once.
+    """
 
     n: int
     max_width: int
+    n_blocks: int
 
     @abstractmethod
     def new_coef(self, n_outputs: int) -> Float64Array:
@@ -162,8 +178,9 @@ class SupportBlock(Block):
         self.centres = rows.take(index)
         self.gram = self._sub_tiles(self.centres)
 
-    def _tile(self, rows: ExactRows) -> Float32Array:
-        out = np.empty((rows.n_rows, self.width), np.float32)
+    def _tile(self, rows: ExactRows, out: Float32Array | None) -> Float32Array:
+        if out is None:
+            out = np.empty((rows.n_rows, self.width), np.float32)
         for a in range(0, rows.n_rows, _SUB):
             part = slice(a, a + _SUB)
             out[part] = self._exact.fast_block(rows.take(part), self.centres)
@@ -184,7 +201,7 @@ class SupportBlock(Block):
         return BlockMatrix(
             self._rows.n_rows,
             self.width,
-            lambda rows: self._tile(self._rows.take(rows)),
+            lambda rows, out: self._tile(self._rows.take(rows), out),
             buffer,
         )
 
@@ -195,6 +212,10 @@ class SupportBlock(Block):
     def pick(self, values: Float32Array, coef: Float64Array) -> Float64Array:
         """Return ``f(x_i)``: by the reproducing property the inner products."""
         return values[:, self.index].astype(np.float64)
+
+    def own(self, coef: Float64Array) -> Float64Array:
+        """Return the coefficients of the centres."""
+        return np.asarray(coef[:, self.index])
 
     def add(self, coef: Float64Array, move: Float64Array) -> None:
         """Add to the coefficients (C, n) of the centres."""
@@ -230,6 +251,7 @@ class SupportBlocks(Blocks):
         self.candidates = np.flatnonzero(distinct)
         self.used = np.zeros(self.n, bool)
         self.max_width = min(width, len(self.candidates))
+        self.n_blocks = -(-len(self.candidates) // self.max_width)
 
     def new_coef(self, n_outputs: int) -> Float64Array:
         """Return zeros (C, n)."""
@@ -274,9 +296,16 @@ class FeatureBlock(Block):
         return BlockMatrix(
             self._rows.shape[0],
             self.width,
-            lambda rows: self._stream.transform(self._rows[rows], self.number),
+            self._tile,
             buffer,
         )
+
+    def _tile(self, rows: slice, out: Float32Array | None) -> Float32Array:
+        values = self._stream.transform(self._rows[rows], self.number)
+        if out is None:
+            return values
+        out[:] = values
+        return out
 
     def sample(self, rows: IntArray) -> Float32Array:
         """Return ``phi_j(X_rows)``."""
@@ -285,6 +314,10 @@ class FeatureBlock(Block):
     def pick(self, values: Float32Array, coef: Float64Array) -> Float64Array:
         """Return the block's own coefficients."""
         return coef[:, self.number]
+
+    def own(self, coef: Float64Array) -> Float64Array:
+        """Return the coefficients of the block."""
+        return np.asarray(coef[:, self.number])
 
     def add(self, coef: Float64Array, move: Float64Array) -> None:
         """Add to the coefficients (C, blocks, M) of the block."""
@@ -306,6 +339,7 @@ class FeatureBlocks(Blocks):
         self.n = rows.shape[0]
         self.stream, self.rows = stream, rows
         self.max_width = stream.width
+        self.n_blocks = 1
 
     def new_coef(self, n_outputs: int) -> Float64Array:
         """Return no blocks, (C, 0, M)."""

@@ -40,11 +40,16 @@ _HESSIAN_ROWS = 4  # for each coordinate of a block
 _STORE_BYTES = 2 * 2**30  # of kept block values unless a memory limit is given
 _DAMPING = 1e-2
 _LEAST_DAMPING, _MOST_DAMPING = 1e-9, 1e3
-_JITTER = 1e-6
+_JITTER = 1e-5
 _SLOPE_RATIO = 0.3
-_REJECTIONS = 4
+_REJECTIONS, _MOST_REJECTIONS = 4, 16
+_SHARPNESS = 1.0
+_NARROW = 0.5, 0.3
+_WINDOW = 4  # blocks whose gain is compared with the error of smoothing
+_LEAST_WIDTH = 1e-6  # of the first one
 _MOST_INNER = 10
-_CONJUGATE = 8
+_CONJUGATE = 20
+_CONJUGATE_TOL = 1e-3
 _TILE = 512  # sampled rows that one task takes
 
 
@@ -81,6 +86,7 @@ class Iterate:
     claim: float = np.inf
     rejected: int = 0
     moves: int = 0
+    recent: Float64Array = field(default_factory=lambda: np.zeros(0))
     loss: float = np.inf
     objective: float = np.inf
 
@@ -134,6 +140,10 @@ class CachedState(State):
         if twin.memory is not None and isinstance(twin.memory.blocks, SupportBlocks):
             twin.memory = None
         return twin
+
+    def keep(self, indices: list[int]) -> None:
+        """Go on with some of the iterates, in this order."""
+        self.iterates = [self.iterates[i] for i in indices]
 
     def release(self) -> None:
         """Let go of the rows and of block values: the next step makes them again."""
@@ -208,6 +218,12 @@ class CachedTracker(Tracker):
             new = K[2 * i * C : (2 * i + 1) * C], K[(2 * i + 1) * C : (2 * i + 2) * C]
             self._f[i] = path.f[:, :1] * f + path.f[:, 1:] * p + new[0]
             self._p[i] = path.p[:, :1] * f + path.p[:, 1:] * p + new[1]
+
+    def keep(self, indices: list[int]) -> None:
+        """Go on with some of the iterates, as :meth:`CachedState.keep` did."""
+        if self._f is not None:
+            self._f = [self._f[i] for i in indices]
+            self._p = [self._p[i] for i in indices]
 
     def raw_predictions(self) -> list[Float64Array]:
         """Return the responses of all iterates, (n, C) each."""
@@ -359,7 +375,6 @@ class CachedBlockDescent(Solver[CachedState]):
             state.iterates[0].alpha = problem.alpha
         n = batch.n_rows
         steps = [_Steps(it, memory) for it in state.iterates]
-        before = state.iterates[0].objective
         rng = draws(problem.seed, _TAG, state.iteration)
         weight = None
         if state.iteration:
@@ -377,9 +392,11 @@ class CachedBlockDescent(Solver[CachedState]):
         state.iteration += 1
         state.rows_seen += n
         first = state.iterates[0]
-        gain = (before - first.objective) / max(abs(first.objective), 1e-300)
-        state.slow = state.slow + 1 if gain <= self.tol else 0
-        stuck = all(it.rejected >= _REJECTIONS for it in state.iterates)
+        least = self.tol * max(abs(first.objective), 1e-300)
+        still = steps[0].gain <= least and steps[0].gap <= least and not steps[0].narrowed
+        state.slow = state.slow + 1 if still else 0
+        patience = max(_REJECTIONS, min(2 * memory.blocks.n_blocks, _MOST_REJECTIONS))
+        stuck = all(it.rejected >= patience for it in state.iterates)
         return StepInfo(
             train_loss=first.loss,
             step_size=steps[0].last_step,
@@ -534,6 +551,20 @@ class CachedBlockDescent(Solver[CachedState]):
         )
 
 
+def _positive(G: Float64Array) -> Float64Array:
+    """Return inner products as they can be: symmetric and without negative eigenvalues.
+
+    Rounding in cached responses would otherwise offer directions of negative norm.
+    """
+    size = np.sqrt(np.maximum(np.einsum("cii->ci", G), 1e-300))
+    outer = size[:, :, None] * size[:, None, :]
+    scaled = np.clip(G / outer, -1.0, 1.0)
+    scaled = 0.5 * (scaled + scaled.transpose(0, 2, 1))
+    values, vectors = np.linalg.eigh(scaled)
+    kept = np.maximum(values, 0.0)
+    return np.asarray(np.einsum("cik,ck,cjk->cij", vectors, kept, vectors) * outer)
+
+
 class _Curvature:
     """Products with the Hessian of the mean loss on sampled rows, outputs coupled or not."""
 
@@ -542,7 +573,7 @@ class _Curvature:
         W: Float32Array, rows: IntArray,
     ) -> None:  # fmt: skip
         self.sample = sample
-        self.weights = np.ascontiguousarray(W[:, rows]) * share
+        self.weights = W * share
         self.share = share * objective.weight[rows]
         self.probabilities: Float32Array | None = None
         if objective.kind == descent.MULTINOMIAL:
@@ -554,7 +585,8 @@ class _Curvature:
         """Return the Hessian times V (C, M + 1), the last column of which is the bias."""
         sample = self.sample
         m, M = sample.shape
-        V32 = V.astype(np.float32)
+        with np.errstate(over="ignore"):  # a step that long is refused afterwards
+            V32 = V.astype(np.float32)
         kv = np.empty((len(V), m), np.float32)
         tiles = -(-m // _TILE)
 
@@ -622,14 +654,17 @@ class _Steps:
 
     def curve(self, sample: Float32Array, rows: IntArray, share: Float32Array) -> None:
         """Estimate the block's Hessian of the mean loss on sampled rows."""
-        w = self.W[:, rows].max(axis=0)
+        W = self.W[:, rows]
+        if self.memory.objective.kinked:
+            W = self._sharpened(W, rows)
+        w = W.max(axis=0)
         w = (w + np.float32(1e-4) * w.max(initial=0.0)) * share
         root = np.sqrt(w)[:, None]
         m, M = sample.shape
         self._sample = None
         if len(self.W) > 1 and not self.memory.objective.constant_curvature:
             self._sample = _Curvature(
-                sample, share, self.memory.objective, self.it, self.W, rows
+                sample, share, self.memory.objective, self.it, W, rows
             )
         both = np.empty((m, M + 1), np.float32)
         np.multiply(sample, root, out=both[:, :M])
@@ -640,6 +675,16 @@ class _Steps:
         self.level = float(diagonal.mean())
         gram = self.block.gram
         self.size = 1.0 if gram is None else max(float(gram.diagonal().mean()), 1e-30)
+
+    def _sharpened(self, W: Float32Array, rows: IntArray) -> Float32Array:
+        """Return curvatures that fall with the square of the distance to a kink.
+
+        The majorising curvature falls with the distance itself, which makes steps safe but
+        short; the second derivative is zero outside the width.
+        """
+        share = W / np.maximum(self.memory.objective.weight[rows], np.float32(1e-30))
+        top = share.max(axis=1, keepdims=True)
+        return np.asarray(W * (share / np.maximum(top, np.float32(1e-30))) ** _SHARPNESS)
 
     def _factorise(self) -> bool:
         it, gram, M = self.it, self.block.gram, self.block.width
@@ -683,11 +728,17 @@ class _Steps:
         right = np.concatenate([self.gradient, slope[:, None]], axis=1)
         move = np.zeros((C, self.block.width + 1))
         if self.live:
-            move = -scipy.linalg.cho_solve(self._factor, right.T, check_finite=False).T
+            move = -self._apply(right)
             if self._sample is not None:
                 move = self._refine(right, move)
-        self.move = np.ascontiguousarray(move[:, :-1], np.float32)
+        with np.errstate(over="ignore"):
+            self.move = np.ascontiguousarray(move[:, :-1], np.float32)
         self.bias_move = move[:, -1] if self.fit_bias else np.zeros(C)
+
+    def _apply(self, right: Float64Array) -> Float64Array:
+        """Return the inverse of the damped Hessian times `right` (C, M + 1)."""
+        solution = scipy.linalg.cho_solve(self._factor, right.T, check_finite=False)
+        return np.asarray(solution.T)
 
     def _refine(self, right: Float64Array, start: Float64Array) -> Float64Array:
         """Return the Newton step of the coupled Hessian, by conjugate gradients from zero.
@@ -699,27 +750,37 @@ class _Steps:
 
         def product(V: Float64Array) -> Float64Array:
             out = curvature.product(V, self.fit_bias)
-            some = V[:, :M].astype(np.float32)
+            with np.errstate(over="ignore"):
+                some = V[:, :M].astype(np.float32)
             out[:, :M] += self._ridge * (some if gram is None else some @ gram)
             out[:, :M] += self._jitter * V[:, :M]
             return out
 
+        joint = self.memory.objective.joint
+
+        def inner(a: Float64Array, b: Float64Array) -> Float64Array:
+            each = np.einsum("cm,cm->c", a, b)
+            return np.full(len(each), each.sum()) if joint else each
+
         x, r, z = np.zeros_like(right), -right, start
-        p, rz = z.copy(), float((r * z).sum())
+        p, rz = z.copy(), inner(-right, start)
         first = rz
+        going = rz > 0
         for _ in range(_CONJUGATE):
             hp = product(p)
-            bend = float((p * hp).sum())
-            if not bend > 0:
+            bend = inner(p, hp)
+            going = going & (bend > 0)
+            if not going.any():
                 break
-            x = x + (rz / bend) * p
-            r = r - (rz / bend) * hp
-            z = scipy.linalg.cho_solve(self._factor, r.T, check_finite=False).T
-            old, rz = rz, float((r * z).sum())
-            if not rz > 1e-3 * first:
-                break
-            p = z + (rz / old) * p
-        return x if np.isfinite(x).all() and float((x * right).sum()) < 0 else start
+            length = np.where(going, rz / np.where(going, bend, 1.0), 0.0)[:, None]
+            x = x + length * p
+            r = r - length * hp
+            z = self._apply(r)
+            old, rz = rz, inner(r, z)
+            going = going & (rz > _CONJUGATE_TOL * first)
+            p = np.where(going[:, None], z + (rz / np.where(old > 0, old, 1.0))[:, None] * p, 0.0)
+        good = np.isfinite(x).all(axis=1) & (inner(x, right) < 0)
+        return np.where(good[:, None], x, start)
 
     def search(self, D: Float32Array) -> None:
         """Minimise along the move ``D``, the last step and the scale; then take the step."""
@@ -751,7 +812,9 @@ class _Steps:
             self._roll_back()
             return
         if not found.moved.any():
-            self._reject()
+            it.rejected += 1  # as low as rounding lets it be: no reason for more damping
+            it.damping = max(0.1 * it.damping, _LEAST_DAMPING) if it.damping > 1 else it.damping
+            self.live = False
             return
         self._take(found, D, moves)
 
@@ -766,18 +829,12 @@ class _Steps:
             G[:, 1, 1] = (moves**2).sum(axis=1)
         else:
             G[:, 1, 1] = (moves * block.pick(D, it.coef)).sum(axis=1)
-        G[:, 0, 1] = (moves * block.pick(f, it.coef)).sum(axis=1)
-        G[:, 2, 1] = (moves * block.pick(p, it.coef_momentum)).sum(axis=1)
+        G[:, 0, 1] = G[:, 1, 0] = (moves * block.pick(f, it.coef)).sum(axis=1)
+        G[:, 2, 1] = G[:, 1, 2] = (moves * block.pick(p, it.coef_momentum)).sum(axis=1)
         G[:, 0, 0] = inner(it.coef, it.coef, f)
-        G[:, 0, 2] = inner(it.coef, it.coef_momentum, p)
+        G[:, 0, 2] = G[:, 2, 0] = inner(it.coef, it.coef_momentum, p)
         G[:, 2, 2] = inner(it.coef_momentum, it.coef_momentum, p)
-        for i in range(3):
-            G[:, i, i] = np.maximum(G[:, i, i], 0.0)
-        for i, j in ((0, 1), (0, 2), (2, 1)):
-            most = np.sqrt(G[:, i, i] * G[:, j, j])
-            G[:, i, j] = np.clip(G[:, i, j], -most, most)
-            G[:, j, i] = G[:, i, j]
-        return G
+        return _positive(G)
 
     def _take(self, found: Search, D: Float32Array, moves: Float64Array) -> None:
         it, block, s = self.it, self.block, found.steps
@@ -852,11 +909,20 @@ class _Steps:
         it.loss = self.exact
         it.objective = self.exact + 0.5 * it.alpha * max(norm2, 0.0)
         it.objective += float(objective.linear @ it.bias)
+        self.gain = sum(self.gains)
+        self.gap, self.narrowed = 0.0, False
         if objective.kinked:
-            gap = self.smooth - self.exact
-            if gap > 0.25 * sum(self.gains):
-                it.widths = it.widths * 0.5
-                it.claim = np.inf
+            self.gap = max(self.smooth - self.exact, 0.0)
+            first = objective.initial_widths(self.memory.scale)
+            window = min(self.memory.blocks.n_blocks, _WINDOW)
+            it.recent = np.append(it.recent, self.gain)[-window:]
+            progress = float(it.recent.sum()) if len(it.recent) == window else np.inf
+            if self.gap > 0.5 * progress and np.any(it.widths > _LEAST_WIDTH * first):
+                factor = _NARROW[1] if self.gap > 10 * progress else _NARROW[0]
+                it.damping = min(it.damping, _DAMPING)
+                it.recent = it.recent[:0]
+                it.widths = np.maximum(factor * it.widths, _LEAST_WIDTH * first)
+                it.claim, it.rejected, self.narrowed = np.inf, 0, True
 
 
 __all__ = ["CachedBlockDescent", "CachedState", "CachedTracker", "Iterate"]

@@ -32,7 +32,9 @@ _BACKTRACKS = 12
 _SHORTER = 0.3
 _ARMIJO = 1e-4
 _RIDGE = 1e-6  # of the unit diagonal of a scaled Hessian
+_COLLINEAR = 1e-5
 _CHUNK = 65_536  # rows that a loss without loops of its own sees at once
+_LONGEST = np.array([0.9, 8.0, 8.0])  # steps along scale, step and momentum
 _INITIAL_WIDTH = 0.5  # of smoothing, in units of the margin or of the targets' spread
 
 # kind of loops and the number that goes with it
@@ -147,7 +149,7 @@ class Objective:
         if self.kind is not None:
             sums = descent.along(
                 self.kind, self.numbers, widths, U, base, D, P, self.Y, self.weight, steps,
-                directions,
+                directions=directions,
             )  # fmt: skip
             return np.asarray(sums[: self.n_groups] / self.n)
         out = np.zeros((1, 10))
@@ -240,13 +242,16 @@ def minimise_on_span(
             going = going & np.isfinite(fall) & (fall > least)
             if not going.any():
                 break
-            length = np.ones(G)
+            room = np.where(newton > 0, _LONGEST - s, _LONGEST + s)
+            length = np.min(room / np.maximum(np.abs(newton), 1e-300), axis=1)
+            length = np.clip(length, 0.0, 1.0)
             pending = going.copy()
             new = value.copy(), slope.copy(), H.copy(), s.copy()
             for _ in range(_BACKTRACKS):
                 trial = np.where(pending[:, None], s + length[:, None] * newton, new[3])
                 v, g, h = evaluate(trial)
-                good = pending & np.isfinite(v) & (v <= value - _ARMIJO * length * fall)
+                enough = -_ARMIJO * np.einsum("gi,gi->g", slope, trial - s)
+                good = pending & np.isfinite(v) & (v <= value - enough)
                 for target, source in zip(new, (v, g, h, trial), strict=True):
                     target[good] = source[good]
                 pending &= ~good
@@ -275,11 +280,9 @@ def _newton_step(slope: Float64Array, H: Float64Array, usable: Any) -> Float64Ar
     both = on[:, :, None] & on[:, None, :]
     scaled = np.where(both, H / (size[:, :, None] * size[:, None, :]), 0.0)
     scaled = np.nan_to_num(scaled, posinf=0.0, neginf=0.0)
-    scaled += np.eye(3) * np.where(on, _RIDGE, 1.0)[:, None, :]
-    right = np.where(on, slope / size, 0.0)
-    right = np.nan_to_num(right, posinf=0.0, neginf=0.0)
-    try:
-        step = -np.linalg.solve(scaled, right[:, :, None])[:, :, 0]
-    except np.linalg.LinAlgError:
-        step = -right
+    right = np.nan_to_num(np.where(on, slope / size, 0.0), posinf=0.0, neginf=0.0)
+    values, vectors = np.linalg.eigh(scaled)
+    values = np.maximum(values, 0.0) + _RIDGE
+    values = np.where(values < _COLLINEAR, np.inf, values)  # nothing along what counts twice
+    step = -np.einsum("gik,gk,gjk,gj->gi", vectors, 1.0 / values, vectors, right)
     return np.where(on, step / size, 0.0)
