@@ -172,6 +172,10 @@ class Solver(BaseEstimator, ABC, Generic[S]):  # type: ignore[misc]
     def step(self, problem: Problem, state: S, batch: TrainBatch) -> StepInfo:
         """Advance `state` by one iteration on `batch`."""
 
+    def finish(self, problem: Problem, state: S, batch: TrainBatch) -> dict[str, Any] | None:
+        """Return what a last look at the result found, for the history; None without one."""
+        return None
+
     @abstractmethod
     def expansion(self, state: S) -> Expansion:
         """Return the current fitted function."""
@@ -394,6 +398,11 @@ def run(
         callbacks.on_end(status)
     if state is None:
         raise ValueError("There was no batch to learn from.")
+    with single_threaded_blas():
+        audit = solver.finish(problem, state, batch)
+    if audit is not None:
+        history["audit"] = audit
+        history["objective"][-1] = audit["objective"]
     return FitResult(
         state=state,
         expansion=best if best is not None else solver.expansion(state),

@@ -152,10 +152,6 @@ class Blocks(ABC):
         """Return the coefficients of the zero function."""
 
     @abstractmethod
-    def grow(self, coef: Float64Array, block: Block) -> Float64Array:
-        """Return coefficients with room for `block`."""
-
-    @abstractmethod
     def draw(self, number: int, weight: Float64Array | None, rng: np.random.Generator) -> Block:
         """Return block `number`; rows of large `weight` (n,) come first. None is uniform."""
 
@@ -237,10 +233,13 @@ class SupportBlocks(Blocks):
     rows : ExactRows
     distinct : bool array (n,)
         False for rows equal to an earlier one: they are no centres.
-    used : bool array (n,)
-        Rows that are centres already; written to.
     width : int
         Centres in a block.
+
+    Attributes
+    ----------
+    used : bool array (n,)
+        Rows that have been centres.
     """
 
     def __init__(
@@ -256,10 +255,6 @@ class SupportBlocks(Blocks):
     def new_coef(self, n_outputs: int) -> Float64Array:
         """Return zeros (C, n)."""
         return np.zeros((n_outputs, self.n))
-
-    def grow(self, coef: Float64Array, block: Block) -> Float64Array:
-        """Return `coef`: every row has its place."""
-        return coef
 
     def draw(
         self, number: int, weight: Float64Array | None, rng: np.random.Generator
@@ -280,36 +275,37 @@ class SupportBlocks(Blocks):
 
     def inner(self, a: Float64Array, b: Float64Array, values: Float32Array) -> Float64Array:
         """Return ``sum_i a_i g(x_i)`` for the function g of responses `values`."""
-        return np.einsum("cn,cn->c", a, values, dtype=np.float64)
+        return np.asarray(np.einsum("cn,cn->c", a, values, dtype=np.float64))
 
 
 class FeatureBlock(Block):
-    """Random features ``phi_j`` of one block of a stream: orthonormal coordinates."""
+    """One of J blocks of random features, ``phi_j / sqrt(J)``: orthonormal coordinates."""
 
-    def __init__(self, number: int, stream: FeatureStream, rows: Matrix) -> None:
+    def __init__(self, number: int, n_blocks: int, stream: FeatureStream, rows: Matrix) -> None:
         self.number, self.width = number, stream.width
+        self._scale = np.float32(1.0 / np.sqrt(n_blocks))
         self._stream, self._rows = stream, rows
         self.gram = None
 
-    def matrix(self, buffer: Float32Array | None) -> BlockMatrix:
-        """Return ``phi_j(X)``."""
-        return BlockMatrix(
-            self._rows.shape[0],
-            self.width,
-            self._tile,
-            buffer,
-        )
+    def _values(self, rows: Matrix) -> Float32Array:
+        values = self._stream.transform(rows, self.number)
+        values *= self._scale
+        return values
 
     def _tile(self, rows: slice, out: Float32Array | None) -> Float32Array:
-        values = self._stream.transform(self._rows[rows], self.number)
+        values = self._values(self._rows[rows])
         if out is None:
             return values
         out[:] = values
         return out
 
+    def matrix(self, buffer: Float32Array | None) -> BlockMatrix:
+        """Return ``phi_j(X) / sqrt(J)``."""
+        return BlockMatrix(self._rows.shape[0], self.width, self._tile, buffer)
+
     def sample(self, rows: IntArray) -> Float32Array:
-        """Return ``phi_j(X_rows)``."""
-        return self._stream.transform(self._rows[rows], self.number)
+        """Return ``phi_j(X_rows) / sqrt(J)``."""
+        return self._values(self._rows[rows])
 
     def pick(self, values: Float32Array, coef: Float64Array) -> Float64Array:
         """Return the block's own coefficients."""
@@ -320,44 +316,40 @@ class FeatureBlock(Block):
         return np.asarray(coef[:, self.number])
 
     def add(self, coef: Float64Array, move: Float64Array) -> None:
-        """Add to the coefficients (C, blocks, M) of the block."""
+        """Add to the coefficients (C, J, M) of the block."""
         coef[:, self.number] += move
 
     def products(self, rows: Any, coef: Float64Array) -> Float64Array:
         """Return the sum over features."""
         out = np.empty((len(coef), rows.shape[0]))
         for a in range(0, rows.shape[0], TILE):
-            part = self._stream.transform(rows[a : a + TILE], self.number)
+            part = self._values(rows[a : a + TILE])
             out[:, a : a + TILE] = (part @ coef.T.astype(np.float32)).T
         return out
 
 
 class FeatureBlocks(Blocks):
-    """Blocks of random features, a new one in every step."""
+    """J blocks of random features, taken in turn.
 
-    def __init__(self, stream: FeatureStream, rows: Matrix) -> None:
+    Together they stand for the kernel ``sum_j phi_j . phi_j / J``, the mean of the estimates of
+    all blocks: the objective is one and the same from the first step on.
+    """
+
+    def __init__(self, stream: FeatureStream, rows: Matrix, n_blocks: int) -> None:
         self.n = rows.shape[0]
         self.stream, self.rows = stream, rows
-        self.max_width = stream.width
-        self.n_blocks = 1
+        self.max_width, self.n_blocks = stream.width, n_blocks
 
     def new_coef(self, n_outputs: int) -> Float64Array:
-        """Return no blocks, (C, 0, M)."""
-        return np.zeros((n_outputs, 0, self.max_width))
-
-    def grow(self, coef: Float64Array, block: Block) -> Float64Array:
-        """Return coefficients of as many blocks as there are with `block`."""
-        more = block.number + 1 - coef.shape[1]
-        if more <= 0:
-            return coef
-        return np.concatenate([coef, np.zeros((len(coef), more, self.max_width))], axis=1)
+        """Return zeros (C, J, M)."""
+        return np.zeros((n_outputs, self.n_blocks, self.max_width))
 
     def draw(
         self, number: int, weight: Float64Array | None, rng: np.random.Generator
     ) -> FeatureBlock:
-        """Return block `number` of the stream."""
-        return FeatureBlock(number, self.stream, self.rows)
+        """Return block ``number mod J``."""
+        return FeatureBlock(number % self.n_blocks, self.n_blocks, self.stream, self.rows)
 
     def inner(self, a: Float64Array, b: Float64Array, values: Float32Array) -> Float64Array:
         """Return the sum of products of coefficients."""
-        return np.einsum("cjm,cjm->c", a, b)
+        return np.asarray(np.einsum("cjm,cjm->c", a, b))

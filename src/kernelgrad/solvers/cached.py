@@ -7,14 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.linalg
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad._validation import CapabilityError, check_int, check_name, check_real
-from kernelgrad.compute import descent, linalg
 from kernelgrad.compute.hashing import first_of_equals, row_hashes
 from kernelgrad.compute.memory import untouched
-from kernelgrad.compute.threads import parallel_for
 from kernelgrad.exact import ExactKernel
 from kernelgrad.expansions import Expansion, RandomFeatureExpansion, SupportExpansion
 from kernelgrad.features import FeatureStream, InputScaling
@@ -23,83 +20,42 @@ from kernelgrad.losses.regression import ResidualLoss
 from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, Tracker, TrainBatch
 from kernelgrad.solvers.blocks import Block, BlockMatrix, Blocks, FeatureBlocks, SupportBlocks
 from kernelgrad.solvers.functional import build_stream
+from kernelgrad.solvers.newton import BlockSteps, Iterate, Memory, Path
 from kernelgrad.solvers.objective import (
-    MOMENTUM,
-    SCALE,
-    STEP,
     Objective,
-    Search,
-    minimise_on_span,
 )
 from kernelgrad.solvers.support import MERGE_ROWS, batch_digest, build_exact, draws
 
 _TAG = 0x636163
-_WIDTH = 1024
+_LEAST_BLOCK, _MOST_BLOCK, _WIDTH_STEP = 512, 2048, 128
+_FEATURE_BLOCKS = 16
 _WHOLE = 2048  # up to so many rows one block holds them all
 _HESSIAN_ROWS = 4  # for each coordinate of a block
 _STORE_BYTES = 2 * 2**30  # of kept block values unless a memory limit is given
-_DAMPING = 1e-2
-_LEAST_DAMPING, _MOST_DAMPING = 1e-9, 1e3
-_JITTER = 1e-5
-_SLOPE_RATIO = 0.3
 _REJECTIONS, _MOST_REJECTIONS = 4, 16
-_SHARPNESS = 1.0
-_NARROW = 0.5, 0.3
-_WINDOW = 4  # blocks whose gain is compared with the error of smoothing
-_LEAST_WIDTH = 1e-6  # of the first one
 _MOST_INNER = 10
-_CONJUGATE = 20
-_CONJUGATE_TOL = 1e-3
-_TILE = 512  # sampled rows that one task takes
+_AUDIT_EVERY = 16  # blocks
+_AUDIT_WORK, _AUDIT_LEAST = 2 * 10**9, 64  # operations, and rows at least
+_DRIFT = 1e-5  # of the objective, above which responses are made anew
 
 
-@dataclass
-class Iterate:
-    """One function and the step that led to it.
+@dataclass(frozen=True)
+class Audit:
+    """The objective that cached responses claim, and the one found in float64.
 
     Attributes
     ----------
-    alpha : float
-    responses, momentum : float32 arrays (C, n)
-        f + b on all rows, and the last step's part of it.
-    bias, bias_momentum : float64 arrays (C,)
-    coef, coef_momentum : float64 arrays
-        As :meth:`Blocks.new_coef` makes them.
-    widths : float64 array (C,)
-        Of smoothing.
-    damping : float
-    claim : float
-        The smoothed objective that the last step promised; infinite when there is none.
-    rejected : int
-        Blocks in a row without a step.
+    claimed, objective : float
+    drift : float
+        Their difference, relative to the claim.
+    rows : int
+        Training rows whose responses were made anew: all, or a sample where that is dear.
     """
 
-    alpha: float
-    responses: Float32Array
-    momentum: Float32Array
-    bias: Float64Array
-    bias_momentum: Float64Array
-    coef: Float64Array
-    coef_momentum: Float64Array
-    widths: Float64Array
-    damping: float = _DAMPING
-    claim: float = np.inf
-    rejected: int = 0
-    moves: int = 0
-    recent: Float64Array = field(default_factory=lambda: np.zeros(0))
-    loss: float = np.inf
-    objective: float = np.inf
-
-
-@dataclass
-class _Memory:
-    """What comes from the rows and can be made again."""
-
-    blocks: Blocks
-    objective: Objective
-    buffer: Float32Array | None
-    scale: float
-    n_features: int
+    claimed: float
+    objective: float
+    drift: float
+    rows: int
 
 
 @dataclass(kw_only=True)
@@ -130,7 +86,7 @@ class CachedState(State):
     iterates: list[Iterate]
     kernel_evaluations: int = 0
     slow: int = 0
-    memory: _Memory | None = field(default=None, repr=False)
+    memory: Memory | None = field(default=None, repr=False)
 
     def copy(self) -> CachedState:
         """Return a state with its own arrays; the rows are shared."""
@@ -153,36 +109,12 @@ class CachedState(State):
         return self.__dict__ | {"memory": None}
 
 
-class _Path:
-    """How one block moved f and the last step p: ``f <- a f + b p + K c``, the same for p."""
-
-    def __init__(self, n_outputs: int, width: int) -> None:
-        self.f = np.tile([1.0, 0.0], (n_outputs, 1))
-        self.p = np.tile([0.0, 1.0], (n_outputs, 1))
-        self.kf = np.zeros((n_outputs, width))
-        self.kp = np.zeros((n_outputs, width))
-
-    def step(self, steps: Float64Array, moved: Any, d: Float64Array) -> None:
-        """Take one accepted step along (f, d, p)."""
-        s = steps[:, :, None]
-        on = np.asarray(moved)[:, None]
-        p = s[:, 0] * self.f + s[:, 2] * self.p
-        kp = s[:, 0] * self.kf + s[:, 1] * d + s[:, 2] * self.kp
-        self.p, self.kp = np.where(on, p, self.p), np.where(on, kp, self.kp)
-        self.f, self.kf = np.where(on, self.f + p, self.f), np.where(on, self.kf + kp, self.kf)
-
-    def undo(self) -> None:
-        """Take the last step back."""
-        self.f, self.kf = self.f - self.p, self.kf - self.kp
-        self.p, self.kp = np.zeros_like(self.p), np.zeros_like(self.kp)
-
-
 @dataclass(frozen=True)
 class BlockMove:
     """One block and how it moved each iterate."""
 
     block: Block
-    paths: list[_Path]
+    paths: list[Path]
 
 
 class CachedTracker(Tracker):
@@ -240,6 +172,71 @@ class CachedTracker(Tracker):
 
 
 class CachedBlockDescent(Solver[CachedState]):
+    r"""Block descent with cached responses: the responses of all rows are kept and updated.
+
+    .. math:: \min_{f, b}\ \frac{1}{\sum_i w_i} \sum_i w_i\, l(y_i, f(x_i) + b)
+              + \frac{\alpha}{2} \|f\|^2
+
+    Each step takes a block of M coordinates: training rows as centres (``blocks="support"``),
+    drawn in proportion to the size of their slopes ``|dl/df|``, or a block of random features.
+    With K the values of the block on all rows and r the slopes, its gradient is exact,
+
+    .. math:: g = K^T r / n + \alpha f(X_I), \qquad
+              H = K_S^T W_S K_S / |S| + (\alpha + \mu) K_{II}
+
+    the penalty's part being in the cache by the reproducing property, and H comes from a
+    sample S of rows. The Newton step ``-H^{-1} g`` of the block, the step before (momentum)
+    and f itself (scale) span up to three directions, over which the exact objective is
+    minimised, each output apart where the loss lets them. The constant b, unpenalised, belongs
+    to every block where ``fit_intercept=True``. A block is used for more such steps while they
+    gain as much for their price as a new block. Where outputs are coupled or their curvatures
+    differ, the Newton step is refined by conjugate gradients on the coupled Hessian.
+
+    Kinks (hinge, epsilon-insensitive, absolute, quantile, one-class) are smoothed over a width
+    that shrinks when the error it makes is no longer small against the gain of recent blocks;
+    the objective that is reported is that of the exact loss.
+
+    Steps that contradict the cached slope are refused; a step whose promise does not hold at
+    the next look is taken back. Every 16 blocks and at the end responses are made anew in
+    float64, of all rows or, where that is dear, of a sample; ``history_["audit"]`` holds the
+    objective claimed and found, and the last ``history_["objective"]`` is the one found.
+
+    All kernels, losses and tasks; equal rows are one centre. A block that holds all rows (up to
+    2,048 by default) makes it an exact solver.
+
+    Parameters
+    ----------
+    blocks : {"support", "features"}, default="support"
+        Training rows, for exact kernels, or random features: J blocks stand for the kernel
+        ``sum_j phi_j . phi_j / J`` and are taken in turn. Features suit smooth functions of
+        many rows and make predictions independent of the training rows.
+    block_size : int or "auto", default="auto"
+        Coordinates in a block, M. ``"auto"``: all rows up to 2,048 of them; else between 512
+        and 2,048 so that values of the block cost as much as its Newton step.
+    n_blocks : int or "auto", default="auto"
+        J of random features; 16 by default.
+    hessian_rows : int or "auto", default="auto"
+        Rows of the sample S, half of them by curvature; 4 M by default.
+    inner_steps : int or "auto", default="auto"
+        Newton steps on a block; ``"auto"`` weighs gain against price, at most 10.
+    tol : float >= 0, default=1e-3
+        Converged when two blocks in a row lower the objective by no more than that part of it.
+
+    Notes
+    -----
+    Values of a block, ``4 n M`` bytes, are kept while it is used if they fit the estimator's
+    ``memory_limit`` (2 GiB when there is none), else they are made in tiles whenever they are
+    needed, 1.5 to 3 times slower. The model is the same to the bit.
+
+    References
+    ----------
+    Dai et al. (2014), "Scalable Kernel Methods via Doubly Stochastic Gradients" (blocks,
+    covariance preconditioner); Cotter et al. (2012), "The Kernelized Stochastic Batch
+    Perceptron" (cached responses, sampling of violated rows); Li and Poczos (2017), "Utilize
+    Old Coordinates: Faster Doubly Stochastic Gradients for Kernel Methods" (old directions
+    used again).
+    """
+
     name: ClassVar[str] = "cached"
     requires: ClassVar[frozenset[str]] = frozenset({"gradient"})
     streams = False
@@ -249,12 +246,14 @@ class CachedBlockDescent(Solver[CachedState]):
         *,
         blocks: str = "support",
         block_size: int | str = "auto",
+        n_blocks: int | str = "auto",
         hessian_rows: int | str = "auto",
         inner_steps: int | str = "auto",
         tol: float = 1e-3,
     ) -> None:
         self.blocks = blocks
         self.block_size = block_size
+        self.n_blocks = n_blocks
         self.hessian_rows = hessian_rows
         self.inner_steps = inner_steps
         self.tol = tol
@@ -262,7 +261,7 @@ class CachedBlockDescent(Solver[CachedState]):
     def check(self) -> None:
         """Raise if a parameter is outside its domain."""
         check_name(self.blocks, ("support", "features"), "blocks")
-        for name in ("block_size", "hessian_rows", "inner_steps"):
+        for name in ("block_size", "n_blocks", "hessian_rows", "inner_steps"):
             if getattr(self, name) != "auto":
                 check_int(getattr(self, name), name, low=1)
         check_real(self.tol, "tol", low=0)
@@ -278,10 +277,17 @@ class CachedBlockDescent(Solver[CachedState]):
         """Return all rows; None asks up to how many duplicates are worth merging."""
         return MERGE_ROWS if n_rows is None else n_rows
 
-    def _width(self, n: int) -> int:
+    def _width(self, n: int, n_features: int, n_outputs: int) -> int:
+        """Return coordinates in a block: its values then cost as much as its Newton step.
+
+        The former take n M (2 d + 30 + 24 C) operations, the latter about 10 M^3.
+        """
         if self.block_size != "auto":
             return int(self.block_size)
-        return n if n <= _WHOLE else _WIDTH
+        if n <= _WHOLE:
+            return n
+        balanced = np.sqrt(n * (2.0 * n_features + 30.0 + 24.0 * n_outputs) / 10.0)
+        return int(np.clip(balanced // _WIDTH_STEP * _WIDTH_STEP, _LEAST_BLOCK, _MOST_BLOCK))
 
     def init(self, problem: Problem, batch: TrainBatch) -> CachedState:
         """Resolve the kernel on the rows and start from the best constant."""
@@ -301,7 +307,7 @@ class CachedBlockDescent(Solver[CachedState]):
         if self.blocks == "support":
             exact, rows = build_exact(problem, batch)
         else:
-            size = max(1, self._width(max(n, _WHOLE + 1)))
+            size = self._width(max(n, _WHOLE + 1), problem.n_features_in, C)
             stream = build_stream(problem, batch, lambda planes: -(-size // planes))
         state = CachedState(
             exact=exact,
@@ -333,7 +339,7 @@ class CachedBlockDescent(Solver[CachedState]):
 
     def _prepare(
         self, problem: Problem, state: CachedState, batch: TrainBatch, rows: ExactRows | None
-    ) -> _Memory:
+    ) -> Memory:
         Y = np.ascontiguousarray((batch.y - state.offset).T.astype(np.float32))
         objective = Objective(problem.loss, Y, batch.sample_weight)
         n = batch.n_rows
@@ -343,21 +349,24 @@ class CachedBlockDescent(Solver[CachedState]):
             if rows is None:
                 rows = state.exact.prepare(batch.X, batch.rows)
             distinct = first_of_equals(row_hashes(rows.values))
-            support = SupportBlocks(state.exact, rows, distinct, self._width(n))
+            support = SupportBlocks(
+                state.exact, rows, distinct, self._width(n, batch.X.shape[1], len(Y))
+            )
             support.used = state.used
             blocks = support
             few = np.arange(0, n, max(1, n // 256))
             scale = float(state.exact.kernel.exact_diag(rows.take(few)).mean())
         else:
             assert state.stream is not None
-            blocks = FeatureBlocks(state.stream, state.stream.prepare(batch.X))
+            J = _FEATURE_BLOCKS if self.n_blocks == "auto" else int(self.n_blocks)
+            blocks = FeatureBlocks(state.stream, state.stream.prepare(batch.X), J)
         size = 4 * n * blocks.max_width
         limit = _STORE_BYTES if problem.memory_limit is None else problem.memory_limit
         fixed = 0 if problem.memory_limit is None else 60 * n * problem.n_outputs
         buffer = untouched(n, blocks.max_width).reshape(-1) if size + fixed <= limit else None
-        return _Memory(blocks, objective, buffer, scale, batch.X.shape[1])
+        return Memory(blocks, objective, buffer, scale, batch.X.shape[1])
 
-    def _attach(self, problem: Problem, state: CachedState, batch: TrainBatch) -> _Memory:
+    def _attach(self, problem: Problem, state: CachedState, batch: TrainBatch) -> Memory:
         if state.memory is None:
             if batch_digest(problem, batch) != state.digest:
                 raise CapabilityError(
@@ -371,14 +380,19 @@ class CachedBlockDescent(Solver[CachedState]):
     def step(self, problem: Problem, state: CachedState, batch: TrainBatch) -> StepInfo:
         """Take one block and make Newton steps on it."""
         memory = self._attach(problem, state, batch)
-        if len(state.iterates) == 1:
-            state.iterates[0].alpha = problem.alpha
+        if len(state.iterates) == 1 and state.iterates[0].alpha != problem.alpha:
+            state.iterates[0].alpha, state.iterates[0].claim = problem.alpha, np.inf
         n = batch.n_rows
-        steps = [_Steps(it, memory) for it in state.iterates]
+        if state.iteration and state.iteration % _AUDIT_EVERY == 0:
+            for it in state.iterates:
+                audit = self._audit(problem, state, it)
+                if audit.drift > _DRIFT:
+                    self._refresh(state, it)
+        steps = [BlockSteps(it, memory) for it in state.iterates]
         rng = draws(problem.seed, _TAG, state.iteration)
         weight = None
         if state.iteration:
-            weight = sum(s.row_weights() for s in steps)
+            weight = np.sum([s.row_weights() for s in steps], axis=0)
         block = memory.blocks.draw(state.iteration, weight, rng)
         matrix = block.matrix(memory.buffer)
         for s in steps:
@@ -400,7 +414,11 @@ class CachedBlockDescent(Solver[CachedState]):
         return StepInfo(
             train_loss=first.loss,
             step_size=steps[0].last_step,
-            n_random_features=state.iteration * block.width if state.stream else 0,
+            n_random_features=(
+                min(state.iteration, memory.blocks.n_blocks) * block.width
+                if state.stream
+                else 0
+            ),
             update=BlockMove(block, [s.path for s in steps]),
             n_support=int(np.count_nonzero(first.coef.any(axis=0))) if state.exact else 0,
             kernel_evaluations=state.kernel_evaluations,
@@ -412,10 +430,10 @@ class CachedBlockDescent(Solver[CachedState]):
     def _descend(
         self,
         state: CachedState,
-        memory: _Memory,
+        memory: Memory,
         block: Block,
         matrix: BlockMatrix,
-        steps: list[_Steps],
+        steps: list[BlockSteps],
         rng: np.random.Generator,
     ) -> None:
         n, M = matrix.n, block.width
@@ -445,7 +463,7 @@ class CachedBlockDescent(Solver[CachedState]):
                     s.live = s.live and s.worth(number, n, M)
 
     def _hessian_sample(
-        self, live: list[_Steps], n: int, M: int, rng: np.random.Generator
+        self, live: list[BlockSteps], n: int, M: int, rng: np.random.Generator
     ) -> tuple[IntArray, Float32Array]:
         """Return rows for the Hessian and the factors that make their mean that of all."""
         m = _HESSIAN_ROWS * M if self.hessian_rows == "auto" else int(self.hessian_rows)
@@ -461,6 +479,82 @@ class CachedBlockDescent(Solver[CachedState]):
         rows = np.minimum(np.searchsorted(total, at, side="right"), n - 1)
         return rows, (total[-1] / n / p[rows]).astype(np.float32)
 
+    def finish(self, problem: Problem, state: CachedState, batch: TrainBatch) -> dict[str, Any]:
+        """Return the objective claimed and the one found in float64; see the class."""
+        self._attach(problem, state, batch)
+        audit = self._audit(problem, state, state.iterates[0])
+        return vars(audit)
+
+    def _audit(self, problem: Problem, state: CachedState, it: Iterate) -> Audit:
+        memory = state.memory
+        assert memory is not None
+        n = it.responses.shape[1]
+        used = int(np.count_nonzero(it.coef.any(axis=0)))
+        price = max(1, used) * (2 * memory.n_features + 30)
+        m = max(_AUDIT_LEAST, _AUDIT_WORK // price)
+        rng = draws(problem.seed, _TAG + 1, state.iteration)
+        strength = np.abs(it.coef).sum(axis=0) if state.exact is not None else np.zeros(0)
+        if m >= n:
+            rows = centres = np.arange(n)
+        else:
+            rows = rng.choice(n, m, replace=False)
+            centres = rows[:0]
+            if strength.any():
+                centres = rng.choice(n, m, p=strength / strength.sum())
+        both = np.concatenate([rows, centres])
+        truth = self._responses(state, it.coef, both).T
+        cached = (it.responses - it.bias[:, None])[:, both].astype(np.float64)
+        loss, Y, w = memory.objective.loss, memory.objective.Y, memory.objective.weight
+        y, weight = Y[:, rows].T, w[rows].astype(np.float64)
+        k = len(rows)
+        with np.errstate(over="ignore", invalid="ignore"):
+            true = weight @ loss.value(y, (truth[:, :k] + it.bias[:, None]).T)
+            kept = weight @ loss.value(y, (cached[:, :k] + it.bias[:, None]).T)
+        change = float(true - kept) / k
+        error = truth[:, k:] - cached[:, k:]
+        if m >= n:
+            norm = float((it.coef * error).sum()) if state.exact is not None else 0.0
+        elif strength.any():
+            share = it.coef[:, centres] / strength[centres]
+            norm = float((share * error).sum()) * float(strength.sum()) / len(centres)
+        else:
+            norm = 0.0
+        found = it.objective + change + 0.5 * it.alpha * norm
+        size = max(abs(it.objective), 1e-3 * abs(it.start))
+        drift = abs(found - it.objective) / size if size > 0 else 0.0
+        return Audit(it.objective, found, drift if np.isfinite(drift) else np.inf, k)
+
+    def _responses(
+        self, state: CachedState, coef: Float64Array, rows: IntArray | slice
+    ) -> Float64Array:
+        """Return f without constants on training rows, (m, C), summed in float64."""
+        memory = state.memory
+        assert memory is not None
+        C = len(state.offset)
+        if state.exact is not None:
+            prepared: ExactRows = memory.blocks.rows  # type: ignore[attr-defined]
+            some = prepared.take(rows)
+            used = np.flatnonzero(coef.any(axis=0))
+            out = np.zeros((some.n_rows, C))
+            if len(used):
+                coefficients = np.ascontiguousarray(coef[:, used].T)
+                state.exact.add_product(some, prepared.take(used), coefficients, out)
+            return out
+        features: Matrix = memory.blocks.rows[rows]  # type: ignore[attr-defined]
+        out = np.zeros((C, features.shape[0]))
+        for j in range(memory.blocks.n_blocks):
+            if coef[:, j].any():
+                block = memory.blocks.draw(j, None, np.random.default_rng(0))
+                out += block.products(features, coef[:, j])
+        return out.T
+
+    def _refresh(self, state: CachedState, it: Iterate) -> None:
+        """Make the responses anew from the coefficients and forget the last step."""
+        f = self._responses(state, it.coef, slice(None)).T
+        it.responses[:] = f + it.bias[:, None]
+        it.momentum[:], it.coef_momentum[:] = 0.0, 0.0
+        it.bias_momentum, it.claim = np.zeros_like(it.bias), np.inf
+
     def function(
         self, state: CachedState, coef: Float64Array, intercept: Float64Array
     ) -> Expansion:
@@ -473,7 +567,9 @@ class CachedBlockDescent(Solver[CachedState]):
         stream = state.stream
         e = RandomFeatureExpansion(stream, len(intercept), intercept)
         C, J, _ = coef.shape
-        shaped = coef.reshape(C, J, stream.planes, stream.block_size)
+        last = np.flatnonzero(coef.any(axis=(0, 2)))
+        used = int(last[-1]) + 1 if len(last) else 0
+        shaped = coef[:, :used].reshape(C, used, stream.planes, stream.block_size) / np.sqrt(J)
         flat = shaped.transpose(2, 1, 3, 0).reshape(stream.planes, -1, C)
         e.coef = np.ascontiguousarray(flat, np.float32)
         return e
@@ -532,7 +628,7 @@ class CachedBlockDescent(Solver[CachedState]):
             )  # fmt: skip
         iterates = []
         for i, plain in enumerate(values["iterates"]):
-            own = {k: np.inf if v is None else v for k, v in plain.items()}
+            own: dict[str, Any] = {k: np.inf if v is None else v for k, v in plain.items()}
             prefix = f"{i}."
             own |= {
                 k.removeprefix(prefix): np.array(a)
@@ -549,380 +645,6 @@ class CachedBlockDescent(Solver[CachedState]):
             iterates=iterates,
             **values["numbers"],
         )
-
-
-def _positive(G: Float64Array) -> Float64Array:
-    """Return inner products as they can be: symmetric and without negative eigenvalues.
-
-    Rounding in cached responses would otherwise offer directions of negative norm.
-    """
-    size = np.sqrt(np.maximum(np.einsum("cii->ci", G), 1e-300))
-    outer = size[:, :, None] * size[:, None, :]
-    scaled = np.clip(G / outer, -1.0, 1.0)
-    scaled = 0.5 * (scaled + scaled.transpose(0, 2, 1))
-    values, vectors = np.linalg.eigh(scaled)
-    kept = np.maximum(values, 0.0)
-    return np.asarray(np.einsum("cik,ck,cjk->cij", vectors, kept, vectors) * outer)
-
-
-class _Curvature:
-    """Products with the Hessian of the mean loss on sampled rows, outputs coupled or not."""
-
-    def __init__(
-        self, sample: Float32Array, share: Float32Array, objective: Objective, it: Iterate,
-        W: Float32Array, rows: IntArray,
-    ) -> None:  # fmt: skip
-        self.sample = sample
-        self.weights = W * share
-        self.share = share * objective.weight[rows]
-        self.probabilities: Float32Array | None = None
-        if objective.kind == descent.MULTINOMIAL:
-            U = np.ascontiguousarray(it.responses[:, rows])
-            self.probabilities = np.empty_like(U)
-            descent.softmax(U, self.probabilities)
-
-    def product(self, V: Float64Array, fit_bias: bool) -> Float64Array:
-        """Return the Hessian times V (C, M + 1), the last column of which is the bias."""
-        sample = self.sample
-        m, M = sample.shape
-        with np.errstate(over="ignore"):  # a step that long is refused afterwards
-            V32 = V.astype(np.float32)
-        kv = np.empty((len(V), m), np.float32)
-        tiles = -(-m // _TILE)
-
-        def forward(i: int) -> None:
-            part = slice(i * _TILE, (i + 1) * _TILE)
-            kv[:, part] = V32[:, :M] @ sample[part].T
-
-        parallel_for(tiles, forward)
-        if fit_bias:
-            kv += V32[:, M:]
-        if self.probabilities is None:
-            kv *= self.weights
-        else:
-            descent.multiply_hessian(self.probabilities, self.share, kv.copy(), kv)
-        parts = np.zeros((tiles, len(V), M))
-
-        def backward(i: int) -> None:
-            part = slice(i * _TILE, (i + 1) * _TILE)
-            parts[i] = kv[:, part] @ sample[part]
-
-        parallel_for(tiles, backward)
-        out = np.zeros(V.shape)
-        out[:, :M] = parts.sum(axis=0) / m
-        if fit_bias:
-            out[:, M] = kv.sum(axis=1, dtype=np.float64) / m
-        else:
-            out[:, M] = V[:, M]
-        return out
-
-
-class _Steps:
-    """Newton steps of one iterate on one block."""
-
-    def __init__(self, it: Iterate, memory: _Memory) -> None:
-        self.it, self.memory = it, memory
-        C, n = it.responses.shape
-        self.R = np.empty((C, n), np.float32)
-        self.W = np.empty((C, n), np.float32)
-        self.live = True
-        self.last_step = 0.0
-        self.first_gain = 0.0
-        self.gains: list[float] = []
-        self._derive()
-
-    def _derive(self) -> None:
-        it, objective = self.it, self.memory.objective
-        self.smooth, self.exact = objective.derivatives(it.widths, it.responses, self.R, self.W)
-
-    def row_weights(self) -> Float64Array:
-        """Return the norm of each row's slope over that of all."""
-        size = np.sqrt(np.einsum("cn,cn->n", self.R, self.R, dtype=np.float64))
-        return np.asarray(size / max(float(size.sum()), 1e-300))
-
-    def enter(self, block: Block, fit_bias: bool) -> None:
-        """Begin with a block."""
-        it, blocks = self.it, self.memory.blocks
-        it.coef, it.coef_momentum = (blocks.grow(c, block) for c in (it.coef, it.coef_momentum))
-        self.block, self.fit_bias = block, fit_bias
-        self.path = _Path(len(it.bias), block.width)
-        self._factor: Any = None
-        self._factored = np.nan
-
-    def _values(self) -> Float32Array:
-        return self.it.responses - self.it.bias.astype(np.float32)[:, None]
-
-    def curve(self, sample: Float32Array, rows: IntArray, share: Float32Array) -> None:
-        """Estimate the block's Hessian of the mean loss on sampled rows."""
-        W = self.W[:, rows]
-        if self.memory.objective.kinked:
-            W = self._sharpened(W, rows)
-        w = W.max(axis=0)
-        w = (w + np.float32(1e-4) * w.max(initial=0.0)) * share
-        root = np.sqrt(w)[:, None]
-        m, M = sample.shape
-        self._sample = None
-        if len(self.W) > 1 and not self.memory.objective.constant_curvature:
-            self._sample = _Curvature(
-                sample, share, self.memory.objective, self.it, W, rows
-            )
-        both = np.empty((m, M + 1), np.float32)
-        np.multiply(sample, root, out=both[:, :M])
-        both[:, M:] = root
-        self.H = linalg.gram(both)
-        self.H /= m
-        diagonal = self.H.diagonal()[:M]
-        self.level = float(diagonal.mean())
-        gram = self.block.gram
-        self.size = 1.0 if gram is None else max(float(gram.diagonal().mean()), 1e-30)
-
-    def _sharpened(self, W: Float32Array, rows: IntArray) -> Float32Array:
-        """Return curvatures that fall with the square of the distance to a kink.
-
-        The majorising curvature falls with the distance itself, which makes steps safe but
-        short; the second derivative is zero outside the width.
-        """
-        share = W / np.maximum(self.memory.objective.weight[rows], np.float32(1e-30))
-        top = share.max(axis=1, keepdims=True)
-        return np.asarray(W * (share / np.maximum(top, np.float32(1e-30))) ** _SHARPNESS)
-
-    def _factorise(self) -> bool:
-        it, gram, M = self.it, self.block.gram, self.block.width
-        ridge = it.alpha + it.damping * self.level / self.size
-        jitter = _JITTER * (self.level + ridge * self.size)
-        for _ in range(12):
-            H = self.H.copy()
-            if gram is None:
-                H[np.arange(M), np.arange(M)] += ridge
-            else:
-                H[:M, :M] += ridge * gram
-            H[np.arange(M), np.arange(M)] += jitter
-            corner = H[M, M]
-            H[M, M] = corner * (1 + 1e-6) + 1e-30
-            if not self.fit_bias:
-                H[M, :M] = 0.0
-                H[M, M] = 1.0
-            try:
-                self._factor = scipy.linalg.cho_factor(
-                    H, lower=True, overwrite_a=True, check_finite=False
-                )
-            except scipy.linalg.LinAlgError:
-                jitter *= 10
-                continue
-            self._factored, self._ridge, self._jitter = it.damping, ridge, jitter
-            return True
-        return False
-
-    def solve(self, products: Float64Array) -> None:
-        """Set the move of the block's coefficients, (C, M) float32, and of the bias."""
-        it, C, n = self.it, len(self.it.bias), self.memory.objective.n
-        f = self._values()
-        self.gradient = products / n + it.alpha * self.block.pick(f, it.coef)
-        slope = np.zeros(C)
-        if self.fit_bias:
-            slope = self.R.sum(axis=1, dtype=np.float64) / n + self.memory.objective.linear
-        self.bias_slope = slope
-        if self._factor is None or self._factored != it.damping:
-            if not self._factorise():
-                self.live = False
-        right = np.concatenate([self.gradient, slope[:, None]], axis=1)
-        move = np.zeros((C, self.block.width + 1))
-        if self.live:
-            move = -self._apply(right)
-            if self._sample is not None:
-                move = self._refine(right, move)
-        with np.errstate(over="ignore"):
-            self.move = np.ascontiguousarray(move[:, :-1], np.float32)
-        self.bias_move = move[:, -1] if self.fit_bias else np.zeros(C)
-
-    def _apply(self, right: Float64Array) -> Float64Array:
-        """Return the inverse of the damped Hessian times `right` (C, M + 1)."""
-        solution = scipy.linalg.cho_solve(self._factor, right.T, check_finite=False)
-        return np.asarray(solution.T)
-
-    def _refine(self, right: Float64Array, start: Float64Array) -> Float64Array:
-        """Return the Newton step of the coupled Hessian, by conjugate gradients from zero.
-
-        The shared factor, of the largest curvature over the outputs, preconditions.
-        """
-        curvature, M, gram = self._sample, self.block.width, self.block.gram
-        assert curvature is not None
-
-        def product(V: Float64Array) -> Float64Array:
-            out = curvature.product(V, self.fit_bias)
-            with np.errstate(over="ignore"):
-                some = V[:, :M].astype(np.float32)
-            out[:, :M] += self._ridge * (some if gram is None else some @ gram)
-            out[:, :M] += self._jitter * V[:, :M]
-            return out
-
-        joint = self.memory.objective.joint
-
-        def inner(a: Float64Array, b: Float64Array) -> Float64Array:
-            each = np.einsum("cm,cm->c", a, b)
-            return np.full(len(each), each.sum()) if joint else each
-
-        x, r, z = np.zeros_like(right), -right, start
-        p, rz = z.copy(), inner(-right, start)
-        first = rz
-        going = rz > 0
-        for _ in range(_CONJUGATE):
-            hp = product(p)
-            bend = inner(p, hp)
-            going = going & (bend > 0)
-            if not going.any():
-                break
-            length = np.where(going, rz / np.where(going, bend, 1.0), 0.0)[:, None]
-            x = x + length * p
-            r = r - length * hp
-            z = self._apply(r)
-            old, rz = rz, inner(r, z)
-            going = going & (rz > _CONJUGATE_TOL * first)
-            p = np.where(going[:, None], z + (rz / np.where(old > 0, old, 1.0))[:, None] * p, 0.0)
-        good = np.isfinite(x).all(axis=1) & (inner(x, right) < 0)
-        return np.where(good[:, None], x, start)
-
-    def search(self, D: Float32Array) -> None:
-        """Minimise along the move ``D``, the last step and the scale; then take the step."""
-        it, memory = self.it, self.memory
-        if not self.live or not np.isfinite(D).all():
-            self._reject()
-            return
-        f = self._values()
-        p = it.momentum - it.bias_momentum.astype(np.float32)[:, None]
-        gram = self._gram(f, p, D)
-        D += self.bias_move.astype(np.float32)[:, None]
-        n, alpha = memory.objective.n, it.alpha
-        moves = self.move.astype(np.float64)
-        expected = float((self.gradient * moves).sum() + self.bias_slope @ self.bias_move)
-        slope = np.einsum("cn,cn->", self.R, D, dtype=np.float64) / n
-        slope += alpha * gram[:, 0, 1].sum() + memory.objective.linear @ self.bias_move
-        if not (slope < 0 and abs(slope - expected) <= _SLOPE_RATIO * abs(expected)):
-            self._reject()
-            return
-        directions = STEP
-        if it.moves:
-            directions |= MOMENTUM | SCALE
-        bias_steps = np.stack([np.zeros_like(it.bias), self.bias_move, it.bias_momentum], 1)
-        found = minimise_on_span(
-            memory.objective, it.widths, it.responses, it.bias, D, it.momentum, bias_steps,
-            gram, alpha, directions,
-        )  # fmt: skip
-        if found.before > it.claim + max(1e-3 * abs(it.claim), 1e-6 * self._start):
-            self._roll_back()
-            return
-        if not found.moved.any():
-            it.rejected += 1  # as low as rounding lets it be: no reason for more damping
-            it.damping = max(0.1 * it.damping, _LEAST_DAMPING) if it.damping > 1 else it.damping
-            self.live = False
-            return
-        self._take(found, D, moves)
-
-    _start = 1.0
-
-    def _gram(self, f: Float32Array, p: Float32Array, D: Float32Array) -> Float64Array:
-        """Return inner products of (f, D, p), (C, 3, 3), within Cauchy and Schwarz."""
-        it, block, inner = self.it, self.block, self.memory.blocks.inner
-        moves = self.move.astype(np.float64)
-        G = np.empty((len(f), 3, 3))
-        if block.gram is None:
-            G[:, 1, 1] = (moves**2).sum(axis=1)
-        else:
-            G[:, 1, 1] = (moves * block.pick(D, it.coef)).sum(axis=1)
-        G[:, 0, 1] = G[:, 1, 0] = (moves * block.pick(f, it.coef)).sum(axis=1)
-        G[:, 2, 1] = G[:, 1, 2] = (moves * block.pick(p, it.coef_momentum)).sum(axis=1)
-        G[:, 0, 0] = inner(it.coef, it.coef, f)
-        G[:, 0, 2] = G[:, 2, 0] = inner(it.coef, it.coef_momentum, p)
-        G[:, 2, 2] = inner(it.coef_momentum, it.coef_momentum, p)
-        return _positive(G)
-
-    def _take(self, found: Search, D: Float32Array, moves: Float64Array) -> None:
-        it, block, s = self.it, self.block, found.steps
-        kept = ~np.asarray(found.moved)
-        last = [a[kept].copy() for a in (it.momentum, it.bias_momentum, it.coef_momentum)]
-        scale, length, old = (s[:, i].astype(np.float32)[:, None] for i in range(3))
-        f = self._values()
-        P = it.momentum
-        P *= old
-        P += length * D
-        P += scale * f
-        it.bias_momentum = s[:, 2] * it.bias_momentum + s[:, 1] * self.bias_move
-        shape = (-1,) + (1,) * (it.coef.ndim - 1)
-        it.coef_momentum *= s[:, 2].reshape(shape)
-        if s[:, 0].any():
-            it.coef_momentum += s[:, 0].reshape(shape) * it.coef
-        block.add(it.coef_momentum, s[:, 1:2] * moves)
-        moved = np.asarray(found.moved)
-        it.responses[moved] += P[moved]
-        it.bias = it.bias + np.where(moved, it.bias_momentum, 0.0)
-        it.coef[moved] += it.coef_momentum[moved]
-        if kept.any():
-            it.momentum[kept], it.bias_momentum[kept], it.coef_momentum[kept] = last
-        self.path.step(s, found.moved, moves)
-        typical = float(np.median(s[moved, 1]))
-        self.last_step = typical
-        if typical < 0.5:
-            it.damping = min(4 * it.damping, _MOST_DAMPING)
-        elif typical < 0.75:
-            it.damping = min(2 * it.damping, _MOST_DAMPING)
-        elif typical > 1.0:
-            it.damping = max(it.damping / 3, _LEAST_DAMPING)
-        it.claim, it.rejected = found.after, 0
-        it.moves += 1
-        self.gains.append(found.before - found.after)
-        self._derive()
-
-    def _reject(self) -> None:
-        it = self.it
-        it.damping = min(max(10 * it.damping, 1e-6), _MOST_DAMPING)
-        it.rejected += 1
-        self.live = False
-
-    def _roll_back(self) -> None:
-        it = self.it
-        it.responses -= it.momentum
-        it.bias = it.bias - it.bias_momentum
-        it.coef -= it.coef_momentum
-        it.momentum[:] = 0
-        it.bias_momentum = np.zeros_like(it.bias)
-        it.coef_momentum[:] = 0
-        it.damping = min(max(100 * it.damping, 1e-4), _MOST_DAMPING)
-        it.claim = np.inf
-        self.path.undo()
-        self.live = False
-        self._derive()
-
-    def worth(self, number: int, n: int, M: int) -> bool:
-        """Return whether one more step gains as much for its price as the block so far."""
-        if not self.gains:
-            return False
-        C = len(self.it.bias)
-        step = n * M * max(4.0 * C, 24.0)
-        block = n * M * (2.0 * self.memory.n_features + 30) + 4.0 * M**3
-        return self.gains[-1] / step >= sum(self.gains) / (block + (number + 1) * step)
-
-    def leave(self) -> None:
-        """Finish the block: measure loss and objective, and narrow the smoothing."""
-        it, objective = self.it, self.memory.objective
-        f = self._values()
-        norm2 = float(self.memory.blocks.inner(it.coef, it.coef, f).sum())
-        it.loss = self.exact
-        it.objective = self.exact + 0.5 * it.alpha * max(norm2, 0.0)
-        it.objective += float(objective.linear @ it.bias)
-        self.gain = sum(self.gains)
-        self.gap, self.narrowed = 0.0, False
-        if objective.kinked:
-            self.gap = max(self.smooth - self.exact, 0.0)
-            first = objective.initial_widths(self.memory.scale)
-            window = min(self.memory.blocks.n_blocks, _WINDOW)
-            it.recent = np.append(it.recent, self.gain)[-window:]
-            progress = float(it.recent.sum()) if len(it.recent) == window else np.inf
-            if self.gap > 0.5 * progress and np.any(it.widths > _LEAST_WIDTH * first):
-                factor = _NARROW[1] if self.gap > 10 * progress else _NARROW[0]
-                it.damping = min(it.damping, _DAMPING)
-                it.recent = it.recent[:0]
-                it.widths = np.maximum(factor * it.widths, _LEAST_WIDTH * first)
-                it.claim, it.rejected, self.narrowed = np.inf, 0, True
 
 
 __all__ = ["CachedBlockDescent", "CachedState", "CachedTracker", "Iterate"]

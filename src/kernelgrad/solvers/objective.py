@@ -164,7 +164,7 @@ class Objective:
             out[0, 1:4] += np.einsum("cn,kcn->k", slope, X)
             H = np.einsum("n,kcn,lcn->kl", bend, X, X)
             out[0, 4:] += H[np.triu_indices(3)]
-        return out / self.n
+        return np.asarray(out / self.n)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,480 @@
+"""Newton steps of one function on one block of coordinates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from kernelgrad._typing import Float32Array, Float64Array, IntArray
+from kernelgrad.compute import descent, linalg
+from kernelgrad.compute.threads import parallel_for
+from kernelgrad.solvers.blocks import Block, Blocks
+from kernelgrad.solvers.objective import (
+    MOMENTUM,
+    SCALE,
+    STEP,
+    Objective,
+    Search,
+    minimise_on_span,
+)
+
+_DAMPING = 1e-2
+_LEAST_DAMPING, _MOST_DAMPING = 1e-9, 1e3
+_JITTER = 1e-5
+_SLOPE_RATIO = 0.3
+_SHARPNESS = 1.0
+_NARROW = 0.5, 0.3
+_WINDOW = 4  # blocks whose gain is compared with the error of smoothing
+_LEAST_WIDTH = 1e-6  # of the first one
+_CONJUGATE = 20
+_CONJUGATE_TOL = 1e-3
+_TILE = 512  # sampled rows that one task takes
+
+
+@dataclass
+class Iterate:
+    """One function and the step that led to it.
+
+    Attributes
+    ----------
+    alpha : float
+    responses, momentum : float32 arrays (C, n)
+        f + b on all rows, and the last step's part of it.
+    bias, bias_momentum : float64 arrays (C,)
+    coef, coef_momentum : float64 arrays
+        As :meth:`Blocks.new_coef` makes them.
+    widths : float64 array (C,)
+        Of smoothing.
+    damping : float
+    claim : float
+        The smoothed objective that the last step promised; infinite when there is none.
+    rejected : int
+        Blocks in a row without a step.
+    """
+
+    alpha: float
+    responses: Float32Array
+    momentum: Float32Array
+    bias: Float64Array
+    bias_momentum: Float64Array
+    coef: Float64Array
+    coef_momentum: Float64Array
+    widths: Float64Array
+    damping: float = _DAMPING
+    claim: float = np.inf
+    rejected: int = 0
+    moves: int = 0
+    recent: Float64Array = field(default_factory=lambda: np.zeros(0))
+    loss: float = np.inf
+    objective: float = np.inf
+    start: float = 0.0
+
+
+class Path:
+    """How one block moved f and the last step p: ``f <- a f + b p + K c``, the same for p."""
+
+    def __init__(self, n_outputs: int, width: int) -> None:
+        self.f = np.tile([1.0, 0.0], (n_outputs, 1))
+        self.p = np.tile([0.0, 1.0], (n_outputs, 1))
+        self.kf = np.zeros((n_outputs, width))
+        self.kp = np.zeros((n_outputs, width))
+
+    def step(self, steps: Float64Array, moved: Any, d: Float64Array) -> None:
+        """Take one accepted step along (f, d, p)."""
+        s = steps[:, :, None]
+        on = np.asarray(moved)[:, None]
+        p = s[:, 0] * self.f + s[:, 2] * self.p
+        kp = s[:, 0] * self.kf + s[:, 1] * d + s[:, 2] * self.kp
+        self.p, self.kp = np.where(on, p, self.p), np.where(on, kp, self.kp)
+        self.f, self.kf = np.where(on, self.f + p, self.f), np.where(on, self.kf + kp, self.kf)
+
+    def undo(self) -> None:
+        """Take the last step back."""
+        self.f, self.kf = self.f - self.p, self.kf - self.kp
+        self.p, self.kp = np.zeros_like(self.p), np.zeros_like(self.kp)
+
+
+@dataclass
+class Memory:
+    """What comes from the rows and can be made again."""
+
+    blocks: Blocks
+    objective: Objective
+    buffer: Float32Array | None
+    scale: float
+    n_features: int
+
+
+def _positive(G: Float64Array) -> Float64Array:
+    """Return inner products as they can be: symmetric and without negative eigenvalues.
+
+    Rounding in cached responses would otherwise offer directions of negative norm.
+    """
+    size = np.sqrt(np.maximum(np.einsum("cii->ci", G), 1e-300))
+    outer = size[:, :, None] * size[:, None, :]
+    scaled = np.clip(G / outer, -1.0, 1.0)
+    scaled = 0.5 * (scaled + scaled.transpose(0, 2, 1))
+    values, vectors = np.linalg.eigh(scaled)
+    kept = np.maximum(values, 0.0)
+    return np.asarray(np.einsum("cik,ck,cjk->cij", vectors, kept, vectors) * outer)
+
+
+class _Curvature:
+    """Products with the Hessian of the mean loss on sampled rows, outputs coupled or not."""
+
+    def __init__(
+        self, sample: Float32Array, share: Float32Array, objective: Objective, it: Iterate,
+        W: Float32Array, rows: IntArray,
+    ) -> None:  # fmt: skip
+        self.sample = sample
+        self.weights = W * share
+        self.share = share * objective.weight[rows]
+        self.probabilities: Float32Array | None = None
+        if objective.kind == descent.MULTINOMIAL:
+            U = np.ascontiguousarray(it.responses[:, rows])
+            self.probabilities = np.empty_like(U)
+            descent.softmax(U, self.probabilities)
+
+    def product(self, V: Float64Array, fit_bias: bool) -> Float64Array:
+        """Return the Hessian times V (C, M + 1), the last column of which is the bias."""
+        sample = self.sample
+        m, M = sample.shape
+        with np.errstate(over="ignore"):  # a step that long is refused afterwards
+            V32 = V.astype(np.float32)
+        kv = np.empty((len(V), m), np.float32)
+        tiles = -(-m // _TILE)
+
+        def forward(i: int) -> None:
+            part = slice(i * _TILE, (i + 1) * _TILE)
+            kv[:, part] = V32[:, :M] @ sample[part].T
+
+        parallel_for(tiles, forward)
+        if fit_bias:
+            kv += V32[:, M:]
+        if self.probabilities is None:
+            kv *= self.weights
+        else:
+            descent.multiply_hessian(self.probabilities, self.share, kv.copy(), kv)
+        parts = np.zeros((tiles, len(V), M))
+
+        def backward(i: int) -> None:
+            part = slice(i * _TILE, (i + 1) * _TILE)
+            parts[i] = kv[:, part] @ sample[part]
+
+        parallel_for(tiles, backward)
+        out = np.zeros(V.shape)
+        out[:, :M] = parts.sum(axis=0) / m
+        if fit_bias:
+            out[:, M] = kv.sum(axis=1, dtype=np.float64) / m
+        else:
+            out[:, M] = V[:, M]
+        return out
+
+
+class BlockSteps:
+    """Newton steps of one iterate on one block."""
+
+    def __init__(self, it: Iterate, memory: Memory) -> None:
+        self.it, self.memory = it, memory
+        C, n = it.responses.shape
+        self.R = np.empty((C, n), np.float32)
+        self.W = np.empty((C, n), np.float32)
+        self.live = True
+        self.last_step = 0.0
+        self.first_gain = 0.0
+        self.gains: list[float] = []
+        self._derive()
+
+    def _derive(self) -> None:
+        it, objective = self.it, self.memory.objective
+        self.smooth, self.exact = objective.derivatives(it.widths, it.responses, self.R, self.W)
+
+    def row_weights(self) -> Float64Array:
+        """Return the norm of each row's slope over that of all."""
+        size = np.sqrt(np.einsum("cn,cn->n", self.R, self.R, dtype=np.float64))
+        return np.asarray(size / max(float(size.sum()), 1e-300))
+
+    def enter(self, block: Block, fit_bias: bool) -> None:
+        """Begin with a block."""
+        self.block, self.fit_bias = block, fit_bias
+        self.path = Path(len(self.it.bias), block.width)
+        self._factor: Any = None
+        self._factored = np.nan
+
+    def _values(self) -> Float32Array:
+        return self.it.responses - self.it.bias.astype(np.float32)[:, None]
+
+    def curve(self, sample: Float32Array, rows: IntArray, share: Float32Array) -> None:
+        """Estimate the block's Hessian of the mean loss on sampled rows."""
+        W = self.W[:, rows]
+        if self.memory.objective.kinked:
+            W = self._sharpened(W, rows)
+        w = W.max(axis=0)
+        w = (w + np.float32(1e-4) * w.max(initial=0.0)) * share
+        root = np.sqrt(w)[:, None]
+        m, M = sample.shape
+        self._sample = None
+        if len(self.W) > 1 and not self.memory.objective.constant_curvature:
+            self._sample = _Curvature(sample, share, self.memory.objective, self.it, W, rows)
+        both = np.empty((m, M + 1), np.float32)
+        np.multiply(sample, root, out=both[:, :M])
+        both[:, M:] = root
+        self.H = linalg.gram(both)
+        self.H /= m
+        diagonal = self.H.diagonal()[:M]
+        self.level = float(diagonal.mean())
+        gram = self.block.gram
+        self.size = 1.0 if gram is None else max(float(gram.diagonal().mean()), 1e-30)
+
+    def _sharpened(self, W: Float32Array, rows: IntArray) -> Float32Array:
+        """Return curvatures that fall with the square of the distance to a kink.
+
+        The majorising curvature falls with the distance itself, which makes steps safe but
+        short; the second derivative is zero outside the width.
+        """
+        share = W / np.maximum(self.memory.objective.weight[rows], np.float32(1e-30))
+        top = share.max(axis=1, keepdims=True)
+        return np.asarray(W * (share / np.maximum(top, np.float32(1e-30))) ** _SHARPNESS)
+
+    def _factorise(self) -> bool:
+        it, gram, M = self.it, self.block.gram, self.block.width
+        ridge = it.alpha + it.damping * self.level / self.size
+        jitter = _JITTER * (self.level + ridge * self.size)
+        for _ in range(12):
+            H = self.H.copy()
+            if gram is None:
+                H[np.arange(M), np.arange(M)] += ridge
+            else:
+                H[:M, :M] += ridge * gram
+            H[np.arange(M), np.arange(M)] += jitter
+            corner = H[M, M]
+            H[M, M] = corner * (1 + 1e-6) + 1e-30
+            if not self.fit_bias:
+                H[M, :M] = 0.0
+                H[M, M] = 1.0
+            try:
+                self._factor = scipy.linalg.cho_factor(
+                    H, lower=True, overwrite_a=True, check_finite=False
+                )
+            except scipy.linalg.LinAlgError:
+                jitter *= 10
+                continue
+            self._factored, self._ridge, self._jitter = it.damping, ridge, jitter
+            return True
+        return False
+
+    def solve(self, products: Float64Array) -> None:
+        """Set the move of the block's coefficients, (C, M) float32, and of the bias."""
+        it, C, n = self.it, len(self.it.bias), self.memory.objective.n
+        f = self._values()
+        self.gradient = products / n + it.alpha * self.block.pick(f, it.coef)
+        slope = np.zeros(C)
+        if self.fit_bias:
+            slope = self.R.sum(axis=1, dtype=np.float64) / n + self.memory.objective.linear
+        self.bias_slope = slope
+        stale = self._factor is None or self._factored != it.damping
+        if stale and not self._factorise():
+            self.live = False
+        right = np.concatenate([self.gradient, slope[:, None]], axis=1)
+        move = np.zeros((C, self.block.width + 1))
+        if self.live:
+            move = -self._apply(right)
+            if self._sample is not None:
+                move = self._refine(right, move)
+        with np.errstate(over="ignore"):
+            self.move = np.ascontiguousarray(move[:, :-1], np.float32)
+        self.bias_move = move[:, -1] if self.fit_bias else np.zeros(C)
+
+    def _apply(self, right: Float64Array) -> Float64Array:
+        """Return the inverse of the damped Hessian times `right` (C, M + 1)."""
+        solution = scipy.linalg.cho_solve(self._factor, right.T, check_finite=False)
+        return np.asarray(solution.T)
+
+    def _refine(self, right: Float64Array, start: Float64Array) -> Float64Array:
+        """Return the Newton step of the coupled Hessian, by conjugate gradients from zero.
+
+        The shared factor, of the largest curvature over the outputs, preconditions.
+        """
+        curvature, M, gram = self._sample, self.block.width, self.block.gram
+        assert curvature is not None
+
+        def product(V: Float64Array) -> Float64Array:
+            out = curvature.product(V, self.fit_bias)
+            with np.errstate(over="ignore"):
+                some = V[:, :M].astype(np.float32)
+            out[:, :M] += self._ridge * (some if gram is None else some @ gram)
+            out[:, :M] += self._jitter * V[:, :M]
+            return out
+
+        joint = self.memory.objective.joint
+
+        def inner(a: Float64Array, b: Float64Array) -> Float64Array:
+            each = np.einsum("cm,cm->c", a, b)
+            return np.full(len(each), each.sum()) if joint else each
+
+        x, r, z = np.zeros_like(right), -right, start
+        p, rz = z.copy(), inner(-right, start)
+        first = rz
+        going = rz > 0
+        for _ in range(_CONJUGATE):
+            hp = product(p)
+            bend = inner(p, hp)
+            going = going & (bend > 0)
+            if not going.any():
+                break
+            length = np.where(going, rz / np.where(going, bend, 1.0), 0.0)[:, None]
+            x = x + length * p
+            r = r - length * hp
+            z = self._apply(r)
+            old, rz = rz, inner(r, z)
+            going = going & (rz > _CONJUGATE_TOL * first)
+            p = np.where(
+                going[:, None], z + (rz / np.where(old > 0, old, 1.0))[:, None] * p, 0.0
+            )
+        good = np.isfinite(x).all(axis=1) & (inner(x, right) < 0)
+        return np.where(good[:, None], x, start)
+
+    def search(self, D: Float32Array) -> None:
+        """Minimise along the move ``D``, the last step and the scale; then take the step."""
+        it, memory = self.it, self.memory
+        if not self.live or not np.isfinite(D).all():
+            self._reject()
+            return
+        f = self._values()
+        p = it.momentum - it.bias_momentum.astype(np.float32)[:, None]
+        gram = self._gram(f, p, D)
+        D += self.bias_move.astype(np.float32)[:, None]
+        n, alpha = memory.objective.n, it.alpha
+        moves = self.move.astype(np.float64)
+        expected = float((self.gradient * moves).sum() + self.bias_slope @ self.bias_move)
+        slope = np.einsum("cn,cn->", self.R, D, dtype=np.float64) / n
+        slope += alpha * gram[:, 0, 1].sum() + memory.objective.linear @ self.bias_move
+        if not (slope < 0 and abs(slope - expected) <= _SLOPE_RATIO * abs(expected)):
+            self._reject()
+            return
+        directions = STEP
+        if it.moves:
+            directions |= MOMENTUM | SCALE
+        bias_steps = np.stack([np.zeros_like(it.bias), self.bias_move, it.bias_momentum], 1)
+        found = minimise_on_span(
+            memory.objective, it.widths, it.responses, it.bias, D, it.momentum, bias_steps,
+            gram, alpha, directions,
+        )  # fmt: skip
+        if found.before > it.claim + max(1e-3 * abs(it.claim), 1e-6 * abs(it.start)):
+            self._roll_back()
+            return
+        if not found.moved.any():
+            it.rejected += 1  # as low as rounding lets it be: no reason for more damping
+            it.damping = max(0.1 * it.damping, _LEAST_DAMPING) if it.damping > 1 else it.damping
+            self.live = False
+            return
+        self._take(found, D, moves)
+
+    def _gram(self, f: Float32Array, p: Float32Array, D: Float32Array) -> Float64Array:
+        """Return inner products of (f, D, p), (C, 3, 3), within Cauchy and Schwarz."""
+        it, block, inner = self.it, self.block, self.memory.blocks.inner
+        moves = self.move.astype(np.float64)
+        G = np.empty((len(f), 3, 3))
+        if block.gram is None:
+            G[:, 1, 1] = (moves**2).sum(axis=1)
+        else:
+            G[:, 1, 1] = (moves * block.pick(D, it.coef)).sum(axis=1)
+        G[:, 0, 1] = G[:, 1, 0] = (moves * block.pick(f, it.coef)).sum(axis=1)
+        G[:, 2, 1] = G[:, 1, 2] = (moves * block.pick(p, it.coef_momentum)).sum(axis=1)
+        G[:, 0, 0] = inner(it.coef, it.coef, f)
+        G[:, 0, 2] = G[:, 2, 0] = inner(it.coef, it.coef_momentum, p)
+        G[:, 2, 2] = inner(it.coef_momentum, it.coef_momentum, p)
+        return _positive(G)
+
+    def _take(self, found: Search, D: Float32Array, moves: Float64Array) -> None:
+        it, block, s = self.it, self.block, found.steps
+        kept = ~np.asarray(found.moved)
+        last = [a[kept].copy() for a in (it.momentum, it.bias_momentum, it.coef_momentum)]
+        scale, length, old = (s[:, i].astype(np.float32)[:, None] for i in range(3))
+        f = self._values()
+        P = it.momentum
+        P *= old
+        P += length * D
+        P += scale * f
+        it.bias_momentum = s[:, 2] * it.bias_momentum + s[:, 1] * self.bias_move
+        shape = (-1,) + (1,) * (it.coef.ndim - 1)
+        it.coef_momentum *= s[:, 2].reshape(shape)
+        if s[:, 0].any():
+            it.coef_momentum += s[:, 0].reshape(shape) * it.coef
+        block.add(it.coef_momentum, s[:, 1:2] * moves)
+        moved = np.asarray(found.moved)
+        it.responses[moved] += P[moved]
+        it.bias = it.bias + np.where(moved, it.bias_momentum, 0.0)
+        it.coef[moved] += it.coef_momentum[moved]
+        if kept.any():
+            it.momentum[kept], it.bias_momentum[kept], it.coef_momentum[kept] = last
+        self.path.step(s, found.moved, moves)
+        typical = float(np.median(s[moved, 1]))
+        self.last_step = typical
+        if typical < 0.5:
+            it.damping = min(4 * it.damping, _MOST_DAMPING)
+        elif typical < 0.75:
+            it.damping = min(2 * it.damping, _MOST_DAMPING)
+        elif typical > 1.0:
+            it.damping = max(it.damping / 3, _LEAST_DAMPING)
+        if not it.moves:
+            it.start = found.before
+        it.claim, it.rejected = found.after, 0
+        it.moves += 1
+        self.gains.append(found.before - found.after)
+        self._derive()
+
+    def _reject(self) -> None:
+        it = self.it
+        it.damping = min(max(10 * it.damping, 1e-6), _MOST_DAMPING)
+        it.rejected += 1
+        self.live = False
+
+    def _roll_back(self) -> None:
+        it = self.it
+        it.responses -= it.momentum
+        it.bias = it.bias - it.bias_momentum
+        it.coef -= it.coef_momentum
+        it.momentum[:] = 0
+        it.bias_momentum = np.zeros_like(it.bias)
+        it.coef_momentum[:] = 0
+        it.damping = min(max(100 * it.damping, 1e-4), _MOST_DAMPING)
+        it.claim = np.inf
+        self.path.undo()
+        self.live = False
+        self._derive()
+
+    def worth(self, number: int, n: int, M: int) -> bool:
+        """Return whether one more step gains as much for its price as the block so far."""
+        if not self.gains:
+            return False
+        C = len(self.it.bias)
+        step = n * M * max(4.0 * C, 24.0)
+        block = n * M * (2.0 * self.memory.n_features + 30) + 4.0 * M**3
+        return self.gains[-1] / step >= sum(self.gains) / (block + (number + 1) * step)
+
+    def leave(self) -> None:
+        """Finish the block: measure loss and objective, and narrow the smoothing."""
+        it, objective = self.it, self.memory.objective
+        f = self._values()
+        norm2 = float(self.memory.blocks.inner(it.coef, it.coef, f).sum())
+        it.loss = self.exact
+        it.objective = self.exact + 0.5 * it.alpha * max(norm2, 0.0)
+        it.objective += float(objective.linear @ it.bias)
+        self.gain = sum(self.gains)
+        self.gap, self.narrowed = 0.0, False
+        if objective.kinked:
+            self.gap = max(self.smooth - self.exact, 0.0)
+            first = objective.initial_widths(self.memory.scale)
+            window = min(self.memory.blocks.n_blocks, _WINDOW)
+            it.recent = np.append(it.recent, self.gain)[-window:]
+            progress = float(it.recent.sum()) if len(it.recent) == window else np.inf
+            if self.gap > 0.5 * progress and np.any(it.widths > _LEAST_WIDTH * first):
+                factor = _NARROW[1] if self.gap > 10 * progress else _NARROW[0]
+                it.damping = min(it.damping, _DAMPING)
+                it.recent = it.recent[:0]
+                it.widths = np.maximum(factor * it.widths, _LEAST_WIDTH * first)
+                it.claim, it.rejected, self.narrowed = np.inf, 0, True
