@@ -27,7 +27,7 @@ from kernelgrad.solvers.objective import (
 from kernelgrad.solvers.support import MERGE_ROWS, batch_digest, build_exact, draws
 
 _TAG = 0x636163
-_LEAST_BLOCK, _MOST_BLOCK, _WIDTH_STEP = 512, 2048, 128
+_LEAST_BLOCK, _MOST_BLOCK, _WIDTH_STEP = 1024, 2048, 256
 _FEATURE_BLOCKS = 16
 _WHOLE = 2048  # up to so many rows one block holds them all
 _HESSIAN_ROWS = 4  # for each coordinate of a block
@@ -211,7 +211,7 @@ class CachedBlockDescent(Solver[CachedState]):
         ``sum_j phi_j . phi_j / J`` and are taken in turn. Features suit smooth functions of
         many rows and make predictions independent of the training rows.
     block_size : int or "auto", default="auto"
-        Coordinates in a block, M. ``"auto"``: all rows up to 2,048 of them; else between 512
+        Coordinates in a block, M. ``"auto"``: all rows up to 2,048 of them; else between 1,024
         and 2,048 so that values of the block cost as much as its Newton step.
     n_blocks : int or "auto", default="auto"
         J of random features; 16 by default.
@@ -280,13 +280,13 @@ class CachedBlockDescent(Solver[CachedState]):
     def _width(self, n: int, n_features: int, n_outputs: int) -> int:
         """Return coordinates in a block: its values then cost as much as its Newton step.
 
-        The former take n M (2 d + 30 + 24 C) operations, the latter about 10 M^3.
+        The former take n M (2 d + 30 + 24 C) operations, the latter about 7 M^3.
         """
         if self.block_size != "auto":
             return int(self.block_size)
         if n <= _WHOLE:
             return n
-        balanced = np.sqrt(n * (2.0 * n_features + 30.0 + 24.0 * n_outputs) / 10.0)
+        balanced = np.sqrt(n * (2.0 * n_features + 30.0 + 24.0 * n_outputs) / 7.0)
         return int(np.clip(balanced // _WIDTH_STEP * _WIDTH_STEP, _LEAST_BLOCK, _MOST_BLOCK))
 
     def init(self, problem: Problem, batch: TrainBatch) -> CachedState:

@@ -29,8 +29,8 @@ _SHARPNESS = 1.0
 _NARROW = 0.5, 0.3
 _WINDOW = 4  # blocks whose gain is compared with the error of smoothing
 _LEAST_WIDTH = 1e-6  # of the first one
-_CONJUGATE = 20
-_CONJUGATE_TOL = 1e-3
+# conjugate gradients: steps and squared residual left, where the sample is all rows and else
+_CONJUGATE_EXACT, _CONJUGATE_SAMPLED = (20, 1e-3), (5, 1e-2)
 _TILE = 512  # sampled rows that one task takes
 
 
@@ -319,7 +319,9 @@ class BlockSteps:
         p, rz = z.copy(), inner(-right, start)
         first = rz
         going = rz > 0
-        for _ in range(_CONJUGATE):
+        exact = curvature.sample.shape[0] >= self.memory.objective.n
+        most, tol = _CONJUGATE_EXACT if exact else _CONJUGATE_SAMPLED
+        for _ in range(most):
             hp = product(p)
             bend = inner(p, hp)
             going = going & (bend > 0)
@@ -330,7 +332,7 @@ class BlockSteps:
             r = r - length * hp
             z = self._apply(r)
             old, rz = rz, inner(r, z)
-            going = going & (rz > _CONJUGATE_TOL * first)
+            going = going & (rz > tol * first)
             p = np.where(
                 going[:, None], z + (rz / np.where(old > 0, old, 1.0))[:, None] * p, 0.0
             )
