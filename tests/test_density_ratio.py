@@ -218,10 +218,10 @@ def test_files(tmp_path, kind):
             np.savez(path, X=X, w=frame["w"])
         sources.append(open_source(path, weight="w"))
     p, q = sources
-    model = ratio(alpha=1e-2).fit(p, denominator=q)
+    model = ratio(alpha=1e-2, solver="dsg").fit(p, denominator=q)
     X, y = np.vstack(samples), np.repeat([1, 0], [500, 300])
     w = np.concatenate([np.arange(500) % 3.0, np.arange(300) % 3.0])
-    arrays = ratio(alpha=1e-2).fit(X, y, sample_weight=w)
+    arrays = ratio(alpha=1e-2, solver="dsg").fit(X, y, sample_weight=w)
     rows = X if kind == "npz" else pd.DataFrame(X, columns=["x"])
     # rows of weight zero set no bandwidth either; only the order of sums differs
     np.testing.assert_allclose(model.predict(rows), arrays.predict(X), rtol=2e-3)
@@ -285,7 +285,7 @@ def test_sparse_rows_are_dense_rows():
 @pytest.mark.parametrize("loss", ["kl", "least_squares", LeastSquaresDensityRatio()])
 def test_files_of_models_are_exact(tmp_path, loss):
     p, q = gaussians(300, 200)
-    model = ratio(loss, kernel="matern").fit(p, denominator=q)
+    model = ratio(loss, kernel="matern", solver="dsg").fit(p, denominator=q)
     model.save(tmp_path / "model.kg", resumable=True)
     for again in (load(tmp_path / "model.kg"), pickle.loads(pickle.dumps(model))):
         np.testing.assert_array_equal(again.samples_, model.samples_)

@@ -467,6 +467,7 @@ def test_saved_models_predict_the_same(tmp_path, digits, standardize):
     X, Z, y, _ = digits
     path = tmp_path / "model.kgm"
     model = KernelClassifier(
+        solver="dsg",
         random_state=np.random.RandomState(5),
         max_iter=6,
         standardize=standardize,
@@ -530,7 +531,7 @@ GOOD_Y = np.arange(12) % 2
         ({"kernel": "gauss"}, "Unknown kernel 'gauss'; choose one of: arc_cosine, cauchy"),
         ({"kernel": 3}, "kernel must be a name"),
         ({"gamma": 0.0}, r"gamma must lie in \(0, inf\), got 0.0"),
-        ({"gamma": "auto"}, "Unknown rule for gamma 'auto'; choose one of: median, scale"),
+        ({"gamma": "best"}, "Unknown rule for gamma 'best'; choose one of: median, scale"),
         ({"bandwidth_factor": -1.0}, "bandwidth_factor must lie in"),
         ({"alpha": -1e-3}, r"alpha must lie in \[0, inf\), got -0.001"),
         ({"alpha": np.nan}, "alpha must lie in"),
@@ -574,7 +575,7 @@ def test_wrong_calls(moons):
         KernelClassifier().predict(X)
     with pytest.raises(NotFittedError, match="call fit before save"):
         KernelClassifier().save("m.kgm")
-    model = KernelClassifier("hinge", max_iter=2).fit(X, y)
+    model = KernelClassifier("hinge", solver="dsg", max_iter=2).fit(X, y)
     with pytest.raises(AttributeError, match="no attribute 'predict_proba'") as caught:
         model.predict_proba(X)
     assert "use loss='log_loss', or wrap" in str(caught.value.__cause__)
@@ -589,7 +590,7 @@ def test_wrong_calls(moons):
     with pytest.raises(DataError, match="use KernelClassifier"):
         KernelRegressor().fit(ArraySource(X, np.where(y > 0, "a", "b")))
     with pytest.raises(ValueError, match="outputs"):
-        KernelRegressor(max_iter=2).fit(X, y).partial_fit(X, X)
+        KernelRegressor(solver="dsg", max_iter=2).fit(X, y).partial_fit(X, X)
 
 
 def test_no_output_is_ruined_by_the_scale_of_another():
@@ -619,7 +620,7 @@ def test_scale_is_scikit_learns_rule_inside_an_estimator():
 def test_arrays_and_sources_may_alternate():
     X, y = many_rows(400)
     labels = np.array([0, 20, 30])[np.digitize(y, [-0.5, 0.5])]
-    a = KernelClassifier(random_state=0, max_iter=3).fit(X, labels)
+    a = KernelClassifier(solver="dsg", random_state=0, max_iter=3).fit(X, labels)
     b = pickle.loads(pickle.dumps(a))
     a.partial_fit(X[:50], labels[:50])
     b.partial_fit(ArraySource(X[:50], labels[:50]))
@@ -628,7 +629,8 @@ def test_arrays_and_sources_may_alternate():
 
 def test_a_model_without_state_is_not_silently_replaced(tmp_path):
     X, y = many_rows(300)
-    KernelRegressor(max_iter=2, random_state=0, warm_start=True).fit(X, y).save(tmp_path / "m")
+    model = KernelRegressor(solver="dsg", max_iter=2, random_state=0, warm_start=True)
+    model.fit(X, y).save(tmp_path / "m")
     model = load(tmp_path / "m")
     for call in (model.partial_fit, model.fit):
         with pytest.raises(ValueError, match="loaded without the solver's state"):
@@ -645,7 +647,7 @@ def test_a_failed_fit_leaves_the_estimator_as_it_was(moons):
         def on_end(self, status):
             assert status == "error"
 
-    model = KernelClassifier(random_state=0, max_iter=3).fit(X, y)
+    model = KernelClassifier(solver="dsg", random_state=0, max_iter=3).fit(X, y)
     before = model.decision_function(X)
     model.set_params(callbacks=Fail())
     for call, labels in ((model.fit, np.where(y > 0, "b", "a")), (model.partial_fit, y)):

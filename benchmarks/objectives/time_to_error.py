@@ -1,215 +1,423 @@
-"""Seconds and test error of kernelgrad and of scikit-learn's kernel methods."""
+"""Seconds and test error of kernelgrad, of exact kernel machines and of approximations."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import time
-import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, ClassVar
 
-import numpy as np
+from threadpoolctl import threadpool_limits
 
-import benchmarks.datasets
-import benchmarks.solvers
-from benchmarks.registry import (
-    Budget,
-    Data,
-    Dataset,
-    Objective,
-    Row,
-    SkipError,
-    Solver,
-    discover,
+from benchmarks.objectives._curves import (
+    DATASETS,
+    FACTORS,
+    SOLVERS,
+    bandwidths,
+    choose_rows,
+    main,
+    spawn,
 )
-from kernelgrad.kernels import get_kernel
+from benchmarks.registry import Dataset, Objective, Row, SkipError, Solver
+from kernelgrad import get_num_threads, set_num_threads
 
-FACTORS = [0.25, 0.5, 1.0]
-TUNING_ROWS, TUNING_ITER = 10_000, 12
-PREDICT_ROWS = 16_384  # peers' feature matrices would not fit in memory for all rows at once
-DATASETS: dict[str, Dataset] = discover(benchmarks.datasets, Dataset)
-SOLVERS: dict[str, Solver] = discover(benchmarks.solvers, Solver)
+__all__ = ["DATASETS", "SOLVERS", "TimeToError", "bandwidths", "choose_rows"]
 
-
-def choose_rows(n: int, most: int | None, seed: int) -> Any:
-    """Return at most `most` of n rows, in random order."""
-    return np.random.default_rng(seed).permutation(n)[:most]
-
-
-def predict(model: Any, X: Any) -> Any:
-    """Predict in chunks, the same for all estimators."""
-    n = X.shape[0]
-    parts = [model.predict(X[a : a + PREDICT_ROWS]) for a in range(0, n, PREDICT_ROWS)]
-    return np.concatenate(parts)
+RESULTS = Path(__file__).parents[1] / "results"
+SETS = ["a9a", "ijcnn1", "cod_rna", "mnist", "covtype20k", "protein", "flights13", "qm7"]
+OURS = "kernelgrad"
+STEPS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64]
+TUNING_ROWS, QUICK_ROWS = 12_000, 500
+SLOW_SECONDS = 30.0
+MOVES = {"bandwidth_factor": 2.0, "C": 10.0}  # from the best candidate of the grid
+MOST_MOVES = 12
+Params = dict[str, Any]
 
 
-def error(dataset: Dataset, y: Any, predicted: Any) -> float:
-    """Return the error rate, or the root mean squared error."""
-    if dataset.task == "classification":
-        return float(np.mean(predicted != y))
-    return float(np.sqrt(np.mean((predicted - y) ** 2)))
+def neighbours(params: Params) -> list[Params]:
+    """Return the settings one step away in the bandwidth or in C."""
+    return [
+        params | {key: value}
+        for key, factor in MOVES.items()
+        if key in params
+        for value in (params[key] / factor, params[key] * factor)
+    ]
 
 
-def bandwidths(X: Any) -> dict[float, float]:
-    """Return gamma for every bandwidth factor, by kernelgrad's own median rule."""
-    return {
-        f: get_kernel("rbf", gamma="median", bandwidth_factor=f).resolve(X, 0).gamma_value
-        for f in FACTORS
-    }
+def seconds_to(points: Sequence[Row], target: float) -> float | None:
+    """Return the seconds of the first point from which on no error is above `target`."""
+    reached: float | None = None
+    for point in sorted(points, key=lambda p: p["steps"], reverse=True):
+        if point["test"] > target:
+            break
+        reached = point["fit s"]
+    return reached
 
 
-class Competitor:
-    """One solver on one data set: tuned once, then fitted once per repeat."""
+def medians(rows: Sequence[Row], keys: Sequence[str]) -> Row:
+    """Return the medians of some columns."""
+    return {key: median([row[key] for row in rows]) for key in keys}
 
-    def __init__(self, solver: Solver, dataset: Dataset, data: Data, budget: Budget) -> None:
-        self.solver, self.dataset, self.data, self.budget = solver, dataset, data, budget
-        limits = (solver.row_limit(dataset), budget.max_rows)
-        self.limit = min((m for m in limits if m is not None), default=None)
-        self.fit_seconds: list[float] = []
-        self.predict_seconds: list[float] = []
-        self.errors: list[float] = []
-        self.unconverged = 0
 
-    def tune(self, gammas: dict[float, float], rows: Any, *, n_candidates: int | None) -> None:
-        """Choose hyper-parameters on the last fifth of `rows`; fit on the others."""
-        start = time.perf_counter()
-        self.gammas = gammas
-        cut = len(rows) - len(rows) // 5
-        X, y = self.data.X_train, self.data.y_train
-        budget = Budget(min(TUNING_ITER, self.budget.max_iter), self.budget.n_components)
-        best = np.inf
-        for params in self.solver.grid(self.dataset, FACTORS)[:n_candidates]:
-            model = self._build(params, budget, seed=0)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # a candidate that does not converge may lose
-                model.fit(X[rows[:cut]], y[rows[:cut]])
-            e = error(self.dataset, y[rows[cut:]], predict(model, X[rows[cut:]]))
-            if e < best:
-                best, self.params = e, params
-        self.tuning_seconds = time.perf_counter() - start
+def finished(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows with a test error."""
+    return [row for row in rows if row["test"] is not None]
 
-    def _build(self, params: dict[str, float], budget: Budget, seed: int) -> Any:
-        gamma = self.gammas[params["bandwidth_factor"]]
-        return self.solver.build(self.dataset, params, gamma, budget, seed)
 
-    def measure(self, seed: int) -> None:
-        """Fit and predict once."""
-        X, y = self.data.X_train, self.data.y_train
-        if self.limit is not None and self.limit < len(y):
-            rows = choose_rows(len(y), self.limit, seed)
-            X, y = X[rows], y[rows]
-        model = self._build(self.params, self.budget, seed)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            start = time.perf_counter()
-            model.fit(X, y)
-            self.fit_seconds.append(time.perf_counter() - start)
-        self.unconverged += any("onverge" in str(w.message) for w in caught)
-        start = time.perf_counter()
-        predicted = predict(model, self.data.X_test)
-        self.predict_seconds.append(time.perf_counter() - start)
-        e = error(self.dataset, self.data.y_test, predicted)
-        self.errors.append(e * self.data.y_scale)
-        self.rows = len(y)
+def fits(runs: Sequence[Row]) -> list[Row]:
+    """Return a row for each data set and method; of a curve, its longest fit."""
+    out = []
+    for (dataset, method), rows in _groups(runs):
+        done = finished(rows)
+        if SOLVERS[method].curve:
+            last = max((r["steps"] for r in done), default=None)
+            done = [r for r in done if r["steps"] == last]
+        row = {"dataset": dataset, "method": method, "parameters": rows[-1]["parameters"]}
+        if done:
+            row |= medians(done, ["fit s", "predict s"])
+            errors = [r["test"] for r in done]
+            row |= {"measure": done[0]["measure"], "test": median(errors)}
+            row |= {"min": min(errors), "max": max(errors)}
+        row["runs"] = len(done)
+        notes = [r["notes"] for r in (done or rows) if r["notes"]]
+        row["notes"] = "; ".join(dict.fromkeys(notes))
+        out.append(row)
+    return out
 
-    def result(self) -> Row:
-        """Return medians over the repeats."""
-        total = len(self.data.y_train)
-        notes = []
-        if self.rows < total:
-            notes.append(f"{self.rows:,} of {total:,} rows")
-        if self.unconverged:
-            notes.append(f"{self.unconverged} of {len(self.errors)} fits not converged")
-        regression = self.dataset.task == "regression"
-        return {
-            "dataset": self.dataset.name,
-            "solver": self.solver.name,
-            "fit s": median(self.fit_seconds),
-            "predict s": median(self.predict_seconds),
-            "measure": "RMSE" if regression else "error",
-            "test": median(self.errors),
-            "min": min(self.errors),
-            "max": max(self.errors),
-            "tuning s": self.tuning_seconds,
-            "parameters": self.params,
-            "notes": "; ".join(notes),
-        }
+
+def curve(runs: Sequence[Row]) -> list[Row]:
+    """Return medians over repeats of every number of steps that all repeats reached."""
+    out = []
+    for (dataset, method), rows in _groups(runs):
+        if not SOLVERS[method].curve:
+            continue
+        done = finished(rows)
+        seeds = {r["seed"] for r in done}
+        for steps in sorted({r["steps"] for r in done}):
+            points = [r for r in done if r["steps"] == steps]
+            if len({r["seed"] for r in points}) == len(seeds):
+                head = {"dataset": dataset, "method": method, "steps": steps}
+                out.append(head | medians(points, ["fit s", "test"]))
+    return out
+
+
+def ratios(table: Sequence[Row], points: Sequence[Row]) -> list[Row]:
+    """Return kernelgrad's seconds to every peer's final error, over the peer's seconds."""
+    out = []
+    for peer in table:
+        mine = [p for p in points if p["dataset"] == peer["dataset"] and p["method"] == OURS]
+        if not mine or "test" not in peer or peer["method"] in (OURS, f"{OURS} (defaults)"):
+            continue
+        seconds = seconds_to(mine, peer["test"])
+        out.append(
+            {
+                "dataset": peer["dataset"],
+                "peer": peer["method"],
+                "peer's error": peer["test"],
+                "peer s": peer["fit s"],
+                f"{OURS} s": seconds,
+                "ratio": None if seconds is None else seconds / peer["fit s"],
+                f"{OURS}'s least error": min(p["test"] for p in mine),
+                "notes": peer["notes"],
+            }
+        )
+    return out
+
+
+def _groups(runs: Sequence[Row]) -> list[tuple[tuple[str, str], list[Row]]]:
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in runs:
+        found.setdefault((row["dataset"], row["method"]), []).append(row)
+    order = {name: i for i, name in enumerate(dict.fromkeys([*SETS, *DATASETS]))}
+    return sorted(found.items(), key=lambda item: order[item[0][0]])
 
 
 class TimeToError(Objective):
     """Fit seconds, predict seconds and test error, with tuned hyper-parameters.
 
-    All estimators are tuned on the same rows (a fifth of at most 10,000 training rows
-    validates) and over the same bandwidths, then fitted on all rows they can bear. Targets
-    of regression are standardised for all and errors are given in their own units.
+    Two commands: with --tune, every family of methods chooses its settings on at most 8,000
+    training and 4,000 validation rows of the training part, the same for all, and writes them
+    to a file; else the settings of that file are fitted on all rows (what is absent in it is
+    tuned first). The search is the same for all kernel methods: a grid of bandwidths (times
+    the median distance) and C, then steps by factors 2 and 10 as long as they help. C is kept
+    for the full number of rows, alpha = 1/(C n) follows. SVC is tuned by scikit-learn-intelex
+    where it is installed, being the same model; Nystroem features and normal equations are
+    tuned with 1,000 and 2,000 centres for all sizes. Targets of regression are standardised
+    for all, errors are in their own units. One fit is a process of its own; kernelgrad's curve
+    is a series of fits from scratch with more and more steps, without predictions in between.
     """
 
     name: ClassVar[str] = "time_to_error"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add data sets, solvers and sizes."""
-        default = [name for name, dataset in DATASETS.items() if dataset.default]
-        parser.add_argument("--dataset", nargs="+", choices=list(DATASETS), default=default)
-        parser.add_argument("--solver", nargs="+", choices=list(SOLVERS), default=list(SOLVERS))
-        parser.add_argument("--max-iter", type=int, default=40, help="kernelgrad's steps")
-        parser.add_argument("--components", type=int, default=2000, help="peers' features")
+        """Add data sets, methods, limits and what to do with earlier results."""
+        names = list(SOLVERS)
+        parser.add_argument("--dataset", nargs="+", choices=list(DATASETS), default=SETS)
+        parser.add_argument("--method", nargs="+", choices=names, default=names)
+        parser.add_argument("--tune", action="store_true", help="choose settings, fit nothing")
+        parser.add_argument("--settings", default=None, help="file of the chosen settings")
+        parser.add_argument("--limit", type=float, default=300, help="seconds of a fit")
+        parser.add_argument("--tune-limit", type=float, default=60, help="of a candidate's fit")
+        parser.add_argument("--slow-repeat", type=int, default=1, help="of fits above 30 s")
+        parser.add_argument("--max-steps", type=int, default=STEPS[-1], help="of the curve")
+        parser.add_argument("--threads", type=int, default=os.cpu_count())
+        parser.add_argument(
+            "--merge", action="store_true", help="keep the runs of the file, add what lacks"
+        )
+        parser.add_argument(
+            "--again", action="store_true", help="with --merge: do these methods again"
+        )
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
-        """Tune all solvers on a data set, then take them in turn in every repeat."""
-        budget = Budget(args.max_iter, args.components)
-        if args.quick:
-            budget = Budget(max_iter=3, n_components=50, max_rows=500)
-        skipped = []
-        for name in args.dataset:
+        """Tune what is not tuned; take the methods in turn in every repeat."""
+        self.args = args
+        stem = f"{self.name}-quick" if args.quick else self.name
+        path = args.json or RESULTS / f"{stem}.json"
+        self.path = Path(args.settings or path.with_name(f"{path.stem}_settings.json"))
+        self.settings = self._read()
+        present = list(self._present(args.dataset))
+        methods = self._installed(args.method)
+        kept = self._kept(path, present, methods)
+        for row in kept:
+            yield "runs", row
+        runs = list(kept)
+        for name in present:
             dataset = DATASETS[name]
+            chosen = [m for m in methods if SOLVERS[m].grid(dataset, FACTORS)]
+            for family in dict.fromkeys(SOLVERS[m].family for m in chosen):
+                known = family in self.settings.get(name, {})
+                if not known or (args.tune and not args.merge):
+                    self._tune(dataset, family)
+            if args.tune:
+                continue
+            for seed in range(args.repeat):
+                for method in chosen:
+                    if self._enough(runs, name, method, seed):
+                        continue
+                    for row in self._measure(name, method, seed):
+                        runs.append(row)
+                        yield "runs", row
+        if args.tune:
+            return
+        table, points = fits(runs), curve(runs)
+        for key, rows in (("fits", table), ("curve", points), ("ratio", ratios(table, points))):
+            for row in rows:
+                yield key, row
+
+    def _read(self) -> dict[str, dict[str, Row]]:
+        return json.loads(self.path.read_text()) if self.path.exists() else {}
+
+    def _present(self, names: Sequence[str]) -> Iterator[str]:
+        for name in names:
             try:
-                data = dataset.load()
+                DATASETS[name].load()
             except SkipError as reason:
                 print(f"{name} skipped: {reason}", flush=True)
-                skipped.append(name)
-                continue
-            rows = choose_rows(len(data.y_train), 500 if args.quick else TUNING_ROWS, seed=0)
-            gammas = bandwidths(data.X_train[rows[: len(rows) - len(rows) // 5]])
-            competitors = [Competitor(SOLVERS[s], dataset, data, budget) for s in args.solver]
-            for competitor in competitors:
-                competitor.tune(gammas, rows, n_candidates=2 if args.quick else None)
-            for seed in range(args.repeat):
-                for competitor in competitors:
-                    competitor.measure(seed)
-            for competitor in competitors:
-                yield "time to error", competitor.result()
-        if len(skipped) == len(args.dataset):
+            else:
+                yield name
+
+    def _installed(self, names: Sequence[str]) -> list[str]:
+        found = []
+        for name in names:
+            reason = SOLVERS[name].missing()
+            if reason is None:
+                found.append(name)
+            else:
+                print(f"{name} skipped: {reason}", flush=True)
+        return found
+
+    def _kept(self, path: Path, names: list[str], methods: list[str]) -> list[Row]:
+        """Return the runs of an earlier result that stay."""
+        args = self.args
+        if not names and not args.merge:
             raise SkipError("none of the data sets is here")
+        if not args.merge or args.tune or not path.exists():
+            return []
+        rows: list[Row] = json.loads(path.read_text())["tables"].get("runs", [])
+        if not args.again:
+            return rows
+        return [r for r in rows if r["dataset"] not in names or r["method"] not in methods]
+
+    def _enough(self, runs: Sequence[Row], name: str, method: str, seed: int) -> bool:
+        """Tell whether this repeat was done, or is one too many of a slow method."""
+        rows = [r for r in runs if (r["dataset"], r["method"]) == (name, method)]
+        if any(r["seed"] == seed for r in rows):
+            return True
+        if any(r["test"] is None for r in rows if not SOLVERS[method].curve):
+            return True  # over the limit, or failed
+        first = [r["fit s"] for r in rows if r["seed"] == 0 and r["fit s"] is not None]
+        return max(first, default=0.0) > SLOW_SECONDS and seed >= self.args.slow_repeat
+
+    def _case(self, name: str, method: str, **more: Any) -> Row:
+        quick = self.args.quick
+        return {
+            "dataset": name,
+            "method": method,
+            "threads": 1 if quick else self.args.threads,
+            "n_components": 20 if quick else 10**6,
+            **more,
+        }
+
+    def _call(self, case: Row, limit: float) -> tuple[list[Row], str]:
+        """Run one case: in a process of its own, or here where seconds do not matter."""
+        if not self.args.quick:
+            return spawn(case, limit)
+        before = get_num_threads()
+        try:
+            with threadpool_limits(1):
+                return list(main(case)), ""
+        finally:
+            set_num_threads(before)
+
+    def _tune(self, dataset: Dataset, family: str) -> None:
+        """Write the best settings of the family into the file."""
+        able = [s for s in SOLVERS.values() if s.family == family and s.missing() is None]
+        solver = max(able, key=lambda s: s.rank)
+        if solver.grid(dataset, FACTORS) == [{}]:
+            found: Row = {"params": {}, "gamma": None}
+        else:
+            found = self._search(dataset, solver)
+        self.settings = self._read()  # another process may have added to it
+        self.settings.setdefault(dataset.name, {})[family] = found
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(json.dumps(self.settings, indent=1) + "\n")
+        print(f"{dataset.name}, {family}: {found}", flush=True)
+
+    def _search(self, dataset: Dataset, solver: Solver) -> Row:
+        """Return the settings of least validation error on the grid and around its best."""
+        start = time.perf_counter()
+        candidates = solver.grid(dataset, FACTORS)
+        most = len(candidates) + MOST_MOVES
+        if self.args.quick:
+            candidates, most = candidates[:2], 2
+        tried: list[Row] = []
+        while candidates and len(tried) < most:
+            tried += self._errors(dataset.name, solver.name, candidates)
+            best = min(tried, key=lambda row: row["error"])
+            known = [row["params"] for row in tried]
+            candidates = [p for p in neighbours(best["params"]) if p not in known]
+        failed = sum(row["error"] == float("inf") for row in tried)
+        if failed == len(tried):
+            raise RuntimeError(
+                f"No settings of {solver.name} on {dataset.name} could be fitted."
+            )
+        return best | {
+            "tuned by": solver.name,
+            "candidates": len(tried),
+            "failed": failed,
+            "tuning s": time.perf_counter() - start,
+        }
+
+    def _errors(self, name: str, method: str, candidates: Sequence[Params]) -> list[Row]:
+        """Return gamma and validation error; infinite where a fit took too long or failed."""
+        out: list[Row] = []
+        while len(out) < len(candidates):
+            left = list(candidates[len(out) :])
+            rows = QUICK_ROWS if self.args.quick else TUNING_ROWS
+            case = self._case(name, method, kind="tune", candidates=left, rows=rows)
+            lines, end = self._call(case, self.args.tune_limit)
+            if not lines:
+                raise RuntimeError(f"{case} ended before its first fit: {end}.")
+            out += [{"params": p} | line for p, line in zip(left, lines[1:], strict=False)]
+            if end and len(out) < len(candidates):
+                out.append({"params": candidates[len(out)], "error": float("inf")})
+        return out
+
+    def _measure(self, name: str, method: str, seed: int) -> Iterator[Row]:
+        """Yield a row for each fit that was begun: one, or those of a curve."""
+        solver, args = SOLVERS[method], self.args
+        chosen = self.settings[name][solver.family]
+        steps = [k for k in STEPS if k <= args.max_steps] if solver.curve else [STEPS[-1]]
+        if args.quick:
+            steps = steps[:3]
+        case = self._case(
+            name, method, kind="fit", params=chosen["params"], gamma=chosen["gamma"], seed=seed,
+            rows=QUICK_ROWS if args.quick else None, steps=steps, limit=args.limit,
+        )  # fmt: skip
+        lines, end = self._call(case, args.limit)
+        regression = DATASETS[name].task == "regression"
+        head = {
+            "dataset": name,
+            "method": method,
+            "seed": seed,
+            "parameters": chosen["params"]
+            | ({"gamma": chosen["gamma"]} if chosen["params"] else {}),
+            "measure": "RMSE" if regression else "error",
+            "load": lines[0]["load"] if lines else None,
+        }
+        body = lines[1:]
+        empty = {"fit s": None, "predict s": None, "test": None}
+        pairs = list(zip(steps, body[::2], body[1::2], strict=False))
+        for k, fit, test in pairs:
+            yield head | {"steps": k if solver.curve else None} | fit | test
+        if end:
+            part = body[-1] if len(body) % 2 else {}
+            notes = "; ".join(v for v in (part.get("notes"), f"predictions {end}") if v)
+            k = steps[len(pairs)] if solver.curve and len(pairs) < len(steps) else None
+            yield head | {"steps": k} | empty | part | {"notes": notes if part else end}
 
     def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
         """Draw error against fit time, one panel for each data set."""
         from matplotlib import pyplot as plt
         from matplotlib.ticker import NullFormatter
 
-        rows = tables["time to error"]
-        names = list(dict.fromkeys(row["dataset"] for row in rows))
-        solvers = list(dict.fromkeys(row["solver"] for row in rows))
+        if "fits" not in tables:
+            return False
+        table = [row for row in tables["fits"] if "test" in row]
+        names = list(dict.fromkeys(row["dataset"] for row in table))
+        methods = [m for m in SOLVERS if any(row["method"] == m for row in table)]
+        methods.sort(key=lambda m: not m.startswith(OURS))
+        across = min(4, len(names))
+        down = -(-len(names) // across)
         figure, axes = plt.subplots(
-            1, len(names), figsize=(3 * len(names), 3), squeeze=False, layout="constrained"
-        )
-        for ax, name in zip(axes[0], names, strict=True):
+            down, across, figsize=(3.6 * across + 0.4, 3.2 * down + 1.2), squeeze=False,
+            layout="constrained",
+        )  # fmt: skip
+        handles: dict[str, Any] = {}
+        for ax, name in zip(axes.flat, names, strict=False):
+            rows = [row for row in table if row["dataset"] == name]
+            points = [p for p in tables.get("curve", []) if p["dataset"] == name]
+            low = min(row["test"] for row in [*rows, *points])
+            high = max(row["test"] for row in rows)
+            top = min(high, 2 * low)
+            top += 0.08 * (top - low) or 0.1 * low
             for row in rows:
-                if row["dataset"] == name:
-                    i = solvers.index(row["solver"])
-                    label = row["solver"] + (" *" if "rows" in row["notes"] else "")
-                    ax.plot(row["fit s"], row["test"], f"C{i}o", label=label)
-                    ax.set_ylabel(row["measure"])
-            seconds = [row["fit s"] for row in rows if row["dataset"] == name]
+                i = methods.index(row["method"])
+                inside = row["test"] <= top
+                (handle,) = ax.plot(
+                    row["fit s"], row["test"] if inside else top, marker=MARKERS[i % 16],
+                    color="k" if row["method"] == OURS else f"C{i % 10}", linestyle="",
+                    clip_on=False, zorder=3,
+                    markerfacecolor=None if inside else "none",
+                )  # fmt: skip
+                if not inside:
+                    ax.annotate(
+                        f"{row['test']:.3g}", (row["fit s"], top), fontsize=6, ha="center",
+                        xytext=(0, 5), textcoords="offset points",
+                    )  # fmt: skip
+                handles.setdefault(row["method"], handle)
+            seconds, errors = ([p[key] for p in points] for key in ("fit s", "test"))
+            ax.plot(seconds, errors, "k-", linewidth=1)
+            ax.set_ylim(low - 0.08 * (top - low), top)
             ax.set_xscale("log")
-            ax.set_xlim(
-                10 ** np.floor(np.log10(min(seconds))), 10 ** np.ceil(np.log10(max(seconds)))
-            )
             ax.xaxis.set_minor_formatter(NullFormatter())
+            ax.grid(alpha=0.3)
             ax.set_xlabel("fit seconds")
-            ax.set_title(name, fontsize=9)
-            ax.legend(fontsize=6)
-        figure.savefig(path, dpi=150)
+            ax.set_ylabel(rows[0]["measure"])
+            ax.set_title(name, fontsize=10, pad=14)
+        for ax in axes.flat[len(names) :]:
+            ax.set_axis_off()
+        figure.legend(
+            [handles[m] for m in methods if m in handles], [m for m in methods if m in handles],
+            loc="outside lower center", ncols=min(5, across + 1), fontsize=7,
+        )  # fmt: skip
+        figure.savefig(path, dpi=130)
         plt.close(figure)
         return True
+
+
+MARKERS = "osD^v<>pP*Xhd8Hs"

@@ -1,31 +1,51 @@
-"""kernelgrad with its defaults; bandwidth factor and alpha are tuned."""
+"""kernelgrad: cached-response block descent, tuned, and its defaults, untouched."""
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any, ClassVar
 
-from benchmarks.registry import Budget, Dataset, Solver
+from benchmarks.registry import Budget, Dataset
+from benchmarks.solvers._base import Method, Params, grid, is_classification
 from kernelgrad import KernelClassifier, KernelRegressor
 
 
-class KernelGrad(Solver):
+class KernelGrad(Method):
     name: ClassVar[str] = "kernelgrad"
+    family = "kernelgrad"
+    curve = True
 
-    def grid(self, dataset: Dataset, factors: list[float]) -> list[dict[str, float]]:
-        """Return bandwidth factors times alphas."""
-        return [
-            {"bandwidth_factor": f, "alpha": a} for f, a in product(factors, (1e-8, 1e-6, 1e-4))
-        ]
+    def grid(self, dataset: Dataset, factors: list[float]) -> list[Params]:
+        """Return bandwidth factors times C, with three losses for classes."""
+        if is_classification(dataset):
+            return grid(factors, (1.0, 10.0, 100.0), loss=("log_loss", "hinge", "squared_hinge"))
+        return grid(factors, (1.0, 10.0, 100.0), loss=("squared",))
 
     def build(
-        self,
-        dataset: Dataset,
-        params: dict[str, float],
-        gamma: float,
-        budget: Budget,
-        seed: int,
+        self, dataset: Dataset, params: Params, gamma: float, budget: Budget, seed: int
     ) -> Any:
-        """Return the estimator; it finds the median distance itself, on its first batch."""
-        cls = KernelClassifier if dataset.task == "classification" else KernelRegressor
-        return cls(loss=dataset.loss, max_iter=budget.max_iter, random_state=seed, **params)
+        """Return the estimator with the solver that keeps all responses."""
+        cls = KernelClassifier if is_classification(dataset) else KernelRegressor
+        return cls(
+            loss=params["loss"],
+            gamma=gamma,
+            C=params["C"],
+            solver="cached",
+            max_iter=budget.max_iter,
+            random_state=seed,
+        )
+
+
+class KernelGradDefaults(Method):
+    name: ClassVar[str] = "kernelgrad (defaults)"
+    family = "kernelgrad (defaults)"
+
+    def grid(self, dataset: Dataset, factors: list[float]) -> list[Params]:
+        """Return the one candidate: nothing is tuned."""
+        return [{}]
+
+    def build(
+        self, dataset: Dataset, params: Params, gamma: float, budget: Budget, seed: int
+    ) -> Any:
+        """Return the estimator as its users get it without a word."""
+        cls = KernelClassifier if is_classification(dataset) else KernelRegressor
+        return cls(random_state=seed)

@@ -1,97 +1,194 @@
-"""scikit-learn: exact support vectors, and linear models on random or Nystroem features."""
+"""Peers: exact support vectors, linear models on features, gradient boosting."""
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any, ClassVar
 
+import numpy as np
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.kernel_approximation import Nystroem, RBFSampler
 from sklearn.linear_model import LogisticRegression, Ridge, SGDClassifier, SGDRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.svm import SVC, SVR
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.svm import SVC, SVR, LinearSVC
 
-from benchmarks.registry import Budget, Dataset, Solver
+from benchmarks.registry import Budget, Dataset
+from benchmarks.solvers._base import Method, Params, grid, is_classification
+from kernelgrad import get_num_threads
+
+CACHE_MB = 2000
 
 
-def _grid(factors: list[float], key: str, values: tuple[float, ...]) -> list[dict[str, float]]:
-    return [{"bandwidth_factor": f, key: v} for f, v in product(factors, values)]
+class SupportVectors(Method):
+    name: ClassVar[str] = "SVC/SVR (LIBSVM)"
+    family = "support vectors"
 
-
-class SupportVectors(Solver):
-    name: ClassVar[str] = "SVC/SVR"
-
-    def row_limit(self, dataset: Dataset) -> int:
+    def row_limit(self, dataset: Dataset) -> int | None:
         """Return rows that keep one fit within minutes: its time grows with their square."""
-        return 20_000 if dataset.name == "mnist" else 40_000
+        return 40_000 if dataset.name == "flights13" else None
 
-    def grid(self, dataset: Dataset, factors: list[float]) -> list[dict[str, float]]:
+    def grid(self, dataset: Dataset, factors: list[float]) -> list[Params]:
+        """Return bandwidth factors times C, and widths of the tube for regression."""
+        if is_classification(dataset):
+            return grid(factors, (1.0, 10.0, 100.0))
+        return grid(factors, (1.0, 10.0, 100.0), epsilon=(0.1, 0.01))
+
+    def build(
+        self, dataset: Dataset, params: Params, gamma: float, budget: Budget, seed: int
+    ) -> Any:
+        """Return SVC or SVR."""
+        given = {"gamma": gamma, "C": params["C"], "cache_size": CACHE_MB}
+        if is_classification(dataset):
+            return SVC(**given)
+        return SVR(epsilon=params["epsilon"], **given)
+
+
+class IntelexSupportVectors(SupportVectors):
+    name: ClassVar[str] = "SVC/SVR (intelex)"
+    module = "sklearnex"
+    rank = 1  # the same model in less time
+
+    def build(
+        self, dataset: Dataset, params: Params, gamma: float, budget: Budget, seed: int
+    ) -> Any:
+        """Return SVC or SVR of scikit-learn-intelex on as many threads as kernelgrad has."""
+        import daal4py
+        from sklearnex.svm import SVC, SVR
+
+        daal4py.daalinit(get_num_threads())
+        given = {"gamma": gamma, "C": params["C"], "cache_size": CACHE_MB}
+        if is_classification(dataset):
+            return SVC(**given)
+        return SVR(epsilon=params["epsilon"], **given)
+
+
+class ThunderSupportVectors(SupportVectors):
+    name: ClassVar[str] = "SVC/SVR (ThunderSVM)"
+    module = "thundersvm"
+    rank = -1
+
+    def build(
+        self, dataset: Dataset, params: Params, gamma: float, budget: Budget, seed: int
+    ) -> Any:
+        """Return SVC or SVR of ThunderSVM."""
+        from thundersvm import SVC, SVR
+
+        given = {
+            "gamma": gamma,
+            "C": params["C"],
+            "cache_size": CACHE_MB,
+            "n_jobs": get_num_threads(),
+        }
+        if is_classification(dataset):
+            return SVC(**given)
+        return SVR(epsilon=params["epsilon"], **given)
+
+
+class NystroemSmooth(Method):
+    name: ClassVar[str] = "Nystroem(1000)+LR/Ridge"
+    family = "Nystroem+LR/Ridge"
+    rank = 1
+    centres: ClassVar[int] = 1000
+
+    def grid(self, dataset: Dataset, factors: list[float]) -> list[Params]:
         """Return bandwidth factors times C."""
-        return _grid(factors, "C", (1.0, 10.0, 100.0))
+        return grid(factors, (1.0, 10.0, 100.0))
 
     def build(
-        self,
-        dataset: Dataset,
-        params: dict[str, float],
-        gamma: float,
-        budget: Budget,
-        seed: int,
-    ) -> Any:
-        """Return SVC or SVR with a kernel cache of 1 GB."""
-        cls = SVC if dataset.task == "classification" else SVR
-        return cls(gamma=gamma, C=params["C"], cache_size=1000)
-
-
-class RandomFeaturesSGD(Solver):
-    name: ClassVar[str] = "RBFSampler+SGD"
-
-    def grid(self, dataset: Dataset, factors: list[float]) -> list[dict[str, float]]:
-        """Return bandwidth factors times alphas."""
-        if dataset.task == "classification":
-            return _grid(factors, "alpha", (1e-6, 1e-5, 1e-4))
-        return _grid(factors, "alpha", (1e-7, 1e-6, 1e-5))
-
-    def build(
-        self,
-        dataset: Dataset,
-        params: dict[str, float],
-        gamma: float,
-        budget: Budget,
-        seed: int,
-    ) -> Any:
-        """Return the pipeline. The rows of features have norm 1, which bears large steps."""
-        features = RBFSampler(gamma=gamma, n_components=budget.n_components, random_state=seed)
-        if dataset.task == "classification":
-            model: Any = SGDClassifier(
-                loss=dataset.loss, alpha=params["alpha"], random_state=seed
-            )
-        else:
-            model = SGDRegressor(
-                alpha=params["alpha"], learning_rate="adaptive", eta0=0.1, random_state=seed
-            )
-        return make_pipeline(features, model)
-
-
-class NystroemLinear(Solver):
-    name: ClassVar[str] = "Nystroem+linear"
-
-    def grid(self, dataset: Dataset, factors: list[float]) -> list[dict[str, float]]:
-        """Return bandwidth factors times C or the ridge."""
-        if dataset.task == "classification":
-            return _grid(factors, "C", (1.0, 10.0, 100.0))
-        return _grid(factors, "alpha", (1e-3, 1e-1, 10.0))
-
-    def build(
-        self,
-        dataset: Dataset,
-        params: dict[str, float],
-        gamma: float,
-        budget: Budget,
-        seed: int,
+        self, dataset: Dataset, params: Params, gamma: float, budget: Budget, seed: int
     ) -> Any:
         """Return the pipeline with logistic or ridge regression."""
-        features = Nystroem(gamma=gamma, n_components=budget.n_components, random_state=seed)
-        if dataset.task == "classification":
-            model: Any = LogisticRegression(C=params["C"], max_iter=300)
+        m = min(self.centres, budget.n_components)
+        features = Nystroem(gamma=gamma, n_components=m, random_state=seed)
+        if is_classification(dataset):
+            return make_pipeline(features, LogisticRegression(C=params["C"], max_iter=500))
+        return make_pipeline(features, Ridge(alpha=1 / params["C"]))
+
+
+class NystroemSmooth3000(NystroemSmooth):
+    name: ClassVar[str] = "Nystroem(3000)+LR/Ridge"
+    rank = 0
+    centres = 3000
+
+
+class NystroemLinearSVC(Method):
+    name: ClassVar[str] = "Nystroem(1000)+LinearSVC"
+    family = "Nystroem+LinearSVC"
+    rank = 1
+    centres: ClassVar[int] = 1000
+
+    def grid(self, dataset: Dataset, factors: list[float]) -> list[Params]:
+        """Return bandwidth factors times C; nothing for regression."""
+        return grid(factors, (0.1, 1.0, 10.0)) if is_classification(dataset) else []
+
+    def build(
+        self, dataset: Dataset, params: Params, gamma: float, budget: Budget, seed: int
+    ) -> Any:
+        """Return the pipeline with the squared hinge loss."""
+        m = min(self.centres, budget.n_components)
+        return make_pipeline(
+            Nystroem(gamma=gamma, n_components=m, random_state=seed),
+            LinearSVC(C=params["C"], dual=False, random_state=seed),
+        )
+
+
+class NystroemLinearSVC3000(NystroemLinearSVC):
+    name: ClassVar[str] = "Nystroem(3000)+LinearSVC"
+    rank = 0
+    centres = 3000
+
+
+class RandomFeaturesSGD(Method):
+    name: ClassVar[str] = "RBFSampler(2000)+SGD"
+    family = "RBFSampler+SGD"
+
+    def grid(self, dataset: Dataset, factors: list[float]) -> list[Params]:
+        """Return bandwidth factors times C."""
+        return grid(factors, (1.0, 10.0, 100.0))
+
+    def build(
+        self, dataset: Dataset, params: Params, gamma: float, budget: Budget, seed: int
+    ) -> Any:
+        """Return the pipeline. The rows of features have norm 1, which bears large steps."""
+        m = min(2000, budget.n_components)
+        features = RBFSampler(gamma=gamma, n_components=m, random_state=seed)
+        assert budget.max_rows is not None
+        given = {"alpha": 1 / (params["C"] * budget.max_rows), "random_state": seed}
+        if is_classification(dataset):
+            model: Any = SGDClassifier(n_jobs=get_num_threads(), **given)
         else:
-            model = Ridge(alpha=params["alpha"])
+            model = SGDRegressor(learning_rate="adaptive", eta0=0.1, **given)
         return make_pipeline(features, model)
+
+
+class Boosting(Method):
+    """No kernel method: for context."""
+
+    name: ClassVar[str] = "gradient boosting"
+    family = "gradient boosting"
+
+    def grid(self, dataset: Dataset, factors: list[float]) -> list[Params]:
+        """Return learning rates and sizes of trees."""
+        return [
+            {"learning_rate": rate, "max_leaf_nodes": leaves, "max_iter": trees}
+            for rate in (0.05, 0.1, 0.2)
+            for leaves, trees in ((31, 200), (31, 500), (127, 200))
+        ]
+
+    def build(
+        self, dataset: Dataset, params: Params, gamma: float, budget: Budget, seed: int
+    ) -> Any:
+        """Return boosted trees on dense rows, without early stopping."""
+        cls = (
+            HistGradientBoostingClassifier
+            if is_classification(dataset)
+            else HistGradientBoostingRegressor
+        )
+        trees = min(params["max_iter"], budget.n_components)
+        model = cls(early_stopping=False, random_state=seed, **(params | {"max_iter": trees}))
+        return make_pipeline(FunctionTransformer(dense, accept_sparse=True), model)
+
+
+def dense(X: Any) -> Any:
+    """Return rows as an array."""
+    return X.toarray() if hasattr(X, "toarray") else np.asarray(X)

@@ -50,18 +50,22 @@ def fit(
     ] = None,
     kernel: Annotated[str, typer.Option(help="rbf, laplacian, chi2, ...")] = "rbf",
     gamma: Annotated[
-        str, typer.Option(help="Inverse bandwidth: a number, median or scale.")
+        str, typer.Option(help="Inverse bandwidth: a number, median, scale or auto.")
     ] = "median",
     bandwidth_factor: Annotated[
         float, typer.Option(help="Multiplies the bandwidth that a rule finds.")
     ] = 1.0,
     solver: Annotated[
         str,
-        typer.Option(help="auto, dsg, udsg, cdsg, sbp, sdca, pegasos, norma, perceptron."),
+        typer.Option(
+            help="auto, cached, dsg, udsg, cdsg, sbp, sdca, pegasos, norma, perceptron."
+        ),
     ] = "auto",
     alpha: Annotated[
-        float | None,
-        typer.Option(min=0, help="Weight of the squared norm. [default: as in Python]"),
+        str | None,
+        typer.Option(
+            help="Weight of the squared norm, a number or auto. [default: as in Python]"
+        ),
     ] = None,
     cost: Annotated[
         float | None, typer.Option("-C", "--cost", help="C of an SVC, instead of alpha.")
@@ -102,12 +106,21 @@ def fit(
         from kernelgrad import KernelClassifier, KernelRegressor, set_num_threads
 
         callbacks = _check_options(
-            loss, kernel, gamma, bandwidth_factor, solver, validation_fraction, time_limit
+            loss,
+            kernel,
+            gamma,
+            bandwidth_factor,
+            solver,
+            alpha,
+            validation_fraction,
+            time_limit,
         )
         check_writable(model, "model", data)
         if learning_curve is not None:
             check_plot(learning_curve, data, model)
         source = open_labelled(data, target, weight=weight, drop=drop or ())
+        if "auto" in (alpha, gamma):
+            source = _in_memory(source)
         kind = _decide_task(source, task, data)
         if cost is not None and alpha is not None:
             raise typer.BadParameter("-C and --alpha are two ways to say one thing; give one.")
@@ -122,7 +135,7 @@ def fit(
             set_num_threads(threads)
         options: dict[str, Any] = {
             "loss": loss,
-            "alpha": alpha,
+            "alpha": None if alpha is None else _number_or_rule(alpha),
             "C": cost,
             "max_iter": max_iter,
         }
@@ -178,6 +191,7 @@ def _check_options(
     gamma: str,
     bandwidth_factor: float,
     solver: str,
+    alpha: str | None,
     validation_fraction: float,
     time_limit: float | None,
 ) -> list[Callback]:
@@ -191,7 +205,10 @@ def _check_options(
     try:
         if loss is not None:
             check_name(loss, {*LOSSES, *ALIASES}, "loss")
-        get_kernel(kernel, gamma=_number_or_rule(gamma), bandwidth_factor=bandwidth_factor)
+        rule = "median" if gamma == "auto" else _number_or_rule(gamma)  # found from the data
+        get_kernel(kernel, gamma=rule, bandwidth_factor=bandwidth_factor)
+        if alpha is not None and alpha != "auto":
+            check_real(_number(alpha, "alpha"), "alpha", low=0)
         get_solver(solver)
         check_real(
             validation_fraction,
@@ -206,11 +223,28 @@ def _check_options(
         raise typer.BadParameter(str(error)) from None
 
 
-def _number_or_rule(gamma: str) -> float | str:
+def _number_or_rule(value: str) -> float | str:
     try:
-        return float(gamma)
+        return float(value)
     except ValueError:
-        return gamma
+        return value
+
+
+def _number(value: str, name: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise ValueError(f"{name} must be a number or auto, got {value!r}.") from None
+
+
+def _in_memory(source: BatchSource) -> BatchSource:
+    """Return all rows as arrays: a search for alpha or gamma needs them at once."""
+    import numpy as np
+
+    from kernelgrad import ArraySource
+
+    batch = source.take(np.arange(source.n_rows))
+    return ArraySource(batch.X, batch.y, batch.sample_weight, source.feature_names)
 
 
 def _decide_task(source: BatchSource, task: Task, data: Path) -> Task:

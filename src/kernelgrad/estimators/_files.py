@@ -150,6 +150,8 @@ def load(path: str | os.PathLike[str]) -> Any:
         estimator.history_ = header["history"]
         for key in HISTORY_KEYS:  # of files from before a key was there
             estimator.history_.setdefault(key, [None] * len(estimator.history_["iteration"]))
+        estimator.history_.setdefault("solver", estimator.solver_.name)
+        estimator.history_.setdefault("solver_reason", "not in the file")
         estimator._restore_extra(header["extra"], _below("extra.", tensors))
         if header["state"] is not None:
             arrays = _below("state.", tensors)

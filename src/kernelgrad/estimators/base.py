@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import time
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,10 +17,29 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad._validation import DataError, check_bool, check_int, check_real
+from kernelgrad._validation import (
+    CapabilityError,
+    DataError,
+    check_bool,
+    check_int,
+    check_name,
+    check_real,
+)
 from kernelgrad.callbacks import make_callbacks
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches, split_rows
 from kernelgrad.estimators import _files
+from kernelgrad.estimators._search import (
+    ALPHAS,
+    FACTORS,
+    GIVEN,
+    Trial,
+    bandwidth_rows,
+    choose_solver,
+    rows_nbytes,
+    search_alpha,
+    search_bandwidth,
+    usable_memory,
+)
 from kernelgrad.estimators._support import (
     CallbackSupportMixin,
     SklearnCallbacks,
@@ -32,6 +52,7 @@ from kernelgrad.kernels import Kernel, PrecomputedKernel, get_kernel, kernel_sum
 from kernelgrad.losses import Loss
 from kernelgrad.solvers import (
     SOLVERS,
+    CachedBlockDescent,
     Problem,
     Solver,
     State,
@@ -55,11 +76,21 @@ def is_precomputed(kernel: Any) -> bool:
 def can_stream(estimator: Any) -> bool:
     """Return True, or raise AttributeError where the solver needs all rows at once."""
     solver = estimator.solver
-    cls = SOLVERS.get(solver) if isinstance(solver, str) else type(solver)
     if is_precomputed(estimator.kernel):
         raise AttributeError(
             "partial_fit takes rows, which kernel='precomputed' does not have; use fit."
         )
+    if isinstance(solver, str) and solver == "auto":
+        fitted = getattr(estimator, "solver_", None)
+        if fitted is None or fitted.streams:
+            return True
+        raise AttributeError(
+            f"fit took the solver {fitted.name!r} ({estimator.history_['solver_reason']}), "
+            "which cannot go on with other rows; for partial_fit take a new estimator, with "
+            "solver='dsg', or 'pegasos' for kernels without random features, where it begins "
+            "with fit."
+        )
+    cls = SOLVERS.get(solver) if isinstance(solver, str) else type(solver)
     if getattr(cls, "streams", True):
         return True
     raise AttributeError(
@@ -113,22 +144,80 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
     fit_intercept: bool = False
     warm_start: bool = False
 
+    _searches = False  # whether alpha and gamma may be "auto"
+
     @property
     def _alpha(self) -> float:
-        """The regularisation of the objective."""
+        """The regularisation of the objective; NaN until a search has found it."""
+        if self._searches_alpha:
+            return float(getattr(self, "alpha_", np.nan))
         return float(self.alpha)
 
-    def _make_solver(self) -> Solver[Any]:
-        """Return the solver that the parameters ask for, checked."""
-        if isinstance(self.solver, str) and self.solver == "auto":
-            return get_solver("dsg" if self._make_kernel().has_random_features else "pegasos")
-        return get_solver(self.solver)
+    @property
+    def _searches_alpha(self) -> bool:
+        return self._searches and isinstance(self.alpha, str) and self.alpha == "auto"
+
+    @property
+    def _searches_gamma(self) -> bool:
+        if not (self._searches and isinstance(self.gamma, str) and self.gamma == "auto"):
+            return False
+        # kernels of the inner product have a rule of that name
+        return not (isinstance(self.kernel, str) and self._candidate(1.0).gamma == "auto")
+
+    def _candidate(self, factor: float) -> Any:
+        """Return the kernel of that many median bandwidths, for ``gamma="auto"``."""
+        kernel = get_kernel(
+            self.kernel,
+            gamma="median",
+            bandwidth_factor=self.bandwidth_factor * factor,
+        )
+        if not (isinstance(self.kernel, str) and hasattr(kernel, "gamma")):
+            raise ValueError(
+                f"gamma='auto' is for kernels given by name that have a gamma, not for "
+                f"{self.kernel!r}; leave it at 'median', or search over kernel objects with "
+                "GridSearchCV."
+            )
+        return kernel
+
+    @property
+    def _auto_solver(self) -> bool:
+        return isinstance(self.solver, str) and self.solver == "auto"
+
+    def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
+        """Return the solver that the parameters ask for, checked; `auto` is what "auto" is."""
+        return get_solver(self.solver if auto is None else auto)
+
+    def _select_solver(
+        self, loss: Loss, sources: tuple[BatchSource, ...], *, stream: bool = False
+    ) -> tuple[Solver[Any], str]:
+        """Return the solver for these rows and the reason of the choice."""
+        if not self._auto_solver:
+            return self._make_solver(), GIVEN
+        rows = "disk"
+        n_rows, row_bytes = sum(source.n_rows for source in sources), 0.0
+        if stream:
+            rows = "stream"
+        elif all(source.in_memory for source in sources):
+            rows = "memory"
+            row_bytes = sum(rows_nbytes(source) for source in sources)
+        chosen, reason = choose_solver(
+            loss,
+            self._make_kernel(),
+            rows=rows,
+            n_rows=n_rows,
+            row_bytes=row_bytes,
+            n_outputs=self._n_outputs * (len(ALPHAS) if self._searches_alpha else 1),
+            memory=usable_memory(self.memory_limit),
+        )
+        return self._make_solver(chosen), reason
 
     def _check_parameters(self) -> None:
         check_int(self.max_iter, "max_iter", low=1)
         given = self.get_params(deep=False)
         for name in ("alpha", "tol"):
-            if name in given:
+            if name in given and not (name == "alpha" and self._searches_alpha):
+                if self._searches and isinstance(given[name], str):
+                    check_name(given[name], ("auto",), f"rule for {name}")
                 check_real(given[name], name, low=0)
         if "early_stopping" in given:
             check_int(self.n_iter_no_change, "n_iter_no_change", low=1)
@@ -140,6 +229,10 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             check_real(self.memory_limit, "memory_limit", low=0)
         if given.get("C") is not None:
             check_real(given["C"], "C", low=0, low_open=True)
+            if self._searches_alpha:
+                raise ValueError(
+                    "C and alpha are two ways to say one thing; leave C out with alpha='auto'."
+                )
         for name in ("early_stopping", "fit_intercept", "standardize", "warm_start"):
             if name in given:
                 check_bool(given[name], name)
@@ -149,6 +242,8 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
 
     def _make_kernel(self) -> Kernel:
         """Return the kernel that the parameters ask for, checked."""
+        if self._searches_gamma:
+            return self._candidate(1.0)  # type: ignore[no-any-return]
         return get_kernel(self.kernel, gamma=self.gamma, bandwidth_factor=self.bandwidth_factor)
 
     def _check_continuation(self) -> None:
@@ -159,6 +254,8 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
                 "save it with resumable=True, or fit a new estimator."
             )
         if not hasattr(self, "_state"):
+            return
+        if self._auto_solver and self.history_["solver_reason"] != GIVEN:
             return
         now = self._make_solver()
         if repr(now) != repr(self.solver_) or type(now) is not type(self.solver_):
@@ -309,7 +406,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             self._new_seed()
         state: State | None = self._state.copy() if warm else None
         history = copy.deepcopy(self.history_) if warm else None
-        solver = self._make_solver() if not warm else self.solver_
+        source: BatchSource
         if isinstance(X, BatchSource):
             if y is not None or sample_weight is not None:
                 raise ValueError(
@@ -322,8 +419,9 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
                     f"{type(X).__name__}."
                 )
             self._adopt_source(X, reset=not warm)
-            source: BatchSource = X
+            source = X
             loss = self._prepare_source(source) if not warm else self.loss_
+            solver, reason = self._solver_of(loss, source, warm)
             stratify = None
         else:
             if y is None and self._requires_y:
@@ -332,6 +430,8 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
                     f"{type(self).__name__}.fit, or a BatchSource with a target."
                 )
             X, y, weight, loss = self._adopt_arrays(X, y, sample_weight, reset=not warm)
+            source = ArraySource(X, y, weight, checked=True)
+            solver, reason = self._solver_of(loss, source, warm)
             limit = solver.resolve_batch_size(None)
             # maps stay on disk, and the columns of a kernel matrix stand for its rows
             if not (isinstance(X, np.memmap) or self._is_precomputed):
@@ -356,12 +456,20 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         n_train = source.n_rows - (0 if held is None else len(held))
         problem = self._with_cost(problem, source, held)
         solver.check_problem(problem)
+        most, trials, spent = self.max_iter, None, time.perf_counter()
+        if (self._searches_alpha or self._searches_gamma) and not warm:
+            problem, blocks, trials = self._search(
+                problem, solver, reason, source, held, stratify
+            )
+            if not self.early_stopping:
+                most = min(most, blocks)
+        spent = time.perf_counter() - spent
         size = solver.resolve_batch_size(n_train)
         start_at = 0 if state is None else state.iteration
         if n_train <= size:
             problem = replace(problem, fixed_rows=True)
             rows = np.setdiff1d(np.arange(source.n_rows), [] if held is None else held)
-            batches = self._same_batch(source.take(rows), loss, start_at, True)
+            batches = self._same_batch(self._all_rows(source, rows, loss), start_at)
         else:
             batches = self._train_batches(
                 sample_batches(source, size, seed=self._seed, start=start_at, exclude=held),
@@ -369,8 +477,87 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
                 True,
             )
         ctx = self._begin_sklearn_callbacks(X, y)
-        self._finish(problem, solver, batches, self.max_iter, state, validation, history, ctx)
+        self._finish(problem, solver, batches, most, state, validation, history, ctx)
+        self._record_choice(solver, reason)
+        if trials is not None:
+            self.history_["search"] = trials
+            self.history_["seconds"] = [t + spent for t in self.history_["seconds"]]
+            if most < self.max_iter and self.n_iter_ == most:
+                self.fit_status_ = "converged"  # as validation rows told
         self._calibrate(source)
+
+    def _solver_of(
+        self, loss: Loss, source: BatchSource, warm: bool
+    ) -> tuple[Solver[Any], str]:
+        """Return the solver of a fit and the reason; a warm start goes on with its own."""
+        if warm:
+            return self.solver_, self.history_["solver_reason"]
+        return self._select_solver(loss, (source,))
+
+    def _record_choice(self, solver: Solver[Any], reason: str) -> None:
+        self.history_ |= {"solver": solver.name, "solver_reason": reason}
+
+    def _search(
+        self,
+        problem: Problem,
+        solver: Solver[Any],
+        reason: str,
+        source: BatchSource,
+        held: IntArray | None,
+        stratify: AnyArray | None,
+    ) -> tuple[Problem, int, list[dict[str, Any]]]:
+        """Return the problem with alpha and gamma found, blocks to take, and all trials."""
+        if not (isinstance(solver, CachedBlockDescent) and source.in_memory):
+            name = "alpha" if self._searches_alpha else "gamma"
+            why = reason if source.in_memory else "the rows are on disk"
+            raise CapabilityError(
+                f"{name}='auto' needs all rows in memory and solver 'cached', but the solver "
+                f"is {solver.name!r} ({why}); give {name} as a number, load the rows into "
+                "arrays, or raise memory_limit."
+            )
+        loss = problem.loss
+        if held is None:
+            held = split_rows(
+                source,
+                self.validation_fraction,
+                seed=self._seed,
+                stratify=stratify,
+                max_rows=MAX_VALIDATION_ROWS,
+            )
+        train = np.setdiff1d(np.arange(source.n_rows), held)
+        trials: list[Trial] = []
+        if self._searches_gamma:
+            some, few = bandwidth_rows(train, held, stratify, self._seed)
+            kernel, trials = search_bandwidth(
+                solver,
+                problem,
+                [self._candidate(factor) for factor in FACTORS],
+                self._all_rows(source, some, loss),
+                self._validation(source, few, loss, None),
+                ALPHAS if self._searches_alpha else (problem.alpha,),
+            )
+            problem = replace(problem, kernel=kernel)
+        blocks = int(self.max_iter)
+        if self._searches_alpha:
+            best, more = search_alpha(
+                solver,
+                problem,
+                self._all_rows(source, train, loss),
+                self._validation(source, held, loss, None),
+                blocks,
+            )
+            problem = replace(problem, alpha=best.alpha)
+            trials, blocks = trials + more, best.blocks
+        return problem, blocks, [trial.record() for trial in trials]
+
+    def _all_rows(self, source: BatchSource, rows: IntArray, loss: Loss) -> TrainBatch:
+        """Return some rows as one batch."""
+        train = self._train_batch(source.take(rows), loss, True)
+        if train is None:
+            raise DataError(
+                "All sample weights of a whole epoch are zero; at least one row must count."
+            )
+        return train
 
     @property
     def _is_precomputed(self) -> bool:
@@ -411,9 +598,14 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         first = not hasattr(self, "_state")
         if first:
             self._new_seed()
-        solver = self._make_solver() if first else self.solver_
         if getattr(self, "C", None) is not None:
             raise ValueError("C needs the number of all rows; give alpha for partial_fit.")
+        for name, wanted in (("alpha", self._searches_alpha), ("gamma", self._searches_gamma)):
+            if wanted and first:
+                raise ValueError(
+                    f"{name}='auto' needs all rows at once; give {name} as a number for "
+                    "partial_fit, or use fit."
+                )
         source: BatchSource
         if isinstance(X, BatchSource):
             if y is not None or sample_weight is not None:
@@ -429,6 +621,10 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
                 raise ValueError("requires y to be passed, but the target y is None")
             X, y, weight, loss = self._adopt_arrays(X, y, sample_weight, reset=first)
             source = ArraySource(X, y, weight, checked=True)
+        if first:
+            solver, reason = self._select_solver(loss, (source,), stream=True)
+        else:
+            solver, reason = self.solver_, self.history_["solver_reason"]
         problem = self._problem(loss)
         check_capabilities(solver, loss, problem.kernel)
         solver.check_problem(problem)
@@ -449,6 +645,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         state = None if first else self._state.copy()
         history = None if first else copy.deepcopy(self.history_)
         self._finish(problem, solver, batches, -(-n // size), state, None, history, None)
+        self._record_choice(solver, reason)
         self._calibrate(source)
 
     def _calibrate(self, source: BatchSource) -> None:
@@ -497,15 +694,9 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
                     "All sample weights of a whole epoch are zero; at least one row must count."
                 )
 
-    def _same_batch(
-        self, batch: Batch, loss: Loss, start: int, numbered: bool
-    ) -> Iterator[tuple[TrainBatch, float]]:
+    @staticmethod
+    def _same_batch(train: TrainBatch, start: int) -> Iterator[tuple[TrainBatch, float]]:
         """Yield one batch with all rows for ever."""
-        train = self._train_batch(batch, loss, numbered)
-        if train is None:
-            raise DataError(
-                "All sample weights of a whole epoch are zero; at least one row must count."
-            )
         while True:
             start += 1
             yield train, float(start)
@@ -565,6 +756,8 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         self.solver_ = solver
         self.loss_ = problem.loss
         self._fitted_alpha = problem.alpha
+        if self._searches:
+            self.alpha_ = problem.alpha
         result.expansion.compact()
         self._set_function(result.expansion)
         self.history_ = result.history
@@ -661,6 +854,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             "kernel": self.kernel_.name,
             "kernel_params": kernel_summary(self.kernel_),
             "solver": self.solver_.name,
+            "solver_reason": self.history_["solver_reason"],
             "alpha": self._fitted_alpha,
             "n_features_in": int(self.n_features_in_),
             "feature_names": (

@@ -47,24 +47,33 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
         A name of docs/kernels.md. ``"precomputed"`` takes kernel matrices as X, (n, n) in fit
         and (m, n) in predict; a function ``k(X, Z) -> (n, m)`` is called on blocks of rows.
         Both need a solver on exact kernels.
-    gamma : float > 0, "median" or "scale", default="median"
+    gamma : float > 0, "median", "scale" or "auto", default="median"
         Inverse bandwidth as in scikit-learn, or a rule (see
-        :class:`~kernelgrad.kernels.Gaussian`).
+        :class:`~kernelgrad.kernels.Gaussian`). ``"auto"`` compares bandwidths of .25, .5, 1
+        and 2 medians on held-out rows, by short fits to at most 8,192 others; for kernels of
+        the inner product it is ``1 / d``.
     bandwidth_factor : float > 0, default=1.0
-        Multiplies the bandwidth that a rule finds; the one knob to tune besides alpha.
+        Multiplies the bandwidth that a rule finds, and those of ``gamma="auto"``.
     solver : str or Solver, default="auto"
-        ``"dsg"``, ``"udsg"``, ``"cdsg"``, ``"sbp"``, ``"sdca"``, ``"pegasos"``, ``"norma"`` or
-        ``"perceptron"``: see docs/solvers.md. ``"auto"`` is ``"dsg"``, or ``"pegasos"`` for
-        kernels without random features. An object where a name is not enough:
-        ``DSG(block_size=512)``.
-    alpha : float >= 0, default=1e-6
-        Weight of the squared norm (the papers' nu).
+        ``"cached"``, ``"dsg"``, ``"udsg"``, ``"cdsg"``, ``"sbp"``, ``"sdca"``, ``"pegasos"``,
+        ``"norma"`` or ``"perceptron"``: see docs/solvers.md. ``"auto"`` is ``"cached"`` where
+        `fit` gets rows in memory and their responses fit there too. For rows on disk, for
+        `partial_fit` and where they do not fit it is ``"dsg"``, or ``"pegasos"`` for kernels
+        without random features; for ``loss="perceptron"`` it is ``"perceptron"``. An object
+        where a name is not enough: ``DSG(block_size=512)``.
+    alpha : float >= 0 or "auto", default=1e-6
+        Weight of the squared norm (the papers' nu). ``"auto"`` tries 1e-3, 1e-4, ... 1e-9 on
+        ``validation_fraction`` of the rows (at most 20,000): one path of fits to the others,
+        which share kernel values, picks the best score, then all rows are fitted with as many
+        blocks as the path took. ``"auto"``, here and for gamma, needs rows in memory and the
+        solver ``"cached"``.
     C : float > 0 or None, default=None
         Cost of the loss as in scikit-learn's SVC, in place of alpha: ``alpha = 1 / (C W)`` with
         W the sum of the weights of the training rows. Not for ``partial_fit``, nor for sources
         with weights or class weights, whose sum is not known before they are read.
     max_iter : int >= 1, default=40
-        Iterations. Of ``"dsg"``: each one batch and one block of features, so that time grows
+        Iterations. Of ``"cached"``: blocks at most, it stops where more gain little. Of
+        ``"dsg"``: each one batch and one block of features, so that time grows
         with its square. Of solvers on exact kernels: by default 40 are one pass (``"sbp"``),
         two (online solvers, up to 163,840 rows) or as many passes (``"sdca"``).
     tol : float >= 0, default=1e-4
@@ -86,7 +95,9 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
     memory_limit : float or None, default=None
         Bytes; a quarter is used to keep frequencies between predictions (64 MiB when None).
         Solvers on exact kernels that keep all rows use all of it, for rows, responses and
-        kept kernel rows (1 GiB of kernel rows when None). Never changes a result.
+        kept kernel rows (1 GiB of kernel rows when None). Never changes the result of a
+        solver; which one ``"auto"`` takes depends on it (half of the system's memory when
+        None).
     warm_start : bool, default=False
         Another fit continues with ``max_iter`` more iterations.
     random_state : int, RandomState or None, default=None
@@ -105,6 +116,8 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
         With numbers for its parameters.
     n_random_features_, n_support_ : int
         What the function is a sum over: one of them is 0.
+    alpha_ : float
+        The weight of the squared norm that was used, whether given, found, or from C.
     n_iter_, best_iteration_ : int
     best_score_ : float or None
         Validation accuracy of the kept iterate.
@@ -112,7 +125,10 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
         One entry per iteration: iteration, epoch, seconds, rows_seen, n_random_features,
         n_features_saved, n_support, kernel_evaluations, step_size, train_loss (on each batch
         before its step; on all rows after it where they are kept), duality_gap,
-        validation_score.
+        validation_score. Beside them ``"solver"``, ``"solver_reason"`` and ``"score_name"``
+        are strings, and ``"search"``, where something was ``"auto"``, is a list of dicts with
+        alpha, gamma, score, loss and blocks of every trial; seconds then count from the start
+        of the search.
     fit_status_ : {"converged", "max_iter", "stopped", "interrupted"}
 
     Examples
@@ -133,7 +149,7 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
         gamma: float | str = "median",
         bandwidth_factor: float = 1.0,
         solver: Any = "auto",
-        alpha: float = 1e-6,
+        alpha: float | str = 1e-6,
         C: float | None = None,
         max_iter: int = 40,
         tol: float = 1e-4,
@@ -170,6 +186,7 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
         self.verbose = verbose
         self.callbacks = callbacks
 
+    _searches = True
     _stratified = True
 
     def _set_classes(self, classes: AnyArray) -> Loss:

@@ -23,7 +23,7 @@ from kernelgrad.data import ArraySource, BatchSource, sample_batches
 from kernelgrad.estimators._support import canonical_rows, with_callbacks
 from kernelgrad.estimators.base import BaseKernelEstimator
 from kernelgrad.losses import KLDensityRatio, LeastSquaresDensityRatio, Loss, get_loss
-from kernelgrad.solvers import DSG, Solver, State, TrainBatch, check_capabilities, get_solver
+from kernelgrad.solvers import DSG, Solver, State, TrainBatch, check_capabilities
 
 # Blocks of 1,024 frequencies were no more accurate (10,000 rows of each sample, one and five
 # dimensions) and cost twelve times as much.
@@ -42,8 +42,8 @@ class KernelDensityRatio(BaseKernelEstimator):
     .. math:: \tfrac12 \left( E_q[\exp f] - E_p[f] \right) + \tfrac\alpha2 \|f - b\|^2 ,
 
     with ``loss="least_squares"`` f estimates ``p/q`` itself with ``E_q[f^2] / 2`` in place of
-    ``E_q[exp f]``; b is the constant of equal samples, 0 or 1. Every step draws half a batch
-    from each sample, independently of the other.
+    ``E_q[exp f]``; b is the constant of equal samples, 0 or 1. Where steps take batches, half
+    of each is drawn from each sample, independently of the other.
 
     Parameters
     ----------
@@ -54,9 +54,10 @@ class KernelDensityRatio(BaseKernelEstimator):
     gamma : float, "median" or "scale", default="median"
         The rule sees rows of both samples.
     bandwidth_factor : float, default=1.0
-    solver : {"auto", "dsg", "udsg", "cdsg"} or Solver, default="auto"
-        A name means that solver with blocks of 256 frequencies and batches of 8,192 rows; an
-        object is used as it is.
+    solver : {"auto", "cached", "dsg", "udsg", "cdsg"} or Solver, default="auto"
+        ``"auto"`` is ``"cached"`` for rows in memory that fit there, else ``"dsg"``. The names
+        of the dsg family mean blocks of 256 frequencies and batches of 8,192 rows; an object
+        is used as it is.
     alpha : float >= 0, default=1e-4
         The ratio of two samples is easily overfitted: in the tails a few rows decide. More
         than for supervised estimators, and worth a search by ``score``; give the search
@@ -130,8 +131,8 @@ class KernelDensityRatio(BaseKernelEstimator):
     def _make_loss(self) -> Loss:
         return get_loss(self.loss, task="density_ratio")
 
-    def _make_solver(self) -> Solver[Any]:
-        solver = get_solver(self.solver)
+    def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
+        solver = super()._make_solver(auto)
         if isinstance(self.solver, str) and isinstance(solver, DSG):
             solver.set_params(block_size=_BLOCK_SIZE, batch_size=_BATCH_SIZE)
         return solver
@@ -180,9 +181,12 @@ class KernelDensityRatio(BaseKernelEstimator):
         warm = bool(self.warm_start) and hasattr(self, "_state")
         if not warm:
             self._new_seed()
-        solver = self.solver_ if warm else self._make_solver()
         loss = self._make_loss()
-        sources = self._two_sources(X, y, sample_weight, denominator, solver, reset=not warm)
+        sources = self._two_sources(X, y, sample_weight, denominator, reset=not warm)
+        if warm:
+            solver, reason = self.solver_, self.history_["solver_reason"]
+        else:
+            solver, reason = self._select_solver(loss, sources)
         problem = self._problem(loss)
         check_capabilities(solver, loss, problem.kernel)
         state: State | None = self._state.copy() if warm else None
@@ -198,11 +202,11 @@ class KernelDensityRatio(BaseKernelEstimator):
         history = copy.deepcopy(self.history_) if warm else None
         ctx = self._begin_sklearn_callbacks(X, y)
         self._finish(problem, solver, batches, self.max_iter, state, None, history, ctx)
+        self._record_choice(solver, reason)
 
     def _two_sources(
-        self, X: Any, y: Any, sample_weight: Any, denominator: Any, solver: Solver[Any],
-        *, reset: bool,
-    ) -> tuple[BatchSource, BatchSource]:  # fmt: skip
+        self, X: Any, y: Any, sample_weight: Any, denominator: Any, *, reset: bool
+    ) -> tuple[BatchSource, BatchSource]:
         """Return the numerator and the denominator."""
         if denominator is not None and y is not None:
             raise ValueError(f"{_NEEDS_BOTH}, not both y and denominator.")
@@ -249,6 +253,7 @@ class KernelDensityRatio(BaseKernelEstimator):
             parts = (X, self._weights(sample_weight, X)), (Z, np.ones(Z.shape[0]))
         if reset:
             self.samples_ = values
+        solver = self._make_solver() if reset else self.solver_
         size = max(1, solver.resolve_batch_size(None) // 2)
         sources = []
         for rows, w in parts:
@@ -304,8 +309,7 @@ class KernelDensityRatio(BaseKernelEstimator):
         """
         loss = self._ratio_loss
         constant = 1.0 if isinstance(loss, KLDensityRatio) else -0.5
-        solver = self.solver_
-        sources = self._two_sources(X, y, sample_weight, denominator, solver, reset=False)
+        sources = self._two_sources(X, y, sample_weight, denominator, reset=False)
         means = []
         for sign, source in zip((1.0, -1.0), sources, strict=True):
             total, weight = 0.0, 0.0

@@ -24,6 +24,7 @@ from kernelgrad._validation import (
 )
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource, sample_batches
+from kernelgrad.estimators._search import GIVEN
 from kernelgrad.estimators._support import with_callbacks
 from kernelgrad.estimators.base import BaseKernelEstimator
 from kernelgrad.features import FeatureStream
@@ -35,7 +36,6 @@ from kernelgrad.solvers import (
     Solver,
     TrainBatch,
     explained_covariance,
-    get_solver,
 )
 
 # A posterior is wanted to a few per cent, where a prediction needs less: blocks are larger
@@ -155,8 +155,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
     def _n_outputs(self) -> int:
         return 1
 
-    def _make_solver(self) -> Solver[Any]:
-        solver = get_solver(self.solver)
+    def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
+        solver = super()._make_solver(auto)
         if isinstance(self.solver, str) and isinstance(solver, DSG):
             solver.set_params(block_size=_BLOCK_SIZE, batch_size=_BATCH_SIZE, damping=_DAMPING)
         if not isinstance(solver, DSG):
@@ -164,6 +164,11 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
                 f"solver {solver.name!r} gives no posterior variance; use dsg, udsg or cdsg."
             )
         return solver
+
+    def _select_solver(
+        self, loss: Loss, sources: tuple[BatchSource, ...], *, stream: bool = False
+    ) -> tuple[Solver[Any], str]:
+        return self._make_solver(), "it gives the variance" if self._auto_solver else GIVEN
 
     def _check_parameters(self) -> None:
         check_real(self.noise_variance, "noise_variance", low=0, low_open=True)

@@ -6,14 +6,15 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import OutlierMixin
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators._support import with_callbacks
-from kernelgrad.estimators.base import MAX_VALIDATION_ROWS, BaseKernelEstimator
+from kernelgrad.estimators.base import MAX_VALIDATION_ROWS, BaseKernelEstimator, can_stream
 from kernelgrad.losses import Loss, OneClass, get_loss
-from kernelgrad.solvers import DSG, Solver, get_solver
+from kernelgrad.solvers import DSG, Solver
 
 # Four times as many frequencies per block change no score (correlation .998 and more on three
 # real sets) and cost four times as much.
@@ -44,12 +45,14 @@ class KernelNoveltyDetector(OutlierMixin, BaseKernelEstimator):  # type: ignore[
     kernel : str or Kernel, default="rbf"
     gamma : float, "median" or "scale", default="median"
     bandwidth_factor : float, default=1.0
-    solver : {"auto", "dsg", "udsg", "cdsg"} or Solver, default="auto"
-        A name means that solver with the steps above, blocks of 256 frequencies and batches
-        of 8,192 rows; an object is used as it is (give it ``momentum=0``: momentum is slow
-        here).
+    solver : {"auto", "dsg", "udsg", "cdsg", "cached"} or Solver, default="auto"
+        ``"auto"`` is ``"dsg"``, or ``"cached"`` for rows in memory and a kernel without random
+        features. The names of the dsg family mean the steps above, blocks of 256 frequencies
+        and batches of 8,192 rows; an object is used as it is (give it ``momentum=0``:
+        momentum is slow here).
     max_iter : int, default=100
-        Batches. The objective comes within O(1 / max_iter) of its minimum.
+        Batches of ``"dsg"``: the objective comes within O(1 / max_iter) of its minimum.
+        Blocks at most of ``"cached"``.
     standardize : bool, default=False
     memory_limit, warm_start, random_state, verbose, callbacks
         As in :class:`KernelClassifier`.
@@ -104,6 +107,7 @@ class KernelNoveltyDetector(OutlierMixin, BaseKernelEstimator):  # type: ignore[
 
     _stratified = False
     _requires_y = False
+    fit_intercept = True  # the level, which starts at 0
 
     @property
     def _alpha(self) -> float:
@@ -116,11 +120,9 @@ class KernelNoveltyDetector(OutlierMixin, BaseKernelEstimator):  # type: ignore[
     def _make_loss(self) -> Loss:
         return get_loss(OneClass(self.nu), task="novelty")
 
-    def _make_solver(self) -> Solver[Any]:
-        if not isinstance(self.solver, str):
-            return get_solver(self.solver)
-        solver = get_solver(self.solver)
-        if isinstance(solver, DSG):
+    def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
+        solver = super()._make_solver(auto)
+        if isinstance(self.solver, str) and isinstance(solver, DSG):
             solver.set_params(
                 preconditioned=False, step_size=1.0 / float(self.nu), decay=2.0, momentum=0.0,
                 average=None, block_size=_BLOCK_SIZE, batch_size=_BATCH_SIZE,
@@ -174,6 +176,7 @@ class KernelNoveltyDetector(OutlierMixin, BaseKernelEstimator):  # type: ignore[
         """
         return self._fit_checked(X, None, sample_weight)
 
+    @available_if(can_stream)
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Take further steps, one for every ``batch_size`` rows of `X`, in the order given.
 

@@ -44,8 +44,8 @@ class KernelRegressor(RegressorMixin, BaseKernelEstimator):  # type: ignore[misc
     Attributes
     ----------
     n_outputs_ : int
-    n_features_in_, feature_names_in_, expansion_, kernel_, n_random_features_, n_support_,
-    n_iter_, best_iteration_, best_score_, history_, fit_status_
+    alpha_, n_features_in_, feature_names_in_, expansion_, kernel_, n_random_features_,
+    n_support_, n_iter_, best_iteration_, best_score_, history_, fit_status_
         As in :class:`KernelClassifier`.
 
     Examples
@@ -66,7 +66,7 @@ class KernelRegressor(RegressorMixin, BaseKernelEstimator):  # type: ignore[misc
         gamma: float | str = "median",
         bandwidth_factor: float = 1.0,
         solver: Any = "auto",
-        alpha: float = 1e-6,
+        alpha: float | str = 1e-6,
         C: float | None = None,
         max_iter: int = 40,
         tol: float = 1e-4,
@@ -101,6 +101,7 @@ class KernelRegressor(RegressorMixin, BaseKernelEstimator):  # type: ignore[misc
         self.verbose = verbose
         self.callbacks = callbacks
 
+    _searches = True
     _stratified = False
     _y_numeric = True
 

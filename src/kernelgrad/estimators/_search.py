@@ -1,0 +1,315 @@
+"""What estimators choose from data: the solver, the regularisation and the bandwidth."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import clone
+
+from kernelgrad._typing import AnyArray, IntArray, Matrix
+from kernelgrad._validation import check_name
+from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.data import BatchSource, split_rows
+from kernelgrad.kernels import ConvolutionKernel, Kernel
+from kernelgrad.losses import Loss
+from kernelgrad.solvers import (
+    DSG,
+    CachedBlockDescent,
+    KernelPerceptron,
+    Pegasos,
+    Problem,
+    Solver,
+    TrainBatch,
+    Validation,
+)
+
+GIVEN = "given as a parameter"
+ALPHAS = tuple(10.0**-k for k in range(3, 10))
+FACTORS = (0.25, 0.5, 1.0, 2.0)
+
+_RESPONSE_BYTES = 60  # of each response: responses, steps and their coefficients
+_UNKNOWN_MEMORY = 4 * 2**30
+_SIZED_ROWS = 1000
+# Blocks half as wide as usual: a path then spends its time on kernel values, which its
+# functions share, and not on a Newton system for each (measured, two to four times faster).
+_WIDTH = 512
+_KEPT = {2: 4, 6: 2, 12: 1}  # after so many blocks, so many values of alpha go on
+_FEW_ROWS = 4096  # up to here none is dropped: few blocks regularise by themselves
+_PATIENCE = 3
+_GAIN = 1e-4  # relative, of a validation loss, that counts as progress
+_LEAST_ROWS, _MOST_ROWS = 1000, 8192  # to compare bandwidths on
+_BANDWIDTH_VALIDATION = 4000
+_BANDWIDTH_BLOCKS = 8
+
+
+def choose_solver(
+    loss: Loss,
+    kernel: Kernel,
+    *,
+    rows: str,
+    n_rows: int = 0,
+    row_bytes: float = 0.0,
+    n_outputs: int = 1,
+    memory: float = np.inf,
+) -> tuple[Solver[Any], str]:
+    """Return the solver that ``solver="auto"`` stands for, and the reason.
+
+    The first row that applies decides:
+
+    ===================  ===========================================  ==================
+    loss or rows         kernel                                       solver
+    ===================  ===========================================  ==================
+    loss "perceptron"    any                                          perceptron
+    loss "one_class"     with random features                         dsg
+    in memory, they fit  convolutional, alone or as a part, with      cached, blocks of
+                         random features                              random features
+    in memory, they fit  any, also callable and precomputed           cached, blocks of
+                                                                      training rows
+    too large, on disk,  with random features, or a loss without      dsg
+    or a stream          labels
+    too large, on disk,  without random features                      pegasos
+    or a stream
+    ===================  ===========================================  ==================
+
+    Rows fit where the memory holds a copy of them, the copy that the kernel works on, and 60
+    bytes for each of the n x C responses.
+
+    Parameters
+    ----------
+    loss : Loss
+    kernel : Kernel
+    rows : {"memory", "disk", "stream"}
+    n_rows : int
+    row_bytes : float
+        Of all rows as given.
+    n_outputs : int
+        Functions to keep responses of, C: outputs times values of alpha.
+    memory : float
+        Bytes that may be used.
+
+    Returns
+    -------
+    solver : Solver
+    reason : str
+        Plain words for ``history_["solver_reason"]``.
+    """
+    check_name(rows, ("memory", "disk", "stream"), "place of rows")
+    if loss.name == "perceptron":
+        return KernelPerceptron(), "the loss is the perceptron's"
+    if loss.name == "one_class" and kernel.has_random_features:
+        return DSG(), "its steps are those of Frank and Wolfe for the one-class loss"
+    if rows == "memory":
+        needed = 2.0 * row_bytes + float(_RESPONSE_BYTES) * n_rows * n_outputs
+        if needed <= memory:
+            if kernel.has_random_features and _is_costly(kernel):
+                return CachedBlockDescent(
+                    blocks="features"
+                ), "rows and responses fit in memory, exact kernel values are costly"
+            return CachedBlockDescent(), "rows and responses fit in memory"
+        why = f"rows and responses need {needed:.3g} bytes, more than {memory:.3g}"
+    elif rows == "disk":
+        why = "the rows are on disk"
+    else:
+        why = "the rows are a stream"
+    if kernel.has_random_features or not loss.tasks & {"classification", "regression"}:
+        return DSG(), why
+    return Pegasos(), f"{why}, and the kernel has no random features"
+
+
+def _is_costly(kernel: Kernel) -> bool:
+    parts = (kernel, *kernel.get_params(deep=True).values())
+    return any(isinstance(part, ConvolutionKernel) for part in parts)
+
+
+def usable_memory(memory_limit: float | None) -> float:
+    """Return `memory_limit`; None is half of the memory that the system has, or 4 GiB."""
+    if memory_limit is not None:
+        return float(memory_limit)
+    total = 0.0
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        total = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return 0.5 * total if total > 0 else float(_UNKNOWN_MEMORY)
+
+
+def rows_nbytes(source: BatchSource) -> float:
+    """Return about how many bytes the rows of a source in memory take."""
+    some = source.read(0, min(source.n_rows, _SIZED_ROWS)).X
+    return float(source.n_rows * _nbytes(some) / max(1, some.shape[0]))
+
+
+def _nbytes(X: Matrix) -> int:
+    arrays = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+    return sum(int(a.nbytes) for a in arrays)
+
+
+@dataclass
+class Trial:
+    """How one function did on validation rows.
+
+    Attributes
+    ----------
+    alpha : float
+    gamma : float or None
+        None where the kernel has none.
+    score, loss : float
+        After the last block that it took: a function of few blocks may do better, but the fit
+        that follows is no such function. The smaller loss decides between equal scores.
+    blocks : int
+        Blocks after which neither score nor loss got better.
+    """
+
+    alpha: float
+    gamma: float | None
+    score: float = -np.inf
+    loss: float = np.inf
+    blocks: int = 0
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """Order of trials, greater is better."""
+        return self.score, -self.loss
+
+    def record(self) -> dict[str, Any]:
+        """Return plain values for ``history_["search"]``."""
+        return asdict(self)
+
+
+def follow_path(
+    solver: CachedBlockDescent,
+    problem: Problem,
+    batch: TrainBatch,
+    validation: Validation,
+    alphas: Sequence[float],
+    max_blocks: int,
+) -> tuple[list[Trial], Kernel]:
+    """Fit one function for each alpha, all with the same blocks of kernel values.
+
+    Blocks hold at most 512 coordinates, and a quarter of the rows. Values of alpha that rank
+    last on the validation rows are dropped on the way if there are more than 4,096 rows: of
+    more than four the best four go on
+    after two blocks, two after six, one after twelve. The fits end once the best validation
+    loss has not improved for three blocks.
+
+    Returns
+    -------
+    trials : list of Trial
+        In the order of `alphas`.
+    kernel : Kernel
+        With numbers for its parameters.
+    """
+    width = max(1, min(_WIDTH, batch.n_rows // 4))
+    if solver.block_size != "auto":
+        width = min(width, int(solver.block_size))
+    solver = clone(solver).set_params(block_size=width)
+    state = solver.init_path(problem, batch, list(alphas))
+    home = state.exact if state.exact is not None else state.stream
+    assert home is not None
+    gamma = getattr(home.kernel, "gamma", None)
+    trials = [Trial(alpha, gamma) for alpha in alphas]
+    highest, lowest = [-np.inf] * len(trials), [np.inf] * len(trials)
+    drops = _KEPT if batch.n_rows > _FEW_ROWS else {}
+    live = list(range(len(trials)))
+    least, stale = np.inf, 0
+    tracker = solver.track(state, validation.X)
+    for number in range(1, max_blocks + 1):
+        problem = replace(problem, alpha=trials[live[0]].alpha)
+        tracker.advance(solver.step(problem, state, batch))
+        ranks = {}
+        for i, raw in zip(live, tracker.raw_predictions(), strict=True):
+            score, negative = validation.rank(raw)
+            loss = -negative if np.isfinite(negative) else np.inf
+            ranks[i] = (score, -loss)
+            if number == 1 or score > highest[i] or loss < lowest[i] - _GAIN * abs(lowest[i]):
+                trials[i].blocks = number
+            trials[i].score, trials[i].loss = score, loss
+            highest[i], lowest[i] = max(highest[i], score), min(lowest[i], loss)
+        stale += 1
+        now = min(-rank[1] for rank in ranks.values())
+        if number == 1 or now < least - _GAIN * abs(least):
+            least, stale = now, 0
+        if stale >= _PATIENCE:
+            break
+        if len(live) > drops.get(number, len(live)):
+            best = sorted(live, key=lambda i: ranks[i], reverse=True)[: drops[number]]
+            places = [k for k, i in enumerate(live) if i in best]
+            live = [live[k] for k in places]
+            state.keep(places)
+            tracker.keep(places)
+    return trials, home.kernel
+
+
+def search_bandwidth(
+    solver: CachedBlockDescent,
+    problem: Problem,
+    kernels: Sequence[Kernel],
+    batch: TrainBatch,
+    validation: Validation,
+    alphas: Sequence[float],
+) -> tuple[Kernel, list[Trial]]:
+    """Return the best of `kernels`, resolved, and all trials; each goes along a short path."""
+    found: list[tuple[tuple[float, float], Kernel]] = []
+    trials: list[Trial] = []
+    with single_threaded_blas():
+        for kernel in kernels:
+            own = replace(problem, kernel=kernel)
+            some, resolved = follow_path(
+                solver, own, batch, validation, alphas, _BANDWIDTH_BLOCKS
+            )
+            found.append((max(trial.rank for trial in some), resolved))
+            trials += some
+    return max(found, key=lambda item: item[0])[1], trials
+
+
+def search_alpha(
+    solver: CachedBlockDescent,
+    problem: Problem,
+    batch: TrainBatch,
+    validation: Validation,
+    max_blocks: int,
+) -> tuple[Trial, list[Trial]]:
+    """Return the best trial over :data:`ALPHAS` and all of them."""
+    with single_threaded_blas():
+        trials, _ = follow_path(solver, problem, batch, validation, ALPHAS, max_blocks)
+    return max(trials, key=lambda trial: trial.rank), trials
+
+
+def bandwidth_rows(
+    train: IntArray, held: IntArray, stratify: AnyArray | None, seed: int
+) -> tuple[IntArray, IntArray]:
+    """Return the rows to compare bandwidths on, for training and for validation.
+
+    ``min(max(n / 4, 1000), 8192)`` of the n training rows, of every class at least one, and at
+    most 4,000 of those held out.
+    """
+    n = len(train)
+    wanted = int(np.clip(n / 4, min(n, _LEAST_ROWS), _MOST_ROWS))
+    labels = None if stratify is None else stratify[train]
+    if wanted < n:
+        left_out = split_rows(n, 1 - wanted / n, seed=seed, stratify=labels)
+        train = np.delete(train, left_out)
+    if len(held) > _BANDWIDTH_VALIDATION:
+        labels = None if stratify is None else stratify[held]
+        share = _BANDWIDTH_VALIDATION / len(held)
+        held = held[split_rows(len(held), share, seed=seed, stratify=labels)]
+    return train, held
+
+
+__all__ = [
+    "ALPHAS",
+    "FACTORS",
+    "GIVEN",
+    "Trial",
+    "bandwidth_rows",
+    "choose_solver",
+    "follow_path",
+    "rows_nbytes",
+    "search_alpha",
+    "search_bandwidth",
+    "usable_memory",
+]

@@ -1,0 +1,144 @@
+"""Slow references for regularised risks with a bias, from the formulas alone."""
+
+import numpy as np
+from scipy.linalg import eigh
+from scipy.optimize import minimize
+from scipy.special import expit, logsumexp, softmax
+from sklearn.metrics.pairwise import rbf_kernel
+
+DELTA, EPSILON, QUANTILE = 0.4, 0.1, 0.3
+
+
+def huber(z, delta=DELTA):
+    return np.where(abs(z) <= delta, z * z / 2, delta * (abs(z) - delta / 2))
+
+
+def pinball(z, q=QUANTILE):
+    return np.maximum(-np.asarray(q) * z, (1 - np.asarray(q)) * z)
+
+
+# losses of targets y (n, C) and responses f (n, C), one value a row and output
+LOSSES = {
+    "logistic": lambda y, f: np.logaddexp(0, -y * f),
+    "log_loss": lambda y, f: (
+        logsumexp(f, axis=1, keepdims=True) - (y * f).sum(1, keepdims=True)
+    ),
+    "squared": lambda y, f: (f - y) ** 2 / 2,
+    "squared_hinge": lambda y, f: np.maximum(0, 1 - y * f) ** 2,
+    "hinge": lambda y, f: np.maximum(0, 1 - y * f),
+    "huber": lambda y, f: huber(f - y),
+    "epsilon_insensitive": lambda y, f: np.maximum(0, abs(f - y) - EPSILON),
+    "absolute": lambda y, f: abs(f - y),
+    "quantile": lambda y, f: pinball(f - y),
+    "one_class": lambda y, f: np.maximum(0, -f),
+    # from 30 on exp goes on as its tangent
+    "kl": lambda y, f: np.where(
+        y > 0, -f, np.exp(np.minimum(f, 30)) * (1 + np.maximum(f - 30, 0))
+    ),
+    "least_squares": lambda y, f: np.where(y > 0, -f, f * f / 2),
+}
+SLOPES = {
+    "logistic": lambda y, f: -y * expit(-y * f),
+    "log_loss": lambda y, f: softmax(f, axis=1) - y,
+    "squared": lambda y, f: f - y,
+    "squared_hinge": lambda y, f: -2 * y * np.maximum(0, 1 - y * f),
+    "huber": lambda y, f: np.clip(f - y, -DELTA, DELTA),
+    "kl": lambda y, f: np.where(y > 0, -1.0, np.exp(np.minimum(f, 30))),
+    "least_squares": lambda y, f: np.where(y > 0, -1.0, f),
+}
+
+
+def gaussian(X, Z, gamma):
+    """exp(-gamma |x - z|^2) of all pairs of rows, in float64."""
+    return rbf_kernel(np.asarray(X, np.float64), np.asarray(Z, np.float64), gamma=gamma)
+
+
+def penalty(K, a, alpha):
+    """alpha/2 times the squared norm of the functions with coefficients a (n, C)."""
+    return alpha / 2 * float(np.einsum("ic,ij,jc->", a, K, a, optimize=True))
+
+
+def ridge(K, y, p, alpha, bias):
+    """Least squared loss plus penalty, and a, b: stationary where p (f - y) = -alpha a."""
+    n = len(y)
+    A = np.block(
+        [[K + alpha * np.diag(1 / p), np.ones((n, 1))], [np.ones((1, n)), np.zeros((1, 1))]]
+    )
+    if not bias:
+        a, b = np.linalg.solve(A[:n, :n], y), np.zeros(y.shape[1])
+    else:
+        both = np.linalg.solve(A, np.vstack([y, np.zeros((1, y.shape[1]))]))
+        a, b = both[:n], both[n]
+    return p @ LOSSES["squared"](y, K @ a + b).sum(1) + penalty(K, a, alpha), a, b
+
+
+def smooth_minimum(loss, K, y, p, alpha, bias):
+    """Least objective over f = K^(1/2) z + b, by L-BFGS; the slope left bounds its error."""
+    value, slope = LOSSES[loss], SLOPES[loss]
+    powers, V = eigh(K)
+    root = V * np.sqrt(np.maximum(powers, 0))
+    n, outputs = y.shape
+
+    def risk(x):
+        z, b = x[outputs:].reshape(n, outputs), x[:outputs] * bias
+        f = root @ z + b
+        r = p[:, None] * slope(y, f)
+        total = p @ value(y, f).sum(1) + alpha / 2 * (z * z).sum()
+        return total, np.r_[bias * r.sum(0), (root.T @ r + alpha * z).ravel()]
+
+    x = np.zeros(outputs * (n + 1))
+    if loss == "least_squares":
+        x[:outputs] = 1.0
+    options = {"maxiter": 100000, "maxfun": 200000, "ftol": 0, "gtol": 1e-9, "maxcor": 50}
+    fit = minimize(risk, x, jac=True, method="L-BFGS-B", options=options)
+    assert (fit.jac**2).sum() / (2 * alpha) < 1e-6 * max(abs(fit.fun), 1e-3)
+    return fit.fun
+
+
+def box_program(K, E, c, h, total=None):
+    """Least c'v + (E v)'K(E v)/2 over 0 <= v <= h with sum(E v) = total, by interior points.
+
+    Returns the least value, and v. Steps are Newton's on the conditions of optimality with
+    r v = q (h - v) = mu for the multipliers of both bounds, and mu a tenth of its last mean.
+    """
+    Q, n = E.T @ K @ E, len(h)
+    e = np.zeros(n) if total is None else E.sum(axis=0)
+    v, r, q, lam = h / 2, np.full(n, 1.0), np.full(n, 1.0), 0.0
+    for _ in range(200):
+        w = h - v
+        mu = 0.1 * (r @ v + q @ w) / (2 * n)
+        slope = -(Q @ v + c + lam * e) + mu / v - mu / w
+        corner = np.array(0.0 if total is not None else 1.0)
+        A = np.block([[Q + np.diag(r / v + q / w), e[:, None]], [e, corner]])
+        d = np.linalg.solve(A, np.r_[slope, 0.0 if total is None else total - e @ v])
+        dv, dlam = d[:n], d[n]
+        dr, dq = mu / v - r - r / v * dv, mu / w - q + q / w * dv
+        ends = np.concatenate([-dv / v, dv / w, -dr / r, -dq / q])
+        step = min(1.0, 0.99 / max(ends.max(), 1e-9))
+        v, lam, r, q = v + step * dv, lam + step * dlam, r + step * dr, q + step * dq
+        value = c @ v + v @ Q @ v / 2
+        if r @ v + q @ (h - v) < 1e-8 * abs(value) and step > 0.9:
+            break
+    assert np.abs(Q @ v + c + lam * e - r + q).max() < 1e-7
+    assert total is None or abs(e @ v - total) < 1e-10
+    return value, v
+
+
+def dual_bound(loss, K, y, p, alpha, bias, *, q=QUANTILE, epsilon=EPSILON, nu=None):
+    """Lower bound of one output's objective, tight: the best dual objective.
+
+    With u_i a value of p_i times the loss's subgradient at the optimum, f = -K u / alpha and
+    the objective is at least -u'Ku / (2 alpha) - sum_i p_i l_i*(u_i / p_i); a free bias asks
+    for sum(u) = 0 (one class, whose objective has the term -nu tau: -nu). Conjugates l* are
+    linear on a box, the tube's after a split of u into parts above and below.
+    """
+    n, both = len(y), np.hstack([np.eye(len(y)), -np.eye(len(y))])
+    E, c, h = {
+        "hinge": (-np.diag(y), -np.ones(n), p),
+        "one_class": (-np.eye(n), np.zeros(n), p),
+        "absolute": (both, np.r_[y, -y], np.r_[p, p]),
+        "quantile": (both, np.r_[y, -y], np.r_[(1 - q) * p, q * p]),
+        "epsilon_insensitive": (both, np.r_[y, -y] + epsilon, np.r_[p, p]),
+    }[loss]
+    total = (0.0 if nu is None else -nu) if bias else None
+    return -box_program(K / alpha, E, c, h, total)[0]
