@@ -23,7 +23,7 @@ from kernelgrad.compute import descent, exact, linalg, threads
 from kernelgrad.estimators import base
 from kernelgrad.exact import ExactKernel
 from kernelgrad.kernels import ExactRows
-from kernelgrad.solvers import blocks, cached, objective, support
+from kernelgrad.solvers import blocks, cached, newton, objective, support
 
 BLAS, LOOPS, FACTORS = "BLAS products", "compiled products", "factorisation"
 VECTOR, MOVE, REST, WAIT = "vector functions", "data movement", "python and rest", "waiting"
@@ -59,8 +59,8 @@ PLACES: list[tuple[Any, str, str, str]] = [
     (blocks.BlockMatrix, "responses", REST, BLAS),
     (blocks.BlockMatrix, "_values", MOVE, MOVE),
     (linalg, "gram", REST, BLAS),
-    (cached._Curvature, "product", REST, BLAS),
-    (cached._Curvature, "__init__", REST, REST),
+    (newton._Curvature, "product", REST, BLAS),
+    (newton._Curvature, "__init__", REST, REST),
     (scipy.linalg, "cho_factor", FACTORS, FACTORS),
     (scipy.linalg, "cho_solve", FACTORS, FACTORS),
     # losses
@@ -83,14 +83,15 @@ PLACES: list[tuple[Any, str, str, str]] = [
     (base.BaseKernelEstimator, "_adopt_arrays", REST, REST),
     (base.BaseKernelEstimator, "_train_batch", REST, REST),
     # what is serial on arrays of all rows, and Python
-    *_defined(cached._Steps, cached),
+    *_defined(newton.BlockSteps, newton),
+    *_defined(newton, newton),
     *_defined(cached, cached),
     (blocks.SupportBlock, "pick", REST, REST),
     (blocks.SupportBlock, "add", REST, REST),
     (blocks.SupportBlocks, "inner", REST, REST),
     (objective.Objective, "derivatives", REST, REST),
     (cached, "build_exact", REST, REST),
-    (cached, "minimise_on_span", REST, REST),
+    (newton, "minimise_on_span", REST, REST),
     (cached.CachedBlockDescent, "init_path", REST, REST),
     (cached.CachedBlockDescent, "_prepare", REST, REST),
     (cached.CachedBlockDescent, "_descend", REST, REST),

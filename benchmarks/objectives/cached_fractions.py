@@ -74,7 +74,7 @@ class CachedFractions(Objective):
       K``, ``V K^T``, Gram matrices and products with the sampled Hessian, each with its
       Python call and the few numbers that it adds or stores. The products of conjugate
       gradients with the block's kernel matrix are not among them: they are part of
-      ``_Steps._refine``.
+      ``BlockSteps._refine``.
     * compiled products: dots of CSR rows, which no BLAS takes.
     * factorisation: Cholesky factors and their solves.
     * vector functions: what finishes kernel tiles (``exp``), and the loops of

@@ -17,7 +17,8 @@ class KernelGrad(Method):
     def grid(self, dataset: Dataset, factors: list[float]) -> list[Params]:
         """Return bandwidth factors times C, with three losses for classes."""
         if is_classification(dataset):
-            return grid(factors, (1.0, 10.0, 100.0), loss=("log_loss", "hinge", "squared_hinge"))
+            losses = ("log_loss", "hinge", "squared_hinge")
+            return grid(factors, (1.0, 10.0, 100.0), loss=losses)
         return grid(factors, (1.0, 10.0, 100.0), loss=("squared",))
 
     def build(
