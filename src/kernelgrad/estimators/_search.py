@@ -66,7 +66,7 @@ def choose_solver(
     loss or rows         kernel                                       solver
     ===================  ===========================================  ==================
     loss "perceptron"    any                                          perceptron
-    loss "one_class"     with random features                         dsg
+    loss without labels  with random features                         dsg
     in memory, they fit  convolutional, alone or as a part, with      cached, blocks of
                          random features                              random features
     in memory, they fit  any, also callable and precomputed           cached, blocks of
@@ -102,8 +102,9 @@ def choose_solver(
     check_name(rows, ("memory", "disk", "stream"), "place of rows")
     if loss.name == "perceptron":
         return KernelPerceptron(), "the loss is the perceptron's"
-    if loss.name == "one_class" and kernel.has_random_features:
-        return DSG(), "its steps are those of Frank and Wolfe for the one-class loss"
+    unlabelled = not loss.tasks & {"classification", "regression"}
+    if unlabelled and kernel.has_random_features:
+        return DSG(), "averaged random features regularise an estimate without labels"
     if rows == "memory":
         needed = 2.0 * row_bytes + float(_RESPONSE_BYTES) * n_rows * n_outputs
         if needed <= memory:
@@ -117,7 +118,7 @@ def choose_solver(
         why = "the rows are on disk"
     else:
         why = "the rows are a stream"
-    if kernel.has_random_features or not loss.tasks & {"classification", "regression"}:
+    if kernel.has_random_features or unlabelled:
         return DSG(), why
     return Pegasos(), f"{why}, and the kernel has no random features"
 

@@ -19,6 +19,7 @@ from kernelgrad.losses.base import (
 from kernelgrad.losses.regression import weighted_quantile
 
 # exp goes on as a straight line from here: e^30 is finite with room to spare in float32
+_LARGEST_LOG = 709.0  # exp of it is a float64
 _LINEAR_FROM = 30.0
 
 
@@ -137,8 +138,8 @@ class KLDensityRatio(_RatioLoss):
         return np.asarray(np.log(numerator / denominator), np.float64)
 
     def ratio(self, f: FloatArray) -> FloatArray:
-        """Return ``p/q = exp f``."""
-        return np.asarray(np.exp(f))
+        """Return ``p/q = exp f``, the largest float where that is larger."""
+        return np.asarray(np.exp(np.minimum(f, _LARGEST_LOG)))
 
 
 class LeastSquaresDensityRatio(_RatioLoss):

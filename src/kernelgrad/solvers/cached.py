@@ -344,7 +344,7 @@ class CachedBlockDescent(Solver[CachedState]):
         objective = Objective(problem.loss, Y, batch.sample_weight)
         n = batch.n_rows
         blocks: Blocks
-        scale = 1.0
+        scale = peak = 1.0
         if state.exact is not None:
             if rows is None:
                 rows = state.exact.prepare(batch.X, batch.rows)
@@ -354,17 +354,20 @@ class CachedBlockDescent(Solver[CachedState]):
             )
             support.used = state.used
             blocks = support
-            few = np.arange(0, n, max(1, n // 256))
-            scale = float(state.exact.kernel.exact_diag(rows.take(few)).mean())
+            diagonal = state.exact.kernel.exact_diag(rows)
+            scale, peak = float(diagonal.mean()), float(np.sqrt(diagonal.max()))
         else:
             assert state.stream is not None
             J = _FEATURE_BLOCKS if self.n_blocks == "auto" else int(self.n_blocks)
             blocks = FeatureBlocks(state.stream, state.stream.prepare(batch.X), J)
+            some = state.stream.scaling.apply(batch.X[:: max(1, n // 256)])
+            # features of a row are longer or shorter than the kernel says
+            peak = 2.0 * float(np.sqrt(state.stream.kernel.diag(some).max()))
         size = 4 * n * blocks.max_width
         limit = _STORE_BYTES if problem.memory_limit is None else problem.memory_limit
         fixed = 0 if problem.memory_limit is None else 60 * n * problem.n_outputs
         buffer = untouched(n, blocks.max_width).reshape(-1) if size + fixed <= limit else None
-        return Memory(blocks, objective, buffer, scale, batch.X.shape[1])
+        return Memory(blocks, objective, buffer, scale, peak, batch.X.shape[1])
 
     def _attach(self, problem: Problem, state: CachedState, batch: TrainBatch) -> Memory:
         if state.memory is None:
@@ -402,13 +405,11 @@ class CachedBlockDescent(Solver[CachedState]):
             state.used[block.index] = True  # type: ignore[attr-defined]
             state.kernel_evaluations += block.width * n * matrix.n_tiles_made
         for s in steps:
-            s.leave()
+            s.leave(self.tol)
         state.iteration += 1
         state.rows_seen += n
         first = state.iterates[0]
-        least = self.tol * max(abs(first.objective), 1e-300)
-        still = steps[0].gain <= least and steps[0].gap <= least and not steps[0].narrowed
-        state.slow = state.slow + 1 if still else 0
+        state.slow = state.slow + 1 if steps[0].still else 0
         patience = max(_REJECTIONS, min(2 * memory.blocks.n_blocks, _MOST_REJECTIONS))
         stuck = all(it.rejected >= patience for it in state.iterates)
         return StepInfo(

@@ -105,6 +105,7 @@ class Memory:
     objective: Objective
     buffer: Float32Array | None
     scale: float
+    peak: float
     n_features: int
 
 
@@ -342,13 +343,14 @@ class BlockSteps:
     def search(self, D: Float32Array) -> None:
         """Minimise along the move ``D``, the last step and the scale; then take the step."""
         it, memory = self.it, self.memory
-        if not self.live or not np.isfinite(D).all():
+        if not self.live or not (np.isfinite(D).all() and np.isfinite(self.move).all()):
             self._reject()
             return
         f = self._values()
         p = it.momentum - it.bias_momentum.astype(np.float32)[:, None]
         gram = self._gram(f, p, D)
-        D += self.bias_move.astype(np.float32)[:, None]
+        with np.errstate(over="ignore"):
+            D += self.bias_move.astype(np.float32)[:, None]
         n, alpha = memory.objective.n, it.alpha
         moves = self.move.astype(np.float64)
         expected = float((self.gradient * moves).sum() + self.bias_slope @ self.bias_move)
@@ -358,8 +360,10 @@ class BlockSteps:
             self._reject()
             return
         directions = STEP
-        if it.moves:
-            directions |= MOMENTUM | SCALE
+        if it.moves and self._is_true(p, gram[:, 2, 2]):
+            directions |= MOMENTUM
+        if it.moves and self._is_true(f, gram[:, 0, 0]):
+            directions |= SCALE
         bias_steps = np.stack([np.zeros_like(it.bias), self.bias_move, it.bias_momentum], 1)
         found = minimise_on_span(
             memory.objective, it.widths, it.responses, it.bias, D, it.momentum, bias_steps,
@@ -374,6 +378,15 @@ class BlockSteps:
             self.live = False
             return
         self._take(found, D, moves)
+
+    def _is_true(self, values: Float32Array, square_norm: Float64Array) -> bool:
+        """Return whether responses are those of a function: ``|g(x)| <= |g| sqrt(k(x, x))``.
+
+        Differences of large responses are nothing but rounding when the function is small;
+        along them the objective would fall without end.
+        """
+        bound = 1.1 * np.sqrt(np.maximum(square_norm, 0.0)) * self.memory.peak
+        return bool(np.all(np.abs(values).max(axis=1) <= bound))
 
     def _gram(self, f: Float32Array, p: Float32Array, D: Float32Array) -> Float64Array:
         """Return inner products of (f, D, p), (C, 3, 3), within Cauchy and Schwarz."""
@@ -458,25 +471,33 @@ class BlockSteps:
         block = n * M * (2.0 * self.memory.n_features + 30) + 4.0 * M**3
         return self.gains[-1] / step >= sum(self.gains) / (block + (number + 1) * step)
 
-    def leave(self) -> None:
-        """Finish the block: measure loss and objective, and narrow the smoothing."""
+    def leave(self, tol: float) -> None:
+        """Finish the block: measure loss and objective, and narrow the smoothing.
+
+        Where the gain of recent blocks is small against the error of smoothing it is narrowed;
+        so it is where a block gains no more than `tol` times the objective, until the largest
+        error it could make anywhere is as small: at the smoothed minimum no row may be at a
+        kink, and many at the true one.
+        """
         it, objective = self.it, self.memory.objective
         f = self._values()
         norm2 = float(self.memory.blocks.inner(it.coef, it.coef, f).sum())
         it.loss = self.exact
         it.objective = self.exact + 0.5 * it.alpha * max(norm2, 0.0)
         it.objective += float(objective.linear @ it.bias)
-        self.gain = sum(self.gains)
-        self.gap, self.narrowed = 0.0, False
+        gain, least = sum(self.gains), tol * abs(it.objective)
+        narrowed = False
         if objective.kinked:
-            self.gap = max(self.smooth - self.exact, 0.0)
-            first = objective.initial_widths(self.memory.scale)
+            gap = max(self.smooth - self.exact, 0.0)
+            floor = _LEAST_WIDTH * objective.initial_widths(self.memory.scale)
             window = min(self.memory.blocks.n_blocks, _WINDOW)
-            it.recent = np.append(it.recent, self.gain)[-window:]
+            it.recent = np.append(it.recent, gain)[-window:]
             progress = float(it.recent.sum()) if len(it.recent) == window else np.inf
-            if self.gap > 0.5 * progress and np.any(it.widths > _LEAST_WIDTH * first):
-                factor = _NARROW[1] if self.gap > 10 * progress else _NARROW[0]
+            settled = gain <= least and objective.largest_gap(it.widths) > least
+            if (gap > 0.5 * progress or settled) and np.any(it.widths > floor):
+                factor = _NARROW[1] if settled or gap > 10 * progress else _NARROW[0]
                 it.damping = min(it.damping, _DAMPING)
                 it.recent = it.recent[:0]
-                it.widths = np.maximum(factor * it.widths, _LEAST_WIDTH * first)
-                it.claim, it.rejected, self.narrowed = np.inf, 0, True
+                it.widths = np.maximum(factor * it.widths, floor)
+                it.claim, it.rejected, narrowed = np.inf, 0, True
+        self.still = gain <= least and not narrowed
