@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg
 
-from kernelgrad._typing import Float32Array, Float64Array, FloatArray
+from kernelgrad._typing import Float64Array, FloatArray
 from kernelgrad.compute.threads import parallel_for
 
 _PANEL = 128
 
 
-def gram(P: Float32Array) -> Float64Array:
-    """Return the lower triangle of ``P^T P`` (float32 products, stored as float64).
+def gram(P: FloatArray) -> Float64Array:
+    """Return the lower triangle of ``P^T P`` (products in the precision of P, then float64).
 
     Panels of columns are the tasks; each is one product over all rows, so the number of
     threads changes nothing.

@@ -69,7 +69,10 @@ def choose_solver(
     loss without labels  with random features                         dsg
     in memory, they fit  convolutional, alone or as a part, with      cached, blocks of
                          random features                              random features
-    in memory, they fit  any, also callable and precomputed           cached, blocks of
+    in memory, they fit  any other with random features               cached, the better of
+                                                                      both in a race; up to
+                                                                      2,048 rows exact
+    in memory, they fit  without, also callable and precomputed       cached, blocks of
                                                                       training rows
     too large, on disk,  with random features, or a loss without      dsg
     or a stream          labels
@@ -112,7 +115,8 @@ def choose_solver(
                 return CachedBlockDescent(
                     blocks="features"
                 ), "rows and responses fit in memory, exact kernel values are costly"
-            return CachedBlockDescent(), "rows and responses fit in memory"
+            kind = "race" if kernel.has_random_features else "support"
+            return CachedBlockDescent(blocks=kind), "rows and responses fit in memory"
         why = f"rows and responses need {needed:.3g} bytes, more than {memory:.3g}"
     elif rows == "disk":
         why = "the rows are on disk"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.base import clone
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad._validation import CapabilityError, check_int, check_name, check_real
@@ -32,8 +33,12 @@ _FEATURE_BLOCKS = 16
 _WHOLE = 2048  # up to so many rows one block holds them all
 _HESSIAN_ROWS = 4  # for each coordinate of a block
 _STORE_BYTES = 2 * 2**30  # of kept block values unless a memory limit is given
+_WORK_BYTES = 64 * 2**20  # Hessian, its sample and tiles
 _REJECTIONS, _MOST_REJECTIONS = 4, 16
 _MOST_INNER = 10
+# of a race: part and number of rows, those held out, coordinates and number of blocks
+_RACE_PART, _RACE_ROWS, _RACE_VALIDATION = 8, 8192, 2000
+_RACE_WIDTH, _RACE_BLOCKS = 512, 3
 _AUDIT_EVERY = 16  # blocks
 _AUDIT_WORK, _AUDIT_LEAST = 2 * 10**9, 64  # operations, and rows at least
 _DRIFT = 1e-5  # of the objective, above which responses are made anew
@@ -138,9 +143,13 @@ class CachedTracker(Tracker):
 
     def advance(self, info: StepInfo) -> None:
         """Apply one :class:`BlockMove`."""
-        if self._f is None:
+        if self._f is None and self._state.iteration > 1:  # of a state that was there before
             self._predict()
             return
+        if self._f is None:
+            shape = len(self._state.offset), self._X.shape[0]
+            self._f = [np.zeros(shape) for _ in self._state.iterates]
+            self._p = [np.zeros(shape) for _ in self._state.iterates]
         move: BlockMove = info.update
         stacked = np.concatenate([np.concatenate([p.kf, p.kp]) for p in move.paths])
         K = move.block.products(self._rows, stacked)
@@ -206,10 +215,12 @@ class CachedBlockDescent(Solver[CachedState]):
 
     Parameters
     ----------
-    blocks : {"support", "features"}, default="support"
+    blocks : {"support", "features", "race"}, default="support"
         Training rows, for exact kernels, or random features: J blocks stand for the kernel
         ``sum_j phi_j . phi_j / J`` and are taken in turn. Features suit smooth functions of
-        many rows and make predictions independent of the training rows.
+        many rows and make predictions independent of the training rows. ``"race"`` lets both
+        take three blocks on a sample of the rows and goes on with the one of less loss on
+        others.
     block_size : int or "auto", default="auto"
         Coordinates in a block, M. ``"auto"``: all rows up to 2,048 of them; else between 1,024
         and 2,048 so that values of the block cost as much as its Newton step.
@@ -260,7 +271,7 @@ class CachedBlockDescent(Solver[CachedState]):
 
     def check(self) -> None:
         """Raise if a parameter is outside its domain."""
-        check_name(self.blocks, ("support", "features"), "blocks")
+        check_name(self.blocks, ("support", "features", "race"), "blocks")
         for name in ("block_size", "n_blocks", "hessian_rows", "inner_steps"):
             if getattr(self, name) != "auto":
                 check_int(getattr(self, name), name, low=1)
@@ -304,7 +315,8 @@ class CachedBlockDescent(Solver[CachedState]):
             start = np.asarray(problem.loss.intercept(batch.y, batch.sample_weight), float)
         shifts = isinstance(problem.loss, ResidualLoss)
         exact, stream, rows = None, None, None
-        if self.blocks == "support":
+        kind = self._race(problem, batch) if self.blocks == "race" else self.blocks
+        if kind == "support":
             exact, rows = build_exact(problem, batch)
         else:
             size = self._width(max(n, _WHOLE + 1), problem.n_features_in, C)
@@ -337,6 +349,34 @@ class CachedBlockDescent(Solver[CachedState]):
         state.memory = memory
         return state
 
+    def _race(self, problem: Problem, batch: TrainBatch) -> str:
+        """Return the kind of blocks with the smaller loss on held-out rows, after a few blocks.
+
+        Both learn from the same sample of the rows, of at most a part of what the fit costs.
+        """
+        n = batch.n_rows
+        if n <= _WHOLE or not problem.kernel.has_random_features:
+            return "support"
+        n_train = int(np.clip(n // _RACE_PART, _WHOLE, _RACE_ROWS))
+        order = draws(problem.seed, _TAG + 2, 0).permutation(n)[: n_train + _RACE_VALIDATION]
+        parts = []
+        for rows in (np.sort(order[:n_train]), np.sort(order[n_train:])):
+            ids = None if batch.rows is None else batch.rows[rows]
+            parts.append(
+                TrainBatch(batch.X[rows], batch.y[rows], batch.sample_weight[rows], ids)
+            )
+        train, held = parts
+        losses = {}
+        for kind in ("support", "features"):
+            solver = clone(self).set_params(blocks=kind, block_size=_RACE_WIDTH)
+            state = solver.init(problem, train)
+            tracker = solver.track(state, held.X)
+            for _ in range(_RACE_BLOCKS):
+                tracker.advance(solver.step(problem, state, train))
+            value = problem.loss.value(held.y, tracker.raw_prediction())
+            losses[kind] = float(np.average(value, weights=held.sample_weight))
+        return "features" if losses["features"] < losses["support"] else "support"
+
     def _prepare(
         self, problem: Problem, state: CachedState, batch: TrainBatch, rows: ExactRows | None
     ) -> Memory:
@@ -353,19 +393,22 @@ class CachedBlockDescent(Solver[CachedState]):
                 state.exact, rows, distinct, self._width(n, batch.X.shape[1], len(Y))
             )
             support.used = state.used
-            blocks = support
+            blocks, row_bytes = support, rows.nbytes
             diagonal = state.exact.kernel.exact_diag(rows)
             scale, peak = float(diagonal.mean()), float(np.sqrt(diagonal.max()))
         else:
             assert state.stream is not None
             J = _FEATURE_BLOCKS if self.n_blocks == "auto" else int(self.n_blocks)
             blocks = FeatureBlocks(state.stream, state.stream.prepare(batch.X), J)
+            row_bytes = 4 * n * problem.n_features_in
             some = state.stream.scaling.apply(batch.X[:: max(1, n // 256)])
             # features of a row are longer or shorter than the kernel says
             peak = 2.0 * float(np.sqrt(state.stream.kernel.diag(some).max()))
         size = 4 * n * blocks.max_width
         limit = _STORE_BYTES if problem.memory_limit is None else problem.memory_limit
-        fixed = 0 if problem.memory_limit is None else 60 * n * problem.n_outputs
+        fixed = 0
+        if problem.memory_limit is not None:
+            fixed = 2 * row_bytes + _WORK_BYTES + 60 * n * problem.n_outputs
         buffer = untouched(n, blocks.max_width).reshape(-1) if size + fixed <= limit else None
         return Memory(blocks, objective, buffer, scale, peak, batch.X.shape[1])
 
@@ -589,7 +632,7 @@ class CachedBlockDescent(Solver[CachedState]):
         home = state.exact if state.exact is not None else state.stream
         assert home is not None
         values: dict[str, Any] = {
-            "kind": self.blocks,
+            "kind": "support" if state.exact is not None else "features",
             "home": home.describe(),
             "digest": state.digest.hex(),
             "numbers": {

@@ -23,7 +23,7 @@ from kernelgrad.solvers.objective import (
 
 _DAMPING = 1e-2
 _LEAST_DAMPING, _MOST_DAMPING = 1e-9, 1e3
-_JITTER = 1e-5
+_JITTER, _JITTER_WHOLE = 1e-5, 1e-7
 _SLOPE_RATIO = 0.3
 _SHARPNESS = 1.0
 _NARROW = 0.5, 0.3
@@ -220,7 +220,9 @@ class BlockSteps:
         self._sample = None
         if len(self.W) > 1 and not self.memory.objective.constant_curvature:
             self._sample = _Curvature(sample, share, self.memory.objective, self.it, W, rows)
-        both = np.empty((m, M + 1), np.float32)
+        # where one block is all there is, its Newton steps are solved as exactly as they can be
+        self.whole = m >= self.memory.objective.n and self.memory.blocks.n_blocks == 1
+        both = np.empty((m, M + 1), np.float64 if self.whole else np.float32)
         np.multiply(sample, root, out=both[:, :M])
         both[:, M:] = root
         self.H = linalg.gram(both)
@@ -243,7 +245,7 @@ class BlockSteps:
     def _factorise(self) -> bool:
         it, gram, M = self.it, self.block.gram, self.block.width
         ridge = it.alpha + it.damping * self.level / self.size
-        jitter = _JITTER * (self.level + ridge * self.size)
+        jitter = (_JITTER_WHOLE if self.whole else _JITTER) * (self.level + ridge * self.size)
         for _ in range(12):
             H = self.H.copy()
             if gram is None:
