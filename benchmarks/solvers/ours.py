@@ -50,3 +50,19 @@ class KernelGradDefaults(Method):
         """Return the estimator as its users get it without a word."""
         cls = KernelClassifier if is_classification(dataset) else KernelRegressor
         return cls(random_state=seed)
+
+
+class KernelGradAuto(Method):
+    name: ClassVar[str] = "kernelgrad (auto)"
+    family = "kernelgrad (auto)"
+
+    def grid(self, dataset: Dataset, factors: list[float]) -> list[Params]:
+        """Return the one candidate: it tunes itself, in the time of the fit."""
+        return [{}]
+
+    def build(
+        self, dataset: Dataset, params: Params, gamma: float, budget: Budget, seed: int
+    ) -> Any:
+        """Return the estimator that chooses bandwidth and penalty on rows it holds out."""
+        cls = KernelClassifier if is_classification(dataset) else KernelRegressor
+        return cls(alpha="auto", gamma="auto", random_state=seed)

@@ -33,6 +33,7 @@ _SHORTER = 0.3
 _ARMIJO = 1e-4
 _RIDGE = 1e-6  # of the unit diagonal of a scaled Hessian
 _COLLINEAR = 1e-5
+_NOTHING = 1e-290
 _CHUNK = 65_536  # rows that a loss without loops of its own sees at once
 _LONGEST = np.array([0.9, 8.0, 8.0])  # steps along scale, step and momentum
 _INITIAL_WIDTH = 0.5  # of smoothing, in units of the margin or of the targets' spread
@@ -280,7 +281,7 @@ def minimise_on_span(
 def _newton_step(slope: Float64Array, H: Float64Array, usable: Any) -> Float64Array:
     """Return ``-H^-1 slope`` over usable directions, scaled to a unit diagonal and damped."""
     diagonal = np.einsum("gii->gi", H)
-    on = usable & (diagonal > 1e-30) & np.isfinite(diagonal)
+    on = usable & (diagonal > _NOTHING) & np.isfinite(diagonal)
     size = np.where(on, np.sqrt(np.where(on, diagonal, 1.0)), 1.0)
     both = on[:, :, None] & on[:, None, :]
     scaled = np.where(both, H / (size[:, :, None] * size[:, None, :]), 0.0)
