@@ -36,6 +36,7 @@ from kernelgrad.kernels import (
 )
 from kernelgrad.losses import EpsilonInsensitive, Huber, Quantile
 from kernelgrad.solvers import CachedBlockDescent
+from kernelgrad.solvers.newton import _positive
 
 GAMMA = 0.5
 QUANTILES = (0.1, 0.5, 0.9)
@@ -263,6 +264,15 @@ def check_minimum(case, n, block_size, bias):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_one_block_reaches_the_minimum(case):
     check_minimum(case, 200, 200, bias=True)
+
+
+@pytest.mark.parametrize("name", ["hinge-2", "logistic-2", "absolute"])
+@pytest.mark.parametrize("alpha", [1e-3, 1e-1, 1e2])
+def test_coefficients_are_slopes_over_alpha(name, alpha):
+    # alpha a_i = -p_i l'_i with slopes of at most one: more lies where K is zero
+    case, (X, t) = BY_NAME[name], signal(200)
+    model = case.model(alpha=alpha).fit(X, case.targets(t))
+    assert 0 < alpha * np.abs(model.expansion_.coef).sum() <= 1.5
 
 
 @sometimes("hinge-2", "squared")
@@ -559,6 +569,18 @@ def test_equal_rows_are_one_centre():
     assert model.history_["objective"][-1] == pytest.approx(best, rel=1e-5)
 
 
+def test_inner_products_are_made_possible():
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((4, 3, 5))
+    true = np.einsum("cik,cjk->cij", A, A)
+    np.testing.assert_allclose(_positive(true), true, rtol=1e-12)
+    false = true.copy()
+    false[:, 0, 1] = false[:, 1, 0] = 2 * np.sqrt(true[:, 0, 0] * true[:, 1, 1])
+    assert np.linalg.eigvalsh(false)[:, 0].max() < 0
+    made = _positive(false)
+    assert (np.linalg.eigvalsh(made)[:, 0] > -1e-12 * np.trace(made, axis1=1, axis2=2)).all()
+
+
 def test_long_runs_at_rounding_stay_true():
     # gains below the rounding of responses must not be taken for gains
     case, (X, t) = BY_NAME["logistic-2"], signal()
@@ -840,7 +862,7 @@ def test_a_matrix_or_a_function_is_a_kernel(case):
     a = built_in.history_["objective"][-1]
     scale = np.abs(raw(built_in, Z)).max()
     for other, rows in ((given, oracles.gaussian(Z, X, GAMMA)), (function, Z)):
-        assert other.history_["objective"][-1] == pytest.approx(a, rel=slack(case, True))
+        assert other.history_["objective"][-1] == pytest.approx(a, rel=2 * slack(case, True))
         np.testing.assert_allclose(raw(other, rows), raw(built_in, Z), atol=2e-2 * scale)
 
 

@@ -57,9 +57,12 @@ class Ledger:
     def __init__(self):
         self.runs, self.wrong, self.worst = 0, [], 0.0
 
-    def check(self, where, fit, X, value, start, p, alpha, gamma, *, rounding=0.0):
+    def check(
+        self, where, fit, X, value, start, p, alpha, gamma, *, kinked=False, rounding=0.0
+    ):
         """Fit; value(model) is the loss of responses, start(model) the constant's objective.
 
+        While kinks are smoothed, the exact objective may rise and be above the constant's.
         `rounding` is what rows or targets lose in float32: an allowance for the objective.
         """
         self.runs += 1
@@ -77,9 +80,9 @@ class Ledger:
         self.worst = max(self.worst, drift if np.isfinite(drift) else np.inf)
         if not np.isfinite(objective).all():
             self.wrong.append(f"{where}: objective {objective}")
-        elif claim > first + 1e-6 * abs(first) + 1e-12:
+        elif not kinked and claim > first + 1e-6 * abs(first) + 1e-12:
             self.wrong.append(f"{where}: claim {claim:.9g} above the constant's {first:.9g}")
-        elif (np.diff(objective) > 1e-5 * np.abs(objective[:-1]) + 1e-12).any():
+        elif not kinked and (np.diff(objective) > 1e-5 * np.abs(objective[:-1]) + 1e-12).any():
             self.wrong.append(f"{where}: the objective rises, {objective}")
         if not drift < 1e-2:
             self.wrong.append(
@@ -121,6 +124,7 @@ def test_real_data(real_data, name, blocks, width):
                 even(len(X)),
                 alpha,
                 gamma,
+                kinked=case.kinked,
             )
     ledger.settle(f"{name}, {blocks}, width {width}")
 
@@ -148,6 +152,7 @@ def test_real_data_without_labels(real_data, name, blocks):
                 f"{name} one_class {blocks} width={width} nu={nu}",
                 partial(model.fit, X), X,
                 partial(one_class_value, nu=nu), lambda m: 0.0, even(2000), nu, gamma,
+                kinked=True,
             )  # fmt: skip
         for loss, first in (("kl", 0.5), ("least_squares", -0.25)):
             for alpha in PENALTIES:
@@ -184,6 +189,7 @@ def test_edges(edge, blocks):
                     even(len(X)),
                     alpha,
                     gamma,
+                    kinked=case.kinked,
                     rounding=1e-6 if edge in ROUNDED else 0.0,
                 )
     ledger.settle(f"{edge}, {blocks}")

@@ -189,7 +189,7 @@ def test_streams_and_files(tmp_path):
 @pytest.mark.parametrize("quantile", [QUANTILES, [0.2, 0.8], np.array([0.3, 0.6]), (0.5,)])
 def test_models_in_files_are_exact(tmp_path, quantile):
     X, y = heteroscedastic(300)
-    model = regressor(quantile, max_iter=8).fit(X, y)
+    model = regressor(quantile, max_iter=8, solver="dsg").fit(X, y)
     model.save(tmp_path / "model.kg", resumable=True)
     assert model.predict(X).shape == (300, len(quantile))
     for again in (load(tmp_path / "model.kg"), pickle.loads(pickle.dumps(model))):

@@ -110,7 +110,8 @@ def test_blocks_on_more_rows_than_a_batch(tmp_path):
     frame.to_parquet(tmp_path / "d.parquet", row_group_size=500)
     source = open_source(tmp_path / "d.parquet", target="y")
     features = RandomFeatures(block_size=1024, n_components=2048, random_state=1)
-    model = KernelRegressor(random_state=1, max_iter=1)  # its own choice is blocks of 1,024
+    # its own choice is blocks of 1,024
+    model = KernelRegressor(solver="dsg", random_state=1, max_iter=1)
     assert_same_blocks(features.fit(X), model.fit(X, X[:, 0]).expansion_.stream, X)
     in_memory = features.kernel_.gamma
     assert_same_blocks(features.fit(source), model.fit(source).expansion_.stream, X, source)

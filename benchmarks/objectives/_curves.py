@@ -33,7 +33,7 @@ FACTORS = [0.25, 0.5, 1.0]
 PREDICT_ROWS = 16_384  # peers' feature matrices would not fit in memory for all rows at once
 WARM_ROWS, WARM_FEATURES = 400, 20
 START_SECONDS = 120  # to load, compile and warm up
-TUNING_ITER = 24
+TUNING_ITER = 16
 DATASETS: dict[str, Dataset] = discover(benchmarks.datasets, Dataset)
 SOLVERS: dict[str, Solver] = discover(benchmarks.solvers, Solver)
 

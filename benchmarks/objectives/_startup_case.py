@@ -19,11 +19,15 @@ fitted = time.perf_counter()
 model.predict(X)
 done = time.perf_counter()
 
-from kernelgrad.compute import projections, rng, sparse  # noqa: E402
+import importlib  # noqa: E402
+import pkgutil  # noqa: E402
+
+import kernelgrad.compute  # noqa: E402
 
 dispatchers = {
     id(value): value
-    for module in (projections, rng, sparse)
+    for info in pkgutil.iter_modules(kernelgrad.compute.__path__)
+    for module in [importlib.import_module(f"kernelgrad.compute.{info.name}")]
     for value in vars(module).values()
     if hasattr(value, "stats") and hasattr(value, "signatures")
 }

@@ -24,13 +24,13 @@ class KernelGrad(Method):
     def build(
         self, dataset: Dataset, params: Params, gamma: float, budget: Budget, seed: int
     ) -> Any:
-        """Return the estimator with the solver that keeps all responses."""
+        """Return the estimator with its default solver, which keeps all responses."""
         cls = KernelClassifier if is_classification(dataset) else KernelRegressor
         return cls(
             loss=params["loss"],
             gamma=gamma,
             C=params["C"],
-            solver="cached",
+            solver="auto",
             max_iter=budget.max_iter,
             random_state=seed,
         )

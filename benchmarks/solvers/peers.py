@@ -86,8 +86,7 @@ class ThunderSupportVectors(SupportVectors):
 
 class NystroemSmooth(Method):
     name: ClassVar[str] = "Nystroem(1000)+LR/Ridge"
-    family = "Nystroem+LR/Ridge"
-    rank = 1
+    family = "normal equations"  # on the same features: the same bandwidth and C
     centres: ClassVar[int] = 1000
 
     def grid(self, dataset: Dataset, factors: list[float]) -> list[Params]:
@@ -113,8 +112,7 @@ class NystroemSmooth3000(NystroemSmooth):
 
 class NystroemLinearSVC(Method):
     name: ClassVar[str] = "Nystroem(1000)+LinearSVC"
-    family = "Nystroem+LinearSVC"
-    rank = 1
+    family = "support vectors"  # the machine on these features: the same bandwidth and C
     centres: ClassVar[int] = 1000
 
     def grid(self, dataset: Dataset, factors: list[float]) -> list[Params]:

@@ -171,7 +171,9 @@ class CachedTracker(Tracker):
         assert self._f is not None
         state = self._state
         return [
-            f.T + (state.offset + it.bias)
+            np.tile(state.offset + it.first_bias, (f.shape[1], 1))
+            if it.is_poor
+            else f.T + (state.offset + it.bias)
             for f, it in zip(self._f, state.iterates, strict=True)
         ]
 
@@ -467,7 +469,7 @@ class CachedBlockDescent(Solver[CachedState]):
             n_support=int(np.count_nonzero(first.coef.any(axis=0))) if state.exact else 0,
             kernel_evaluations=state.kernel_evaluations,
             epoch=float(state.iteration),
-            objective=first.objective,
+            objective=min(first.objective, first.constant),
             converged=stuck or state.slow >= 2,
         )
 
@@ -526,8 +528,10 @@ class CachedBlockDescent(Solver[CachedState]):
     def finish(self, problem: Problem, state: CachedState, batch: TrainBatch) -> dict[str, Any]:
         """Return the objective claimed and the one found in float64; see the class."""
         self._attach(problem, state, batch)
-        audit = self._audit(problem, state, state.iterates[0])
-        return vars(audit)
+        it = state.iterates[0]
+        if it.is_poor:
+            return vars(Audit(it.constant, it.constant, 0.0, batch.n_rows))
+        return vars(self._audit(problem, state, it))
 
     def _audit(self, problem: Problem, state: CachedState, it: Iterate) -> Audit:
         memory = state.memory
@@ -621,6 +625,8 @@ class CachedBlockDescent(Solver[CachedState]):
     def expansion(self, state: CachedState, which: int = 0) -> Expansion:
         """Return the fitted function."""
         it = state.iterates[which]
+        if it.is_poor:
+            return self.function(state, np.zeros_like(it.coef), state.offset + it.first_bias)
         return self.function(state, it.coef, state.offset + it.bias)
 
     def track(self, state: CachedState, X: Matrix) -> CachedTracker:

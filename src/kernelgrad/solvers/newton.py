@@ -71,6 +71,16 @@ class Iterate:
     loss: float = np.inf
     objective: float = np.inf
     start: float = 0.0
+    constant: float = np.inf
+    first_bias: Float64Array = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def is_poor(self) -> bool:
+        """Whether the best constant has a lower objective: it then is the result.
+
+        While kinks are smoothed a function may be worse, and few blocks may not mend it.
+        """
+        return self.objective > self.constant
 
 
 class Path:
@@ -188,6 +198,9 @@ class BlockSteps:
         self.first_gain = 0.0
         self.gains: list[float] = []
         self._derive()
+        if not np.isfinite(it.constant) and not it.coef.any():
+            it.first_bias = it.bias.copy()
+            it.constant = self.exact + float(memory.objective.linear @ it.bias)
 
     def _derive(self) -> None:
         it, objective = self.it, self.memory.objective
