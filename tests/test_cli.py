@@ -657,6 +657,9 @@ def test_demo(tmp_path, cli, ok):
         assert Path(found["learning_curve"]).stat().st_size > 0
         assert kernelgrad.load(found["model"]).n_iter_ == 3
         assert [row["name"] for row in found["models"]][:2] == ["KernelClassifier", "SVC"]
+        features = [row["random_features"] for row in found["models"]]
+        assert features[:2] == [None, None]  # exact
+        assert features[2] == features[3] > 0
         assert all(row["test_error"] < 0.15 for row in found["models"])
     code, out, err = cli("demo", "--quick", "--output-dir", tmp_path)
     assert code == 0

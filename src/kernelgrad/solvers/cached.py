@@ -333,13 +333,12 @@ class CachedBlockDescent(Solver[CachedState]):
         )
         memory = self._prepare(problem, state, batch, rows)
         bias = np.zeros(C) if shifts else start
-        U = np.repeat(bias.astype(np.float32)[:, None], n, axis=1)
         for alpha in alphas:
             coef = memory.blocks.new_coef(C)
             state.iterates.append(
                 Iterate(
                     alpha=alpha,
-                    responses=U.copy(),
+                    responses=np.zeros((C, n), np.float32),
                     momentum=np.zeros((C, n), np.float32),
                     bias=bias.copy(),
                     bias_momentum=np.zeros(C),
@@ -551,7 +550,7 @@ class CachedBlockDescent(Solver[CachedState]):
                 centres = rng.choice(n, m, p=strength / strength.sum())
         both = np.concatenate([rows, centres])
         truth = self._responses(state, it.coef, both).T
-        cached = (it.responses - it.bias[:, None])[:, both].astype(np.float64)
+        cached = it.responses[:, both].astype(np.float64)
         loss, Y, w = memory.objective.loss, memory.objective.Y, memory.objective.weight
         y, weight = Y[:, rows].T, w[rows].astype(np.float64)
         k = len(rows)
@@ -599,7 +598,7 @@ class CachedBlockDescent(Solver[CachedState]):
     def _refresh(self, state: CachedState, it: Iterate) -> None:
         """Make the responses anew from the coefficients and forget the last step."""
         f = self._responses(state, it.coef, slice(None)).T
-        it.responses[:] = f + it.bias[:, None]
+        it.responses[:] = f
         it.momentum[:], it.coef_momentum[:] = 0.0, 0.0
         it.bias_momentum, it.claim = np.zeros_like(it.bias), np.inf
 

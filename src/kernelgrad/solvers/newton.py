@@ -23,7 +23,7 @@ from kernelgrad.solvers.objective import (
 
 _DAMPING = 1e-2
 _LEAST_DAMPING, _MOST_DAMPING = 1e-9, 1e3
-_JITTER, _JITTER_WHOLE = 1e-5, 1e-7
+_JITTER, _JITTER_WHOLE = 1e-5, 1e-6
 _SLOPE_RATIO = 0.3
 _SHARPNESS = 1.0
 _NARROW = 0.5, 0.3
@@ -42,7 +42,8 @@ class Iterate:
     ----------
     alpha : float
     responses, momentum : float32 arrays (C, n)
-        f + b on all rows, and the last step's part of it.
+        f on all rows, without the constant b whose rounding it would carry, and the last
+        step's part of it.
     bias, bias_momentum : float64 arrays (C,)
     coef, coef_momentum : float64 arrays
         As :meth:`Blocks.new_coef` makes them.
@@ -119,6 +120,11 @@ class Memory:
     n_features: int
 
 
+def _shifted(values: Float32Array, bias: Float64Array) -> Float32Array:
+    """Return responses with their constants."""
+    return values + bias.astype(np.float32)[:, None]
+
+
 def _positive(G: Float64Array) -> Float64Array:
     """Return inner products as they can be: symmetric and without negative eigenvalues.
 
@@ -145,7 +151,7 @@ class _Curvature:
         self.share = share * objective.weight[rows]
         self.probabilities: Float32Array | None = None
         if objective.kind == descent.MULTINOMIAL:
-            U = np.ascontiguousarray(it.responses[:, rows])
+            U = it.responses[:, rows] + it.bias.astype(np.float32)[:, None]
             self.probabilities = np.empty_like(U)
             descent.softmax(U, self.probabilities)
 
@@ -204,7 +210,9 @@ class BlockSteps:
 
     def _derive(self) -> None:
         it, objective = self.it, self.memory.objective
-        self.smooth, self.exact = objective.derivatives(it.widths, it.responses, self.R, self.W)
+        self.smooth, self.exact = objective.derivatives(
+            it.widths, _shifted(it.responses, it.bias), self.R, self.W
+        )
 
     def row_weights(self) -> Float64Array:
         """Return the norm of each row's slope over that of all."""
@@ -217,9 +225,6 @@ class BlockSteps:
         self.path = Path(len(self.it.bias), block.width)
         self._factor: Any = None
         self._factored = np.nan
-
-    def _values(self) -> Float32Array:
-        return self.it.responses - self.it.bias.astype(np.float32)[:, None]
 
     def curve(self, sample: Float32Array, rows: IntArray, share: Float32Array) -> None:
         """Estimate the block's Hessian of the mean loss on sampled rows."""
@@ -285,7 +290,7 @@ class BlockSteps:
     def solve(self, products: Float64Array) -> None:
         """Set the move of the block's coefficients, (C, M) float32, and of the bias."""
         it, C, n = self.it, len(self.it.bias), self.memory.objective.n
-        f = self._values()
+        f = it.responses
         self.gradient = products / n + it.alpha * self.block.pick(f, it.coef)
         slope = np.zeros(C)
         if self.fit_bias:
@@ -361,15 +366,14 @@ class BlockSteps:
         if not self.live or not (np.isfinite(D).all() and np.isfinite(self.move).all()):
             self._reject()
             return
-        f = self._values()
-        p = it.momentum - it.bias_momentum.astype(np.float32)[:, None]
+        f, p = it.responses, it.momentum
         gram = self._gram(f, p, D)
         with np.errstate(over="ignore"):
-            D += self.bias_move.astype(np.float32)[:, None]
+            raised = _shifted(D, self.bias_move)
         n, alpha = memory.objective.n, it.alpha
         moves = self.move.astype(np.float64)
         expected = float((self.gradient * moves).sum() + self.bias_slope @ self.bias_move)
-        slope = np.einsum("cn,cn->", self.R, D, dtype=np.float64) / n
+        slope = np.einsum("cn,cn->", self.R, raised, dtype=np.float64) / n
         slope += alpha * gram[:, 0, 1].sum() + memory.objective.linear @ self.bias_move
         if not (slope < 0 and abs(slope - expected) <= _SLOPE_RATIO * abs(expected)):
             self._reject()
@@ -381,8 +385,8 @@ class BlockSteps:
             directions |= SCALE
         bias_steps = np.stack([np.zeros_like(it.bias), self.bias_move, it.bias_momentum], 1)
         found = minimise_on_span(
-            memory.objective, it.widths, it.responses, it.bias, D, it.momentum, bias_steps,
-            gram, alpha, directions,
+            memory.objective, it.widths, _shifted(f, it.bias), it.bias, raised,
+            _shifted(p, it.bias_momentum), bias_steps, gram, alpha, directions,
         )  # fmt: skip
         if found.before > it.claim + max(1e-3 * abs(it.claim), 1e-6 * abs(it.start)):
             self._roll_back()
@@ -424,11 +428,10 @@ class BlockSteps:
         kept = ~np.asarray(found.moved)
         last = [a[kept].copy() for a in (it.momentum, it.bias_momentum, it.coef_momentum)]
         scale, length, old = (s[:, i].astype(np.float32)[:, None] for i in range(3))
-        f = self._values()
         P = it.momentum
         P *= old
         P += length * D
-        P += scale * f
+        P += scale * it.responses
         it.bias_momentum = s[:, 2] * it.bias_momentum + s[:, 1] * self.bias_move
         shape = (-1,) + (1,) * (it.coef.ndim - 1)
         it.coef_momentum *= s[:, 2].reshape(shape)
@@ -495,8 +498,7 @@ class BlockSteps:
         kink, and many at the true one.
         """
         it, objective = self.it, self.memory.objective
-        f = self._values()
-        norm2 = float(self.memory.blocks.inner(it.coef, it.coef, f).sum())
+        norm2 = float(self.memory.blocks.inner(it.coef, it.coef, it.responses).sum())
         it.loss = self.exact
         it.objective = self.exact + 0.5 * it.alpha * max(norm2, 0.0)
         it.objective += float(objective.linear @ it.bias)
