@@ -233,7 +233,8 @@ class CachedBlockDescent(Solver[CachedState]):
     inner_steps : int or "auto", default="auto"
         Newton steps on a block; ``"auto"`` weighs gain against price, at most 10.
     tol : float >= 0, default=1e-3
-        Converged when two blocks in a row lower the objective by no more than that part of it.
+        Converged when two blocks in a row (one that holds all rows) lower the objective by no
+        more than that part of it, or of a hundredth of what it was at the start.
 
     Notes
     -----
@@ -389,7 +390,7 @@ class CachedBlockDescent(Solver[CachedState]):
         if state.exact is not None:
             if rows is None:
                 rows = state.exact.prepare(batch.X, batch.rows)
-            distinct = first_of_equals(row_hashes(rows.values))
+            distinct = first_of_equals(_hashes(rows))
             support = SupportBlocks(
                 state.exact, rows, distinct, self._width(n, batch.X.shape[1], len(Y))
             )
@@ -454,6 +455,7 @@ class CachedBlockDescent(Solver[CachedState]):
         state.rows_seen += n
         first = state.iterates[0]
         state.slow = state.slow + 1 if steps[0].still else 0
+        enough = 1 if memory.blocks.n_blocks == 1 else 2  # another block may have more to gain
         patience = max(_REJECTIONS, min(2 * memory.blocks.n_blocks, _MOST_REJECTIONS))
         stuck = all(it.rejected >= patience for it in state.iterates)
         return StepInfo(
@@ -469,7 +471,7 @@ class CachedBlockDescent(Solver[CachedState]):
             kernel_evaluations=state.kernel_evaluations,
             epoch=float(state.iteration),
             objective=min(first.objective, first.constant),
-            converged=stuck or state.slow >= 2,
+            converged=stuck or state.slow >= enough,
         )
 
     def _descend(
@@ -694,6 +696,14 @@ class CachedBlockDescent(Solver[CachedState]):
             iterates=iterates,
             **values["numbers"],
         )
+
+
+def _hashes(rows: ExactRows) -> AnyArray:
+    """Return a hash of each row, of all its parts where the kernel has several."""
+    total = row_hashes(rows.values)
+    for part in rows.parts:
+        total = total * np.uint64(31) + _hashes(part)
+    return np.asarray(total)
 
 
 __all__ = ["CachedBlockDescent", "CachedState", "CachedTracker", "Iterate"]

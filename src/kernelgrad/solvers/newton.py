@@ -25,6 +25,7 @@ _DAMPING = 1e-2
 _LEAST_DAMPING, _MOST_DAMPING = 1e-9, 1e3
 _JITTER, _JITTER_WHOLE = 1e-5, 1e-6
 _SLOPE_RATIO = 0.3
+_LEAST_SHARE = 1e-2  # of the first objective, that the tolerance refers to at least
 _SHARPNESS = 1.0
 _NARROW = 0.5, 0.3
 _WINDOW = 4  # blocks whose gain is compared with the error of smoothing
@@ -502,7 +503,8 @@ class BlockSteps:
         it.loss = self.exact
         it.objective = self.exact + 0.5 * it.alpha * max(norm2, 0.0)
         it.objective += float(objective.linear @ it.bias)
-        gain, least = sum(self.gains), tol * abs(it.objective)
+        size = max(abs(it.objective), _LEAST_SHARE * abs(it.start))
+        gain, least = sum(self.gains), tol * size
         narrowed = False
         if objective.kinked:
             gap = max(self.smooth - self.exact, 0.0)
