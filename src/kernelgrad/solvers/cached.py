@@ -173,7 +173,7 @@ class CachedTracker(Tracker):
         return [
             np.tile(state.offset + it.first_bias, (f.shape[1], 1))
             if it.is_poor
-            else f.T + (state.offset + it.bias)
+            else f.T + (state.offset + it.result_bias)
             for f, it in zip(self._f, state.iterates, strict=True)
         ]
 
@@ -342,6 +342,7 @@ class CachedBlockDescent(Solver[CachedState]):
                     responses=np.zeros((C, n), np.float32),
                     momentum=np.zeros((C, n), np.float32),
                     bias=bias.copy(),
+                    result_bias=bias.copy(),
                     bias_momentum=np.zeros(C),
                     coef=coef,
                     coef_momentum=coef.copy(),
@@ -557,8 +558,8 @@ class CachedBlockDescent(Solver[CachedState]):
         y, weight = Y[:, rows].T, w[rows].astype(np.float64)
         k = len(rows)
         with np.errstate(over="ignore", invalid="ignore"):
-            true = weight @ loss.value(y, (truth[:, :k] + it.bias[:, None]).T)
-            kept = weight @ loss.value(y, (cached[:, :k] + it.bias[:, None]).T)
+            true = weight @ loss.value(y, (truth[:, :k] + it.result_bias[:, None]).T)
+            kept = weight @ loss.value(y, (cached[:, :k] + it.result_bias[:, None]).T)
         change = float(true - kept) / k
         error = truth[:, k:] - cached[:, k:]
         if m >= n:
@@ -628,7 +629,7 @@ class CachedBlockDescent(Solver[CachedState]):
         it = state.iterates[which]
         if it.is_poor:
             return self.function(state, np.zeros_like(it.coef), state.offset + it.first_bias)
-        return self.function(state, it.coef, state.offset + it.bias)
+        return self.function(state, it.coef, state.offset + it.result_bias)
 
     def track(self, state: CachedState, X: Matrix) -> CachedTracker:
         """Return the responses of the rows of `X`."""

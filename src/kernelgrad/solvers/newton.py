@@ -23,8 +23,9 @@ from kernelgrad.solvers.objective import (
 
 _DAMPING = 1e-2
 _LEAST_DAMPING, _MOST_DAMPING = 1e-9, 1e3
-_JITTER, _JITTER_WHOLE = 1e-5, 1e-6
+_JITTER, _JITTER_WHOLE, _MOST_JITTER = 1e-5, 1e-6, 1e-3
 _SLOPE_RATIO = 0.3
+_ROUNDING = 5e-7  # of the terms of the objective: smaller falls are not trusted
 _LEAST_SHARE = 1e-2  # of the first objective, that the tolerance refers to at least
 _SHARPNESS = 1.0
 _NARROW = 0.5, 0.3
@@ -50,7 +51,9 @@ class Iterate:
         As :meth:`Blocks.new_coef` makes them.
     widths : float64 array (C,)
         Of smoothing.
-    damping : float
+    damping, jitter : float
+        Of Newton steps, in the metric of the kernel and of coefficients. The second grows when
+        coefficients were so large that rounding belied the slope of a step.
     claim : float
         The smoothed objective that the last step promised; infinite when there is none.
     rejected : int
@@ -66,6 +69,7 @@ class Iterate:
     coef_momentum: Float64Array
     widths: Float64Array
     damping: float = _DAMPING
+    jitter: float = 0.0
     claim: float = np.inf
     rejected: int = 0
     moves: int = 0
@@ -75,6 +79,7 @@ class Iterate:
     start: float = 0.0
     constant: float = np.inf
     first_bias: Float64Array = field(default_factory=lambda: np.zeros(0))
+    result_bias: Float64Array = field(default_factory=lambda: np.zeros(0))
 
     @property
     def is_poor(self) -> bool:
@@ -225,7 +230,7 @@ class BlockSteps:
         self.block, self.fit_bias = block, fit_bias
         self.path = Path(len(self.it.bias), block.width)
         self._factor: Any = None
-        self._factored = np.nan
+        self._factored = np.nan, np.nan
 
     def curve(self, sample: Float32Array, rows: IntArray, share: Float32Array) -> None:
         """Estimate the block's Hessian of the mean loss on sampled rows."""
@@ -264,7 +269,9 @@ class BlockSteps:
     def _factorise(self) -> bool:
         it, gram, M = self.it, self.block.gram, self.block.width
         ridge = it.alpha + it.damping * self.level / self.size
-        jitter = (_JITTER_WHOLE if self.whole else _JITTER) * (self.level + ridge * self.size)
+        least = _JITTER_WHOLE if self.whole else _JITTER
+        it.jitter = max(it.jitter, least)
+        jitter = it.jitter * (self.level + ridge * self.size)
         for _ in range(12):
             H = self.H.copy()
             if gram is None:
@@ -284,7 +291,8 @@ class BlockSteps:
             except scipy.linalg.LinAlgError:
                 jitter *= 10
                 continue
-            self._factored, self._ridge, self._jitter = it.damping, ridge, jitter
+            self._factored = it.damping, it.jitter
+            self._ridge, self._jitter = ridge, jitter
             return True
         return False
 
@@ -297,7 +305,7 @@ class BlockSteps:
         if self.fit_bias:
             slope = self.R.sum(axis=1, dtype=np.float64) / n + self.memory.objective.linear
         self.bias_slope = slope
-        stale = self._factor is None or self._factored != it.damping
+        stale = self._factor is None or self._factored != (it.damping, it.jitter)
         if stale and not self._factorise():
             self.live = False
         right = np.concatenate([self.gradient, slope[:, None]], axis=1)
@@ -379,6 +387,11 @@ class BlockSteps:
         if not (slope < 0 and abs(slope - expected) <= _SLOPE_RATIO * abs(expected)):
             self._reject()
             return
+        size = self.smooth + 0.5 * alpha * gram[:, 0, 0].sum()
+        size += float(np.abs(memory.objective.linear * it.bias).sum())
+        if -expected <= _ROUNDING * abs(size):
+            self._settle()
+            return
         directions = STEP
         if it.moves and self._is_true(p, gram[:, 2, 2]):
             directions |= MOMENTUM
@@ -393,9 +406,7 @@ class BlockSteps:
             self._roll_back()
             return
         if not found.moved.any():
-            it.rejected += 1  # as low as rounding lets it be: no reason for more damping
-            it.damping = max(0.1 * it.damping, _LEAST_DAMPING) if it.damping > 1 else it.damping
-            self.live = False
+            self._settle()
             return
         self._take(found, D, moves)
 
@@ -457,14 +468,24 @@ class BlockSteps:
         if not it.moves:
             it.start = found.before
         it.claim, it.rejected = found.after, 0
+        it.jitter /= 3
         it.moves += 1
         self.gains.append(found.before - found.after)
         self._derive()
 
     def _reject(self) -> None:
         it = self.it
+        it.jitter = min(10 * it.jitter, _MOST_JITTER)
         it.damping = min(max(10 * it.damping, 1e-6), _MOST_DAMPING)
         it.rejected += 1
+        self.live = False
+
+    def _settle(self) -> None:
+        """Leave the block as low as rounding lets it be: no reason for more damping."""
+        it = self.it
+        it.rejected += 1
+        if it.damping > 1:
+            it.damping = 0.1 * it.damping
         self.live = False
 
     def _roll_back(self) -> None:
@@ -503,6 +524,9 @@ class BlockSteps:
         it.loss = self.exact
         it.objective = self.exact + 0.5 * it.alpha * max(norm2, 0.0)
         it.objective += float(objective.linear @ it.bias)
+        it.result_bias = it.bias.copy()
+        if self.fit_bias and objective.loss.adaptive_intercept:
+            self._level(0.5 * it.alpha * max(norm2, 0.0))
         size = max(abs(it.objective), _LEAST_SHARE * abs(it.start))
         gain, least = sum(self.gains), tol * size
         narrowed = False
@@ -520,3 +544,14 @@ class BlockSteps:
                 it.widths = np.maximum(factor * it.widths, floor)
                 it.claim, it.rejected, narrowed = np.inf, 0, True
         self.still = gain <= least and not narrowed
+
+    def _level(self, penalty: float) -> None:
+        """Take the loss's own best constant where it lowers the exact objective."""
+        it, objective = self.it, self.memory.objective
+        f = it.responses.T.astype(np.float64)
+        w = objective.weight.astype(np.float64)
+        bias, _ = objective.loss.best_intercept(f, w)
+        value = objective.loss.value(objective.Y.T, f + bias)
+        found = float(w @ value) / objective.n + penalty + float(objective.linear @ bias)
+        if found < it.objective:
+            it.objective, it.result_bias = found, np.asarray(bias, np.float64)
