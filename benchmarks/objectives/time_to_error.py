@@ -156,8 +156,9 @@ class TimeToError(Objective):
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add data sets, methods, limits and what to do with earlier results."""
         names = list(SOLVERS)
+        usual = [name for name, solver in SOLVERS.items() if getattr(solver, "default", True)]
         parser.add_argument("--dataset", nargs="+", choices=list(DATASETS), default=SETS)
-        parser.add_argument("--method", nargs="+", choices=names, default=names)
+        parser.add_argument("--method", nargs="+", choices=names, default=usual)
         parser.add_argument("--tune", action="store_true", help="choose settings, fit nothing")
         parser.add_argument("--settings", default=None, help="file of the chosen settings")
         parser.add_argument("--limit", type=float, default=300, help="seconds of a fit")

@@ -24,6 +24,7 @@ class Method(Solver):
     rank: ClassVar[int] = 0
     module: ClassVar[str | None] = None  # that must be installed
     curve: ClassVar[bool] = False  # fit with growing numbers of iterations
+    default: ClassVar[bool] = True  # part of a run without --method
 
     def missing(self) -> str | None:
         """Return why the method cannot run here, or None."""

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from benchmarks.registry import Budget, Dataset
 from benchmarks.solvers._base import Method, Params, grid, is_classification
 from kernelgrad import KernelClassifier, KernelRegressor
+from kernelgrad.solvers import CachedBlockDescent
 
 
 class KernelGrad(Method):
@@ -30,10 +31,41 @@ class KernelGrad(Method):
             loss=params["loss"],
             gamma=gamma,
             C=params["C"],
-            solver="auto",
+            solver=self.solver(),
             max_iter=budget.max_iter,
             random_state=seed,
         )
+
+    def solver(self) -> Any:
+        """Return the solver; by default the estimator chooses it."""
+        return "auto"
+
+
+class KernelGradSupport(KernelGrad):
+    name: ClassVar[str] = "kernelgrad (support)"
+    default = False
+
+    def solver(self) -> Any:
+        """Return blocks of training rows."""
+        return CachedBlockDescent(blocks="support")
+
+
+class KernelGradFeatures(KernelGrad):
+    name: ClassVar[str] = "kernelgrad (features)"
+    default = False
+
+    def solver(self) -> Any:
+        """Return blocks of random features."""
+        return CachedBlockDescent(blocks="features")
+
+
+class KernelGradStreaming(KernelGrad):
+    name: ClassVar[str] = "kernelgrad (dsg)"
+    default = False
+
+    def solver(self) -> Any:
+        """Return the solver for rows that do not fit in memory."""
+        return "dsg"
 
 
 class KernelGradDefaults(Method):
