@@ -47,15 +47,15 @@ SMALL = {"n_rows": 100, "row_bytes": 800.0, "memory": 1e6}
     [
         (Perceptron(), Gaussian(), "memory", "perceptron", "perceptron"),
         (Perceptron(), FUNCTION, "disk", "perceptron", "perceptron"),
-        (OneClass(), Gaussian(), "memory", "dsg", "one-class"),
+        (OneClass(), Gaussian(), "memory", "dsg", "without labels"),
         (OneClass(), FUNCTION, "memory", "cached", "fit in memory"),
         (Logistic(), IMAGES, "memory", "cached features", "costly"),
         (SquaredError(), IMAGES + Gaussian(), "memory", "cached features", "costly"),
         (Logistic(), IMAGES, "disk", "dsg", "on disk"),
-        (Logistic(), Gaussian(), "memory", "cached support", "fit in memory"),
+        (Logistic(), Gaussian(), "memory", "cached race", "fit in memory"),
         (Hinge(), FUNCTION, "memory", "cached support", "fit in memory"),
         (SquaredError(), PrecomputedKernel(), "memory", "cached support", "fit in memory"),
-        (KLDensityRatio(), Gaussian(), "memory", "cached support", "fit in memory"),
+        (KLDensityRatio(), Gaussian(), "memory", "dsg", "without labels"),
         (Logistic(), Gaussian(), "disk", "dsg", "on disk"),
         (Logistic(), Gaussian(), "stream", "dsg", "stream"),
         (Logistic(), FUNCTION, "disk", "pegasos", "no random features"),
@@ -131,7 +131,7 @@ def test_the_choice_and_its_reason_are_kept(tmp_path):
     assert KernelNoveltyDetector(**fast).fit(X).history_["solver"] == "dsg"
     assert KernelNoveltyDetector(kernel=linear, **fast).fit(X).history_["solver"] == "cached"
     ratio = KernelDensityRatio(**fast).fit(X, denominator=X[:100] + 0.5)
-    assert ratio.history_["solver"] == "cached"
+    assert ratio.history_["solver"] == "dsg"
 
 
 def test_rows_on_disk_and_streams(tmp_path):

@@ -427,7 +427,8 @@ def test_scikit_learn_callbacks(moons):
 
     assert isinstance(Counter(), callback.FitCallback)
     counter = Counter()
-    model = KernelClassifier(random_state=0, max_iter=10).set_callbacks(counter).fit(X, y)
+    model = KernelClassifier(solver="dsg", random_state=0, max_iter=10)
+    model.set_callbacks(counter).fit(X, y)
     assert (counter.ends, counter.setups, model.n_iter_) == (4, 0, 4)
     assert counter.scores[-1] == model.score(X, y)
 

@@ -33,6 +33,7 @@ COLUMNS = 20
 HELD_OUT = 10_000
 WARM_ROWS = 600
 BYTES_A_ROW = 300  # rows as given and as prepared, responses and work arrays
+WORK_BYTES = 64 * 2**20  # that a fit reserves for its Hessian and tiles
 Case = dict[str, Any]
 Line = dict[str, Any]
 
@@ -69,7 +70,7 @@ def two_classes(rows: int, seed: int) -> tuple[Any, Any, Any]:
 
 def memory_limit(rows: int, width: int, *, stored: bool) -> int:
     """Return bytes that leave room for rows and responses, and for block values if asked."""
-    return rows * (BYTES_A_ROW + (4 * width if stored else 0))
+    return WORK_BYTES + rows * (BYTES_A_ROW + (4 * width if stored else 0))
 
 
 def growth(rows: int, stored: bool, blocks: int, width: int) -> Line:
