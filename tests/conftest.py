@@ -8,6 +8,8 @@ import pytest
 
 from kernelgrad import set_num_threads
 
+pytest.register_assert_rewrite("cached_cases")
+
 DATA = Path(os.environ.get("KERNELGRAD_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 

@@ -49,12 +49,6 @@ def run(growth, tmp_path):
     return call
 
 
-@pytest.fixture
-def n_threads():
-    yield set_num_threads
-    set_num_threads(None)
-
-
 # Growth
 
 
@@ -140,10 +134,6 @@ def test_memory_limit_of_the_cases_is_the_one_that_decides(growth):
 # Fractions
 
 
-def shared(clocks, clock, n, wall):
-    return clocks.shares(clock.places(), n, wall)
-
-
 def test_a_place_does_not_count_what_is_inside_it(clocks):
     clock = clocks.Clock()
     inner = clock.timed("inner", lambda: time.sleep(0.08))
@@ -163,8 +153,8 @@ def test_a_place_does_not_count_what_is_inside_it(clocks):
     assert clock.innermost() is None
 
 
-def test_tiles_are_charged_to_who_hands_them_out(clocks, n_threads):
-    n_threads(2)
+def test_tiles_are_charged_to_who_hands_them_out(clocks):
+    set_num_threads(2)
     clock = clocks.Clock()
     module = kernelgrad.solvers.blocks
 
@@ -179,7 +169,7 @@ def test_tiles_are_charged_to_who_hands_them_out(clocks, n_threads):
     places = clock.places()
     assert places["fit, tiles"] == [pytest.approx(0.2, abs=0.06), 4]
     assert places["fit"][0] == pytest.approx(0.05, abs=0.03)
-    found = shared(clocks, clock, 2, wall)
+    found = clocks.shares(places, 2, wall)
     assert sum(found.values()) == pytest.approx(100)
     assert found["waiting"] == pytest.approx(100 * 0.05 / 0.3, abs=10)  # of the serial part
 
@@ -202,8 +192,8 @@ def functions(clocks):
             yield module.parallel_for
 
 
-def test_the_clock_changes_no_bit_and_leaves_nothing_behind(clocks, n_threads):
-    n_threads(2)
+def test_the_clock_changes_no_bit_and_leaves_nothing_behind(clocks):
+    set_num_threads(2)
     expected = small_fit()
     before = [*functions(clocks)]
     clock = clocks.Clock()
@@ -242,10 +232,8 @@ def test_the_clock_changes_no_bit_and_leaves_nothing_behind(clocks, n_threads):
         (kernelgrad.solvers.newton, "minimise_on_span", "python and rest"),
     ],
 )
-def test_time_lost_somewhere_is_found_there(
-    clocks, n_threads, monkeypatch, owner, name, category
-):
-    n_threads(1)
+def test_time_lost_somewhere_is_found_there(clocks, monkeypatch, owner, name, category):
+    set_num_threads(1)
     original, calls, pause = getattr(owner, name), 0, 0.0
 
     def delayed(*args, **kwargs):
@@ -264,7 +252,7 @@ def test_time_lost_somewhere_is_found_there(
             start = time.perf_counter()
             clock.timed("fit", small_fit)()
             wall = time.perf_counter() - start
-        shares = shared(clocks, clock, 1, wall)
+        shares = clocks.shares(clock.places(), 1, wall)
         assert sum(shares.values()) == pytest.approx(100)
         found.append({key: share * wall / 100 for key, share in shares.items()})
     added = {key: seconds - found[0][key] for key, seconds in found[1].items()}

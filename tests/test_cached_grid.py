@@ -8,18 +8,19 @@ import numpy as np
 import pytest
 
 import oracles_cached as oracles
-from kernelgrad import KernelClassifier, KernelDensityRatio, KernelNoveltyDetector
-from kernelgrad.solvers import CachedBlockDescent
-from test_cached import (
+from cached_cases import (
     BY_NAME,
     CASES,
     audit,
     case_constant,
+    each_block,
     edge_targets,
     edges,
     even,
     one_class_value,
 )
+from kernelgrad import KernelClassifier, KernelDensityRatio, KernelNoveltyDetector
+from kernelgrad.solvers import CachedBlockDescent
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +33,6 @@ TASKS = {
     "protein": ("squared", "huber", "epsilon_insensitive", "absolute", "quantile", "quantiles"),
 }
 each_set = pytest.mark.parametrize("name", TASKS)
-each_block = pytest.mark.parametrize("blocks", ["support", "features"])
 
 
 def load(z, n=2500):
@@ -75,6 +75,8 @@ class Ledger:
             return
         objective = np.array(model.history_["objective"])
         scale = max(abs(claim), 1e-3 * abs(first), 1e-12)
+        allowed = 1e-5 * np.abs(objective[:-1])
+        allowed[-1:] *= 100  # the last one is the float64 audit's, those before are claims
         drift = max(abs(claim - predicted), abs(claim - computed) * (rounding == 0.0))
         drift = max(0.0, drift - rounding) / scale
         self.worst = max(self.worst, drift if np.isfinite(drift) else np.inf)
@@ -82,13 +84,23 @@ class Ledger:
             self.wrong.append(f"{where}: objective {objective}")
         elif not kinked and claim > first + 1e-6 * abs(first) + 1e-12:
             self.wrong.append(f"{where}: claim {claim:.9g} above the constant's {first:.9g}")
-        elif not kinked and (np.diff(objective) > 1e-5 * np.abs(objective[:-1]) + 1e-12).any():
+        elif not kinked and (np.diff(objective) > allowed + 1e-12).any():
             self.wrong.append(f"{where}: the objective rises, {objective}")
         if not drift < 1e-2:
             self.wrong.append(
                 f"{where}: claims {claim:.6g}, has {predicted:.6g} by its predictions and "
                 f"{computed:.6g} by its coefficients; started at {first:.6g}"
             )
+
+    def check_case(self, where, case, X, y, blocks, block_size, alpha, gamma, rounding=0.0):
+        """Fit a case in six blocks; its loss starts at its best constants."""
+        Y, solver = case.encode(y), CachedBlockDescent(blocks=blocks, block_size=block_size)
+        model = case.model(gamma=gamma, alpha=alpha, solver=solver, max_iter=6)
+        self.check(
+            where, partial(model.fit, X, y), X, lambda m: partial(case.value, Y),
+            partial(constant_objective, case, Y), even(len(X)), alpha, gamma,
+            kinked=case.kinked, rounding=rounding,
+        )  # fmt: skip
 
     def settle(self, title):
         print(
@@ -111,21 +123,9 @@ def test_real_data(real_data, name, blocks, width):
         if case.estimator is KernelClassifier:
             y = np.unique(labels, return_inverse=True)[1]
             y = y if case.name.endswith("-3") else (y == y.max()).astype(int)
-        Y = case.encode(y)
         for alpha in PENALTIES:
-            solver = CachedBlockDescent(blocks=blocks, block_size=256)
-            model = case.model(gamma=gamma, alpha=alpha, solver=solver, max_iter=6)
-            ledger.check(
-                f"{name} {case.name} {blocks} width={width} alpha={alpha}",
-                partial(model.fit, X, y),
-                X,
-                lambda m, case=case, Y=Y: partial(case.value, Y),
-                partial(constant_objective, case, Y),
-                even(len(X)),
-                alpha,
-                gamma,
-                kinked=case.kinked,
-            )
+            where = f"{name} {case.name} {blocks} width={width} alpha={alpha}"
+            ledger.check_case(where, case, X, y, blocks, 256, alpha, gamma)
     ledger.settle(f"{name}, {blocks}, width {width}")
 
 
@@ -170,28 +170,15 @@ def test_real_data_without_labels(real_data, name, blocks):
 @each_block
 def test_edges(edge, blocks):
     X, t = edges()[edge]
-    ledger = Ledger()
+    ledger, rounding = Ledger(), 1e-6 if edge in ROUNDED else 0.0
     for case in CASES:
         y = edge_targets(case, edge, t)
         if y is None:
             continue
-        Y = case.encode(y)
         for alpha in (1e-9, 1e-3):
             for gamma in (100.0, 1e-4):
-                solver = CachedBlockDescent(blocks=blocks, block_size=16)
-                model = case.model(gamma=gamma, alpha=alpha, solver=solver, max_iter=6)
-                ledger.check(
-                    f"{edge}: {case.name} {blocks} alpha={alpha} gamma={gamma}",
-                    partial(model.fit, X, y),
-                    X,
-                    lambda m, case=case, Y=Y: partial(case.value, Y),
-                    partial(constant_objective, case, Y),
-                    even(len(X)),
-                    alpha,
-                    gamma,
-                    kinked=case.kinked,
-                    rounding=1e-6 if edge in ROUNDED else 0.0,
-                )
+                where = f"{edge}: {case.name} {blocks} alpha={alpha} gamma={gamma}"
+                ledger.check_case(where, case, X, y, blocks, 16, alpha, gamma, rounding)
     ledger.settle(f"{edge}, {blocks}")
 
 

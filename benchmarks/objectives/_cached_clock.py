@@ -41,62 +41,52 @@ def _defined(owner: Any, module: ModuleType) -> list[tuple[Any, str, str, str]]:
     ]
 
 
+def _named(owner: Any, own: str, tiles: str, *names: str) -> list[tuple[Any, str, str, str]]:
+    """Return the places of functions of one owner with the same two categories."""
+    return [(owner, name, own, tiles) for name in names]
+
+
 # owner and name of a function, category of its own time and of its tiles'
 PLACES: list[tuple[Any, str, str, str]] = [
     # kernel tiles
-    (blocks.SupportBlock, "_tile", MOVE, MOVE),
-    (blocks.SupportBlock, "_sub_tiles", MOVE, MOVE),
-    (ExactKernel, "fast_block", REST, REST),
-    (exact, "block", MOVE, MOVE),
-    (exact, "_dense", BLAS, BLAS),
-    (exact, "_accumulate", LOOPS, LOOPS),
-    (exact, "_by_nonzeros", MOVE, MOVE),
-    (exact, "_by_used_columns", MOVE, MOVE),
-    (exact, "_nonzeros", LOOPS, LOOPS),
-    (exact, "_finish", VECTOR, VECTOR),
+    *_named(blocks.SupportBlock, MOVE, MOVE, "_tile", "_sub_tiles"),
+    *_named(ExactKernel, REST, REST, "fast_block"),
+    *_named(exact, MOVE, MOVE, "block", "_by_nonzeros", "_by_used_columns"),
+    *_named(exact, BLAS, BLAS, "_dense"),
+    *_named(exact, LOOPS, LOOPS, "_accumulate", "_nonzeros"),
+    *_named(exact, VECTOR, VECTOR, "_finish"),
     # blocks
-    (blocks.BlockMatrix, "product", REST, BLAS),
-    (blocks.BlockMatrix, "responses", REST, BLAS),
-    (blocks.BlockMatrix, "_values", MOVE, MOVE),
-    (linalg, "gram", REST, BLAS),
-    (newton._Curvature, "product", REST, BLAS),
-    (newton._Curvature, "__init__", REST, REST),
-    (scipy.linalg, "cho_factor", FACTORS, FACTORS),
-    (scipy.linalg, "cho_solve", FACTORS, FACTORS),
+    *_named(blocks.BlockMatrix, REST, BLAS, "product", "responses"),
+    *_named(blocks.BlockMatrix, MOVE, MOVE, "_values"),
+    *_named(linalg, REST, BLAS, "gram"),
+    *_named(newton._Curvature, REST, BLAS, "product"),
+    *_named(newton._Curvature, REST, REST, "__init__"),
+    *_named(scipy.linalg, FACTORS, FACTORS, "cho_factor", "cho_solve"),
     # losses
-    (descent, "derivatives", REST, VECTOR),
-    (descent, "along", REST, VECTOR),
-    (descent, "softmax", REST, VECTOR),
-    (descent, "multiply_hessian", REST, VECTOR),
+    *_named(descent, REST, VECTOR, "derivatives", "along", "softmax", "multiply_hessian"),
     # rows
-    (ExactKernel, "prepare", MOVE, MOVE),
-    (ExactRows, "take", MOVE, MOVE),
-    (blocks.SupportBlock, "sample", MOVE, MOVE),
-    (blocks.SupportBlock, "__init__", REST, REST),
-    (blocks.SupportBlocks, "draw", MOVE, MOVE),
-    (cached.CachedBlockDescent, "_hessian_sample", MOVE, MOVE),
-    (cached, "row_hashes", MOVE, MOVE),
-    (cached, "first_of_equals", MOVE, MOVE),
-    (cached, "batch_digest", MOVE, MOVE),
-    (support, "rows_digest", MOVE, MOVE),
-    (base, "canonical_rows", MOVE, MOVE),
-    (base.BaseKernelEstimator, "_adopt_arrays", REST, REST),
-    (base.BaseKernelEstimator, "_train_batch", REST, REST),
+    *_named(ExactKernel, MOVE, MOVE, "prepare"),
+    *_named(ExactRows, MOVE, MOVE, "take"),
+    *_named(blocks.SupportBlock, MOVE, MOVE, "sample"),
+    *_named(blocks.SupportBlocks, MOVE, MOVE, "draw"),
+    *_named(cached.CachedBlockDescent, MOVE, MOVE, "_hessian_sample"),
+    *_named(cached, MOVE, MOVE, "row_hashes", "first_of_equals", "batch_digest"),
+    *_named(support, MOVE, MOVE, "rows_digest"),
+    *_named(base, MOVE, MOVE, "canonical_rows"),
+    *_named(base.BaseKernelEstimator, REST, REST, "_adopt_arrays", "_train_batch"),
     # what is serial on arrays of all rows, and Python
     *_defined(newton.BlockSteps, newton),
     *_defined(newton, newton),
     *_defined(cached, cached),
-    (blocks.SupportBlock, "pick", REST, REST),
-    (blocks.SupportBlock, "add", REST, REST),
-    (blocks.SupportBlocks, "inner", REST, REST),
-    (objective.Objective, "derivatives", REST, REST),
-    (cached, "build_exact", REST, REST),
-    (newton, "minimise_on_span", REST, REST),
-    (cached.CachedBlockDescent, "init_path", REST, REST),
-    (cached.CachedBlockDescent, "_prepare", REST, REST),
-    (cached.CachedBlockDescent, "_descend", REST, REST),
-    (cached.CachedBlockDescent, "step", REST, REST),
-    (cached.CachedBlockDescent, "expansion", REST, REST),
+    *_named(blocks.SupportBlock, REST, REST, "__init__", "pick", "add"),
+    *_named(blocks.SupportBlocks, REST, REST, "inner"),
+    *_named(objective.Objective, REST, REST, "derivatives"),
+    *_named(cached, REST, REST, "build_exact"),
+    *_named(newton, REST, REST, "minimise_on_span"),
+    *_named(
+        cached.CachedBlockDescent, REST, REST,
+        "init_path", "_prepare", "_descend", "step", "expansion",
+    ),
 ]  # fmt: skip
 _HANDED_OUT = "kernel tiles, copied out"  # by the closure that takes finished products
 

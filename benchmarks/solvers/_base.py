@@ -26,6 +26,10 @@ class Method(Solver):
     curve: ClassVar[bool] = False  # fit with growing numbers of iterations
     default: ClassVar[bool] = True  # part of a run without --method
 
+    def grid(self, dataset: Dataset, factors: list[float]) -> list[Params]:
+        """Return bandwidth factors times C; most methods search these."""
+        return grid(factors, (1.0, 10.0, 100.0))
+
     def missing(self) -> str | None:
         """Return why the method cannot run here, or None."""
         if self.module is None or find_spec(self.module) is not None:

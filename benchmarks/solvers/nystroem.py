@@ -9,7 +9,7 @@ from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 from scipy.linalg.blas import sgemm, ssyrk, strsm
 
 from benchmarks.registry import Budget, Dataset
-from benchmarks.solvers._base import Method, Params, grid, is_classification
+from benchmarks.solvers._base import Method, Params, is_classification
 
 TILE = 4096
 JITTER = 1e-8  # of the trace; what it adds to the penalty is the error of the float32 features
@@ -120,10 +120,6 @@ class NormalEquations2000(Method):
     family = "normal equations"
     rank = 1
     centres: ClassVar[int] = 2000
-
-    def grid(self, dataset: Dataset, factors: list[float]) -> list[Params]:
-        """Return bandwidth factors times C."""
-        return grid(factors, (1.0, 10.0, 100.0))
 
     def build(
         self, dataset: Dataset, params: Params, gamma: float, budget: Budget, seed: int

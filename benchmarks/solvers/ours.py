@@ -69,32 +69,27 @@ class KernelGradStreaming(KernelGrad):
 
 
 class KernelGradDefaults(Method):
+    """The estimator as its users get it without a word."""
+
     name: ClassVar[str] = "kernelgrad (defaults)"
-    family = "kernelgrad (defaults)"
+    family: ClassVar[str] = "kernelgrad (defaults)"
+    given: ClassVar[Params] = {}
 
     def grid(self, dataset: Dataset, factors: list[float]) -> list[Params]:
-        """Return the one candidate: nothing is tuned."""
+        """Return the one candidate: nothing is tuned outside a fit."""
         return [{}]
 
     def build(
         self, dataset: Dataset, params: Params, gamma: float, budget: Budget, seed: int
     ) -> Any:
-        """Return the estimator as its users get it without a word."""
+        """Return the estimator with nothing but what the class gives it."""
         cls = KernelClassifier if is_classification(dataset) else KernelRegressor
-        return cls(random_state=seed)
+        return cls(random_state=seed, **self.given)
 
 
-class KernelGradAuto(Method):
+class KernelGradAuto(KernelGradDefaults):
+    """It chooses bandwidth and penalty on rows it holds out, in the time of the fit."""
+
     name: ClassVar[str] = "kernelgrad (auto)"
     family = "kernelgrad (auto)"
-
-    def grid(self, dataset: Dataset, factors: list[float]) -> list[Params]:
-        """Return the one candidate: it tunes itself, in the time of the fit."""
-        return [{}]
-
-    def build(
-        self, dataset: Dataset, params: Params, gamma: float, budget: Budget, seed: int
-    ) -> Any:
-        """Return the estimator that chooses bandwidth and penalty on rows it holds out."""
-        cls = KernelClassifier if is_classification(dataset) else KernelRegressor
-        return cls(alpha="auto", gamma="auto", random_state=seed)
+    given: ClassVar[Params] = {"alpha": "auto", "gamma": "auto"}

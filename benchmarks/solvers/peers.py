@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,11 +37,16 @@ class SupportVectors(Method):
     def build(
         self, dataset: Dataset, params: Params, gamma: float, budget: Budget, seed: int
     ) -> Any:
-        """Return SVC or SVR."""
+        """Return the estimator of the task."""
+        classifier, regressor = self.machines()
         given = {"gamma": gamma, "C": params["C"], "cache_size": CACHE_MB}
         if is_classification(dataset):
-            return SVC(**given)
-        return SVR(epsilon=params["epsilon"], **given)
+            return classifier(**given)
+        return regressor(epsilon=params["epsilon"], **given)
+
+    def machines(self) -> tuple[Any, Any]:
+        """Return what makes a classifier and a regressor."""
+        return SVC, SVR
 
 
 class IntelexSupportVectors(SupportVectors):
@@ -48,18 +54,13 @@ class IntelexSupportVectors(SupportVectors):
     module = "sklearnex"
     rank = 1  # the same model in less time
 
-    def build(
-        self, dataset: Dataset, params: Params, gamma: float, budget: Budget, seed: int
-    ) -> Any:
-        """Return SVC or SVR of scikit-learn-intelex on as many threads as kernelgrad has."""
+    def machines(self) -> tuple[Any, Any]:
+        """Return those of scikit-learn-intelex on as many threads as kernelgrad has."""
         import daal4py
         from sklearnex.svm import SVC, SVR
 
         daal4py.daalinit(get_num_threads())
-        given = {"gamma": gamma, "C": params["C"], "cache_size": CACHE_MB}
-        if is_classification(dataset):
-            return SVC(**given)
-        return SVR(epsilon=params["epsilon"], **given)
+        return SVC, SVR
 
 
 class ThunderSupportVectors(SupportVectors):
@@ -67,31 +68,18 @@ class ThunderSupportVectors(SupportVectors):
     module = "thundersvm"
     rank = -1
 
-    def build(
-        self, dataset: Dataset, params: Params, gamma: float, budget: Budget, seed: int
-    ) -> Any:
-        """Return SVC or SVR of ThunderSVM."""
+    def machines(self) -> tuple[Any, Any]:
+        """Return those of ThunderSVM on as many threads as kernelgrad has."""
         from thundersvm import SVC, SVR
 
-        given = {
-            "gamma": gamma,
-            "C": params["C"],
-            "cache_size": CACHE_MB,
-            "n_jobs": get_num_threads(),
-        }
-        if is_classification(dataset):
-            return SVC(**given)
-        return SVR(epsilon=params["epsilon"], **given)
+        n_jobs = get_num_threads()
+        return partial(SVC, n_jobs=n_jobs), partial(SVR, n_jobs=n_jobs)
 
 
 class NystroemSmooth(Method):
     name: ClassVar[str] = "Nystroem(1000)+LR/Ridge"
     family = "normal equations"  # on the same features: the same bandwidth and C
     centres: ClassVar[int] = 1000
-
-    def grid(self, dataset: Dataset, factors: list[float]) -> list[Params]:
-        """Return bandwidth factors times C."""
-        return grid(factors, (1.0, 10.0, 100.0))
 
     def build(
         self, dataset: Dataset, params: Params, gamma: float, budget: Budget, seed: int
@@ -139,10 +127,6 @@ class NystroemLinearSVC3000(NystroemLinearSVC):
 class RandomFeaturesSGD(Method):
     name: ClassVar[str] = "RBFSampler(2000)+SGD"
     family = "RBFSampler+SGD"
-
-    def grid(self, dataset: Dataset, factors: list[float]) -> list[Params]:
-        """Return bandwidth factors times C."""
-        return grid(factors, (1.0, 10.0, 100.0))
 
     def build(
         self, dataset: Dataset, params: Params, gamma: float, budget: Budget, seed: int

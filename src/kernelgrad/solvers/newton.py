@@ -25,6 +25,8 @@ _DAMPING = 1e-2
 _LEAST_DAMPING, _MOST_DAMPING = 1e-9, 1e3
 _JITTER, _JITTER_WHOLE, _MOST_JITTER = 1e-5, 1e-6, 1e-3
 _SLOPE_RATIO = 0.3
+_EPSILON = 6e-8  # of float32
+_MOST_NOISE = 1e-3  # of f in an exponential
 _ROUNDING = 5e-7  # of the terms of the objective: smaller falls are not trusted
 _LEAST_SHARE = 1e-2  # of the first objective, that the tolerance refers to at least
 _SHARPNESS = 1.0
@@ -408,7 +410,20 @@ class BlockSteps:
         if not found.moved.any():
             self._settle()
             return
+        if memory.objective.exponential and self._noise(found, D, moves) > _MOST_NOISE:
+            self._reject()
+            return
         self._take(found, D, moves)
+
+    def _noise(self, found: Search, D: Float32Array, moves: Float64Array) -> float:
+        """Return what float32 responses and kernel values would lose of f after a step."""
+        it = self.it
+        s = np.abs(found.steps).max(axis=0)
+        parts = (it.responses, D, it.momentum)
+        largest = [float(np.abs(a).max(initial=0.0)) for a in parts]
+        norms = [float(np.linalg.norm(a)) for a in (it.coef, moves, it.coef_momentum)]
+        s[0] += 1.0
+        return _EPSILON * float(s @ largest + self.memory.peak**2 * (s @ norms))
 
     def _is_true(self, values: Float32Array, square_norm: Float64Array) -> bool:
         """Return whether responses are those of a function: ``|g(x)| <= |g| sqrt(k(x, x))``.

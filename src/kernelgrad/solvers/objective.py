@@ -75,6 +75,8 @@ class Objective:
         The loss couples the outputs of a row: they are searched together.
     kinked : bool
         The loss has kinks, which are smoothed over a width.
+    exponential : bool
+        The loss grows as the exponential of f, and so do errors of f.
     linear : float64 array (C,)
         Gradient of the part that is linear in the bias.
     """
@@ -92,6 +94,7 @@ class Objective:
             self.numbers[:, 0] = [kind[1](each) for each in outputs]
         self.joint = self.kind in (None, descent.MULTINOMIAL)
         self.kinked = self.kind in _KINKED
+        self.exponential = self.kind == descent.KL
         self.constant_curvature = self.kind == descent.SQUARED
         self.linear = np.full(self.C, loss.nu if isinstance(loss, OneClass) else 0.0)
 
