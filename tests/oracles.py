@@ -9,7 +9,7 @@ def _sigmoid(t):
     return 1.0 / (1.0 + math.exp(-t)) if t >= 0 else math.exp(t) / (1.0 + math.exp(t))
 
 
-def scalar_loss(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1):
+def scalar_loss(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1, width=1.0):
     """l(y, f) of one output."""
     r = f - y
     if name == "one_class":
@@ -32,6 +32,11 @@ def scalar_loss(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1):
         return 1 - y * f if y * f < 1 else 0.0
     if name == "perceptron":
         return -y * f if y * f < 0 else 0.0
+    if name == "smoothed_hinge":
+        m = y * f
+        if m <= 1 - width:
+            return 1 - m - width / 2
+        return (1 - m) ** 2 / (2 * width) if m < 1 else 0.0
     if name == "squared_hinge":
         return (1 - y * f) ** 2 if y * f < 1 else 0.0
     if name == "logistic":
@@ -39,7 +44,7 @@ def scalar_loss(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1):
     raise KeyError(name)
 
 
-def scalar_slope(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1):
+def scalar_slope(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1, width=1.0):
     """dl/df of one output, away from kinks."""
     r = f - y
     if name == "one_class":
@@ -61,6 +66,9 @@ def scalar_slope(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1):
         return -y if y * f < 1 else 0.0
     if name == "perceptron":
         return -y if y * f < 0 else 0.0
+    if name == "smoothed_hinge":
+        m = y * f
+        return -y if m <= 1 - width else -y * (1 - m) / width if m < 1 else 0.0
     if name == "squared_hinge":
         return -2 * y * (1 - y * f) if y * f < 1 else 0.0
     if name == "logistic":
@@ -68,11 +76,11 @@ def scalar_slope(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1):
     raise KeyError(name)
 
 
-def scalar_weight(name, y, f, width, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1):
+def scalar_weight(name, y, f, least, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1, width=1.0):
     """Second derivative of one output, or the majorising weight where there are kinks."""
     r = abs(f - y)
     if name == "one_class":
-        return 0.5 / max(abs(f), width)
+        return 0.5 / max(abs(f), least)
     if name in ("kl", "least_squares"):
         return 0.0 if y > 0 else (math.exp(f) if name == "kl" else 1.0)
     if name == "squared":
@@ -80,15 +88,18 @@ def scalar_weight(name, y, f, width, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.
     if name == "huber":
         return 1.0 if r <= delta else delta / r
     if name == "epsilon_insensitive":
-        return 0.5 / max(abs(r - epsilon), width) + 0.5 / max(r + epsilon, width)
+        return 0.5 / max(abs(r - epsilon), least) + 0.5 / max(r + epsilon, least)
     if name == "absolute":
-        return 1 / max(r, width)
+        return 1 / max(r, least)
     if name == "quantile":
-        return 0.5 / max(r, width)
+        return 0.5 / max(r, least)
     if name == "hinge":
-        return 0.5 / max(abs(1 - y * f), width)
+        return 0.5 / max(abs(1 - y * f), least)
     if name == "perceptron":
-        return 0.5 / max(abs(f), width)
+        return 0.5 / max(abs(f), least)
+    if name == "smoothed_hinge":  # the parabola that touches at m and at 2 - width - m
+        m = y * f
+        return 1 / width if 1 - width <= m <= 1 else 1 / abs(2 * m - 2 + width)
     if name == "squared_hinge":
         return 2.0 if y * f < 1 else 0.0
     if name == "logistic":
@@ -111,14 +122,14 @@ def multinomial_row(y, f):
     return value, gradient, max(q * (1 - q) for q in p)
 
 
-def loss_row(name, y, f, width, **params):
+def loss_row(name, y, f, least, **params):
     """Loss, gradient and weight of one row."""
     if name == "log_loss":
         return multinomial_row(y, f)
     pairs = list(zip(y, f, strict=True))
     value = sum(scalar_loss(name, t, u, **params) for t, u in pairs)
     gradient = [scalar_slope(name, t, u, **params) for t, u in pairs]
-    return value, gradient, max(scalar_weight(name, t, u, width, **params) for t, u in pairs)
+    return value, gradient, max(scalar_weight(name, t, u, least, **params) for t, u in pairs)
 
 
 def quadratic_step(beta, g, noise):

@@ -31,6 +31,7 @@ from kernelgrad.losses import (
     SquaredError,
 )
 from kernelgrad.solvers import CachedBlockDescent
+from kernelgrad.solvers.direct import direct_bytes
 
 
 def linear(X, Z):
@@ -39,7 +40,7 @@ def linear(X, Z):
 
 IMAGES = ConvolutionKernel((6, 6), 3)
 FUNCTION = CallableKernel(linear)
-SMALL = {"n_rows": 100, "row_bytes": 800.0, "memory": 1e6}
+SMALL = {"n_rows": 100, "row_bytes": 800.0, "memory": 1e8}
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,9 @@ SMALL = {"n_rows": 100, "row_bytes": 800.0, "memory": 1e6}
         (OneClass(), FUNCTION, "memory", "cached", "fit in memory"),
         (Logistic(), IMAGES, "memory", "cached features", "costly"),
         (SquaredError(), IMAGES + Gaussian(), "memory", "cached features", "costly"),
+        (SquaredError(), Gaussian(), "memory", "direct", "up to 8,192 rows are solved exactly"),
+        (SquaredError(), FUNCTION, "memory", "cached support", "fit in memory"),
+        (SquaredError(), Gaussian(), "disk", "dsg", "on disk"),
         (Logistic(), IMAGES, "disk", "dsg", "on disk"),
         (Logistic(), Gaussian(), "memory", "cached race", "fit in memory"),
         (Hinge(), FUNCTION, "memory", "cached support", "fit in memory"),
@@ -89,6 +93,36 @@ def test_memory_decides_at_rows_and_responses():
     assert usable_memory(None) > 2**26
     with pytest.raises(ValueError, match="Unknown place of rows 'cloud'"):
         choose_solver(Logistic(), Gaussian(), rows="cloud")
+
+
+def test_what_is_solved_exactly():
+    def choice(loss=SquaredError(), n_rows=8192, **changed):  # noqa: B008
+        settings = {"rows": "memory", "n_rows": n_rows, "row_bytes": 8e5, "n_outputs": 2}
+        return choose_solver(loss, Gaussian(), **settings | changed)[0].name
+
+    needed = direct_bytes(8192, 2, 8e5)
+    assert needed > 8 * 8192**2
+    assert choice() == choice(memory=needed) == "direct"
+    assert choice(n_rows=8193) == choice(stops=True) == choice(Logistic()) == "cached"
+    assert choice(memory=needed - 1) == "cached"
+
+
+def test_the_exact_solution_goes_with_the_searches():
+    X, y = curve(700)
+    fast = {"random_state": 0, "gamma": 3.0}
+    exact = KernelRegressor(**fast).fit(X, y)
+    assert exact.history_["solver"] == "direct"
+    assert exact.n_iter_ == 1
+    assert KernelRegressor(early_stopping=True, **fast).fit(X, y).history_["solver"] == "cached"
+    model = KernelRegressor(alpha="auto", **fast).fit(X, y)
+    assert model.history_["solver"] == "direct"
+    assert model.fit_status_ == "converged"
+    assert {trial["alpha"] for trial in model.history_["search"]} == set(ALPHAS)
+    plain = KernelRegressor(alpha=model.alpha_, **fast).fit(X, y)
+    np.testing.assert_array_equal(plain.predict(X), model.predict(X))
+    wide = KernelRegressor(gamma="auto", random_state=0).fit(X, y)
+    assert wide.history_["solver"] == "direct"
+    assert wide.kernel_.gamma in {trial["gamma"] for trial in wide.history_["search"]}
 
 
 def two_classes(n=600, seed=0):
@@ -230,7 +264,7 @@ def test_a_search_costs_no_more_than_three_fits(monkeypatch):
         return info
 
     monkeypatch.setattr(CachedBlockDescent, "step", counted)
-    settings = {"gamma": 3.0, "random_state": 0}
+    settings = {"gamma": 3.0, "random_state": 0, "solver": "cached"}
     model = KernelRegressor(alpha="auto", **settings).fit(X, y)
     searched = sum(work)
     work.clear()

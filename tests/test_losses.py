@@ -1,8 +1,11 @@
 import numpy as np
 import pytest
-from scipy.optimize import minimize_scalar
+from scipy.optimize import minimize, minimize_scalar
 from sklearn.base import clone
+from sklearn.datasets import make_moons
+from sklearn.metrics.pairwise import rbf_kernel
 
+from kernelgrad import KernelClassifier
 from kernelgrad._validation import CapabilityError
 from kernelgrad.losses import (
     LOSSES,
@@ -18,6 +21,7 @@ from kernelgrad.losses import (
     OneClass,
     Perceptron,
     Quantile,
+    SmoothedHinge,
     SquaredError,
     SquaredHinge,
     encode_labels,
@@ -25,6 +29,7 @@ from kernelgrad.losses import (
     register_loss,
 )
 from kernelgrad.losses.base import monotone_root
+from kernelgrad.solvers.sdca import SDCA
 from kernelgrad.testing import check_loss
 from oracles import loss_row
 
@@ -37,6 +42,8 @@ VARIANTS = [
     Quantile(quantile=0.05),
     Quantile(quantile=np.float64(0.9)),
     OneClass(nu=0.4),
+    SmoothedHinge(width=0.3),
+    SmoothedHinge(width=np.float64(4.0)),
 ]
 KINKED = [Absolute(), Quantile(0.8), EpsilonInsensitive(0.0)]
 
@@ -225,8 +232,13 @@ def test_kink_weights_follow_the_scale_of_the_data(loss):
 
 
 @pytest.mark.parametrize(
-    "loss", [*KINKED, Hinge(), Perceptron(), EpsilonInsensitive(0.4)], ids=repr
-)
+    "loss",
+    [
+        *KINKED, Hinge(), Perceptron(), EpsilonInsensitive(0.4),
+        SmoothedHinge(0.3), SmoothedHinge(), SmoothedHinge(2.5),
+    ],
+    ids=repr,
+)  # fmt: skip
 def test_kink_weights_give_a_parabola_above_the_loss(loss):
     rng = np.random.default_rng(4)
     if "regression" in loss.tasks:
@@ -249,6 +261,64 @@ def test_kink_weights_where_rows_sit_on_the_kink():
     assert np.isfinite(Absolute().curvature(y, np.full_like(y, 1e-44))).all()
     with pytest.raises(ValueError, match=r"width must lie in \(0, inf\), got 0"):
         Absolute().curvature(y, y, width=0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_smoothed_hinge_by_hand_and_by_its_limits(dtype):
+    y, f = np.ones((5, 1)), np.array([[-1.0], [0.5], [0.75], [1.0], [3.0]], dtype)
+    half = SmoothedHinge(0.5)
+    np.testing.assert_array_equal(half.value(y, f), [1.75, 0.25, 0.0625, 0, 0])
+    np.testing.assert_array_equal(half.gradient(y, f)[:, 0], [-1, -1, -0.5, 0, 0])
+    np.testing.assert_array_equal(
+        half.curvature(y, f), np.array([2 / 7, 2, 2, 2, 2 / 9], dtype)
+    )
+    assert (half.smoothness, half.typical_curvature) == (2.0, 1 / 1.5)
+    assert half.set_params(width=4.0).smoothness == half.typical_curvature == 0.25
+
+    f = np.linspace(-3, 3, 90, dtype=dtype)[:, None]
+    y = np.where(np.arange(90) % 3, 1.0, -1.0)[:, None]
+    hinge = Hinge().value(y, f)
+    for width in (1e-1, 1e-3, 1e-300):
+        below = hinge - SmoothedHinge(width).value(y, f)
+        assert below.min() >= -1e-6
+        assert below.max() <= width / 2 + 1e-6
+        far = np.abs(1 - y * f) > width
+        loss = SmoothedHinge(width)
+        np.testing.assert_array_equal(loss.gradient(y, f)[far], Hinge().gradient(y, f)[far])
+    np.testing.assert_allclose(loss.curvature(y, f), Hinge().curvature(y, f, 1e-30), rtol=1e-6)
+    # where z <= width it is a multiple of the squared hinge
+    wide = SmoothedHinge(8.0)
+    np.testing.assert_allclose(wide.value(y, f), SquaredHinge().value(y, f) / 16, rtol=1e-5)
+
+
+@pytest.mark.parametrize("width", [0.3, 1.0, 1.5, 5.0])
+def test_smoothed_hinge_has_the_conjugate_of_the_dual_step(width):
+    f = np.linspace(-12.0, 12.0, 240_001)[:, None]
+    values = SmoothedHinge(width).value(np.ones_like(f), f)
+    for u in (-1.0, -0.7, -0.2, 0.0):
+        conjugate = np.max(u * f[:, 0] - values)
+        assert conjugate == pytest.approx(u + width * u * u / 2, abs=1e-8)
+    for u, end in ((-1.01, 0), (0.01, -1)):  # outside it grows with the range of f
+        peak = u * f[:, 0] - values
+        assert peak[end] == peak.max()
+
+
+@pytest.mark.parametrize("width", [0.2, 1.0, 1.4, 3.0])
+@pytest.mark.parametrize("lighter", [0.0, 0.4, 2.9])
+def test_smoothed_hinge_has_the_best_constant(width, lighter):
+    loss, y, w = SmoothedHinge(width), np.array([[1.0], [-1.0]]), np.array([lighter, 3.0])
+
+    def total(b):
+        return w @ loss.value(y, np.full((2, 1), b))
+
+    [b] = loss.intercept(y, w)
+    np.testing.assert_array_equal(loss.intercept(-y, w), [-b])
+    assert -1.0 <= b < 0.0
+    best = minimize_scalar(total, bounds=(-2, 2), method="bounded", options={"xatol": 1e-10})
+    assert total(b) <= best.fun + 1e-12
+    if lighter:  # else all below -1 is alike
+        assert b == pytest.approx(best.x, abs=1e-6)
+    np.testing.assert_array_equal(loss.intercept(y, [2.0, 2.0]), [0.0])
 
 
 def test_intercepts_by_hand():
@@ -358,6 +428,56 @@ def test_bad_arrays_are_named(loss):
 def test_bad_parameters_are_named(loss, error, message):
     with pytest.raises(error, match=message):
         get_loss(loss, task="regression")
+
+
+@pytest.mark.parametrize("width", [0.0, -1.0, np.inf, np.nan])
+def test_bad_widths_are_named(width):
+    with pytest.raises(ValueError, match=rf"width must lie in \(0, inf\), got {width}"):
+        get_loss(SmoothedHinge(width), task="classification")
+    with pytest.raises(TypeError, match="width must be a real number, got '1'"):
+        get_loss(SmoothedHinge("1"), task="classification")
+
+
+@pytest.mark.parametrize("width", [0.1, 1.0])
+def test_smoothed_hinge_is_fitted_alike_by_every_solver(width):
+    X, y = make_moons((80, 40), noise=0.2, random_state=0)
+    signs, alpha = 2.0 * y[:, None] - 1, 1e-2
+    loss = SmoothedHinge(width)
+    K = rbf_kernel(X, gamma=1.0)
+    [b] = loss.intercept(signs)
+
+    def risk(a, intercept):
+        f = (K @ a + intercept)[:, None]
+        slope = loss.gradient(signs, f)[:, 0] / len(y)
+        value = loss.value(signs, f).mean() + 0.5 * alpha * a @ K @ a
+        return value, np.append(K @ (slope + alpha * a), slope.sum())
+
+    def minimum(free):
+        def total(v):
+            value, slope = risk(v[:-1], v[-1] if free else b)
+            return value, slope * np.append(np.ones(len(y)), free)
+
+        start = np.append(np.zeros(len(y)), b)
+        options = {"maxiter": 20_000, "maxfun": 40_000, "ftol": 1e-14, "gtol": 1e-9}
+        return minimize(total, start, jac=True, method="L-BFGS-B", options=options).fun
+
+    def reached(solver, **options):
+        model = KernelClassifier(
+            loss, solver=solver, gamma=1.0, alpha=alpha, random_state=0, **options
+        ).fit(X, y)
+        f = model.decision_function(X)
+        a = np.linalg.lstsq(K, f - model.intercept_, rcond=1e-9)[0]
+        return risk(a, np.asarray(model.intercept_).item())[0], model
+
+    fixed, free = minimum(False), minimum(True)
+    value, model = reached(SDCA(tol=1e-7), max_iter=2000)
+    gap = model.history_["duality_gap"][-1]
+    assert 0.0 <= gap <= 1e-7
+    assert value == pytest.approx(fixed, rel=1e-6)
+    assert reached("cached")[0] == pytest.approx(free, rel=1e-5)
+    assert reached("dsg", max_iter=60)[0] == pytest.approx(free, rel=0.1)
+    assert fixed > (1 + 1e-4) * free  # a bias fitted with the function gains
+    assert risk(np.zeros(len(y)), b)[0] > 1.5 * free
 
 
 def test_registry_resolves_names_and_aliases():

@@ -266,7 +266,7 @@ def test_dsg_names_wrong_parameters(params, message):
 
 
 def test_get_solver_names_the_choices():
-    choices = "Unknown solver .adam.; choose one of: auto, cached, cdsg, dsg, norma, "
+    choices = "Unknown solver .adam.; choose one of: auto, cached, cdsg, direct, dsg, norma, "
     with pytest.raises(ValueError, match=choices):
         get_solver("adam")
     with pytest.raises(TypeError, match="solver must be a name"):

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from kernelgrad.solvers import NORMA as NORMA
     from kernelgrad.solvers import SDCA as SDCA
     from kernelgrad.solvers import UDSG as UDSG
+    from kernelgrad.solvers import DirectSolve as DirectSolve
     from kernelgrad.solvers import KernelPerceptron as KernelPerceptron
     from kernelgrad.solvers import Pegasos as Pegasos
     from kernelgrad.solvers import StochasticBatchPerceptron as StochasticBatchPerceptron
@@ -55,6 +56,7 @@ _WHERE = {
     "CapabilityError": "_validation",
     "DSG": "solvers",
     "DataError": "_validation",
+    "DirectSolve": "solvers",
     "KernelClassifier": "estimators",
     "KernelDensityRatio": "estimators",
     "KernelGaussianProcessRegressor": "estimators",

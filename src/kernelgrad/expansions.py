@@ -1,4 +1,4 @@
-"""What a fitted function is: seeds and coefficients, or rows and coefficients."""
+"""What a fitted function is: seeds, rows or columns, and their coefficients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernelgrad.compute.linalg import solve_damped
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.exact import ExactKernel
 from kernelgrad.features import FeatureStream, InputScaling
-from kernelgrad.kernels import ExactRows, Kernel, restore_kernel
+from kernelgrad.kernels import ExactRows, Kernel, Polynomial, restore_kernel
 
 # Rows handed to the hot loops at once. A multiple of the row tiles: cutting an input into
 # other chunks of a multiple of this gives the same bits.
@@ -350,6 +350,61 @@ class SupportExpansion(Expansion):
         return SupportExpansion(self.exact, rows, coef, self.intercept)
 
 
+class LinearExpansion(Expansion):
+    """``f(x) = x W + intercept``.
+
+    Parameters
+    ----------
+    coef : float64 array (d, C)
+        W.
+    intercept : float64 array (C,)
+    """
+
+    kind: ClassVar[str] = "linear"
+
+    def __init__(self, coef: Float64Array, intercept: Float64Array) -> None:
+        self.coef = np.ascontiguousarray(coef, np.float64)
+        self.intercept = np.array(intercept, np.float64)
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel of this function space, the inner product."""
+        return Polynomial(degree=1, gamma=1.0, coef0=0.0)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of coefficients and intercept."""
+        return self.coef.nbytes + self.intercept.nbytes
+
+    def summary(self) -> dict[str, Any]:
+        """Return the number of columns in use."""
+        return {"n_columns_used": int(np.count_nonzero(self.coef.any(axis=1)))}
+
+    def describe(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """Return coefficients and intercept."""
+        return {}, {"coef": self.coef, "intercept": self.intercept}
+
+    @classmethod
+    def restore(
+        cls, values: dict[str, Any], arrays: dict[str, AnyArray], cache_bytes: int
+    ) -> Self:
+        """Return the function that :meth:`describe` gave."""
+        return cls(arrays["coef"], arrays["intercept"])
+
+    def copy(self) -> LinearExpansion:
+        """Return an independent copy."""
+        return LinearExpansion(self.coef.copy(), self.intercept)
+
+    def raw_prediction(self, X: Matrix) -> Float64Array:
+        """Return f(X), shape (n, C), float64, a product for each chunk of rows."""
+        out = np.empty((X.shape[0], self.n_outputs))
+        with single_threaded_blas():
+            for start in range(0, len(out), PREDICT_ROWS):
+                rows = slice(start, min(len(out), start + PREDICT_ROWS))
+                out[rows] = X[rows] @ self.coef + self.intercept
+        return out
+
+
 def rows_to_arrays(rows: ExactRows, name: str = "rows") -> dict[str, AnyArray]:
     """Return prepared rows as named arrays, for files."""
     values = rows.values
@@ -383,5 +438,5 @@ def rows_from_arrays(arrays: Mapping[str, AnyArray], name: str = "rows") -> Exac
 
 _CSR = ("data", "indices", "indptr")
 EXPANSIONS: dict[str, type[Expansion]] = {
-    cls.kind: cls for cls in (RandomFeatureExpansion, SupportExpansion)
+    cls.kind: cls for cls in (RandomFeatureExpansion, SupportExpansion, LinearExpansion)
 }

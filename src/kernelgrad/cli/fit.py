@@ -58,7 +58,7 @@ def fit(
     solver: Annotated[
         str,
         typer.Option(
-            help="auto, cached, dsg, udsg, cdsg, sbp, sdca, pegasos, norma, perceptron."
+            help="auto, cached, direct, dsg, udsg, cdsg, sbp, sdca, pegasos, norma, perceptron."
         ),
     ] = "auto",
     alpha: Annotated[

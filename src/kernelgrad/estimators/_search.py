@@ -21,6 +21,7 @@ from kernelgrad.losses import Loss
 from kernelgrad.solvers import (
     DSG,
     CachedBlockDescent,
+    DirectSolve,
     KernelPerceptron,
     Pegasos,
     Problem,
@@ -28,12 +29,14 @@ from kernelgrad.solvers import (
     TrainBatch,
     Validation,
 )
+from kernelgrad.solvers.direct import direct_bytes
 
 GIVEN = "given as a parameter"
 ALPHAS = tuple(10.0**-k for k in range(3, 10))
 FACTORS = (0.25, 0.5, 1.0, 2.0)
 
 _RESPONSE_BYTES = 60  # of each response: responses, steps and their coefficients
+_DIRECT_ROWS = 8192  # the cube of the rows costs more than a few blocks of descent beyond
 _UNKNOWN_MEMORY = 4 * 2**30
 _SIZED_ROWS = 1000
 # Blocks half as wide as usual: a path then spends its time on kernel values, which its
@@ -57,6 +60,7 @@ def choose_solver(
     row_bytes: float = 0.0,
     n_outputs: int = 1,
     memory: float = np.inf,
+    stops: bool = False,
 ) -> tuple[Solver[Any], str]:
     """Return the solver that ``solver="auto"`` stands for, and the reason.
 
@@ -69,6 +73,9 @@ def choose_solver(
     loss without labels  with random features                         dsg
     in memory, they fit  convolutional, alone or as a part, with      cached, blocks of
                          random features                              random features
+    squared, up to       any other with random features               direct
+    8,192 in memory,
+    never stopped early
     in memory, they fit  any other with random features               cached, the better of
                                                                       both in a race; up to
                                                                       2,048 rows exact
@@ -81,7 +88,7 @@ def choose_solver(
     ===================  ===========================================  ==================
 
     Rows fit where the memory holds a copy of them, the copy that the kernel works on, and 60
-    bytes for each of the n x C responses.
+    bytes for each of the n x C responses; for the exact solution also n x n float64 values.
 
     Parameters
     ----------
@@ -95,6 +102,8 @@ def choose_solver(
         Functions to keep responses of, C: outputs times values of alpha.
     memory : float
         Bytes that may be used.
+    stops : bool
+        Held-out rows may end the fit before its optimum.
 
     Returns
     -------
@@ -115,6 +124,15 @@ def choose_solver(
                 return CachedBlockDescent(
                     blocks="features"
                 ), "rows and responses fit in memory, exact kernel values are costly"
+            # values of functions and given matrices may be no kernel's, which it refuses
+            if (
+                loss.name == "squared"
+                and kernel.has_random_features
+                and not stops
+                and n_rows <= _DIRECT_ROWS
+                and direct_bytes(n_rows, n_outputs, row_bytes) <= memory
+            ):
+                return DirectSolve(), f"up to {_DIRECT_ROWS:,} rows are solved exactly"
             kind = "race" if kernel.has_random_features else "support"
             return CachedBlockDescent(blocks=kind), "rows and responses fit in memory"
         why = f"rows and responses need {needed:.3g} bytes, more than {memory:.3g}"

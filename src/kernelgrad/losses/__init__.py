@@ -6,6 +6,7 @@ from kernelgrad.losses.classification import (
     Logistic,
     Multinomial,
     Perceptron,
+    SmoothedHinge,
     SquaredHinge,
     encode_labels,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "OneClass",
     "Perceptron",
     "Quantile",
+    "SmoothedHinge",
     "SquaredError",
     "SquaredHinge",
     "Task",

@@ -11,6 +11,7 @@ from kernelgrad.losses.classification import (
     Logistic,
     Multinomial,
     Perceptron,
+    SmoothedHinge,
     SquaredHinge,
 )
 from kernelgrad.losses.regression import (
@@ -72,6 +73,7 @@ for _loss in (
     Absolute,
     Quantile,
     Hinge,
+    SmoothedHinge,
     SquaredHinge,
     Logistic,
     Perceptron,

@@ -22,13 +22,21 @@ from kernelgrad.solvers.base import (
 )
 from kernelgrad.solvers.cached import CachedBlockDescent
 from kernelgrad.solvers.cdsg import CDSG
+from kernelgrad.solvers.direct import DirectSolve
 from kernelgrad.solvers.dsg import DSG
+from kernelgrad.solvers.linear import LinearProblem, LinearSolver
+from kernelgrad.solvers.linear_pegasos import LinearPegasos
 from kernelgrad.solvers.norma import NORMA
 from kernelgrad.solvers.pegasos import Pegasos
 from kernelgrad.solvers.perceptron import KernelPerceptron
 from kernelgrad.solvers.posterior import PosteriorOperator, explained_covariance
+from kernelgrad.solvers.s3gd import S3GD
 from kernelgrad.solvers.sbp import StochasticBatchPerceptron
+from kernelgrad.solvers.scv import SCV
 from kernelgrad.solvers.sdca import SDCA
+from kernelgrad.solvers.sgd import SGD
+from kernelgrad.solvers.ssgd import SSGD
+from kernelgrad.solvers.svrg import SAGA, SVRG
 from kernelgrad.solvers.udsg import UDSG
 
 SOLVERS: dict[str, type[Solver[Any]]] = {}
@@ -41,8 +49,8 @@ def register_solver(cls: type[Solver[Any]]) -> type[Solver[Any]]:
 
 
 for _cls in (
-    CachedBlockDescent, DSG, UDSG, CDSG, StochasticBatchPerceptron, SDCA, Pegasos, NORMA,
-    KernelPerceptron,
+    CachedBlockDescent, DirectSolve, DSG, UDSG, CDSG, StochasticBatchPerceptron, SDCA, Pegasos,
+    NORMA, KernelPerceptron,
 ):  # fmt: skip
     register_solver(_cls)
 
@@ -73,17 +81,68 @@ def get_solver(solver: Any) -> Solver[Any]:
     return result
 
 
+LINEAR_SOLVERS: dict[str, type[LinearSolver[Any]]] = {}
+
+
+def register_linear_solver(cls: type[LinearSolver[Any]]) -> type[LinearSolver[Any]]:
+    """Give a class of linear solvers its string name; usable as a decorator."""
+    LINEAR_SOLVERS[cls.name] = cls
+    return cls
+
+
+for _linear in (S3GD, SVRG, SAGA, SGD, SSGD, SCV, LinearPegasos):
+    register_linear_solver(_linear)
+
+
+def get_linear_solver(solver: Any) -> LinearSolver[Any]:
+    """Return a linear solver from a name or a :class:`LinearSolver`, checked.
+
+    "auto" is SVRG here; estimators choose by their data instead.
+
+    Raises
+    ------
+    ValueError
+        Unknown name or a parameter outside its domain.
+    TypeError
+        Neither a name nor a linear solver.
+    """
+    if isinstance(solver, str):
+        names = [*LINEAR_SOLVERS, "auto"]
+        name = "svrg" if solver == "auto" else check_name(solver, names, "solver")
+        result = LINEAR_SOLVERS[name]()
+    elif isinstance(solver, LinearSolver):
+        result = clone(solver)
+    else:
+        raise TypeError(
+            f"solver must be a name ({', '.join(sorted(LINEAR_SOLVERS))}, auto) or a linear "
+            f"solver of kernelgrad, got {solver!r}."
+        )
+    result.check()
+    return result
+
+
 __all__ = [
     "CDSG",
     "DSG",
     "HISTORY_KEYS",
+    "LINEAR_SOLVERS",
     "NORMA",
+    "S3GD",
+    "SAGA",
+    "SCV",
     "SDCA",
+    "SGD",
     "SOLVERS",
+    "SSGD",
+    "SVRG",
     "UDSG",
     "CachedBlockDescent",
+    "DirectSolve",
     "FitResult",
     "KernelPerceptron",
+    "LinearPegasos",
+    "LinearProblem",
+    "LinearSolver",
     "Pegasos",
     "PosteriorOperator",
     "Problem",
@@ -96,7 +155,9 @@ __all__ = [
     "Validation",
     "check_capabilities",
     "explained_covariance",
+    "get_linear_solver",
     "get_solver",
+    "register_linear_solver",
     "register_solver",
     "run",
 ]

@@ -37,6 +37,7 @@ _CONJUGATES: dict[str, tuple[int, Callable[[Any], tuple[float, float, float, flo
     "huber": (dual.RESIDUAL, lambda loss: (0.0, 1.0, -loss.delta, loss.delta)),
     "logistic": (dual.LOGISTIC, lambda loss: (0.0, 0.0, 0.0, 0.0)),
     "quantile": (dual.RESIDUAL, lambda loss: (0.0, 0.0, -loss.quantile, 1.0 - loss.quantile)),
+    "smoothed_hinge": (dual.MARGIN, lambda loss: (0.0, loss.width, -1.0, 0.0)),
     "squared": (dual.RESIDUAL, lambda loss: (0.0, 1.0, -np.inf, np.inf)),
     "squared_hinge": (dual.MARGIN, lambda loss: (0.0, 0.5, -np.inf, 0.0)),
 }
@@ -75,8 +76,8 @@ class SDCA(RowsSolver[SDCAState]):
     whose own term is at most a tenth of the tolerance times the objective is passed over: all
     such rows together cannot hold up the end.
 
-    Losses: hinge, squared_hinge, logistic, squared, epsilon_insensitive, absolute, quantile and
-    huber.
+    Losses: hinge, smoothed_hinge, squared_hinge, logistic, squared, epsilon_insensitive,
+    absolute, quantile and huber.
 
     Parameters
     ----------

@@ -1,0 +1,87 @@
+r"""Stochastic gradients from stratified mini-batches, for linear functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from kernelgrad._typing import Float64Array, IntArray
+from kernelgrad.solvers.anchors import cluster_rows
+from kernelgrad.solvers.base import Problem, TrainBatch
+from kernelgrad.solvers.linear import LinearMemory, LinearProblem, weighted_draws
+from kernelgrad.solvers.sgd import SGD, SGDState
+from kernelgrad.solvers.support import draws
+
+_TAG = 0x737367
+
+
+@dataclass(kw_only=True)
+class SSGDState(SGDState):
+    """State of :class:`SSGD`: the stratum of each row, (n,)."""
+
+    stratum: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+class SSGD(SGD):
+    r"""Stratified stochastic gradient descent: one row of each cluster in every mini-batch.
+
+    The rows are cut into p strata by k-means, p being the batch size. A step draws one row of
+    each, in proportion to the weights within it, and counts it by the weight of its stratum:
+
+    .. math:: g = \sum_{s=1}^{p} P_s\, l'(y_{k_s}, u_{k_s})\, x_{k_s}, \qquad
+              P_s = \sum_{i \in s} p_i
+
+    which is unbiased, and less noisy where rows of a stratum are alike. All else is as in
+    :class:`~kernelgrad.solvers.sgd.SGD`.
+
+    Parameters
+    ----------
+    batch_size : int >= 1, default=10
+        p: rows of a step, and strata.
+    step_size : float > 0 or "auto", default="auto"
+    average : bool, default=True
+
+    Notes
+    -----
+    Needs all rows at once. Clusters are those of a sample; every row joins the nearest centre.
+
+    References
+    ----------
+    Zhao and Zhang (2014), "Accelerating Minibatch Stochastic Gradient Descent using Stratified
+    Sampling"; Mu, Liu and Fan (2015), Section 4.2.
+    """
+
+    name: ClassVar[str] = "ssgd"
+    streams: ClassVar[bool] = False
+    _state_class: Any = SSGDState
+
+    def init(self, problem: Problem, batch: TrainBatch) -> SSGDState:
+        """Start from zero coefficients and the best constant; cut the rows into strata."""
+        start = self._start(problem, batch)
+        memory: LinearMemory = start["memory"]
+        _, stratum = cluster_rows(memory, min(self.batch_size, memory.n), problem.seed)
+        return SSGDState(
+            average=start["coef"].copy(),
+            average_bias=start["bias"].copy(),
+            stratum=stratum,
+            **start,
+        )
+
+    def _draw(
+        self, problem: LinearProblem, state: SGDState, memory: LinearMemory, T: int, p: int
+    ) -> tuple[IntArray, Float64Array]:
+        assert isinstance(state, SSGDState)
+        rng = draws(problem.seed, _TAG, state.iteration)
+        order = np.empty((T, p), np.int64)
+        share = np.zeros((T, p))
+        total = np.bincount(state.stratum, weights=memory.share, minlength=p)
+        place = 0
+        for s in np.flatnonzero(total > 0):
+            members = np.flatnonzero(state.stratum == s)
+            order[:, place] = members[weighted_draws(memory.share[members], T, rng)]
+            share[:, place] = total[s]
+            place += 1
+        order[:, place:] = order[:, :1]  # fewer strata than rows: the rest counts nothing
+        return order, share

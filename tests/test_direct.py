@@ -1,0 +1,338 @@
+"""The exact solution of the squared loss: its optimum, its bits, what it refuses."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import oracles_direct as oracles
+from kernelgrad import (
+    DataError,
+    DirectSolve,
+    KernelClassifier,
+    KernelRegressor,
+    load,
+    set_num_threads,
+)
+from kernelgrad._validation import CapabilityError
+from kernelgrad.compute.cholesky import SymmetricMatrix
+from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.kernels import Gaussian
+from kernelgrad.losses import Huber, SquaredError
+from kernelgrad.solvers import direct
+from kernelgrad.solvers.base import Problem, TrainBatch, run
+from kernelgrad.solvers.direct import direct_bytes
+
+
+@parametrize_with_checks([KernelRegressor(solver="direct")])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def setting(n=170, *, alpha=1e-3, outputs=2, weighted=True, seed=0, **options):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 3)).astype(np.float32)
+    y = 4 + np.sin(2 * X[:, [0]] + np.arange(outputs)) + 0.3 * rng.standard_normal((n, outputs))
+    weight = rng.integers(0, 4, n).astype(float) if weighted else np.ones(n)
+    problem = Problem(SquaredError(), Gaussian(1.0), alpha, outputs, 3, 7, **options)
+    return problem, TrainBatch(X, y.astype(np.float32), weight)
+
+
+def fit(problem, batch):
+    solver = DirectSolve()
+    state = solver.init(problem, batch)
+    with single_threaded_blas():
+        info = solver.step(problem, state, batch)
+    return solver, state, info
+
+
+def values(state):
+    """The float32 kernel in float64, one of its two triangles for both."""
+    K = state.exact.matrix(state.prepared, state.prepared).astype(np.float64)
+    return np.triu(K) + np.triu(K, 1).T
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("alpha", [1.0, 1e-3, 1e-6])
+@pytest.mark.parametrize("n", [1, 5, 170, 700])
+def test_it_is_the_solution_of_the_bordered_system(n, alpha, fit_intercept):
+    problem, batch = setting(
+        n, alpha=alpha, weighted=n > 5, outputs=3, fit_intercept=fit_intercept
+    )
+    _, state, info = fit(problem, batch)
+    K, y, w = values(state), batch.y.astype(float), batch.sample_weight
+    coef, intercept = oracles.ridge(K, y, w, alpha, fit_intercept)
+    near = 1e-7 * np.abs(coef).max() + 1e-14
+    np.testing.assert_allclose(state.coef, coef, rtol=0, atol=near)
+    np.testing.assert_allclose(state.intercept, intercept, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(state.responses.T, K @ coef, rtol=0, atol=1e-8)
+    least = oracles.objective(K, y, w, alpha, coef, intercept)
+    assert info.objective == pytest.approx(least, rel=1e-9, abs=1e-25)
+    assert info.converged
+    assert state.alpha == pytest.approx(alpha)
+    assert 0 <= info.duality_gap <= 1e-12 * least + 1e-25
+
+
+def test_first_order_conditions_hold_in_float64():
+    problem, batch = setting(600, alpha=1e-4)
+    _, state, _ = fit(problem, batch)
+    K, p = values(state), batch.sample_weight / batch.sample_weight.sum()
+    error = batch.y.astype(float) - K @ state.coef - state.intercept
+    slope = problem.alpha * state.coef - p[:, None] * error
+    assert np.abs(slope).max() < 1e-12 * np.abs(problem.alpha * state.coef).max()
+    assert np.abs(p @ error).max() < 1e-14
+    assert np.all(state.coef[p == 0] == 0)  # rows of weight 0 are no support
+
+
+def test_the_gap_bounds_how_far_the_minimum_is(monkeypatch):
+    problem, batch = setting(200)
+    minimum = fit(problem, batch)[2].objective
+    ridges = direct._ridges
+    monkeypatch.setattr(direct, "_ridges", lambda K, s, ridge: ridges(K, s, 1.5 * ridge))
+    _, state, info = fit(problem, batch)
+    assert state.alpha == pytest.approx(1.5 * problem.alpha)
+    missing = info.objective - minimum
+    assert missing > 1e-3 * minimum
+    assert missing <= info.duality_gap < 20 * missing
+
+
+def test_corrections_make_up_for_a_poor_factor(monkeypatch):
+    problem, batch = setting(200)
+    _, wanted, _ = fit(problem, batch)
+    solve = SymmetricMatrix.solve
+    wrong = 1 + 1e-3 * np.sin(np.arange(200))[:, None]
+    monkeypatch.setattr(SymmetricMatrix, "solve", lambda self, B: wrong * solve(self, B))
+    _, state, info = fit(problem, batch)
+    near = 1e-10 * np.abs(wanted.coef).max()
+    np.testing.assert_allclose(state.coef, wanted.coef, rtol=0, atol=near)
+    assert info.duality_gap < 1e-15 * info.objective
+
+
+def test_an_alpha_below_the_resolution_of_float32_is_raised():
+    rng = np.random.default_rng(1)
+    X = np.repeat(rng.standard_normal((150, 1)).astype(np.float32), 2, axis=0)
+    y = (np.sin(X) + 0.1 * rng.standard_normal((300, 1))).astype(np.float32)
+    problem = Problem(SquaredError(), Gaussian(0.1), 1e-12, 1, 1, 7)
+    batch = TrainBatch(X, y, np.ones(300))
+    solver, state, info = fit(problem, batch)
+    K = values(state)
+    with pytest.raises(np.linalg.LinAlgError):
+        np.linalg.cholesky(K + 300 * 1e-12 * np.eye(300))
+    assert 1e-12 < state.alpha < 1e-6
+    audit = solver.finish(problem, state, batch)
+    assert audit["alpha"] == state.alpha
+    # equal to the bordered system of the alpha that it tells, with the objective of that given
+    coef, intercept = oracles.ridge(K, y.astype(float), np.ones(300), state.alpha, True)
+    np.testing.assert_allclose(state.responses.T, K @ coef, rtol=0, atol=1e-5)
+    mine = oracles.objective(K, y, np.ones(300), 1e-12, state.coef, state.intercept)
+    assert info.objective == pytest.approx(mine, rel=1e-9)
+    coarse = oracles.objective(K, y, np.ones(300), 1e-12, coef, intercept)
+    assert info.objective == pytest.approx(coarse, rel=1e-6)
+
+
+def test_it_is_kernel_ridge_of_scikit_learn():
+    problem, batch = setting(150, outputs=2, fit_intercept=False)
+    _, state, _ = fit(problem, batch)
+    p = batch.sample_weight / batch.sample_weight.sum()
+    live = p > 0
+    theirs = KernelRidge(alpha=problem.alpha, kernel="precomputed")
+    theirs.fit(values(state)[np.ix_(live, live)], batch.y[live].astype(float), p[live])
+    np.testing.assert_allclose(state.coef[live], theirs.dual_coef_, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("alpha", [1e-2, 1e-7])
+def test_a_weight_is_a_row_given_so_many_times(alpha):
+    problem, batch = setting(120, alpha=alpha)
+    times = batch.sample_weight.astype(int)
+    twice = TrainBatch(
+        np.repeat(batch.X, times, axis=0),
+        np.repeat(batch.y, times, axis=0),
+        np.ones(times.sum()),
+    )
+    (solver, state, info), (_, other, info2) = fit(problem, batch), fit(problem, twice)
+    a, b = (solver.expansion(s).raw_prediction(batch.X) for s in (state, other))
+    np.testing.assert_allclose(a, b, rtol=0, atol=2e-6)
+    assert info.objective == pytest.approx(info2.objective, rel=1e-7)
+    one = fit(problem, replace(batch, sample_weight=np.ones(120)))[1]
+    c = solver.expansion(one).raw_prediction(batch.X)
+    assert np.abs(a - c).max() > 1e-3
+
+
+def test_bits_do_not_depend_on_threads():
+    problem, batch = setting(1300, alpha=1e-5)
+    found = []
+    for threads in (1, 2, 3):
+        set_num_threads(threads)
+        try:
+            _, state, info = fit(problem, batch)
+        finally:
+            set_num_threads(None)
+        found.append((state.coef, state.responses, state.intercept, info.duality_gap))
+    for other in found[1:]:
+        for mine, theirs in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("n", [1, 127, 128, 129, 513, 1000])
+def test_the_factor_and_the_matrix_share_an_array(n):
+    rng = np.random.default_rng(n)
+    G = rng.standard_normal((n, n + 5))
+    G = G @ G.T / n
+    scale, B = np.sqrt(rng.uniform(0.1, 2, n)), rng.standard_normal((n, 2))
+
+    def tile(rows, columns):
+        return G[rows, columns]
+
+    with single_threaded_blas():
+        M = SymmetricMatrix(n, tile)
+        for ridge in (0.5, 0.01):  # again, from the same matrix
+            M.factor(scale, ridge)
+            A = scale[:, None] * G * scale + ridge * np.eye(n)
+            np.testing.assert_allclose(A @ M.solve(B), B, rtol=0, atol=1e-11)
+            np.testing.assert_allclose(M.product(B), G @ B, rtol=0, atol=1e-11)
+        with pytest.raises(np.linalg.LinAlgError):
+            M.factor(scale, -10.0 * n)
+        np.testing.assert_allclose(M.product(B), G @ B, rtol=0, atol=1e-11)
+
+
+def test_memory_is_asked_for_first():
+    problem, batch = setting(500)
+    needed = int(direct_bytes(500, 2, batch.X.nbytes))
+    assert needed > 8 * 500**2
+    fit(replace(problem, memory_limit=needed), batch)
+    with pytest.raises(CapabilityError, match="the kernel matrix of 500 rows"):
+        DirectSolve().init(replace(problem, memory_limit=needed - 1), batch)
+    huge = np.broadcast_to(np.float32(0), (40_000, 3))
+    many = TrainBatch(huge, np.zeros((40_000, 2), np.float32), np.ones(40_000))
+    with pytest.raises(CapabilityError, match="8 GiB by default"):
+        DirectSolve().init(problem, many)
+
+
+def test_only_the_squared_loss():
+    X, y = np.zeros((4, 1)), np.arange(4.0)
+    with pytest.raises(CapabilityError, match="needs squared_loss"):
+        KernelRegressor(Huber(1.0), solver="direct").fit(X, y)
+    with pytest.raises(CapabilityError, match="needs squared_loss"):
+        KernelClassifier(solver="direct").fit(X, y > 1)
+
+
+def curve(n=250, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-3, 3, (n, 2))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] + 0.2 * rng.standard_normal(n)
+
+
+def gaussian(X, Z):
+    X, Z = (A.toarray() if sp.issparse(A) else A for A in (X, Z))
+    return np.exp(-((X[:, None] - Z[None]) ** 2).sum(axis=2))
+
+
+def test_forms_of_rows_and_kernels_agree():
+    X, y = curve()
+    X = X.astype(np.float32).astype(np.float64)
+    T = curve(seed=1)[0]
+    settings = {"solver": "direct", "alpha": 1e-3, "random_state": 0}
+    model = KernelRegressor(gamma=1.0, **settings).fit(X, y)
+    wanted = model.predict(T)
+    assert model.fit_status_ == "converged"
+    assert model.n_iter_ == 1
+    for form in (X.astype(np.float32), sp.csr_matrix(X)):
+        other = KernelRegressor(gamma=1.0, **settings).fit(form, y)
+        np.testing.assert_allclose(other.predict(T), wanted, atol=2e-5)
+    function = KernelRegressor(kernel=gaussian, **settings).fit(X, y)
+    np.testing.assert_allclose(function.predict(T), wanted, atol=2e-5)
+    given = KernelRegressor(kernel="precomputed", **settings).fit(gaussian(X, X), y)
+    np.testing.assert_allclose(given.predict(gaussian(T, X)), wanted, atol=2e-5)
+    both = KernelRegressor(gamma=1.0, **settings).fit(X, np.stack([y, -y], axis=1))
+    np.testing.assert_allclose(both.predict(T), np.stack([wanted, -wanted], 1), atol=2e-5)
+
+
+def test_an_indefinite_matrix_is_refused():
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((80, 80))
+    K, y = A + A.T, rng.standard_normal(80)
+    model = KernelRegressor(kernel="precomputed", solver="direct", alpha=1e-4)
+    with pytest.raises(DataError, match="not positive semi-definite"):
+        model.fit(K, y)
+    model.fit(K @ K.T, y)
+
+
+def test_rows_given_twice_and_no_penalty():
+    X, y = curve(60)
+    model = KernelRegressor(solver="direct", alpha=0.0, gamma=4.0)
+    model.fit(np.tile(X, (2, 1)), np.tile(y, 2))
+    np.testing.assert_allclose(model.predict(X), y, atol=0.02)
+    noisy = KernelRegressor(solver="direct", alpha=1e-13, kernel="polynomial")
+    noisy.fit(np.tile(X, (2, 1)), np.concatenate([y, y + 1]))
+    history = noisy.history_
+    assert history["audit"]["drift"] < 1e-3
+    assert history["audit"]["alpha"] > 1e-13
+    assert np.mean(noisy.predict(X) - y) == pytest.approx(0.5, abs=0.01)
+
+
+def test_files_and_going_on(tmp_path):
+    X, y = curve()
+    model = KernelRegressor(solver=DirectSolve(), warm_start=True, random_state=0).fit(X, y)
+    model.save(tmp_path / "model", resumable=True)
+    for twin in (load(tmp_path / "model"), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(twin.predict(X), model.predict(X))
+        assert twin.history_ == model.history_
+        twin.set_params(alpha=0.1).fit(X, y)
+        assert twin.n_iter_ == 2
+        fresh = KernelRegressor(solver="direct", alpha=0.1, random_state=0).fit(X, y)
+        np.testing.assert_array_equal(twin.predict(X), fresh.predict(X))
+        with pytest.raises(CapabilityError, match="same rows"):
+            twin.fit(X, y + 1)
+    assert not hasattr(model, "partial_fit")
+
+
+def test_a_restored_state_and_a_tracker_tell_the_same():
+    problem, batch = setting(200)
+    result = run(DirectSolve(), problem, iter([(batch, 1.0)] * 3), max_iter=3)
+    assert result.status == "converged"
+    assert result.state.iteration == 1
+    solver, state = DirectSolve(), result.state
+    restored = solver.restore(problem, *solver.state_arrays(state))
+    tracker = solver.track(restored, batch.X[:20])
+    with single_threaded_blas():
+        tracker.advance(solver.step(problem, restored, batch))
+        np.testing.assert_array_equal(restored.coef, state.coef)
+        wanted = result.expansion.raw_prediction(batch.X[:20])
+        np.testing.assert_allclose(tracker.raw_prediction(), wanted, atol=1e-10)
+        fresh = solver.init(problem, batch)
+        tracker = solver.track(fresh, batch.X[:20])
+        tracker.advance(solver.step(problem, fresh, batch))
+    np.testing.assert_allclose(tracker.raw_prediction(), wanted, atol=1e-10)
+
+
+def test_the_audit_makes_kernel_values_anew():
+    problem, batch = setting(1500, alpha=1e-4)
+    result = run(DirectSolve(), problem, iter([(batch, 1.0)]), max_iter=1)
+    audit = result.history["audit"]
+    assert audit["rows"] == 1500
+    assert audit["drift"] < 1e-7
+    assert result.history["objective"] == [audit["objective"]]
+    wide = replace(problem, n_features_in=2000)  # a dear kernel: of a sample
+    with single_threaded_blas():
+        solver, state, _ = fit(problem, batch)
+        some = solver.finish(wide, state, batch)
+        state.coef = 1.01 * state.coef
+        wrong = solver.finish(problem, state, batch)
+    assert 64 <= some["rows"] < 1500
+    assert some["drift"] < 1e-7
+    assert wrong["drift"] > 1e-5
+
+
+def test_early_stopping_scores_the_held_out_rows():
+    X, y = curve(400)
+    model = KernelRegressor(solver="direct", early_stopping=True, random_state=0).fit(X, y)
+    assert model.n_iter_ == model.best_iteration_ == 1
+    assert model.best_score_ > 0.8
+    classes = KernelClassifier("squared", solver="direct", random_state=0)
+    assert classes.fit(X, y > 0).score(X, y > 0) > 0.9
