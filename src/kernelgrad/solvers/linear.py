@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad._validation import CapabilityError
+from kernelgrad._validation import CapabilityError, check_int
 from kernelgrad.compute import linear
 from kernelgrad.compute.linear_dense import DenseRows
 from kernelgrad.compute.linear_sparse import SparseRows
@@ -28,7 +28,7 @@ from kernelgrad.losses import (
     SquaredError,
     SquaredHinge,
 )
-from kernelgrad.solvers.base import Problem, Solver, State, Tracker, TrainBatch
+from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, Tracker, TrainBatch
 from kernelgrad.solvers.support import batch_digest, draws
 
 _POWER_STEPS = 12
@@ -272,6 +272,8 @@ class LinearState(State):
         Optimality at the start: the scale of the tolerance.
     first_loss : float
         Mean loss of the best constant, on the first batch.
+    rows_unseen : int
+        Rows visited since objective and gradient were last computed.
     memory : LinearMemory or None
         None after `release`, in pickles and in files, until the rows come again.
     """
@@ -281,6 +283,7 @@ class LinearState(State):
     digest: bytes = b""
     first: float = np.inf
     first_loss: float = np.inf
+    rows_unseen: int = 0
     memory: LinearMemory | None = field(default=None, repr=False)
 
     def copy(self) -> Self:
@@ -400,35 +403,59 @@ class LinearSolver(Solver[L], Generic[L]):
         state.memory = LinearMemory.build(problem, batch)
         return state.memory
 
-    def _accept(
+    def _finish_round(
         self,
         problem: LinearProblem,
         state: L,
         memory: LinearMemory,
         W: Float64Array,
         b: Float64Array,
-    ) -> Evaluation:
-        """Make W and b the state's coefficients; return objective and gradient there.
+        n_rows: int,
+        seen: float,
+        step_size: float,
+    ) -> StepInfo:
+        """Make W and b the state's coefficients after `n_rows` visits with mean loss `seen`.
+
+        Once as many rows were visited as there are, objective and gradient are computed and
+        decide whether the fit has converged.
+        """
+        self._store(state, memory, W, b, n_rows)
+        state.rows_unseen += n_rows
+        found = None
+        if state.rows_unseen >= memory.n:
+            state.rows_unseen = 0
+            found = memory.here = evaluate(problem, memory, W, b)
+        converged = found is not None and found.optimality(problem, W) <= (
+            problem.tol * state.first
+        )
+        return StepInfo(
+            train_loss=seen if found is None else found.loss,
+            step_size=step_size,
+            n_random_features=0,
+            epoch=state.rows_seen / memory.n,
+            objective=None if found is None else found.objective,
+            converged=converged,
+        )
+
+    def _store(
+        self, state: L, memory: LinearMemory, W: Float64Array, b: Float64Array, n_rows: int
+    ) -> None:
+        """Make W and b the state's coefficients after `n_rows` visits.
 
         Raises
         ------
         ValueError
             They are not finite: the step size given was too large.
         """
-        self._store(state, memory, W, b)
-        memory.here = evaluate(problem, memory, W, b)
-        return memory.here
-
-    def _store(self, state: L, memory: LinearMemory, W: Float64Array, b: Float64Array) -> None:
-        """Make W and b the state's coefficients; raise as :meth:`_accept`."""
         if not (np.isfinite(W).all() and np.isfinite(b).all()):
             raise ValueError(
                 f"solver {self.name!r} diverged in iteration {state.iteration + 1}; give a "
                 "smaller step_size, or leave it at 'auto'."
             )
+        memory.here = None
         state.coef, state.bias = memory.rows.public(W), b
         state.iteration += 1
-        state.rows_seen += memory.n
+        state.rows_seen += n_rows
 
     def solution(self, state: L) -> tuple[Float64Array, Float64Array]:
         """Return coefficients (d, C) and bias (C,) of the result."""
@@ -499,6 +526,30 @@ class LinearTracker(Tracker):
         return f
 
 
+def steps_of_round(
+    round_size: int | str, n_rows: int, batch_size: int, multiple: int = 1
+) -> int:
+    """Return the steps of one iteration of the loop: those given, or one pass over the rows.
+
+    A multiple of `multiple`, at least one of them, unless it is a pass.
+    """
+    if round_size == "auto":
+        return -(-n_rows // batch_size)
+    return max(1, int(round_size) // multiple) * multiple
+
+
+def visits(memory: LinearMemory, n_steps: int, batch_size: int) -> int:
+    """Return the visits of a round; the last mini-batch of a pass may go beyond its end."""
+    n = n_steps * batch_size
+    return memory.n if 0 <= n - memory.n < batch_size else n
+
+
+def check_round_size(round_size: int | str) -> None:
+    """Raise if it is neither "auto" nor a positive integer."""
+    if round_size != "auto":
+        check_int(round_size, "round_size", low=1)
+
+
 def draw_batches(
     memory: LinearMemory, n_steps: int, batch_size: int, rng: np.random.Generator
 ) -> tuple[IntArray, Float64Array]:
@@ -532,8 +583,11 @@ __all__ = [
     "LinearState",
     "LinearTracker",
     "as_linear",
+    "check_round_size",
     "draw_batches",
     "evaluate",
     "loss_kind",
+    "steps_of_round",
+    "visits",
     "weighted_draws",
 ]

@@ -9,7 +9,7 @@ import numpy as np
 
 from kernelgrad._typing import Float64Array
 from kernelgrad._validation import check_bool, check_int, check_real
-from kernelgrad.solvers.linear import LinearMemory, LinearProblem
+from kernelgrad.solvers.linear import LinearMemory, LinearProblem, check_round_size
 from kernelgrad.solvers.sgd import SGD, SGDState
 
 _LONGER = 0.05  # growth of a run of steps with one step size: 1 / t changes as much
@@ -32,6 +32,8 @@ class LinearPegasos(SGD):
     offset : float >= 0 or "auto", default="auto"
         t_0. ``"auto"`` is ``L(p) / l2``, which makes the first step ``1 / L(p)``; 0 is the
         paper's, whose first steps are as large as ``1 / l2``.
+    round_size : int >= 1 or "auto", default="auto"
+        Steps of one iteration of the loop; "auto" is one pass over the rows.
     average : bool, default=True
     project : bool, default=True
 
@@ -56,11 +58,13 @@ class LinearPegasos(SGD):
         *,
         batch_size: int = 10,
         offset: float | str = "auto",
+        round_size: int | str = "auto",
         average: bool = True,
         project: bool = True,
     ) -> None:
         self.batch_size = batch_size
         self.offset = offset
+        self.round_size = round_size
         self.average = average
         self.project = project
 
@@ -69,6 +73,7 @@ class LinearPegasos(SGD):
         check_int(self.batch_size, "batch_size", low=1)
         if self.offset != "auto":
             check_real(self.offset, "offset", low=0)
+        check_round_size(self.round_size)
         check_bool(self.average, "average")
         check_bool(self.project, "project")
 

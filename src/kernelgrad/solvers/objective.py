@@ -22,6 +22,7 @@ from kernelgrad.losses import (
     Multinomial,
     OneClass,
     Quantile,
+    SmoothedHinge,
     SquaredError,
     SquaredHinge,
 )
@@ -50,6 +51,7 @@ _KINDS: dict[type[Loss], tuple[int, Callable[[Any], float]]] = {
     Multinomial: (descent.MULTINOMIAL, lambda loss: 0.0),
     OneClass: (descent.ONE_CLASS, lambda loss: 0.0),
     Quantile: (descent.QUANTILE, lambda loss: loss.quantile),
+    SmoothedHinge: (descent.SMOOTHED_HINGE, lambda loss: loss.width),
     SquaredError: (descent.SQUARED, lambda loss: 0.0),
     SquaredHinge: (descent.SQUARED_HINGE, lambda loss: 0.0),
 }

@@ -26,6 +26,7 @@ TILE = 1024  # support rows of one task: 1 MiB of kernel values for a group
 _TAG = 0x6F6E6C
 _CODES = {
     "hinge": online.HINGE,
+    "smoothed_hinge": online.SMOOTHED_HINGE,
     "squared_hinge": online.SQUARED_HINGE,
     "logistic": online.LOGISTIC,
     "perceptron": online.PERCEPTRON,
@@ -36,7 +37,12 @@ _CODES = {
     "quantile": online.QUANTILE,
     "log_loss": online.MULTINOMIAL,
 }
-_PARAMETERS = {"huber": "delta", "epsilon_insensitive": "epsilon", "quantile": "quantile"}
+_PARAMETERS = {
+    "huber": "delta",
+    "epsilon_insensitive": "epsilon",
+    "quantile": "quantile",
+    "smoothed_hinge": "width",
+}
 
 
 def loss_code(loss: Loss, n_outputs: int) -> tuple[int, Float64Array]:

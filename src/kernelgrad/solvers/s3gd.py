@@ -13,8 +13,11 @@ from kernelgrad.solvers.linear import (
     LinearSolver,
     LinearState,
     as_linear,
+    check_round_size,
     draw_batches,
     evaluate,
+    steps_of_round,
+    visits,
 )
 from kernelgrad.solvers.support import draws
 from kernelgrad.solvers.svrg import STEP_SHARE, constant_step
@@ -78,6 +81,9 @@ class S3GD(LinearSolver[S3GDState]):
         as many as make a renewal no dearer than the steps.
     step_size : float > 0 or "auto", default="auto"
         ``"auto"`` is ``1 / (2 L(p))`` with the expected smoothness L(p) of a mini-batch.
+    round_size : int >= 1 or "auto", default="auto"
+        Steps of one iteration of the loop, a multiple of `inner_steps`; "auto" is one pass
+        over the rows.
     switch : bool, default=True
         False stays with the anchors: the paper's algorithm, with its floor.
 
@@ -103,6 +109,7 @@ class S3GD(LinearSolver[S3GDState]):
         batch_size: int = 10,
         inner_steps: int | str = "auto",
         step_size: float | str = "auto",
+        round_size: int | str = "auto",
         switch: bool = True,
     ) -> None:
         self.n_anchors = n_anchors
@@ -110,6 +117,7 @@ class S3GD(LinearSolver[S3GDState]):
         self.batch_size = batch_size
         self.inner_steps = inner_steps
         self.step_size = step_size
+        self.round_size = round_size
         self.switch = switch
 
     def check(self) -> None:
@@ -121,6 +129,7 @@ class S3GD(LinearSolver[S3GDState]):
             check_int(self.inner_steps, "inner_steps", low=1)
         if self.step_size != "auto":
             check_real(self.step_size, "step_size", low=0, low_open=True)
+        check_round_size(self.round_size)
         check_bool(self.switch, "switch")
 
     def step(self, problem: Problem, state: S3GDState, batch: TrainBatch) -> StepInfo:
@@ -128,7 +137,10 @@ class S3GD(LinearSolver[S3GDState]):
         own = as_linear(problem)
         memory = self._attach(problem, state, batch)
         p = min(self.batch_size, memory.n)
-        T = -(-memory.n // p)
+        if state.switched < 0 and state.graph is None:
+            state.graph = build_graph(own, memory, self.n_anchors, self.n_neighbors)
+        inner = 1 if state.switched >= 0 else self._inner(state, memory)
+        T = steps_of_round(self.round_size, memory.n, p, inner)
         eta = constant_step(own, memory, p, self.step_size, STEP_SHARE)
         order, share = draw_batches(memory, T, p, draws(own.seed, _TAG, state.iteration))
         W, b = memory.rows.native(state.coef), state.bias.copy()
@@ -137,29 +149,23 @@ class S3GD(LinearSolver[S3GDState]):
             own.fit_intercept,
         )  # fmt: skip
         if state.switched < 0:
-            if state.graph is None:
-                state.graph = build_graph(own, memory, self.n_anchors, self.n_neighbors)
-            memory.rows.descend_manifold(*common, self._inner(state.graph, memory), state.graph)
+            seen = memory.rows.descend_manifold(*common, inner, state.graph)
         else:
             here = evaluate(own, memory, W, b) if memory.here is None else memory.here
-            memory.rows.descend(*common, here.slopes, here.gradient, here.gradient_bias)
-        found = self._accept(own, state, memory, W, b)
-        least = state.objective - _STALLED * abs(state.objective)
-        if self.switch and state.switched < 0 and not found.objective < least:
-            state.switched = state.iteration
-        state.objective = found.objective
-        return StepInfo(
-            train_loss=found.loss,
-            step_size=eta,
-            n_random_features=0,
-            objective=found.objective,
-            converged=found.optimality(own, W) <= own.tol * state.first,
-        )
+            seen = memory.rows.descend(*common, here.slopes, here.gradient, here.gradient_bias)
+        info = self._finish_round(own, state, memory, W, b, visits(memory, T, p), seen / T, eta)
+        if info.objective is not None and state.switched < 0:
+            least = state.objective - _STALLED * abs(state.objective)
+            if self.switch and not info.objective < least:
+                state.switched = state.iteration
+            state.objective = info.objective
+        return info
 
-    def _inner(self, graph: AnchorGraph, memory: LinearMemory) -> int:
+    def _inner(self, state: S3GDState, memory: LinearMemory) -> int:
         if self.inner_steps != "auto":
             return int(self.inner_steps)
-        renewal = float(graph.product.size)
+        assert state.graph is not None
+        renewal = float(state.graph.product.size)
         step = 2.0 * self.batch_size * memory.rows.row_size * len(memory.numbers)
         return max(_INNER, int(renewal / step)) if memory.rows.is_sparse else _INNER
 

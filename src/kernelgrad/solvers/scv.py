@@ -18,7 +18,10 @@ from kernelgrad.solvers.linear import (
     LinearSolver,
     LinearState,
     as_linear,
+    check_round_size,
     draw_batches,
+    steps_of_round,
+    visits,
 )
 from kernelgrad.solvers.support import draws
 from kernelgrad.solvers.svrg import constant_step
@@ -75,6 +78,8 @@ class SCV(LinearSolver[SCVState]):
     step_size : float > 0 or "auto", default="auto"
         A number is a constant step, as in the paper. ``"auto"`` starts from ``1 / (2 L(p))``
         and lets it fall as in :class:`~kernelgrad.solvers.sgd.SGD`.
+    round_size : int >= 1 or "auto", default="auto"
+        Steps of one iteration of the loop; "auto" is one pass over the rows.
 
     Notes
     -----
@@ -90,15 +95,23 @@ class SCV(LinearSolver[SCVState]):
     name: ClassVar[str] = "scv"
     _state_class: Any = SCVState
 
-    def __init__(self, *, batch_size: int = 10, step_size: float | str = "auto") -> None:
+    def __init__(
+        self,
+        *,
+        batch_size: int = 10,
+        step_size: float | str = "auto",
+        round_size: int | str = "auto",
+    ) -> None:
         self.batch_size = batch_size
         self.step_size = step_size
+        self.round_size = round_size
 
     def check(self) -> None:
         """Raise if a parameter is outside its domain."""
         check_int(self.batch_size, "batch_size", low=1)
         if self.step_size != "auto":
             check_real(self.step_size, "step_size", low=0, low_open=True)
+        check_round_size(self.round_size)
 
     def init(self, problem: Problem, batch: TrainBatch) -> SCVState:
         """Start from zero coefficients and the best constant."""
@@ -123,7 +136,7 @@ class SCV(LinearSolver[SCVState]):
             state.moments = group_moments(memory, "classification" in own.loss.tasks)
         m = state.moments
         p = min(self.batch_size, memory.n)
-        T = -(-memory.n // p)
+        T = steps_of_round(self.round_size, memory.n, p)
         order, share = draw_batches(memory, T, p, draws(own.seed, _TAG, state.iteration))
         W, b = np.array(state.coef.T, order="C"), state.bias.copy()
         rows = memory.rows
@@ -136,23 +149,17 @@ class SCV(LinearSolver[SCVState]):
         cuts = [0, T]
         if self.step_size == "auto":
             cuts = np.unique(np.linspace(0, T, min(T, _PARTS) + 1).astype(int)).tolist()
-        now = eta
+        now, seen = eta, 0.0
         for first, last in pairwise(cuts):
             if self.step_size == "auto":
-                now = eta / (1.0 + state.iteration + first / T) ** 0.75
-            linear_moments.descend(
+                now = eta / (1.0 + (state.rows_seen + first * p) / memory.n) ** 0.75
+            seen += linear_moments.descend(
                 memory.kind, memory.numbers, X, *csr, memory.Y, W, b, order[first:last],
                 share[first:last], now, own.l1, own.l2, own.fit_intercept, m.group, m.part,
                 m.centre, m.covariance, m.targets,
             )  # fmt: skip
-        native = rows.native(W.T)
-        found = self._accept(own, state, memory, native, b)
-        return StepInfo(
-            train_loss=found.loss,
-            step_size=now,
-            n_random_features=0,
-            objective=found.objective,
-            converged=found.optimality(own, native) <= own.tol * state.first,
+        return self._finish_round(
+            own, state, memory, rows.native(W.T), b, visits(memory, T, p), seen / T, now
         )
 
 

@@ -16,7 +16,10 @@ from kernelgrad.solvers.linear import (
     LinearSolver,
     LinearState,
     as_linear,
+    check_round_size,
     draw_batches,
+    steps_of_round,
+    visits,
 )
 from kernelgrad.solvers.support import draws
 
@@ -53,6 +56,8 @@ class SGD(LinearSolver[SGDState]):
     step_size : float > 0 or "auto", default="auto"
         ``"auto"`` takes ``eta_0 = 1 / L(p)`` with the expected smoothness of a mini-batch and
         lets it fall with t_0 of one pass. A number is a constant step, as in the paper.
+    round_size : int >= 1 or "auto", default="auto"
+        Steps of one iteration of the loop; "auto" is one pass over the rows.
     average : bool, default=True
         False returns the last iterate. With a constant `step_size` there is no averaging
         either way: the paper's setting.
@@ -74,10 +79,16 @@ class SGD(LinearSolver[SGDState]):
     _state_class: Any = SGDState
 
     def __init__(
-        self, *, batch_size: int = 10, step_size: float | str = "auto", average: bool = True
+        self,
+        *,
+        batch_size: int = 10,
+        step_size: float | str = "auto",
+        round_size: int | str = "auto",
+        average: bool = True,
     ) -> None:
         self.batch_size = batch_size
         self.step_size = step_size
+        self.round_size = round_size
         self.average = average
 
     def check(self) -> None:
@@ -85,6 +96,7 @@ class SGD(LinearSolver[SGDState]):
         check_int(self.batch_size, "batch_size", low=1)
         if self.step_size != "auto":
             check_real(self.step_size, "step_size", low=0, low_open=True)
+        check_round_size(self.round_size)
         check_bool(self.average, "average")
 
     @property
@@ -103,7 +115,7 @@ class SGD(LinearSolver[SGDState]):
         own = as_linear(problem)
         memory = self._attach(problem, state, batch)
         p = min(self.batch_size, memory.n)
-        T = -(-memory.n // p)
+        T = steps_of_round(self.round_size, memory.n, p)
         order, share = self._draw(own, state, memory, T, p)
         W, b = memory.rows.native(state.coef), state.bias.copy()
         seen, eta = 0.0, 0.0
@@ -114,10 +126,15 @@ class SGD(LinearSolver[SGDState]):
             )  # fmt: skip
             state.n_steps += last - first
             self._after(own, state, memory, W, b, last - first)
-        self._store(state, memory, W, b)
+        self._store(state, memory, W, b, visits(memory, T, p))
         if not self._averages:
             state.average, state.average_bias = state.coef.copy(), b.copy()
-        return StepInfo(train_loss=seen / T, step_size=eta, n_random_features=0)
+        return StepInfo(
+            train_loss=seen / T,
+            step_size=eta,
+            n_random_features=0,
+            epoch=None if self.round_size == "auto" else state.rows_seen / memory.n,
+        )
 
     def _draw(
         self, problem: LinearProblem, state: SGDState, memory: LinearMemory, T: int, p: int
@@ -135,7 +152,7 @@ class SGD(LinearSolver[SGDState]):
         L = max(memory.batch_smoothness(p, problem.fit_intercept, problem.seed), 1e-300)
         cuts = np.unique(np.linspace(0, T, min(T, _PARTS) + 1).astype(int))
         for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
-            yield first, last, (1.0 / L) / (1.0 + state.n_steps / T) ** 0.75
+            yield first, last, (1.0 / L) / (1.0 + state.n_steps * p / memory.n) ** 0.75
 
     def _after(
         self,

@@ -41,6 +41,8 @@ class SSGD(SGD):
     batch_size : int >= 1, default=10
         p: rows of a step, and strata.
     step_size : float > 0 or "auto", default="auto"
+    round_size : int >= 1 or "auto", default="auto"
+        Steps of one iteration of the loop; "auto" is one pass over the rows.
     average : bool, default=True
 
     Notes

@@ -16,8 +16,11 @@ from kernelgrad.solvers.linear import (
     LinearSolver,
     LinearState,
     as_linear,
+    check_round_size,
     draw_batches,
     evaluate,
+    steps_of_round,
+    visits,
 )
 from kernelgrad.solvers.support import draws
 
@@ -46,6 +49,9 @@ class SVRG(LinearSolver[LinearState]):
         Steps per snapshot; ``"auto"`` is ``n / p``, one pass over the rows. The paper has 50.
     step_size : float > 0 or "auto", default="auto"
         ``"auto"`` is ``1 / (2 L(p))`` with the expected smoothness L(p) of a mini-batch.
+    round_size : int >= 1 or "auto", default="auto"
+        Steps of one iteration of the loop, in whole outer loops; "auto" is one pass over the
+        rows.
 
     References
     ----------
@@ -62,10 +68,12 @@ class SVRG(LinearSolver[LinearState]):
         batch_size: int = 10,
         inner_steps: int | str = "auto",
         step_size: float | str = "auto",
+        round_size: int | str = "auto",
     ) -> None:
         self.batch_size = batch_size
         self.inner_steps = inner_steps
         self.step_size = step_size
+        self.round_size = round_size
 
     def check(self) -> None:
         """Raise if a parameter is outside its domain."""
@@ -74,6 +82,7 @@ class SVRG(LinearSolver[LinearState]):
             check_int(self.inner_steps, "inner_steps", low=1)
         if self.step_size != "auto":
             check_real(self.step_size, "step_size", low=0, low_open=True)
+        check_round_size(self.round_size)
 
     def step(self, problem: Problem, state: LinearState, batch: TrainBatch) -> StepInfo:
         """Take outer loops with about as many inner steps as one pass has."""
@@ -82,28 +91,22 @@ class SVRG(LinearSolver[LinearState]):
         p = min(self.batch_size, memory.n)
         T = -(-memory.n // p)
         inner = T if self.inner_steps == "auto" else int(self.inner_steps)
+        T = max(inner, steps_of_round(self.round_size, memory.n, p, inner))
         eta = constant_step(own, memory, p, self.step_size, STEP_SHARE)
         rng = draws(own.seed, _TAG_SVRG, state.iteration)
-        order, share = draw_batches(memory, max(T, inner), p, rng)
+        order, share = draw_batches(memory, T, p, rng)
         W, b = memory.rows.native(state.coef), state.bias.copy()
-        here = memory.here
+        here, seen = memory.here, 0.0
         for start in range(0, len(order), inner):
             here = evaluate(own, memory, W, b) if here is None else here
             part = slice(start, start + inner)
-            memory.rows.descend(
+            seen += memory.rows.descend(
                 memory.kind, memory.numbers, memory.Y, W, b, order[part], share[part], eta,
                 own.l1, own.l2, own.fit_intercept, here.slopes, here.gradient,
                 here.gradient_bias,
             )  # fmt: skip
             here = None
-        found = self._accept(own, state, memory, W, b)
-        return StepInfo(
-            train_loss=found.loss,
-            step_size=eta,
-            n_random_features=0,
-            objective=found.objective,
-            converged=found.optimality(own, W) <= own.tol * state.first,
-        )
+        return self._finish_round(own, state, memory, W, b, visits(memory, T, p), seen / T, eta)
 
 
 def constant_step(
@@ -142,6 +145,8 @@ class SAGA(LinearSolver[SAGAState]):
         Rows per step.
     step_size : float > 0 or "auto", default="auto"
         ``"auto"`` is ``1 / (3 L(p))`` with the expected smoothness L(p) of a mini-batch.
+    round_size : int >= 1 or "auto", default="auto"
+        Steps of one iteration of the loop; "auto" is one pass over the rows.
 
     Notes
     -----
@@ -157,15 +162,23 @@ class SAGA(LinearSolver[SAGAState]):
     name: ClassVar[str] = "saga"
     _state_class: Any = SAGAState
 
-    def __init__(self, *, batch_size: int = 1, step_size: float | str = "auto") -> None:
+    def __init__(
+        self,
+        *,
+        batch_size: int = 1,
+        step_size: float | str = "auto",
+        round_size: int | str = "auto",
+    ) -> None:
         self.batch_size = batch_size
         self.step_size = step_size
+        self.round_size = round_size
 
     def check(self) -> None:
         """Raise if a parameter is outside its domain."""
         check_int(self.batch_size, "batch_size", low=1)
         if self.step_size != "auto":
             check_real(self.step_size, "step_size", low=0, low_open=True)
+        check_round_size(self.round_size)
 
     def step(self, problem: Problem, state: SAGAState, batch: TrainBatch) -> StepInfo:
         """Take one pass over the rows."""
@@ -173,7 +186,7 @@ class SAGA(LinearSolver[SAGAState]):
         memory = self._attach(problem, state, batch)
         rows = memory.rows
         p = min(self.batch_size, memory.n)
-        T = -(-memory.n // p)
+        T = steps_of_round(self.round_size, memory.n, p)
         eta = constant_step(own, memory, p, self.step_size, _SAGA_SHARE)
         W, b = rows.native(state.coef), state.bias.copy()
         if not len(state.table):
@@ -181,16 +194,9 @@ class SAGA(LinearSolver[SAGAState]):
         weighted = state.table * memory.share[:, None]
         rng = draws(own.seed, _TAG_SAGA, state.iteration)
         order, share = draw_batches(memory, T, p, rng)
-        rows.descend(
+        seen = rows.descend(
             memory.kind, memory.numbers, memory.Y, W, b, order, share, eta, own.l1, own.l2,
             own.fit_intercept, state.table, rows.gradient(weighted), weighted.sum(axis=0),
             memory.share,
         )  # fmt: skip
-        found = self._accept(own, state, memory, W, b)
-        return StepInfo(
-            train_loss=found.loss,
-            step_size=eta,
-            n_random_features=0,
-            objective=found.objective,
-            converged=found.optimality(own, W) <= own.tol * state.first,
-        )
+        return self._finish_round(own, state, memory, W, b, visits(memory, T, p), seen / T, eta)
