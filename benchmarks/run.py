@@ -22,6 +22,8 @@ def _text(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.4g}"
+    if isinstance(value, list):
+        return f"{len(value)} entries"
     if isinstance(value, dict):
         return ", ".join(f"{k}={_text(v)}" for k, v in value.items())
     return str(value)

@@ -19,6 +19,9 @@ def values(name, y, f, number, d):
         return np.logaddexp.reduce(f, axis=0, keepdims=True) - (y * f).sum(0, keepdims=True)
     if name == "squared_hinge":
         return np.maximum(0, 1 - m) ** 2
+    if name == "smoothed_hinge":
+        line = 1 - m - number / 2
+        return np.where(m <= 1 - number, line, np.maximum(0, 1 - m) ** 2 / (2 * number))
     if name == "hinge":
         return (kink(1 - m, d) + 1 - m) / 2
     if name == "huber":

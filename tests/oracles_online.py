@@ -53,6 +53,7 @@ def slope_of(name, y, f, p=0.0):
     return {
         "hinge": lambda: -y * (y * f < 1),
         "squared_hinge": lambda: -2 * y * max(0.0, 1 - y * f),
+        "smoothed_hinge": lambda: -y * float(np.clip((1 - y * f) / p, 0, 1)),
         "logistic": lambda: -y / (1 + np.exp(y * f)),
         "perceptron": lambda: -y * (y * f <= 0),
         "squared": lambda: z,

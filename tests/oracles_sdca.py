@@ -12,6 +12,9 @@ def primal(loss, K, y, p, alpha, a, b=0.0):
 
 LOSSES = {
     "hinge": lambda y, f: np.maximum(0.0, 1.0 - y * f),
+    "smoothed_hinge": lambda y, f: np.where(
+        y * f <= 0.4, 0.7 - y * f, np.maximum(1.0 - y * f, 0.0) ** 2 / 1.2
+    ),
     "squared_hinge": lambda y, f: np.maximum(0.0, 1.0 - y * f) ** 2,
     "logistic": lambda y, f: np.logaddexp(0.0, -y * f),
     "squared": lambda y, f: 0.5 * (f - y) ** 2,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import oracles_descent as oracles
-from kernelgrad import set_num_threads
+from kernelgrad import KernelClassifier, set_num_threads
 from kernelgrad.compute import descent
 from kernelgrad.losses import (
     Absolute,
@@ -19,9 +19,11 @@ from kernelgrad.losses import (
     Multinomial,
     OneClass,
     Quantile,
+    SmoothedHinge,
     SquaredError,
     SquaredHinge,
 )
+from kernelgrad.solvers.objective import Objective
 
 # name of the oracle, code, number, loss
 KINDS = {
@@ -29,6 +31,7 @@ KINDS = {
     "logistic": ("logistic", descent.LOGISTIC, 0.0, Logistic()),
     "multinomial": ("multinomial", descent.MULTINOMIAL, 0.0, Multinomial()),
     "squared_hinge": ("squared_hinge", descent.SQUARED_HINGE, 0.0, SquaredHinge()),
+    "smoothed_hinge": ("smoothed_hinge", descent.SMOOTHED_HINGE, 0.6, SmoothedHinge(0.6)),
     "hinge": ("hinge", descent.HINGE, 0.0, Hinge()),
     "huber": ("huber", descent.HUBER, 0.7, Huber(0.7)),
     "epsilon": ("epsilon", descent.EPSILON, 0.3, EpsilonInsensitive(0.3)),
@@ -134,6 +137,7 @@ def test_curvatures_have_their_closed_forms():
             "logistic": s * (1 - s),
             "multinomial": p * (1 - p),
             "squared_hinge": 2.0 * (m < 1),
+            "smoothed_hinge": 0.5 / np.maximum(np.abs(0.7 - m), 0.3),
             "hinge": weight(1 - m) / 2,
             "huber": np.minimum(1, 0.7 / np.abs(z)),
             "epsilon": weight(z - 0.3) / 2 + weight(z + 0.3) / 2,
@@ -146,7 +150,7 @@ def test_curvatures_have_their_closed_forms():
         np.testing.assert_allclose(W, w * expected, rtol=2e-6, atol=1e-6, err_msg=key)
 
 
-@pytest.mark.parametrize("key", [*KINKED, "huber", "logistic"])
+@pytest.mark.parametrize("key", [*KINKED, "huber", "smoothed_hinge", "logistic"])
 def test_parabolas_of_kinks_lie_above_the_loss(key):
     # 1/4 bounds the logistic curvature only everywhere: its own W is no majoriser (control)
     name, _, number, _ = KINDS[key]
@@ -313,3 +317,39 @@ def test_a_common_shift_of_outputs_changes_nothing():
     plain = along("multinomial", U, np.zeros(4), V, U, Y, w, zero, 1.0, directions=2)
     moved = along("multinomial", U, np.zeros(4), V + 1000, U, Y, w, zero, 1.0, directions=2)
     np.testing.assert_allclose(moved, plain, rtol=1e-4)
+
+
+class MethodsAlone(SmoothedHinge):
+    """A loss that the loops do not know."""
+
+
+@pytest.mark.parametrize("g", [1e-3, 0.6, 4.0])
+def test_the_smoothed_hinge_is_that_of_its_methods(g):
+    U, Y, w = setting("smoothed_hinge", 1, 1500, seed=15)
+    D, P = np.random.default_rng(16).normal(size=(2, 1, 1500)).astype(np.float32)
+    widths, results = np.full(1, 0.5), []
+    for loss in (SmoothedHinge(g), MethodsAlone(g)):
+        objective = Objective(loss, Y, w.astype(np.float64))
+        R, W = np.full_like(U, np.nan), np.full_like(U, np.nan)
+        values = objective.derivatives(widths, U, R, W)
+        steps = np.array([[0.1, -0.2, 0.3]])
+        sums = objective.along(widths, U, np.ones(1), D, P, steps, 7)
+        results.append((objective.kind, values, R, W, sums[:, :4]))
+    assert [kind for kind, *_ in results] == [descent.SMOOTHED_HINGE, None]
+    for own, other in zip(results[0][1:], results[1][1:], strict=True):
+        # rounded margins on the steepest parabola
+        np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6 + 3e-7 / g)
+
+
+def test_a_fit_ends_where_that_by_methods_does():
+    rng = np.random.default_rng(17)
+    X = rng.normal(size=(300, 3))
+    y = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.3 * rng.normal(size=300) > 0.4
+    ends = [
+        KernelClassifier(loss, solver="cached", gamma=0.5, alpha=1e-3, random_state=0)
+        .fit(X, y)
+        .history_["objective"][-1]
+        for loss in ("smoothed_hinge", MethodsAlone(), "hinge")
+    ]
+    assert ends[0] == pytest.approx(ends[1], rel=1e-6)
+    assert ends[2] > 1.1 * ends[0]

@@ -21,6 +21,7 @@ from kernelgrad.losses import (
     Multinomial,
     Perceptron,
     Quantile,
+    SmoothedHinge,
     SquaredError,
     SquaredHinge,
 )
@@ -35,6 +36,7 @@ N = 300
 ALPHA = 1e-2
 LOSSES = [
     Hinge(),
+    SmoothedHinge(0.6),
     SquaredHinge(),
     Logistic(),
     Perceptron(),
@@ -103,7 +105,10 @@ def gram(state, X):
 
 
 def slope(loss, y, f):
-    p = {"huber": "delta", "quantile": "quantile", "epsilon_insensitive": "epsilon"}
+    p = {
+        "huber": "delta", "quantile": "quantile", "epsilon_insensitive": "epsilon",
+        "smoothed_hinge": "width",
+    }  # fmt: skip
     return slope_of(loss.name, y, f, getattr(loss, p.get(loss.name, ""), 0.0))
 
 

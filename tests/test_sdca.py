@@ -23,6 +23,7 @@ from kernelgrad.losses import (
     Logistic,
     Multinomial,
     Quantile,
+    SmoothedHinge,
     SquaredError,
     SquaredHinge,
 )
@@ -31,7 +32,7 @@ from kernelgrad.solvers.sdca import SDCA, _passes
 
 LOSSES = [
     Hinge(), SquaredHinge(), Logistic(), SquaredError(), EpsilonInsensitive(0.1), Absolute(),
-    Huber(0.4), Quantile(0.3),
+    Huber(0.4), Quantile(0.3), SmoothedHinge(0.6),
 ]  # fmt: skip
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
 

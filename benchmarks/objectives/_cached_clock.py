@@ -73,7 +73,7 @@ PLACES: list[tuple[Any, str, str, str]] = [
     *_named(cached, MOVE, MOVE, "row_hashes", "first_of_equals", "batch_digest"),
     *_named(support, MOVE, MOVE, "rows_digest"),
     *_named(base, MOVE, MOVE, "canonical_rows"),
-    *_named(base.BaseKernelEstimator, REST, REST, "_adopt_arrays", "_train_batch"),
+    *_named(base.BaseRowsEstimator, REST, REST, "_adopt_arrays", "_train_batch"),
     # what is serial on arrays of all rows, and Python
     *_defined(newton.BlockSteps, newton),
     *_defined(newton, newton),

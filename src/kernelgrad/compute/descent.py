@@ -3,30 +3,33 @@ r"""Losses of all rows at once: their derivatives, and their sums along three di
 Responses U, targets Y and directions are (C, n), outputs by rows, float32 and C-contiguous, so
 that the inner loops run over rows. The loss of an output is known by its *kind* and one number:
 
-=============  ==========================================  ===================
-kind           l(y, f), with ``m = y f`` and ``z = f - y``  curvature
-=============  ==========================================  ===================
-SQUARED        ``z^2 / 2``                                 1
-LOGISTIC       ``log(1 + exp(-m))``                        ``s(m) s(-m)``
-MULTINOMIAL    ``log sum_c exp(f_c) - sum_c y_c f_c``      ``p_c (1 - p_c)``
-SQUARED_HINGE  ``max(0, 1 - m)^2``                         2 where ``m < 1``
-HINGE          ``(|t| + t) / 2``, ``t = 1 - m``            of the kink
-HUBER          ``z^2 / 2``, a line from ``|z| = delta``    ``min(1, delta / |z|)``
-EPSILON        ``(|z - eps| + |z + eps|) / 2 - eps``       of both kinks
-QUANTILE       ``|z| / 2 + (1/2 - q) z``                   of the kink
-ONE_CLASS      ``(|t| + t) / 2``, ``t = -f``               of the kink
-KL             ``-f`` where y > 0, else ``exp f``          0; ``exp f``
-LEAST_SQUARES  ``-f`` where y > 0, else ``f^2 / 2``        0; 1
-=============  ==========================================  ===================
+==============  ============================================  =========================
+kind            l(y, f), with ``m = y f`` and ``z = f - y``   curvature
+==============  ============================================  =========================
+SQUARED         ``z^2 / 2``                                   1
+LOGISTIC        ``log(1 + exp(-m))``                          ``s(m) s(-m)``
+MULTINOMIAL     ``log sum_c exp(f_c) - sum_c y_c f_c``        ``p_c (1 - p_c)``
+SQUARED_HINGE   ``max(0, 1 - m)^2``                           2 where ``m < 1``
+HINGE           ``(|t| + t) / 2``, ``t = 1 - m``              of the kink
+HUBER           ``z^2 / 2``, a line from ``|z| = delta``      ``min(1, delta / |z|)``
+EPSILON         ``(|z - eps| + |z + eps|) / 2 - eps``         of both kinks
+QUANTILE        ``|z| / 2 + (1/2 - q) z``                     of the kink
+ONE_CLASS       ``(|t| + t) / 2``, ``t = -f``                 of the kink
+KL              ``-f`` where y > 0, else ``exp f``            0; ``exp f``
+LEAST_SQUARES   ``-f`` where y > 0, else ``f^2 / 2``          0; 1
+SMOOTHED_HINGE  0; ``t^2 / 2g``; ``t - g/2``; ``t = 1 - m``   ``1 / max(|2 t - g|, g)``
+==============  ============================================  =========================
 
-(exp of KL is a straight line from f = 30.) The number is delta, eps or q. Kinks are smoothed
-with a width d > 0: every ``|t|`` in the table becomes
+(exp of KL is a straight line from f = 30.) The number is delta, eps, q or g; g between 1e-30
+and 1e30, or the nearer of both. Kinks are smoothed with a width d > 0: every ``|t|`` of their
+kinds becomes
 
 .. math:: |t|_d = |t| \text{ where } |t| \ge d, \text{ else } t^2 / (2 d) + d / 2,
 
 which is at most d/2 above ``|t|``. Its second derivative is 1/d inside the width and 0 outside;
 ``1 / max(|t|, d)`` is that of the parabola that touches ``|t|_d`` at t and lies above it
-everywhere, the *majorising* curvature of the table (``delta / |z|`` is HUBER's, outside).
+everywhere, the *majorising* curvature of the table (outside their parabolas also those of
+HUBER and SMOOTHED_HINGE).
 
 Entries are computed in float32, in pieces of constant width, quadratic values and all sums in
 float64: sums are good to some 1e-7 of the sum of absolute terms, and finite up to |U| = 1e30.
@@ -47,7 +50,7 @@ from kernelgrad.compute.exact import _exp, _log2_flat
 from kernelgrad.compute.threads import parallel_for
 
 SQUARED, LOGISTIC, MULTINOMIAL, SQUARED_HINGE, HINGE, HUBER = range(6)
-EPSILON, QUANTILE, ONE_CLASS, KL, LEAST_SQUARES = range(6, 11)
+EPSILON, QUANTILE, ONE_CLASS, KL, LEAST_SQUARES, SMOOTHED_HINGE = range(6, 12)
 SCALE, STEP, MOMENTUM = 1, 2, 4  # bits of the directions of :func:`along`
 
 _KINKED = (HINGE, EPSILON, QUANTILE, ONE_CLASS)
@@ -63,6 +66,7 @@ _FAST = {"contract", "nsz", "arcp"}
 _ZERO, _HALF, _ONE, _TWO, _TINY = _f(0), _f(0.5), _f(1), _f(2), _f(1e-30)
 _LN2 = _f(np.log(2.0))
 _LINEAR_FROM = _f(30.0)  # exp of KL is a straight line from here
+_LEAST_G, _LARGEST_G = 1e-30, 1e30  # of SMOOTHED_HINGE: float32 holds them and their inverses
 
 
 # One piece: from points F[_U], targets F[_Y] to values V, slopes F[_R] and curvatures F[_C].
@@ -162,6 +166,18 @@ def _quadratic(kind: int, number: float, majorise: bool, F: Any, V: Any) -> None
             F[_R + j] = r
             F[_C + j] = _bend(z, delta, _ONE, far)
             V[j] = _d(r) * (_d(z) - 0.5 * _d(r))
+    elif kind == SMOOTHED_HINGE:
+        g = _f(min(max(number, _LEAST_G), _LARGEST_G))
+        half, inverse, exact_inverse = _HALF * g, _ONE / g, 1.0 / _d(g)
+        far = _HALF if majorise else _ZERO
+        for j in range(_N):
+            y = F[_Y + j]
+            t = _ONE - y * F[_U + j]
+            s = t if t > _ZERO else _ZERO
+            s = s if s < g else g
+            F[_R + j] = -y * (s * inverse)
+            F[_C + j] = _bend(t - half, half, inverse, far)
+            V[j] = _d(s) * exact_inverse * (_d(t) - 0.5 * _d(s))
     else:
         for j in range(_N):
             u, positive = F[_U + j], F[_Y + j] > _ZERO
@@ -554,7 +570,8 @@ def derivatives(
         Code of this module.
     numbers : float64 array (C, 2)
         The number of each output's loss in the first column: delta of HUBER, epsilon of
-        EPSILON (0 for the absolute error), q of QUANTILE. Otherwise unused.
+        EPSILON (0 for the absolute error), q of QUANTILE, g of SMOOTHED_HINGE. Otherwise
+        unused.
     widths : float64 array (C,)
         d of each output, positive; unused by losses without kinks.
     U, Y : float32 arrays (C, n)
@@ -600,7 +617,8 @@ def along(
 
     They belong to ``sum_i w_i l_d`` at ``U + s_0 (U - base) + s_1 D + s_2 P``, as a function
     of ``(s_0, s_1, s_2)``. Second derivatives are true ones: kinks count ``1/d`` inside their
-    width and 0 outside, HUBER 1 and 0, MULTINOMIAL its whole Hessian.
+    width and 0 outside, HUBER 1 and 0, SMOOTHED_HINGE 1/g and 0, MULTINOMIAL its whole
+    Hessian.
 
     Parameters
     ----------

@@ -9,6 +9,7 @@ from numba import njit
 
 HINGE, SQUARED_HINGE, LOGISTIC, PERCEPTRON, SQUARED = 0, 1, 2, 3, 4
 HUBER, EPSILON_INSENSITIVE, ABSOLUTE, QUANTILE, MULTINOMIAL = 5, 6, 7, 8, 9
+SMOOTHED_HINGE = 10
 # Of a lazy factor, before the coefficients take it in: the average is a difference of sums that
 # lose no more digits than this.
 _LEAST = 1e-4
@@ -30,6 +31,8 @@ def _slope(code: int, y: Any, f: Any, p: Any) -> Any:
         return -y if y * f < 1.0 else 0.0
     if code == SQUARED_HINGE:
         return -2.0 * y * max(0.0, 1.0 - y * f)
+    if code == SMOOTHED_HINGE:
+        return -y * min(max(1.0 - y * f, 0.0) / p, 1.0)
     if code == LOGISTIC:
         return -y * _sigmoid(-y * f)
     if code == PERCEPTRON:
@@ -100,7 +103,7 @@ def sweep(
     omega : float64 array (m,)
         Weight of the iterate after each row in the sum of iterates.
     code, parameter : int, float64 array (C,)
-        The loss, and its delta, epsilon or quantile.
+        The loss, and its delta, epsilon, quantile or width.
     learn_bias : bool
         Whether the bias takes the same steps, without the factor.
     square_radius : float

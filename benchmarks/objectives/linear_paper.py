@@ -1,0 +1,334 @@
+"""The S3GD paper's Figures 3 to 6: time per step, objective, and correlation of gradients."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any, ClassVar
+
+import numpy as np
+
+from benchmarks.objectives._linear import SETS, Case, load, minimum, trace, warm_up
+from benchmarks.registry import Objective, Row, SkipError
+from kernelgrad._validation import CapabilityError
+from kernelgrad.compute import linear_moments
+from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.solvers import S3GD, SCV, SGD, SSGD, SVRG, LinearProblem, TrainBatch
+from kernelgrad.solvers.anchors import build_graph, cluster_rows
+from kernelgrad.solvers.linear import (
+    LinearMemory,
+    draw_batches,
+    evaluate,
+    weighted_draws,
+)
+from kernelgrad.solvers.scv import group_moments
+
+ALPHA = 2e-3  # the paper's lambda = 1e-3 for lambda |w|^2
+STEPS = (0.1, 1.0, 5.0, 10.0)
+BATCH, INNER, SVRG_INNER = 10, 20, 50  # Section 4.3
+STABLE = 1.01  # Equation (47)
+TIMED = 50
+ITERATIONS = 40_000  # as many as the paper's runs have
+AVERAGED = 5000
+NAMES = ("SGD", "SSGD", "SVRG", "SCV", "S3GD")
+ROUND = 100  # steps between looks: a multiple of both numbers of inner steps
+CORRELATED = (0, 20, 100, 500, 2000, 8000)  # steps at which gradients are compared
+
+
+def solver(name: str, step: float, round_size: int) -> Any:
+    """Return a method with a constant step, as the paper runs it: no switch, no averages."""
+    common: dict[str, Any] = {
+        "batch_size": BATCH, "step_size": step, "round_size": round_size,
+    }  # fmt: skip
+    made: dict[str, Any] = {
+        "SGD": lambda: SGD(**common),
+        "SSGD": lambda: SSGD(**common),
+        "SVRG": lambda: SVRG(inner_steps=SVRG_INNER, **common),
+        "SCV": lambda: SCV(**common),
+        "S3GD": lambda: S3GD(inner_steps=INNER, switch=False, **common),
+    }
+    return made[name]()
+
+
+class LinearPaper(Objective):
+    """Figures 3 to 6 of the S3GD paper: logistic loss, lambda = 1e-3, p = 10, m = 100."""
+
+    name: ClassVar[str] = "linear_paper"
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add data sets and limits."""
+        parser.add_argument("--dataset", nargs="+", default=SETS, choices=SETS)
+        parser.add_argument("--iterations", type=int, default=ITERATIONS)
+        parser.add_argument("--limit", type=float, default=20.0, help="seconds of a run")
+
+    def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
+        """Take the methods in turn within each repeat."""
+        for name in args.dataset:
+            try:
+                case = load(name, quick=args.quick)
+            except SkipError as reason:
+                print(f"{name} skipped: {reason}")
+                continue
+            yield from self._times(args, case)
+            yield from self._objectives(args, case)
+            yield from self._correlations(args, case)
+
+    def _times(self, args: argparse.Namespace, case: Case) -> Iterator[tuple[str, Row]]:
+        """Figure 3: seconds of 50 steps, and of what comes before the first."""
+        problem, batch = case.problem(ALPHA), case.batch()
+        spent: dict[str, list[float]] = {}
+        before: dict[str, list[float]] = {}
+        for _ in range(args.repeat):
+            for name in NAMES:
+                one = solver(name, 1.0, ROUND)
+                try:
+                    warm_up([one], case, problem)
+                    with single_threaded_blas():
+                        start = time.perf_counter()
+                        state = one.init(problem, batch)
+                        one.step(problem, state, batch)
+                        first = time.perf_counter() - start
+                        rounds = []
+                        for _ in range(5):
+                            start = time.perf_counter()
+                            one.step(problem, state, batch)
+                            rounds.append(time.perf_counter() - start)
+                except CapabilityError as reason:
+                    print(f"{case.name} {name}: {reason}")
+                    continue
+                each = median(rounds)
+                spent.setdefault(name, []).append(each * TIMED / ROUND)
+                before.setdefault(name, []).append(max(0.0, first - each))
+        for name, values in spent.items():
+            yield (
+                "seconds per 50 steps",
+                {
+                    "data": case.name,
+                    "rows": len(case.y),
+                    "columns": case.X.shape[1],
+                    "method": name,
+                    "s": median(values),
+                    "times SGD": median(values) / median(spent["SGD"]),
+                    "preparation s": median(before[name]),
+                },
+            )
+
+    def _objectives(self, args: argparse.Namespace, case: Case) -> Iterator[tuple[str, Row]]:
+        """Figures 4 and 5: the objective over seconds at the largest stable step."""
+        problem, batch = case.problem(ALPHA), case.batch()
+        test = TrainBatch(case.X_test, case.y_test[:, None], case.weight_test)
+        best, _ = minimum(problem, batch)
+        least: dict[str, float] = {}
+        for name in NAMES:
+            found = None
+            for step in sorted(STEPS, reverse=True):
+                try:
+                    run = self._run(args, problem, batch, test, name, step)
+                except (CapabilityError, ValueError) as reason:
+                    print(f"{case.name} {name} step {step:g}: {reason}")
+                    continue
+                tail = run.objective[-max(1, AVERAGED // ROUND) :]
+                if float(np.mean(tail)) <= STABLE * best:
+                    found = step, run, float(np.mean(tail))
+                    break
+            row: Row = {"data": case.name, "method": name, "minimum": best}
+            if found is None:
+                yield "objective", row | {"step": None}
+                continue
+            step, run, tail_mean = found
+            row |= {"step": step, "tail / minimum - 1": tail_mean / best - 1}
+            for level in (1e-1, 1e-2, 1e-3):
+                row[f"s to {level:g}"] = run.first_below(best * (1 + level))
+            least[name] = row["s to 0.01"] or np.inf
+            shown = np.unique(np.geomspace(1, len(run.seconds), 120).astype(int)) - 1
+            row["curve"] = [
+                [run.seconds[i], run.objective[i] / best - 1, run.test[i]] for i in shown
+            ]
+            yield "objective", row
+        first = min(least, key=lambda n: least[n]) if least else None
+        yield "first within a percent", {"data": case.name, "method": first} | least
+
+    def _run(
+        self,
+        args: argparse.Namespace,
+        problem: LinearProblem,
+        batch: TrainBatch,
+        test: TrainBatch,
+        name: str,
+        step: float,
+    ) -> Any:
+        one = solver(name, step, ROUND)
+        most = max(1, (2000 if args.quick else args.iterations) // ROUND)
+        few = min(len(test.y), 5000)
+        some = TrainBatch(test.X[:few], test.y[:few], test.sample_weight[:few])
+        return trace(one, problem, batch, steps=most, seconds=args.limit, test=some, every=1)
+
+    def _correlations(self, args: argparse.Namespace, case: Case) -> Iterator[tuple[str, Row]]:
+        """Figure 6: correlation of gradients with the exact one along each method's path."""
+        problem = case.problem(ALPHA)
+        memory = LinearMemory.build(problem, case.batch())
+        most = 200 if args.quick else max(CORRELATED)
+        with single_threaded_blas():
+            for name in NAMES:
+                try:
+                    found = correlations(name, problem, memory, 0.1, most)
+                except CapabilityError as reason:
+                    print(f"{case.name} {name}: {reason}")
+                    continue
+                row: Row = {"data": case.name, "method": name}
+                for at, value in found.items():
+                    row[f"after {at}"] = value
+                yield "correlation with the exact gradient", row
+
+    def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
+        """Draw a row of panels for each data set: times, objective, test, correlation."""
+        import matplotlib.pyplot as plt
+
+        times = tables.get("seconds per 50 steps", [])
+        curves = tables.get("objective", [])
+        close = tables.get("correlation with the exact gradient", [])
+        names = list(dict.fromkeys(r["data"] for r in times))
+        if not names:
+            return False
+        figure, axes = plt.subplots(
+            len(names), 4, figsize=(18, 3.1 * len(names)), squeeze=False
+        )
+        colours = dict(
+            zip(NAMES, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False)
+        )
+        for data, row in zip(names, axes, strict=True):
+            some = [r for r in times if r["data"] == data]
+            row[0].bar(
+                [r["method"] for r in some],
+                [r["s"] for r in some],
+                color=[colours[r["method"]] for r in some],
+            )
+            row[0].set_yscale("log")
+            row[0].set_title(f"{data}: seconds per 50 steps", fontsize=9)
+            for r in curves:
+                if r["data"] != data or "curve" not in r:
+                    continue
+                curve = np.array(r["curve"], float)
+                label = f"{r['method']}, step {r['step']:g}"
+                row[1].plot(curve[:, 0], np.maximum(curve[:, 1], 1e-12), label=label,
+                            color=colours[r["method"]])  # fmt: skip
+                row[2].plot(curve[:, 0], curve[:, 2], color=colours[r["method"]])
+            row[1].set(xscale="log", yscale="log", xlabel="seconds with preparation")
+            row[1].set_title("relative suboptimality", fontsize=9)
+            row[1].legend(fontsize=6)
+            row[2].set(xscale="log", xlabel="seconds with preparation")
+            row[2].set_title("objective on test rows", fontsize=9)
+            for r in close:
+                if r["data"] != data:
+                    continue
+                points = [(int(k[6:]), v) for k, v in r.items() if k.startswith("after ")]
+                row[3].plot(*zip(*points, strict=True), "o-", color=colours[r["method"]], ms=3)
+            row[3].set(xscale="symlog", xlabel="steps", ylim=(-0.1, 1.05))
+            row[3].set_title("correlation with the exact gradient", fontsize=9)
+        figure.tight_layout()
+        figure.savefig(path, dpi=100)
+        return True
+
+
+def correlations(
+    name: str, problem: LinearProblem, memory: LinearMemory, step: float, most: int
+) -> dict[int, float]:
+    """Return the mean correlation over the inner steps that follow each of some steps.
+
+    Steps are taken one at a time, so that the gradient estimate can be read off the move:
+    ``g = (W - (1 + step l2) W') / step``.
+    """
+    W, b = memory.rows.native(np.zeros((memory.rows.d, 1))), np.zeros(1)
+    rng = np.random.default_rng(0)
+    inner = SVRG_INNER if name == "SVRG" else INNER
+    strata = cluster_rows(memory, BATCH, 0)[1] if name == "SSGD" else None
+    graph = build_graph(problem, memory, 100, 10) if name == "S3GD" else None
+    moments = None
+    if name == "SCV":
+        if memory.rows.d > 4000:
+            raise CapabilityError(f"SCV keeps {memory.rows.d}^2 covariances: left out.")
+        moments = group_moments(memory, True)
+    found: dict[int, float] = {}
+    marks = [m for m in CORRELATED if m <= most]
+    reference: dict[str, Any] = {}
+    values: list[float] = []
+    last = max(marks) + inner
+    for t in range(last):
+        if t % inner == 0 and name in ("SVRG", "S3GD"):
+            reference = references(memory, graph, problem, W, b)
+        order, share = draw_batches(memory, 1, BATCH, rng)
+        if strata is not None:
+            order, share = stratified(memory, strata, rng)
+        old, old_b = W.copy(), b.copy()
+        if moments is not None:
+            moment_step(memory, moments, problem, W, b, order, share, step)
+        else:
+            memory.rows.descend(
+                memory.kind, memory.numbers, memory.Y, W, b, order, share, step, 0.0,
+                problem.l2, True, **reference,
+            )  # fmt: skip
+        inside = [m for m in marks if m <= t < m + inner]
+        if inside:
+            g = np.append((old - (1 + step * problem.l2) * W) / step, (old_b - b) / step)
+            exact = evaluate(problem, memory, old, old_b)
+            values.append(pearson(g, np.append(exact.gradient, exact.gradient_bias)))
+            if t == inside[0] + inner - 1 or t == last - 1:
+                found[inside[0]] = float(np.mean(values))
+                values = []
+    return found
+
+
+def pearson(a: Any, b: Any) -> float:
+    """Return the correlation of two vectors; 0 where one is constant."""
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return 0.0
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def references(
+    memory: LinearMemory, graph: Any, problem: LinearProblem, W: Any, b: Any
+) -> dict[str, Any]:
+    """Return table and means of SVRG, or of S3GD where there is a graph."""
+    here = evaluate(problem, memory, W, b)
+    table = here.slopes
+    if graph is not None:
+        rows = memory.rows.responses(W, b)[graph.anchors]
+        at = problem.loss.gradient(np.repeat(graph.targets, len(rows), axis=0), rows)
+        near = at[graph.near][:, :, 0]
+        table = graph.spread + (graph.gamma * near).sum(axis=1)[:, None]
+    weighted = table * memory.share[:, None]
+    return {
+        "table": table,
+        "mean": memory.rows.gradient(weighted),
+        "mean_bias": weighted.sum(axis=0),
+    }
+
+
+def stratified(memory: LinearMemory, strata: Any, rng: Any) -> tuple[Any, Any]:
+    """Return one row of each stratum and the shares of the strata."""
+    rows, share = [], []
+    for s in np.unique(strata):
+        members = np.flatnonzero(strata == s)
+        rows.append(members[weighted_draws(memory.share[members], 1, rng)[0]])
+        share.append(memory.share[members].sum())
+    return np.array([rows]), np.array([share])
+
+
+def moment_step(
+    memory: LinearMemory, m: Any, problem: LinearProblem, W: Any, b: Any, order: Any,
+    share: Any, step: float,
+) -> None:  # fmt: skip
+    """Take one step of SCV in place."""
+    rows = memory.rows
+    none = np.zeros(0), np.zeros(0, np.int32), np.zeros(0, np.int32)
+    csr = (rows.data, rows.indices, rows.indptr) if rows.is_sparse else none
+    X = np.zeros((0, 0)) if rows.is_sparse else rows.X
+    across = np.ascontiguousarray(rows.public(W).T)
+    linear_moments.descend(
+        memory.kind, memory.numbers, X, *csr, memory.Y, across, b, order, share, step, 0.0,
+        problem.l2, True, m.group, m.part, m.centre, m.covariance, m.targets,
+    )  # fmt: skip
+    W[:] = rows.native(across.T)

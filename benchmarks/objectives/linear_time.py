@@ -1,0 +1,241 @@
+"""Seconds of linear solvers to a relative suboptimality, beside other libraries."""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+
+from benchmarks.objectives._linear import Case, load, minimum, trace, warm_up
+from benchmarks.registry import Objective, Row, SkipError
+from kernelgrad.solvers import LINEAR_SOLVERS, LinearProblem, TrainBatch
+from kernelgrad.solvers.linear import LinearMemory, evaluate
+
+SETS = ["ijcnn1", "a9a", "cod_rna", "covtype20k", "news20_bydate", "mnist"]
+OURS = ["svrg", "saga", "s3gd", "sdca", "rbcd", "sgd"]
+PENALTIES = {"l2": 0.0, "l1": 1.0}
+LEVELS = (1e-3, 1e-6)
+SECONDS = 60.0
+BUDGETS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048]
+
+Fit = Callable[[int], Any]
+
+
+def peers(case: Case, problem: LinearProblem, X: Any) -> dict[str, Fit]:
+    """Return functions from a number of iterations to coefficients, on rows with a constant.
+
+    All get the same objective: the column of ones is penalised, and there is no intercept.
+    """
+    n = len(case.y)
+    l1 = problem.l1 > 0
+    C = 1.0 / (problem.alpha * n)
+
+    def logistic(solver: str) -> Fit:
+        ratio = 1.0 if l1 else 0.0
+
+        def fit(iterations: int) -> Any:
+            model = LogisticRegression(
+                C=C, l1_ratio=ratio, solver=solver, max_iter=iterations, tol=1e-14,
+                fit_intercept=False, random_state=0,
+            )  # fmt: skip
+            return model.fit(X, case.y).coef_[0]
+
+        return fit
+
+    def sgd(iterations: int) -> Any:
+        model = SGDClassifier(
+            "log_loss", penalty="l1" if l1 else "l2", alpha=problem.alpha, max_iter=iterations,
+            tol=None, fit_intercept=False, average=True, random_state=0,
+        )  # fmt: skip
+        return model.fit(X, case.y).coef_[0]
+
+    found: dict[str, Fit] = {
+        "scikit-learn saga": logistic("saga"),
+        "scikit-learn liblinear": logistic("liblinear"),
+        "scikit-learn SGDClassifier": sgd,
+    }
+    if not l1:
+        found["scikit-learn lbfgs"] = logistic("lbfgs")
+        found["scikit-learn newton-cholesky"] = logistic("newton-cholesky")
+        if X.shape[1] > 2000:
+            del found["scikit-learn newton-cholesky"]
+    glm = _skglm(case, problem, X)
+    return found if glm is None else found | {"skglm": glm}
+
+
+def _skglm(case: Case, problem: LinearProblem, X: Any) -> Fit | None:
+    """Return skglm's solver without its compilation, which it repeats in every fit."""
+    try:
+        from skglm.datafits import Logistic
+        from skglm.penalties import L1, L2
+        from skglm.solvers import LBFGS, ProxNewton
+        from skglm.utils.jit_compilation import compiled_clone
+    except ImportError:
+        return None
+    rows = sp.csc_matrix(X) if sp.issparse(X) else np.asfortranarray(X)
+    datafit = compiled_clone(Logistic())
+    penalty = compiled_clone((L1 if problem.l1 > 0 else L2)(problem.alpha))
+    if sp.issparse(X):
+        datafit.initialize_sparse(rows.data, rows.indptr, rows.indices, case.y)
+    else:
+        datafit.initialize(rows, case.y)
+
+    def fit(iterations: int) -> Any:
+        if problem.l1 > 0:
+            solver = ProxNewton(max_iter=iterations, tol=1e-12, fit_intercept=False)
+        else:
+            solver = LBFGS(max_iter=iterations, tol=1e-12)
+        return solver._solve(rows, case.y, datafit, penalty)[0]
+
+    return fit
+
+
+class LinearTime(Objective):
+    """Seconds to relative suboptimalities of 1e-3 and 1e-6 of the same objective."""
+
+    name: ClassVar[str] = "linear_time"
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add data sets, penalties and sides."""
+        parser.add_argument("--dataset", nargs="+", default=SETS, choices=SETS)
+        parser.add_argument("--penalty", nargs="+", default=list(PENALTIES), choices=PENALTIES)
+        parser.add_argument("--alpha", type=float, nargs="+", default=[1e-4])
+        parser.add_argument("--solver", nargs="+", default=OURS, choices=list(LINEAR_SOLVERS))
+        parser.add_argument("--limit", type=float, default=SECONDS, help="seconds a fit")
+
+    def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
+        """Take all sides in turn within each repeat."""
+        for name in args.dataset:
+            try:
+                case = load(name, quick=args.quick, balanced=False)
+            except SkipError as reason:
+                print(f"{name} skipped: {reason}")
+                continue
+            ones = np.ones((len(case.y), 1))
+            if sp.issparse(case.X):
+                case.X = sp.csr_matrix(sp.hstack([case.X, ones]))
+            else:
+                case.X = np.hstack([case.X, ones])
+            for penalty in args.penalty:
+                for alpha in args.alpha:
+                    yield from self._compare(args, case, penalty, alpha)
+
+    def _compare(
+        self, args: argparse.Namespace, case: Case, penalty: str, alpha: float
+    ) -> Iterator[tuple[str, Row]]:
+        problem = case.problem(alpha, PENALTIES[penalty], fit_intercept=False, tol=1e-12)
+        batch = case.batch()
+        best, _ = minimum(problem, batch)
+        chosen = [
+            name
+            for name in args.solver
+            if not (problem.l1 > 0 and not LINEAR_SOLVERS[name].takes_l1)
+            and not (problem.l2 == 0 and LINEAR_SOLVERS[name].needs_l2)
+        ]
+        warm_up([LINEAR_SOLVERS[name]() for name in chosen], case, problem)
+        others = peers(case, problem, case.X)
+        seconds: dict[str, list[list[float | None]]] = {}
+        budgets: dict[str, list[int | None]] = {}
+        for repeat in range(args.repeat):
+            for name in chosen:
+                seconds.setdefault(name, []).append(
+                    _ours(name, problem, batch, best, repeat, args.limit)
+                )
+            for name, fit in others.items():
+                if name not in budgets:
+                    budgets[name] = _budgets(fit, problem, batch, best, args.limit)
+                seconds.setdefault(name, []).append([_clock(fit, b) for b in budgets[name]])
+        for name, runs in seconds.items():
+            row: Row = {"data": case.name, "penalty": penalty, "alpha": alpha, "side": name}
+            for k, level in enumerate(LEVELS):
+                got = [run[k] for run in runs if run[k] is not None]
+                row[f"s to {level:g}"] = median(got) if len(got) == len(runs) else None
+            if name in budgets:
+                row["iterations"] = ", ".join(str(b) for b in budgets[name])
+            yield "seconds", row
+
+    def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
+        """Draw bars of seconds, a panel for each data set and penalty."""
+        import matplotlib.pyplot as plt
+
+        rows = tables.get("seconds", [])
+        cases = list(dict.fromkeys((r["data"], r["penalty"]) for r in rows))
+        if not cases:
+            return False
+        across = min(3, len(cases))
+        down = -(-len(cases) // across)
+        figure, axes = plt.subplots(
+            down, across, figsize=(6 * across, 3.2 * down), squeeze=False
+        )
+        for axis in axes.flat[len(cases) :]:
+            axis.axis("off")
+        for axis, case in zip(axes.flat, cases, strict=False):
+            some = [r for r in rows if (r["data"], r["penalty"]) == case]
+            place = np.arange(len(some))
+            for k, level in enumerate(LEVELS):
+                values = [r[f"s to {level:g}"] or np.nan for r in some]
+                axis.barh(place + 0.2 - 0.4 * k, values, 0.4, label=f"to {level:g}")
+            axis.set_yticks(place, [r["side"] for r in some], fontsize=7)
+            axis.set_xscale("log")
+            axis.invert_yaxis()
+            axis.set_title(f"{case[0]}, {case[1]}", fontsize=9)
+            axis.set_xlabel("seconds (no bar: not reached)")
+        axes.flat[0].legend(fontsize=7)
+        figure.tight_layout()
+        figure.savefig(path, dpi=110)
+        return True
+
+
+def _ours(
+    name: str, problem: LinearProblem, batch: TrainBatch, best: float, seed: int, limit: float
+) -> list[float | None]:
+    """Return the seconds to each level, with the preparation of rows."""
+    own = LinearProblem(**{**vars(problem), "seed": seed})
+    target = best * (1 + min(LEVELS))
+    found = trace(LINEAR_SOLVERS[name](), own, batch, steps=2000, seconds=limit, target=target)
+    return [found.first_below(best * (1 + level)) for level in LEVELS]
+
+
+def _clock(fit: Fit, iterations: int | None) -> float | None:
+    if iterations is None:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        start = time.perf_counter()
+        fit(iterations)
+        return time.perf_counter() - start
+
+
+def _budgets(
+    fit: Fit, problem: LinearProblem, batch: TrainBatch, best: float, limit: float
+) -> list[int | None]:
+    """Return the least numbers of iterations of a ladder that reach each level.
+
+    The first fit of all is a warm-up: it may compile.
+    """
+    memory = LinearMemory.build(problem, batch)
+    found: list[int | None] = [None] * len(LEVELS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore")
+        fit(1)
+        for iterations in BUDGETS:
+            start = time.perf_counter()
+            w = np.asarray(fit(iterations), float)[:, None]
+            spent = time.perf_counter() - start
+            value = evaluate(problem, memory, memory.rows.native(w), np.zeros(1)).objective
+            for k, level in enumerate(LEVELS):
+                if found[k] is None and value <= best * (1 + level):
+                    found[k] = iterations
+            if found[-1] is not None or spent > limit:
+                break
+    return found
