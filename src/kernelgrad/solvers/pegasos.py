@@ -47,8 +47,8 @@ class Pegasos(OnlineSolver):
     Notes
     -----
     Sample weights are divided by their mean so far and multiply the derivative.
-    Losses: hinge, squared hinge, logistic, multinomial, perceptron, squared, Huber,
-    epsilon-insensitive, absolute, quantile.
+    Losses: hinge, squared and smoothed hinge, logistic, multinomial, perceptron, squared,
+    Huber, epsilon-insensitive, absolute, quantile.
 
     References
     ----------
