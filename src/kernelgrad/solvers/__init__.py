@@ -26,15 +26,19 @@ from kernelgrad.solvers.direct import DirectSolve
 from kernelgrad.solvers.dsg import DSG
 from kernelgrad.solvers.linear import LinearProblem, LinearSolver
 from kernelgrad.solvers.linear_pegasos import LinearPegasos
+from kernelgrad.solvers.linear_sdca import LinearSDCA
 from kernelgrad.solvers.norma import NORMA
 from kernelgrad.solvers.pegasos import Pegasos
 from kernelgrad.solvers.perceptron import KernelPerceptron
 from kernelgrad.solvers.posterior import PosteriorOperator, explained_covariance
+from kernelgrad.solvers.rbcd import RBCD
 from kernelgrad.solvers.s3gd import S3GD
+from kernelgrad.solvers.sbmd import SBMD
 from kernelgrad.solvers.sbp import StochasticBatchPerceptron
 from kernelgrad.solvers.scv import SCV
 from kernelgrad.solvers.sdca import SDCA
 from kernelgrad.solvers.sgd import SGD
+from kernelgrad.solvers.simba import SIMBA
 from kernelgrad.solvers.ssgd import SSGD
 from kernelgrad.solvers.svrg import SAGA, SVRG
 from kernelgrad.solvers.udsg import UDSG
@@ -90,7 +94,9 @@ def register_linear_solver(cls: type[LinearSolver[Any]]) -> type[LinearSolver[An
     return cls
 
 
-for _linear in (S3GD, SVRG, SAGA, SGD, SSGD, SCV, LinearPegasos):
+for _linear in (
+    S3GD, SVRG, SAGA, SGD, SSGD, SCV, LinearPegasos, LinearSDCA, RBCD, SBMD, SIMBA,
+):  # fmt: skip
     register_linear_solver(_linear)
 
 
@@ -127,11 +133,14 @@ __all__ = [
     "HISTORY_KEYS",
     "LINEAR_SOLVERS",
     "NORMA",
+    "RBCD",
     "S3GD",
     "SAGA",
+    "SBMD",
     "SCV",
     "SDCA",
     "SGD",
+    "SIMBA",
     "SOLVERS",
     "SSGD",
     "SVRG",
@@ -142,6 +151,7 @@ __all__ = [
     "KernelPerceptron",
     "LinearPegasos",
     "LinearProblem",
+    "LinearSDCA",
     "LinearSolver",
     "Pegasos",
     "PosteriorOperator",

@@ -1,0 +1,389 @@
+"""Block methods for linear functions: their optimum, their steps, their bits."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import oracles_linear_blocks as oracles
+from kernelgrad import set_num_threads
+from kernelgrad._validation import CapabilityError
+from kernelgrad.compute.linear_blocks import DenseBlocks, Fields, SparseBlocks
+from kernelgrad.compute.linear_mirror import mirror
+from kernelgrad.kernels import Polynomial
+from kernelgrad.losses import (
+    Absolute,
+    Hinge,
+    Huber,
+    Logistic,
+    Multinomial,
+    SmoothedHinge,
+    SquaredError,
+    SquaredHinge,
+)
+from kernelgrad.solvers.base import TrainBatch
+from kernelgrad.solvers.linear import LinearMemory, LinearProblem
+from kernelgrad.solvers.rbcd import RBCD
+from kernelgrad.solvers.sbmd import SBMD
+
+SMOOTH = [
+    SquaredError(), Logistic(), SquaredHinge(), SmoothedHinge(), Huber(0.4), Multinomial(),
+]  # fmt: skip
+each_smooth = pytest.mark.parametrize("loss", SMOOTH, ids=lambda loss: loss.name)
+each_form = pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "csr"])
+
+
+def setting(
+    loss, n=300, d=13, seed=0, *, outputs=2, weighted=False, form=np.asarray, **options
+):
+    """Rows with a third of the entries, a mean apart from zero and weights 0 to 3."""
+    rng = np.random.default_rng(seed)
+    X = (rng.standard_normal((n, d)) + 0.5) * (rng.random((n, d)) < 0.35)
+    true = rng.standard_normal((d, outputs)) * (rng.random((d, 1)) < 0.5)
+    y = X @ true + 0.5 * rng.standard_normal((n, outputs)) + 0.3
+    if isinstance(loss, Multinomial):
+        y = np.eye(outputs)[y.argmax(axis=1)]
+    elif "classification" in loss.tasks:
+        y = np.where(y > 0.2, 1.0, -1.0)
+    weight = rng.integers(0, 4, n).astype(float) if weighted else np.ones(n)
+    settings = {"alpha": 1e-2, "l1_ratio": 0.0, "tol": 1e-9} | options
+    kernel = Polynomial(degree=1, gamma=1.0, coef0=0.0)
+    problem = LinearProblem(
+        loss=loss, kernel=kernel, n_outputs=outputs, n_features_in=d, seed=7, **settings
+    )
+    return problem, TrainBatch(form(X), y, weight)
+
+
+def fit(solver, problem, batch, n_steps=300):
+    state = solver.init(problem, batch)
+    for _ in range(n_steps):
+        info = solver.step(problem, state, batch)
+        if info.converged:
+            break
+    return state, info
+
+
+def plain(batch):
+    X = batch.X.toarray() if sp.issparse(batch.X) else batch.X
+    return X, batch.y, batch.sample_weight / batch.sample_weight.sum()
+
+
+def value(problem, batch, W, b):
+    X, y, p = plain(batch)
+    return oracles.objective(problem.loss.name, X, y, p, W, b, problem.l1, problem.l2)
+
+
+@each_form
+@each_smooth
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.8])
+@pytest.mark.parametrize("block_size", ["auto", 1, 4])
+def test_rbcd_ends_at_the_minimum(loss, form, l1_ratio, block_size):
+    problem, batch = setting(
+        loss, form=form, l1_ratio=l1_ratio, alpha=3e-2, weighted=True, outputs=3
+    )
+    X, y, p = plain(batch)
+    W, b = oracles.minimum(loss.name, X, y, p, problem.l1, problem.l2, True)
+    state, info = fit(RBCD(block_size=block_size), problem, batch)
+    assert info.converged
+    best = value(problem, batch, W, b)
+    assert value(problem, batch, state.coef, state.bias) <= best + 1e-9 * best
+    assert info.objective == pytest.approx(best, rel=1e-8)
+    if isinstance(loss, Multinomial):  # a constant in all outputs is free
+        state.bias -= state.bias.mean() - b.mean()
+    np.testing.assert_allclose(state.coef, W, atol=2e-4)
+    np.testing.assert_allclose(state.bias, b, atol=2e-4)
+    if l1_ratio:
+        np.testing.assert_array_equal(state.coef != 0, np.abs(W) > 1e-6)
+        assert 0 < np.count_nonzero(state.coef) < W.size
+
+
+@each_smooth
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_rbcd_takes_csr_rows_as_dense_ones(loss, fit_intercept):
+    options = {"l1_ratio": 0.5, "weighted": True, "fit_intercept": fit_intercept}
+    one, _ = fit(RBCD(block_size=5), *setting(loss, **options), n_steps=3)
+    two, _ = fit(RBCD(block_size=5), *setting(loss, form=sp.csr_matrix, **options), n_steps=3)
+    np.testing.assert_allclose(two.coef, one.coef, rtol=1e-8, atol=1e-11)
+    np.testing.assert_allclose(two.bias, one.bias, rtol=1e-8, atol=1e-11)
+    assert np.any(one.bias) == fit_intercept
+
+
+@each_form
+@each_smooth
+def test_rbcd_takes_weights_as_repeated_rows(loss, form):
+    problem, batch = setting(loss, weighted=True, form=form, l1_ratio=0.3)
+    times = batch.sample_weight.astype(int)
+    at = np.repeat(np.arange(len(times)), times)
+    many = TrainBatch(batch.X[at], batch.y[at], np.ones(len(at)))
+    one, _ = fit(RBCD(block_size=4), problem, batch, n_steps=3)
+    two, _ = fit(RBCD(block_size=4), problem, many, n_steps=3)
+    np.testing.assert_allclose(two.coef, one.coef, rtol=1e-7, atol=1e-10)
+    np.testing.assert_allclose(two.bias, one.bias, rtol=1e-7, atol=1e-10)
+
+
+@each_form
+@each_smooth
+@pytest.mark.parametrize("block_size", [1, 4])
+def test_no_block_raises_the_objective(loss, form, block_size):
+    problem, batch = setting(loss, form=form, alpha=1e-4, l1_ratio=0.5, weighted=True, n=60)
+    memory = LinearMemory.build(problem, batch)
+    rows = memory.rows
+    # far from the minimum, where a model without a search for the step goes astray
+    W = 8.0 * np.random.default_rng(3).standard_normal((rows.d, 2))
+    b = np.array([4.0, -4.0])
+    U = rows.responses(rows.native(W), b)
+    f = Fields(memory.kind, memory.numbers, memory.Y, U, memory.share)
+    if rows.is_sparse:
+        blocks = SparseBlocks(rows.data, rows.indices, rows.indptr, rows.d, block_size, True)
+    else:
+        blocks = DenseBlocks(rows.X, block_size, True)
+    start = last = value(problem, batch, W, b)
+    shares = []
+    for i in [*range(blocks.n_blocks)] * 3:
+        _, t = blocks.descend(f, W, b, np.array([i]), problem.l1, problem.l2)
+        now = value(problem, batch, W, b)
+        assert now <= last * (1 + 1e-13)
+        np.testing.assert_allclose(f.U, plain(batch)[0] @ W + b, atol=1e-9)
+        last = now
+        shares.append(t)
+    assert last < 0.5 * start
+    if isinstance(loss, Logistic):
+        assert min(shares) < 1.0  # the search was needed
+
+
+def test_one_column_of_squared_loss_is_its_exact_minimum():
+    problem, batch = setting(SquaredError(), outputs=1, fit_intercept=False, l1_ratio=0.5)
+    X, y, p = plain(batch)
+    blocks = DenseBlocks(X, 1, False)
+    W, b = np.zeros((13, 1)), np.zeros(1)
+    f = Fields(0, np.zeros(1), y.copy(), np.zeros((300, 1)), p)
+    blocks.descend(f, W, b, np.array([6]), problem.l1, problem.l2)
+    slope = p @ (X[:, 6] * y[:, 0])
+    best = np.sign(slope) * max(abs(slope) - problem.l1, 0) / (p @ X[:, 6] ** 2 + problem.l2)
+    assert best != 0
+    assert W[6, 0] == pytest.approx(best, rel=1e-9)
+    assert np.count_nonzero(W) == 1
+
+
+def test_a_bias_apart_is_visited():
+    # rows with one entry each of many columns: no block has half of the rows
+    n, d = 400, 100
+    rng = np.random.default_rng(0)
+    X = sp.csr_matrix((rng.random(n) + 0.5, (np.arange(n), rng.integers(0, d, n))), (n, d))
+    y = np.where(rng.random((n, 1)) < 0.8, 1.0, -1.0)
+    problem, _ = setting(Logistic(), d=d, outputs=1, alpha=1e-3)
+    batch = TrainBatch(X, y, np.ones(n))
+    state, info = fit(RBCD(block_size=2), problem, batch)
+    assert state.blocks.apart
+    assert info.converged
+    W, b = oracles.minimum("logistic", *plain(batch), 0.0, problem.l2, True)
+    np.testing.assert_allclose(state.coef, W, atol=1e-4)
+    np.testing.assert_allclose(state.bias, b, atol=1e-4)
+
+
+@pytest.mark.parametrize("solver", [RBCD(block_size=4), SBMD(n_blocks=3)], ids=["rbcd", "sbmd"])
+@pytest.mark.parametrize("through", ["arrays", "pickle", "copy", "release"])
+@each_form
+def test_a_fit_goes_on_where_it_stopped(solver, through, form):
+    problem, batch = setting(Logistic(), form=form, alpha=1e-4, l1_ratio=0.3, tol=0.0, seed=2)
+    whole, _ = fit(solver, problem, batch, n_steps=7)
+    state, _ = fit(solver, problem, batch, n_steps=4)
+    old, before = state, state.coef.copy()
+    if through == "arrays":
+        state = solver.restore(problem, *solver.state_arrays(state))
+    elif through == "pickle":
+        state = pickle.loads(pickle.dumps(state))
+    elif through == "copy":
+        state = state.copy()
+    else:
+        state.release()
+        assert state.memory is None
+        assert getattr(state, "blocks", None) is None
+    for _ in range(3):
+        solver.step(problem, state, batch)
+    for name, array in solver.state_arrays(whole)[1].items():
+        np.testing.assert_array_equal(solver.state_arrays(state)[1][name], array)
+    assert state.iteration == 7
+    assert np.abs(whole.coef - before).max() > 0
+    if through == "copy":
+        np.testing.assert_array_equal(old.coef, before)
+
+
+@pytest.mark.parametrize("solver", [RBCD(block_size=4), SBMD()], ids=["rbcd", "sbmd"])
+@each_form
+def test_bits_do_not_depend_on_threads(solver, form):
+    problem, batch = setting(Logistic(), n=5000, form=form, alpha=1e-4, tol=0.0)
+    results = []
+    try:
+        for n_threads in (1, 3, 2):
+            set_num_threads(n_threads)
+            results.append(fit(solver, problem, batch, n_steps=2)[0])
+    finally:
+        set_num_threads(None)
+    for state in results[1:]:
+        np.testing.assert_array_equal(state.coef, results[0].coef)
+        np.testing.assert_array_equal(state.bias, results[0].bias)
+    other, _ = fit(solver, replace(problem, seed=8), batch, n_steps=2)
+    assert np.abs(other.coef - results[0].coef).max() > 1e-12
+
+
+def test_drift_of_the_responses_is_undone():
+    problem, batch = setting(Logistic(), tol=0.0)
+    solver = RBCD()
+    state, _ = fit(solver, problem, batch, n_steps=16)
+    state.responses += 0.5  # what rounding would do in very many passes
+    for _ in range(6):
+        info = solver.step(problem, state, batch)
+    assert info.objective == pytest.approx(value(problem, batch, state.coef, state.bias))
+
+
+def test_rbcd_stops_by_the_tolerance_at_all_columns_at_once():
+    problem, batch = setting(Logistic(), tol=1e-3)
+    solver = RBCD(block_size=2)
+    state, info = fit(solver, problem, batch)
+    assert info.converged
+    assert 1 < state.iteration < 100
+    X, y, p = plain(batch)
+    G = p[:, None] * oracles.SLOPES["logistic"](y, X @ state.coef + state.bias)
+    least = max(np.abs(X.T @ G + problem.l2 * state.coef).max(), np.abs(G.sum(axis=0)).max())
+    assert least <= 1e-3 * state.first
+    tight, _ = fit(solver, replace(problem, tol=1e-10), batch)
+    assert tight.iteration > state.iteration
+
+
+def test_zero_and_repeated_columns_without_penalty():
+    problem, batch = setting(SquaredError(), alpha=0.0, tol=1e-8)
+    X = batch.X.copy()
+    X[:, 3], X[:, 4], X[:, 5] = 0.0, 1.0, X[:, 6]
+    for form in (np.asarray, sp.csr_matrix):
+        state, info = fit(RBCD(), problem, replace(batch, X=form(X)))
+        assert info.converged
+        assert not state.coef[3].any()
+        f, *_ = np.linalg.lstsq(np.c_[X, np.ones(len(X))], batch.y, rcond=None)
+        best = np.c_[X, np.ones(len(X))] @ f
+        np.testing.assert_allclose(X @ state.coef + state.bias, best, atol=1e-5)
+
+
+@each_form
+@pytest.mark.parametrize("loss", [*SMOOTH, Hinge(), Absolute()], ids=lambda loss: loss.name)
+def test_sbmd_steps_are_those_of_the_formula(loss, form):
+    problem, batch = setting(loss, weighted=True, form=form, alpha=0.2, l1_ratio=0.4)
+    solver = SBMD(batch_size=4, n_blocks=3)
+    state = solver.init(problem, batch)
+    memory = state.memory
+    order, share, chosen = (a[:50] for a in solver.draw(problem, state, memory))
+    assert set(chosen) == {0, 1, 2}
+    np.testing.assert_array_equal(share, 0.25)
+    eta, eta_bias = solver.first_steps(state, memory, 4, 3)
+    first = solver.cuts(13)
+    eta *= 3.0  # a stranger scale than the solver's own, for penalties that bite
+    W, b = memory.rows.native(state.coef), state.bias.copy()
+    mirror(
+        memory.rows, memory.kind, memory.numbers, memory.Y, W, b, order, share, chosen, first,
+        eta, eta_bias, problem.l1, problem.l2,
+    )  # fmt: skip
+    X, y, _ = plain(batch)
+    expected, bias = oracles.mirror_steps(
+        loss.name, X, y, state.coef.copy(), state.bias.copy(), order, chosen, first, eta,
+        eta_bias, problem.l1, problem.l2,
+    )  # fmt: skip
+    np.testing.assert_allclose(memory.rows.public(W), expected, atol=1e-12)
+    np.testing.assert_allclose(b, bias, atol=1e-12)
+    assert np.abs(expected).max() > 0.05
+    assert (expected == 0).any()
+
+
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.7])
+def test_sbmd_takes_csr_rows_as_dense_ones(l1_ratio):
+    one, _ = fit(SBMD(), *setting(Logistic(), l1_ratio=l1_ratio), n_steps=5)
+    form = sp.csr_matrix
+    two, _ = fit(SBMD(), *setting(Logistic(), l1_ratio=l1_ratio, form=form), n_steps=5)
+    np.testing.assert_allclose(two.average, one.average, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(two.average_bias, one.average_bias, rtol=1e-9)
+
+
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.7])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sbmd_comes_near_the_minimum(l1_ratio, weighted):
+    problem, batch = setting(
+        Logistic(), n=3000, outputs=1, l1_ratio=l1_ratio, weighted=weighted, alpha=2e-3
+    )
+    X, y, p = plain(batch)
+    best = value(
+        problem, batch, *oracles.minimum("logistic", X, y, p, problem.l1, problem.l2, True)
+    )
+    solver = SBMD()
+    state, info = fit(solver, problem, batch, n_steps=60)
+    reached = value(problem, batch, *solver.solution(state)) / best - 1
+    start = solver.init(problem, batch)
+    assert not info.converged
+    assert 0 <= reached < 1e-2 < 0.2 < value(problem, batch, start.coef, start.bias) / best - 1
+
+
+def test_sbmd_takes_new_rows_and_larger_ones():
+    problem, batch = setting(Logistic(), n=600, outputs=1, alpha=1e-3)
+    solver = SBMD()
+    state, _ = fit(solver, problem, batch, n_steps=1)
+    before = state.top.copy()
+    larger = replace(batch, X=30.0 * batch.X)
+    info = solver.step(problem, state, larger)
+    np.testing.assert_allclose(state.top, 900.0 * before)
+    assert info.step_size < 1e-2
+    assert np.isfinite(state.average).all()
+
+
+def test_only_the_chosen_block_moves():
+    problem, batch = setting(Logistic(), outputs=1, alpha=0.5, l1_ratio=0.5)
+    for form in (np.asarray, sp.csr_matrix):
+        memory = LinearMemory.build(problem, replace(batch, X=form(batch.X)))
+        W = memory.rows.native(np.ones((13, 1)))
+        order, share = np.arange(20).reshape(5, 4), np.full((5, 4), 0.25)
+        first, eta = np.array([0, 4, 9, 13]), np.full(3, 0.1)
+        mirror(
+            memory.rows, memory.kind, memory.numbers, memory.Y, W, np.zeros(1), order, share,
+            np.full(5, 1), first, eta, 0.0, problem.l1, problem.l2,
+        )  # fmt: skip
+        moved = memory.rows.public(W)[:, 0] != 1.0
+        np.testing.assert_array_equal(np.flatnonzero(moved), np.arange(4, 9))
+
+
+def test_what_cannot_be_solved_is_refused():
+    problem, batch = setting(Hinge())
+    with pytest.raises(CapabilityError, match="'rbcd' does not take the loss 'hinge'; choose"):
+        RBCD().init(problem, batch)
+    SBMD().check_problem(problem)
+    problem, batch = setting(Logistic())
+    state, _ = fit(RBCD(), problem, batch, n_steps=1)
+    with pytest.raises(CapabilityError, match="same rows"):
+        RBCD().step(problem, state, setting(Logistic(), seed=1)[1])
+    for solver, name in (
+        (RBCD(block_size=0), "block_size"),
+        (SBMD(batch_size=0), "batch_size"),
+        (SBMD(n_blocks=0), "n_blocks"),
+        (SBMD(step_size=0.0), "step_size"),
+    ):
+        with pytest.raises(ValueError, match=name):
+            solver.check()
+    with pytest.raises(TypeError, match="block_size"):
+        RBCD(block_size="wide").check()
+
+
+def test_automatic_blocks():
+    def size(d, outputs=1, form=np.asarray):
+        problem, batch = setting(Logistic(), n=40, d=d, outputs=outputs, form=form)
+        return RBCD().resolve_block_size(LinearMemory.build(problem, batch))
+
+    assert size(512) == 512
+    assert size(513) == 32
+    assert size(512, outputs=5) == 32
+    assert size(100, outputs=20) == 100
+    # 14 entries a column
+    assert size(2000, form=sp.csr_matrix) == 7
+    with pytest.raises(TypeError, match="n_blocks"):
+        SBMD(n_blocks=2.5).check()
+    np.testing.assert_array_equal(SBMD().cuts(3), [0, 1, 2, 3])
+    np.testing.assert_array_equal(SBMD(n_blocks=3).cuts(13), [0, 4, 8, 13])
