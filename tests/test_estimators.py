@@ -40,7 +40,9 @@ from kernelgrad.kernels import Gaussian, Matern
 from kernelgrad.losses import Huber, Quantile
 from kernelgrad.persistence import read_container
 
-CLASSIFICATION_LOSSES = ["log_loss", "logistic", "hinge", "squared_hinge", "squared"]
+CLASSIFICATION_LOSSES = [
+    "log_loss", "logistic", "hinge", "smoothed_hinge", "squared_hinge", "squared",
+]  # fmt: skip
 REGRESSION_LOSSES = ["squared", "huber", "epsilon_insensitive", "absolute", "quantile"]
 
 

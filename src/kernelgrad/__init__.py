@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     )
     from kernelgrad.estimators import KernelNoveltyDetector as KernelNoveltyDetector
     from kernelgrad.estimators import KernelRegressor as KernelRegressor
+    from kernelgrad.estimators import LinearClassifier as LinearClassifier
+    from kernelgrad.estimators import LinearRegressor as LinearRegressor
     from kernelgrad.estimators import RandomFeatures as RandomFeatures
     from kernelgrad.estimators import load as load
     from kernelgrad.plotting import LearningCurveDisplay as LearningCurveDisplay
@@ -65,6 +67,8 @@ _WHERE = {
     "KernelPerceptron": "solvers",
     "KernelRegressor": "estimators",
     "LearningCurveDisplay": "plotting",
+    "LinearClassifier": "estimators",
+    "LinearRegressor": "estimators",
     "ModelFileError": "_validation",
     "NORMA": "solvers",
     "Pegasos": "solvers",

@@ -1,10 +1,12 @@
 """Estimators with the scikit-learn API."""
 
 from kernelgrad.estimators._files import load, register_estimator
-from kernelgrad.estimators.base import BaseKernelEstimator
 from kernelgrad.estimators.classifier import KernelClassifier
+from kernelgrad.estimators.competitors import COMPETITORS, competitor
 from kernelgrad.estimators.density_ratio import KernelDensityRatio
 from kernelgrad.estimators.gaussian_process import KernelGaussianProcessRegressor
+from kernelgrad.estimators.kernel import BaseKernelEstimator
+from kernelgrad.estimators.linear import LinearClassifier, LinearRegressor
 from kernelgrad.estimators.novelty import KernelNoveltyDetector
 from kernelgrad.estimators.regressor import KernelRegressor
 from kernelgrad.estimators.transformer import RandomFeatures
@@ -15,16 +17,22 @@ for _cls in (
     KernelGaussianProcessRegressor,
     KernelNoveltyDetector,
     KernelRegressor,
+    LinearClassifier,
+    LinearRegressor,
 ):
     register_estimator(_cls)
 
 __all__ = [
+    "COMPETITORS",
     "BaseKernelEstimator",
     "KernelClassifier",
     "KernelDensityRatio",
     "KernelGaussianProcessRegressor",
     "KernelNoveltyDetector",
     "KernelRegressor",
+    "LinearClassifier",
+    "LinearRegressor",
     "RandomFeatures",
+    "competitor",
     "load",
 ]

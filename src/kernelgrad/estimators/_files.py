@@ -14,7 +14,7 @@ from kernelgrad.features import CACHE_BYTES
 from kernelgrad.kernels import Kernel, describe_kernel, get_kernel, restore_kernel
 from kernelgrad.losses import LOSSES, Loss
 from kernelgrad.persistence import read_container, write_container
-from kernelgrad.solvers import HISTORY_KEYS, SOLVERS, Solver
+from kernelgrad.solvers import HISTORY_KEYS, LINEAR_SOLVERS, SOLVERS, LinearSolver, Solver
 
 _ESTIMATORS: dict[str, Any] = {}
 _FITTED = (
@@ -39,7 +39,10 @@ def _part(kind: str, part: Any) -> dict[str, Any]:
 def _pack(value: Any) -> Any:
     if isinstance(value, Kernel):
         return {"kernel": describe_kernel(value)}
-    kinds: tuple[tuple[str, type], ...] = (("loss", Loss), ("solver", Solver))
+    # names of linear solvers are a registry of their own
+    kinds: tuple[tuple[str, type], ...] = (
+        ("loss", Loss), ("linear solver", LinearSolver), ("solver", Solver),
+    )  # fmt: skip
     for kind, cls in kinds:
         if isinstance(value, cls):
             return _part(kind, value)
@@ -59,7 +62,11 @@ def _unpack(packed: dict[str, Any]) -> Any:
         return restore_kernel(packed["kernel"])
     if "part" not in packed:
         return packed["value"]
-    registries: dict[str, dict[str, Any]] = {"loss": dict(LOSSES), "solver": dict(SOLVERS)}
+    registries: dict[str, dict[str, Any]] = {
+        "loss": dict(LOSSES),
+        "linear solver": dict(LINEAR_SOLVERS),
+        "solver": dict(SOLVERS),
+    }
     registry = registries[packed["part"]]
     if packed["name"] not in registry:
         raise ModelFileError(
@@ -70,7 +77,7 @@ def _unpack(packed: dict[str, Any]) -> Any:
 
 
 def save_estimator(estimator: Any, path: str | os.PathLike[str], *, resumable: bool) -> None:
-    """Write a fitted estimator; see ``BaseKernelEstimator.save``."""
+    """Write a fitted estimator; see ``BaseRowsEstimator.save``."""
     params: dict[str, Any] = {}
     for name, value in estimator.get_params(deep=False).items():
         if name == "callbacks":

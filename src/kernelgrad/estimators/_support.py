@@ -40,13 +40,8 @@ class SklearnCallbacks:
 
         def attributes() -> dict[str, Any]:
             expansion = self._solver.expansion(state).copy()
-            fitted = {
-                "expansion_": expansion,
-                "n_iter_": event.iteration,
-                "n_features_in_": estimator.n_features_in_,
-                "n_random_features_": expansion.n_random_features,
-                "n_support_": expansion.n_support,
-            }
+            fitted: dict[str, Any] = estimator._function_attributes(expansion)
+            fitted |= {"n_iter_": event.iteration, "n_features_in_": estimator.n_features_in_}
             for name in ("classes_", "feature_names_in_", "n_outputs_", "_y_ndim", "loss_"):
                 if hasattr(estimator, name):
                     fitted[name] = getattr(estimator, name)

@@ -17,29 +17,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad._validation import (
-    CapabilityError,
-    DataError,
-    check_bool,
-    check_int,
-    check_name,
-    check_real,
-)
+from kernelgrad._validation import DataError, check_bool, check_int, check_real
 from kernelgrad.callbacks import make_callbacks
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches, split_rows
 from kernelgrad.estimators import _files
-from kernelgrad.estimators._search import (
-    ALPHAS,
-    FACTORS,
-    GIVEN,
-    Trial,
-    bandwidth_rows,
-    choose_solver,
-    rows_nbytes,
-    search_alpha,
-    search_bandwidth,
-    usable_memory,
-)
+from kernelgrad.estimators._search import GIVEN
 from kernelgrad.estimators._support import (
     CallbackSupportMixin,
     SklearnCallbacks,
@@ -47,60 +29,32 @@ from kernelgrad.estimators._support import (
     with_callbacks,
 )
 from kernelgrad.expansions import Expansion
-from kernelgrad.features import CACHE_BYTES
-from kernelgrad.kernels import Kernel, PrecomputedKernel, get_kernel, kernel_summary
 from kernelgrad.losses import Loss
 from kernelgrad.solvers import (
-    SOLVERS,
-    CachedBlockDescent,
     Problem,
     Solver,
     State,
     TrainBatch,
     Validation,
     check_capabilities,
-    get_solver,
     run,
 )
 
 MAX_VALIDATION_ROWS = 20_000  # validation responses stay in memory, whatever the file size
 
 
-def is_precomputed(kernel: Any) -> bool:
-    """Return whether X holds kernel values, by name or by object."""
-    return isinstance(kernel, PrecomputedKernel) or (
-        isinstance(kernel, str) and kernel == PrecomputedKernel.name
-    )
-
-
 def can_stream(estimator: Any) -> bool:
     """Return True, or raise AttributeError where the solver needs all rows at once."""
-    solver = estimator.solver
-    if is_precomputed(estimator.kernel):
-        raise AttributeError(
-            "partial_fit takes rows, which kernel='precomputed' does not have; use fit."
-        )
-    if isinstance(solver, str) and solver == "auto":
-        fitted = getattr(estimator, "solver_", None)
-        if fitted is None or fitted.streams:
-            return True
-        raise AttributeError(
-            f"fit took the solver {fitted.name!r} ({estimator.history_['solver_reason']}), "
-            "which cannot go on with other rows; for partial_fit take a new estimator, with "
-            "solver='dsg', or 'pegasos' for kernels without random features, where it begins "
-            "with fit."
-        )
-    cls = SOLVERS.get(solver) if isinstance(solver, str) else type(solver)
-    if getattr(cls, "streams", True):
-        return True
-    raise AttributeError(
-        f"solver {getattr(cls, 'name', solver)!r} needs all rows at once and has no "
-        "partial_fit; use fit, or a solver for streams such as 'dsg', 'norma' or 'perceptron'."
-    )
+    estimator._check_streams()
+    return True
 
 
-class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
-    """Parameters, fitting and persistence of the kernel estimators."""
+class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
+    """Fitting, prediction and files of estimators that run a solver over rows.
+
+    A task (``_tasks.py``) says what targets are, a family (``kernel.py``, ``linear.py``) what
+    functions are and which solvers find them.
+    """
 
     # -- what a task gives -------------------------------------------------------------
 
@@ -136,89 +90,84 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
     def _n_outputs(self) -> int:
         """Number of outputs C of the fitted task."""
 
+    # -- what a family of functions gives ----------------------------------------------
+
+    @abstractmethod
+    def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
+        """Return the solver that the parameters ask for, checked; `auto` is what "auto" is."""
+
+    @abstractmethod
+    def _select_solver(
+        self, loss: Loss, sources: tuple[BatchSource, ...], *, stream: bool = False
+    ) -> tuple[Solver[Any], str]:
+        """Return the solver for these rows and the reason of the choice."""
+
+    @abstractmethod
+    def _problem(self, loss: Loss) -> Problem:
+        """Return the problem that the parameters ask for."""
+
+    @abstractmethod
+    def _check_streams(self) -> None:
+        """Raise AttributeError if the solver needs all rows at once."""
+
+    def _check_rows(self, X: Matrix) -> None:
+        """Raise if the rows of an array, already checked as numbers, are not for this model."""
+
+    def _check_source(self, source: BatchSource) -> None:
+        """Raise if `source` cannot be fitted, before it is read."""
+
+    def _check_stream_start(self) -> None:
+        """Raise if a stream cannot begin with these parameters."""
+
+    @property
+    def _orders_rows(self) -> bool:
+        """Whether rows may be sorted and equal ones merged: only their values count."""
+        return True
+
+    def _batch_size(self, solver: Solver[Any], source: BatchSource, n_train: int) -> int:
+        """Return the rows of a batch of fit."""
+        return solver.resolve_batch_size(n_train)
+
+    def _tune(
+        self,
+        problem: Problem,
+        solver: Solver[Any],
+        reason: str,
+        source: BatchSource,
+        held: IntArray | None,
+        stratify: AnyArray | None,
+    ) -> tuple[Problem, int, list[dict[str, Any]]] | None:
+        """Return the problem with parameters found, iterations to take, and all trials."""
+        return None
+
+    def _function_attributes(self, expansion: Any) -> dict[str, Any]:
+        """Return the fitted attributes that say what the function is."""
+        return {"expansion_": expansion, "intercept_": expansion.intercept}
+
+    def _function_info(self) -> dict[str, Any]:
+        """Return what :meth:`model_info` tells of the family."""
+        return {}
+
     # -- fitting -----------------------------------------------------------------------
 
+    _stratified = False
     _requires_y = True
     # what an estimator without the parameter of that name does
     early_stopping: bool = False
     fit_intercept: bool = False
     warm_start: bool = False
 
-    _searches = False  # whether alpha and gamma may be "auto"
-
-    @property
-    def _alpha(self) -> float:
-        """The regularisation of the objective; NaN until a search has found it."""
-        if self._searches_alpha:
-            return float(getattr(self, "alpha_", np.nan))
-        return float(self.alpha)
-
-    @property
-    def _searches_alpha(self) -> bool:
-        return self._searches and isinstance(self.alpha, str) and self.alpha == "auto"
-
-    @property
-    def _searches_gamma(self) -> bool:
-        if not (self._searches and isinstance(self.gamma, str) and self.gamma == "auto"):
-            return False
-        # kernels of the inner product have a rule of that name
-        return not (isinstance(self.kernel, str) and self._candidate(1.0).gamma == "auto")
-
-    def _candidate(self, factor: float) -> Any:
-        """Return the kernel of that many median bandwidths, for ``gamma="auto"``."""
-        kernel = get_kernel(
-            self.kernel,
-            gamma="median",
-            bandwidth_factor=self.bandwidth_factor * factor,
-        )
-        if not (isinstance(self.kernel, str) and hasattr(kernel, "gamma")):
-            raise ValueError(
-                f"gamma='auto' is for kernels given by name that have a gamma, not for "
-                f"{self.kernel!r}; leave it at 'median', or search over kernel objects with "
-                "GridSearchCV."
-            )
-        return kernel
-
     @property
     def _auto_solver(self) -> bool:
         return isinstance(self.solver, str) and self.solver == "auto"
 
-    def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
-        """Return the solver that the parameters ask for, checked; `auto` is what "auto" is."""
-        return get_solver(self.solver if auto is None else auto)
-
-    def _select_solver(
-        self, loss: Loss, sources: tuple[BatchSource, ...], *, stream: bool = False
-    ) -> tuple[Solver[Any], str]:
-        """Return the solver for these rows and the reason of the choice."""
-        if not self._auto_solver:
-            return self._make_solver(), GIVEN
-        rows = "disk"
-        n_rows, row_bytes = sum(source.n_rows for source in sources), 0.0
-        if stream:
-            rows = "stream"
-        elif all(source.in_memory for source in sources):
-            rows = "memory"
-            row_bytes = sum(rows_nbytes(source) for source in sources)
-        chosen, reason = choose_solver(
-            loss,
-            self._make_kernel(),
-            rows=rows,
-            n_rows=n_rows,
-            row_bytes=row_bytes,
-            n_outputs=self._n_outputs * (len(ALPHAS) if self._searches_alpha else 1),
-            memory=usable_memory(self.memory_limit),
-        )
-        return self._make_solver(chosen), reason
-
     def _check_parameters(self) -> None:
         check_int(self.max_iter, "max_iter", low=1)
         given = self.get_params(deep=False)
-        for name in ("alpha", "tol"):
-            if name in given and not (name == "alpha" and self._searches_alpha):
-                if self._searches and isinstance(given[name], str):
-                    check_name(given[name], ("auto",), f"rule for {name}")
-                check_real(given[name], name, low=0)
+        if "alpha" in given:
+            self._check_alpha()
+        if "tol" in given:
+            check_real(self.tol, "tol", low=0)
         if "early_stopping" in given:
             check_int(self.n_iter_no_change, "n_iter_no_change", low=1)
             check_real(
@@ -229,22 +178,19 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             check_real(self.memory_limit, "memory_limit", low=0)
         if given.get("C") is not None:
             check_real(given["C"], "C", low=0, low_open=True)
-            if self._searches_alpha:
-                raise ValueError(
-                    "C and alpha are two ways to say one thing; leave C out with alpha='auto'."
-                )
-        for name in ("early_stopping", "fit_intercept", "standardize", "warm_start"):
+        for name in ("early_stopping", "fit_intercept", "warm_start"):
             if name in given:
                 check_bool(given[name], name)
-        self._make_kernel()
+        self._check_family()
         self._make_solver()
         make_callbacks(self.callbacks, self.verbose)
 
-    def _make_kernel(self) -> Kernel:
-        """Return the kernel that the parameters ask for, checked."""
-        if self._searches_gamma:
-            return self._candidate(1.0)  # type: ignore[no-any-return]
-        return get_kernel(self.kernel, gamma=self.gamma, bandwidth_factor=self.bandwidth_factor)
+    def _check_alpha(self) -> None:
+        check_real(self.alpha, "alpha", low=0)
+
+    @abstractmethod
+    def _check_family(self) -> None:
+        """Raise if a parameter of the family is outside its domain."""
 
     def _check_continuation(self) -> None:
         """Raise if training cannot go on from here as the parameters now say."""
@@ -263,21 +209,6 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
                 f"solver changed from {self.solver_!r} to {now!r} in the middle of a fit; "
                 "set it back, or fit a new estimator."
             )
-
-    def _problem(self, loss: Loss) -> Problem:
-        cache = CACHE_BYTES if self.memory_limit is None else int(self.memory_limit) // 4
-        return Problem(
-            loss=loss,
-            kernel=self._make_kernel(),
-            alpha=self._alpha,
-            n_outputs=self._n_outputs,
-            n_features_in=self.n_features_in_,
-            seed=self._seed,
-            fit_intercept=bool(self.fit_intercept),
-            standardize=bool(self.standardize),
-            cache_bytes=cache,
-            memory_limit=None if self.memory_limit is None else int(self.memory_limit),
-        )
 
     def _adopt_source(self, source: BatchSource, *, reset: bool) -> None:
         if self._requires_y and not source.has_target:
@@ -323,11 +254,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         else:
             X = validate_data(self, X, **checks)
             y = np.zeros(X.shape[0])
-        kernel = self._make_kernel()
-        if not self.standardize:
-            kernel.check_domain(X)
-        if self._is_precomputed:
-            self._check_matrix(X)
+        self._check_rows(X)
         self._internal_y = True
         y, loss = self._prepare_targets(y, reset=reset)
         weight = _check_sample_weight(
@@ -342,18 +269,6 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         if not weight.sum() > 0:
             raise ValueError("All sample weights are zero; at least one row must count.")
         return (X if memmap is None else memmap), y, weight, loss
-
-    def _check_matrix(self, X: Matrix) -> None:
-        if self.standardize:
-            raise ValueError(
-                "standardize=True would scale a kernel matrix; leave it False with "
-                "kernel='precomputed'."
-            )
-        if X.shape[0] != X.shape[1]:
-            raise ValueError(
-                "With kernel='precomputed' X must be the square kernel matrix of the training "
-                f"rows, got shape {X.shape}."
-            )
 
     _y_numeric = False
 
@@ -413,11 +328,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
                     "A BatchSource carries its own y and weights; leave y and sample_weight "
                     "out."
                 )
-            if self._is_precomputed:
-                raise ValueError(
-                    "kernel='precomputed' takes the kernel matrix as an array, not a "
-                    f"{type(X).__name__}."
-                )
+            self._check_source(X)
             self._adopt_source(X, reset=not warm)
             source = X
             loss = self._prepare_source(source) if not warm else self.loss_
@@ -433,8 +344,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             source = ArraySource(X, y, weight, checked=True)
             solver, reason = self._solver_of(loss, source, warm)
             limit = solver.resolve_batch_size(None)
-            # maps stay on disk, and the columns of a kernel matrix stand for its rows
-            if not (isinstance(X, np.memmap) or self._is_precomputed):
+            if self._orders_rows and not isinstance(X, np.memmap):  # maps stay on disk
                 X, y, weight = canonical_rows(X, y, weight, merge=X.shape[0] <= limit)
             source = ArraySource(X, y, weight, checked=True)
             stratify = y if self._stratified else None
@@ -451,20 +361,20 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
                 stratify=stratify,
                 max_rows=MAX_VALIDATION_ROWS,
             )
+        problem = self._with_cost(problem, source, held)
+        solver.check_problem(problem)
+        if held is not None:
             start = self.expansion_ if warm else None
             validation = self._validation(source, held, loss, start)
         n_train = source.n_rows - (0 if held is None else len(held))
-        problem = self._with_cost(problem, source, held)
-        solver.check_problem(problem)
         most, trials, spent = self.max_iter, None, time.perf_counter()
-        if (self._searches_alpha or self._searches_gamma) and not warm:
-            problem, blocks, trials = self._search(
-                problem, solver, reason, source, held, stratify
-            )
-            if not self.early_stopping:
-                most = min(most, blocks)
+        if not warm:
+            tuned = self._tune(problem, solver, reason, source, held, stratify)
+            if tuned is not None:
+                problem, blocks, trials = tuned
+                most = most if self.early_stopping else min(most, blocks)
         spent = time.perf_counter() - spent
-        size = solver.resolve_batch_size(n_train)
+        size = self._batch_size(solver, source, n_train)
         start_at = 0 if state is None else state.iteration
         if n_train <= size:
             problem = replace(problem, fixed_rows=True)
@@ -497,59 +407,6 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
     def _record_choice(self, solver: Solver[Any], reason: str) -> None:
         self.history_ |= {"solver": solver.name, "solver_reason": reason}
 
-    def _search(
-        self,
-        problem: Problem,
-        solver: Solver[Any],
-        reason: str,
-        source: BatchSource,
-        held: IntArray | None,
-        stratify: AnyArray | None,
-    ) -> tuple[Problem, int, list[dict[str, Any]]]:
-        """Return the problem with alpha and gamma found, blocks to take, and all trials."""
-        if not (isinstance(solver, CachedBlockDescent) and source.in_memory):
-            name = "alpha" if self._searches_alpha else "gamma"
-            why = reason if source.in_memory else "the rows are on disk"
-            raise CapabilityError(
-                f"{name}='auto' needs all rows in memory and solver 'cached', but the solver "
-                f"is {solver.name!r} ({why}); give {name} as a number, load the rows into "
-                "arrays, or raise memory_limit."
-            )
-        loss = problem.loss
-        if held is None:
-            held = split_rows(
-                source,
-                self.validation_fraction,
-                seed=self._seed,
-                stratify=stratify,
-                max_rows=MAX_VALIDATION_ROWS,
-            )
-        train = np.setdiff1d(np.arange(source.n_rows), held)
-        trials: list[Trial] = []
-        if self._searches_gamma:
-            some, few = bandwidth_rows(train, held, stratify, self._seed)
-            kernel, trials = search_bandwidth(
-                solver,
-                problem,
-                [self._candidate(factor) for factor in FACTORS],
-                self._all_rows(source, some, loss),
-                self._validation(source, few, loss, None),
-                ALPHAS if self._searches_alpha else (problem.alpha,),
-            )
-            problem = replace(problem, kernel=kernel)
-        blocks = int(self.max_iter)
-        if self._searches_alpha:
-            best, more = search_alpha(
-                solver,
-                problem,
-                self._all_rows(source, train, loss),
-                self._validation(source, held, loss, None),
-                blocks,
-            )
-            problem = replace(problem, alpha=best.alpha)
-            trials, blocks = trials + more, best.blocks
-        return problem, blocks, [trial.record() for trial in trials]
-
     def _all_rows(self, source: BatchSource, rows: IntArray, loss: Loss) -> TrainBatch:
         """Return some rows as one batch."""
         train = self._train_batch(source.take(rows), loss, True)
@@ -558,10 +415,6 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
                 "All sample weights of a whole epoch are zero; at least one row must count."
             )
         return train
-
-    @property
-    def _is_precomputed(self) -> bool:
-        return is_precomputed(self.kernel)
 
     def _with_cost(
         self, problem: Problem, source: BatchSource, held: IntArray | None
@@ -600,12 +453,8 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             self._new_seed()
         if getattr(self, "C", None) is not None:
             raise ValueError("C needs the number of all rows; give alpha for partial_fit.")
-        for name, wanted in (("alpha", self._searches_alpha), ("gamma", self._searches_gamma)):
-            if wanted and first:
-                raise ValueError(
-                    f"{name}='auto' needs all rows at once; give {name} as a number for "
-                    "partial_fit, or use fit."
-                )
+        if first:
+            self._check_stream_start()
         source: BatchSource
         if isinstance(X, BatchSource):
             if y is not None or sample_weight is not None:
@@ -740,6 +589,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         history: dict[str, Any] | None,
         ctx: Any,
     ) -> None:
+        self.loss_ = problem.loss  # now: scikit-learn's callbacks use the model on the way
         result = run(
             solver,
             problem,
@@ -754,10 +604,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         result.state.release()
         self._state = result.state
         self.solver_ = solver
-        self.loss_ = problem.loss
         self._fitted_alpha = problem.alpha
-        if self._searches:
-            self.alpha_ = problem.alpha
         result.expansion.compact()
         self._set_function(result.expansion)
         self.history_ = result.history
@@ -767,11 +614,8 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
         self.fit_status_ = result.status
 
     def _set_function(self, expansion: Any) -> None:
-        self.expansion_ = expansion
-        self.intercept_ = expansion.intercept
-        self.n_random_features_ = expansion.n_random_features
-        self.n_support_ = expansion.n_support
-        self.kernel_ = expansion.kernel
+        for name, value in self._function_attributes(expansion).items():
+            setattr(self, name, value)
 
     def _begin_sklearn_callbacks(self, X: Any, y: Any) -> Any:
         if not hasattr(self, "_init_callback_context") or not getattr(
@@ -808,7 +652,6 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.pairwise = self._is_precomputed
         return tags
 
     # -- files -------------------------------------------------------------------------
@@ -851,8 +694,7 @@ class BaseKernelEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[
             "estimator": type(self).__name__,
             "loss": self.loss_.name,
             "loss_params": self.loss_.get_params(),
-            "kernel": self.kernel_.name,
-            "kernel_params": kernel_summary(self.kernel_),
+            **self._function_info(),
             "solver": self.solver_.name,
             "solver_reason": self.history_["solver_reason"],
             "alpha": self._fitted_alpha,

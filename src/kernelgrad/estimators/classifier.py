@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
-import numpy as np
-from sklearn.base import ClassifierMixin
-from sklearn.metrics import accuracy_score
-from sklearn.utils import compute_class_weight
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
-
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray
-from kernelgrad._validation import DataError
-from kernelgrad.data import BatchSource
-from kernelgrad.estimators.base import BaseKernelEstimator, can_stream
-from kernelgrad.losses import Loss, encode_labels, get_loss
+from kernelgrad.estimators._tasks import Classification
+from kernelgrad.estimators.kernel import BaseKernelEstimator
+from kernelgrad.losses import Loss
 
 
-def _has_proba(estimator: KernelClassifier) -> bool:
-    loss = getattr(estimator, "loss_", None)
-    if loss is None:
-        loss = get_loss(estimator.loss, task="classification", n_classes=2)
-    if loss.has_proba:
-        return True
-    raise AttributeError(
-        f"predict_proba is not available with loss={loss.name!r}; use loss='log_loss', or wrap "
-        "the estimator in sklearn.calibration.CalibratedClassifierCV."
-    )
-
-
-class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[misc]
+class KernelClassifier(Classification, BaseKernelEstimator):
     r"""Kernel classifier: any loss, kernel and solver, on data too large for kernel matrices.
 
     Minimises ``mean_i w_i loss(y_i, f(x_i)) / mean_i w_i + (alpha / 2) ||f - b||^2_H`` over the
@@ -40,9 +18,10 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
 
     Parameters
     ----------
-    loss : {"log_loss", "logistic", "hinge", "squared_hinge", "squared", "perceptron"} or Loss
-        Default ``"log_loss"``: logistic for two classes, multinomial for more, and gives
-        probabilities; ``"logistic"`` is one-vs-rest.
+    loss : str or Loss, default="log_loss"
+        ``"log_loss"`` is logistic for two classes, multinomial for more, and gives
+        probabilities; ``"logistic"`` is one-vs-rest. The others are ``"hinge"``,
+        ``"smoothed_hinge"``, ``"squared_hinge"``, ``"squared"`` and ``"perceptron"``.
     kernel : str, Kernel, callable, or scikit-learn RBF / Matern, default="rbf"
         A name of docs/kernels.md. ``"precomputed"`` takes kernel matrices as X, (n, n) in fit
         and (m, n) in predict; a function ``k(X, Z) -> (n, m)`` is called on blocks of rows.
@@ -187,188 +166,4 @@ class KernelClassifier(ClassifierMixin, BaseKernelEstimator):  # type: ignore[mi
         self.callbacks = callbacks
 
     _searches = True
-    _stratified = True
-
-    def _set_classes(self, classes: AnyArray) -> Loss:
-        if len(classes) < 2:
-            raise DataError(
-                f"KernelClassifier needs at least two classes; the data have only one class: "
-                f"{classes.tolist()!r}."
-            )
-        loss = get_loss(self.loss, task="classification", n_classes=len(classes))
-        self.classes_ = classes
-        return loss
-
-    @property
-    def _n_outputs(self) -> int:
-        return 1 if len(self.classes_) == 2 else len(self.classes_)
-
-    def _prepare_targets(self, y: AnyArray, *, reset: bool) -> tuple[AnyArray, Loss]:
-        y = column_or_1d(y, warn=True)
-        check_classification_targets(y)
-        self._internal_y = True
-        if reset:
-            # the first batch of a stream may lack some of the declared classes
-            declared = getattr(self, "_declared", None)
-            loss = self._set_classes(np.unique(y) if declared is None else declared)
-            codes = self._codes(y)
-            self._set_class_weights(np.bincount(codes, minlength=len(self.classes_)))
-            return codes, loss
-        return self._codes(y), self.loss_
-
-    def _set_class_weights(self, counts: AnyArray) -> None:
-        if self.class_weight is None:
-            self._class_weights: Float64Array | None = None
-        elif self.class_weight == "balanced":
-            if (counts == 0).any():
-                raise ValueError(
-                    "class_weight='balanced' needs rows of every class in the first call; give "
-                    "class_weight as a dict for streams."
-                )
-            self._class_weights = counts.sum() / (len(counts) * counts)
-        else:
-            self._class_weights = compute_class_weight(
-                self.class_weight, classes=self.classes_, y=self.classes_
-            )
-        if self._class_weights is None:
-            return
-        for label, weight in zip(
-            self.classes_.tolist(), self._class_weights.tolist(), strict=True
-        ):
-            if not (np.isfinite(weight) and weight >= 0):
-                raise ValueError(
-                    f"class_weight of {label!r} is {weight!r}; weights must be finite and >= 0."
-                )
-
-    def _prepare_source(self, source: BatchSource) -> Loss:
-        summary = source.summarize_target()
-        if summary.classes is None:
-            raise DataError(
-                "The target has more than 1,000 distinct values; for a continuous target use "
-                "KernelRegressor."
-            )
-        if summary.kind == "float" and summary.infer_task() == "regression":
-            raise DataError(
-                "The target is continuous; use KernelRegressor, or encode it as classes."
-            )
-        self._internal_y = False
-        found = np.asarray(summary.classes)
-        counts = np.asarray(summary.counts)
-        declared = getattr(self, "_declared", None)
-        if declared is None:
-            loss = self._set_classes(found)
-        else:
-            loss = self._set_classes(declared)
-            all_counts = np.zeros(len(declared))
-            all_counts[self._codes(found)] = counts
-            counts = all_counts
-        self._set_class_weights(counts)
-        return loss
-
-    def _codes(self, y: AnyArray) -> AnyArray:
-        codes = np.searchsorted(self.classes_, y)
-        codes = np.minimum(codes, len(self.classes_) - 1)
-        unknown = self.classes_[codes] != y
-        if unknown.any():
-            label = np.asarray(y)[unknown].tolist()[0]
-            raise ValueError(
-                f"y contains the label {label!r}, which is not among the "
-                f"classes {self.classes_.tolist()!r}; name all classes in the first call."
-            )
-        return codes
-
-    def _internal(self, y: AnyArray) -> AnyArray:
-        return self._codes(column_or_1d(y))
-
-    def _encode(self, y: AnyArray, loss: Loss) -> FloatArray:
-        return encode_labels(y, len(self.classes_), loss)
-
-    def _class_factor(self, y: AnyArray) -> Float64Array | None:
-        return None if self._class_weights is None else self._class_weights[y]
-
-    def _validation_score(self, loss: Loss) -> tuple[str, Any]:
-        def accuracy(y: AnyArray, raw: FloatArray, weight: Float64Array) -> float:
-            return float(np.average(_decide(raw) == y, weights=weight))
-
-        return "accuracy", accuracy
-
-    @available_if(can_stream)
-    def partial_fit(
-        self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None
-    ) -> Self:
-        """Take further steps, one for every ``batch_size`` rows of `X`, in the order given.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            As in :meth:`fit`.
-        classes : array-like or None
-            All classes; needed in the first call unless its `y` holds them all.
-
-        Returns
-        -------
-        self
-        """
-        if classes is None:
-            return self._partial_fit(X, y, sample_weight)
-        declared = np.unique(np.asarray(classes))
-        if hasattr(self, "_state") and not np.array_equal(declared, self.classes_):
-            raise ValueError(
-                f"classes={declared.tolist()!r} is not the same as on the first call: "
-                f"{self.classes_.tolist()!r}."
-            )
-        self._declared = declared
-        try:
-            return self._partial_fit(X, y, sample_weight)
-        finally:
-            del self._declared
-
-    def decision_function(self, X: Any) -> Float64Array:
-        """Return f(X): (n,) for two classes (positive favours ``classes_[1]``), else (n, K)."""
-        raw = self._raw(X)
-        return raw.ravel() if raw.shape[1] == 1 else raw
-
-    def predict(self, X: Any) -> AnyArray:
-        """Return the predicted class of every row, shape (n,)."""
-        if isinstance(X, BatchSource):
-            check_is_fitted(self, "expansion_")
-            self._check_source_columns(X)
-            chunks = (self.expansion_.raw_prediction(b.X) for b in X.chunks())
-            return np.concatenate([np.asarray(self.classes_[_decide(raw)]) for raw in chunks])
-        raw = self._raw(X)
-        return np.asarray(self.classes_[_decide(raw)])
-
-    @available_if(_has_proba)
-    def predict_proba(self, X: Any) -> Float64Array:
-        """Return class probabilities, shape (n, n_classes), in the order of ``classes_``.
-
-        Available with log losses. One-vs-rest probabilities are normalised to sum 1.
-        """
-        check_is_fitted(self, "expansion_")
-        return np.asarray(self.loss_.predict_proba(self._raw(X)), np.float64)
-
-    @available_if(_has_proba)
-    def predict_log_proba(self, X: Any) -> Float64Array:
-        """Return the logarithm of :meth:`predict_proba`."""
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(self.predict_proba(X)))
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the accuracy on arrays, or on a BatchSource with its own targets."""
-        if isinstance(X, BatchSource):
-            if y is not None or sample_weight is not None:
-                raise ValueError("A BatchSource carries its own y and weights; leave them out.")
-            hits = total = 0.0
-            for batch, raw in self._raw_chunks(X):
-                w = np.ones(len(raw)) if batch.sample_weight is None else batch.sample_weight
-                hits += float(w @ (self.classes_[_decide(raw)] == column_or_1d(batch.y)))
-                total += float(w.sum())
-            return hits / total
-        return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
-
-
-def _decide(raw: FloatArray) -> AnyArray:
-    """Return class codes from raw predictions."""
-    if raw.shape[1] == 1:
-        return (raw[:, 0] > 0).astype(np.intp)
-    return np.asarray(np.argmax(raw, axis=1))
+    _sibling = "KernelRegressor"

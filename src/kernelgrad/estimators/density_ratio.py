@@ -21,7 +21,7 @@ from kernelgrad._typing import AnyArray, Float64Array, FloatArray
 from kernelgrad._validation import DataError
 from kernelgrad.data import ArraySource, BatchSource, sample_batches
 from kernelgrad.estimators._support import canonical_rows, with_callbacks
-from kernelgrad.estimators.base import BaseKernelEstimator
+from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.losses import KLDensityRatio, LeastSquaresDensityRatio, Loss, get_loss
 from kernelgrad.solvers import DSG, Solver, State, TrainBatch, check_capabilities
 

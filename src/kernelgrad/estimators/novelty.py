@@ -12,7 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators._support import with_callbacks
-from kernelgrad.estimators.base import MAX_VALIDATION_ROWS, BaseKernelEstimator, can_stream
+from kernelgrad.estimators.base import MAX_VALIDATION_ROWS, can_stream
+from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.losses import Loss, OneClass, get_loss
 from kernelgrad.solvers import DSG, Solver
 

@@ -15,7 +15,7 @@ from kernelgrad.compute import rng
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches
 from kernelgrad.estimators._support import canonical_rows
-from kernelgrad.estimators.base import BaseKernelEstimator
+from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.expansions import PREDICT_ROWS
 from kernelgrad.features import CACHE_BYTES, FeatureStream
 from kernelgrad.kernels import Kernel, get_kernel
@@ -137,8 +137,8 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.random_state = random_state
 
     # the estimators' own: the same seed and the same complaints
-    _new_seed = BaseKernelEstimator._new_seed
-    _check_source_columns = BaseKernelEstimator._check_source_columns
+    _new_seed = BaseRowsEstimator._new_seed
+    _check_source_columns = BaseRowsEstimator._check_source_columns
 
     def _check_parameters(self) -> Kernel:
         check_int(self.n_components, "n_components", low=1)

@@ -74,7 +74,15 @@ class AnchorGraph:
 def cluster_rows(
     memory: LinearMemory, n_clusters: int, seed: int
 ) -> tuple[Float64Array, IntArray]:
-    """Return centres of k-means on a sample (k, d) and the nearest centre of every row (n,).
+    """Return centres of k-means (k, d) and the nearest of them for every row (n,)."""
+    centres = find_centres(memory, n_clusters, seed)
+    if len(centres) == 1:
+        return centres, np.zeros(memory.n, np.int64)
+    return centres, nearest_points(memory.batch.X, centres, 1)[0][:, 0]
+
+
+def find_centres(memory: LinearMemory, n_clusters: int, seed: int) -> Float64Array:
+    """Return centres of k-means on a sample of the rows, (k, d).
 
     Twenty rows for each centre, and at least 1,000: more rows cost more than they give
     (measured). The sample is drawn in proportion to the weights.
@@ -85,21 +93,22 @@ def cluster_rows(
     if size < memory.n:
         sample = np.unique(weighted_draws(memory.share, size, rng))
     else:
-        sample = np.arange(memory.n)
+        sample = np.flatnonzero(memory.share > 0)
     some = X[sample]
     k = min(n_clusters, len(sample))
     if k == 1:
-        centres = np.asarray(some.mean(axis=0), np.float64).reshape(1, -1)
-        return centres, np.zeros(memory.n, np.int64)
+        return np.asarray(some.mean(axis=0), np.float64).reshape(1, -1)
     state = int(rng.integers(2**31 - 1))
     means = KMeans(k, n_init=1, max_iter=_LLOYD, random_state=state, algorithm="lloyd")
-    # points that repeat make fewer clusters than asked for: no fault of the caller
-    distinct = np.unique(some if not sp.issparse(some) else some.toarray(), axis=0)
+    # rows that repeat make fewer clusters than asked for: no fault of the caller
+    shadow = np.asarray(some @ rng.standard_normal(X.shape[1])).ravel()
+    distinct = np.unique(shadow, return_index=True)[1]
     if len(distinct) < k:
-        centres = np.asarray(distinct, np.float64)
+        points = some[distinct]
+        centres = np.asarray(points.toarray() if sp.issparse(points) else points, np.float64)
     else:
         centres = np.asarray(means.fit(some).cluster_centers_, np.float64)
-    return centres, nearest_points(X, centres, 1)[0][:, 0]
+    return centres
 
 
 def nearest_points(X: Matrix, points: Float64Array, k: int) -> tuple[IntArray, Float64Array]:
@@ -145,8 +154,8 @@ def build_graph(
     """
     _check_memory(problem, memory, n_anchors)
     X, n, C = memory.batch.X, memory.n, memory.Y.shape[1]
-    centres, _ = cluster_rows(memory, n_anchors, problem.seed)
-    anchors = np.unique(_snap(X, centres))
+    centres = find_centres(memory, n_anchors, problem.seed)
+    anchors = np.unique(_snap(X, memory.share > 0, centres))
     points = X[anchors]
     points = np.asarray(points.toarray() if sp.issparse(points) else points, np.float64)
     near, distance = nearest_points(X, points, n_neighbors)
@@ -183,8 +192,8 @@ def build_graph(
     )
 
 
-def _snap(X: Matrix, centres: Float64Array) -> IntArray:
-    """Return the nearest row of each centre, Equation (13)."""
+def _snap(X: Matrix, live: AnyArray, centres: Float64Array) -> IntArray:
+    """Return the nearest row of each centre, Equation (13), among those with a weight."""
     n, m = X.shape[0], len(centres)
     tiles = -(-n // _TILE)
     values, places = np.full((tiles, m), np.inf), np.zeros((tiles, m), np.int64)
@@ -198,6 +207,7 @@ def _snap(X: Matrix, centres: Float64Array) -> IntArray:
         else:
             own = np.einsum("ij,ij->i", part, part, dtype=np.float64)[:, None]
         D = own - 2.0 * np.asarray(part @ across, np.float64)  # but for |centre|^2
+        D[~live[t * _TILE : (t + 1) * _TILE]] = np.inf
         best = D.argmin(axis=0)
         values[t], places[t] = D[best, np.arange(m)], t * _TILE + best
 

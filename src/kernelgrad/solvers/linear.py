@@ -88,7 +88,8 @@ class LinearProblem(Problem):
     def penalty(self, coef: Float64Array) -> float:
         """Return R(W)."""
         flat = coef.ravel()
-        return float(self.l1 * np.abs(flat).sum() + 0.5 * self.l2 * (flat @ flat))
+        with np.errstate(over="ignore"):  # a step too long is named elsewhere
+            return float(self.l1 * np.abs(flat).sum() + 0.5 * self.l2 * (flat @ flat))
 
 
 def loss_kind(loss: Loss, n_outputs: int) -> tuple[int, Float64Array]:
@@ -207,7 +208,7 @@ class LinearMemory:
         for p = 1 and the full gradient for p = n.
         """
         n, p = self.n, min(batch_size, self.n)
-        top = float(self.row_smoothness(fit_bias).max(initial=0.0))
+        top = float(self.row_smoothness(fit_bias)[self.share > 0].max(initial=0.0))
         mean = self.curvature * self.spectrum(fit_bias, seed)
         if n == 1:
             return top
@@ -289,6 +290,8 @@ class LinearState(State):
     def copy(self) -> Self:
         """Return a state with its own arrays; the rows are shared."""
         twin = replace(self)
+        if self.memory is not None:
+            twin.memory = replace(self.memory)  # each knows the gradient at its own point
         for name, value in vars(self).items():
             if isinstance(value, np.ndarray):
                 setattr(twin, name, value.copy())

@@ -2,6 +2,7 @@ r"""Stratified semi-stochastic gradient descent (S3GD), for linear functions."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -35,8 +36,10 @@ class S3GDState(LinearState):
 
     Attributes
     ----------
+    alpha : float
+        Of the last step: with another one the anchors have their turn again.
     switched : int
-        Iteration from which gradients are exact; -1 before.
+        Iterations with anchors, after which gradients are exact; -1 before.
     objective : float
         After the last pass.
     graph : AnchorGraph or None
@@ -44,6 +47,7 @@ class S3GDState(LinearState):
         in pickles and files.
     """
 
+    alpha: float = -1.0
     switched: int = -1
     objective: float = float("inf")
     graph: AnchorGraph | None = field(default=None, repr=False)
@@ -66,7 +70,7 @@ class S3GD(LinearSolver[S3GDState]):
     noise of ``l' - h``, which does not vanish at the minimum. Where a pass lowers the objective
     by less than a percent the solver therefore goes on with exact references (Prox-SVRG, one
     pass per snapshot), as Section 3 of the paper suggests; ``history_["audit"]["switched"]``
-    tells the iteration.
+    tells how many passes had anchors.
 
     Parameters
     ----------
@@ -137,6 +141,8 @@ class S3GD(LinearSolver[S3GDState]):
         own = as_linear(problem)
         memory = self._attach(problem, state, batch)
         p = min(self.batch_size, memory.n)
+        if state.alpha != own.alpha:
+            state.alpha, state.switched, state.objective = own.alpha, -1, float("inf")
         if state.switched < 0 and state.graph is None:
             state.graph = build_graph(own, memory, self.n_anchors, self.n_neighbors)
         inner = 1 if state.switched >= 0 else self._inner(state, memory)
@@ -155,10 +161,10 @@ class S3GD(LinearSolver[S3GDState]):
             seen = memory.rows.descend(*common, here.slopes, here.gradient, here.gradient_bias)
         info = self._finish_round(own, state, memory, W, b, visits(memory, T, p), seen / T, eta)
         if info.objective is not None and state.switched < 0:
-            least = state.objective - _STALLED * abs(state.objective)
-            if self.switch and not info.objective < least:
+            last, now = state.objective, info.objective
+            if self.switch and math.isfinite(last) and not now < last - _STALLED * abs(last):
                 state.switched = state.iteration
-            state.objective = info.objective
+            state.objective = now
         return info
 
     def _inner(self, state: S3GDState, memory: LinearMemory) -> int:

@@ -1,0 +1,91 @@
+"""The linear methods that doubly stochastic gradients were compared with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.kernel_approximation import Nystroem
+from sklearn.pipeline import Pipeline, make_pipeline
+
+from kernelgrad._validation import check_int, check_name, check_real
+from kernelgrad.estimators.linear import LinearClassifier, LinearRegressor
+from kernelgrad.estimators.transformer import RandomFeatures
+from kernelgrad.losses import Loss
+from kernelgrad.solvers import get_linear_solver
+
+_SOLVERS = ("pegasos", "rbcd", "sbmd", "sdca")
+COMPETITORS = tuple(f"{features}-{solver}" for features in "nr" for solver in _SOLVERS)
+
+
+def competitor(
+    name: str,
+    *,
+    gamma: float,
+    loss: str | Loss = "logistic",
+    task: str = "classification",
+    n_features: int = 1024,
+    alpha: float = 1e-6,
+    max_iter: int = 100,
+    random_state: int | None = None,
+) -> Pipeline:
+    """Return a linear solver on features of the Gaussian kernel, fixed before it starts.
+
+    These are the competitors of Section 7 of Dai et al. (2014).
+
+    Parameters
+    ----------
+    name : str
+        Features and solver: ``"r-"`` random Fourier features, ``"n-"`` Nystroem features on
+        rows drawn at random; ``"sdca"``, ``"pegasos"``, ``"sbmd"`` or ``"rbcd"``.
+    gamma : float > 0
+        Inverse bandwidth, as in scikit-learn: both kinds of features approximate the same
+        kernel.
+    loss : str or Loss, default="logistic"
+        One-vs-rest for several classes, as ``"sdca"`` takes no multinomial loss.
+    task : {"classification", "regression"}, default="classification"
+    n_features : int >= 1, default=1024
+        Columns of the features. Nystroem needs as many training rows.
+    alpha : float > 0, default=1e-6
+        Weight of half the squared norm; the estimators' own, so that a kernel estimator with
+        the same alpha has the same objective.
+    max_iter : int >= 1, default=100
+    random_state : int or None, default=None
+        Of features and solver.
+
+    Returns
+    -------
+    Pipeline
+        Not fitted.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For an unknown name, all of which are listed, or parameters outside their domain.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> from kernelgrad.estimators import competitor
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = competitor("r-pegasos", gamma=0.02, n_features=256, alpha=1e-3, random_state=0)
+    >>> bool(model.fit(scale(X), y).score(scale(X), y) > 0.95)
+    True
+    """
+    features, solver = check_name(name, COMPETITORS, "competitor").split("-")
+    check_name(task, ("classification", "regression"), "task")
+    check_real(gamma, "gamma", low=0, low_open=True)
+    check_int(n_features, "n_features", low=1)
+    get_linear_solver(solver)
+    maps: dict[str, Any] = {
+        "r": RandomFeatures("rbf", n_features, gamma=gamma, random_state=random_state),
+        "n": Nystroem(
+            kernel="rbf", gamma=gamma, n_components=n_features, random_state=random_state
+        ),
+    }
+    cls = LinearClassifier if task == "classification" else LinearRegressor
+    model = cls(loss, alpha=alpha, solver=solver, max_iter=max_iter, random_state=random_state)
+    return make_pipeline(maps[features], model)
+
+
+__all__ = ["COMPETITORS", "competitor"]

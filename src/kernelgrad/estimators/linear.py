@@ -1,0 +1,449 @@
+"""Linear classification and regression."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernelgrad._typing import AnyArray
+from kernelgrad._validation import check_name, check_real
+from kernelgrad.data import BatchSource
+from kernelgrad.estimators._search import GIVEN, rows_nbytes, usable_memory
+from kernelgrad.estimators._tasks import Classification, Regression
+from kernelgrad.estimators.base import BaseRowsEstimator
+from kernelgrad.expansions import LinearExpansion
+from kernelgrad.kernels import Polynomial
+from kernelgrad.losses import Loss
+from kernelgrad.solvers import (
+    LINEAR_SOLVERS,
+    RBCD,
+    SGD,
+    SVRG,
+    LinearProblem,
+    LinearSDCA,
+    LinearSolver,
+    Solver,
+    get_linear_solver,
+)
+from kernelgrad.solvers.linear import loss_kind
+
+_INNER_PRODUCT = Polynomial(degree=1, gamma=1.0, coef0=0.0)
+_PENALTIES = ("elasticnet", "l1", "l2")
+_NEWTON_COLUMNS = 512  # one block of RBCD
+_NEWTON_ENTRIES = 2**20
+_RESPONSE_BYTES = 40  # of each response: targets, derivatives and weighted derivatives
+_DISK_CELLS, _DISK_ROWS = 2**24, (4096, 65_536)  # of a batch from disk: 128 MiB of float64
+
+
+def choose_linear_solver(
+    loss: Loss, *, rows: str, n_rows: int = 0, n_features: int, n_outputs: int = 1, l2: float
+) -> tuple[LinearSolver[Any], str]:
+    """Return the solver that ``solver="auto"`` of linear estimators stands for, and the reason.
+
+    The first row that applies decides:
+
+    =================================================================  =======
+    rows and loss                                                      solver
+    =================================================================  =======
+    on disk, a stream, or too large for the memory                     sgd
+    in memory, a smooth loss (log_loss, logistic, squared, huber,      rbcd
+    squared_hinge, smoothed_hinge), at most 512 columns d and
+    ``d^2 C`` at most 2^20: Newton steps
+    in memory, a smooth loss                                           svrg
+    in memory, hinge, an L2 part of the penalty                        sdca
+    in memory, absolute, epsilon_insensitive, quantile, an L2 part     sdca
+    with ``l2 n >= 1``, below which dual ascent is slow
+    in memory, a loss with kinks                                       sgd
+    =================================================================  =======
+
+    Parameters
+    ----------
+    loss : Loss
+    rows : {"memory", "disk", "stream", "large"}
+    n_rows, n_features, n_outputs : int
+        n, d and C.
+    l2 : float
+        Weight of the L2 part of the penalty.
+
+    Returns
+    -------
+    solver : LinearSolver
+    reason : str
+        Plain words for ``history_["solver_reason"]``.
+
+    Raises
+    ------
+    CapabilityError
+        No linear solver takes the loss.
+    """
+    check_name(rows, ("memory", "disk", "stream", "large"), "place of rows")
+    kind, _ = loss_kind(loss, n_outputs)
+    if rows != "memory":
+        why = {
+            "disk": "the rows are on disk",
+            "stream": "the rows are a stream",
+            "large": "the rows do not fit in memory twice",
+        }
+        return SGD(), why[rows]
+    if kind in SVRG.losses:
+        if n_features <= _NEWTON_COLUMNS and n_features**2 * n_outputs <= _NEWTON_ENTRIES:
+            return RBCD(), f"the loss is smooth and there are at most {_NEWTON_COLUMNS} columns"
+        return SVRG(), "the loss is smooth and the rows are in memory"
+    if l2 > 0 and ("classification" in loss.tasks or l2 * n_rows >= 1.0):
+        return LinearSDCA(), "the loss has kinks and the penalty an L2 part"
+    return SGD(), "the loss has kinks and the penalty no L2 part, or a very small one"
+
+
+class BaseLinearEstimator(BaseRowsEstimator):
+    """Parameters and choices of the linear estimators."""
+
+    @property
+    def _penalty(self) -> tuple[float, float]:
+        """Weight of the penalty and share of L1 in it."""
+        if self.penalty is None:
+            return 0.0, 0.0
+        share = {"l2": 0.0, "l1": 1.0, "elasticnet": float(self.l1_ratio)}
+        return float(self.alpha), share[self.penalty]
+
+    def _make_solver(self, auto: Solver[Any] | None = None) -> LinearSolver[Any]:
+        return get_linear_solver(self.solver if auto is None else auto)
+
+    def _select_solver(
+        self, loss: Loss, sources: tuple[BatchSource, ...], *, stream: bool = False
+    ) -> tuple[Solver[Any], str]:
+        if not self._auto_solver:
+            return self._make_solver(), GIVEN
+        if stream:
+            rows = "stream"
+        elif not all(source.in_memory for source in sources):
+            rows = "disk"
+        else:
+            rows = "memory" if all(self._fits(source) for source in sources) else "large"
+        n = sum(source.n_rows for source in sources)
+        alpha, share = self._penalty
+        if self.C is not None:
+            alpha = 1.0 / (float(self.C) * max(1, n))  # but for weights
+        return choose_linear_solver(
+            loss,
+            rows=rows,
+            n_rows=n,
+            n_features=int(self.n_features_in_),
+            n_outputs=self._n_outputs,
+            l2=alpha * (1.0 - share),
+        )
+
+    def _fits(self, source: BatchSource) -> bool:
+        """Whether the memory holds the rows, a copy of them and what belongs to responses."""
+        needed = 2.0 * rows_nbytes(source) + _RESPONSE_BYTES * source.n_rows * self._n_outputs
+        return needed <= usable_memory(self.memory_limit)
+
+    def _batch_size(self, solver: Solver[Any], source: BatchSource, n_train: int) -> int:
+        in_memory = source.in_memory and not (self._auto_solver and not self._fits(source))
+        if in_memory or not solver.streams:
+            return solver.resolve_batch_size(n_train)
+        low, high = _DISK_ROWS
+        return int(np.clip(_DISK_CELLS // max(1, source.n_features), low, high))
+
+    def _check_family(self) -> None:
+        if self.penalty is not None:
+            check_name(self.penalty, _PENALTIES, "penalty")
+        elif self.C is not None:
+            raise ValueError("penalty=None has no strength; leave C out, or name a penalty.")
+        check_real(self.l1_ratio, "l1_ratio", low=0, high=1)
+
+    def _check_streams(self) -> None:
+        solver = self.solver
+        if isinstance(solver, str) and solver == "auto":
+            fitted = getattr(self, "solver_", None)
+            if fitted is None or fitted.streams:
+                return
+            raise AttributeError(
+                f"fit took the solver {fitted.name!r} ({self.history_['solver_reason']}), "
+                "which cannot go on with other rows; for partial_fit take a new estimator with "
+                "solver='sgd'."
+            )
+        cls = LINEAR_SOLVERS.get(solver) if isinstance(solver, str) else type(solver)
+        if not getattr(cls, "streams", True):
+            raise AttributeError(
+                f"solver {getattr(cls, 'name', solver)!r} needs all rows at once and has no "
+                "partial_fit; use fit, or a solver for streams such as 'sgd'."
+            )
+
+    def _problem(self, loss: Loss) -> LinearProblem:
+        alpha, share = self._penalty
+        return LinearProblem(
+            loss=loss,
+            kernel=_INNER_PRODUCT,
+            alpha=alpha,
+            n_outputs=self._n_outputs,
+            n_features_in=self.n_features_in_,
+            seed=self._seed,
+            fit_intercept=bool(self.fit_intercept),
+            memory_limit=None if self.memory_limit is None else int(self.memory_limit),
+            l1_ratio=share,
+            tol=float(self.tol),
+        )
+
+    def _finish(self, *args: Any) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):  # raised as an error that says why
+            super()._finish(*args)
+        objective = self.history_.get("audit", {}).get("objective", 0.0)
+        if not np.isfinite(objective):
+            raise ValueError(
+                f"solver {self.solver_.name!r} diverged: the objective is {objective!r} after "
+                f"{self.n_iter_} iterations; give a smaller step_size, or leave it at 'auto'."
+            )
+        self.alpha_ = self._fitted_alpha
+
+    def _function_info(self) -> dict[str, Any]:
+        return {"penalty": self.penalty, "l1_ratio": self._penalty[1]}
+
+
+class LinearClassifier(Classification, BaseLinearEstimator):
+    r"""Linear classifier: any loss, L1 and L2 penalties, and solvers for many rows.
+
+    Minimises, over coefficients W and an intercept b that has no penalty,
+
+    .. math:: \frac{\sum_i w_i\, l(y_i, x_i W + b)}{\sum_i w_i}
+              + \alpha \Bigl( \rho \|W\|_1 + \frac{1 - \rho}{2} \|W\|_2^2 \Bigr)
+
+    with rho the share of L1. Two classes have one output, more have one each (one-vs-rest, or
+    jointly with the multinomial ``"log_loss"``).
+
+    Parameters
+    ----------
+    loss : str or Loss, default="log_loss"
+        ``"log_loss"`` is logistic for two classes, multinomial for more; ``"logistic"`` is
+        one-vs-rest. Both give probabilities. The others are ``"hinge"``,
+        ``"smoothed_hinge"``, ``"squared_hinge"`` and ``"squared"``. The solver decides which
+        it takes (docs/linear.md).
+    penalty : {"l2", "l1", "elasticnet"} or None, default="l2"
+        rho is 0, 1 or `l1_ratio`; None is alpha = 0.
+    l1_ratio : float in [0, 1], default=0.5
+        rho of ``penalty="elasticnet"``.
+    alpha : float >= 0, default=1e-4
+        Weight of the penalty. With n rows it is ``1 / (C n)`` of scikit-learn's
+        LogisticRegression and LinearSVC, and alpha of its SGDClassifier; a penalty written
+        ``lambda |W|^2`` has ``alpha = 2 lambda``.
+    C : float > 0 or None, default=None
+        Cost of the loss as in scikit-learn, in place of alpha: ``alpha = 1 / (C W)`` with W
+        the sum of the weights of the training rows. Not for ``partial_fit``, nor for sources
+        with weights or class weights, whose sum is not known before they are read.
+    solver : str or LinearSolver, default="auto"
+        A name of docs/linear.md, or an object: ``SVRG(batch_size=32)``. ``"auto"`` is
+        ``"svrg"`` for smooth losses on rows in memory, ``"sdca"`` for the hinge there if the
+        penalty has an L2 part, and ``"sgd"`` else: for rows on disk, for ``partial_fit``, and
+        for rows of which the memory does not hold a copy.
+    max_iter : int >= 1, default=100
+        Passes over rows in memory, at most; batches of rows on disk (2^24 cells, 4,096 to
+        65,536 rows), where the solver takes them one at a time. Solvers other than ``"sgd"``,
+        ``"pegasos"`` and ``"sbmd"`` read all rows into memory. An iteration of ``"simba"``
+        is as many of its own as its `round_size` says.
+    tol : float >= 0, default=1e-4
+        Converged where the largest entry of the least subgradient is at most this times that
+        at W = 0, or a duality gap this times the objective; with `early_stopping` also the
+        progress of the validation score or loss that counts. ``"sgd"`` and its like run for
+        `max_iter`.
+    early_stopping : bool, default=False
+        Hold out ``validation_fraction`` of the rows (at most 20,000), stop after
+        ``n_iter_no_change`` iterations without progress, and keep the best iterate.
+    validation_fraction : float in (0, 1), default=0.1
+    n_iter_no_change : int >= 1, default=5
+    class_weight : dict, "balanced" or None, default=None
+        As in scikit-learn; multiplies the sample weights. ``"balanced"`` gives every class the
+        same total weight, ``n / K`` each: weights ``1 / n_c``, up to a factor that the division
+        by the sum of the weights takes out.
+    fit_intercept : bool, default=True
+    memory_limit : float or None, default=None
+        Bytes; ``"auto"`` takes it for the memory there is (half of the system's when None),
+        and ``"scv"`` for its covariances.
+    warm_start : bool, default=False
+        Another fit continues with ``max_iter`` more iterations, also with another alpha: a
+        path of penalties.
+    random_state : int, RandomState or None, default=None
+    verbose : int, default=0
+        1 shows a progress bar.
+    callbacks : Callback, list of Callback or None, default=None
+
+    Attributes
+    ----------
+    coef_ : float64 array (1, d) for two classes, (K, d) for more
+    intercept_ : float64 array (1,) or (K,)
+    classes_ : ndarray (K,)
+    alpha_ : float
+        The weight of the penalty that was used, whether given or from C.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+    expansion_ : LinearExpansion
+        The fitted function.
+    n_iter_, best_iteration_ : int
+    best_score_ : float or None
+        Validation accuracy of the kept iterate.
+    history_ : dict of lists
+        One entry per iteration, as in :class:`KernelClassifier`; ``"audit"`` has objective and
+        optimality of the result on the rows of the last batch.
+    fit_status_ : {"converged", "max_iter", "stopped", "interrupted"}
+
+    Notes
+    -----
+    Steps are as long as the longest rows allow: scale columns first, by StandardScaler or,
+    for CSR rows, by MaxAbsScaler.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from kernelgrad import LinearClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = LinearClassifier(random_state=0).fit(X[:1200] / 16, y[:1200])
+    >>> bool(model.score(X[1200:] / 16, y[1200:]) > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        loss: str | Loss = "log_loss",
+        *,
+        penalty: str | None = "l2",
+        l1_ratio: float = 0.5,
+        alpha: float = 1e-4,
+        C: float | None = None,
+        solver: Any = "auto",
+        max_iter: int = 100,
+        tol: float = 1e-4,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
+        class_weight: Any = None,
+        fit_intercept: bool = True,
+        memory_limit: float | None = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+        verbose: int = 0,
+        callbacks: Any = None,
+    ) -> None:
+        self.loss = loss
+        self.penalty = penalty
+        self.l1_ratio = l1_ratio
+        self.alpha = alpha
+        self.C = C
+        self.solver = solver
+        self.max_iter = max_iter
+        self.tol = tol
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.class_weight = class_weight
+        self.fit_intercept = fit_intercept
+        self.memory_limit = memory_limit
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callbacks = callbacks
+
+    _sibling = "LinearRegressor"
+
+    def _function_attributes(self, expansion: LinearExpansion) -> dict[str, Any]:
+        return super()._function_attributes(expansion) | {
+            "coef_": np.array(expansion.coef.T, order="C")
+        }
+
+
+class LinearRegressor(Regression, BaseLinearEstimator):
+    r"""Linear regressor: any loss, L1 and L2 penalties, and solvers for many rows.
+
+    Minimises, over coefficients W and an intercept b that has no penalty,
+
+    .. math:: \frac{\sum_i w_i\, l(y_i, x_i W + b)}{\sum_i w_i}
+              + \alpha \Bigl( \rho \|W\|_1 + \frac{1 - \rho}{2} \|W\|_2^2 \Bigr)
+
+    with rho the share of L1. The squared loss is ``(f - y)^2 / 2``: alpha and `l1_ratio` are
+    those of scikit-learn's ElasticNet and Lasso, and Ridge has ``n alpha``. The losses of
+    several outputs add up.
+
+    Parameters
+    ----------
+    loss : {"squared", "huber", "epsilon_insensitive", "absolute", "quantile"} or Loss
+        Default ``"squared"``. For its parameters give an object: ``Quantile(0.9)``; Huber's
+        delta and epsilon are in the units of y. ``Quantile((0.1, 0.5, 0.9))`` fits several
+        quantiles of one target, one output each. The solver decides which it takes
+        (docs/linear.md).
+    penalty, l1_ratio, alpha, C, max_iter, tol, early_stopping, validation_fraction,
+    n_iter_no_change, fit_intercept, memory_limit, warm_start, random_state, verbose, callbacks
+        As in :class:`LinearClassifier`. The validation score is R^2 for the squared loss, else
+        the negative mean loss.
+    solver : str or LinearSolver, default="auto"
+        ``"auto"`` is ``"svrg"`` for smooth losses (squared, Huber) on rows in memory,
+        ``"sdca"`` for the others there if the penalty has an L2 part, and ``"sgd"`` else.
+
+    Attributes
+    ----------
+    coef_ : float64 array (d,), or (n_outputs, d) where y is 2-d or the loss has several outputs
+    intercept_ : float, or float64 array (n_outputs,)
+    n_outputs_ : int
+    alpha_, n_features_in_, feature_names_in_, expansion_, n_iter_, best_iteration_,
+    best_score_, history_, fit_status_
+        As in :class:`LinearClassifier`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernelgrad import LinearRegressor
+    >>> X = np.random.default_rng(0).standard_normal((200, 3))
+    >>> model = LinearRegressor(alpha=1e-6, random_state=0).fit(X, X @ [1.0, -2.0, 0.0] + 3.0)
+    >>> model.coef_.round(2) + 0.0, round(model.intercept_, 2)
+    (array([ 1., -2.,  0.]), 3.0)
+    """
+
+    def __init__(
+        self,
+        loss: str | Loss = "squared",
+        *,
+        penalty: str | None = "l2",
+        l1_ratio: float = 0.5,
+        alpha: float = 1e-4,
+        C: float | None = None,
+        solver: Any = "auto",
+        max_iter: int = 100,
+        tol: float = 1e-4,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
+        fit_intercept: bool = True,
+        memory_limit: float | None = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+        verbose: int = 0,
+        callbacks: Any = None,
+    ) -> None:
+        self.loss = loss
+        self.penalty = penalty
+        self.l1_ratio = l1_ratio
+        self.alpha = alpha
+        self.C = C
+        self.solver = solver
+        self.max_iter = max_iter
+        self.tol = tol
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.fit_intercept = fit_intercept
+        self.memory_limit = memory_limit
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callbacks = callbacks
+
+    _sibling = "LinearClassifier"
+
+    def _function_attributes(self, expansion: LinearExpansion) -> dict[str, Any]:
+        coef: AnyArray = np.array(expansion.coef.T, order="C")
+        intercept: Any = expansion.intercept
+        if self._y_ndim == 1:
+            coef, intercept = coef[0], float(intercept[0])
+        return super()._function_attributes(expansion) | {
+            "coef_": coef, "intercept_": intercept,
+        }  # fmt: skip
+
+
+__all__ = ["BaseLinearEstimator", "LinearClassifier", "LinearRegressor", "choose_linear_solver"]

@@ -1,0 +1,793 @@
+from __future__ import annotations
+
+import doctest
+import importlib
+import pickle
+
+import joblib
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_iris, make_classification
+from sklearn.kernel_approximation import Nystroem
+from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from kernelgrad import (
+    ArraySource,
+    CapabilityError,
+    DataError,
+    KernelRegressor,
+    LinearClassifier,
+    LinearRegressor,
+    ModelFileError,
+    RandomFeatures,
+    load,
+    open_source,
+)
+from kernelgrad.callbacks import Callback
+from kernelgrad.compute import linear
+from kernelgrad.estimators import COMPETITORS, competitor
+from kernelgrad.estimators.linear import choose_linear_solver
+from kernelgrad.losses import Huber, Quantile, get_loss
+from kernelgrad.persistence import read_container, write_container
+from kernelgrad.solvers import LINEAR_SOLVERS, S3GD, SCV, SGD, SSGD, SVRG, get_linear_solver
+
+NAMES = sorted(LINEAR_SOLVERS)
+STREAMS = [name for name in NAMES if LINEAR_SOLVERS[name].streams]
+# solvers whose noise vanishes, so that they come as close as tol says
+EXACT = [name for name in NAMES if name in ("rbcd", "s3gd", "saga", "sdca", "svrg")]
+LOSSES = {  # one that the solver takes
+    name: "logistic" if linear.LOGISTIC in LINEAR_SOLVERS[name].losses else "hinge"
+    for name in NAMES
+}
+TIGHT = {"tol": 1e-9, "max_iter": 2000, "random_state": 0}
+
+
+def some_checks():
+    models = [LinearClassifier(), LinearRegressor()]
+    models += [LinearClassifier("hinge"), LinearRegressor("absolute")]
+    models += [LinearClassifier(LOSSES[name], solver=name) for name in NAMES]
+    for name in NAMES:
+        if linear.SQUARED in LINEAR_SOLVERS[name].losses:
+            models.append(LinearRegressor(solver=name))
+    return models
+
+
+@parametrize_with_checks(some_checks())
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def scaled(X):
+    return (X - X.mean(axis=0)) / X.std(axis=0)
+
+
+@pytest.fixture(scope="module")
+def cancer():
+    X, y = load_breast_cancer(return_X_y=True)
+    return scaled(X), y
+
+
+@pytest.fixture(scope="module")
+def iris():
+    X, y = load_iris(return_X_y=True)
+    return scaled(X), y
+
+
+@pytest.fixture(scope="module")
+def line():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 8))
+    return X, X @ np.linspace(-1, 1, 8) + 2.0 + 0.3 * rng.standard_normal(300)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_matrix], ids=["dense", "csr"])
+class TestAgainstScikitLearn:
+    @pytest.mark.parametrize("solver", EXACT)
+    def test_logistic(self, make, solver, cancer):
+        X, y = cancer
+        theirs = LogisticRegression(C=1 / (0.05 * len(X)), tol=1e-10, max_iter=5000).fit(X, y)
+        ours = LinearClassifier("logistic", alpha=0.05, solver=solver, **TIGHT).fit(make(X), y)
+        assert ours.coef_.shape == theirs.coef_.shape
+        assert ours.intercept_.shape == theirs.intercept_.shape
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
+        np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-4)
+        np.testing.assert_allclose(
+            ours.predict_proba(make(X)), theirs.predict_proba(X), atol=1e-4
+        )
+
+    def test_multinomial(self, make, iris):
+        X, y = iris
+        theirs = LogisticRegression(C=1 / (0.01 * len(X)), tol=1e-10, max_iter=5000).fit(X, y)
+        ours = LinearClassifier(alpha=0.01, **TIGHT).fit(make(X), y)
+        assert ours.coef_.shape == theirs.coef_.shape == (3, 4)
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
+        np.testing.assert_allclose(
+            ours.predict_proba(make(X)), theirs.predict_proba(X), atol=1e-4
+        )
+
+    def test_cost_is_theirs(self, make, cancer):
+        X, y = cancer
+        theirs = LogisticRegression(C=0.03, tol=1e-10, max_iter=5000).fit(X, y)
+        ours = LinearClassifier(C=0.03, **TIGHT).fit(make(X), y)
+        assert ours.alpha_ == pytest.approx(1 / (0.03 * len(X)))
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
+
+    @pytest.mark.parametrize("fit_intercept", [True, False])
+    def test_ridge(self, make, line, fit_intercept):
+        X, y = line
+        theirs = Ridge(0.1 * len(X), fit_intercept=fit_intercept).fit(X, y)
+        ours = LinearRegressor(alpha=0.1, fit_intercept=fit_intercept, **TIGHT).fit(make(X), y)
+        assert ours.coef_.shape == theirs.coef_.shape
+        assert isinstance(ours.intercept_, float)
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
+        assert ours.intercept_ == pytest.approx(theirs.intercept_, abs=1e-4)
+        np.testing.assert_allclose(ours.predict(make(X)), theirs.predict(X), atol=1e-4)
+
+    def test_several_outputs(self, make, line):
+        X, y = line
+        Y = np.column_stack([y, -2 * y, X[:, 0]])
+        theirs = Ridge(0.1 * len(X)).fit(X, Y)
+        ours = LinearRegressor(alpha=0.1, **TIGHT).fit(make(X), Y)
+        assert ours.coef_.shape == theirs.coef_.shape == (3, 8)
+        assert ours.intercept_.shape == theirs.intercept_.shape == (3,)
+        np.testing.assert_allclose(ours.predict(make(X)), theirs.predict(X), atol=1e-4)
+
+    def test_elastic_net_and_lasso(self, make, line):
+        X, y = line
+        for penalty, theirs in (
+            ("elasticnet", ElasticNet(0.1, l1_ratio=0.3, tol=1e-12, max_iter=10_000)),
+            ("l1", Lasso(0.2, tol=1e-12, max_iter=10_000)),
+        ):
+            ours = LinearRegressor(penalty=penalty, l1_ratio=0.3, alpha=theirs.alpha, **TIGHT)
+            ours.fit(make(X), y)
+            np.testing.assert_allclose(ours.coef_, theirs.fit(X, y).coef_, atol=1e-4)
+            assert ours.intercept_ == pytest.approx(theirs.intercept_, abs=1e-4)
+        assert (ours.coef_ == 0).any()
+        assert ours.model_info()["n_columns_used"] == np.count_nonzero(ours.coef_)
+
+    def test_no_penalty_is_least_squares(self, make, line):
+        X, y = line
+        exact = np.linalg.lstsq(np.column_stack([X, np.ones(len(X))]), y, rcond=None)[0]
+        ours = LinearRegressor(penalty=None, **TIGHT).fit(make(X), y)
+        np.testing.assert_allclose([*ours.coef_, ours.intercept_], exact, atol=1e-4)
+
+
+@pytest.mark.parametrize("solver", NAMES)
+def test_sparse_rows_are_dense_rows(solver, cancer):
+    X, y = cancer
+    X = np.where(np.abs(X) > 1, X, 0.0)
+    # k-means, which picks the anchors, rounds otherwise and comes to other clusters
+    chosen = S3GD(inner_steps=20) if solver == "s3gd" else solver
+    atol = 5e-3 if solver == "s3gd" else 1e-6
+    options = {"alpha": 0.01, "solver": chosen, "max_iter": 5, "random_state": 0}
+    dense = LinearClassifier(LOSSES[solver], **options).fit(X, y)
+    sparse = LinearClassifier(LOSSES[solver], **options).fit(sp.csr_array(X), y)
+    np.testing.assert_allclose(sparse.coef_, dense.coef_, atol=atol)
+    np.testing.assert_allclose(
+        sparse.decision_function(sp.csr_matrix(X)), sparse.decision_function(X), atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("solver", NAMES)
+def test_a_weight_of_two_is_a_row_given_twice(solver, cancer):
+    X, y = cancer
+    weight = 1.0 + (np.arange(len(X)) % 3 == 0)
+    weight[:5] = 0.0
+    again = np.repeat(np.arange(len(X)), weight.astype(int))
+    options = {"alpha": 0.01, "solver": solver, "max_iter": 4, "random_state": 0}
+    weighted = LinearClassifier(LOSSES[solver], **options).fit(X, y, sample_weight=weight)
+    repeated = LinearClassifier(LOSSES[solver], **options).fit(X[again], y[again])
+    np.testing.assert_array_equal(weighted.coef_, repeated.coef_)
+    plain = LinearClassifier(LOSSES[solver], **options).fit(X, y)
+    assert np.abs(plain.coef_ - weighted.coef_).max() > 1e-4
+
+
+@pytest.mark.parametrize("loss", ["log_loss", "squared_hinge"])
+def test_balanced_classes_are_equation_46(loss):
+    # mean over classes of the mean loss of a class, in words of weights: 1 / (K n_c)
+    X, y = make_classification(
+        400, 6, n_informative=4, n_classes=3, weights=[0.8, 0.15, 0.05], random_state=0
+    )
+    by_hand = 1.0 / (3 * np.bincount(y))[y]
+    options = {"alpha": 0.01} | TIGHT
+    ours = LinearClassifier(loss, class_weight="balanced", **options).fit(X, y)
+    theirs = LinearClassifier(loss, **options).fit(X, y, sample_weight=by_hand)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
+    losses = get_loss(loss, task="classification", n_classes=3)
+    targets = (y[:, None] == np.arange(3)) * (1.0 if loss == "log_loss" else 2.0)
+    targets = targets - (loss != "log_loss")
+    each = losses.value(targets, X @ ours.coef_.T + ours.intercept_)
+    objective = np.mean([each[y == k].mean() for k in range(3)])
+    objective += 0.005 * (ours.coef_**2).sum()
+    assert ours.history_["audit"]["objective"] == pytest.approx(objective, rel=1e-6)
+    plain = LinearClassifier(loss, **options).fit(X, y)
+    assert np.abs(plain.coef_ - ours.coef_).max() > 1e-2
+
+
+def test_names_and_order_of_classes_do_not_matter(iris):
+    X, y = iris
+    options = {"alpha": 0.01} | TIGHT
+    numbers = LinearClassifier(**options).fit(X, y)
+    names = np.array(["c", "a", "b"])
+    named = LinearClassifier(**options).fit(X, names[y])
+    assert named.classes_.tolist() == ["a", "b", "c"]
+    order = np.argsort(names)
+    np.testing.assert_allclose(named.coef_, numbers.coef_[order], atol=1e-6)
+    np.testing.assert_array_equal(named.predict(X), names[numbers.predict(X)])
+
+
+@pytest.mark.parametrize(
+    "loss", ["log_loss", "logistic", "squared_hinge", "smoothed_hinge", "hinge", "squared"]
+)
+def test_every_classification_loss_learns(loss, iris):
+    X, y = iris
+    model = LinearClassifier(loss, alpha=1e-3, random_state=0).fit(X, y)
+    assert model.score(X, y) > 0.8
+    assert model.coef_.shape == (3, 4)
+    assert hasattr(model, "predict_proba") == (loss in ("log_loss", "logistic"))
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber", "absolute", "epsilon_insensitive"])
+def test_every_regression_loss_learns(loss, line):
+    X, y = line
+    model = LinearRegressor(loss, alpha=1e-2, random_state=0).fit(X, y)
+    assert model.score(X, y) > 0.9
+    np.testing.assert_allclose(model.coef_, np.linspace(-1, 1, 8), atol=0.15)
+
+
+def test_several_quantiles(line):
+    X, y = line
+    model = LinearRegressor(Quantile((0.1, 0.9)), random_state=0).fit(X, y)
+    low, high = model.predict(X).T
+    assert model.coef_.shape == (2, 8)
+    assert (low <= high).all()
+    assert np.mean((low <= y) & (y <= high)) == pytest.approx(0.8, abs=0.06)
+
+
+# -- the choice of a solver ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("loss", "rows", "d", "n", "l2", "expected"),
+    [
+        ("log_loss", "memory", 20, 1000, 0.1, "rbcd"),
+        ("smoothed_hinge", "memory", 512, 1000, 0.0, "rbcd"),
+        ("log_loss", "memory", 513, 1000, 0.1, "svrg"),
+        ("hinge", "memory", 20, 1000, 1e-9, "sdca"),
+        ("hinge", "memory", 20, 1000, 0.0, "sgd"),
+        ("absolute", "memory", 20, 1000, 1e-3, "sdca"),
+        ("absolute", "memory", 20, 1000, 9e-4, "sgd"),
+        ("log_loss", "disk", 20, 1000, 0.1, "sgd"),
+        ("hinge", "stream", 20, 1000, 0.1, "sgd"),
+        ("hinge", "large", 20, 1000, 0.1, "sgd"),
+    ],
+)
+def test_table_of_choices(loss, rows, d, n, l2, expected):
+    task = "regression" if loss == "absolute" else "classification"
+    solver, reason = choose_linear_solver(
+        get_loss(loss, task=task, n_classes=2), rows=rows, n_features=d, n_rows=n, l2=l2
+    )
+    assert solver.name == expected
+    assert reason
+
+
+def test_many_outputs_are_too_much_for_newton_steps():
+    loss = get_loss("log_loss", task="classification", n_classes=20)
+    some = {"rows": "memory", "n_features": 400, "l2": 0.1}
+    assert choose_linear_solver(loss, n_outputs=6, **some)[0].name == "rbcd"
+    assert choose_linear_solver(loss, n_outputs=7, **some)[0].name == "svrg"
+
+
+def test_the_choice_is_recorded(cancer, line, tmp_path):
+    X, y = cancer
+    model = LinearClassifier(max_iter=2, random_state=0).fit(X, y)
+    assert model.history_["solver"] == "rbcd"
+    assert "smooth" in model.history_["solver_reason"]
+    model = LinearClassifier(max_iter=2, memory_limit=1000, random_state=0).fit(X, y)
+    assert model.history_["solver"] == "sgd"
+    assert "memory" in model.history_["solver_reason"]
+    model = LinearClassifier(solver="saga", max_iter=2).fit(X, y)
+    assert model.history_["solver_reason"] == "given as a parameter"
+    for penalty, has_l2 in (("l1", False), (None, False), ("elasticnet", True)):
+        model = LinearRegressor("absolute", penalty=penalty, alpha=0.1, max_iter=2).fit(*line)
+        assert model.history_["solver"] == ("sdca" if has_l2 else "sgd")
+
+
+# -- refusals -----------------------------------------------------------------------------
+
+
+class Unread(ArraySource):
+    """A source whose rows nobody may read."""
+
+    def take(self, rows):
+        raise AssertionError("rows were read")
+
+
+@pytest.mark.parametrize("early_stopping", [False, True])
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"loss": "hinge", "solver": "svrg"}, CapabilityError, "does not take the loss"),
+        ({"loss": "perceptron"}, CapabilityError, "no loops for loss"),
+        ({"solver": "pegasos", "penalty": "l1"}, CapabilityError, "no L1 penalty"),
+        ({"solver": "pegasos", "penalty": None}, ValueError, "needs an L2 penalty"),
+        ({"solver": "pegasos", "alpha": 0.0}, ValueError, "needs an L2 penalty"),
+        ({"penalty": "l3"}, ValueError, "elasticnet, l1, l2"),
+        ({"penalty": None, "C": 1.0}, ValueError, "no strength"),
+        ({"l1_ratio": 1.5}, ValueError, "l1_ratio"),
+        ({"alpha": -1.0}, ValueError, "alpha"),
+        ({"alpha": "auto"}, TypeError, "alpha"),
+        ({"C": 0.0}, ValueError, "C must"),
+        ({"tol": -1.0}, ValueError, "tol"),
+        ({"max_iter": 0}, ValueError, "max_iter"),
+        ({"solver": "dsg"}, ValueError, "Unknown solver"),
+        ({"solver": 3}, TypeError, "solver must be"),
+        ({"solver": SVRG(batch_size=0)}, ValueError, "batch_size"),
+        ({"fit_intercept": 1}, TypeError, "fit_intercept"),
+        ({"loss": "huber"}, ValueError, "not for classification"),
+    ],
+)
+def test_refusals_come_before_any_work(cancer, options, error, message, early_stopping):
+    X, y = cancer
+    model = LinearClassifier(early_stopping=early_stopping, **options)
+    with pytest.raises(error, match=message):
+        model.fit(Unread(X, y))
+    assert vars(model) == vars(LinearClassifier(early_stopping=early_stopping, **options))
+    with pytest.raises(error, match=message):
+        model.fit(X, y)
+    assert not hasattr(model, "expansion_")
+
+
+@pytest.mark.parametrize("solver", [SVRG(step_size=1e9), SGD(step_size=1e9)])
+@pytest.mark.parametrize("max_iter", [1, 30])
+def test_a_step_too_large_says_so(line, solver, max_iter):
+    X, y = line
+    model = LinearRegressor(solver=solver, max_iter=max_iter)
+    with pytest.raises(ValueError, match="smaller step_size"):
+        model.fit(X, y)
+    assert not hasattr(model, "coef_")
+
+
+def test_a_failed_fit_leaves_the_model_as_it_was(line):
+    X, y = line
+    model = LinearRegressor(max_iter=3, random_state=0).fit(X, y)
+    before = model.coef_.copy()
+    model.set_params(solver=SGD(step_size=1e9))
+    with pytest.raises(ValueError, match="smaller step_size"):
+        model.fit(X, y)
+    np.testing.assert_array_equal(model.coef_, before)
+    assert model.history_["solver"] == "rbcd"
+
+
+# -- going on -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", NAMES)
+@pytest.mark.parametrize("through_file", [False, True])
+def test_a_warm_start_is_a_longer_fit(solver, through_file, cancer, tmp_path):
+    X, y = cancer
+    options = {"alpha": 0.01, "solver": solver, "tol": 0.0, "random_state": 3}
+    whole = LinearClassifier(LOSSES[solver], max_iter=6, **options).fit(X, y)
+    parts = LinearClassifier(LOSSES[solver], max_iter=2, warm_start=True, **options).fit(X, y)
+    if through_file:
+        parts.save(tmp_path / "m.kgm", resumable=True)
+        parts = load(tmp_path / "m.kgm")
+    if through_file and solver == "s3gd":  # its graph is built again, and no more
+        parts.set_params(max_iter=4).fit(X, y)
+        np.testing.assert_allclose(parts.coef_, whole.coef_, rtol=1e-9)
+    else:
+        parts.set_params(max_iter=4).fit(X, y)
+        np.testing.assert_array_equal(parts.coef_, whole.coef_)
+    assert parts.n_iter_ == whole.n_iter_ == 6
+    assert len(parts.history_["iteration"]) == 6
+
+
+@pytest.mark.parametrize("solver", EXACT)
+def test_a_path_of_penalties(solver, cancer):
+    X, y = cancer
+    options = {"solver": solver, "tol": 1e-7, "max_iter": 1000, "random_state": 0}
+    model = LinearClassifier("logistic", warm_start=True, **options)
+    for alpha in (1.0, 0.3, 0.1):
+        model.set_params(alpha=alpha).fit(X, y)
+        cold = LinearClassifier("logistic", alpha=alpha, **options).fit(X, y)
+        np.testing.assert_allclose(model.coef_, cold.coef_, atol=1e-4)
+        assert model.alpha_ == alpha
+
+
+def test_a_path_builds_the_graph_of_anchors_once(cancer):
+    X, y = cancer
+    model = LinearClassifier(
+        solver=S3GD(n_anchors=20, switch=False), warm_start=True, max_iter=2, random_state=0
+    ).fit(X, y)
+    graph = model._state.graph
+    model.set_params(alpha=1e-2).fit(X, y)
+    assert graph is not None
+    assert model._state.graph is graph
+
+
+def test_a_warm_start_wants_the_same_rows_and_solver(cancer):
+    X, y = cancer
+    model = LinearClassifier(solver="svrg", warm_start=True, max_iter=2).fit(X, y)
+    with pytest.raises(CapabilityError, match="same rows"):
+        model.fit(X[:400], y[:400])
+    with pytest.raises(ValueError, match="solver changed"):
+        model.set_params(solver="saga").fit(X, y)
+
+
+@pytest.mark.parametrize("solver", ["auto", *STREAMS])
+def test_a_stream(solver):
+    X, y = make_classification(6000, 10, random_state=0)
+    y = np.array(["no", "yes"])[y]
+    model = LinearClassifier(solver=solver, alpha=1e-3, random_state=0)
+    for start in range(0, 6000, 500):
+        rows = slice(start, start + 500)
+        model.partial_fit(X[rows], y[rows], classes=["no", "yes"])
+    assert model.n_iter_ == 12
+    assert model.history_["solver"] == ("sgd" if solver == "auto" else solver)
+    reference = LinearClassifier(alpha=1e-3, random_state=0).fit(X, y)
+    assert model.score(X, y) > reference.score(X, y) - 0.02
+
+
+def test_a_stream_of_regression_and_its_file(line, tmp_path):
+    X, y = line
+    one = LinearRegressor(solver="sgd", random_state=0)
+    for _ in range(3):
+        one.partial_fit(X, y)
+    two = LinearRegressor(solver="sgd", random_state=0).partial_fit(X, y)
+    two.save(tmp_path / "m.kgm", resumable=True)
+    two = load(tmp_path / "m.kgm").partial_fit(X, y).partial_fit(X, y)
+    np.testing.assert_array_equal(one.coef_, two.coef_)
+
+
+@pytest.mark.parametrize("solver", sorted(set(NAMES) - set(STREAMS)))
+def test_solvers_of_all_rows_have_no_partial_fit(solver, cancer):
+    assert not hasattr(LinearClassifier(solver=solver), "partial_fit")
+    assert not hasattr(LinearRegressor(solver=get_linear_solver(solver)), "partial_fit")
+
+
+def test_partial_fit_after_another_solver(cancer):
+    model = LinearClassifier(max_iter=2)
+    assert hasattr(model, "partial_fit")
+    model.fit(*cancer)
+    with pytest.raises(AttributeError) as caught:
+        model.partial_fit(*cancer)
+    assert "solver='sgd'" in str(caught.value.__cause__)
+    with pytest.raises(ValueError, match="C needs"):
+        LinearClassifier(C=1.0).partial_fit(*cancer)
+
+
+def test_early_stopping_keeps_the_best_iterate():
+    X, y = make_classification(300, 60, n_informative=3, flip_y=0.3, random_state=0)
+    model = LinearClassifier(
+        alpha=0.0, early_stopping=True, validation_fraction=0.3, random_state=0
+    ).fit(X, y)
+    scores = model.history_["validation_score"]
+    assert model.fit_status_ == "converged"
+    assert model.n_iter_ < 100
+    assert model.best_iteration_ < model.n_iter_
+    assert model.best_score_ == max(scores) == scores[model.best_iteration_ - 1]
+    short = LinearClassifier(
+        alpha=0.0, early_stopping=True, validation_fraction=0.3, random_state=0,
+        max_iter=model.best_iteration_,
+    ).fit(X, y)  # fmt: skip
+    np.testing.assert_array_equal(short.coef_, model.coef_)
+
+
+def test_callbacks_see_and_stop(cancer, capsys):
+    class Third(Callback):
+        def on_iteration(self, event):
+            return event.iteration == 3
+
+    model = LinearClassifier(tol=0.0, callbacks=[Third()], verbose=1).fit(*cancer)
+    assert model.fit_status_ == "stopped"
+    assert model.n_iter_ == 3
+    assert "3" in capsys.readouterr().err
+
+
+# -- rows from elsewhere ------------------------------------------------------------------
+
+
+def test_a_file_is_the_array(cancer, tmp_path):
+    pd = pytest.importorskip("pandas")
+    X, y = cancer
+    frame = pd.DataFrame(X, columns=[f"c{i}" for i in range(30)])
+    frame.assign(y=np.where(y == 1, "benign", "malignant")).to_csv(
+        tmp_path / "rows.csv", index=False, float_format="%.17g"
+    )
+    source = open_source(tmp_path / "rows.csv", target="y")
+    for solver in ("auto", "svrg"):
+        model = LinearClassifier(solver=solver, alpha=0.01, random_state=0).fit(source)
+        assert model.history_["solver"] == ("sgd" if solver == "auto" else "svrg")
+        assert model.feature_names_in_.tolist() == list(frame.columns)
+        assert model.classes_.tolist() == ["benign", "malignant"]
+        assert model.score(source) > 0.97
+        np.testing.assert_array_equal(model.predict(source), model.predict(frame))
+    exact = LinearClassifier(alpha=0.01, **TIGHT).fit(X, np.where(y == 1, 0, 1))
+    tight = LinearClassifier(solver="svrg", alpha=0.01, **TIGHT).fit(source)
+    np.testing.assert_allclose(tight.coef_, exact.coef_, atol=1e-6)
+    with pytest.raises(ValueError, match="carries its own"):
+        model.fit(source, y)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame[frame.columns[::-1]])
+    with pytest.raises(DataError, match="LinearRegressor"):
+        LinearClassifier().fit(ArraySource(X, X[:, 0]))
+
+
+def test_a_memory_map_is_read_in_batches(tmp_path, monkeypatch):
+    monkeypatch.setattr("kernelgrad.estimators.linear._DISK_ROWS", (256, 256))
+    X, y = make_classification(3000, 5, random_state=0)
+    np.save(tmp_path / "X.npy", X)
+    rows = np.load(tmp_path / "X.npy", mmap_mode="r")
+    model = LinearClassifier(random_state=0).fit(rows, y)
+    assert model.history_["rows_seen"][:2] == [256, 512]
+    assert model.score(X, y) > LinearClassifier(random_state=0).fit(X, y).score(X, y) - 0.02
+
+
+def test_frames_give_names(line):
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    X, y = line
+    names = list("abcdefgh")
+    plain = LinearRegressor(max_iter=3, random_state=0).fit(X, y)
+    for frame in (pd.DataFrame(X, columns=names), pl.DataFrame(X, schema=names)):
+        model = LinearRegressor(max_iter=3, random_state=0).fit(frame, y)
+        assert model.feature_names_in_.tolist() == names
+        np.testing.assert_array_equal(model.coef_, plain.coef_)
+        np.testing.assert_allclose(model.predict(frame), plain.predict(X), rtol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
+def test_numbers_of_any_kind(dtype):
+    X = np.random.default_rng(0).integers(0, 2, (200, 4)).astype(dtype)
+    y = np.asarray(X, float) @ [1.0, -1.0, 2.0, 0.0]
+    model = LinearRegressor(alpha=1e-5, **TIGHT).fit(X, y)
+    np.testing.assert_allclose(model.predict(X), y, atol=1e-3)
+    sparse = LinearRegressor(alpha=1e-5, **TIGHT).fit(sp.csr_matrix(X), y)
+    np.testing.assert_allclose(sparse.coef_, model.coef_, atol=1e-6)
+
+
+def test_prediction_leaves_sparse_rows_sparse(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = sp.random(50, 10_000, 1e-3, format="csr", random_state=rng)
+    X.data[:] = 1.0
+    y = rng.integers(0, 2, 50)
+    model = LinearClassifier(max_iter=2, random_state=0)
+    monkeypatch.setattr("kernelgrad.estimators.base.canonical_rows", lambda *a, merge: a)
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("made dense")
+
+    for name in ("toarray", "todense"):
+        monkeypatch.setattr(sp.csr_matrix, name, refuse)
+    assert model.fit(X, y).predict(X).shape == (50,)
+
+
+# -- files, copies and searches -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", NAMES)
+def test_a_file_holds_the_model(solver, iris, tmp_path):
+    X, y = iris
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    model = LinearClassifier(
+        LOSSES[solver], solver=get_linear_solver(solver), alpha=0.01, max_iter=3,
+        class_weight={"setosa": 2.0, "versicolor": 1.0, "virginica": 1.0}, random_state=0,
+    ).fit(X, names)  # fmt: skip
+    model.save(tmp_path / "m.kgm")
+    again = load(tmp_path / "m.kgm")
+    assert type(again.solver_) is type(model.solver_) is LINEAR_SOLVERS[solver]
+    assert repr(again.get_params()) == repr(model.get_params())
+    for name in ("coef_", "intercept_", "classes_"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(model, name))
+    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+    assert again.alpha_ == 0.01
+    ours, theirs = model.model_info(), again.model_info()
+    assert (ours.pop("resumable"), theirs.pop("resumable")) == (True, False)
+    assert ours == theirs
+    with pytest.raises(ValueError, match="resumable=True"):
+        again.set_params(warm_start=True).fit(X, names)
+
+
+def test_files_of_regressors(line, tmp_path):
+    X, y = line
+    for loss, targets in ((Huber(0.5), y), ("squared", y[:, None]), ("absolute", y)):
+        model = LinearRegressor(loss, max_iter=3, random_state=0).fit(X, targets)
+        model.save(tmp_path / "m.kgm")
+        again = load(tmp_path / "m.kgm")
+        np.testing.assert_array_equal(again.coef_, model.coef_)
+        assert np.shape(again.intercept_) == np.shape(model.intercept_)
+        np.testing.assert_array_equal(again.predict(X), model.predict(X))
+        assert again.predict(X).shape == targets.shape
+
+
+def test_a_kernel_solver_of_the_same_name_is_another(line, tmp_path):
+    X, y = line
+    kernel = KernelRegressor("absolute", solver="pegasos", alpha=0.1, max_iter=2).fit(X, y)
+    linear = LinearRegressor("absolute", solver="pegasos", alpha=0.1, max_iter=2).fit(X, y)
+    for model in (kernel, linear):
+        model.save(tmp_path / "m.kgm")
+        assert type(load(tmp_path / "m.kgm").solver_) is type(model.solver_)
+    assert type(kernel.solver_) is not type(linear.solver_)
+
+
+def test_a_file_with_an_unknown_solver(line, tmp_path):
+    LinearRegressor(max_iter=2).fit(*line).save(tmp_path / "m.kgm")
+    header, tensors = read_container(tmp_path / "m.kgm")
+    header["solver"]["name"] = "os.system"
+    write_container(tmp_path / "n.kgm", header, tensors)
+    with pytest.raises(ModelFileError, match=r"linear solver 'os.system'.*not registered"):
+        load(tmp_path / "n.kgm")
+
+
+@pytest.mark.parametrize("solver", NAMES)
+def test_pickles_and_clones(solver, cancer, tmp_path):
+    X, y = cancer
+    model = LinearClassifier(LOSSES[solver], solver=solver, max_iter=3, tol=0.0, random_state=0)
+    model.set_params(alpha=0.01, warm_start=True).fit(X, y)
+    assert vars(clone(model)) == vars(
+        LinearClassifier(
+            LOSSES[solver], solver=solver, max_iter=3, tol=0.0, random_state=0, alpha=0.01,
+            warm_start=True,
+        )
+    )  # fmt: skip
+    joblib.dump(model, tmp_path / "m.joblib")
+    for again in (pickle.loads(pickle.dumps(model)), joblib.load(tmp_path / "m.joblib")):
+        np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+    assert len(pickle.dumps(model)) < X.nbytes
+    again.fit(X, y)
+    assert again.n_iter_ == 6
+
+
+def test_searches(cancer):
+    X, y = cancer
+    search = GridSearchCV(
+        LinearClassifier(solver=SVRG(), max_iter=5, random_state=0),
+        {"solver__batch_size": [1, 10], "alpha": [1e-3, 1e3]},
+        cv=3,
+        n_jobs=2,
+    ).fit(X, y)
+    assert search.best_params_["alpha"] == 1e-3
+    assert search.best_score_ > 0.95
+    assert (
+        search.best_estimator_.solver_.batch_size == search.best_params_["solver__batch_size"]
+    )
+    scores = cross_val_score(LinearRegressor(max_iter=20), X, X @ np.ones(30), cv=3)
+    assert scores.min() > 0.99
+
+
+@pytest.mark.parametrize("solver", NAMES)
+def test_a_seed_decides_the_bits(solver, cancer):
+    X, y = cancer
+    options = {"solver": solver, "max_iter": 3, "tol": 0.0, "alpha": 0.01}
+    first, second = (
+        LinearClassifier(LOSSES[solver], random_state=1, **options).fit(X, y) for _ in range(2)
+    )
+    np.testing.assert_array_equal(first.coef_, second.coef_)
+    if solver not in ("rbcd", "sbmd"):  # these draw nothing where one block holds all columns
+        other = LinearClassifier(LOSSES[solver], random_state=2, **options).fit(X, y)
+        assert not np.array_equal(first.coef_, other.coef_)
+
+
+def test_covariances_have_a_limit(cancer):
+    X, y = cancer
+    with pytest.raises(CapabilityError, match="memory_limit"):
+        LinearClassifier(solver=SCV(), memory_limit=1000).fit(X, y)
+
+
+def test_strata_of_one_row(line):
+    X, y = line
+    model = LinearRegressor(solver=SSGD(batch_size=50), max_iter=3).fit(X[:20], y[:20])
+    assert np.isfinite(model.coef_).all()
+
+
+# -- competitors --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", COMPETITORS)
+def test_competitors_learn_what_no_line_can(name):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1500, 2))
+    y = (X**2).sum(axis=1) > 1.4
+    options = {"gamma": 0.5, "n_features": 100, "alpha": 1e-3, "random_state": 0}
+    model = competitor(name, **options).fit(X[:1000], y[:1000])
+    kind = {"r": RandomFeatures, "n": Nystroem}[name[0]]
+    assert isinstance(model[0], kind)
+    assert model[1].solver_.name == name[2:]
+    assert model.score(X[1000:], y[1000:]) > 0.9
+    assert LinearClassifier().fit(X[:1000], y[:1000]).score(X[1000:], y[1000:]) < 0.7
+    regressor = competitor(name, task="regression", loss="squared", **options)
+    target = np.sin(2 * X[:, 0])
+    assert regressor.fit(X[:1000], target[:1000]).score(X[1000:], target[1000:]) > 0.8
+
+
+def test_competitors_by_name():
+    assert set(COMPETITORS) == {
+        f"{a}-{b}" for a in "rn" for b in ("sdca", "pegasos", "sbmd", "rbcd")
+    }
+    with pytest.raises(ValueError, match=r"'x-sdca'.*n-pegasos.*r-sdca"):
+        competitor("x-sdca", gamma=1.0)
+    with pytest.raises(ValueError, match="gamma"):
+        competitor("r-pegasos", gamma=0.0)
+    with pytest.raises(ValueError, match="task"):
+        competitor("r-pegasos", gamma=1.0, task="novelty")
+
+
+@pytest.mark.parametrize("module", ["linear", "competitors"])
+def test_the_examples_run(module):
+    found = doctest.testmod(importlib.import_module(f"kernelgrad.estimators.{module}"))
+    assert found.failed == 0
+    assert found.attempted > 0
+
+
+def test_tol_is_the_optimality_that_is_reached(cancer):
+    rough, fine = (
+        LinearClassifier(alpha=0.1, tol=tol, max_iter=1000, random_state=0).fit(*cancer)
+        for tol in (1e-2, 1e-6)
+    )
+    assert rough.fit_status_ == fine.fit_status_ == "converged"
+    assert rough.n_iter_ < fine.n_iter_
+    assert 1e-6 < rough.history_["audit"]["optimality"] <= 1e-2
+    assert fine.history_["audit"]["optimality"] <= 1e-6
+
+
+def test_the_command_line_reads_linear_models(cancer, tmp_path, capsys):
+    pytest.importorskip("typer")
+    pd = pytest.importorskip("pandas")
+    from kernelgrad.cli import main
+
+    X, y = cancer
+    frame = pd.DataFrame(X, columns=[f"c{i}" for i in range(30)])
+    frame.assign(y=y).to_csv(tmp_path / "rows.csv", index=False)
+    model = LinearClassifier(alpha=0.01, random_state=0).fit(frame, y)
+    model.save(tmp_path / "m.kgm")
+    for command in (
+        ["inspect", "m.kgm"],
+        ["score", "m.kgm", "rows.csv", "--target", "y"],
+        ["predict", "m.kgm", "rows.csv", "--output", "out.csv"],
+    ):
+        at = [str(tmp_path / a) if "." in a else a for a in command]
+        assert main(at) == 0
+    shown = capsys.readouterr().out
+    assert "LinearClassifier" in shown
+    assert "l1 ratio" in shown
+    found = pd.read_csv(tmp_path / "out.csv").iloc[:, -1]
+    np.testing.assert_array_equal(found, model.predict(frame))
+
+
+def test_scikit_learn_callbacks_see_coefficients(line):
+    pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9")
+    seen = []
+
+    class Watch:
+        def setup(self, estimator, context):
+            pass
+
+        teardown = setup
+        on_fit_task_begin = setup
+
+        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+            if fitted_estimator is not None:
+                seen.append((fitted_estimator.coef_, fitted_estimator.score(*line)))
+            return len(seen) == 3
+
+    model = LinearRegressor(tol=0.0, random_state=0).set_callbacks(Watch()).fit(*line)
+    assert model.n_iter_ == len(seen) == 3
+    np.testing.assert_array_equal(seen[-1][0], model.coef_)
+    assert seen[-1][1] == model.score(*line)
+
+
+def test_an_interrupt_keeps_the_model(cancer):
+    class Interrupt(Callback):
+        def on_iteration(self, event):
+            if event.iteration == 2:
+                raise KeyboardInterrupt
+
+    options = {"tol": 0.0, "warm_start": True, "random_state": 0}
+    model = LinearClassifier(callbacks=Interrupt(), **options).fit(*cancer)
+    assert (model.fit_status_, model.n_iter_) == ("interrupted", 2)
+    model.set_params(callbacks=None, max_iter=3).fit(*cancer)
+    whole = LinearClassifier(max_iter=5, **options).fit(*cancer)
+    np.testing.assert_array_equal(model.coef_, whole.coef_)
