@@ -65,7 +65,8 @@ class SGD(LinearSolver[SGDState]):
     Notes
     -----
     Takes every loss, with subgradients at kinks, and rows one batch at a time. It comes within
-    a percent of the minimum; solvers that reduce the variance go on.
+    a percent of the minimum; solvers that reduce the variance go on. An average of sparse
+    iterates is seldom sparse: to choose columns by L1, take one of those.
 
     References
     ----------
