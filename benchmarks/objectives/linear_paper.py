@@ -58,6 +58,9 @@ class LinearPaper(Objective):
 
     name: ClassVar[str] = "linear_paper"
 
+    def __init__(self) -> None:
+        self._before: dict[str, float] = {}
+
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add data sets and limits."""
         parser.add_argument("--dataset", nargs="+", default=SETS, choices=SETS)
@@ -102,6 +105,7 @@ class LinearPaper(Objective):
                 each = median(rounds)
                 spent.setdefault(name, []).append(each * TIMED / ROUND)
                 before.setdefault(name, []).append(max(0.0, first - each))
+        self._before = {name: median(values) for name, values in before.items()}
         for name, values in spent.items():
             yield (
                 "seconds per 50 steps",
@@ -122,6 +126,7 @@ class LinearPaper(Objective):
         test = TrainBatch(case.X_test, case.y_test[:, None], case.weight_test)
         best, _ = minimum(problem, batch)
         least: dict[str, float] = {}
+        steps_only: dict[str, float] = {}
         for name in NAMES:
             found = None
             for step in sorted(STEPS, reverse=True):
@@ -142,14 +147,20 @@ class LinearPaper(Objective):
             row |= {"step": step, "tail / minimum - 1": tail_mean / best - 1}
             for level in (1e-1, 1e-2, 1e-3):
                 row[f"s to {level:g}"] = run.first_below(best * (1 + level))
-            least[name] = row["s to 0.01"] or np.inf
+            if row["s to 0.01"] is not None:
+                bare = row["s to 0.01"] - self._before[name]
+                row["s to 0.01 without preparation"] = bare
+                least[name] = row["s to 0.01"]
+                steps_only[name] = bare
             shown = np.unique(np.geomspace(1, len(run.seconds), 120).astype(int)) - 1
             row["curve"] = [
                 [run.seconds[i], run.objective[i] / best - 1, run.test[i]] for i in shown
             ]
             yield "objective", row
-        first = min(least, key=lambda n: least[n]) if least else None
-        yield "first within a percent", {"data": case.name, "method": first} | least
+        for what, found_by in (("with preparation", least), ("steps only", steps_only)):
+            first = min(found_by, key=lambda n: found_by[n]) if found_by else None
+            row = {"data": case.name, "clock": what, "first": first} | found_by
+            yield "seconds to one percent", row
 
     def _run(
         self,

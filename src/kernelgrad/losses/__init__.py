@@ -18,6 +18,15 @@ from kernelgrad.losses.regression import (
     Quantile,
     SquaredError,
 )
+from kernelgrad.losses.unlabelled import (
+    UNLABELLED_LOSSES,
+    GaussianBump,
+    Ramp,
+    SquaredSymmetricHinge,
+    SymmetricHinge,
+    UnlabelledLoss,
+    get_unlabelled_loss,
+)
 from kernelgrad.losses.unsupervised import (
     KLDensityRatio,
     LeastSquaresDensityRatio,
@@ -27,8 +36,10 @@ from kernelgrad.losses.unsupervised import (
 __all__ = [
     "ALIASES",
     "LOSSES",
+    "UNLABELLED_LOSSES",
     "Absolute",
     "EpsilonInsensitive",
+    "GaussianBump",
     "Hinge",
     "Huber",
     "KLDensityRatio",
@@ -39,11 +50,16 @@ __all__ = [
     "OneClass",
     "Perceptron",
     "Quantile",
+    "Ramp",
     "SmoothedHinge",
     "SquaredError",
     "SquaredHinge",
+    "SquaredSymmetricHinge",
+    "SymmetricHinge",
     "Task",
+    "UnlabelledLoss",
     "encode_labels",
     "get_loss",
+    "get_unlabelled_loss",
     "register_loss",
 ]

@@ -1,0 +1,179 @@
+r"""Losses of rows without a label: they push responses off zero, whatever the side.
+
+``u(r)`` is even and falls with ``|r|`` up to the margin, so that minimising it draws the
+boundary ``f = 0`` through places with few rows. None is convex. Derivatives have the sign that
+lets a descent step move a response away from zero; Table 2 of the paper prints that of the
+symmetric hinge without it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from kernelgrad._typing import FloatArray
+from kernelgrad._validation import check_name, check_real
+from kernelgrad.losses.base import kink_weight, smoothing_width
+
+_STEEPNESS = 5.0  # of the differentiable loss, Table 2
+# the largest second derivative of exp(-a r^2), at r^2 = 3 / (2 a), is 4 a exp(-3/2)
+_BEND = 4.0 * _STEEPNESS * float(np.exp(-1.5))
+
+
+class UnlabelledLoss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no types
+    """An even loss ``u(f)`` of responses without labels, summed over outputs.
+
+    Attributes
+    ----------
+    name : str
+
+    References
+    ----------
+    Geng et al. (2019), "Scalable Semi-Supervised SVM via Triply Stochastic Gradients", Table 2.
+    """
+
+    name: ClassVar[str]
+
+    def check(self) -> None:
+        """Raise ValueError or TypeError if a hyper-parameter cannot be used."""
+
+    @abstractmethod
+    def _size(self, a: FloatArray) -> FloatArray:
+        """Return u of ``a = |r|``."""
+
+    @abstractmethod
+    def _slope(self, a: FloatArray) -> FloatArray:
+        """Return the derivative of u at ``a = |r| > 0``: never positive."""
+
+    @abstractmethod
+    def _weight(self, a: FloatArray, width: float | None) -> FloatArray:
+        """Return the curvature of a parabola that touches u at ``|r|`` and lies above it."""
+
+    def value(self, f: FloatArray) -> FloatArray:
+        """Return ``sum_c u(f_c)``, shape (n,), for responses (n, C)."""
+        total: FloatArray = self._size(np.abs(f)).sum(axis=1)
+        return total
+
+    def gradient(self, f: FloatArray) -> FloatArray:
+        """Return ``u'(f)``, shape (n, C); 0 where f is 0, which is no side."""
+        result: FloatArray = np.sign(f) * self._slope(np.abs(f))
+        return result
+
+    def curvature(self, f: FloatArray, width: float | None = None) -> FloatArray:
+        """Return a majorising curvature, the largest over the outputs, shape (n,).
+
+        `width` is the distance to the kink at the margin below which it stops growing, see
+        :meth:`~kernelgrad.losses.Loss.curvature`.
+        """
+        largest: FloatArray = self._weight(np.abs(f), width).max(axis=1)
+        return largest
+
+
+class SymmetricHinge(UnlabelledLoss):
+    """Symmetric hinge, ``max(0, 1 - |r|)``; its derivative is ``-sign(r)`` for ``|r| < 1``."""
+
+    name: ClassVar[str] = "symmetric_hinge"
+
+    def _size(self, a: FloatArray) -> FloatArray:
+        return np.asarray(np.maximum(1.0 - a, 0.0))
+
+    def _slope(self, a: FloatArray) -> FloatArray:
+        return -np.asarray(a < 1.0, a.dtype)
+
+    def _weight(self, a: FloatArray, width: float | None) -> FloatArray:
+        distance = np.abs(1.0 - a)
+        return 0.5 * kink_weight(distance, smoothing_width(distance, width))
+
+
+class SquaredSymmetricHinge(UnlabelledLoss):
+    """Squared symmetric hinge, ``max(0, 1 - |r|)^2 / 2``; derivative ``(|r| - 1) sign(r)``."""
+
+    name: ClassVar[str] = "squared_symmetric_hinge"
+
+    def _size(self, a: FloatArray) -> FloatArray:
+        return 0.5 * np.maximum(1.0 - a, 0.0) ** 2
+
+    def _slope(self, a: FloatArray) -> FloatArray:
+        return np.asarray(-np.maximum(1.0 - a, 0.0))
+
+    def _weight(self, a: FloatArray, width: float | None) -> FloatArray:
+        return np.ones_like(a)
+
+
+class Ramp(UnlabelledLoss):
+    r"""Ramp loss of both pseudo-labels, ``min(1 + s, max(0, 1 - |r|))``.
+
+    With ``H_s(z) = max(0, s - z)`` and ``R(z) = H_1(z) - H_s(z)`` (Table 2) it is
+    ``R(r) + R(-r)`` but for the constant ``1 - s``. The derivative is ``-sign(r)`` for
+    ``-s < |r| < 1``; below, where the side is in doubt, it is 0.
+
+    Parameters
+    ----------
+    s : float in (-1, 0], default=-0.3
+        Where the ramp ends. 0 is the symmetric hinge.
+    """
+
+    name: ClassVar[str] = "ramp"
+
+    def __init__(self, s: float = -0.3) -> None:
+        self.s = s
+
+    def check(self) -> None:
+        """Raise unless s is in (-1, 0]."""
+        check_real(self.s, "s", low=-1.0, high=0.0, low_open=True)
+
+    def _size(self, a: FloatArray) -> FloatArray:
+        return np.asarray(np.clip(1.0 - a, 0.0, 1.0 + self.s))
+
+    def _slope(self, a: FloatArray) -> FloatArray:
+        return -np.asarray((a > -self.s) & (a < 1.0), a.dtype)
+
+    def _weight(self, a: FloatArray, width: float | None) -> FloatArray:
+        distance = np.abs(1.0 - a)
+        return 0.5 * kink_weight(distance, smoothing_width(distance, width))
+
+
+class GaussianBump(UnlabelledLoss):
+    """Differentiable approximation, ``exp(-5 r^2)``; derivative ``-10 r exp(-5 r^2)``."""
+
+    name: ClassVar[str] = "gaussian"
+
+    def _size(self, a: FloatArray) -> FloatArray:
+        return np.asarray(np.exp(-_STEEPNESS * a * a))
+
+    def _slope(self, a: FloatArray) -> FloatArray:
+        return -2.0 * _STEEPNESS * a * np.exp(-_STEEPNESS * a * a)
+
+    def _weight(self, a: FloatArray, width: float | None) -> FloatArray:
+        return np.full_like(a, _BEND)
+
+
+UNLABELLED_LOSSES: dict[str, type[UnlabelledLoss]] = {
+    cls.name: cls for cls in (SymmetricHinge, SquaredSymmetricHinge, Ramp, GaussianBump)
+}
+
+
+def get_unlabelled_loss(spec: str | UnlabelledLoss) -> UnlabelledLoss:
+    """Return the loss that `spec` names, or `spec` itself, checked.
+
+    Raises
+    ------
+    ValueError
+        Unknown name or a hyper-parameter outside its domain.
+    TypeError
+        Neither a name nor an :class:`UnlabelledLoss`.
+    """
+    if isinstance(spec, str):
+        loss = UNLABELLED_LOSSES[check_name(spec, UNLABELLED_LOSSES, "unlabelled loss")]()
+    elif isinstance(spec, UnlabelledLoss):
+        loss = spec
+    else:
+        raise TypeError(
+            f"an unlabelled loss must be a name ({', '.join(sorted(UNLABELLED_LOSSES))}) or an "
+            f"UnlabelledLoss, got {spec!r}."
+        )
+    loss.check()
+    return loss
