@@ -94,7 +94,7 @@ class SquaredSymmetricHinge(UnlabelledLoss):
     name: ClassVar[str] = "squared_symmetric_hinge"
 
     def _size(self, a: FloatArray) -> FloatArray:
-        return 0.5 * np.maximum(1.0 - a, 0.0) ** 2
+        return np.asarray(0.5 * np.maximum(1.0 - a, 0.0) ** 2)
 
     def _slope(self, a: FloatArray) -> FloatArray:
         return np.asarray(-np.maximum(1.0 - a, 0.0))
