@@ -63,6 +63,21 @@ def minimum(loss, X, Y, p, l1, l2, bias):
     )
 
 
+def elastic_net(X, y, p, l1, l2, sweeps=5000):
+    """Squared loss with bias, one output: descent on coefficients of standardised columns."""
+    mean = p @ X
+    Z = X - mean
+    size = np.sqrt(p @ Z**2)
+    Z = Z / size
+    A, c = Z.T @ (p[:, None] * Z), Z.T @ (p * (y - p @ y))
+    w = np.zeros(len(c))
+    for _ in range(sweeps):
+        for j in range(len(c)):
+            r = c[j] - A[j] @ w + A[j, j] * w[j]
+            w[j] = np.sign(r) * max(abs(r) - l1 / size[j], 0.0) / (A[j, j] + l2 / size[j] ** 2)
+    return w / size, p @ y - mean @ (w / size)
+
+
 def mirror_steps(loss, X, Y, W, b, rows, chosen, first, eta, eta_bias, l1, l2):
     """Proximal steps on one block of columns each, row by row of `rows`."""
     for at, block in zip(rows, chosen, strict=True):

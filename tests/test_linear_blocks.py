@@ -138,9 +138,11 @@ def test_no_block_raises_the_objective(loss, form, block_size):
     U = rows.responses(rows.native(W), b)
     f = Fields(memory.kind, memory.numbers, memory.Y, U, memory.share)
     if rows.is_sparse:
-        blocks = SparseBlocks(rows.data, rows.indices, rows.indptr, rows.d, block_size, True)
+        blocks = SparseBlocks(
+            rows.data, rows.indices, rows.indptr, rows.d, block_size, True, memory.share
+        )
     else:
-        blocks = DenseBlocks(rows.X, block_size, True)
+        blocks = DenseBlocks(rows.X, block_size, True, memory.share)
     start = last = value(problem, batch, W, b)
     shares = []
     for i in [*range(blocks.n_blocks)] * 3:
@@ -158,7 +160,7 @@ def test_no_block_raises_the_objective(loss, form, block_size):
 def test_one_column_of_squared_loss_is_its_exact_minimum():
     problem, batch = setting(SquaredError(), outputs=1, fit_intercept=False, l1_ratio=0.5)
     X, y, p = plain(batch)
-    blocks = DenseBlocks(X, 1, False)
+    blocks = DenseBlocks(X, 1, False, p)
     W, b = np.zeros((13, 1)), np.zeros(1)
     f = Fields(0, np.zeros(1), y.copy(), np.zeros((300, 1)), p)
     blocks.descend(f, W, b, np.array([6]), problem.l1, problem.l2)
@@ -231,14 +233,96 @@ def test_bits_do_not_depend_on_threads(solver, form):
     assert np.abs(other.coef - results[0].coef).max() > 1e-12
 
 
-def test_drift_of_the_responses_is_undone():
-    problem, batch = setting(Logistic(), tol=0.0)
-    solver = RBCD()
-    state, _ = fit(solver, problem, batch, n_steps=16)
-    state.responses += 0.5  # what rounding would do in very many passes
-    for _ in range(6):
-        info = solver.step(problem, state, batch)
-    assert info.objective == pytest.approx(value(problem, batch, state.coef, state.bias))
+def scaled_rows(case, n=2000):
+    """Columns of very different scale or far from zero, and y with a coefficient 1 of each."""
+    rng = np.random.default_rng(11)
+    Z = rng.standard_normal((n, 3))
+    Z[:, 1] += 0.5 * Z[:, 0]
+    if case == "income":
+        return np.c_[np.exp(10.8 + 0.9 * Z[:, 0]), rng.random(n)], np.array([1e-5, 3.0])
+    if case.startswith("scale"):
+        scale = np.array([float(case[5:]), 1.0, 1.0])
+        return Z * scale, 1.0 / scale
+    return Z + np.array([float(case[6:]), 0.0, 3.0]), np.ones(3)
+
+
+CASES = ["income", "scale1e5", "scale1e6", "scale1e-6", "offset1e3", "offset1e7"]
+
+
+@each_form
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("alpha", "l1_ratio"), [(0.0, 0.0), (1e-3, 0.0), (0.1, 0.5), (0.1, 1)])
+@pytest.mark.parametrize("block_size", ["auto", 1])
+def test_units_and_means_of_columns_do_not_matter(form, case, alpha, l1_ratio, block_size):
+    X, true = scaled_rows(case)
+    noise = 0.1 * np.random.default_rng(3).standard_normal(len(X))
+    y = X @ true + noise
+    problem, _ = setting(
+        SquaredError(), d=X.shape[1], outputs=1, alpha=alpha, l1_ratio=l1_ratio, tol=1e-6
+    )
+    batch = TrainBatch(form(X), y[:, None], np.ones(len(X)))
+    state, info = fit(RBCD(block_size=block_size), problem, batch, n_steps=100)
+    assert info.converged
+    assert state.iteration < (10 if block_size == "auto" else 60)
+    w, b = oracles.elastic_net(X, y, np.full(len(X), 1 / len(X)), problem.l1, problem.l2)
+    if alpha == 0:
+        centred = X - X.mean(axis=0)
+        size = centred.std(axis=0)
+        exact, *_ = np.linalg.lstsq(centred / size, y - y.mean(), rcond=None)
+        np.testing.assert_allclose(w, exact / size, rtol=1e-9)
+    size = X.std(axis=0)
+    np.testing.assert_allclose(state.coef[:, 0] * size, w * size, rtol=1e-5, atol=1e-5)
+    mean = X.mean(axis=0)
+    assert state.bias[0] + mean @ state.coef[:, 0] == pytest.approx(b + mean @ w, abs=1e-5)
+    R = X @ state.coef[:, 0] + state.bias[0] - y
+    if alpha == 0:
+        assert R.std() < 0.11  # with 0.1 of noise
+    assert abs(R.mean()) < 1e-5
+    np.testing.assert_array_equal(X, scaled_rows(case)[0])  # a copy is moved
+
+
+@each_form
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("loss", [Logistic(), Huber(0.4), Multinomial()], ids=lambda v: v.name)
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.5])
+def test_means_of_columns_do_not_matter_to_other_losses(loss, form, dtype, l1_ratio):
+    far = 2.0**12 if dtype == np.float32 else 2.0**23
+    problem, batch = setting(loss, alpha=1e-2, l1_ratio=l1_ratio, tol=1e-6, weighted=True)
+    X = np.round(64.0 * batch.X) / 64.0  # and so is the sum
+    X[:, 5] += np.linspace(0.0, 2.0, len(X)).round(2)
+    X = X.astype(dtype).astype(float)
+    offset = np.zeros(13)
+    offset[[2, 5, 8]] = far, -far, 2 * far
+    moved = (X + offset).astype(dtype)
+    X = moved - offset
+    one, first = fit(RBCD(block_size=4), problem, replace(batch, X=X))
+    two, second = fit(RBCD(block_size=4), problem, replace(batch, X=form(moved)))
+    assert first.converged
+    assert second.converged
+    assert two.iteration <= one.iteration + 3
+    np.testing.assert_allclose(two.coef, one.coef, atol=1e-4)
+    bias = two.bias + offset @ two.coef
+    np.testing.assert_allclose(bias - bias.mean(), one.bias - one.bias.mean(), atol=1e-3)
+
+
+@each_form
+def test_constant_columns_far_from_zero_stay_at_zero(form):
+    problem, batch = setting(SquaredError(), alpha=0.0, tol=1e-7)
+    X = batch.X.copy()
+    X[:, 4], X[:, 7] = 1e7 / 3, -0.1
+    state, info = fit(RBCD(), problem, replace(batch, X=form(X)))
+    assert info.converged
+    assert not state.coef[[4, 7]].any()
+    rest = np.setdiff1d(np.arange(13), [4, 7])
+    f, *_ = np.linalg.lstsq(np.c_[X[:, rest], np.ones(len(X))], batch.y, rcond=None)
+    np.testing.assert_allclose(state.coef[rest], f[:-1], atol=1e-6)
+    np.testing.assert_allclose(state.bias, f[-1], atol=1e-6)
+
+
+def test_the_state_holds_nothing_of_the_size_of_the_rows():
+    problem, batch = setting(Logistic(), n=5000)
+    state, _ = fit(RBCD(), problem, batch, n_steps=2)
+    assert len(pickle.dumps(state)) < 4000 < batch.y.nbytes
 
 
 def test_rbcd_stops_by_the_tolerance_at_all_columns_at_once():
@@ -249,8 +333,12 @@ def test_rbcd_stops_by_the_tolerance_at_all_columns_at_once():
     assert 1 < state.iteration < 100
     X, y, p = plain(batch)
     G = p[:, None] * oracles.SLOPES["logistic"](y, X @ state.coef + state.bias)
-    least = max(np.abs(X.T @ G + problem.l2 * state.coef).max(), np.abs(G.sum(axis=0)).max())
-    assert least <= 1e-3 * state.first
+    Z = X - p @ X
+    size = np.sqrt(p @ Z**2)[:, None]
+    start = p[:, None] * oracles.SLOPES["logistic"](y, solver.init(problem, batch).bias)
+    aim = 1e-3 * np.abs(Z.T @ start / size).max()
+    least = np.abs((Z.T @ G + problem.l2 * state.coef) / size).max()
+    assert max(least, np.abs(G.sum(axis=0)).max()) <= aim
     tight, _ = fit(solver, replace(problem, tol=1e-10), batch)
     assert tight.iteration > state.iteration
 
@@ -333,6 +421,50 @@ def test_sbmd_takes_new_rows_and_larger_ones():
     info = solver.step(problem, state, larger)
     np.testing.assert_allclose(state.top, 900.0 * before)
     assert info.step_size < 1e-2
+    assert np.isfinite(state.average).all()
+
+
+def test_sbmd_steps_of_a_stream_do_not_fall_by_chunk():
+    problem, batch = setting(Logistic(), n=2000, outputs=1)
+    chunks = [
+        TrainBatch(batch.X[i : i + 50], batch.y[i : i + 50], np.ones(50))
+        for i in range(0, 2000, 50)
+    ]
+    solver = SBMD(step_size=0.1)
+    state = solver.init(problem, chunks[0])
+    steps = [solver.step(problem, state, chunk).step_size for chunk in chunks]
+    # the last of them starts when 1,990 rows were drawn
+    assert steps[-1] == pytest.approx(0.1 * (1 + 1990 / 4096) ** -0.75)
+    large = setting(Logistic(), n=6000, outputs=1)[1]
+    solver.step(problem, state, large)
+    assert state.pass_rows == 6000
+    whole = replace(problem, fixed_rows=True)
+    state = solver.init(whole, batch)
+    solver.step(whole, state, batch)
+    assert state.pass_rows == 2000
+    assert state.n_drawn == 2000
+
+
+@each_form
+def test_sbmd_knows_the_scale_of_each_block(form):
+    problem, batch = setting(Logistic(), form=form, weighted=True, n=5000)
+    solver = SBMD(n_blocks=3)
+    state = solver.init(problem, batch)
+    X, _, p = plain(batch)
+    norms = np.add.reduceat(X**2, [0, 4, 8], axis=1)
+    np.testing.assert_allclose(state.top, norms[p > 0].max(axis=0), rtol=1e-12)
+    for at, part in enumerate((slice(0, 4), slice(4, 8), slice(8, 13))):
+        M = X[:, part].T @ (p[:, None] * X[:, part])
+        assert state.mean[at] == pytest.approx(np.linalg.eigvalsh(M)[-1], rel=0.1)
+
+
+@each_form
+def test_sbmd_says_that_it_diverged(form):
+    problem, batch = setting(SquaredError(), form=form, n=3000)
+    solver = SBMD(step_size=1e4)
+    state = solver.init(problem, batch)
+    with pytest.raises(ValueError, match="'sbmd' diverged in iteration 1; give a smaller"):
+        solver.step(problem, state, batch)
     assert np.isfinite(state.average).all()
 
 

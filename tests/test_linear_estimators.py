@@ -698,7 +698,9 @@ def test_competitors_learn_what_no_line_can(name):
     assert model[1].solver_.name == name[2:]
     assert model.score(X[1000:], y[1000:]) > 0.9
     assert LinearClassifier().fit(X[:1000], y[:1000]).score(X[1000:], y[1000:]) < 0.7
-    regressor = competitor(name, task="regression", loss="squared", **options)
+    assert model[1].loss == "logistic"
+    regressor = competitor(name, task="regression", **options)
+    assert regressor[1].loss == "squared"
     target = np.sin(2 * X[:, 0])
     assert regressor.fit(X[:1000], target[:1000]).score(X[1000:], target[1000:]) > 0.8
 
@@ -707,12 +709,20 @@ def test_competitors_by_name():
     assert set(COMPETITORS) == {
         f"{a}-{b}" for a in "rn" for b in ("sdca", "pegasos", "sbmd", "rbcd")
     }
-    with pytest.raises(ValueError, match=r"'x-sdca'.*n-pegasos.*r-sdca"):
+    with pytest.raises(ValueError, match="'x-sdca'") as refused:
         competitor("x-sdca", gamma=1.0)
+    assert all(name in str(refused.value) for name in COMPETITORS)
     with pytest.raises(ValueError, match="gamma"):
         competitor("r-pegasos", gamma=0.0)
     with pytest.raises(ValueError, match="task"):
         competitor("r-pegasos", gamma=1.0, task="novelty")
+    for alpha in (-1, 0.0):
+        with pytest.raises(ValueError, match=r"alpha must lie in \(0, inf\)"):
+            competitor("r-pegasos", gamma=1.0, alpha=alpha)
+    with pytest.raises(ValueError, match="max_iter must be at least 1"):
+        competitor("r-pegasos", gamma=1.0, max_iter=0)
+    with pytest.raises(TypeError, match="max_iter must be an integer"):
+        competitor("r-pegasos", gamma=1.0, max_iter=2.5)
 
 
 @pytest.mark.parametrize("module", ["linear", "competitors"])

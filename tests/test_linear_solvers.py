@@ -233,12 +233,15 @@ def test_optimality_is_the_least_subgradient():
     b = np.zeros(2)
     l1, l2 = case.penalty
     G, g = case.gradient(W, b)
+    G = G - np.outer(case.X.mean(0), g)  # neither offsets nor units of columns matter
     moving = G + l2 * W + l1 * np.sign(W)
     resting = np.maximum(abs(G) - l1, 0.0)
-    expected = max(np.where(W != 0, abs(moving), resting).max(), abs(g).max())
+    size = case.X.std(0)[:, None]
+    expected = max((np.where(W != 0, abs(moving), resting) / size).max(), abs(g).max())
     native = memory.rows.native(W)
     here = evaluate(case.problem, memory, native, b)
-    assert here.optimality(case.problem, native) == pytest.approx(expected, rel=1e-10)
+    found = here.optimality(case.problem, memory, native)
+    assert found == pytest.approx(expected, rel=1e-10)
 
 
 # Anchors --------------------------------------------------------------------------------

@@ -46,6 +46,10 @@ class Case:
             X = sp.csr_matrix(X) if sparse else np.asarray(X.todense())
         return TrainBatch(X, self.y[:, None], self.weight)
 
+    def head(self, n_rows: int) -> Case:
+        """Return the case of the first training rows."""
+        return replace(self, X=self.X[:n_rows], y=self.y[:n_rows], weight=self.weight[:n_rows])
+
     def problem(
         self, alpha: float, l1_ratio: float = 0.0, loss: str = "logistic", **settings: Any
     ) -> LinearProblem:
@@ -139,12 +143,16 @@ def minimum(problem: LinearProblem, batch: TrainBatch) -> tuple[float, Any]:
 
 @dataclass
 class Trace:
-    """Seconds of steps alone and the objective of the result after each of them."""
+    """Seconds of steps alone and the objective of the result after each of them.
+
+    `stopped` is what ended the run: "steps", "seconds", "converged" or "target".
+    """
 
     seconds: list[float]
     objective: list[float]
     test: list[float]
     state: Any
+    stopped: str = "steps"
 
     def first_below(self, limit: float) -> float | None:
         """Return the seconds to the first objective below `limit`; None if there is none."""
@@ -189,17 +197,26 @@ def trace(
                 out.test.append(
                     evaluate(problem, look_test, look_test.rows.native(coef), bias).objective
                 )
-            if clock > seconds or info.converged or out.objective[-1] <= target:
+            ends = {
+                "converged": info.converged,
+                "target": out.objective[-1] <= target,
+                "seconds": clock > seconds,
+            }
+            if any(ends.values()):
+                out.stopped = next(name for name, holds in ends.items() if holds)
                 break
     out.state = state
     return out
 
 
-def warm_up(solvers: list[Any], case: Case, problem: LinearProblem) -> None:
-    """Compile the loops on a few rows, dense or CSR as those of the case."""
+def warm_up(
+    solvers: list[Any], case: Case, problem: LinearProblem, *, sparse: bool | None = None
+) -> None:
+    """Compile the loops on a few rows: as those of the case, CSR or dense."""
     n = min(200, len(case.y))
     rows = np.unique(np.r_[np.flatnonzero(case.y > 0)[:20], np.arange(n)])
-    few = TrainBatch(case.X[rows], case.y[rows, None], case.weight[rows])
+    part = replace(case, X=case.X[rows], y=case.y[rows], weight=case.weight[rows])
+    few = part.batch(sparse=sparse)
     own = replace(problem, tol=0.0)
     for solver in solvers:
         trace(solver, own, few, steps=2)

@@ -9,6 +9,10 @@ block goes towards the minimum of its model,
 
 as far as ``W_B + t D`` with the first ``t = 1, 1/2, 1/4, ...`` whose objective falls by at
 least a tenth of what the slope promises (Tseng and Yun, 2009): no block raises the objective.
+The model does not depend on the units of columns, nor on where they are zero: the bias is taken
+to its minimum for any other coefficients, which leaves ``A - a a^T / h`` of its row ``(a, h)``
+in A, and columns far from zero are moved to a mean of about zero in the copy of the rows.
+
 The outputs of a separable loss have each a model and a t of their own; those of MULTINOMIAL
 have each a model and share t, with ``h_c = 2 q_c (1 - q_c)`` for probabilities q: this diagonal
 bounds the second derivative ``diag(q) - q q^T``.
@@ -46,7 +50,10 @@ _ENOUGH = 0.1  # of the promised decrease
 _HALVINGS = 40
 _SWEEPS = 500  # over the columns of a block with an L1 penalty
 _SETTLED = 1e-4  # of the first sweep's largest change
-_RIDGE = 1e-11  # of the largest diagonal entry
+_PIVOT = 1e-13  # of a column's own diagonal entry: least pivot
+_TINY = 1e-300
+_FAR = 16.0  # mean over standard deviation from which columns are moved
+_STILL = 1e-12  # standard deviation over mean of a column that is a constant
 _TILE = 2**17  # numbers of a tile of dense rows: 1 MiB
 _BIAS_ROWS = 4.0  # rows moved, over n, between two visits of a bias apart
 
@@ -176,14 +183,22 @@ def _least(w: float, g: float, l1: float, l2: float) -> float:
 
 
 @njit(nogil=True, cache=True)
-def _violation(W: Any, b: Any, grad: Any, k: int, joint: bool, l1: float, l2: float) -> float:
-    """Return the largest least subgradient of a block; W (k, C), b (C,), grad (C, k + 1)."""
-    worst = 0.0
-    for c in range(len(b)):
-        for j in range(k):
-            worst = max(worst, _least(W[j, c], grad[c, j], l1, l2))
+def _violation(
+    W: Any, grad: Any, mean: Any, scale: Any, joint: bool, l1: float, l2: float
+) -> float:
+    """Return the largest least subgradient of a block of standardised columns.
+
+    W is (k, C), grad (C, k + joint); mean and scale of the columns in the copy are (k,).
+    """
+    worst, k = 0.0, len(W)
+    for c in range(len(grad)):
+        rest = 0.0
         if joint:
-            worst = max(worst, abs(grad[c, k]))
+            rest = grad[c, k]
+            worst = max(worst, abs(rest))
+        for j in range(k):
+            least = _least(W[j, c], grad[c, j] - mean[j] * rest, l1, l2)
+            worst = max(worst, least / scale[j])
     return worst
 
 
@@ -196,58 +211,58 @@ def _dot(a: AnyArray, b: Float64Array) -> float:
 
 
 @njit(nogil=True, cache=True)
-def _newton(A: Float64Array, grad: Float64Array, w: Float64Array, l2: float, D: Any) -> None:
+def _newton(
+    A: Float64Array,
+    grad: Float64Array,
+    w: Float64Array,
+    least: Float64Array,
+    l2: float,
+    D: Float64Array,
+) -> None:
     """Write the minimum of the model without L1: ``-(A + l2)^-1 (grad + l2 w)``; A is used up.
 
-    All but the first ``len(w)`` columns are without penalty.
+    Pivots are at least `least`: linearly dependent columns move little.
     """
-    m, k = len(grad), len(w)
-    top = 1e-300
-    for j in range(m):
-        if j < k:
-            A[j, j] += l2
-        top = max(top, A[j, j])
-    for j in range(m):
-        D[j] = -grad[j] - (l2 * w[j] if j < k else 0.0)
-    for j in range(m):  # Cholesky by rows, and the forward solution with it
+    k = len(w)
+    for j in range(k):  # Cholesky by rows, and the forward solution with it
+        D[j] = -grad[j] - l2 * w[j]
         for q in range(j):
             A[j, q] = (A[j, q] - _dot(A[j, :q], A[q, :q])) / A[q, q]
             D[j] -= A[j, q] * D[q]
-        s = A[j, j] + _RIDGE * top - _dot(A[j, :j], A[j, :j])
-        A[j, j] = math.sqrt(max(s, _RIDGE * top))
+        s = A[j, j] + l2 - _dot(A[j, :j], A[j, :j])
+        A[j, j] = math.sqrt(max(s, least[j]))
         D[j] /= A[j, j]
-    for j in range(m - 1, -1, -1):
-        for q in range(j + 1, m):
+    for j in range(k - 1, -1, -1):
+        for q in range(j + 1, k):
             D[j] -= A[q, j] * D[q]
         D[j] /= A[j, j]
 
 
 @njit(nogil=True, cache=True)
 def _lasso(
-    A: Float64Array, grad: Float64Array, w: Float64Array, l1: float, l2: float, D: Any
+    A: Float64Array,
+    grad: Float64Array,
+    w: Float64Array,
+    least: Float64Array,
+    l1: float,
+    l2: float,
+    D: Float64Array,
 ) -> None:
     """Write about the minimum of the model by descent on single coefficients."""
-    m, k = len(grad), len(w)
+    k = len(w)
     q = grad.copy()  # of the smooth part of the model, without penalty
     D[:] = 0.0
-    top = 1e-300
-    for j in range(m):
-        top = max(top, A[j, j])
     first = 0.0
     for sweep in range(_SWEEPS):
         largest = 0.0
-        for j in range(m):
-            a = A[j, j] + _RIDGE * top
-            if j < k:
-                z = w[j] + D[j]
-                new = shrink(z - q[j] / a, 1.0 / a, l1, l2)
-                change = new - z
-            else:
-                change = -q[j] / a
+        for j in range(k):
+            a = max(A[j, j], least[j])
+            z = w[j] + D[j]
+            change = shrink(z - q[j] / a, 1.0 / a, l1, l2) - z
             if change != 0.0:
                 D[j] += change
                 largest = max(largest, abs(change) * math.sqrt(a))
-                for r in range(m):
+                for r in range(k):
                     q[r] += A[j, r] * change
         if sweep == 0:
             first = largest
@@ -261,15 +276,31 @@ def _directions(
 ) -> None:
     """Write the minimum of the model of each output; A (C, m, m), grad and D (C, m), W (k, C).
 
-    Rounding may leave the model's minimum no better than zero; D is zero then.
+    Rounding may leave the model's minimum no better than zero; D is zero then. A is used up.
     """
-    w = np.empty(k)
+    m = grad.shape[1]
+    w, g, least, move = np.empty(k), np.empty(k), np.empty(k), np.empty(k)
     for c in range(len(grad)):
-        w[:] = W[:, c]
+        a = A[c]
+        for j in range(k):
+            w[j], g[j] = W[j, c], grad[c, j]
+            least[j] = max(_PIVOT * (a[j, j] + l2), _TINY)
+        if m > k:
+            for j in range(k):
+                share = a[k, j] / a[k, k]
+                g[j] -= share * grad[c, k]
+                for q in range(k):
+                    a[j, q] -= share * a[k, q]
         if l1 == 0.0:
-            _newton(A[c], grad[c], w, l2, D[c])
+            _newton(a, g, w, least, l2, move)
         else:
-            _lasso(A[c], grad[c], w, l1, l2, D[c])
+            _lasso(a, g, w, least, l1, l2, move)
+        D[c, :k] = move
+        if m > k:
+            total = grad[c, k]
+            for j in range(k):
+                total += a[k, j] * move[j]
+            D[c, k] = -total / a[k, k]
         if not _promise(grad[c], w, D[c], 1.0, l1, l2)[0] < 0.0:
             D[c, :] = 0.0
 
@@ -317,6 +348,44 @@ def _shorten(
                 t[c] *= 0.5
                 short = True
     return short
+
+
+# -- where columns are -----------------------------------------------------------------
+
+
+class _Place:
+    """Mean and spread of columns, and how far the copy of them is moved.
+
+    Parameters
+    ----------
+    mean, spread : float64 arrays (d,)
+        Weighted; without a bias a mean of zero, and the root mean square.
+    movable : bool array (d,)
+    dtype : of the rows
+
+    Attributes
+    ----------
+    mean : float64 array (d,)
+    scale : float64 array (d,)
+        The spread; 1 of constant columns.
+    shift : float64 array (d,)
+        What the copy is less than the rows, a number of their dtype; 0 of columns with a mean
+        of at most 16 spreads.
+    rest : float64 array (d,)
+        Mean of the copy.
+    constant : bool array (d,)
+        Columns that equal their shift but for rounding.
+    """
+
+    def __init__(
+        self, mean: Float64Array, spread: Float64Array, movable: AnyArray, dtype: Any
+    ) -> None:
+        far = movable & (np.abs(mean) > _FAR * spread)
+        self.mean = mean
+        self.constant = far & (spread <= _STILL * np.abs(mean))
+        self.scale = np.where(self.constant | ~(spread > 0.0), 1.0, spread)
+        self.shift = np.where(far, mean, 0.0).astype(dtype).astype(np.float64)
+        self.rest = np.where(self.constant, 0.0, mean - self.shift)
 
 
 # -- dense rows ------------------------------------------------------------------------
@@ -369,15 +438,34 @@ class DenseBlocks:
     X : array (n, d), float32 or float64
     block_size : int >= 1
     fit_bias : bool
+    share : float64 array (n,)
+
+    Attributes
+    ----------
+    mean, scale : float64 arrays (d,)
+        Mean and standard deviation of the columns; without a bias 0 and root mean square.
     """
 
-    def __init__(self, X: AnyArray, block_size: int, fit_bias: bool) -> None:
+    def __init__(
+        self, X: AnyArray, block_size: int, fit_bias: bool, share: Float64Array
+    ) -> None:
         self.first = np.append(np.arange(0, X.shape[1], block_size), X.shape[1])
         self.blocks = [
             np.ascontiguousarray(X[:, a:z])
             for a, z in zip(self.first[:-1], self.first[1:], strict=True)
         ]
         self.fit_bias = fit_bias
+        mean, spread = np.zeros((2, X.shape[1]))
+        for a, block in zip(self.first[:-1], self.blocks, strict=True):
+            z = a + block.shape[1]
+            mean[a:z], spread[a:z] = self._moments(block, share)
+        place = _Place(mean, spread, np.full(len(mean), fit_bias), X.dtype)
+        self.mean, self.scale, self._place = place.mean, place.scale, place
+        for i in np.unique(np.flatnonzero(place.shift) // block_size).tolist():
+            cols = slice(self.first[i], self.first[i + 1])
+            # all columns in one block are the rows themselves
+            self.blocks[i] = self.blocks[i] - place.shift[cols].astype(X.dtype)
+            self.blocks[i][:, place.constant[cols]] = 0.0
         self._constant: dict[int, Float64Array] = {}  # A of the squared loss
 
     @property
@@ -390,6 +478,27 @@ class DenseBlocks:
         step = max(1, _TILE // max(k, 1))
         for start in range(part * width, min((part + 1) * width, n), step):
             yield slice(start, min(start + step, (part + 1) * width, n))
+
+    def _moments(self, X: AnyArray, share: Float64Array) -> tuple[Float64Array, Float64Array]:
+        """Return mean and spread of the columns of a block."""
+        n, k = X.shape
+        mean = np.zeros(k)
+        parts = np.zeros((PARTS, k))
+
+        def add(part: int) -> None:
+            for r in self._tiles(part, n, k):
+                parts[part] += share[r] @ np.asarray(X[r], np.float64)
+
+        def square(part: int) -> None:
+            parts[part] = 0.0
+            for r in self._tiles(part, n, k):
+                parts[part] += share[r] @ (X[r] - mean) ** 2
+
+        if self.fit_bias:
+            parallel_for(PARTS, add)
+            mean = parts.sum(axis=0) / share.sum()
+        parallel_for(PARTS, square)
+        return mean, np.sqrt(parts.sum(axis=0))
 
     def _gradient(self, X: AnyArray, f: Fields) -> Float64Array:
         """Return g (C, k + bias)."""
@@ -459,7 +568,8 @@ class DenseBlocks:
         Returns
         -------
         violation : float
-            The largest least subgradient met, of each block as it was visited.
+            The largest least subgradient met, of each block as it was visited. Those of
+            coefficients are with respect to columns less their `mean`, over their `scale`.
         shortest : float
             The smallest share of a direction that was taken.
         """
@@ -467,12 +577,15 @@ class DenseBlocks:
         slack = 4.0 * np.finfo(np.float64).eps * f.losses()
         spare = [np.empty_like(a) for a in (f.U, f.V, f.G, f.H, f.U)]
         violation, shortest = 0.0, 1.0
+        place = self._place
         tiles = -(-len(f.U) // ROWS)
         for i in order.tolist():
             X = self.blocks[i]
             cols, k = slice(self.first[i], self.first[i + 1]), X.shape[1]
             grad = self._gradient(X, f)
-            found = _violation(W[cols], b, grad, k, self.fit_bias, l1, l2)
+            found = _violation(
+                W[cols], grad, place.rest[cols], place.scale[cols], self.fit_bias, l1, l2
+            )
             violation = max(violation, found)
             if found <= quiet:
                 continue
@@ -508,7 +621,7 @@ class DenseBlocks:
             shortest = min(shortest, float(t.min()))
             W[cols] += (t[:, None] * D[:, :k]).T
             if self.fit_bias:
-                b += t * D[:, k]
+                b += t * (D[:, k] - D[:, :k] @ place.shift[cols])
             spare = [f.U, f.V, f.G, f.H, dU]
             f.U, f.V, f.G, f.H = newU, newV, newG, newH
         return violation, shortest
@@ -572,6 +685,35 @@ def _sort(
 
 
 @njit(nogil=True, cache=True)
+def _sparse_moments(
+    data: AnyArray,
+    indices: AnyArray,
+    indptr: AnyArray,
+    share: Float64Array,
+    centred: bool,
+    stored: IntArray,
+    mean: Float64Array,
+    spread: Float64Array,
+) -> None:
+    """Count the stored entries of each column and add up its mean and spread, all (d,)."""
+    total = share.sum()
+    within = np.zeros(len(mean))  # weight of the stored entries
+    for i in range(len(share)):
+        for q in range(indptr[i], indptr[i + 1]):
+            stored[indices[q]] += 1
+            within[indices[q]] += share[i]
+            if centred:
+                mean[indices[q]] += share[i] * data[q] / total
+    for i in range(len(share)):
+        for q in range(indptr[i], indptr[i + 1]):
+            j = indices[q]
+            spread[j] += share[i] * (data[q] - mean[j]) ** 2
+    for j in range(len(mean)):
+        absent = total - within[j] if stored[j] < len(share) else 0.0
+        spread[j] = math.sqrt(spread[j] + max(absent, 0.0) * mean[j] ** 2)
+
+
+@njit(nogil=True, cache=True)
 def _sparse_step(
     kind: int,
     numbers: Float64Array,
@@ -587,6 +729,9 @@ def _sparse_step(
     local: IntArray,
     rows: IntArray,
     ptr: IntArray,
+    rest: Float64Array,
+    scale: Float64Array,
+    shift: Float64Array,
     joint: bool,
     l1: float,
     l2: float,
@@ -612,7 +757,7 @@ def _sparse_step(
         if joint:
             for c in range(C):
                 grad[c, k] += p * G[i, c]
-    violation = _violation(W, b, grad, k, joint, l1, l2)
+    violation = _violation(W, grad, rest, scale, joint, l1, l2)
     if violation <= quiet:
         return violation, 1.0
     A = np.zeros((C, m, m))
@@ -657,6 +802,8 @@ def _sparse_step(
             for c in range(C):
                 for j in range(k):
                     W[j, c] += t[c] * D[c, j]
+                    if joint:
+                        b[c] -= t[c] * D[c, j] * shift[j]
                 if joint:
                     b[c] += t[c] * D[c, k]
             return violation, t.min()
@@ -681,6 +828,9 @@ def _sparse_descend(
     ptr: IntArray,
     start: IntArray,
     first: IntArray,
+    rest: Float64Array,
+    scale: Float64Array,
+    shift: Float64Array,
     whole: AnyArray,
     order: IntArray,
     apart: bool,
@@ -698,19 +848,19 @@ def _sparse_descend(
     for at in range(len(order) + 1):
         if apart and (at == len(order) or moved >= _BIAS_ROWS * n):
             found, t = _sparse_step(
-                kind, numbers, Y, share, U, V, G, H, W[:0], b, X, local, every, none, True,
-                l1, l2, quiet, slack, newU, newV, newG, newH,
+                kind, numbers, Y, share, U, V, G, H, W[:0], b, X, local, every, none, rest[:0],
+                scale[:0], shift[:0], True, l1, l2, quiet, slack, newU, newV, newG, newH,
             )  # fmt: skip
             violation, shortest = max(violation, found), min(shortest, t)
             moved = 0.0
         if at == len(order):
             break
         i = order[at]
-        part = slice(start[i], start[i + 1])
+        part, cols = slice(start[i], start[i + 1]), slice(first[i], first[i + 1])
         found, t = _sparse_step(
-            kind, numbers, Y, share, U, V, G, H, W[first[i] : first[i + 1]], b, X, local,
-            rows[part], ptr[start[i] : start[i + 1] + 1], whole[i], l1, l2, quiet, slack,
-            newU, newV, newG, newH,
+            kind, numbers, Y, share, U, V, G, H, W[cols], b, X, local, rows[part],
+            ptr[start[i] : start[i + 1] + 1], rest[cols], scale[cols], shift[cols], whole[i],
+            l1, l2, quiet, slack, newU, newV, newG, newH,
         )  # fmt: skip
         violation, shortest = max(violation, found), min(shortest, t)
         moved += start[i + 1] - start[i]
@@ -730,11 +880,18 @@ class SparseBlocks:
     d : int
     block_size : int >= 1
     fit_bias : bool
+    share : float64 array (n,)
+
+    Attributes
+    ----------
+    mean, scale : float64 arrays (d,)
+        As those of :class:`DenseBlocks`. Of the columns far from zero, those with an entry in
+        each row are moved; any other has a spread that is not small.
     """
 
     def __init__(
         self, data: AnyArray, indices: AnyArray, indptr: AnyArray, d: int, block_size: int,
-        fit_bias: bool,
+        fit_bias: bool, share: Float64Array,
     ) -> None:  # fmt: skip
         n = len(indptr) - 1
         self.first = np.append(np.arange(0, d, block_size), d)
@@ -754,6 +911,17 @@ class SparseBlocks:
             data, indices, indptr, block_size, self.whole, at[:-1].copy(),
             self.start[:-1].copy(), self.X, self.local, self.rows, self.ptr,
         )  # fmt: skip
+        stored, mean, spread = np.zeros(d, np.int64), np.zeros(d), np.zeros(d)
+        _sparse_moments(data, indices, indptr, share, fit_bias, stored, mean, spread)
+        place = _Place(mean, spread, (stored == n) & fit_bias, data.dtype)
+        self.mean, self.scale, self._place = place.mean, place.scale, place
+        # a block without the bias has the gradients of columns as they are
+        self._rest = np.where(np.repeat(self.whole, np.diff(self.first)), place.rest, 0.0)
+        for i in np.unique(np.flatnonzero(place.shift) // block_size).tolist():
+            part, cols = slice(at[i], at[i + 1]), slice(self.first[i], self.first[i + 1])
+            local = self.local[part]
+            self.X[part] -= place.shift[cols].astype(data.dtype)[local]
+            self.X[part][place.constant[cols][local]] = 0.0
 
     @property
     def n_blocks(self) -> int:
@@ -774,7 +942,7 @@ class SparseBlocks:
         slack = 4.0 * np.finfo(np.float64).eps * f.losses()
         violation, shortest = _sparse_descend(
             f.kind, f.numbers, f.Y, f.share, f.U, f.V, f.G, f.H, W, b, self.X, self.local,
-            self.rows, self.ptr, self.start, self.first, self.whole, order, self.apart, l1,
-            l2, quiet, slack,
+            self.rows, self.ptr, self.start, self.first, self._rest, self._place.scale,
+            self._place.shift, self.whole, order, self.apart, l1, l2, quiet, slack,
         )  # fmt: skip
         return float(violation), float(shortest)

@@ -249,6 +249,14 @@ class DenseRows:
         """Return the squared norm of each row, (n,)."""
         return np.asarray(np.einsum("ij,ij->i", self.X, self.X, dtype=np.float64))
 
+    def column_squares(self, share: Float64Array) -> Float64Array:
+        """Return ``sum_i share_i x_ij^2``, (d,)."""
+        total = np.zeros(self.d)
+        for start in range(0, self.n, ROWS):
+            some = self.X[start : start + ROWS].astype(np.float64)
+            total += share[start : start + ROWS] @ (some * some)
+        return total
+
     def responses(self, W: Float64Array, b: Float64Array) -> Float64Array:
         """Return ``X W + b``, (n, C)."""
         U = np.empty((self.n, len(b)))
@@ -262,14 +270,16 @@ class DenseRows:
 
     def gradient(self, G: Float64Array) -> Float64Array:
         """Return ``sum_i x_i G_i`` in the layout of the loops."""
-        parts = np.zeros((PARTS, G.shape[1], self.d))
-        width = -(-self.n // PARTS)
+        C = G.shape[1]
+        count = int(np.clip(self.n // max(1, C), 1, PARTS))
+        parts = np.zeros((count, C, self.d))
+        width = -(-self.n // count)
 
         def task(t: int) -> None:
             r = slice(t * width, (t + 1) * width)
             _gradient(self.X[r], G[r], parts[t])
 
-        parallel_for(PARTS, task)
+        parallel_for(count, task)
         return np.asarray(parts.sum(axis=0))
 
     def descend(

@@ -30,7 +30,7 @@ from kernelgrad.compute.linear_dense import _add, _dot
 _STEPS = 100  # of Newton or bisection at most
 _NEAR = 1e-6
 _WIDTH = 1e-3  # of the first bracket of a bias
-_WIDENINGS = 12  # by 4 each
+_WIDENINGS = 60  # by 4 each
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)

@@ -141,6 +141,54 @@ def _mirror_sparse(
     return seen
 
 
+@njit(nogil=True, cache=True)
+def _norms_dense(
+    X: AnyArray, share: Float64Array, first: IntArray, largest: Float64Array
+) -> None:
+    for i in range(len(X)):
+        if share[i] > 0.0:
+            for block in range(len(largest)):
+                total = 0.0
+                for j in range(first[block], first[block + 1]):
+                    x = np.float64(X[i, j])
+                    total += x * x
+                largest[block] = max(largest[block], total)
+
+
+@njit(nogil=True, cache=True)
+def _norms_sparse(
+    data: AnyArray,
+    indices: AnyArray,
+    indptr: AnyArray,
+    share: Float64Array,
+    block: IntArray,
+    largest: Float64Array,
+) -> None:
+    total = np.zeros(len(largest))
+    for i in range(len(share)):
+        if share[i] > 0.0:
+            total[:] = 0.0
+            for q in range(indptr[i], indptr[i + 1]):
+                x = np.float64(data[q])
+                total[block[indices[q]]] += x * x
+            for at in range(len(largest)):
+                largest[at] = max(largest[at], total[at])
+
+
+def block_norms(rows: Any, share: Float64Array, first: IntArray) -> Float64Array:
+    """Return the largest squared norm of a row in each block of columns, (B,).
+
+    Rows with a share (n,) of zero do not count; for `first` see :func:`mirror`.
+    """
+    largest = np.zeros(len(first) - 1)
+    if rows.is_sparse:
+        block = np.repeat(np.arange(len(largest), dtype=np.int32), np.diff(first))
+        _norms_sparse(rows.data, rows.indices, rows.indptr, share, block, largest)
+    else:
+        _norms_dense(rows.X, share, first, largest)
+    return largest
+
+
 def mirror(
     rows: Any,
     kind: int,

@@ -343,6 +343,12 @@ class SparseRows:
         sums = np.add.reduceat(squares, np.minimum(self.indptr[:-1], len(self.data)))
         return np.asarray(np.where(np.diff(self.indptr) > 0, sums, 0.0))
 
+    def column_squares(self, share: Float64Array) -> Float64Array:
+        """Return ``sum_i share_i x_ij^2``, (d,)."""
+        weights = np.repeat(share, np.diff(self.indptr)) * self.data.astype(np.float64) ** 2
+        found = np.bincount(self.indices, weights=weights, minlength=self.d)
+        return np.asarray(found, np.float64)
+
     def _part(self, r: slice) -> tuple[AnyArray, AnyArray, AnyArray]:
         return self.data, self.indices, self.indptr[r.start : r.stop + 1]
 
@@ -359,14 +365,17 @@ class SparseRows:
 
     def gradient(self, G: Float64Array) -> Float64Array:
         """Return ``sum_i x_i G_i`` in the layout of the loops."""
-        parts = np.zeros((PARTS, self.d, G.shape[1]))
-        width = -(-self.n // PARTS)
+        C = G.shape[1]
+        # each part is a whole array of coefficients: no more than the entries are worth
+        count = int(np.clip(len(self.data) // max(1, self.d * C), 1, PARTS))
+        parts = np.zeros((count, self.d, C))
+        width = -(-self.n // count)
 
         def task(t: int) -> None:
             r = slice(min(t * width, self.n), min((t + 1) * width, self.n))
             _gradient(*self._part(r), G[r], parts[t])
 
-        parallel_for(PARTS, task)
+        parallel_for(count, task)
         return np.asarray(parts.sum(axis=0))
 
     def descend(
@@ -387,7 +396,10 @@ class SparseRows:
         mean_bias: Float64Array = _STILL,
         moving: Float64Array = _STILL,
     ) -> float:
-        """Take T proximal steps in place; see DenseRows. Work is that of the stored entries."""
+        """Take T proximal steps in place; see DenseRows.
+
+        Work is that of the stored entries, and once that of all coefficients.
+        """
         if not len(mean_bias):
             mean, mean_bias = np.zeros_like(W), np.zeros_like(b)
         return float(

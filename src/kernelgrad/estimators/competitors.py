@@ -11,7 +11,6 @@ from kernelgrad._validation import check_int, check_name, check_real
 from kernelgrad.estimators.linear import LinearClassifier, LinearRegressor
 from kernelgrad.estimators.transformer import RandomFeatures
 from kernelgrad.losses import Loss
-from kernelgrad.solvers import get_linear_solver
 
 _SOLVERS = ("pegasos", "rbcd", "sbmd", "sdca")
 COMPETITORS = tuple(f"{features}-{solver}" for features in "nr" for solver in _SOLVERS)
@@ -21,7 +20,7 @@ def competitor(
     name: str,
     *,
     gamma: float,
-    loss: str | Loss = "logistic",
+    loss: str | Loss | None = None,
     task: str = "classification",
     n_features: int = 1024,
     alpha: float = 1e-6,
@@ -40,8 +39,9 @@ def competitor(
     gamma : float > 0
         Inverse bandwidth, as in scikit-learn: both kinds of features approximate the same
         kernel.
-    loss : str or Loss, default="logistic"
-        One-vs-rest for several classes, as ``"sdca"`` takes no multinomial loss.
+    loss : str, Loss or None, default=None
+        None is ``"logistic"`` for classification, one-vs-rest for several classes as
+        ``"sdca"`` takes no multinomial loss, and ``"squared"`` for regression.
     task : {"classification", "regression"}, default="classification"
     n_features : int >= 1, default=1024
         Columns of the features. Nystroem needs as many training rows.
@@ -76,7 +76,10 @@ def competitor(
     check_name(task, ("classification", "regression"), "task")
     check_real(gamma, "gamma", low=0, low_open=True)
     check_int(n_features, "n_features", low=1)
-    get_linear_solver(solver)
+    check_real(alpha, "alpha", low=0, low_open=True)
+    check_int(max_iter, "max_iter", low=1)
+    if loss is None:
+        loss = "logistic" if task == "classification" else "squared"
     maps: dict[str, Any] = {
         "r": RandomFeatures("rbf", n_features, gamma=gamma, random_state=random_state),
         "n": Nystroem(

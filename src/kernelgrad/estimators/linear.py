@@ -32,7 +32,8 @@ _INNER_PRODUCT = Polynomial(degree=1, gamma=1.0, coef0=0.0)
 _PENALTIES = ("elasticnet", "l1", "l2")
 _NEWTON_COLUMNS = 512  # one block of RBCD
 _NEWTON_ENTRIES = 2**20
-_RESPONSE_BYTES = 40  # of each response: targets, derivatives and weighted derivatives
+_RESPONSE_BYTES = 120  # of each response, of which RBCD keeps the most
+_COPIES = 3.0  # of the rows: as given, as a batch, by columns
 _DISK_CELLS, _DISK_ROWS = 2**24, (4096, 65_536)  # of a batch from disk: 128 MiB of float64
 
 
@@ -83,7 +84,7 @@ def choose_linear_solver(
         why = {
             "disk": "the rows are on disk",
             "stream": "the rows are a stream",
-            "large": "the rows do not fit in memory twice",
+            "large": "the rows do not fit in memory three times",
         }
         return SGD(), why[rows]
     if kind in SVRG.losses:
@@ -135,7 +136,8 @@ class BaseLinearEstimator(BaseRowsEstimator):
 
     def _fits(self, source: BatchSource) -> bool:
         """Whether the memory holds the rows, a copy of them and what belongs to responses."""
-        needed = 2.0 * rows_nbytes(source) + _RESPONSE_BYTES * source.n_rows * self._n_outputs
+        responses = _RESPONSE_BYTES * source.n_rows * self._n_outputs
+        needed = _COPIES * rows_nbytes(source) + responses
         return needed <= usable_memory(self.memory_limit)
 
     def _batch_size(self, solver: Solver[Any], source: BatchSource, n_train: int) -> int:
@@ -232,9 +234,9 @@ class LinearClassifier(Classification, BaseLinearEstimator):
         with weights or class weights, whose sum is not known before they are read.
     solver : str or LinearSolver, default="auto"
         A name of docs/linear.md, or an object: ``SVRG(batch_size=32)``. ``"auto"`` is
-        ``"svrg"`` for smooth losses on rows in memory, ``"sdca"`` for the hinge there if the
-        penalty has an L2 part, and ``"sgd"`` else: for rows on disk, for ``partial_fit``, and
-        for rows of which the memory does not hold a copy.
+        for rows in memory ``"rbcd"`` for smooth losses on at most 512 columns, ``"svrg"`` on
+        more, ``"sdca"`` for the hinge if the penalty has an L2 part; and ``"sgd"`` else: for
+        rows on disk, for ``partial_fit``, and for rows that do not fit in memory three times.
     max_iter : int >= 1, default=100
         Passes over rows in memory, at most; batches of rows on disk (2^24 cells, 4,096 to
         65,536 rows), where the solver takes them one at a time. Solvers other than ``"sgd"``,
@@ -373,8 +375,9 @@ class LinearRegressor(Regression, BaseLinearEstimator):
         As in :class:`LinearClassifier`. The validation score is R^2 for the squared loss, else
         the negative mean loss.
     solver : str or LinearSolver, default="auto"
-        ``"auto"`` is ``"svrg"`` for smooth losses (squared, Huber) on rows in memory,
-        ``"sdca"`` for the others there if the penalty has an L2 part, and ``"sgd"`` else.
+        ``"auto"`` is for rows in memory ``"rbcd"`` for smooth losses (squared, Huber) on at
+        most 512 columns, ``"svrg"`` on more, ``"sdca"`` for the others if the L2 part of the penalty
+        is at least ``1 / n``; and ``"sgd"`` else.
 
     Attributes
     ----------

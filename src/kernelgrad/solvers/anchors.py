@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 from sklearn.cluster import KMeans
+from threadpoolctl import threadpool_limits
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad._validation import CapabilityError
@@ -20,6 +21,8 @@ _SAMPLE = 20  # rows for each centre
 _LEAST_SAMPLE = 1000
 _LLOYD = 10
 _TILE = 4096
+_NOTHING = 1e-150
+_POINTS = 5  # arrays of (m, d) that live at once
 _FLOOR = 1e-4  # of the bandwidth, Equation (14)
 _BINS = 16  # of targets, where derivatives do not split into response and target
 _PRODUCT_BYTES = 2 * 2**30
@@ -91,7 +94,7 @@ def find_centres(memory: LinearMemory, n_clusters: int, seed: int) -> Float64Arr
     rng = draws(seed, _TAG, 0)
     size = min(memory.n, max(_SAMPLE * n_clusters, _LEAST_SAMPLE))
     if size < memory.n:
-        sample = np.unique(weighted_draws(memory.share, size, rng))
+        sample = np.unique(weighted_draws(memory.cumulative, size, rng))
     else:
         sample = np.flatnonzero(memory.share > 0)
     some = X[sample]
@@ -107,7 +110,9 @@ def find_centres(memory: LinearMemory, n_clusters: int, seed: int) -> Float64Arr
         points = some[distinct]
         centres = np.asarray(points.toarray() if sp.issparse(points) else points, np.float64)
     else:
-        centres = np.asarray(means.fit(some).cluster_centers_, np.float64)
+        # sums of several threads would differ in the last bits
+        with threadpool_limits(1, user_api="openmp"):
+            centres = np.asarray(means.fit(some).cluster_centers_, np.float64)
     return centres
 
 
@@ -123,7 +128,7 @@ def nearest_points(X: Matrix, points: Float64Array, k: int) -> tuple[IntArray, F
 
     def task(t: int) -> None:
         r = slice(t * _TILE, min((t + 1) * _TILE, n))
-        part = X[r]
+        part = _floating(X[r])
         if sp.issparse(part):
             own = np.asarray(part.multiply(part).sum(axis=1), np.float64).reshape(-1, 1)
         else:
@@ -159,7 +164,8 @@ def build_graph(
     points = X[anchors]
     points = np.asarray(points.toarray() if sp.issparse(points) else points, np.float64)
     near, distance = nearest_points(X, points, n_neighbors)
-    width = np.maximum(distance[:, :1], _FLOOR * max(float(np.median(distance)), 1e-300))
+    width = np.maximum(distance[:, :1], _FLOOR * float(np.median(distance)))
+    width = np.where(width > _NOTHING, width, 1.0)  # all anchors of a row are the row itself
     # the nearest has the largest weight, so that none can vanish altogether
     gamma = np.exp((distance[:, :1] ** 2 - distance**2) / width**2)
     gamma /= gamma.sum(axis=1, keepdims=True)
@@ -201,7 +207,7 @@ def _snap(X: Matrix, live: AnyArray, centres: Float64Array) -> IntArray:
     across = np.ascontiguousarray(centres.T, dtype)
 
     def task(t: int) -> None:
-        part = X[t * _TILE : (t + 1) * _TILE]
+        part = _floating(X[t * _TILE : (t + 1) * _TILE])
         if sp.issparse(part):
             own = np.asarray(part.multiply(part).sum(axis=1), np.float64).reshape(-1, 1)
         else:
@@ -213,6 +219,11 @@ def _snap(X: Matrix, live: AnyArray, centres: Float64Array) -> IntArray:
 
     parallel_for(tiles, task)
     return np.asarray(places[values.argmin(axis=0), np.arange(m)])
+
+
+def _floating(X: Matrix) -> Matrix:
+    """Return rows whose squares cannot overflow."""
+    return X if X.dtype.kind == "f" else X.astype(np.float64)
 
 
 def _targets(memory: LinearMemory) -> tuple[AnyArray, Float64Array, Float64Array]:
@@ -238,11 +249,18 @@ def _targets(memory: LinearMemory) -> tuple[AnyArray, Float64Array, Float64Array
 def _check_memory(problem: LinearProblem, memory: LinearMemory, n_anchors: int) -> None:
     C = memory.Y.shape[1]
     copies = 1 if memory.kind in _SPLIT else C * (_BINS if memory.kind == linear.HUBER else 2)
-    needed = 8 * copies * min(n_anchors, memory.n) * memory.rows.d
+    check_points(problem, min(n_anchors, memory.n), memory.rows.d, "s3gd", copies)
+
+
+def check_points(
+    problem: LinearProblem, n_points: int, n_columns: int, solver: str, more: int = 0
+) -> None:
+    """Raise CapabilityError where points of all columns would need too much memory."""
+    needed = 8.0 * (_POINTS + more) * n_points * n_columns
     limit = _PRODUCT_BYTES if problem.memory_limit is None else problem.memory_limit
     if needed > limit:
         raise CapabilityError(
-            f"solver 's3gd' needs {needed:.3g} bytes for the products of {n_anchors} anchors "
-            f"with {memory.rows.d} columns, more than {limit:.3g}; lower n_anchors, raise "
-            "memory_limit, or take solver 'svrg'."
+            f"solver {solver!r} needs {needed:.3g} bytes for {n_points} clusters of "
+            f"{n_columns} columns, more than {limit:.3g}; ask for fewer of them (n_anchors of "
+            "'s3gd', batch_size of 'ssgd'), raise memory_limit, or take solver 'svrg'."
         )

@@ -34,7 +34,8 @@ from kernelgrad.solvers.support import batch_digest, draws
 _POWER_STEPS = 12
 _SPECTRUM_ROWS = 4096
 _TAG = 0x6C696E
-_STREAM_ROWS = 4096
+_EPSILON = 1e-12
+STREAM_ROWS = 4096
 _FIXED_ROWS = 2**24  # rows in memory that are one batch; those on disk come in shuffled parts
 
 # kind of loops and the number that goes with it
@@ -50,6 +51,7 @@ _KINDS: dict[type[Loss], tuple[int, Callable[[Any], float]]] = {
     SquaredError: (linear.SQUARED, lambda loss: 0.0),
     SquaredHinge: (linear.SQUARED_HINGE, lambda loss: 0.0),
 }
+_KINKED = (linear.HINGE, linear.EPSILON, linear.QUANTILE)
 _CURVATURE = {
     linear.SQUARED: 1.0,
     linear.LOGISTIC: 0.25,
@@ -118,7 +120,8 @@ class LinearMemory:
     kind : int
     numbers : float64 array (C,)
     curvature : float
-        Largest second derivative of the loss; that of its scale where it has kinks.
+        Largest second derivative of the loss; where it has kinks, ``E[slope^2] / E[loss]`` at
+        the best constant, which is right at the scale of the targets.
     here : Evaluation or None
         At the coefficients of the state, where the last step computed it.
     """
@@ -132,6 +135,9 @@ class LinearMemory:
     curvature: float
     here: Evaluation | None = field(default=None, repr=False)
     _spectrum: float | None = field(default=None, repr=False)
+    _uniform: bool | None = field(default=None, repr=False)
+    _cumulative: Float64Array | None = field(default=None, repr=False)
+    _spread: tuple[Float64Array, Float64Array] | None = field(default=None, repr=False)
 
     @classmethod
     def build(cls, problem: Problem, batch: TrainBatch) -> LinearMemory:
@@ -161,12 +167,40 @@ class LinearMemory:
     @property
     def is_uniform(self) -> bool:
         """Whether all rows weigh the same."""
-        return bool(np.ptp(self.share) <= 1e-12 * self.share[0])
+        if self._uniform is None:
+            self._uniform = bool(np.ptp(self.share) <= 1e-12 * self.share[0])
+        return self._uniform
+
+    @property
+    def cumulative(self) -> Float64Array:
+        """Running sum of the shares, (n,)."""
+        if self._cumulative is None:
+            self._cumulative = np.cumsum(self.share)
+        return self._cumulative
+
+    def spread(self, fit_bias: bool) -> tuple[Float64Array, Float64Array]:
+        """Return mean and standard deviation of each column, (d,) each.
+
+        Without a bias the mean counts as zero. The scale is 1 where nothing varies.
+        """
+        if self._spread is None:
+            square = self.rows.column_squares(self.share)
+            mean = np.zeros(self.rows.d)
+            if fit_bias:
+                mean = self.rows.public(self.rows.gradient(self.share[:, None]))[:, 0]
+            variance = square - mean**2
+            size = np.sqrt(np.where(variance > _EPSILON * square, variance, 1.0))
+            self._spread = mean, size
+        return self._spread
 
     def row_smoothness(self, fit_bias: bool) -> Float64Array:
         """Return the Lipschitz constant of each row's gradient, (n,)."""
         norms: Float64Array = self.rows.squared_norms()
         return self.curvature * (norms + float(fit_bias))
+
+    def known_spectrum(self, value: float) -> None:
+        """Take the eigenvalue that another batch had."""
+        self._spectrum = value
 
     def spectrum(self, fit_bias: bool, seed: int) -> float:
         """Return the largest eigenvalue of ``sum_i p_i x_i x_i^T``, on at most 4,096 rows.
@@ -212,6 +246,8 @@ class LinearMemory:
         mean = self.curvature * self.spectrum(fit_bias, seed)
         if n == 1:
             return top
+        if not self.is_uniform:  # rows are drawn with replacement
+            return top / p + (p - 1) / p * mean
         return (n - p) / (p * (n - 1)) * top + n * (p - 1) / (p * (n - 1)) * mean
 
 
@@ -234,13 +270,38 @@ class Evaluation:
     gradient: Float64Array
     gradient_bias: Float64Array
 
-    def optimality(self, problem: LinearProblem, W: Float64Array) -> float:
-        """Return the largest entry of the least subgradient of the objective."""
-        g = self.gradient + problem.l2 * W
+    def optimality(
+        self, problem: LinearProblem, memory: LinearMemory, W: Float64Array
+    ) -> float:
+        """Return the largest entry of the least subgradient of the objective.
+
+        That of the columns as they are from their means, if there is a bias, each divided by
+        the column's standard deviation: it depends on neither units nor offsets.
+        """
+        g, size = self._seen_from_means(problem, memory)
+        g = g + problem.l2 * W
         t = problem.l1
         least = np.where(W != 0, np.abs(g + t * np.sign(W)), np.maximum(np.abs(g) - t, 0.0))
+        least = least / size
         bias = self.gradient_bias if problem.fit_intercept else np.zeros(1)
         return float(max(least.max(initial=0.0), np.abs(bias).max(initial=0.0)))
+
+    def steepness(self, problem: LinearProblem, memory: LinearMemory) -> float:
+        """Return the largest entry of the gradient as :meth:`optimality` scales it.
+
+        At least what rounding makes of it.
+        """
+        g, size = self._seen_from_means(problem, memory)
+        least = _EPSILON * float(memory.share @ np.abs(self.slopes).sum(axis=1))
+        return max(float((np.abs(g) / size).max(initial=0.0)), least)
+
+    def _seen_from_means(
+        self, problem: LinearProblem, memory: LinearMemory
+    ) -> tuple[Float64Array, Float64Array]:
+        """Return the gradient of centred columns and the scale of each column."""
+        mean, size = memory.spread(problem.fit_intercept)
+        shift = memory.rows.native(np.outer(mean, self.gradient_bias))
+        return self.gradient - shift, memory.rows.native(size[:, None])
 
 
 def evaluate(
@@ -270,7 +331,11 @@ class LinearState(State):
     digest : bytes
         Of the rows, which a continued fit must bring again; empty for solvers of streams.
     first : float
-        Optimality at the start: the scale of the tolerance.
+        Largest entry of the gradient at zero: the scale of the tolerance.
+    curvature : float
+        Of the loss, as the first batch shows it; 0 where it is known.
+    spectrum : float
+        Of the first batch of a stream; 0 without.
     first_loss : float
         Mean loss of the best constant, on the first batch.
     rows_unseen : int
@@ -285,6 +350,8 @@ class LinearState(State):
     first: float = np.inf
     first_loss: float = np.inf
     rows_unseen: int = 0
+    curvature: float = 0.0
+    spectrum: float = 0.0
     memory: LinearMemory | None = field(default=None, repr=False)
 
     def copy(self) -> Self:
@@ -366,7 +433,7 @@ class LinearSolver(Solver[L], Generic[L]):
     def resolve_batch_size(self, n_rows: int | None) -> int:
         """Return all rows that fit one batch; None asks about a stream."""
         if n_rows is None:
-            return _STREAM_ROWS
+            return STREAM_ROWS
         return min(n_rows, _FIXED_ROWS) if self.streams else n_rows
 
     def _start(self, problem: Problem, batch: TrainBatch) -> dict[str, Any]:
@@ -378,11 +445,17 @@ class LinearSolver(Solver[L], Generic[L]):
         memory = LinearMemory.build(problem, batch)
         coef = np.zeros((problem.n_features_in, problem.n_outputs))
         found = evaluate(as_linear(problem), memory, memory.rows.native(coef), bias)
+        curvature = 0.0
+        if memory.kind in _KINKED:
+            slope = float(memory.share @ (found.slopes**2).sum(axis=1))
+            curvature = slope / found.loss if slope > 0 and found.loss > 0 else 1.0
+            memory.curvature = curvature
         return {
             "coef": coef,
             "bias": bias,
             "digest": b"" if self.streams else batch_digest(problem, batch),
-            "first": found.optimality(as_linear(problem), memory.rows.native(coef)),
+            "first": found.steepness(as_linear(problem), memory),
+            "curvature": curvature,
             "first_loss": found.loss,
             "memory": memory,
         }
@@ -403,8 +476,12 @@ class LinearSolver(Solver[L], Generic[L]):
                 "continued with the same rows, targets, weights and loss only. Fit again, or "
                 "take a solver for streams such as 'sgd'."
             )
-        state.memory = LinearMemory.build(problem, batch)
-        return state.memory
+        memory = state.memory = LinearMemory.build(problem, batch)
+        if state.curvature > 0:
+            memory.curvature = state.curvature
+        if state.spectrum > 0 and not problem.fixed_rows:
+            memory.known_spectrum(state.spectrum)
+        return memory
 
     def _finish_round(
         self,
@@ -428,7 +505,7 @@ class LinearSolver(Solver[L], Generic[L]):
         if state.rows_unseen >= memory.n:
             state.rows_unseen = 0
             found = memory.here = evaluate(problem, memory, W, b)
-        converged = found is not None and found.optimality(problem, W) <= (
+        converged = found is not None and found.optimality(problem, memory, W) <= (
             problem.tol * state.first
         )
         return StepInfo(
@@ -474,7 +551,8 @@ class LinearSolver(Solver[L], Generic[L]):
         found = evaluate(as_linear(problem), memory, W, bias)
         return {
             "objective": found.objective,
-            "optimality": found.optimality(as_linear(problem), W) / max(state.first, 1e-300),
+            "optimality": found.optimality(as_linear(problem), memory, W)
+            / max(state.first, 1e-300),
             "rows": memory.n,
         }
 
@@ -562,20 +640,24 @@ def draw_batches(
     to their weights; shares are 1 / p.
     """
     n, wanted = memory.n, n_steps * batch_size
-    if memory.is_uniform:
+    if memory.is_uniform and wanted < n:
+        order: IntArray = rng.choice(n, wanted, replace=False)
+    elif memory.is_uniform:
         passes = [rng.permutation(n) for _ in range(-(-wanted // n))]
-        order: IntArray = np.concatenate(passes)[:wanted]
+        order = np.concatenate(passes)[:wanted]
     else:
-        order = weighted_draws(memory.share, wanted, rng)
+        order = weighted_draws(memory.cumulative, wanted, rng)
     shape = (n_steps, batch_size)
     return order.reshape(shape).astype(np.int64), np.full(shape, 1.0 / batch_size)
 
 
-def weighted_draws(share: Float64Array, size: int, rng: np.random.Generator) -> IntArray:
-    """Return `size` rows drawn in proportion to `share`, with replacement."""
-    total = np.cumsum(share)
-    at = np.searchsorted(total, rng.random(size) * total[-1], side="right")
-    return np.asarray(np.minimum(at, len(share) - 1))
+def weighted_draws(cumulative: Float64Array, size: int, rng: np.random.Generator) -> IntArray:
+    """Return `size` rows drawn with replacement, by the running sum of their weights."""
+    # below the sum: the last row may have no weight
+    at = np.minimum(rng.random(size), 1.0 - 2.0**-53) * cumulative[-1]
+    found = np.searchsorted(cumulative, at, side="right")
+    last = int(np.searchsorted(cumulative, cumulative[-1]))
+    return np.asarray(np.minimum(found, last))
 
 
 __all__ = [

@@ -21,9 +21,9 @@ class LinearPegasos(SGD):
     .. math:: W \leftarrow \Pi\Bigl[\mathrm{prox}\Bigl(W - \frac{1}{l_2 (t + t_0)} \frac{1}{p}
               \sum_k l'(y_k, u_k)\, x_k\Bigr)\Bigr]
 
-    where the projection is onto the ball of radius ``sqrt(2 P(0) / l2)``, which holds the
-    minimum, P(0) being the mean loss of the best constant. The result is the average of the
-    iterates, weighted towards the last ones.
+    where the projection, after each run of steps, is onto the ball of radius
+    ``sqrt(2 P(0) / l2)``, which holds the minimum, P(0) being the mean loss of the best
+    constant. The result is the average of the iterates, weighted towards the last ones.
 
     Parameters
     ----------
@@ -36,6 +36,7 @@ class LinearPegasos(SGD):
         Steps of one iteration of the loop; "auto" is one pass over the rows.
     average : bool, default=True
     project : bool, default=True
+        On rows that are known as a whole; a stream does not tell P(0).
 
     Notes
     -----
@@ -81,8 +82,7 @@ class LinearPegasos(SGD):
         self, problem: LinearProblem, state: SGDState, memory: LinearMemory, T: int, p: int
     ) -> Iterator[tuple[int, int, float]]:
         if self.offset == "auto":
-            L = memory.batch_smoothness(p, problem.fit_intercept, problem.seed)
-            offset = L / problem.l2
+            offset = self._smoothness(problem, state, memory, p) / problem.l2
         else:
             offset = float(self.offset)
         first, start = 0, state.n_steps
@@ -102,7 +102,7 @@ class LinearPegasos(SGD):
         b: Float64Array,
         n_steps: int,
     ) -> None:
-        if self.project:
+        if self.project and problem.fixed_rows:
             radius = np.sqrt(2.0 * state.first_loss / problem.l2)
             norm = float(np.sqrt((W * W).sum()))
             if norm > radius:

@@ -13,6 +13,7 @@ from kernelgrad.compute.linear_blocks import DenseBlocks, Fields, SparseBlocks
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
 from kernelgrad.solvers.linear import (
+    Evaluation,
     LinearMemory,
     LinearProblem,
     LinearSolver,
@@ -23,18 +24,21 @@ from kernelgrad.solvers.linear import (
 from kernelgrad.solvers.support import draws
 
 _TAG = 0x726263
-_RENEW = 16  # passes after which the responses are computed anew
 _QUIET = 0.1  # of the tolerance: a block below it is left alone
 _WHOLE = 512  # columns that are one block
 _WHOLE_ENTRIES = 2**20  # of the curvature matrices of one block
 _DENSE_BLOCK, _SPARSE_BLOCK = 32, 64
+_EPSILON = 1e-12
 
 
 @dataclass(kw_only=True)
 class RBCDState(LinearState):
-    """State of :class:`RBCD`: the responses of all rows, (n, C), and the rows by columns."""
+    """State of :class:`RBCD`: the rows by columns, and the scale of the tolerance.
 
-    responses: Float64Array = field(default_factory=lambda: np.zeros((0, 0)))
+    ``steepness`` is the largest entry of the gradient at zero, of standardised columns.
+    """
+
+    steepness: float = np.inf
     blocks: DenseBlocks | SparseBlocks | None = field(default=None, repr=False)
 
     def release(self) -> None:
@@ -49,8 +53,9 @@ class RBCDState(LinearState):
 class RBCD(LinearSolver[RBCDState]):
     r"""Randomised block coordinate descent on all rows, by Newton steps on blocks of columns.
 
-    The responses U of all rows are kept. A pass visits every block B of adjacent columns once,
-    in random order, and moves it towards the minimum of the second-order model
+    A pass computes the responses U of all rows and keeps them up to date. It visits every block
+    B of adjacent columns once, in random order, and moves it towards the minimum of the
+    second-order model
 
     .. math:: \langle g, D \rangle + \tfrac12 \langle D, A D \rangle + R(W_B + D), \qquad
               g = X_B^T (p\, l'(U)), \quad A = X_B^T \operatorname{diag}(p\, l''(U)) X_B,
@@ -59,7 +64,8 @@ class RBCD(LinearSolver[RBCDState]):
     raises it. One column and a squared loss are the exact minimum over that coefficient. For
     the multinomial loss ``2 q_c (1 - q_c)`` of the probabilities q stands for l'': a bound that
     has no entries between outputs. On flat pieces of a loss, where l'' is zero, a small
-    curvature stands for it.
+    curvature stands for it. Neither the units of columns nor their means matter: each block is
+    solved with the bias, in columns that are moved to about zero where they are far from it.
 
     Parameters
     ----------
@@ -84,6 +90,9 @@ class RBCD(LinearSolver[RBCDState]):
     A block whose least subgradient is below a tenth of the tolerance is left alone. The
     objective is exact after every pass; the fit has converged when a look at all columns at
     once agrees, which is taken after a pass that met no larger subgradient than the tolerance.
+    Both take subgradients with respect to columns less their means, over their standard
+    deviations (without a bias: over their root mean squares), and compare them with the
+    largest at zero.
 
     References
     ----------
@@ -123,11 +132,45 @@ class RBCD(LinearSolver[RBCDState]):
             rows, size = memory.rows, self.resolve_block_size(memory)
             if rows.is_sparse:
                 state.blocks = SparseBlocks(
-                    rows.data, rows.indices, rows.indptr, rows.d, size, problem.fit_intercept
-                )
+                    rows.data, rows.indices, rows.indptr, rows.d, size, problem.fit_intercept,
+                    memory.share,
+                )  # fmt: skip
             else:
-                state.blocks = DenseBlocks(rows.X, size, problem.fit_intercept)
+                state.blocks = DenseBlocks(rows.X, size, problem.fit_intercept, memory.share)
         return state.blocks
+
+    @staticmethod
+    def _gradient(
+        memory: LinearMemory, blocks: DenseBlocks | SparseBlocks, found: Evaluation
+    ) -> Float64Array:
+        """Return the gradient (d, C) with respect to columns less their means."""
+        g = memory.rows.public(found.gradient)
+        return np.asarray(g - blocks.mean[:, None] * found.gradient_bias)
+
+    def _steepness(
+        self, memory: LinearMemory, blocks: DenseBlocks | SparseBlocks, found: Evaluation
+    ) -> float:
+        """Return the largest entry of the gradient, at least what rounding makes of it."""
+        g = np.abs(self._gradient(memory, blocks, found)) / blocks.scale[:, None]
+        least = _EPSILON * float(memory.share @ np.abs(found.slopes).sum(axis=1))
+        return max(float(g.max(initial=0.0)), least)
+
+    def _unrest(
+        self,
+        problem: LinearProblem,
+        memory: LinearMemory,
+        blocks: DenseBlocks | SparseBlocks,
+        found: Evaluation,
+        W: Float64Array,
+    ) -> float:
+        """Return the largest entry of the least subgradient of all columns at once."""
+        g = self._gradient(memory, blocks, found) + problem.l2 * W
+        at_zero = np.maximum(np.abs(g) - problem.l1, 0.0)
+        least = np.where(W != 0, np.abs(g + problem.l1 * np.sign(W)), at_zero)
+        worst = float((least / blocks.scale[:, None]).max(initial=0.0))
+        if not problem.fit_intercept:
+            return worst
+        return max(worst, float(np.abs(found.gradient_bias).max()))
 
     def step(self, problem: Problem, state: RBCDState, batch: TrainBatch) -> StepInfo:
         """Visit every block once."""
@@ -136,22 +179,23 @@ class RBCD(LinearSolver[RBCDState]):
         with single_threaded_blas():
             blocks = self._blocks(own, state, memory)
             W, b = state.coef.copy(), state.bias.copy()
-            U = state.responses
-            if state.iteration % _RENEW == 0:
-                U = memory.rows.responses(memory.rows.native(W), b)
-            f = Fields(memory.kind, memory.numbers, memory.Y, U.copy(), memory.share)
+            U = memory.rows.responses(memory.rows.native(W), b)
+            f = Fields(memory.kind, memory.numbers, memory.Y, U, memory.share)
+            if state.iteration == 0:
+                found = evaluate(own, memory, memory.rows.native(W), b)
+                state.steepness = self._steepness(memory, blocks, found)
+            aim = own.tol * state.steepness
             rng = draws(own.seed, _TAG, state.iteration)
             violation, shortest = blocks.descend(
                 f, W, b, rng.permutation(blocks.n_blocks), own.l1, own.l2,
-                _QUIET * own.tol * state.first,
+                _QUIET * aim,
             )  # fmt: skip
             loss = float(f.losses().sum())
-            aim = own.tol * state.first
             converged = violation <= aim
             if converged:  # each block was at rest when visited, but not all at once
                 here = evaluate(own, memory, memory.rows.native(W), b)
-                converged = here.optimality(own, memory.rows.native(W)) <= aim
-        state.coef, state.bias, state.responses = W, b, f.U
+                converged = self._unrest(own, memory, blocks, here, W) <= aim
+        state.coef, state.bias = W, b
         state.iteration += 1
         state.rows_seen += memory.n
         return StepInfo(

@@ -39,7 +39,7 @@ class S3GDState(LinearState):
     alpha : float
         Of the last step: with another one the anchors have their turn again.
     switched : int
-        Iterations with anchors, after which gradients are exact; -1 before.
+        Iteration after which gradients are exact; -1 before.
     objective : float
         After the last pass.
     graph : AnchorGraph or None
@@ -70,7 +70,7 @@ class S3GD(LinearSolver[S3GDState]):
     noise of ``l' - h``, which does not vanish at the minimum. Where a pass lowers the objective
     by less than a percent the solver therefore goes on with exact references (Prox-SVRG, one
     pass per snapshot), as Section 3 of the paper suggests; ``history_["audit"]["switched"]``
-    tells how many passes had anchors.
+    tells the last iteration with anchors.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ class S3GD(LinearSolver[S3GDState]):
             return int(self.inner_steps)
         assert state.graph is not None
         renewal = float(state.graph.product.size)
-        step = 2.0 * self.batch_size * memory.rows.row_size * len(memory.numbers)
+        step = 2.0 * self.batch_size * max(1.0, memory.rows.row_size) * len(memory.numbers)
         return max(_INNER, int(renewal / step)) if memory.rows.is_sparse else _INNER
 
     def finish(

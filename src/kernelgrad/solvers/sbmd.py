@@ -3,15 +3,18 @@ r"""Stochastic block mirror descent for linear functions."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 
 from kernelgrad._typing import Float64Array, IntArray
 from kernelgrad._validation import check_int, check_real
-from kernelgrad.compute.linear_mirror import mirror
+from kernelgrad.compute.linear_mirror import block_norms, mirror
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
 from kernelgrad.solvers.linear import (
+    STREAM_ROWS,
     LinearMemory,
     LinearSolver,
     LinearState,
@@ -24,6 +27,7 @@ _TAG = 0x73626D
 _PARTS = 32  # step sizes and averages are renewed so often in a pass
 _FORGET = 8.0  # power with which averages forget early iterates
 _BLOCKS = 8
+_SPECTRUM_ROWS = 4096
 _SHARE = 0.5  # of 1 / L_B(p), the automatic first step
 _POWER = 0.75
 _LEAST = 1e-3  # of the largest L_B(p): blocks of nearly empty columns step no further
@@ -33,16 +37,17 @@ _LEAST = 1e-3  # of the largest L_B(p): blocks of nearly empty columns step no f
 class SBMDState(LinearState):
     """State of :class:`SBMD`: the current iterate, the average and the scale of the blocks.
 
-    ``top`` and ``mean`` are the Lipschitz constants of the gradient in each block, (B,): the
-    largest of a row seen so far, and that of the mean of the first batch.
+    ``top`` and ``mean`` belong to the columns of each block, (B,): the largest squared norm of
+    a row seen so far, and the largest eigenvalue of the second moments of the first batch.
+    ``n_drawn`` counts rows drawn, ``pass_rows`` is t_0 in rows.
     """
 
     average: Float64Array = field(default_factory=lambda: np.zeros(0))
     average_bias: Float64Array = field(default_factory=lambda: np.zeros(0))
     top: Float64Array = field(default_factory=lambda: np.zeros(0))
     mean: Float64Array = field(default_factory=lambda: np.zeros(0))
-    n_steps: int = 0
-    n_averaged: int = 0
+    n_drawn: int = 0
+    pass_rows: int = 0
 
 
 class SBMD(LinearSolver[SBMDState]):
@@ -53,10 +58,11 @@ class SBMD(LinearSolver[SBMDState]):
               \eta_{B,t} = \frac{\eta_{B,0}}{(1 + t / t_0)^{3/4}}
 
     with mini-batches of p rows in random order (rows of unequal weight are drawn in proportion
-    to it), blocks B of adjacent columns drawn uniformly, and t_0 of one pass. The bias moves
-    in every step, with a B-th of the step that is given, or ``4 / B`` over the curvature of the
-    loss. The result is the average of the iterates,
-    taken 32 times a pass and weighted towards the last ones.
+    to it), blocks B of adjacent columns drawn uniformly, and t_0 of one pass; of a
+    stream, of its largest batch so far and at least 4,096 rows. The bias moves in every step,
+    with a B-th of the step that is given, or ``4 / B`` over the curvature of the loss. The
+    result is the average of the iterates, taken 32 times a pass and weighted towards the last
+    ones.
 
     Parameters
     ----------
@@ -122,30 +128,38 @@ class SBMD(LinearSolver[SBMDState]):
             average=start["coef"].copy(), average_bias=start["bias"].copy(), **start
         )
         if self.step_size == "auto":
-            parts = self._parts(problem, batch)
-            state.top = np.array([part.row_smoothness(False).max() for part in parts])
-            state.mean = np.array(
-                [part.curvature * part.spectrum(False, problem.seed) for part in parts]
-            )
+            first = self.cuts(problem.n_features_in)
+            state.top = block_norms(start["memory"].rows, start["memory"].share, first)
+            state.mean = self._spectra(problem, batch)
         return state
 
-    def _parts(self, problem: Problem, batch: TrainBatch) -> list[LinearMemory]:
-        """Return the rows in the columns of each block."""
-        first = self.cuts(problem.n_features_in)
-        return [
-            LinearMemory.build(
-                problem, TrainBatch(batch.X[:, a:z], batch.y, batch.sample_weight)
-            )
-            for a, z in zip(first[:-1].tolist(), first[1:].tolist(), strict=True)
-        ]
+    def _spectra(self, problem: Problem, batch: TrainBatch) -> Float64Array:
+        """Return the largest eigenvalue of the second moments of each block, (B,).
+
+        On at most 4,096 rows, as :meth:`LinearMemory.spectrum`.
+        """
+        X, y, weight = batch.X, batch.y, batch.sample_weight
+        if len(y) > _SPECTRUM_ROWS:
+            at = draws(problem.seed, _TAG, 0).choice(len(y), _SPECTRUM_ROWS, replace=False)
+            at.sort()
+            X, y, weight = X[at], y[at], weight[at]
+        if not weight.sum() > 0:
+            weight = np.ones(len(y))
+        if sp.issparse(X):
+            X = X.tocsc()
+        found = []
+        for a, z in pairwise(self.cuts(problem.n_features_in).tolist()):
+            part = X[:, a:z].tocsr() if sp.issparse(X) else X[:, a:z]
+            memory = LinearMemory.build(problem, TrainBatch(part, y, weight))
+            found.append(memory.spectrum(False, problem.seed))
+        return np.array(found)
 
     def _attach(self, problem: Problem, state: SBMDState, batch: TrainBatch) -> LinearMemory:
         """Return the prepared rows; those that were not there before may be larger."""
         known = state.memory is not None and state.memory.batch is batch
         memory = super()._attach(problem, state, batch)
         if not known and len(state.top):
-            parts = self._parts(problem, batch)
-            new = np.array([part.row_smoothness(False).max() for part in parts])
+            new = block_norms(memory.rows, memory.share, self.cuts(problem.n_features_in))
             state.top = np.maximum(state.top, new)
         return memory
 
@@ -157,8 +171,9 @@ class SBMD(LinearSolver[SBMDState]):
             eta = float(self.step_size)
             return np.full(n_blocks, eta), eta / n_blocks
         n, p = memory.n, batch_size
-        rest = (n - p) / max(1, n - 1)  # see LinearMemory.batch_smoothness
-        L = (rest * state.top + (p - rest) * state.mean) / p
+        # see LinearMemory.batch_smoothness
+        rest = (n - p) / max(1, n - 1) if memory.is_uniform else 1.0
+        L = memory.curvature * (rest * state.top + (p - rest) * state.mean) / p
         L = np.maximum(L, max(_LEAST * L.max(), 1e-300))
         return _SHARE / L, _BLOCKS * _SHARE / (n_blocks * memory.curvature)
 
@@ -183,23 +198,25 @@ class SBMD(LinearSolver[SBMDState]):
         eta, eta_bias = self.first_steps(state, memory, p, len(blocks) - 1)
         eta_bias *= float(own.fit_intercept)
         W, b = memory.rows.native(state.coef), state.bias.copy()
+        least = 0 if own.fixed_rows else STREAM_ROWS
+        state.pass_rows = max(state.pass_rows, T * p, least)
         seen, fall = 0.0, 1.0
         cuts = np.unique(np.linspace(0, T, min(T, _PARTS) + 1).astype(int))
-        for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
-            fall = (1.0 + state.n_steps / T) ** -_POWER
+        for first, last in pairwise(cuts.tolist()):
+            fall = (1.0 + state.n_drawn / state.pass_rows) ** -_POWER
             seen += mirror(
                 memory.rows, memory.kind, memory.numbers, memory.Y, W, b, order[first:last],
                 share[first:last], chosen[first:last], blocks, fall * eta, fall * eta_bias,
                 own.l1, own.l2,
             )  # fmt: skip
-            state.n_steps += last - first
-            state.n_averaged += 1
-            part = (1.0 + _FORGET) / (state.n_averaged + _FORGET)
+            if not (np.isfinite(W).all() and np.isfinite(b).all()):
+                break
+            drawn = (last - first) * p
+            state.n_drawn += drawn
+            part = (1.0 + _FORGET) * drawn / (state.n_drawn + _FORGET * drawn)
             state.average += part * (memory.rows.public(W) - state.average)
             state.average_bias += part * (b - state.average_bias)
-        state.coef, state.bias = memory.rows.public(W), b
-        state.iteration += 1
-        state.rows_seen += memory.n
+        self._store(state, memory, W, b, memory.n)
         return StepInfo(
             train_loss=seen / T, step_size=float(fall * eta.max()), n_random_features=0
         )

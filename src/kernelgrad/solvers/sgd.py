@@ -3,6 +3,7 @@ r"""Stochastic gradient descent with proximal steps, for linear functions."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,6 +12,7 @@ from kernelgrad._typing import Float64Array, IntArray
 from kernelgrad._validation import check_bool, check_int, check_real
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
 from kernelgrad.solvers.linear import (
+    STREAM_ROWS,
     LinearMemory,
     LinearProblem,
     LinearSolver,
@@ -30,12 +32,13 @@ _FORGET = 8.0  # power with which averages forget early iterates
 
 @dataclass(kw_only=True)
 class SGDState(LinearState):
-    """State of :class:`SGD`: the current iterate and the average."""
+    """State of :class:`SGD`: the current iterate, the average, and t_0 in rows."""
 
     average: Float64Array = field(default_factory=lambda: np.zeros(0))
     average_bias: Float64Array = field(default_factory=lambda: np.zeros(0))
     n_steps: int = 0
     n_averaged: int = 0
+    pass_rows: int = 0
 
 
 class SGD(LinearSolver[SGDState]):
@@ -55,7 +58,8 @@ class SGD(LinearSolver[SGDState]):
         p, the paper's (Section 4.3).
     step_size : float > 0 or "auto", default="auto"
         ``"auto"`` takes ``eta_0 = 1 / L(p)`` with the expected smoothness of a mini-batch and
-        lets it fall with t_0 of one pass. A number is a constant step, as in the paper.
+        lets it fall with t_0 of one pass; of a stream, of its largest batch so far and at
+        least 4,096 rows. A number is a constant step, as in the paper.
     round_size : int >= 1 or "auto", default="auto"
         Steps of one iteration of the loop; "auto" is one pass over the rows.
     average : bool, default=True
@@ -117,6 +121,8 @@ class SGD(LinearSolver[SGDState]):
         memory = self._attach(problem, state, batch)
         p = min(self.batch_size, memory.n)
         T = steps_of_round(self.round_size, memory.n, p)
+        least = 0 if problem.fixed_rows else STREAM_ROWS
+        state.pass_rows = max(state.pass_rows, memory.n, least)
         order, share = self._draw(own, state, memory, T, p)
         W, b = memory.rows.native(state.coef), state.bias.copy()
         seen, eta = 0.0, 0.0
@@ -150,10 +156,22 @@ class SGD(LinearSolver[SGDState]):
         if self.step_size != "auto":
             yield 0, T, float(self.step_size)
             return
-        L = max(memory.batch_smoothness(p, problem.fit_intercept, problem.seed), 1e-300)
-        cuts = np.unique(np.linspace(0, T, min(T, _PARTS) + 1).astype(int))
-        for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
-            yield first, last, (1.0 / L) / (1.0 + state.n_steps * p / memory.n) ** 0.75
+        L = max(self._smoothness(problem, state, memory, p), 1e-300)
+        # a part costs as much as all coefficients: no more of them than the rows are worth
+        worth = T * p * memory.rows.row_size / max(1, state.coef.size)
+        parts = int(np.clip(worth, 1, _PARTS))
+        cuts = np.unique(np.linspace(0, T, min(T, parts) + 1).astype(int))
+        for first, last in pairwise(cuts.tolist()):
+            done = (state.rows_seen + first * p) / state.pass_rows
+            yield first, last, (1.0 / L) / (1.0 + done) ** 0.75
+
+    def _smoothness(
+        self, problem: LinearProblem, state: SGDState, memory: LinearMemory, p: int
+    ) -> float:
+        """Return the expected smoothness of a mini-batch."""
+        L = memory.batch_smoothness(p, problem.fit_intercept, problem.seed)
+        state.spectrum = memory.spectrum(problem.fit_intercept, problem.seed)
+        return L
 
     def _after(
         self,

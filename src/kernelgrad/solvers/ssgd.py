@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernelgrad._typing import Float64Array, IntArray
-from kernelgrad.solvers.anchors import cluster_rows
+from kernelgrad.solvers.anchors import check_points, cluster_rows
 from kernelgrad.solvers.base import Problem, TrainBatch
-from kernelgrad.solvers.linear import LinearMemory, LinearProblem, weighted_draws
+from kernelgrad.solvers.linear import LinearMemory, LinearProblem, as_linear, weighted_draws
 from kernelgrad.solvers.sgd import SGD, SGDState
 from kernelgrad.solvers.support import draws
 
@@ -19,9 +19,13 @@ _TAG = 0x737367
 
 @dataclass(kw_only=True)
 class SSGDState(SGDState):
-    """State of :class:`SSGD`: the stratum of each row, (n,)."""
+    """State of :class:`SSGD`: the stratum of each row, (n,), and what draws need of it."""
 
     stratum: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    members: list[tuple[IntArray, Float64Array]] = field(default_factory=list, repr=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        return super().__getstate__() | {"members": []}
 
 
 class SSGD(SGD):
@@ -63,7 +67,9 @@ class SSGD(SGD):
         """Start from zero coefficients and the best constant; cut the rows into strata."""
         start = self._start(problem, batch)
         memory: LinearMemory = start["memory"]
-        _, stratum = cluster_rows(memory, min(self.batch_size, memory.n), problem.seed)
+        k = min(self.batch_size, memory.n)
+        check_points(as_linear(problem), k, memory.rows.d, self.name)
+        _, stratum = cluster_rows(memory, k, problem.seed)
         return SSGDState(
             average=start["coef"].copy(),
             average_bias=start["bias"].copy(),
@@ -78,12 +84,28 @@ class SSGD(SGD):
         rng = draws(problem.seed, _TAG, state.iteration)
         order = np.empty((T, p), np.int64)
         share = np.zeros((T, p))
-        total = np.bincount(state.stratum, weights=memory.share, minlength=p)
-        place = 0
-        for s in np.flatnonzero(total > 0):
-            members = np.flatnonzero(state.stratum == s)
-            order[:, place] = members[weighted_draws(memory.share[members], T, rng)]
-            share[:, place] = total[s]
-            place += 1
-        order[:, place:] = order[:, :1]  # fewer strata than rows: the rest counts nothing
+        strata = self._members(state, memory)
+        for place, (members, cumulative) in enumerate(strata):
+            order[:, place] = members[weighted_draws(cumulative, T, rng)]
+            share[:, place] = cumulative[-1]
+        order[:, len(strata) :] = order[:, :1]  # fewer strata than rows: the rest is nothing
         return order, share
+
+    @staticmethod
+    def _members(state: SSGDState, memory: LinearMemory) -> list[tuple[IntArray, Float64Array]]:
+        """Return the rows of each stratum that has a weight, and running sums of shares."""
+        if not state.members:
+            for s in range(int(state.stratum.max()) + 1):
+                rows = np.flatnonzero(state.stratum == s)
+                cumulative = np.cumsum(memory.share[rows])
+                if len(rows) and cumulative[-1] > 0:
+                    state.members.append((rows, cumulative))
+        return state.members
+
+    def _smoothness(
+        self, problem: LinearProblem, state: SGDState, memory: LinearMemory, p: int
+    ) -> float:
+        """Return that of as many rows as the largest stratum lets count."""
+        assert isinstance(state, SSGDState)
+        largest = max(float(c[-1]) for _, c in self._members(state, memory))
+        return super()._smoothness(problem, state, memory, max(1, int(1.0 / largest)))
