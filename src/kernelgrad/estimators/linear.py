@@ -376,8 +376,8 @@ class LinearRegressor(Regression, BaseLinearEstimator):
         the negative mean loss.
     solver : str or LinearSolver, default="auto"
         ``"auto"`` is for rows in memory ``"rbcd"`` for smooth losses (squared, Huber) on at
-        most 512 columns, ``"svrg"`` on more, ``"sdca"`` for the others if the L2 part of the penalty
-        is at least ``1 / n``; and ``"sgd"`` else.
+        most 512 columns, ``"svrg"`` on more, ``"sdca"`` for the others if the L2 part of the
+        penalty is at least ``1 / n``; and ``"sgd"`` else.
 
     Attributes
     ----------
