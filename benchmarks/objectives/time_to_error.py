@@ -401,8 +401,15 @@ class TimeToError(Objective):
                         xytext=(0, 5), textcoords="offset points",
                     )  # fmt: skip
                 handles.setdefault(row["method"], handle)
-            seconds, errors = ([p[key] for p in points] for key in ("fit s", "test"))
-            ax.plot(seconds, errors, "k-", linewidth=1)
+            for method in dict.fromkeys(p["method"] for p in points):
+                some = sorted(
+                    (p for p in points if p["method"] == method), key=lambda p: p["steps"]
+                )
+                seconds, errors = ([p[key] for p in some] for key in ("fit s", "test"))
+                ours = method == OURS
+                ax.plot(
+                    seconds, errors, color="k" if ours else "0.7", linewidth=1, zorder=1 + ours
+                )
             ax.set_ylim(low - 0.08 * (top - low), top)
             ax.set_xscale("log")
             ax.xaxis.set_minor_formatter(NullFormatter())
