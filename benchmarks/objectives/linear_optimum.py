@@ -70,7 +70,7 @@ class LinearOptimum(Objective):
             if (ratio > 0 and not cls.takes_l1) or (ratio == 1 and cls.needs_l2):
                 continue
             row: Row = {"data": case.name, "penalty": penalty, "solver": name}
-            passes = min(args.passes, 60) if name in DECAYING else args.passes
+            passes = min(args.passes, 150) if name in DECAYING else args.passes
             for sparse in (False, True):
                 kind = "CSR" if sparse else "dense"
                 warm_up([cls()], case, problem, sparse=sparse)
@@ -103,7 +103,7 @@ class LinearOptimum(Objective):
             }  # fmt: skip
             if reference is not None:
                 row["LIBSVM / minimum - 1"] = reference / best - 1
-            passes = min(args.passes, 60) if name in DECAYING else args.passes
+            passes = min(args.passes, 150) if name in DECAYING else args.passes
             steps = SIMBA_STEPS if name == "simba" else passes
             for sparse in (False, True):
                 kind = "CSR" if sparse else "dense"
