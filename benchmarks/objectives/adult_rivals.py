@@ -129,7 +129,7 @@ class AdultRivals(Objective):
                 error = 1 - model.score(data.X_test, data.y_test)
                 results[name].setdefault("SC2", []).append((error, before, spent))
         for name, both in results.items():
-            row: Row = {"method": name, "features": n_features if name[1] == "-" else None}
+            row: Row = {"method": name, "features": n_features if name[0] in "rn" else None}
             for criterion, runs in both.items():
                 errors, before, spent = (np.array(column) for column in zip(*runs, strict=True))
                 row[f"{criterion} error %"] = 100 * median(errors)
