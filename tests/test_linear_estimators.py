@@ -46,17 +46,30 @@ LOSSES = {  # one that the solver takes
 TIGHT = {"tol": 1e-9, "max_iter": 2000, "random_state": 0}
 
 
-def some_checks():
-    models = [LinearClassifier(), LinearRegressor()]
-    models += [LinearClassifier("hinge"), LinearRegressor("absolute")]
-    models += [LinearClassifier(LOSSES[name], solver=name) for name in NAMES]
-    for name in NAMES:
-        if linear.SQUARED in LINEAR_SOLVERS[name].losses:
-            models.append(LinearRegressor(solver=name))
-    return models
+def checked(names):
+    """Return estimators with these solvers, for scikit-learn's checks."""
+    models = [LinearClassifier(LOSSES[name], solver=name) for name in names]
+    squared = [name for name in names if linear.SQUARED in LINEAR_SOLVERS[name].losses]
+    return models + [LinearRegressor(solver=name) for name in squared]
 
 
-@parametrize_with_checks(some_checks())
+# one with a table of rows, one that streams, one with dual variables; the others are slow
+FEW = ["saga", "sdca", "sgd"]
+DEFAULTS = [
+    LinearClassifier(),
+    LinearRegressor(),
+    LinearClassifier("hinge"),
+    LinearRegressor("absolute"),
+]
+
+
+@pytest.mark.slow
+@parametrize_with_checks(checked([name for name in NAMES if name not in FEW]))
+def test_scikit_learn_checks_of_the_others(estimator, check):
+    check(estimator)
+
+
+@parametrize_with_checks([*DEFAULTS, *checked(FEW)])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
