@@ -6,7 +6,9 @@ import pytest
 from kernelgrad.losses import (
     UNLABELLED_LOSSES,
     GaussianBump,
+    Hinge,
     Ramp,
+    SemiSupervised,
     SquaredSymmetricHinge,
     SymmetricHinge,
     get_unlabelled_loss,
@@ -101,3 +103,18 @@ def test_names():
     for s in (-1.0, 0.1, np.nan):
         with pytest.raises(ValueError, match="s "):
             get_unlabelled_loss(Ramp(s))
+
+
+def test_parts_of_the_joint_loss():
+    rng = np.random.default_rng(0)
+    y = rng.choice([-1.0, 0.0, 1.0], 30)[:, None]
+    f = 2 * rng.standard_normal((30, 1))
+    loss = SemiSupervised(Hinge(), Ramp(), 0.25)
+    expected = np.where(y == 0, 0.25 * by_definition(Ramp(), f), np.maximum(0, 1 - y * f))
+    np.testing.assert_allclose(loss.value(y, f), expected[:, 0], atol=1e-12)
+    slope = np.where(y == 0, 0.25 * Ramp().gradient(f), Hinge().gradient(y, f))
+    np.testing.assert_allclose(loss.gradient(y, f), slope, atol=1e-12)
+    known = y[:, 0] != 0
+    np.testing.assert_allclose(loss.intercept(y), Hinge().intercept(y[known]))
+    with pytest.raises(ValueError, match="ratio"):
+        SemiSupervised(Hinge(), Ramp(), -1.0).check()

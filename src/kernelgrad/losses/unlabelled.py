@@ -14,9 +14,9 @@ from typing import ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from kernelgrad._typing import FloatArray
+from kernelgrad._typing import AnyArray, Float64Array, FloatArray
 from kernelgrad._validation import check_name, check_real
-from kernelgrad.losses.base import kink_weight, smoothing_width
+from kernelgrad.losses.base import Loss, Task, kink_weight, row_weights, smoothing_width
 
 _STEEPNESS = 5.0  # of the differentiable loss, Table 2
 # the largest second derivative of exp(-a r^2), at r^2 = 3 / (2 a), is 4 a exp(-3/2)
@@ -149,6 +149,68 @@ class GaussianBump(UnlabelledLoss):
 
     def _weight(self, a: FloatArray, width: float | None) -> FloatArray:
         return np.full_like(a, _BEND)
+
+
+class SemiSupervised(Loss):
+    r"""Labelled rows by one loss, rows without a label by another, in one objective.
+
+    Rows with targets -1/+1 have ``l(y, f)``, those with targets 0 have ``ratio u(f)``. With
+    sample weights of the same sum on both kinds its mean is half of
+
+    .. math:: \frac{1}{n_l} \sum_{\text{labelled}} l(y_i, f(x_i)) +
+              \frac{ratio}{n_u} \sum_{\text{others}} u(f(x_i)),
+
+    the paper's objective (Section 3.1) over C, with ``ratio = C^* / C`` and
+    ``alpha = 1 / (2 C)`` for half of it. It is not convex.
+
+    Parameters
+    ----------
+    labelled : Loss
+        Of the margin.
+    unlabelled : UnlabelledLoss
+    ratio : float >= 0, default=0.5
+        0 leaves unlabelled rows without a loss.
+    """
+
+    name: ClassVar[str] = "semi_supervised"
+    tasks: ClassVar[frozenset[Task]] = frozenset({"classification"})
+
+    def __init__(self, labelled: Loss, unlabelled: UnlabelledLoss, ratio: float = 0.5) -> None:
+        self.labelled = labelled
+        self.unlabelled = unlabelled
+        self.ratio = ratio
+
+    def check(self) -> None:
+        """Raise if a part or the ratio cannot be used."""
+        self.labelled.check()
+        self.unlabelled.check()
+        check_real(self.ratio, "ratio", low=0.0)
+
+    def _merge(self, y: AnyArray, labelled: FloatArray, other: FloatArray) -> FloatArray:
+        """Return rows of `labelled` where there is a label, else of `other` times the ratio."""
+        known = np.asarray(y).any(axis=1)
+        known = known.reshape(-1, *[1] * (labelled.ndim - 1))
+        return np.asarray(np.where(known, labelled, labelled.dtype.type(self.ratio) * other))
+
+    def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
+        """Return the loss of each row, shape (n,)."""
+        return self._merge(y, self.labelled.value(y, f), self.unlabelled.value(f))
+
+    def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
+        """Return ``dl/df``, shape (n, C)."""
+        return self._merge(y, self.labelled.gradient(y, f), self.unlabelled.gradient(f))
+
+    def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
+        """Return a majorising curvature of each row, shape (n,)."""
+        labelled = self.labelled.curvature(y, f, width)
+        return self._merge(y, labelled, self.unlabelled.curvature(f, width))
+
+    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
+        """Return the best constant of the labelled rows: the others have no side."""
+        targets = np.asarray(y, np.float64)
+        known = np.flatnonzero(targets.any(axis=1))
+        weight = row_weights(len(targets), sample_weight)[known]
+        return self.labelled.intercept(targets[known], weight)
 
 
 UNLABELLED_LOSSES: dict[str, type[UnlabelledLoss]] = {
