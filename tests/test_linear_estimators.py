@@ -269,7 +269,8 @@ def test_several_quantiles(line):
     [
         ("log_loss", "memory", 20, 1000, 0.1, "rbcd"),
         ("smoothed_hinge", "memory", 512, 1000, 0.0, "rbcd"),
-        ("log_loss", "memory", 513, 1000, 0.1, "svrg"),
+        ("log_loss", "memory", 513, 1000, 1e-3, "sdca"),
+        ("log_loss", "memory", 513, 1000, 9e-4, "svrg"),
         ("hinge", "memory", 20, 1000, 1e-9, "sdca"),
         ("hinge", "memory", 20, 1000, 0.0, "sgd"),
         ("absolute", "memory", 20, 1000, 1e-3, "sdca"),

@@ -51,10 +51,13 @@ def choose_linear_solver(
     in memory, a smooth loss (log_loss, logistic, squared, huber,      rbcd
     squared_hinge, smoothed_hinge), at most 512 columns d and
     ``d^2 C`` at most 2^20: Newton steps
+    in memory, a smooth loss but the multinomial one, an L2 part       sdca
+    of the penalty with ``l2 n >= 1``, below which dual ascent is
+    slow
     in memory, a smooth loss                                           svrg
     in memory, hinge, an L2 part of the penalty                        sdca
     in memory, absolute, epsilon_insensitive, quantile, an L2 part     sdca
-    with ``l2 n >= 1``, below which dual ascent is slow
+    with ``l2 n >= 1``
     in memory, a loss with kinks                                       sgd
     =================================================================  =======
 
@@ -90,6 +93,8 @@ def choose_linear_solver(
     if kind in SVRG.losses:
         if n_features <= _NEWTON_COLUMNS and n_features**2 * n_outputs <= _NEWTON_ENTRIES:
             return RBCD(), f"the loss is smooth and there are at most {_NEWTON_COLUMNS} columns"
+        if kind in LinearSDCA.losses and l2 * n_rows >= 1.0:
+            return LinearSDCA(), "many columns, and the penalty has an L2 part"
         return SVRG(), "the loss is smooth and the rows are in memory"
     if l2 > 0 and ("classification" in loss.tasks or l2 * n_rows >= 1.0):
         return LinearSDCA(), "the loss has kinks and the penalty an L2 part"
@@ -234,9 +239,10 @@ class LinearClassifier(Classification, BaseLinearEstimator):
         with weights or class weights, whose sum is not known before they are read.
     solver : str or LinearSolver, default="auto"
         A name of docs/linear.md, or an object: ``SVRG(batch_size=32)``. ``"auto"`` is
-        for rows in memory ``"rbcd"`` for smooth losses on at most 512 columns, ``"svrg"`` on
-        more, ``"sdca"`` for the hinge if the penalty has an L2 part; and ``"sgd"`` else: for
-        rows on disk, for ``partial_fit``, and for rows that do not fit in memory three times.
+        for rows in memory ``"rbcd"`` for smooth losses on at most 512 columns, on more
+        ``"sdca"`` or ``"svrg"``, ``"sdca"`` for the hinge if the penalty has an L2 part; and
+        ``"sgd"`` else: for rows on disk, for ``partial_fit``, and for rows that do not fit in
+        memory three times.
     max_iter : int >= 1, default=100
         Passes over rows in memory, at most; batches of rows on disk (2^24 cells, 4,096 to
         65,536 rows), where the solver takes them one at a time. Solvers other than ``"sgd"``,
@@ -376,8 +382,8 @@ class LinearRegressor(Regression, BaseLinearEstimator):
         the negative mean loss.
     solver : str or LinearSolver, default="auto"
         ``"auto"`` is for rows in memory ``"rbcd"`` for smooth losses (squared, Huber) on at
-        most 512 columns, ``"svrg"`` on more, ``"sdca"`` for the others if the L2 part of the
-        penalty is at least ``1 / n``; and ``"sgd"`` else.
+        most 512 columns, ``"sdca"`` on more and for the other losses if the L2 part of the
+        penalty is at least ``1 / n``, else ``"svrg"`` for smooth ones; and ``"sgd"`` else.
 
     Attributes
     ----------
