@@ -67,6 +67,12 @@ def test_a_trace_has_the_objective_of_the_result(part, case):
         assert found.first_below(least * 0.99) is None
 
 
+def test_seconds_of_steps_leave_out_what_comes_before(part):
+    found = part("_linear").Trace([5.0, 5.1, 5.2, 5.4], [4.0, 3.0, 2.0, 1.0], [], None)
+    assert found.first_below(2.5) == 5.2
+    assert found.steps_below(2.5) == pytest.approx(0.3)
+
+
 def test_real_sets_have_rows_of_mean_norm_one(part, real_data):
     real_data("a9a")
     found = part("_linear").load("a9a", quick=True)

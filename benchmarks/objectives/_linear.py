@@ -159,6 +159,17 @@ class Trace:
         good = [s for s, f in zip(self.seconds, self.objective, strict=True) if f <= limit]
         return good[0] if good else None
 
+    def steps_below(self, limit: float) -> float:
+        """Return the seconds of the steps alone up to the first objective below `limit`.
+
+        As many as there are rounds, each of the median time: what comes before the first step
+        is many times a round, and subtracting a measurement of it leaves noise.
+        """
+        rounds = np.diff(self.seconds)
+        typical = float(np.median(rounds)) if len(rounds) else self.seconds[0]
+        first = next(i for i, f in enumerate(self.objective) if f <= limit)
+        return (first + 1) * typical
+
 
 def trace(
     solver: Any,
