@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray
 from kernelgrad._validation import check_name, check_real
 from kernelgrad.losses.base import Loss, Task, kink_weight, row_weights, smoothing_width
+from kernelgrad.losses.classification import Hinge, SquaredHinge
 
 _STEEPNESS = 5.0  # of the differentiable loss, Table 2
 # the largest second derivative of exp(-a r^2), at r^2 = 3 / (2 a), is 4 a exp(-3/2)
@@ -29,6 +30,8 @@ class UnlabelledLoss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
     Attributes
     ----------
     name : str
+    smoothness : float or None
+        Largest second derivative; None where the derivative jumps at the margin.
 
     References
     ----------
@@ -36,6 +39,7 @@ class UnlabelledLoss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
     """
 
     name: ClassVar[str]
+    smoothness: ClassVar[float | None] = None
 
     def check(self) -> None:
         """Raise ValueError or TypeError if a hyper-parameter cannot be used."""
@@ -51,6 +55,10 @@ class UnlabelledLoss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
     @abstractmethod
     def _weight(self, a: FloatArray, width: float | None) -> FloatArray:
         """Return the curvature of a parabola that touches u at ``|r|`` and lies above it."""
+
+    def sides(self, f: FloatArray) -> FloatArray:
+        """Return the label that a response is pushed to, -1 or +1; 0 where there is none."""
+        return np.asarray(np.sign(f))
 
     def value(self, f: FloatArray) -> FloatArray:
         """Return ``sum_c u(f_c)``, shape (n,), for responses (n, C)."""
@@ -92,6 +100,7 @@ class SquaredSymmetricHinge(UnlabelledLoss):
     """Squared symmetric hinge, ``max(0, 1 - |r|)^2 / 2``; derivative ``(|r| - 1) sign(r)``."""
 
     name: ClassVar[str] = "squared_symmetric_hinge"
+    smoothness: ClassVar[float | None] = 1.0
 
     def _size(self, a: FloatArray) -> FloatArray:
         return np.asarray(0.5 * np.maximum(1.0 - a, 0.0) ** 2)
@@ -125,6 +134,10 @@ class Ramp(UnlabelledLoss):
         """Raise unless s is in (-1, 0]."""
         check_real(self.s, "s", low=-1.0, high=0.0, low_open=True)
 
+    def sides(self, f: FloatArray) -> FloatArray:
+        """Return the sign of a response beyond ``-s``, else 0."""
+        return np.asarray(np.where(np.abs(f) > -self.s, np.sign(f), f.dtype.type(0)))
+
     def _size(self, a: FloatArray) -> FloatArray:
         return np.asarray(np.clip(1.0 - a, 0.0, 1.0 + self.s))
 
@@ -140,6 +153,7 @@ class GaussianBump(UnlabelledLoss):
     """Differentiable approximation, ``exp(-5 r^2)``; derivative ``-10 r exp(-5 r^2)``."""
 
     name: ClassVar[str] = "gaussian"
+    smoothness: ClassVar[float | None] = _BEND
 
     def _size(self, a: FloatArray) -> FloatArray:
         return np.asarray(np.exp(-_STEEPNESS * a * a))
@@ -186,6 +200,24 @@ class SemiSupervised(Loss):
         self.unlabelled.check()
         check_real(self.ratio, "ratio", low=0.0)
 
+    @property
+    def smoothness(self) -> float | None:  # type: ignore[override]
+        """The larger one of both losses; None where one of them has a kink."""
+        labelled, other = self.labelled.smoothness, self.unlabelled.smoothness
+        return None if labelled is None or other is None else max(labelled, self.ratio * other)
+
+    @property
+    def pseudo_factor(self) -> float | None:
+        """What the labelled loss of a row's own side must be multiplied by to be its ``u``.
+
+        ``u(f) = min_s c l(s, f)`` over the sides s: at fixed sides the objective is that of
+        labelled rows, and is above this one. None where the two losses do not match.
+        """
+        for labelled, unlabelled, factor in _MATCHES:
+            if type(self.labelled) is labelled and type(self.unlabelled) is unlabelled:
+                return factor
+        return None
+
     def _merge(self, y: AnyArray, labelled: FloatArray, other: FloatArray) -> FloatArray:
         """Return rows of `labelled` where there is a label, else of `other` times the ratio."""
         known = np.asarray(y).any(axis=1)
@@ -212,6 +244,12 @@ class SemiSupervised(Loss):
         weight = row_weights(len(targets), sample_weight)[known]
         return self.labelled.intercept(targets[known], weight)
 
+
+_MATCHES: tuple[tuple[type[Loss], type[UnlabelledLoss], float], ...] = (
+    (Hinge, SymmetricHinge, 1.0),
+    (Hinge, Ramp, 1.0),
+    (SquaredHinge, SquaredSymmetricHinge, 0.5),
+)
 
 UNLABELLED_LOSSES: dict[str, type[UnlabelledLoss]] = {
     cls.name: cls for cls in (SymmetricHinge, SquaredSymmetricHinge, Ramp, GaussianBump)

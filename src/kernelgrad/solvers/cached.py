@@ -18,10 +18,11 @@ from kernelgrad.expansions import Expansion, RandomFeatureExpansion, SupportExpa
 from kernelgrad.features import FeatureStream, InputScaling
 from kernelgrad.kernels import ExactRows, restore_kernel
 from kernelgrad.losses.regression import ResidualLoss
+from kernelgrad.losses.unlabelled import SemiSupervised
 from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, Tracker, TrainBatch
 from kernelgrad.solvers.blocks import Block, BlockMatrix, Blocks, FeatureBlocks, SupportBlocks
 from kernelgrad.solvers.functional import build_stream
-from kernelgrad.solvers.newton import BlockSteps, Iterate, Memory, Path
+from kernelgrad.solvers.newton import SHARES, BlockSteps, Iterate, Memory, Path
 from kernelgrad.solvers.objective import (
     Objective,
 )
@@ -284,6 +285,16 @@ class CachedBlockDescent(Solver[CachedState]):
 
     def check_problem(self, problem: Problem) -> None:
         """Raise CapabilityError if features are asked of a kernel that has none."""
+        loss = problem.loss
+        matches = not isinstance(loss, SemiSupervised) or loss.pseudo_factor is not None
+        if not matches and loss.smoothness is None:
+            assert isinstance(loss, SemiSupervised)
+            raise CapabilityError(
+                f"solver 'cached' has no loss {loss.labelled.name!r} beside "
+                f"{loss.unlabelled.name!r}: their kinks are smoothed together. Take 'hinge' "
+                "with 'symmetric_hinge' or 'ramp', 'squared_hinge' with "
+                "'squared_symmetric_hinge', or smooth losses; or the solver 'tsg'."
+            )
         if self.blocks == "features" and not problem.kernel.has_random_features:
             raise CapabilityError(
                 f"kernel {problem.kernel.name!r} has no random features; use blocks='support'."
@@ -343,6 +354,7 @@ class CachedBlockDescent(Solver[CachedState]):
                     coef=coef,
                     coef_momentum=coef.copy(),
                     widths=memory.objective.initial_widths(memory.scale),
+                    share=SHARES[0] if memory.objective.semi_supervised else 1.0,
                 )
             )
         state.memory = memory
@@ -434,7 +446,7 @@ class CachedBlockDescent(Solver[CachedState]):
         steps = [BlockSteps(it, memory) for it in state.iterates]
         rng = draws(problem.seed, _TAG, state.iteration)
         weight = None
-        if state.iteration:
+        if state.iteration or memory.objective.semi_supervised:  # labels first
             weight = np.sum([s.row_weights() for s in steps], axis=0)
         block = memory.blocks.draw(state.iteration, weight, rng)
         matrix = block.matrix(memory.buffer)

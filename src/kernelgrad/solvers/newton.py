@@ -35,6 +35,9 @@ _WINDOW = 4  # blocks whose gain is compared with the error of smoothing
 _LEAST_WIDTH = 1e-6  # of the first one
 # conjugate gradients: steps and squared residual left, where the sample is all rows and else
 _CONJUGATE_EXACT, _CONJUGATE_SAMPLED = (20, 1e-3), (5, 1e-2)
+SHARES = 0.0, 0.1, 0.3, 1.0  # of the loss of rows without a label, one after another
+_STAGE = 3  # blocks at most before the share grows
+_SETTLED = 10.0  # tolerances of gain below which it grows at once
 _TILE = 512  # sampled rows that one task takes
 
 
@@ -60,6 +63,8 @@ class Iterate:
         The smoothed objective that the last step promised; infinite when there is none.
     rejected : int
         Blocks in a row without a step.
+    share : float
+        Of the loss of rows without a label; it grows from 0, so that sides follow labels.
     """
 
     alpha: float
@@ -75,6 +80,8 @@ class Iterate:
     claim: float = np.inf
     rejected: int = 0
     moves: int = 0
+    share: float = 1.0
+    stage: int = 0
     recent: Float64Array = field(default_factory=lambda: np.zeros(0))
     loss: float = np.inf
     objective: float = np.inf
@@ -212,15 +219,20 @@ class BlockSteps:
         self.first_gain = 0.0
         self.gains: list[float] = []
         self._derive()
-        if not np.isfinite(it.constant) and not it.coef.any():
+        # a constant that takes one side with all rows is no answer to missing labels
+        first = not np.isfinite(it.constant) and not it.coef.any()
+        if first and not self.objective.semi_supervised:
             it.first_bias = it.bias.copy()
-            it.constant = self.exact + float(memory.objective.linear @ it.bias)
+            it.constant = self.exact + float(self.objective.linear @ it.bias)
+
+    def _responses(self) -> Float32Array:
+        return _shifted(self.it.responses, self.it.bias)
 
     def _derive(self) -> None:
-        it, objective = self.it, self.memory.objective
-        self.smooth, self.exact = objective.derivatives(
-            it.widths, _shifted(it.responses, it.bias), self.R, self.W
-        )
+        it = self.it
+        U = self._responses()
+        self.objective = self.memory.objective.at(U, it.share)
+        self.smooth, self.exact = self.objective.derivatives(it.widths, U, self.R, self.W)
 
     def row_weights(self) -> Float64Array:
         """Return the norm of each row's slope over that of all."""
@@ -237,17 +249,17 @@ class BlockSteps:
     def curve(self, sample: Float32Array, rows: IntArray, share: Float32Array) -> None:
         """Estimate the block's Hessian of the mean loss on sampled rows."""
         W = self.W[:, rows]
-        if self.memory.objective.kinked:
+        if self.objective.kinked:
             W = self._sharpened(W, rows)
         w = W.max(axis=0)
         w = (w + np.float32(1e-4) * w.max(initial=0.0)) * share
         root = np.sqrt(w)[:, None]
         m, M = sample.shape
         self._sample = None
-        if len(self.W) > 1 and not self.memory.objective.constant_curvature:
-            self._sample = _Curvature(sample, share, self.memory.objective, self.it, W, rows)
+        if len(self.W) > 1 and not self.objective.constant_curvature:
+            self._sample = _Curvature(sample, share, self.objective, self.it, W, rows)
         # where one block is all there is, its Newton steps are solved as exactly as they can be
-        self.whole = m >= self.memory.objective.n and self.memory.blocks.n_blocks == 1
+        self.whole = m >= self.objective.n and self.memory.blocks.n_blocks == 1
         both = np.empty((m, M + 1), np.float64 if self.whole else np.float32)
         np.multiply(sample, root, out=both[:, :M])
         both[:, M:] = root
@@ -264,7 +276,7 @@ class BlockSteps:
         The majorising curvature falls with the distance itself, which makes steps safe but
         short; the second derivative is zero outside the width.
         """
-        share = W / np.maximum(self.memory.objective.weight[rows], np.float32(1e-30))
+        share = W / np.maximum(self.objective.weight[rows], np.float32(1e-30))
         top = share.max(axis=1, keepdims=True)
         return np.asarray(W * (share / np.maximum(top, np.float32(1e-30))) ** _SHARPNESS)
 
@@ -300,12 +312,12 @@ class BlockSteps:
 
     def solve(self, products: Float64Array) -> None:
         """Set the move of the block's coefficients, (C, M) float32, and of the bias."""
-        it, C, n = self.it, len(self.it.bias), self.memory.objective.n
+        it, C, n = self.it, len(self.it.bias), self.objective.n
         f = it.responses
         self.gradient = products / n + it.alpha * self.block.pick(f, it.coef)
         slope = np.zeros(C)
         if self.fit_bias:
-            slope = self.R.sum(axis=1, dtype=np.float64) / n + self.memory.objective.linear
+            slope = self.R.sum(axis=1, dtype=np.float64) / n + self.objective.linear
         self.bias_slope = slope
         stale = self._factor is None or self._factored != (it.damping, it.jitter)
         if stale and not self._factorise():
@@ -341,7 +353,7 @@ class BlockSteps:
             out[:, :M] += self._jitter * V[:, :M]
             return out
 
-        joint = self.memory.objective.joint
+        joint = self.objective.joint
 
         def inner(a: Float64Array, b: Float64Array) -> Float64Array:
             each = np.einsum("cm,cm->c", a, b)
@@ -351,7 +363,7 @@ class BlockSteps:
         p, rz = z.copy(), inner(-right, start)
         first = rz
         going = rz > 0
-        exact = curvature.sample.shape[0] >= self.memory.objective.n
+        exact = curvature.sample.shape[0] >= self.objective.n
         most, tol = _CONJUGATE_EXACT if exact else _CONJUGATE_SAMPLED
         for _ in range(most):
             hp = product(p)
@@ -373,7 +385,7 @@ class BlockSteps:
 
     def search(self, D: Float32Array) -> None:
         """Minimise along the move ``D``, the last step and the scale; then take the step."""
-        it, memory = self.it, self.memory
+        it = self.it
         if not self.live or not (np.isfinite(D).all() and np.isfinite(self.move).all()):
             self._reject()
             return
@@ -381,16 +393,16 @@ class BlockSteps:
         gram = self._gram(f, p, D)
         with np.errstate(over="ignore"):
             raised = _shifted(D, self.bias_move)
-        n, alpha = memory.objective.n, it.alpha
+        n, alpha = self.objective.n, it.alpha
         moves = self.move.astype(np.float64)
         expected = float((self.gradient * moves).sum() + self.bias_slope @ self.bias_move)
         slope = np.einsum("cn,cn->", self.R, raised, dtype=np.float64) / n
-        slope += alpha * gram[:, 0, 1].sum() + memory.objective.linear @ self.bias_move
+        slope += alpha * gram[:, 0, 1].sum() + self.objective.linear @ self.bias_move
         if not (slope < 0 and abs(slope - expected) <= _SLOPE_RATIO * abs(expected)):
             self._reject()
             return
         size = self.smooth + 0.5 * alpha * gram[:, 0, 0].sum()
-        size += float(np.abs(memory.objective.linear * it.bias).sum())
+        size += float(np.abs(self.objective.linear * it.bias).sum())
         if -expected <= _ROUNDING * abs(size):
             self._settle()
             return
@@ -401,7 +413,7 @@ class BlockSteps:
             directions |= SCALE
         bias_steps = np.stack([np.zeros_like(it.bias), self.bias_move, it.bias_momentum], 1)
         found = minimise_on_span(
-            memory.objective, it.widths, _shifted(f, it.bias), it.bias, raised,
+            self.objective, it.widths, _shifted(f, it.bias), it.bias, raised,
             _shifted(p, it.bias_momentum), bias_steps, gram, alpha, directions,
         )  # fmt: skip
         if found.before > it.claim + max(1e-3 * abs(it.claim), 1e-6 * abs(it.start)):
@@ -410,7 +422,7 @@ class BlockSteps:
         if not found.moved.any():
             self._settle()
             return
-        if memory.objective.exponential and self._noise(found, D, moves) > _MOST_NOISE:
+        if self.objective.exponential and self._noise(found, D, moves) > _MOST_NOISE:
             self._reject()
             return
         self._take(found, D, moves)
@@ -534,16 +546,20 @@ class BlockSteps:
         error it could make anywhere is as small: at the smoothed minimum no row may be at a
         kink, and many at the true one.
         """
-        it, objective = self.it, self.memory.objective
+        it, objective = self.it, self.objective
         norm2 = float(self.memory.blocks.inner(it.coef, it.coef, it.responses).sum())
-        it.loss = self.exact
-        it.objective = self.exact + 0.5 * it.alpha * max(norm2, 0.0)
+        it.loss = self.exact if it.share == 1 else self.memory.objective.mean(self._responses())
+        it.objective = it.loss + 0.5 * it.alpha * max(norm2, 0.0)
         it.objective += float(objective.linear @ it.bias)
         it.result_bias = it.bias.copy()
         if self.fit_bias and objective.loss.adaptive_intercept:
             self._level(0.5 * it.alpha * max(norm2, 0.0))
         size = max(abs(it.objective), _LEAST_SHARE * abs(it.start))
         gain, least = sum(self.gains), tol * size
+        if it.share < 1:
+            self._raise_share(gain <= _SETTLED * least)
+            self.still = False
+            return
         narrowed = False
         if objective.kinked:
             gap = max(self.smooth - self.exact, 0.0)
@@ -560,9 +576,18 @@ class BlockSteps:
                 it.claim, it.rejected, narrowed = np.inf, 0, True
         self.still = gain <= least and not narrowed
 
+    def _raise_share(self, settled: bool) -> None:
+        """Give rows without a label a larger loss, where the last share has done its work."""
+        it = self.it
+        it.stage += 1
+        if settled or it.stage >= _STAGE:
+            larger = [share for share in SHARES if share > it.share]
+            it.share, it.stage = larger[0], 0
+            it.claim, it.rejected = np.inf, 0
+
     def _level(self, penalty: float) -> None:
         """Take the loss's own best constant where it lowers the exact objective."""
-        it, objective = self.it, self.memory.objective
+        it, objective = self.it, self.objective
         f = it.responses.T.astype(np.float64)
         w = objective.weight.astype(np.float64)
         bias, _ = objective.loss.best_intercept(f, w)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,7 @@ from kernelgrad.losses import (
     SquaredError,
     SquaredHinge,
 )
+from kernelgrad.losses.unlabelled import Ramp, SemiSupervised
 
 SCALE, STEP, MOMENTUM = 1, 2, 4  # directions of a span, as a bit mask
 _NEWTON = 6
@@ -81,6 +83,8 @@ class Objective:
         The loss grows as the exponential of f, and so do errors of f.
     linear : float64 array (C,)
         Gradient of the part that is linear in the bias.
+    semi_supervised : bool
+        Some rows have no label; see :meth:`at`.
     """
 
     def __init__(self, loss: Loss, Y: Float32Array, weight: Float64Array) -> None:
@@ -88,6 +92,11 @@ class Objective:
         self.Y = Y
         self.C, self.n = Y.shape
         self.weight = (weight * (self.n / weight.sum())).astype(np.float32)
+        self.semi_supervised = isinstance(loss, SemiSupervised)
+        self._pseudo = loss.pseudo_factor if isinstance(loss, SemiSupervised) else None
+        self.offset = np.zeros(self.C)
+        if self._pseudo is not None:
+            loss = loss.labelled  # of rows whose sides are fixed
         outputs = [loss.for_output(c) for c in range(self.C)]
         kind = _KINDS.get(type(loss))
         self.kind = None if kind is None else kind[0]
@@ -99,6 +108,41 @@ class Objective:
         self.exponential = self.kind == descent.KL
         self.constant_curvature = self.kind == descent.SQUARED
         self.linear = np.full(self.C, loss.nu if isinstance(loss, OneClass) else 0.0)
+
+    def at(self, U: Float32Array, share: float) -> Objective:
+        """Return the objective for steps from responses `U`.
+
+        Where rows have no label and the losses match, these rows get the labels of their sides
+        in U: the objective is then convex, equal to the one of this loss at U and nowhere below
+        it. `share` multiplies the loss of such rows.
+        """
+        loss = self.loss
+        if not isinstance(loss, SemiSupervised):
+            return self
+        result = copy.copy(self)
+        if self._pseudo is None:
+            ratio = share * loss.ratio
+            result.loss = SemiSupervised(loss.labelled, loss.unlabelled, ratio)
+            return result
+        known = self.Y.any(axis=0)
+        sides = loss.unlabelled.sides(U)
+        result.Y = np.where(known, self.Y, sides)
+        factor = np.where(known, 1.0, share * loss.ratio * self._pseudo)
+        result.weight = (factor * self.weight).astype(np.float32)
+        if isinstance(loss.unlabelled, Ramp):
+            # no side has the labelled loss 1, and the ramp's is 1 + s
+            inside = (sides == 0) & ~known
+            result.offset = loss.unlabelled.s * (inside @ result.weight.astype(np.float64))
+        return result
+
+    def mean(self, U: Float32Array) -> float:
+        """Return the exact mean loss of responses, all shares whole."""
+        total = 0.0
+        for a in range(0, self.n, _CHUNK):
+            rows = slice(a, min(self.n, a + _CHUNK))
+            value = self.loss.value(self.Y[:, rows].T, U[:, rows].T.astype(np.float64))
+            total += float(self.weight[rows].astype(np.float64) @ value)
+        return total / self.n
 
     @property
     def n_groups(self) -> int:
@@ -130,7 +174,11 @@ class Objective:
             smooth, exact = descent.derivatives(
                 self.kind, self.numbers, widths, U, self.Y, self.weight, R, W
             )
-            return float(smooth.sum()) / self.n, float(exact.sum()) / self.n
+            offset = float(self.offset.sum())
+            return (
+                (float(smooth.sum()) + offset) / self.n,
+                (float(exact.sum()) + offset) / self.n,
+            )
         total = 0.0
         for a in range(0, self.n, _CHUNK):
             rows = slice(a, min(self.n, a + _CHUNK))
@@ -162,7 +210,9 @@ class Objective:
                 self.kind, self.numbers, widths, U, base, D, P, self.Y, self.weight, steps,
                 directions=directions,
             )  # fmt: skip
-            return np.asarray(sums[: self.n_groups] / self.n)
+            sums = sums[: self.n_groups] / self.n
+            sums[:, 0] += (self.offset.sum() if self.joint else self.offset) / self.n
+            return np.asarray(sums)
         out = np.zeros((1, 10))
         for a in range(0, self.n, _CHUNK):
             rows = slice(a, min(self.n, a + _CHUNK))
