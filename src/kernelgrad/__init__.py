@@ -37,12 +37,16 @@ if TYPE_CHECKING:
     from kernelgrad.estimators import LinearClassifier as LinearClassifier
     from kernelgrad.estimators import LinearRegressor as LinearRegressor
     from kernelgrad.estimators import RandomFeatures as RandomFeatures
+    from kernelgrad.estimators import (
+        SemiSupervisedKernelClassifier as SemiSupervisedKernelClassifier,
+    )
     from kernelgrad.estimators import load as load
     from kernelgrad.plotting import LearningCurveDisplay as LearningCurveDisplay
     from kernelgrad.solvers import CDSG as CDSG
     from kernelgrad.solvers import DSG as DSG
     from kernelgrad.solvers import NORMA as NORMA
     from kernelgrad.solvers import SDCA as SDCA
+    from kernelgrad.solvers import TSG as TSG
     from kernelgrad.solvers import UDSG as UDSG
     from kernelgrad.solvers import DirectSolve as DirectSolve
     from kernelgrad.solvers import KernelPerceptron as KernelPerceptron
@@ -73,6 +77,8 @@ _WHERE = {
     "NORMA": "solvers",
     "Pegasos": "solvers",
     "RandomFeatures": "estimators",
+    "SemiSupervisedKernelClassifier": "estimators",
+    "TSG": "solvers",
     "SDCA": "solvers",
     "StochasticBatchPerceptron": "solvers",
     "UDSG": "solvers",

@@ -1,4 +1,4 @@
-r"""Steps of dual coordinate ascent for hinges and tubes, chosen row by row and output by output.
+r"""Steps of dual coordinate ascent for hinges and tubes, each row and output with its own.
 
 A row with a side ``t`` of -1 or +1 has the hinge ``max(0, 1 - t f)``, one with side 0 the tube
 ``max(0, |f| - 1)``. Both are
@@ -102,14 +102,14 @@ def sweep(
             if _loss_and_gap(side[c, j], u[c, j], f[c, j])[1] <= least[c]:
                 continue
             if a < 0:
-                return j
+                return int(j)
             new = _step(side[c, j], u[c, j], f[c, j], q)
             moved = reach[j] * (u[c, j] - new)
             u[c, j] = new
             if moved != 0.0:
                 for k in range(j + 1, w):  # rows before j have had their turn
                     f[c, k] += moved * K[a, k]
-    return w
+    return int(w)
 
 
 @njit(nogil=True, cache=True)

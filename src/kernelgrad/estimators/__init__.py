@@ -9,6 +9,7 @@ from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.estimators.linear import LinearClassifier, LinearRegressor
 from kernelgrad.estimators.novelty import KernelNoveltyDetector
 from kernelgrad.estimators.regressor import KernelRegressor
+from kernelgrad.estimators.semi_supervised import SemiSupervisedKernelClassifier
 from kernelgrad.estimators.transformer import RandomFeatures
 
 for _cls in (
@@ -19,6 +20,7 @@ for _cls in (
     KernelRegressor,
     LinearClassifier,
     LinearRegressor,
+    SemiSupervisedKernelClassifier,
 ):
     register_estimator(_cls)
 
@@ -33,6 +35,7 @@ __all__ = [
     "LinearClassifier",
     "LinearRegressor",
     "RandomFeatures",
+    "SemiSupervisedKernelClassifier",
     "competitor",
     "load",
 ]

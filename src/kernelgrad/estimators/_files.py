@@ -12,7 +12,7 @@ from kernelgrad._validation import ModelFileError
 from kernelgrad.expansions import EXPANSIONS
 from kernelgrad.features import CACHE_BYTES
 from kernelgrad.kernels import Kernel, describe_kernel, get_kernel, restore_kernel
-from kernelgrad.losses import LOSSES, Loss
+from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES, Loss, UnlabelledLoss
 from kernelgrad.persistence import read_container, write_container
 from kernelgrad.solvers import HISTORY_KEYS, LINEAR_SOLVERS, SOLVERS, LinearSolver, Solver
 
@@ -21,7 +21,7 @@ _FITTED = (
     "classes_", "feature_names_in_", "n_features_in_", "n_outputs_", "n_iter_",
     "best_iteration_", "best_score_", "fit_status_", "_y_ndim", "_seed", "_class_weights",
     "_fitted_alpha",
-    "alpha_", "signal_variance_", "y_mean_", "y_scale_", "samples_",
+    "alpha_", "labelled_weight_", "signal_variance_", "y_mean_", "y_scale_", "samples_",
 )  # fmt: skip
 
 
@@ -41,7 +41,8 @@ def _pack(value: Any) -> Any:
         return {"kernel": describe_kernel(value)}
     # names of linear solvers are a registry of their own
     kinds: tuple[tuple[str, type], ...] = (
-        ("loss", Loss), ("linear solver", LinearSolver), ("solver", Solver),
+        ("loss", Loss), ("unlabelled loss", UnlabelledLoss), ("linear solver", LinearSolver),
+        ("solver", Solver),
     )  # fmt: skip
     for kind, cls in kinds:
         if isinstance(value, cls):
@@ -64,6 +65,7 @@ def _unpack(packed: dict[str, Any]) -> Any:
         return packed["value"]
     registries: dict[str, dict[str, Any]] = {
         "loss": dict(LOSSES),
+        "unlabelled loss": dict(UNLABELLED_LOSSES),
         "linear solver": dict(LINEAR_SOLVERS),
         "solver": dict(SOLVERS),
     }

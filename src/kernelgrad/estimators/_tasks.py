@@ -43,9 +43,12 @@ class Classification(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
                 f"{type(self).__name__} needs at least two classes; the data have only one "
                 f"class: {classes.tolist()!r}."
             )
-        loss = get_loss(self.loss, task="classification", n_classes=len(classes))
+        loss = self._get_loss(len(classes))
         self.classes_ = classes
         return loss
+
+    def _get_loss(self, n_classes: int) -> Loss:
+        return get_loss(self.loss, task="classification", n_classes=n_classes)
 
     @property
     def _n_outputs(self) -> int:
@@ -136,7 +139,7 @@ class Classification(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
 
     def _validation_score(self, loss: Loss) -> tuple[str, Any]:
         def accuracy(y: AnyArray, raw: FloatArray, weight: Float64Array) -> float:
-            return float(np.average(_decide(raw) == y, weights=weight))
+            return float(np.average(decide(raw) == y, weights=weight))
 
         return "accuracy", accuracy
 
@@ -182,9 +185,9 @@ class Classification(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
             check_is_fitted(self, "expansion_")
             self._check_source_columns(X)
             chunks = (self.expansion_.raw_prediction(b.X) for b in X.chunks())
-            return np.concatenate([np.asarray(self.classes_[_decide(raw)]) for raw in chunks])
+            return np.concatenate([np.asarray(self.classes_[decide(raw)]) for raw in chunks])
         raw = self._raw(X)
-        return np.asarray(self.classes_[_decide(raw)])
+        return np.asarray(self.classes_[decide(raw)])
 
     @available_if(_has_proba)
     def predict_proba(self, X: Any) -> Float64Array:
@@ -209,13 +212,13 @@ class Classification(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
             hits = total = 0.0
             for batch, raw in self._raw_chunks(X):
                 w = np.ones(len(raw)) if batch.sample_weight is None else batch.sample_weight
-                hits += float(w @ (self.classes_[_decide(raw)] == column_or_1d(batch.y)))
+                hits += float(w @ (self.classes_[decide(raw)] == column_or_1d(batch.y)))
                 total += float(w.sum())
             return hits / total
         return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
 
 
-def _decide(raw: FloatArray) -> AnyArray:
+def decide(raw: FloatArray) -> AnyArray:
     """Return class codes from raw predictions."""
     if raw.shape[1] == 1:
         return (raw[:, 0] > 0).astype(np.intp)

@@ -124,6 +124,10 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
         """Whether rows may be sorted and equal ones merged: only their values count."""
         return True
 
+    def _model_loss(self, loss: Loss) -> Loss:
+        """Return the loss of predictions, given that of the problem."""
+        return loss
+
     def _batch_size(self, solver: Solver[Any], source: BatchSource, n_train: int) -> int:
         """Return the rows of a batch of fit."""
         return solver.resolve_batch_size(n_train)
@@ -168,7 +172,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
             self._check_alpha()
         if "tol" in given:
             check_real(self.tol, "tol", low=0)
-        if "early_stopping" in given:
+        if "n_iter_no_change" in given:
             check_int(self.n_iter_no_change, "n_iter_no_change", low=1)
             check_real(
                 self.validation_fraction, "validation_fraction",
@@ -435,6 +439,12 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
             )
         return replace(problem, alpha=1.0 / (float(C) * total))
 
+    def _stream_cost(self, problem: Problem, source: BatchSource) -> Problem:
+        """Return the problem of further rows of a stream."""
+        if getattr(self, "C", None) is not None:
+            raise ValueError("C needs the number of all rows; give alpha for partial_fit.")
+        return problem
+
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
         self._check_parameters()
         self._check_continuation()
@@ -451,8 +461,6 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
         first = not hasattr(self, "_state")
         if first:
             self._new_seed()
-        if getattr(self, "C", None) is not None:
-            raise ValueError("C needs the number of all rows; give alpha for partial_fit.")
         if first:
             self._check_stream_start()
         source: BatchSource
@@ -474,7 +482,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
             solver, reason = self._select_solver(loss, (source,), stream=True)
         else:
             solver, reason = self.solver_, self.history_["solver_reason"]
-        problem = self._problem(loss)
+        problem = self._stream_cost(self._problem(loss), source)
         check_capabilities(solver, loss, problem.kernel)
         solver.check_problem(problem)
         size = solver.resolve_batch_size(None)
@@ -589,7 +597,9 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
         history: dict[str, Any] | None,
         ctx: Any,
     ) -> None:
-        self.loss_ = problem.loss  # now: scikit-learn's callbacks use the model on the way
+        self.loss_ = self._model_loss(
+            problem.loss
+        )  # now: scikit-learn's callbacks use the model on the way
         result = run(
             solver,
             problem,

@@ -41,6 +41,7 @@ from kernelgrad.solvers.sgd import SGD
 from kernelgrad.solvers.simba import SIMBA
 from kernelgrad.solvers.ssgd import SSGD
 from kernelgrad.solvers.svrg import SAGA, SVRG
+from kernelgrad.solvers.tsg import FRS3VM, TSG
 from kernelgrad.solvers.udsg import UDSG
 
 SOLVERS: dict[str, type[Solver[Any]]] = {}
@@ -54,7 +55,7 @@ def register_solver(cls: type[Solver[Any]]) -> type[Solver[Any]]:
 
 for _cls in (
     CachedBlockDescent, DirectSolve, DSG, UDSG, CDSG, StochasticBatchPerceptron, SDCA, Pegasos,
-    NORMA, KernelPerceptron,
+    NORMA, KernelPerceptron, TSG, FRS3VM,
 ):  # fmt: skip
     register_solver(_cls)
 
@@ -130,6 +131,7 @@ def get_linear_solver(solver: Any) -> LinearSolver[Any]:
 __all__ = [
     "CDSG",
     "DSG",
+    "FRS3VM",
     "HISTORY_KEYS",
     "LINEAR_SOLVERS",
     "NORMA",
@@ -144,6 +146,7 @@ __all__ = [
     "SOLVERS",
     "SSGD",
     "SVRG",
+    "TSG",
     "UDSG",
     "CachedBlockDescent",
     "DirectSolve",

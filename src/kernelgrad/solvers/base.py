@@ -50,6 +50,8 @@ class Problem:
         None is 1 GiB of kernel rows.
     fixed_rows : bool
         Every batch holds the same rows: a solver may keep their responses between steps.
+    n_rows, max_iter : int or None
+        Rows of the training data and iterations that the fit may take, where they are known.
     keep_coefficients : bool
         False, with `fixed_rows`, when only responses are wanted: trackers then work, the
         expansion does not.
@@ -67,6 +69,8 @@ class Problem:
     memory_limit: int | None = None
     fixed_rows: bool = False
     keep_coefficients: bool = True
+    n_rows: int | None = None
+    max_iter: int | None = None
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from kernelgrad.compute import linalg
 from kernelgrad.expansions import RandomFeatureExpansion
 from kernelgrad.features import FeatureStream, InputScaling
 from kernelgrad.kernels import restore_kernel
+from kernelgrad.losses import Loss
 from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch
 from kernelgrad.solvers.functional import (
     BlockCount,
@@ -183,7 +184,7 @@ class DSG(Solver[DSGState]):
             size = ROWS_PER_FEATURE * MAX_WIDTH
         return size if n_rows is None else max(1, min(size, n_rows))
 
-    def _resolve_block_size(self, batch_rows: int, planes: int) -> int:
+    def _resolve_block_size(self, problem: Problem, batch_rows: int, planes: int) -> int:
         if self.block_size != "auto":
             return int(self.block_size)
         width = int(np.clip(batch_rows // ROWS_PER_FEATURE, MIN_WIDTH, MAX_WIDTH))
@@ -192,7 +193,9 @@ class DSG(Solver[DSGState]):
     def init(self, problem: Problem, batch: TrainBatch) -> DSGState:
         """Fix bandwidth, input scaling, intercept and step scale on the first batch."""
         stream = build_stream(
-            problem, batch, lambda planes: self._resolve_block_size(batch.n_rows, planes)
+            problem,
+            batch,
+            lambda planes: self._resolve_block_size(problem, batch.n_rows, planes),
         )
         return self.start(problem, batch, stream)
 
@@ -203,20 +206,37 @@ class DSG(Solver[DSGState]):
             intercept = problem.loss.intercept(batch.y, batch.sample_weight)
         f0 = np.tile(intercept, (batch.n_rows, 1))
         L = smoothness(problem.loss, batch.y, f0)
-        if self.step_size != "auto":
-            gamma0 = np.full(problem.n_outputs, float(self.step_size))
-        elif self.preconditioned:
-            gamma0 = np.ones(problem.n_outputs)
-        else:
-            Phi = stream.transform(stream.prepare(batch.X), 0)
-            Phi *= _root_weights(batch)
-            H = linalg.gram(Phi)
-            top = float(np.linalg.eigvalsh(H, UPLO="L")[-1])
-            gamma0 = 1.0 / (L * max(top, 1e-30))
+        gamma0 = self._first_step(problem, batch, stream, L)
         it = self._iterates(stream, intercept)
         if not problem.keep_coefficients:
             it = BlockCount(it.x, it.v, it.a)
         return DSGState(iterates=it, smoothness=L, gamma0=gamma0)
+
+    def _first_step(
+        self, problem: Problem, batch: TrainBatch, stream: FeatureStream, L: Float64Array
+    ) -> Float64Array:
+        """Return the first step of every output, (C,)."""
+        if self.step_size != "auto":
+            return np.full(len(L), float(self.step_size))
+        if self.preconditioned:
+            return np.ones(len(L))
+        Phi = stream.transform(stream.prepare(batch.X), 0)
+        Phi *= _root(self._shares(batch))
+        H = linalg.gram(Phi)
+        top = float(np.linalg.eigvalsh(H, UPLO="L")[-1])
+        return np.asarray(1.0 / (L * max(top, 1e-30)))
+
+    def _pace(self, t: int) -> float:
+        """Return the step of iteration t over the first one."""
+        return inverse_decay(1.0, t, self.decay)
+
+    def _shares(self, batch: TrainBatch) -> Float64Array:
+        """Return the part of the objective that each row of a batch stands for, (B,)."""
+        return np.asarray(batch.sample_weight / batch.sample_weight.sum())
+
+    def _loss(self, problem: Problem, t: int) -> Loss:
+        """Return the loss of iteration t."""
+        return problem.loss
 
     def _iterates(self, stream: FeatureStream, intercept: AnyArray) -> Iterates:
         return Iterates.zeros(
@@ -251,9 +271,10 @@ class DSG(Solver[DSGState]):
 
     def step(self, problem: Problem, state: DSGState, batch: TrainBatch) -> StepInfo:
         """Predict on the batch, then add (or update) one block."""
-        t, it, loss = state.iteration, state.iterates, problem.loss
+        t, it = state.iteration, state.iterates
+        loss = self._loss(problem, t)
         momentum = min(self._momentum, (t + 1.0) / (t + 4.0))
-        gamma = state.gamma0 * inverse_decay(1.0, t, self.decay)
+        gamma = state.gamma0 * self._pace(t)
         stream = it.x.stream
         tracker: BlockTracker | None = None
         if problem.fixed_rows:
@@ -270,7 +291,7 @@ class DSG(Solver[DSGState]):
             it.set_intercept(intercept)
         # float64 here: a target of 1e8 +- 1 has no fraction in float32
         raw = f.astype(np.float64) + it.x.intercept
-        p = batch.sample_weight / batch.sample_weight.sum()
+        p = self._shares(batch)
         train_loss = float(p @ loss.value(batch.y, raw))
         if r is None:
             r = loss.gradient(batch.y, raw)
@@ -281,7 +302,7 @@ class DSG(Solver[DSGState]):
         gamma = gamma * factor
         G: FloatArray
         if self.preconditioned:
-            L, root = state.smoothness, _root_weights(batch)
+            L, root = state.smoothness, _root(p)
             Phi = stream.transform(X, block)
             Phi *= root
             per_feature = CURVATURE_ROWS / min(1.0, self.damping)
@@ -405,8 +426,7 @@ def uniform_block(problem: Problem, state: DSGState) -> int:
     return int(np.random.Generator(np.random.Philox(key)).integers(n))
 
 
-def _root_weights(batch: TrainBatch) -> FloatArray:
-    """Return ``sqrt(w_i / sum w)``, shape (B, 1), float32."""
-    p = batch.sample_weight / batch.sample_weight.sum()
+def _root(p: Float64Array) -> FloatArray:
+    """Return ``sqrt(p_i)``, shape (B, 1), float32."""
     root: FloatArray = np.sqrt(p).astype(np.float32)[:, None]
     return root

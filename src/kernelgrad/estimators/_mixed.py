@@ -1,0 +1,204 @@
+"""Rows with and without labels: how they are told apart, and their batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad._validation import DataError
+from kernelgrad.data import Batch, BatchSource, sample_batches
+from kernelgrad.solvers import TrainBatch
+
+NO_LABEL = -1  # code of a row without a label
+_MOST_ROWS = 2**31
+
+
+def is_missing(value: Any) -> bool:
+    """Tell whether a target is none: None, NaN, pandas.NA or NaT."""
+    if value is None:
+        return True
+    try:
+        return bool(value != value)
+    except TypeError:  # pandas.NA has no truth value
+        return True
+
+
+def unmarked(y: AnyArray) -> AnyArray:
+    """Return which targets are labels, shape (n,): -1, None and NaN mark rows without one.
+
+    Where -1 and 1 are all there is they are two classes: with a mark there would be one.
+    """
+    if y.dtype.kind == "O":
+        present = np.array([not is_missing(v) for v in y], bool)
+        minus = np.array([_is_number(v) and v == -1 for v in y], bool)
+        others = {v for v in y[present & ~minus].tolist()}
+        signs = others == {1} and all(_is_number(v) for v in others)
+        return present if signs and present.all() else present & ~minus
+    if y.dtype.kind not in "if":
+        return np.ones(len(y), bool)
+    if np.array_equal(np.unique(y), [-1, 1]):
+        return np.ones(len(y), bool)
+    return np.asarray((y != -1) & (y == y))
+
+
+def _is_number(value: Any) -> bool:
+    number = isinstance(value, int | float | np.integer | np.floating)
+    return number and not isinstance(value, bool)
+
+
+@dataclass(frozen=True)
+class Targets:
+    """How raw targets of a batch become codes and weights; set by the estimator.
+
+    Attributes
+    ----------
+    codes : callable
+        Raw targets of labelled rows to class codes.
+    factor : callable
+        Codes to factors of weights, or None.
+    encode : callable
+        Codes to targets (m, C) of -1 and +1.
+    n_outputs : int
+    """
+
+    codes: Callable[[AnyArray], AnyArray]
+    factor: Callable[[AnyArray], Float64Array | None]
+    encode: Callable[[AnyArray], FloatArray]
+    n_outputs: int
+
+
+@dataclass(frozen=True)
+class MixedRows:
+    """A labelled source, and a source of unlabelled rows or None.
+
+    Attributes
+    ----------
+    labelled : BatchSource
+    unlabelled : BatchSource or None
+    marked : int array or None
+        Numbers of the rows of `unlabelled` that have labels and belong to `labelled`.
+    targets : Targets
+    """
+
+    labelled: BatchSource
+    unlabelled: BatchSource | None
+    marked: IntArray | None
+    targets: Targets
+
+    @property
+    def n_labelled(self) -> int:
+        """Number of labelled rows."""
+        return self.labelled.n_rows
+
+    @property
+    def n_unlabelled(self) -> int:
+        """Number of unlabelled rows."""
+        if self.unlabelled is None:
+            return 0
+        return self.unlabelled.n_rows - (0 if self.marked is None else len(self.marked))
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether all rows are arrays."""
+        return self.labelled.in_memory and (
+            self.unlabelled is None or self.unlabelled.in_memory
+        )
+
+    def labels(self, batch: Batch) -> tuple[Matrix, AnyArray, Float64Array]:
+        """Return rows, codes and weights of labelled rows of positive weight."""
+        codes = self.targets.codes(np.asarray(batch.y))
+        weight = _weights(batch)
+        factor = self.targets.factor(codes)
+        weight = weight if factor is None else weight * factor
+        keep = np.flatnonzero(weight > 0)
+        return batch.X[keep], codes[keep], weight[keep]
+
+    def labelled_weight(self) -> float:
+        """Return the sum of the weights of labelled rows."""
+        return float(sum(self.labels(batch)[2].sum() for batch in self.labelled.chunks()))
+
+    def unlabelled_weight(self) -> float:
+        """Return the sum of the weights of unlabelled rows."""
+        if self.unlabelled is None:
+            return 0.0
+        total = 0.0
+        for batch in self.unlabelled.chunks():
+            weight = _weights(batch)
+            if self.marked is not None:
+                weight = weight * ~np.isin(batch.rows, self.marked)
+            total += float(weight.sum())
+        return total
+
+    def join(self, labelled: Batch, unlabelled: Batch | None, numbered: bool) -> TrainBatch:
+        """Return one batch; each kind has the same sum of weights."""
+        X, codes, weight = self.labels(labelled)
+        if len(codes) == 0:
+            raise DataError(
+                "All labelled rows of a batch have weight zero; drop such rows, or raise the "
+                "solver's batch_size."
+            )
+        parts, weights = [X], [weight]
+        y = self.targets.encode(codes)
+        rows: list[AnyArray] = [np.arange(len(codes))]
+        if unlabelled is not None:
+            w = _weights(unlabelled)
+            keep = np.flatnonzero(w > 0)
+            if len(keep):
+                parts.append(unlabelled.X[keep])
+                weights.append(w[keep])
+                rows.append(_MOST_ROWS + unlabelled.rows[keep])
+                y = np.concatenate([y, np.zeros((len(keep), y.shape[1]), y.dtype)])
+        total = sum(len(w) for w in weights)
+        share = total / len(weights)
+        sparse = any(sp.issparse(part) for part in parts)
+        return TrainBatch(
+            sp.vstack(parts, format="csr") if sparse else np.concatenate(parts),
+            y,
+            np.concatenate([w * (share / w.sum()) for w in weights]),
+            np.concatenate(rows) if numbered else None,
+        )
+
+    def whole(self, held: IntArray) -> TrainBatch:
+        """Return all rows, but for labelled rows `held`, as one batch."""
+        kept = np.setdiff1d(np.arange(self.n_labelled), held)
+        others = None
+        if self.unlabelled is not None:
+            marked = np.empty(0, np.int64) if self.marked is None else self.marked
+            others = self.unlabelled.take(
+                np.setdiff1d(np.arange(self.unlabelled.n_rows), marked)
+            )
+        return self.join(self.labelled.take(kept), others, True)
+
+    def pairs(
+        self, size: int, seed: int, start: int, held: IntArray
+    ) -> Iterator[tuple[TrainBatch, float]]:
+        """Yield batches of at most `size` rows of either kind, drawn independently, for ever.
+
+        An epoch is a pass over the unlabelled rows, or over the labelled ones where there are
+        no others. Few labelled rows are all in every batch.
+        """
+        if self.n_labelled - len(held) <= size and self.n_unlabelled <= size:
+            batch = self.whole(held)
+            yield from ((batch, float(t)) for t in count(start + 1))
+        labelled = sample_batches(self.labelled, size, seed=seed, start=start, exclude=held)
+        if self.unlabelled is None or self.n_unlabelled == 0:
+            for item in labelled:
+                yield self.join(item.batch, None, False), item.fraction
+        else:
+            others = sample_batches(
+                self.unlabelled, size, seed=seed + 1, start=start, exclude=self.marked
+            )
+            for one, other in zip(labelled, others, strict=False):
+                yield self.join(one.batch, other.batch, False), other.fraction
+
+
+def _weights(batch: Batch) -> Float64Array:
+    if batch.sample_weight is None:
+        return np.ones(batch.X.shape[0])
+    return np.asarray(batch.sample_weight, np.float64)

@@ -1,0 +1,628 @@
+"""Semi-supervised kernel classification."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils import check_array
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
+
+from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad._validation import DataError, check_bool, check_int, check_name, check_real
+from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.data import ArraySource, BatchSource
+from kernelgrad.estimators._mixed import NO_LABEL, MixedRows, Targets, unmarked
+from kernelgrad.estimators._search import GIVEN
+from kernelgrad.estimators._support import canonical_rows, with_callbacks
+from kernelgrad.estimators._tasks import Classification, decide
+from kernelgrad.estimators.base import can_stream
+from kernelgrad.estimators.kernel import BaseKernelEstimator
+from kernelgrad.losses import (
+    Loss,
+    SemiSupervised,
+    UnlabelledLoss,
+    encode_labels,
+    get_loss,
+    get_unlabelled_loss,
+)
+from kernelgrad.solvers import (
+    CachedBlockDescent,
+    Problem,
+    Solver,
+    State,
+    TrainBatch,
+    check_capabilities,
+    get_solver,
+)
+
+_RATIO = 0.5  # C* over C
+_MOST_FOLD_ROWS = 5000  # labelled rows that are held out in all folds together
+_TAG = 0x666F6C64
+_DRIFT, _ERRORS = 0.1, 5.0  # of class fractions, and in their standard errors
+_FIRM = 1e6  # C of calibration: hardly a penalty
+
+
+def _gives_proba(estimator: SemiSupervisedKernelClassifier) -> bool:
+    if estimator.probability:
+        return True
+    raise AttributeError(
+        "predict_proba is made on request; set probability=True, which fits the model n_folds "
+        "times more to calibrate it."
+    )
+
+
+class SemiSupervisedKernelClassifier(Classification, BaseKernelEstimator):
+    def __init__(
+        self,
+        loss: str | Loss = "hinge",
+        unlabelled_loss: str | UnlabelledLoss = "symmetric_hinge",
+        kernel: Any = "rbf",
+        *,
+        gamma: float | str = "median",
+        bandwidth_factor: float = 1.0,
+        solver: Any = "tsg",
+        C: float = 10.0,
+        C_star: float | str = "auto",
+        max_iter: int = 200,
+        early_stopping: bool = False,
+        probability: bool = False,
+        n_folds: int = 5,
+        class_weight: Any = None,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        memory_limit: float | None = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+        verbose: int = 0,
+        callbacks: Any = None,
+    ) -> None:
+        self.loss = loss
+        self.unlabelled_loss = unlabelled_loss
+        self.kernel = kernel
+        self.gamma = gamma
+        self.bandwidth_factor = bandwidth_factor
+        self.solver = solver
+        self.C = C
+        self.C_star = C_star
+        self.max_iter = max_iter
+        self.early_stopping = early_stopping
+        self.probability = probability
+        self.n_folds = n_folds
+        self.class_weight = class_weight
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.memory_limit = memory_limit
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callbacks = callbacks
+
+    _sibling = "KernelRegressor"
+
+    @property
+    def _alpha(self) -> float:
+        return float("nan")  # comes from C and the labelled rows
+
+    # -- parameters --------------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_real(self.C, "C", low=0, low_open=True)
+        if isinstance(self.C_star, str):
+            check_name(self.C_star, ("auto", "paper"), "rule for C_star")
+        else:
+            check_real(self.C_star, "C_star", low=0)
+        check_bool(self.probability, "probability")
+        check_int(self.n_folds, "n_folds", low=2)
+        get_unlabelled_loss(self.unlabelled_loss)
+
+    def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
+        return get_solver("tsg" if self._auto_solver else self.solver)
+
+    def _select_solver(
+        self, loss: Loss, sources: tuple[BatchSource, ...], *, stream: bool = False
+    ) -> tuple[Solver[Any], str]:
+        return self._make_solver(), GIVEN
+
+    def _get_loss(self, n_classes: int) -> Loss:
+        # one-vs-rest: a row without a label has no place in a multinomial loss
+        return get_loss(self.loss, task="classification", n_classes=2)
+
+    def _problem(self, loss: Loss) -> Problem:
+        joint = SemiSupervised(loss, get_unlabelled_loss(self.unlabelled_loss), self._ratio())
+        return replace(super()._problem(joint), max_iter=int(self.max_iter))
+
+    def _ratio(self, labelled: float = np.nan, unlabelled: float = np.nan) -> float:
+        """Return C*/C; sums of weights are for the paper's."""
+        if self.C_star == "auto":
+            return _RATIO
+        if self.C_star == "paper":
+            known = np.isfinite(labelled) and unlabelled > 0
+            return labelled / unlabelled if known else _RATIO
+        return float(self.C_star) / float(self.C)
+
+    def _with_weights(self, problem: Problem, labelled: float, unlabelled: float) -> Problem:
+        loss = problem.loss
+        assert isinstance(loss, SemiSupervised)
+        ratio = self._ratio(labelled, unlabelled)
+        return replace(
+            problem,
+            loss=SemiSupervised(loss.labelled, loss.unlabelled, ratio),
+            alpha=1.0 / (2.0 * float(self.C) * labelled),
+        )
+
+    def _model_loss(self, loss: Loss) -> Loss:
+        return loss.labelled if isinstance(loss, SemiSupervised) else loss
+
+    # -- rows --------------------------------------------------------------------------
+
+    def _adopt_arrays(
+        self, X: Any, y: Any, sample_weight: Any, *, reset: bool
+    ) -> tuple[Matrix, AnyArray, Float64Array, Loss]:
+        raw = _labels_of(y)
+        known = unmarked(raw)
+        filled = raw
+        if not known.all():
+            if not known.any() and not hasattr(self, "_declared") and reset:
+                raise DataError(
+                    f"y has no label: all {len(raw)} rows are marked as unlabelled (-1, None "
+                    "or NaN); at least one row of each class must have its label."
+                )
+            filled = raw.copy()
+            filled[~known] = raw[known][0] if known.any() else 0
+        X, filled = validate_data(
+            self, X, filled, reset=reset, accept_sparse="csr", dtype="numeric"
+        )
+        self._check_rows(X)
+        self._internal_y = True
+        codes = np.full(len(filled), NO_LABEL)
+        loss = self.loss_ if not reset else None
+        if loss is None and not known.any():
+            loss = self._set_classes(self._declared)
+            self._set_class_weights(np.zeros(len(self.classes_)))
+        elif known.any():
+            labels = np.asarray(filled)[known]
+            if labels.dtype == object:
+                labels = _plain(labels)
+            codes[known], loss = self._prepare_targets(labels, reset=reset)
+        weight = _check_sample_weight(
+            sample_weight, X, dtype=np.float64, ensure_non_negative=True
+        )
+        factor = self._class_factor(codes)
+        weight = weight if factor is None else weight * factor
+        if not np.isfinite(weight.sum()):
+            raise ValueError(
+                "The sum of the sample weights overflows; divide them by their mean."
+            )
+        if not weight.sum() > 0:
+            raise ValueError("All sample weights are zero; at least one row must count.")
+        assert loss is not None
+        return X, codes, weight, loss
+
+    def _codes(self, y: AnyArray) -> AnyArray:
+        """Return class codes of raw labels, -1 of rows without one."""
+        y = _labels_of(y)
+        known = unmarked(y)
+        codes = np.full(len(y), NO_LABEL)
+        labels = _plain(y[known]) if y.dtype == object else y[known]
+        if known.any():
+            codes[known] = super()._codes(labels)
+        return codes
+
+    def _encode(self, y: AnyArray, loss: Loss) -> FloatArray:
+        codes = np.asarray(y)
+        known = codes != NO_LABEL
+        out = np.zeros((len(codes), self._n_outputs), np.float32)
+        out[known] = encode_labels(codes[known], len(self.classes_), self._model_loss(loss))
+        return out
+
+    def _class_factor(self, y: AnyArray) -> Float64Array | None:
+        factor = super()._class_factor(y)
+        return None if factor is None else np.where(np.asarray(y) == NO_LABEL, 1.0, factor)
+
+    def _mixed_arrays(
+        self, X: Any, y: Any, sample_weight: Any, extra: Any, *, reset: bool
+    ) -> tuple[MixedRows, Loss]:
+        """Return the rows of arrays; `extra` are more rows without labels."""
+        X, codes, weight, loss = self._adopt_arrays(X, y, sample_weight, reset=reset)
+        if extra is not None:
+            more = validate_data(self, extra, reset=False, accept_sparse="csr", dtype="numeric")
+            self._check_rows(more)
+            X = _stacked([X, more])
+            codes = np.concatenate([codes, np.full(more.shape[0], NO_LABEL)])
+            weight = np.concatenate([weight, np.ones(more.shape[0])])
+        self._given = X, codes
+        limit = self._make_solver().resolve_batch_size(None)
+        X, codes, weight = canonical_rows(X, codes, weight, merge=X.shape[0] <= limit)
+        known = codes != NO_LABEL
+        counts = np.bincount(codes[known], minlength=len(self.classes_))
+        if (counts == 0).any():
+            label = self.classes_[int(np.argmin(counts))]
+            raise DataError(
+                f"Class {label!r} has no labelled row of positive weight; label some rows of "
+                "each class, or leave the class out."
+            )
+        at = np.flatnonzero(known), np.flatnonzero(~known)
+        labelled = ArraySource(X[at[0]], codes[at[0]], weight[at[0]], checked=True)
+        others = None
+        if len(at[1]):
+            others = ArraySource(X[at[1]], None, weight[at[1]], checked=True)
+        targets = replace(self._targets(loss), codes=np.asarray, factor=lambda codes: None)
+        return MixedRows(labelled, others, None, targets), loss
+
+    def _targets(self, loss: Loss) -> Targets:
+        return Targets(
+            codes=self._codes,
+            factor=self._class_factor,
+            encode=lambda codes: self._encode(codes, loss),
+            n_outputs=self._n_outputs,
+        )
+
+    def _mixed_sources(self, X: Any, extra: Any, *, reset: bool) -> tuple[MixedRows, Loss]:
+        """Return the rows of a source, whose targets may hold marks, and of another one."""
+        self._adopt_source(X, reset=reset)
+        if extra is not None:
+            extra = self._extra_source(extra)
+        summary = X.summarize_target()
+        if summary.classes is None:
+            raise DataError(
+                "The target has more than 1,000 distinct values; classes are needed here."
+            )
+        found = np.asarray(summary.classes)
+        known = unmarked(found)
+        if reset:
+            loss = self._set_classes(found[known])
+            self._set_class_weights(np.asarray(summary.counts)[known])
+        else:
+            loss = self.loss_
+        if known.all():
+            return MixedRows(X, extra, None, self._targets(loss)), loss
+        if extra is not None:
+            raise ValueError(
+                "The source has rows marked as unlabelled, and X_unlabelled was given too; put "
+                "all unlabelled rows into one of them."
+            )
+        marks = np.concatenate([unmarked(np.asarray(y)) for y in X.target_chunks()])
+        rows = np.flatnonzero(marks)
+        batch = X.take(rows)
+        labelled = ArraySource(batch.X, batch.y, batch.sample_weight, checked=True)
+        return MixedRows(labelled, X, rows, self._targets(loss)), loss
+
+    def _extra_source(self, extra: Any) -> BatchSource:
+        if isinstance(extra, BatchSource):
+            self._check_source_columns(extra)
+            if extra.n_rows == 0:
+                raise DataError("X_unlabelled has no rows.")
+            return extra
+        more = validate_data(self, extra, reset=False, accept_sparse="csr", dtype="numeric")
+        return ArraySource(more, checked=True)
+
+    # -- fitting -----------------------------------------------------------------------
+
+    @with_callbacks
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, X_unlabelled: Any = None
+    ) -> Self:
+        self._unlabelled = X_unlabelled
+        try:
+            return self._fit_checked(X, y, sample_weight)
+        finally:
+            self.__dict__.pop("_unlabelled", None)
+            self.__dict__.pop("_given", None)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
+        extra = self.__dict__.pop("_unlabelled", None)
+        warm = bool(self.warm_start) and hasattr(self, "_state")
+        if not warm:
+            self._new_seed()
+        if isinstance(X, BatchSource):
+            if y is not None or sample_weight is not None:
+                raise ValueError(
+                    "A BatchSource carries its own y and weights; leave y and sample_weight "
+                    "out."
+                )
+            mixed, loss = self._mixed_sources(X, extra, reset=not warm)
+        else:
+            if y is None:
+                raise ValueError(
+                    f"requires y to be passed, but the target y is None: give y to "
+                    f"{type(self).__name__}.fit, or a BatchSource with a target."
+                )
+            if isinstance(extra, BatchSource):
+                X, codes, weight, loss = self._adopt_arrays(X, y, sample_weight, reset=not warm)
+                if (codes == NO_LABEL).any():
+                    raise ValueError(
+                        "y marks rows as unlabelled, and X_unlabelled is a source; put all "
+                        "unlabelled rows into the source."
+                    )
+                targets = replace(
+                    self._targets(loss), codes=np.asarray, factor=lambda codes: None
+                )
+                labelled = ArraySource(X, codes, weight, checked=True)
+                mixed = MixedRows(labelled, self._extra_source(extra), None, targets)
+            else:
+                mixed, loss = self._mixed_arrays(X, y, sample_weight, extra, reset=not warm)
+        solver = self.solver_ if warm else self._make_solver()
+        reason = self.history_["solver_reason"] if warm else GIVEN
+        problem = self._problem(loss)
+        labelled_weight, others = mixed.labelled_weight(), mixed.unlabelled_weight()
+        if not labelled_weight > 0:
+            raise DataError("All labelled rows have weight zero; at least one must count.")
+        problem = self._with_weights(problem, labelled_weight, others)
+        problem = replace(problem, n_rows=mixed.n_labelled + mixed.n_unlabelled)
+        if others == 0:
+            mixed = replace(mixed, unlabelled=None, marked=None)
+            problem, solver, reason = self._supervised(problem, solver, reason)
+        solver.check_problem(problem)
+        check_capabilities(solver, problem.loss, problem.kernel)
+        if not solver.streams and not mixed.in_memory:
+            raise DataError(
+                f"solver {solver.name!r} keeps all rows, which are on disk here; load them "
+                "into arrays, or take solver='tsg'."
+            )
+        most = int(self.max_iter)
+        scores: list[float] | None = None
+        if (self.early_stopping or self.probability) and not warm:
+            scores, calibration = self._cross_validate(problem, solver, mixed)
+            if self.early_stopping:
+                most = 1 + int(np.argmax(scores))
+            if self.probability:
+                self.calibration_ = calibration
+        state: State | None = self._state.copy() if warm else None
+        history = copy.deepcopy(self.history_) if warm else None
+        batches, problem = self._feed(
+            problem,
+            solver,
+            mixed,
+            np.empty(0, np.int64),
+            0 if state is None else state.iteration,
+        )
+        ctx = self._begin_sklearn_callbacks(X, y)
+        self._finish(problem, solver, batches, most, state, None, history, ctx)
+        self._record_choice(solver, reason)
+        self.labelled_weight_ = labelled_weight
+        if scores is not None:
+            self.history_["cv_accuracy"] = scores
+            if self.early_stopping:
+                self.best_score_ = scores[most - 1]
+                if most < self.max_iter and self.n_iter_ == most:
+                    self.fit_status_ = "converged"
+        self._transduce(mixed)
+
+    def _supervised(
+        self, problem: Problem, solver: Solver[Any], reason: str
+    ) -> tuple[Problem, Solver[Any], str]:
+        """Return what fits the labelled rows alone."""
+        warnings.warn(
+            "There are no unlabelled rows: the fit is supervised. Mark rows by -1 or None in "
+            "y, or give X_unlabelled.",
+            UserWarning,
+            stacklevel=5,
+        )
+        if solver.streams and solver.name != "bgs3vm":
+            return problem, solver, reason
+        loss = problem.loss
+        assert isinstance(loss, SemiSupervised)
+        if solver.name != "cached":
+            solver = CachedBlockDescent()
+        # without a second kind of rows the labelled ones are all of the mean, not half of it
+        problem = replace(problem, loss=loss.labelled, alpha=2.0 * problem.alpha)
+        return problem, solver, "no unlabelled rows"
+
+    def _feed(
+        self,
+        problem: Problem,
+        solver: Solver[Any],
+        mixed: MixedRows,
+        held: IntArray,
+        start: int,
+    ) -> tuple[Iterator[tuple[TrainBatch, float]], Problem]:
+        """Return the batches of a fit and the problem that says whether all are the same."""
+        if solver.streams:
+            size = max(1, solver.resolve_batch_size(None) // 2)
+            fixed = mixed.n_labelled - len(held) <= size and mixed.n_unlabelled <= size
+            batches = mixed.pairs(size, self._seed, start, held)
+            return batches, replace(problem, fixed_rows=fixed)
+        whole = mixed.whole(held)
+        return self._same_batch(whole, start), replace(problem, fixed_rows=True)
+
+    def _folds(self, codes: AnyArray) -> list[IntArray]:
+        """Return the rows of each fold, every class spread over all of them."""
+        rng = np.random.default_rng(np.random.SeedSequence([self._seed, _TAG]))
+        order = rng.permutation(len(codes))
+        order = order[np.argsort(codes[order], kind="stable")]
+        fold = np.empty(len(codes), np.int64)
+        fold[order] = np.arange(len(codes)) % int(self.n_folds)
+        counts = np.bincount(codes, minlength=len(self.classes_))
+        if counts.min() < 2:
+            label = self.classes_[int(np.argmin(counts))]
+            raise DataError(
+                f"Class {label!r} has {int(counts.min())} labelled row; cross-validation needs "
+                "two of each class. Set early_stopping and probability to False, or label more."
+            )
+        most = max(1, _MOST_FOLD_ROWS // int(self.n_folds))
+        return [
+            np.sort(rng.permutation(np.flatnonzero(fold == k))[:most])
+            for k in range(int(self.n_folds))
+        ]
+
+    def _cross_validate(
+        self, problem: Problem, solver: Solver[Any], mixed: MixedRows
+    ) -> tuple[list[float], Float64Array]:
+        """Return the mean accuracy on held-out labels after each iteration, and calibration."""
+        everything = mixed.labelled.take(np.arange(mixed.n_labelled))
+        codes = mixed.targets.codes(np.asarray(everything.y))
+        paths, truths, weights = [], [], []
+        for held in self._folds(codes):
+            if len(held) == 0:
+                continue
+            X, y, w = mixed.labels(mixed.labelled.take(held))
+            batches, one = self._feed(problem, solver, mixed, held, 0)
+            state, tracker, path = None, None, []
+            with single_threaded_blas():
+                for _, (batch, _) in zip(range(int(self.max_iter)), batches, strict=False):
+                    if state is None:
+                        state = solver.init(one, batch)
+                        tracker = solver.track(state, X)
+                    assert tracker is not None
+                    info = solver.step(one, state, batch)
+                    tracker.advance(info)
+                    path.append(np.array(tracker.raw_prediction(), np.float32))
+                    if info.converged:
+                        break
+            path += [path[-1]] * (int(self.max_iter) - len(path))
+            paths.append(np.stack(path))
+            truths.append(y)
+            weights.append(w)
+        raw = np.concatenate(paths, axis=1)
+        y, w = np.concatenate(truths), np.concatenate(weights)
+        hits = np.stack([decide(f) == y for f in raw])
+        scores = (hits @ w / w.sum()).tolist()
+        best = int(np.argmax(scores)) if self.early_stopping else -1
+        calibration = np.zeros((self._n_outputs, 2))
+        if self.probability:
+            calibration = _sigmoids(raw[best].astype(np.float64), y, w)
+        return scores, calibration
+
+    def _transduce(self, mixed: MixedRows) -> None:
+        """Label the given rows; warn where the classes of unlabelled rows are other ones."""
+        if hasattr(self, "transduction_"):
+            del self.transduction_
+        if "_given" not in self.__dict__:
+            return
+        X, codes = self._given
+        known = codes != NO_LABEL
+        labels = np.array(codes)
+        if (~known).any():
+            labels[~known] = decide(self.expansion_.raw_prediction(X[np.flatnonzero(~known)]))
+            self._compare(labels[~known], codes[known])
+        self.transduction_ = self.classes_[labels]
+
+    def _compare(self, found: AnyArray, labelled: AnyArray) -> None:
+        k = len(self.classes_)
+        p = np.bincount(labelled, minlength=k) / len(labelled)
+        q = np.bincount(found, minlength=k) / len(found)
+        error = np.sqrt(np.maximum(p * (1 - p), 1e-4) / len(labelled))
+        worst = int(np.argmax(np.abs(p - q) - _ERRORS * error))
+        if abs(p[worst] - q[worst]) > max(_DRIFT, _ERRORS * error[worst]):
+            warnings.warn(
+                f"Class {self.classes_[worst]!r} is {p[worst]:.0%} of the labelled rows, but "
+                f"{q[worst]:.0%} of what unlabelled rows are predicted to be: the boundary may "
+                "have left the classes. Lower C_star, or compare with C_star=0.",
+                UserWarning,
+                stacklevel=6,
+            )
+
+    @available_if(can_stream)
+    def partial_fit(
+        self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None
+    ) -> Self:
+        result = super().partial_fit(X, y, classes, sample_weight)
+        if hasattr(self, "transduction_"):
+            del self.transduction_
+        return result
+
+    def _stream_cost(self, problem: Problem, source: BatchSource) -> Problem:
+        """Return the problem for C times the labelled rows so far."""
+        total = float(getattr(self, "labelled_weight_", 0.0))
+        for batch in source.chunks():
+            codes = np.asarray(batch.y)
+            if not self._internal_y:
+                codes = self._codes(codes)
+            w = np.ones(len(codes)) if batch.sample_weight is None else batch.sample_weight
+            if not self._internal_y:
+                factor = self._class_factor(codes)
+                w = w if factor is None else w * factor
+            total += float(w[codes != NO_LABEL].sum())
+        self.labelled_weight_ = total
+        return self._with_weights(replace(problem, max_iter=None), max(total, 1.0), np.nan)
+
+    # -- predictions -------------------------------------------------------------------
+
+    @available_if(_gives_proba)
+    def predict_proba(self, X: Any) -> Float64Array:
+        check_is_fitted(self, "calibration_")
+        f = self._raw(X)
+        a, b = self.calibration_.T
+        p = 1.0 / (1.0 + np.exp(-np.clip(a * f + b, -500.0, 500.0)))
+        if p.shape[1] == 1:
+            return np.concatenate([1.0 - p, p], axis=1)
+        total = p.sum(axis=1, keepdims=True)
+        return np.asarray(np.where(total > 0, p / np.maximum(total, 1e-300), 1.0 / p.shape[1]))
+
+    @available_if(_gives_proba)
+    def predict_log_proba(self, X: Any) -> Float64Array:
+        """Return the logarithm of :meth:`predict_proba`."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.predict_proba(X)))
+
+    def _extra_arrays(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        names = ("calibration_",)
+        return {}, {k: getattr(self, k) for k in names if hasattr(self, k)}
+
+    def _restore_extra(self, values: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
+        for name, array in arrays.items():
+            setattr(self, name, np.array(array))
+
+
+def _labels_of(y: Any) -> AnyArray:
+    """Return targets as a one-dimensional array, missing ones as they are."""
+    if hasattr(y, "to_numpy"):
+        y = y.to_numpy()
+    y = np.asarray(y)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = column_or_1d(y, warn=True)
+    if y.ndim != 1:
+        check_array(y, ensure_2d=False, dtype=None)
+        raise ValueError(
+            f"y should be a 1d array, got an array of shape {y.shape} instead: one label or "
+            "mark for each row."
+        )
+    return y
+
+
+def _plain(labels: AnyArray) -> AnyArray:
+    """Return labels of objects, such as text, in the type that fits them."""
+    return np.asarray(labels.tolist())
+
+
+def _stacked(parts: list[Matrix]) -> Matrix:
+    if any(sp.issparse(part) for part in parts):
+        return sp.vstack(parts, format="csr")
+    return np.concatenate(parts)
+
+
+def _sigmoids(raw: Float64Array, y: AnyArray, weight: Float64Array) -> Float64Array:
+    """Return slope and intercept of a sigmoid of each output, (C, 2), as Platt fits them.
+
+    Targets are ``(N+ + 1) / (N+ + 2)`` and ``1 / (N- + 2)``, so that separable scores have a
+    finite slope.
+    """
+    out = np.empty((raw.shape[1], 2))
+    for c in range(raw.shape[1]):
+        positive = y == (1 if raw.shape[1] == 1 else c)
+        up, down = float(weight[positive].sum()), float(weight[~positive].sum())
+        t = np.where(positive, (up + 1.0) / (up + 2.0), 1.0 / (down + 2.0))
+        scale = max(float(np.abs(raw[:, c]).max()), 1e-300)
+        f = np.tile(raw[:, c : c + 1] / scale, (2, 1))
+        side = np.repeat([1, 0], len(y))
+        w = np.concatenate([weight * t, weight * (1.0 - t)])
+        model = LogisticRegression(C=_FIRM, max_iter=1000, tol=1e-8).fit(f, side, w)
+        out[c] = model.coef_[0, 0] / scale, model.intercept_[0]
+    return out
+
+
+__all__ = ["SemiSupervisedKernelClassifier"]

@@ -1,0 +1,72 @@
+"""Slow references for semi-supervised machines, from the formulas alone."""
+
+import numpy as np
+from scipy.optimize import minimize
+
+
+def symmetric(r, s=0.0):
+    """Loss of a row without a label: max(0, 1 - |r|), cut off at 1 + s."""
+    return np.minimum(1.0 + s, np.maximum(0.0, 1.0 - np.abs(r)))
+
+
+def true_objective(K, y, p, ratio, alpha, a, b, s=0.0):
+    """sum_i p_i (hinge or ratio u) + alpha/2 a' K a; y is 0 for rows without a label."""
+    g = K @ a
+    hinge = np.maximum(0.0, 1.0 - y * (g + b))
+    losses = np.where(y != 0, hinge, ratio * symmetric(g + b, s))
+    return p @ losses + 0.5 * alpha * a @ g
+
+
+def linearised(K, y, p, ratio, alpha, a, b, slopes, s=0.0):
+    """Objective with Collobert's hinges H_1(f) + H_1(-f) and the tangents of the rest."""
+    g = K @ a
+    f = g + b
+    hinges = np.maximum(0.0, 1.0 - f) + np.maximum(0.0, 1.0 + f)
+    # -H_s(f) - H_s(-f) at f0 has the slope -sign(f0) and the value s there and beyond
+    other = hinges - (1.0 - s) - slopes * f - s * np.abs(slopes)
+    losses = np.where(y != 0, np.maximum(0.0, 1.0 - y * f), ratio * other)
+    return p @ losses + 0.5 * alpha * a @ g
+
+
+def box_program(K, y, p, ratio, alpha, b, slopes):
+    """Coefficients at the minimum of the linearised objective, by its dual program."""
+    known, others = np.flatnonzero(y != 0), np.flatnonzero(y == 0)
+    rows = np.r_[known, others, others]
+    t = np.r_[y[known], np.ones(len(others)), -np.ones(len(others))]
+    top = np.r_[p[known], ratio * p[others], ratio * p[others]] / alpha
+    fixed = np.where(y == 0, ratio * p * slopes / alpha, 0.0)
+
+    def dual(c):
+        a = fixed.copy()
+        np.add.at(a, rows, c * t)
+        g = K @ a
+        return 0.5 * a @ g - c @ (1.0 - t * b), t * (g[rows] + b) - 1.0
+
+    options = {"maxiter": 50000, "maxfun": 500000, "ftol": 1e-15, "gtol": 1e-10}
+    box = [(0.0, z) for z in top]
+    c = minimize(dual, np.zeros(len(t)), jac=True, bounds=box, options=options).x
+    a = fixed.copy()
+    np.add.at(a, rows, c * t)
+    return a
+
+
+def budgeted(kernel, batches, alpha, ratio, budgets, gamma0, b, sign=-1.0):
+    """Gradient steps on symmetric hinge and hinge; {row: (coefficient, kind)} by number."""
+    a, X = {}, {}
+    for t, (ids, rows, y, w) in enumerate(batches):
+        gamma = gamma0 / (1.0 + gamma0 * alpha * t)
+        f = [b + sum(c * kernel(x, X[i]) for i, c in a.items()) for x in rows]
+        a = {i: (1.0 - gamma * alpha) * c for i, c in a.items()}
+        for k, (i, x) in enumerate(zip(ids, rows, strict=True)):
+            share = 0.5 * w[k] / w[(y != 0) == (y[k] != 0)].sum()
+            slope = -y[k] * (y[k] * f[k] < 1)
+            if y[k] == 0:
+                slope = sign * ratio * np.sign(f[k]) * (abs(f[k]) < 1)
+            if slope:
+                a[i], X[i] = a.get(i, 0.0) - gamma * share * slope, x
+                X[i, "kind"] = bool(y[k])
+        for kind, budget in budgets.items():
+            mine = sorted((i for i in a if X[i, "kind"] == kind), key=lambda i: abs(a[i]))
+            for i in mine[: max(0, len(mine) - budget)]:
+                del a[i]
+    return a
