@@ -65,6 +65,99 @@ def _gives_proba(estimator: SemiSupervisedKernelClassifier) -> bool:
 
 
 class SemiSupervisedKernelClassifier(Classification, BaseKernelEstimator):
+    r"""Kernel support vector machine of few labelled and many unlabelled rows.
+
+    Minimises, for each class against the rest,
+
+    .. math:: \frac{1}{2} \|f\|^2 + C \sum_{\text{labelled}} w_i\,l(y_i, f(x_i))
+              + C^* W_l \frac{1}{W_u} \sum_{\text{unlabelled}} w_i\,u(f(x_i))
+
+    with W_l and W_u the sums of the weights of either kind: the paper's objective (Section 3.1)
+    with its C divided by the number of labelled rows, so that C is that of scikit-learn's SVC.
+    The second loss pushes the boundary out of places with many rows. That pays where classes
+    are clusters and can cost elsewhere: compare with ``C_star=0`` on held-out labels.
+
+    Parameters
+    ----------
+    loss : str or Loss, default="hinge"
+        Of labelled rows, one output for each class: ``"hinge"``, ``"squared_hinge"``,
+        ``"smoothed_hinge"``, ``"logistic"`` (also by the name ``"log_loss"``) or
+        ``"squared"``.
+    unlabelled_loss : str or UnlabelledLoss, default="symmetric_hinge"
+        ``"symmetric_hinge"``, ``"squared_symmetric_hinge"``, ``"ramp"`` or ``"gaussian"``
+        (Table 2; the last is its differentiable approximation). An object where a name is not
+        enough: ``Ramp(s=-0.5)``.
+    kernel, gamma, bandwidth_factor
+        As in :class:`KernelClassifier`, without ``gamma="auto"``. The bandwidth sees labelled
+        and unlabelled rows.
+    solver : str or Solver, default="tsg"
+        ``"tsg"``: triply stochastic gradients, linear in the rows of a pass and flat in memory,
+        also from disk. ``"cached"``: the same objective to its nearest minimum, where responses
+        of all rows fit in memory. The paper's rivals: ``"fr_s3vm"`` (fixed random features),
+        ``"bgs3vm"`` (budgets of support rows), ``"cccp_s3vm"`` and ``"s3vm_light"`` (label
+        switching), the last two for few thousand rows.
+    C : float > 0, default=10.0
+        Cost of the loss of a labelled row, as in SVC.
+    C_star : float >= 0, "auto" or "paper", default="auto"
+        Cost of the mean loss of unlabelled rows in units of C; ``"auto"`` is ``C / 2``.
+        ``"paper"`` is ``C W_l / W_u``, which with few labels hardly differs from 0. With
+        `partial_fit`, which does not know W_u, it is ``C / 2`` too.
+    max_iter : int >= 1, default=200
+        Iterations: of ``"tsg"`` one batch of either kind and one block of features, so that
+        time grows with its square.
+    early_stopping : bool, default=False
+        Choose the number of iterations, up to ``max_iter``, by cross-validation on the labelled
+        rows: ``n_folds`` more fits, of which ``history_["cv_accuracy"]`` holds the mean
+        accuracy after each iteration.
+    probability : bool, default=False
+        Calibrate `predict_proba` by a sigmoid of each output on the same held-out responses
+        (at most 5,000 rows).
+    n_folds : int >= 2, default=5
+    class_weight : dict, "balanced" or None, default=None
+        As in scikit-learn, of labelled rows.
+    fit_intercept : bool, default=True
+        A constant b beside f: the best one for the labels, which ``"cached"`` fits further.
+    standardize : bool, default=False
+        Divide columns by their standard deviation on the first batch, inside the model.
+    memory_limit, warm_start, random_state, verbose, callbacks
+        As in :class:`KernelClassifier`.
+
+    Attributes
+    ----------
+    classes_ : ndarray (n_classes,)
+    transduction_ : ndarray (n,)
+        A label for each row of `fit`, rows of X before those of X_unlabelled: the given one, or
+        the predicted one. Only after a fit to arrays; not part of a model file.
+    calibration_ : float64 array (C, 2)
+        Slopes and intercepts of the sigmoids, with ``probability=True``.
+    labelled_weight_ : float
+        W_l, of all rows that have been fitted.
+    expansion_, kernel_, intercept_, n_random_features_, n_support_, n_iter_, history_, \
+fit_status_, best_score_, n_features_in_, feature_names_in_
+        As in :class:`KernelClassifier`; ``best_score_`` is that of cross-validation.
+
+    Notes
+    -----
+    With no unlabelled row the fit is supervised, and a warning says so. A warning also tells
+    when predicted classes of the unlabelled rows are far from those of the labels.
+
+    References
+    ----------
+    Geng, Gu, Li, Shi, Zheng and Huang (2019), "Scalable Semi-Supervised SVM via Triply
+    Stochastic Gradients".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_digits
+    >>> from kernelgrad import SemiSupervisedKernelClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> marked = np.where(np.arange(len(y)) < 100, y, -1)
+    >>> model = SemiSupervisedKernelClassifier(random_state=0).fit(X, marked)
+    >>> bool(np.mean(model.transduction_[100:] == y[100:]) > 0.85)
+    True
+    """
+
     def __init__(
         self,
         loss: str | Loss = "hinge",
@@ -316,6 +409,32 @@ class SemiSupervisedKernelClassifier(Classification, BaseKernelEstimator):
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, X_unlabelled: Any = None
     ) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix (n, d), DataFrame, or BatchSource
+            A source carries its own targets and weights. Its labelled rows are kept in memory,
+            the others are read in chunks.
+        y : array-like (n,); None with a BatchSource
+            Labels. Rows without one are marked by -1 where labels are numbers, by None or NaN
+            elsewhere (in sources by -1 only). Where y holds -1 and 1 and nothing else, these
+            are two classes; give the other rows as `X_unlabelled`.
+        sample_weight : array-like (n,) or None
+            Non-negative; a weight of 2 is a row given twice, 0 is a row left out.
+        X_unlabelled : array-like or CSR matrix (m, d), BatchSource, or None
+            More rows without labels; targets of a source do not count.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            For parameters outside their domain, NaN or infinite values, wrong shapes, no or
+            one class among the labels, a class without a labelled row; before any work.
+        """
         self._unlabelled = X_unlabelled
         try:
             return self._fit_checked(X, y, sample_weight)
@@ -509,7 +628,7 @@ class SemiSupervisedKernelClassifier(Classification, BaseKernelEstimator):
         if (~known).any():
             labels[~known] = decide(self.expansion_.raw_prediction(X[np.flatnonzero(~known)]))
             self._compare(labels[~known], codes[known])
-        self.transduction_ = self.classes_[labels]
+        self.transduction_: AnyArray = self.classes_[labels]
 
     def _compare(self, found: AnyArray, labelled: AnyArray) -> None:
         k = len(self.classes_)
@@ -530,10 +649,26 @@ class SemiSupervisedKernelClassifier(Classification, BaseKernelEstimator):
     def partial_fit(
         self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None
     ) -> Self:
-        result = super().partial_fit(X, y, classes, sample_weight)
+        """Take further steps, one for every two ``batch_size`` rows, in the order given.
+
+        Rows with and without labels may come in any mixture; either kind of a batch counts
+        half. The penalty follows the number of labelled rows so far.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in :meth:`fit`.
+        classes : array-like or None
+            All classes; needed in the first call unless its `y` holds them all.
+
+        Returns
+        -------
+        self
+        """
+        super().partial_fit(X, y, classes, sample_weight)
         if hasattr(self, "transduction_"):
             del self.transduction_
-        return result
+        return self
 
     def _stream_cost(self, problem: Problem, source: BatchSource) -> Problem:
         """Return the problem for C times the labelled rows so far."""
@@ -554,6 +689,11 @@ class SemiSupervisedKernelClassifier(Classification, BaseKernelEstimator):
 
     @available_if(_gives_proba)
     def predict_proba(self, X: Any) -> Float64Array:
+        """Return class probabilities (n, n_classes), as ``probability=True`` asked for.
+
+        One-vs-rest probabilities are normalised to sum 1. Not after `partial_fit` alone, which
+        has no rows to calibrate on.
+        """
         check_is_fitted(self, "calibration_")
         f = self._raw(X)
         a, b = self.calibration_.T
