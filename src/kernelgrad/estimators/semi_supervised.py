@@ -531,7 +531,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
             UserWarning,
             stacklevel=5,
         )
-        if solver.streams and solver.name != "bgs3vm":
+        if solver.streams:
             return problem, solver, reason
         loss = problem.loss
         assert isinstance(loss, SemiSupervised)
@@ -552,7 +552,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         """Return the batches of a fit and the problem that says whether all are the same."""
         if solver.streams:
             size = max(1, solver.resolve_batch_size(None) // 2)
-            fixed = mixed.n_labelled - len(held) <= size and mixed.n_unlabelled <= size
+            fixed = mixed.n_labelled - len(held) <= size and 0 < mixed.n_unlabelled <= size
             batches = mixed.pairs(size, self._seed, start, held)
             return batches, replace(problem, fixed_rows=fixed)
         whole = mixed.whole(held)

@@ -238,11 +238,17 @@ class SemiSupervised(Loss):
         return self._merge(y, labelled, self.unlabelled.curvature(f, width))
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return the best constant of the labelled rows: the others have no side."""
+        """Return the mean label of the labelled rows, 0 where there is none.
+
+        A margin loss may call -1 or 1 the best constant, where the unlabelled loss has nothing
+        left to push.
+        """
         targets = np.asarray(y, np.float64)
         known = np.flatnonzero(targets.any(axis=1))
+        if len(known) == 0:
+            return np.zeros(targets.shape[1])
         weight = row_weights(len(targets), sample_weight)[known]
-        return self.labelled.intercept(targets[known], weight)
+        return np.asarray(weight @ targets[known] / weight.sum())
 
 
 _MATCHES: tuple[tuple[type[Loss], type[UnlabelledLoss], float], ...] = (

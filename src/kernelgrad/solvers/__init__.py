@@ -20,7 +20,9 @@ from kernelgrad.solvers.base import (
     check_capabilities,
     run,
 )
+from kernelgrad.solvers.bgs3vm import BGS3VM
 from kernelgrad.solvers.cached import CachedBlockDescent
+from kernelgrad.solvers.cccp_s3vm import CCCPS3VM
 from kernelgrad.solvers.cdsg import CDSG
 from kernelgrad.solvers.direct import DirectSolve
 from kernelgrad.solvers.dsg import DSG
@@ -33,6 +35,7 @@ from kernelgrad.solvers.perceptron import KernelPerceptron
 from kernelgrad.solvers.posterior import PosteriorOperator, explained_covariance
 from kernelgrad.solvers.rbcd import RBCD
 from kernelgrad.solvers.s3gd import S3GD
+from kernelgrad.solvers.s3vm_light import S3VMLight
 from kernelgrad.solvers.sbmd import SBMD
 from kernelgrad.solvers.sbp import StochasticBatchPerceptron
 from kernelgrad.solvers.scv import SCV
@@ -55,7 +58,7 @@ def register_solver(cls: type[Solver[Any]]) -> type[Solver[Any]]:
 
 for _cls in (
     CachedBlockDescent, DirectSolve, DSG, UDSG, CDSG, StochasticBatchPerceptron, SDCA, Pegasos,
-    NORMA, KernelPerceptron, TSG, FRS3VM,
+    NORMA, KernelPerceptron, TSG, FRS3VM, BGS3VM, CCCPS3VM, S3VMLight,
 ):  # fmt: skip
     register_solver(_cls)
 
@@ -129,6 +132,8 @@ def get_linear_solver(solver: Any) -> LinearSolver[Any]:
 
 
 __all__ = [
+    "BGS3VM",
+    "CCCPS3VM",
     "CDSG",
     "DSG",
     "FRS3VM",
@@ -159,6 +164,7 @@ __all__ = [
     "Pegasos",
     "PosteriorOperator",
     "Problem",
+    "S3VMLight",
     "Solver",
     "State",
     "StepInfo",

@@ -18,7 +18,7 @@ from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import SemiSupervised
 from kernelgrad.solvers._pseudo import check_kinds, semi_supervised
 from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch
-from kernelgrad.solvers.online import _equal_rows
+from kernelgrad.solvers.online import equal_rows
 from kernelgrad.solvers.support import SupportTracker, SupportUpdate, build_exact
 
 _BATCH = 256
@@ -397,7 +397,7 @@ class _Pool:
         found = np.flatnonzero(self.numbers[place] == numbers)
         if len(found):
             entry = place[found]
-            same = _equal_rows(self.rows.take(entry), rows.take(found))
+            same = equal_rows(self.rows.take(entry), rows.take(found))
             same &= self.labelled[entry] == known[found]
             slot[found[same]] = entry[same]
             self.numbers[entry[~same]] = -1  # rows of another source

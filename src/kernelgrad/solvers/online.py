@@ -62,7 +62,7 @@ def loss_code(loss: Loss, n_outputs: int) -> tuple[int, Float64Array]:
     return _CODES[loss.name], np.array(np.broadcast_to(parameter, n_outputs), np.float64)
 
 
-def _equal_rows(A: ExactRows, B: ExactRows) -> AnyArray:
+def equal_rows(A: ExactRows, B: ExactRows) -> AnyArray:
     """Return which rows of A are those of B, shape (n,)."""
     both = A.values, B.values
     if any(sp.issparse(values) for values in both):
@@ -73,7 +73,7 @@ def _equal_rows(A: ExactRows, B: ExactRows) -> AnyArray:
     else:
         equal = ~different.any(axis=1)
     for a, b in zip(A.parts, B.parts, strict=True):
-        equal &= _equal_rows(a, b)
+        equal &= equal_rows(a, b)
     return equal
 
 
@@ -466,7 +466,7 @@ class _Visits:
             entry = order[place[found]]
         if S and len(entry):
             kept, back = np.unique(entry, return_inverse=True)
-            same = _equal_rows(state.rows.take(kept).take(back), rows.take(found))
+            same = equal_rows(state.rows.take(kept).take(back), rows.take(found))
             slot[found[same]] = entry[same]
             state.numbers[entry[~same]] = -1  # rows of another source
         fresh = np.flatnonzero(slot < 0)
