@@ -343,7 +343,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         known = codes != NO_LABEL
         counts = np.bincount(codes[known], minlength=len(self.classes_))
         if (counts == 0).any():
-            label = self.classes_[int(np.argmin(counts))]
+            label = self.classes_[int(np.argmin(counts))].item()
             raise DataError(
                 f"Class {label!r} has no labelled row of positive weight; label some rows of "
                 "each class, or leave the class out."
@@ -567,7 +567,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         fold[order] = np.arange(len(codes)) % int(self.n_folds)
         counts = np.bincount(codes, minlength=len(self.classes_))
         if counts.min() < 2:
-            label = self.classes_[int(np.argmin(counts))]
+            label = self.classes_[int(np.argmin(counts))].item()
             raise DataError(
                 f"Class {label!r} has {int(counts.min())} labelled row; cross-validation needs "
                 "two of each class. Set early_stopping and probability to False, or label more."
