@@ -70,3 +70,13 @@ def budgeted(kernel, batches, alpha, ratio, budgets, gamma0, b, sign=-1.0):
             for i in mine[: max(0, len(mine) - budget)]:
                 del a[i]
     return a
+
+
+def tsg_oracle(Phi, y, picks, gammas, C, C_star, labelled, unlabelled):
+    """Return f on all rows after steps on blocks Phi[t], each (n, features): Algorithm 1."""
+    f = np.zeros(y.shape)
+    for phi, (at, others), gamma, cost in zip(Phi, picks, gammas, C_star, strict=True):
+        g = C / len(at) * phi[at].T @ labelled(y[at], f[at])
+        g += cost / len(others) * phi[others].T @ unlabelled(f[others])
+        f = (1 - gamma) * f - gamma * phi @ g
+    return f

@@ -156,7 +156,8 @@ SemiSupervised` with ``alpha = 1 / (2 C)``. A batch may hold both kinds in any n
         if self.preconditioned:
             return super()._first_step(problem, batch, stream, L)
         diagonal = stream.kernel.diag(stream.scaling.apply(batch.X))
-        return np.full(len(L), 2.0 * _STEP / max(float(diagonal.mean()), 1e-30))
+        step = 2.0 * _STEP / max(float(diagonal.mean()), 1e-30)
+        return np.full(len(L), min(step, 1.0 / problem.alpha))  # gamma above 1 has no meaning
 
     def _pace(self, t: int) -> float:
         return 1.0 if self.step_size == "theorem" else super()._pace(t)

@@ -1,0 +1,205 @@
+"""Cached block descent where some rows have no label."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from sklearn.svm import SVC, LinearSVC
+
+from kernelgrad import CapabilityError
+from kernelgrad.kernels import Gaussian
+from kernelgrad.losses import Hinge, Ramp, SemiSupervised, get_loss, get_unlabelled_loss
+from kernelgrad.solvers import CachedBlockDescent, Problem, TrainBatch
+from kernelgrad.solvers.newton import SHARES
+from kernelgrad.solvers.objective import Objective
+
+MATCHES = [
+    ("hinge", "symmetric_hinge"),
+    ("hinge", Ramp(s=-0.4)),
+    ("squared_hinge", "squared_symmetric_hinge"),
+]
+SMOOTH = [("logistic", "gaussian"), ("squared_hinge", "gaussian"),
+          ("logistic", "squared_symmetric_hinge")]  # fmt: skip
+N, LABELLED, GAMMA = 300, 30, 0.3
+
+
+def joint(loss, unlabelled, ratio=0.5):
+    labelled = get_loss(loss, task="classification", n_classes=2)
+    return SemiSupervised(labelled, get_unlabelled_loss(unlabelled), ratio)
+
+
+def case(loss, unlabelled, outputs=1, alpha=2e-3, **more):
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((N, 3)).astype(np.float32)
+    y = np.where(X[:, :outputs] + 0.4 * rng.standard_normal((N, outputs)) > 0.2, 1.0, -1.0)
+    y[LABELLED:] = 0.0
+    weight = np.where(np.arange(N) < LABELLED, 1 / LABELLED, 1 / (N - LABELLED))
+    one = Problem(
+        loss=joint(loss, unlabelled), kernel=Gaussian(gamma=GAMMA), alpha=alpha,
+        n_outputs=outputs, n_features_in=3, seed=1, fixed_rows=True, **more,
+    )  # fmt: skip
+    return one, TrainBatch(X, y.astype(np.float32), weight, np.arange(N))
+
+
+def kernel(X):
+    X = X.astype(float)
+    return np.exp(-GAMMA * ((X[:, None] - X[None]) ** 2).sum(axis=2))
+
+
+def descend(one, batch, steps=60, **params):
+    solver = CachedBlockDescent(**params)
+    solver.check_problem(one)
+    state = solver.init(one, batch)
+    infos = []
+    for _ in range(steps):
+        infos.append(solver.step(one, state, batch))
+        if infos[-1].converged:
+            break
+    return solver, state, infos
+
+
+def value(one, batch, K, coef, bias):
+    """The objective from coefficients (n, C) and bias alone."""
+    f = K @ coef
+    p = batch.sample_weight / batch.sample_weight.sum()
+    loss = one.loss.value(batch.y.astype(float), f + bias)
+    return p @ loss + 0.5 * one.alpha * np.einsum("nc,nc->", coef, f)
+
+
+@pytest.mark.parametrize(("loss", "unlabelled"), MATCHES)
+@pytest.mark.parametrize("share", [1.0, 0.3])
+def test_fixed_sides_lie_above_and_touch(loss, unlabelled, share):
+    rng = np.random.default_rng(0)
+    Y = rng.choice([-1.0, 1.0], (2, 40)).astype(np.float32)
+    Y[:, 12:] = 0.0
+    weight = rng.random(40) + 0.1
+    objective = Objective(joint(loss, unlabelled), Y, weight)
+    truth = Objective(joint(loss, unlabelled, 0.5 * share), Y, weight)
+    widths = np.full(2, 1e-9)
+    R, W = (np.empty((2, 40), np.float32) for _ in range(2))
+    U = rng.standard_normal((2, 40)).astype(np.float32)
+    at = objective.at(U, share)
+    smooth, exact = at.derivatives(widths, U, R, W)
+    assert exact == pytest.approx(truth.mean(U), rel=1e-6)
+    assert smooth == pytest.approx(exact, rel=1e-6)
+    gradient = truth.loss.gradient(Y.T, U.T.astype(float)).T * truth.weight
+    np.testing.assert_allclose(R, gradient, atol=1e-6)
+    for _ in range(20):
+        V = U + rng.standard_normal((2, 40)).astype(np.float32)
+        _, above = at.derivatives(widths, V, R, W)
+        assert above >= truth.mean(V) - 1e-6
+    zero = np.zeros((2, 3))
+    along = at.along(widths, U, np.zeros(2), U, U, zero, 7)
+    assert along[:, 0].sum() == pytest.approx(exact, rel=1e-6)
+
+
+@pytest.mark.parametrize(("loss", "unlabelled"), MATCHES + SMOOTH)
+@pytest.mark.parametrize(("size", "blocks"), [("auto", "support"), (64, "support"),
+                                              (64, "features")])  # fmt: skip
+def test_objective_is_what_it_claims_and_falls(loss, unlabelled, size, blocks):
+    one, batch = case(loss, unlabelled)
+    solver, state, infos = descend(one, batch, block_size=size, blocks=blocks, n_blocks=4)
+    it = state.iterates[0]
+    assert it.share == 1
+    audit = solver.finish(one, state, batch)
+    assert audit["drift"] < 1e-4
+    if blocks == "support":
+        found = value(one, batch, kernel(batch.X), it.coef.T, it.result_bias)
+        assert infos[-1].objective == pytest.approx(found, rel=1e-4)
+    whole = len(SHARES) * 3  # blocks at most before the loss is whole
+    path = [info.objective for info in infos[whole:]]
+    assert all(b <= a * (1 + 1e-3) for a, b in pairwise(path))
+    first = infos[0].objective
+    assert infos[-1].objective < first
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_end_is_the_machine_of_its_own_sides(fit_intercept):
+    one, batch = case("hinge", "symmetric_hinge", fit_intercept=fit_intercept)
+    _, state, infos = descend(one, batch, steps=120, tol=1e-5)
+    it = state.iterates[0]
+    K = kernel(batch.X)
+    f = (K @ it.coef.T + it.result_bias)[:, 0]
+    side = np.where(batch.y[:, 0] != 0, batch.y[:, 0], np.sign(f))
+    assert len(np.unique(side)) == 2
+    p = batch.sample_weight / batch.sample_weight.sum()
+    cost = p * np.where(batch.y[:, 0] != 0, 1.0, 0.5) / one.alpha
+    if fit_intercept:
+        machine = SVC(C=1.0, kernel="precomputed", tol=1e-8).fit(K, side, sample_weight=cost)
+        coef = np.zeros((N, 1))
+        coef[machine.support_, 0] = machine.dual_coef_[0]
+        best = value(one, batch, K, coef, machine.intercept_)
+    else:
+        values, vectors = np.linalg.eigh(K)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        machine = LinearSVC(
+            C=1.0, loss="hinge", fit_intercept=False, tol=1e-8, max_iter=10**6, random_state=0
+        ).fit(root, side, sample_weight=cost)
+        f = root @ machine.coef_[0]
+        loss = one.loss.value(batch.y.astype(float), f[:, None])
+        best = p @ loss + 0.5 * one.alpha * float((machine.coef_**2).sum())
+    assert infos[-1].objective == pytest.approx(best, rel=2e-3)
+
+
+def test_smooth_end_has_no_slope():
+    one, batch = case("squared_hinge", "squared_symmetric_hinge", fit_intercept=False)
+    _, state, _ = descend(one, batch, steps=60, tol=1e-6)
+    K, it = kernel(batch.X), state.iterates[0]
+    p = batch.sample_weight / batch.sample_weight.sum()
+
+    def squared_slope(coef):
+        f = K @ coef
+        slope = p[:, None] * one.loss.gradient(batch.y.astype(float), f) + one.alpha * coef
+        return float(np.einsum("nc,nc->", slope, K @ slope))
+
+    at_zero = squared_slope(np.zeros((N, 1)))
+    assert squared_slope(it.coef.T) < 1e-5 * at_zero
+
+
+def test_labels_come_before_sides():
+    one, batch = case("hinge", "symmetric_hinge")
+    solver = CachedBlockDescent(block_size=16)
+    state = solver.init(one, batch)
+    solver.step(one, state, batch)
+    assert state.iterates[0].share == 0
+    used = np.flatnonzero(state.iterates[0].coef.any(axis=0))
+    assert np.all(used < LABELLED)  # rows without a label have no slope yet
+    shares = [0.0]
+    for _ in range(20):
+        solver.step(one, state, batch)
+        shares.append(state.iterates[0].share)
+    assert list(dict.fromkeys(shares)) == list(SHARES)
+    assert state.iterates[0].coef.any(axis=0)[LABELLED:].any()
+
+
+@pytest.mark.parametrize(("loss", "unlabelled"), [MATCHES[1], SMOOTH[0]])
+def test_states_go_through_files_between_shares(loss, unlabelled):
+    one, batch = case(loss, unlabelled, outputs=2)
+    solver = CachedBlockDescent(block_size=64)
+    state = solver.init(one, batch)
+    for _ in range(12):
+        if state.iterates[0].share > 0:
+            break
+        solver.step(one, state, batch)
+    assert 0 < state.iterates[0].share < 1
+    again = solver.restore(one, *solver.state_arrays(state))
+    for _ in range(6):
+        a, b = (solver.step(one, s, batch).objective for s in (state, again))
+        assert a == b
+
+
+def test_a_constant_is_no_result():
+    # one side for all rows makes this objective smaller than any function that labels some
+    one, batch = case("hinge", "symmetric_hinge", alpha=0.5)
+    _, state, _ = descend(one, batch)
+    assert not state.iterates[0].is_poor
+
+
+@pytest.mark.parametrize("unlabelled", ["squared_symmetric_hinge", "gaussian"])
+def test_kinks_that_do_not_match_are_refused(unlabelled):
+    one, _ = case("hinge", unlabelled)
+    with pytest.raises(CapabilityError, match="squared_hinge"):
+        CachedBlockDescent().check_problem(one)
+    assert SemiSupervised(Hinge(), get_unlabelled_loss("gaussian")).pseudo_factor is None

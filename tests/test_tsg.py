@@ -1,0 +1,214 @@
+"""Triply stochastic gradients against a plain recursion, and the paper's claims."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.oracles_s3vm import tsg_oracle
+
+from kernelgrad import CapabilityError
+from kernelgrad.kernels import Gaussian
+from kernelgrad.losses import (
+    UNLABELLED_LOSSES,
+    Logistic,
+    SemiSupervised,
+    get_loss,
+    get_unlabelled_loss,
+)
+from kernelgrad.solvers import FRS3VM, TSG, Problem, TrainBatch
+
+N, LABELLED, C = 60, 8, 50.0
+
+
+def rows(seed=0, outputs=1):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((N, 3)).astype(np.float32)
+    y = np.where(X[:, :outputs] + 0.3 * rng.standard_normal((N, outputs)) > 0, 1.0, -1.0)
+    y[LABELLED:] = 0.0
+    return X, y.astype(np.float32)
+
+
+def problem(loss="hinge", unlabelled="symmetric_hinge", ratio=0.5, **more):
+    labelled = get_loss(loss, task="classification", n_classes=2)
+    joint = SemiSupervised(labelled, get_unlabelled_loss(unlabelled), ratio)
+    given = {"n_outputs": 1, "n_features_in": 3, "seed": 3, "fit_intercept": False,
+             "n_rows": N, "max_iter": 20}  # fmt: skip
+    return Problem(loss=joint, kernel=Gaussian(gamma=0.4), alpha=1 / (2 * C), **given | more)
+
+
+def batches(X, y, count, seed=1, size=6):
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        i = np.r_[rng.choice(LABELLED, 4, replace=False),
+                  LABELLED + rng.choice(N - LABELLED, size, replace=False)]  # fmt: skip
+        yield TrainBatch(X[i], y[i], np.ones(len(i)), None)
+
+
+def fit(solver, one, X, y, count=20, **more):
+    solver.check()
+    solver.check_problem(one)
+    state = None
+    for batch in batches(X, y, count, **more):
+        state = solver.init(one, batch) if state is None else state
+        solver.step(one, state, batch)
+    return state
+
+
+@pytest.mark.parametrize("unlabelled", sorted(UNLABELLED_LOSSES))
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "logistic"])
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_steps_are_those_of_the_algorithm(loss, unlabelled, outputs):
+    X, y = rows(outputs=outputs)
+    one = problem(loss, unlabelled, n_outputs=outputs)
+    solver = TSG(average=None, block_size=7)
+    state = fit(solver, one, X, y)
+    stream = state.iterates.x.stream
+    Phi = [stream.transform(stream.prepare(X), t).astype(float) for t in range(20)]
+    picks = []
+    for batch in batches(X, y, 20):
+        at = [int(np.flatnonzero((row == X).all(axis=1))[0]) for row in batch.X]
+        picks.append((np.array(at[:4]), np.array(at[4:])))
+    gammas = [8 / (1 + t / 50) / C for t in range(20)]
+    shares = [0.0] * 7 + [1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6] + [1.0] * 8
+    expected = tsg_oracle(
+        Phi, y.astype(float), picks, gammas, C, [0.5 * C * s for s in shares],
+        one.loss.labelled.gradient, one.loss.unlabelled.gradient,
+    )  # fmt: skip
+    found = solver.expansion(state).raw_prediction(X)
+    np.testing.assert_allclose(found, expected, atol=2e-4 * np.abs(expected).max())
+    # the control: without the unlabelled loss it is another function
+    other = tsg_oracle(
+        Phi, y.astype(float), picks, gammas, C, [0.0] * 20,
+        one.loss.labelled.gradient, one.loss.unlabelled.gradient,
+    )  # fmt: skip
+    assert np.abs(found - other).max() > 0.02 * np.abs(expected).max()
+
+
+def test_theorem_steps_are_constant():
+    X, y = rows()
+    solver = TSG(step_size="theorem", theta=2.0, average=None)
+    one = problem(max_iter=16)
+    state = fit(solver, one, X, y, count=3)
+    gamma = 2.0 / 16**0.75
+    assert state.gamma0 == pytest.approx(gamma / one.alpha)
+    infos = [solver.step(one, state, batch) for batch in batches(X, y, 4)]
+    assert [info.step_size for info in infos] == pytest.approx([gamma / one.alpha] * 4)
+    assert infos[0].update.keep == pytest.approx(1 - gamma)
+    assert TSG(step_size="theorem", horizon=81)._first_step(
+        one, None, None, np.ones(1)
+    ) == pytest.approx(1 / 27 / one.alpha)
+
+
+def test_either_kind_counts_half_whatever_its_weights():
+    X, y = rows()
+    solver, one = TSG(average=None, ramp=(0, 0)), problem()
+    i = np.arange(20)
+    states = []
+    for weight in (np.ones(20), np.where(i < LABELLED, 7.0, 0.25)):
+        batch = TrainBatch(X[:20], y[:20], weight, None)
+        state = solver.init(one, batch)
+        for _ in range(3):
+            solver.step(one, state, batch)
+        states.append(solver.expansion(state).raw_prediction(X))
+    np.testing.assert_allclose(states[0], states[1], rtol=1e-5, atol=1e-6)
+
+
+def test_steps_never_more_than_forget_the_function():
+    X, y = rows()
+    one = problem()
+    for alpha, first in ((1 / 4, 4.0), (1 / 100, 16.0)):
+        state = fit(TSG(), replace(one, alpha=alpha), X, y, count=1)
+        assert state.gamma0 == pytest.approx(first)
+
+
+@pytest.mark.parametrize("kind", ["labelled", "unlabelled"])
+def test_a_batch_of_one_kind_is_a_step_for_that_kind(kind):
+    X, y = rows()
+    solver, one = TSG(average=None, ramp=(0, 0)), problem()
+    state = fit(solver, one, X, y, count=2)
+    at = np.arange(LABELLED) if kind == "labelled" else np.arange(LABELLED, N)
+    before = solver.expansion(state).raw_prediction(X).astype(float)
+    stream = state.iterates.x.stream
+    solver.step(one, state, TrainBatch(X[at], y[at], np.ones(len(at)), None))
+    phi = stream.transform(stream.prepare(X), 2).astype(float)
+    loss = one.loss.labelled if kind == "labelled" else one.loss.unlabelled
+    known = (y[at], before[at]) if kind == "labelled" else (before[at],)
+    r = loss.gradient(*known) * (1.0 if kind == "labelled" else 0.5)
+    gamma = 8 / (1 + 2 / 50) / C
+    after = (1 - gamma) * before - gamma * C * phi @ (phi[at].T @ r) / len(at)
+    np.testing.assert_allclose(
+        solver.expansion(state).raw_prediction(X), after, atol=1e-4 * np.abs(after).max()
+    )
+
+
+def test_block_size_is_the_root_of_the_rows():
+    X, y = rows()
+    for n, width in ((N, 8), (10_001, 101), (None, 128)):
+        state = fit(TSG(), problem(n_rows=n), X, y, count=1)
+        assert state.iterates.x.stream.block_size == width
+
+
+def test_fixed_features_are_one_block():
+    X, y = rows()
+    solver, one = FRS3VM(), problem()
+    state = fit(solver, one, X, y, count=15)
+    assert state.iterates.x.n_blocks == 1
+    assert solver.expansion(state).n_random_features == 2 * 8
+    assert np.abs(solver.expansion(state).raw_prediction(X)).max() > 0
+
+
+def test_states_go_through_files():
+    X, y = rows()
+    solver, one = TSG(), problem()
+    state = fit(solver, one, X, y, count=12)
+    again = solver.restore(one, *solver.state_arrays(state))
+    for batch in batches(X, y, 6, seed=9):
+        solver.step(one, state, batch)
+        solver.step(one, again, batch)
+    a, b = (solver.expansion(s).raw_prediction(X) for s in (state, again))
+    assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"ramp": 0.3}, "ramp must be two parts"),
+        ({"ramp": (0.6, 0.3)}, "end of ramp"),
+        ({"ramp": (0.3, 1.5)}, "end of ramp"),
+        ({"theta": 0.0, "step_size": "theorem"}, "theta"),
+        ({"step_size": -1.0}, "step_size"),
+        ({"step_size": "theorem", "decay": -1.0}, "decay"),
+        ({"horizon": 0}, "horizon"),
+        ({"batch_size": "auto"}, "batch_size"),
+    ],
+)
+def test_parameters_are_checked(params, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        TSG(**params).check()
+
+
+def test_problems_are_checked():
+    one = problem()
+    with pytest.raises(CapabilityError, match="loss of unlabelled rows"):
+        TSG().check_problem(replace(one, loss=Logistic()))
+    with pytest.raises(CapabilityError, match="finite C"):
+        TSG().check_problem(replace(one, alpha=0.0))
+
+
+@pytest.mark.slow
+def test_rates_of_the_theorems():
+    from benchmarks.objectives.tsg_rates import CLAIMS, PAIRS, Cloud, follow, slope
+
+    cloud, sizes = Cloud.draw(), [100, 300, 900]
+    for losses in PAIRS:
+        values = np.array([[follow(cloud, losses, T, s) for s in range(30)] for T in sizes])
+        groups = np.array_split(np.arange(30), 5)
+        for i, claim in enumerate(CLAIMS.values()):
+            slopes = [slope(sizes, values[:, g, i].mean(axis=1)) for g in groups]
+            error = np.std(slopes, ddof=1) / np.sqrt(len(slopes))
+            assert np.mean(slopes) < claim + 5 * error
+            # the control: means that do not shrink are told from the claim
+            flat = [slope(sizes, values[0, g, i].mean() * np.ones(3)) for g in groups]
+            assert np.mean(flat) > claim + 5 * error
