@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.utils import check_array
+from sklearn.utils.validation import column_or_1d
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad._validation import DataError
@@ -50,6 +52,33 @@ def unmarked(y: AnyArray) -> AnyArray:
 def _is_number(value: Any) -> bool:
     number = isinstance(value, int | float | np.integer | np.floating)
     return number and not isinstance(value, bool)
+
+
+def labels_of(y: Any) -> AnyArray:
+    """Return targets as a one-dimensional array, missing ones as they are."""
+    if hasattr(y, "to_numpy"):
+        y = y.to_numpy()
+    y = np.asarray(y)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = column_or_1d(y, warn=True)
+    if y.ndim != 1:
+        check_array(y, ensure_2d=False, dtype=None)
+        raise ValueError(
+            f"y should be a 1d array, got an array of shape {y.shape} instead: one label or "
+            "mark for each row."
+        )
+    return np.asarray(y)
+
+
+def plain(labels: AnyArray) -> AnyArray:
+    """Return labels of objects, such as text, in the type that fits them."""
+    return np.asarray(labels.tolist())
+
+
+def stacked(parts: list[Matrix]) -> Matrix:
+    if any(sp.issparse(part) for part in parts):
+        return sp.vstack(parts, format="csr")
+    return np.concatenate(parts)
 
 
 @dataclass(frozen=True)

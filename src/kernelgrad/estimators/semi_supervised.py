@@ -9,14 +9,10 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
-from sklearn.linear_model import LogisticRegression
-from sklearn.utils import check_array
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import (
     _check_sample_weight,
     check_is_fitted,
-    column_or_1d,
     validate_data,
 )
 
@@ -24,7 +20,16 @@ from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Mat
 from kernelgrad._validation import DataError, check_bool, check_int, check_name, check_real
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
-from kernelgrad.estimators._mixed import NO_LABEL, MixedRows, Targets, unmarked
+from kernelgrad.estimators._folds import folds, sigmoids
+from kernelgrad.estimators._mixed import (
+    NO_LABEL,
+    MixedRows,
+    Targets,
+    labels_of,
+    plain,
+    stacked,
+    unmarked,
+)
 from kernelgrad.estimators._search import GIVEN
 from kernelgrad.estimators._support import canonical_rows, with_callbacks
 from kernelgrad.estimators._tasks import Classification, decide
@@ -49,10 +54,7 @@ from kernelgrad.solvers import (
 )
 
 _RATIO = 0.5  # C* over C
-_MOST_FOLD_ROWS = 5000  # labelled rows that are held out in all folds together
-_TAG = 0x666F6C64
 _DRIFT, _ERRORS = 0.1, 5.0  # of class fractions, and in their standard errors
-_FIRM = 1e6  # C of calibration: hardly a penalty
 
 
 def _gives_proba(estimator: SemiSupervisedKernelClassifier) -> bool:
@@ -90,10 +92,15 @@ class SemiSupervisedKernelClassifier(Classification, BaseKernelEstimator):
     kernel, gamma, bandwidth_factor
         As in :class:`KernelClassifier`, without ``gamma="auto"``. The bandwidth sees labelled
         and unlabelled rows.
-    solver : str or Solver, default="tsg"
-        ``"tsg"``: triply stochastic gradients, linear in the rows of a pass and flat in memory,
-        also from disk. ``"cached"``: the same objective to its nearest minimum, where responses
-        of all rows fit in memory. The paper's rivals: ``"fr_s3vm"`` (fixed random features),
+    solver : str or Solver, default="auto"
+        ``"soft_labels"``: a supervised machine averaged with ridge regression to its own sides
+        of all rows (see :class:`~kernelgrad.solvers.soft_labels.SoftLabels`), which does not
+        use `unlabelled_loss`. ``"tsg"``: the paper's triply stochastic gradients on the
+        objective above, linear in the rows of a pass and flat in memory, also from disk.
+        ``"auto"`` is the first where rows are in memory, where it had the lower error on all
+        data tried, and the second on disk and for `partial_fit`. ``"cached"``: the same
+        objective to its nearest minimum, where responses of all rows fit in memory. The paper's
+        rivals: ``"fr_s3vm"`` (fixed random features),
         ``"bgs3vm"`` (budgets of support rows), ``"cccp_s3vm"`` and ``"s3vm_light"`` (label
         switching), the last two for few thousand rows.
     C : float > 0, default=10.0
@@ -166,7 +173,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         *,
         gamma: float | str = "median",
         bandwidth_factor: float = 1.0,
-        solver: Any = "tsg",
+        solver: Any = "auto",
         C: float = 10.0,
         C_star: float | str = "auto",
         max_iter: int = 200,
@@ -223,12 +230,16 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         get_unlabelled_loss(self.unlabelled_loss)
 
     def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
-        return get_solver("tsg" if self._auto_solver else self.solver)
+        return get_solver("soft_labels" if self._auto_solver else self.solver)
 
     def _select_solver(
         self, loss: Loss, sources: tuple[BatchSource, ...], *, stream: bool = False
     ) -> tuple[Solver[Any], str]:
-        return self._make_solver(), GIVEN
+        if not self._auto_solver:
+            return self._make_solver(), GIVEN
+        if not stream and all(source.in_memory for source in sources):
+            return self._make_solver(), "rows in memory"
+        return get_solver("tsg"), "a stream" if stream else "rows on disk"
 
     def _get_loss(self, n_classes: int) -> Loss:
         # one-vs-rest: a row without a label has no place in a multinomial loss
@@ -255,6 +266,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
             problem,
             loss=SemiSupervised(loss.labelled, loss.unlabelled, ratio),
             alpha=1.0 / (2.0 * float(self.C) * labelled),
+            kind_weights=(labelled, unlabelled),
         )
 
     def _model_loss(self, loss: Loss) -> Loss:
@@ -265,7 +277,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
     def _adopt_arrays(
         self, X: Any, y: Any, sample_weight: Any, *, reset: bool
     ) -> tuple[Matrix, AnyArray, Float64Array, Loss]:
-        raw = _labels_of(y)
+        raw = labels_of(y)
         known = unmarked(raw)
         filled = raw
         if not known.all():
@@ -289,7 +301,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         elif known.any():
             labels = np.asarray(filled)[known]
             if labels.dtype == object:
-                labels = _plain(labels)
+                labels = plain(labels)
             codes[known], loss = self._prepare_targets(labels, reset=reset)
         weight = _check_sample_weight(
             sample_weight, X, dtype=np.float64, ensure_non_negative=True
@@ -307,10 +319,10 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
 
     def _codes(self, y: AnyArray) -> AnyArray:
         """Return class codes of raw labels, -1 of rows without one."""
-        y = _labels_of(y)
+        y = labels_of(y)
         known = unmarked(y)
         codes = np.full(len(y), NO_LABEL)
-        labels = _plain(y[known]) if y.dtype == object else y[known]
+        labels = plain(y[known]) if y.dtype == object else y[known]
         if known.any():
             codes[known] = super()._codes(labels)
         return codes
@@ -334,7 +346,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         if extra is not None:
             more = validate_data(self, extra, reset=False, accept_sparse="csr", dtype="numeric")
             self._check_rows(more)
-            X = _stacked([X, more])
+            X = stacked([X, more])
             codes = np.concatenate([codes, np.full(more.shape[0], NO_LABEL)])
             weight = np.concatenate([weight, np.ones(more.shape[0])])
         self._given = X, codes
@@ -474,8 +486,11 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
                 mixed = MixedRows(labelled, self._extra_source(extra), None, targets)
             else:
                 mixed, loss = self._mixed_arrays(X, y, sample_weight, extra, reset=not warm)
-        solver = self.solver_ if warm else self._make_solver()
-        reason = self.history_["solver_reason"] if warm else GIVEN
+        if warm:
+            solver, reason = self.solver_, self.history_["solver_reason"]
+        else:
+            given = [mixed.labelled] + ([mixed.unlabelled] if mixed.unlabelled else [])
+            solver, reason = self._select_solver(loss, tuple(given))
         problem = self._problem(loss)
         labelled_weight, others = mixed.labelled_weight(), mixed.unlabelled_weight()
         if not labelled_weight > 0:
@@ -558,26 +573,6 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         whole = mixed.whole(held)
         return self._same_batch(whole, start), replace(problem, fixed_rows=True)
 
-    def _folds(self, codes: AnyArray) -> list[IntArray]:
-        """Return the rows of each fold, every class spread over all of them."""
-        rng = np.random.default_rng(np.random.SeedSequence([self._seed, _TAG]))
-        order = rng.permutation(len(codes))
-        order = order[np.argsort(codes[order], kind="stable")]
-        fold = np.empty(len(codes), np.int64)
-        fold[order] = np.arange(len(codes)) % int(self.n_folds)
-        counts = np.bincount(codes, minlength=len(self.classes_))
-        if counts.min() < 2:
-            label = self.classes_[int(np.argmin(counts))].item()
-            raise DataError(
-                f"Class {label!r} has {int(counts.min())} labelled row; cross-validation needs "
-                "two of each class. Set early_stopping and probability to False, or label more."
-            )
-        most = max(1, _MOST_FOLD_ROWS // int(self.n_folds))
-        return [
-            np.sort(rng.permutation(np.flatnonzero(fold == k))[:most])
-            for k in range(int(self.n_folds))
-        ]
-
     def _cross_validate(
         self, problem: Problem, solver: Solver[Any], mixed: MixedRows
     ) -> tuple[list[float], Float64Array]:
@@ -585,9 +580,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         everything = mixed.labelled.take(np.arange(mixed.n_labelled))
         codes = mixed.targets.codes(np.asarray(everything.y))
         paths, truths, weights = [], [], []
-        for held in self._folds(codes):
-            if len(held) == 0:
-                continue
+        for held in folds(codes, self.classes_, int(self.n_folds), self._seed):
             X, y, w = mixed.labels(mixed.labelled.take(held))
             batches, one = self._feed(problem, solver, mixed, held, 0)
             state, tracker, path = None, None, []
@@ -613,7 +606,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         best = int(np.argmax(scores)) if self.early_stopping else -1
         calibration = np.zeros((self._n_outputs, 2))
         if self.probability:
-            calibration = _sigmoids(raw[best].astype(np.float64), y, w)
+            calibration = sigmoids(raw[best].astype(np.float64), y, w)
         return scores, calibration
 
     def _transduce(self, mixed: MixedRows) -> None:
@@ -716,53 +709,6 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
     def _restore_extra(self, values: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
         for name, array in arrays.items():
             setattr(self, name, np.array(array))
-
-
-def _labels_of(y: Any) -> AnyArray:
-    """Return targets as a one-dimensional array, missing ones as they are."""
-    if hasattr(y, "to_numpy"):
-        y = y.to_numpy()
-    y = np.asarray(y)
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = column_or_1d(y, warn=True)
-    if y.ndim != 1:
-        check_array(y, ensure_2d=False, dtype=None)
-        raise ValueError(
-            f"y should be a 1d array, got an array of shape {y.shape} instead: one label or "
-            "mark for each row."
-        )
-    return y
-
-
-def _plain(labels: AnyArray) -> AnyArray:
-    """Return labels of objects, such as text, in the type that fits them."""
-    return np.asarray(labels.tolist())
-
-
-def _stacked(parts: list[Matrix]) -> Matrix:
-    if any(sp.issparse(part) for part in parts):
-        return sp.vstack(parts, format="csr")
-    return np.concatenate(parts)
-
-
-def _sigmoids(raw: Float64Array, y: AnyArray, weight: Float64Array) -> Float64Array:
-    """Return slope and intercept of a sigmoid of each output, (C, 2), as Platt fits them.
-
-    Targets are ``(N+ + 1) / (N+ + 2)`` and ``1 / (N- + 2)``, so that separable scores have a
-    finite slope.
-    """
-    out = np.empty((raw.shape[1], 2))
-    for c in range(raw.shape[1]):
-        positive = y == (1 if raw.shape[1] == 1 else c)
-        up, down = float(weight[positive].sum()), float(weight[~positive].sum())
-        t = np.where(positive, (up + 1.0) / (up + 2.0), 1.0 / (down + 2.0))
-        scale = max(float(np.abs(raw[:, c]).max()), 1e-300)
-        f = np.tile(raw[:, c : c + 1] / scale, (2, 1))
-        side = np.repeat([1, 0], len(y))
-        w = np.concatenate([weight * t, weight * (1.0 - t)])
-        model = LogisticRegression(C=_FIRM, max_iter=1000, tol=1e-8).fit(f, side, w)
-        out[c] = model.coef_[0, 0] / scale, model.intercept_[0]
-    return out
 
 
 __all__ = ["SemiSupervisedKernelClassifier"]

@@ -42,6 +42,7 @@ from kernelgrad.solvers.scv import SCV
 from kernelgrad.solvers.sdca import SDCA
 from kernelgrad.solvers.sgd import SGD
 from kernelgrad.solvers.simba import SIMBA
+from kernelgrad.solvers.soft_labels import SoftLabels
 from kernelgrad.solvers.ssgd import SSGD
 from kernelgrad.solvers.svrg import SAGA, SVRG
 from kernelgrad.solvers.tsg import FRS3VM, TSG
@@ -59,6 +60,7 @@ def register_solver(cls: type[Solver[Any]]) -> type[Solver[Any]]:
 for _cls in (
     CachedBlockDescent, DirectSolve, DSG, UDSG, CDSG, StochasticBatchPerceptron, SDCA, Pegasos,
     NORMA, KernelPerceptron, TSG, FRS3VM, BGS3VM, CCCPS3VM, S3VMLight,
+    SoftLabels,
 ):  # fmt: skip
     register_solver(_cls)
 
@@ -165,6 +167,7 @@ __all__ = [
     "PosteriorOperator",
     "Problem",
     "S3VMLight",
+    "SoftLabels",
     "Solver",
     "State",
     "StepInfo",

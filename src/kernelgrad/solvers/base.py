@@ -52,6 +52,8 @@ class Problem:
         Every batch holds the same rows: a solver may keep their responses between steps.
     n_rows, max_iter : int or None
         Rows of the training data and iterations that the fit may take, where they are known.
+    kind_weights : (float, float) or None
+        Sums of the weights of labelled and of unlabelled rows, where there are both.
     keep_coefficients : bool
         False, with `fixed_rows`, when only responses are wanted: trackers then work, the
         expansion does not.
@@ -71,6 +73,7 @@ class Problem:
     keep_coefficients: bool = True
     n_rows: int | None = None
     max_iter: int | None = None
+    kind_weights: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ class Objective:
             rows = slice(a, min(self.n, a + _CHUNK))
             value = self.loss.value(self.Y[:, rows].T, U[:, rows].T.astype(np.float64))
             total += float(self.weight[rows].astype(np.float64) @ value)
-        return total / self.n
+        return float(total / self.n)
 
     @property
     def n_groups(self) -> int:

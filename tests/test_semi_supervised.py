@@ -1,0 +1,619 @@
+"""Few labels and many rows: what users of the semi-supervised classifier may expect."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.datasets import load_digits, make_blobs, make_moons
+from sklearn.exceptions import DataConversionWarning, NotFittedError
+from sklearn.metrics import log_loss
+from sklearn.svm import SVC
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from kernelgrad import (
+    TSG,
+    ArraySource,
+    CapabilityError,
+    DataError,
+    SemiSupervisedKernelClassifier,
+)
+from kernelgrad.callbacks import Callback
+from kernelgrad.losses import Ramp, SymmetricHinge
+
+STOCHASTIC = ["tsg", "fr_s3vm", "bgs3vm"]
+WHOLE = ["cccp_s3vm", "s3vm_light", "cached"]
+SOLVERS = STOCHASTIC + WHOLE
+SUPERVISED = "There are no unlabelled rows"
+each_solver = pytest.mark.parametrize("solver", SOLVERS)
+
+
+@parametrize_with_checks(
+    [SemiSupervisedKernelClassifier(solver=solver, max_iter=10) for solver in SOLVERS]
+)
+@pytest.mark.filterwarnings(f"ignore:{SUPERVISED}:UserWarning")
+@pytest.mark.filterwarnings("ignore:Class .* of the labelled rows:UserWarning")
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def draw(n=120, n_labelled=12, noise=0.1, seed=0):
+    """Two moons: rows, true classes, and classes with -1 where there is no label."""
+    X, t = make_moons(n, noise=noise, random_state=seed)
+    rng = np.random.default_rng(seed)
+    known = [rng.permutation(np.flatnonzero(t == c))[: n_labelled // 2] for c in (0, 1)]
+    y = np.full(n, -1)
+    y[np.concatenate(known)] = t[np.concatenate(known)]
+    return X, t, y
+
+
+X, T, Y = draw()
+L, U = np.flatnonzero(Y >= 0), np.flatnonzero(Y < 0)
+NAMES = np.array(["a", "b"])
+
+
+def make(**params):
+    return SemiSupervisedKernelClassifier(
+        **({"random_state": 0, "max_iter": 20, "gamma": 2.0} | params)
+    )
+
+
+@pytest.fixture(scope="module")
+def base():
+    return make().fit(X, Y)
+
+
+def named(mark):
+    return np.array([mark if c < 0 else NAMES[c] for c in Y], object)
+
+
+def with_none(mark, values=(0, 1)):
+    return [mark if c < 0 else values[c] for c in Y]
+
+
+# -- how rows without a label are marked -----------------------------------------------
+
+HALF = np.where((Y < 0) & (np.arange(len(Y)) % 2 == 0), np.nan, Y)
+MARKED = {
+    "int": Y,
+    "int8": Y.astype(np.int8),
+    "list": Y.tolist(),
+    "float -1": Y.astype(float),
+    "float NaN": np.where(Y < 0, np.nan, Y),
+    "float32 NaN": np.where(Y < 0, np.nan, Y).astype(np.float32),
+    "both": HALF,
+    "list of None": with_none(None),
+    "list of NaN": with_none(np.nan),
+    "Int64": pd.Series(with_none(pd.NA), dtype="Int64"),
+    "boolean": pd.Series(with_none(pd.NA, (False, True)), dtype="boolean"),
+    "object bool": np.array(with_none(None, (False, True)), object),
+    "polars int": pl.Series(with_none(None)),
+    "polars bool": pl.Series(with_none(None, (False, True))),
+    "polars -1": pl.Series(Y),
+    "pandas float": pd.Series(np.where(Y < 0, np.nan, Y)),
+    "other classes": np.where(Y < 0, -1, Y + 1),
+    "negative classes": np.where(Y < 0, -1, 3 * Y - 2),
+}
+NAMED = {
+    "None": named(None),
+    "NaN": named(np.nan),
+    "NA": named(pd.NA),
+    "list": named(None).tolist(),
+    "series": pd.Series(named(None)),
+    "string": pd.Series(named(None), dtype="string"),
+    "category": pd.Series(named(None), dtype="category"),
+    "polars": pl.Series(with_none(None, ("a", "b"))),
+    "polars categories": pl.Series(with_none(None, ("a", "b")), dtype=pl.Categorical),
+}
+
+
+@pytest.mark.parametrize("y", MARKED.values(), ids=MARKED)
+def test_marks_of_numbers(base, y):
+    model = make().fit(X, y)
+    np.testing.assert_array_equal(model.decision_function(X), base.decision_function(X))
+    assert len(model.classes_) == 2
+    np.testing.assert_array_equal(model.transduction_, model.classes_[base.transduction_])
+    np.testing.assert_array_equal(model.predict(X), model.classes_[base.predict(X)])
+
+
+@pytest.mark.parametrize("y", NAMED.values(), ids=NAMED)
+def test_marks_of_names(base, y):
+    model = make().fit(X, y)
+    np.testing.assert_array_equal(model.decision_function(X), base.decision_function(X))
+    assert model.classes_.tolist() == ["a", "b"]
+    np.testing.assert_array_equal(model.transduction_, NAMES[base.transduction_])
+
+
+def test_nan_in_a_list_of_names_is_no_class():
+    model = make().fit(X, named(float("nan")).tolist())
+    assert model.classes_.tolist() == ["a", "b"]
+
+
+def test_text_is_never_a_mark():
+    with pytest.warns(UserWarning, match=SUPERVISED):
+        model = make().fit(X, Y.astype(str))
+    assert model.classes_.tolist() == ["-1", "0", "1"]
+
+
+def test_a_column_of_labels_warns(base):
+    with pytest.warns(DataConversionWarning, match="column-vector"):
+        model = make().fit(X, Y[:, None])
+    np.testing.assert_array_equal(model.decision_function(X), base.decision_function(X))
+
+
+SIGNS = (2 * Y - 1)[L]
+
+
+@pytest.mark.parametrize(
+    "y",
+    [SIGNS, SIGNS.astype(float), np.array(SIGNS.tolist(), object), Y[L].astype(bool), Y[L]],
+    ids=["int", "float", "object", "bool", "zero and one"],
+)
+def test_minus_one_and_one_are_two_classes(base, y):
+    model = make().fit(X[L], y, X_unlabelled=X[U])
+    np.testing.assert_array_equal(model.decision_function(X), base.decision_function(X))
+    assert model.classes_.tolist() == np.unique(y.tolist()).tolist()
+    expected = np.concatenate([y, model.predict(X[U])])
+    np.testing.assert_array_equal(model.transduction_, expected)
+
+
+@pytest.mark.parametrize("mark", [None, np.nan])
+def test_signs_with_a_mark_are_explained(mark):
+    y = [mark if c < 0 else 2 * int(c) - 1 for c in Y]
+    with pytest.raises(ValueError, match="X_unlabelled"):
+        make().fit(X, y)
+
+
+def test_labels_of_two_types_are_refused():
+    """As KernelClassifier does, rather than call the number 3 the text '3'."""
+    with pytest.raises((ValueError, TypeError), match="label"):
+        make().fit(X, np.array(with_none(None, (3, "a")), object))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_other_rows_may_come_by_themselves(sparse):
+    form = sp.csr_matrix if sparse else np.asarray
+    whole = make().fit(form(X), Y)
+    forms = [form(X[U])] if sparse else [X[U], X[U].tolist(), X[U].astype(np.float64)]
+    for rows in forms:
+        model = make().fit(form(X[L]), Y[L], X_unlabelled=rows)
+        np.testing.assert_array_equal(model.decision_function(X), whole.decision_function(X))
+        order = np.argsort(np.concatenate([L, U]))
+        np.testing.assert_array_equal(model.transduction_[order], whole.transduction_)
+    marked = L[1::2]  # marks in y beside X_unlabelled
+    both = np.setdiff1d(np.arange(len(Y)), marked)
+    y = np.where(np.isin(np.arange(len(Y)), marked), -1, Y)
+    some = make().fit(form(X[: len(X) // 2]), y[: len(X) // 2], X_unlabelled=form(X[60:]))
+    y[60:] = -1
+    all_rows = make().fit(form(X), y)
+    np.testing.assert_array_equal(some.decision_function(X), all_rows.decision_function(X))
+    assert len(both) + len(marked) == len(Y)
+
+
+def test_frames(base):
+    frame = pd.DataFrame(X, columns=["u", "v"])
+    models = [
+        make().fit(frame, pd.Series(Y)),
+        make().fit(pl.DataFrame(X, schema=["u", "v"]), pl.Series(Y)),
+        make().fit(frame.iloc[L], Y[L], X_unlabelled=frame.iloc[U]),
+        make().fit(frame.iloc[L], Y[L], X_unlabelled=pl.DataFrame(X[U], schema=["u", "v"])),
+    ]
+    for model in models:
+        assert model.feature_names_in_.tolist() == ["u", "v"]
+        np.testing.assert_array_equal(model.decision_function(frame), base.decision_function(X))
+    with pytest.raises(ValueError, match="feature names"):
+        make().fit(frame.iloc[L], Y[L], X_unlabelled=frame.iloc[U][["v", "u"]])
+    source = ArraySource(X[U], feature_names=["v", "u"])
+    with pytest.raises(ValueError, match="'v'.*'u'"):
+        make().fit(frame.iloc[L], Y[L], X_unlabelled=source)
+
+
+# -- classes ---------------------------------------------------------------------------
+
+
+@each_solver
+def test_many_classes(solver):
+    B, t = make_blobs(160, centers=4, cluster_std=0.6, random_state=0)
+    y = np.where(np.arange(160) < 24, t, -1)
+    names = np.array(["d", "b", "a", "c"])
+    plain = make(solver=solver, gamma="median").fit(B, y)
+    labels = np.array([None if c < 0 else names[c] for c in y], object)
+    model = make(solver=solver, gamma="median").fit(B, labels)
+    f = model.decision_function(B)
+    assert f.shape == (160, 4)
+    assert model.classes_.tolist() == list("abcd")
+    np.testing.assert_array_equal(model.classes_[f.argmax(1)], model.predict(B))
+    assert np.mean(model.predict(B) == names[plain.predict(B)]) > 0.98
+    assert np.mean(model.transduction_ == names[t]) > 0.95
+    np.testing.assert_array_equal(model.transduction_[:24], names[t[:24]])
+
+
+@each_solver
+def test_given_labels_are_kept_and_others_predicted(solver):
+    wrong = Y.copy()
+    wrong[L[0]] = 1 - wrong[L[0]]
+    for y in (Y, wrong):
+        model = make(solver=solver).fit(X, y)
+        np.testing.assert_array_equal(model.transduction_[L], y[L])
+        np.testing.assert_array_equal(model.transduction_[U], model.predict(X[U]))
+        assert model.labelled_weight_ == len(L)
+
+
+# -- the objective ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("C", [1.0, 10.0])
+@pytest.mark.parametrize("seed", range(7))
+def test_without_the_unlabelled_loss_cached_is_svc(C, seed):
+    """A convex program: where it says converged it must be near the minimiser."""
+    Z, t = make_moons(150, noise=0.15, random_state=seed)
+    known = np.concatenate([np.flatnonzero(t == c)[:8] for c in (0, 1)])
+    y = np.full(150, -1)
+    y[known] = t[known]
+    svc = SVC(C=C, gamma=2.0, tol=1e-6).fit(Z[known], t[known])
+    model = make(solver="cached", C=C, C_star=0, max_iter=300).fit(Z, y)
+    assert model.fit_status_ == "converged"
+    np.testing.assert_allclose(model.decision_function(Z), svc.decision_function(Z), atol=0.05)
+    assert not np.allclose(
+        make(solver="cached", C=C, max_iter=300).fit(Z, y).decision_function(Z),
+        svc.decision_function(Z),
+        atol=0.05,
+    )
+
+
+@pytest.mark.parametrize("solver", [*STOCHASTIC, "cached"])
+def test_without_their_loss_other_rows_change_nothing(solver):
+    """But for the place of the origin, which a point reflection of them keeps."""
+    mirrored = X.copy()
+    mirrored[U] = 2 * X[U].mean(axis=0) - X[U]
+    for C_star, same in ((0, True), (5.0, False)):
+        f, g = (
+            make(solver=solver, C_star=C_star, max_iter=40).fit(Z, Y).decision_function(X)
+            for Z in (X, mirrored)
+        )
+        assert np.allclose(f, g, atol=0.02) == same
+
+
+@each_solver
+def test_costs_of_unlabelled_rows(solver):
+    def fit(**params):
+        return make(solver=solver, **params).fit(X, Y).decision_function(X)
+
+    np.testing.assert_array_equal(fit(C_star="auto"), fit(C_star=5.0))
+    np.testing.assert_array_equal(fit(C=8.0), fit(C=8.0, C_star=4.0))
+    paper = fit(C=8.0, C_star="paper")
+    np.testing.assert_allclose(paper, fit(C=8.0, C_star=8.0 * 12 / 108), atol=1e-5)
+    assert not np.allclose(paper, fit(C=8.0), atol=1e-2)
+
+
+def test_the_cost_of_the_paper_is_one_of_weights():
+    w = np.where(Y < 0, 3.0, 2.0)
+    a = make(C_star="paper").fit(X, Y, sample_weight=w)
+    b = make(C_star=10 * 24 / 324).fit(X, Y, sample_weight=w)
+    np.testing.assert_allclose(a.decision_function(X), b.decision_function(X), atol=1e-5)
+    assert a.labelled_weight_ == 24
+
+
+@each_solver
+@pytest.mark.parametrize("sparse", [False, True])
+def test_weights_are_repeated_rows(solver, sparse):
+    w = np.random.default_rng(0).integers(0, 3, len(Y))
+    w[L] = np.resize([0, 2, 1], len(L))
+    assert set(w[U]) == {0, 1, 2}
+    Z, R = X, np.repeat(X, w, axis=0)
+    if sparse:
+        Z, R = sp.csr_matrix(Z), sp.csr_matrix(R)
+    params = {"solver": solver, "gamma": "median", "max_iter": 15}
+    weighted = make(**params).fit(Z, Y, sample_weight=w)
+    repeated = make(**params).fit(R, np.repeat(Y, w))
+    np.testing.assert_array_equal(weighted.decision_function(X), repeated.decision_function(X))
+    plain = make(**params).fit(Z, Y)
+    assert not np.allclose(weighted.decision_function(X), plain.decision_function(X), atol=1e-3)
+    assert len(weighted.transduction_) == len(Y)
+
+
+@each_solver
+def test_class_weights_are_weights_of_labelled_rows(solver):
+    y = Y.copy()
+    y[np.flatnonzero(Y == 0)[:3]] = -1  # 3 and 6 labels
+    w = np.where(y == 0, 1.5, np.where(y == 1, 0.75, 1.0))
+    expected = make(solver=solver).fit(X, y, sample_weight=w).decision_function(X)
+    for class_weight in ("balanced", {0: 1.5, 1: 0.75}):
+        model = make(solver=solver, class_weight=class_weight).fit(X, y)
+        np.testing.assert_array_equal(model.decision_function(X), expected)
+    plain = make(solver=solver).fit(X, y).decision_function(X)
+    assert not np.allclose(plain, expected, atol=1e-3)
+
+
+@each_solver
+def test_no_unlabelled_rows_is_a_supervised_fit(solver):
+    svc = SVC(C=10.0, gamma=2.0).fit(X[L], Y[L]).decision_function(X)
+    zero = (Y >= 0).astype(float)
+    for rows, y, weight in ((X[L], Y[L], None), (X, Y, zero)):
+        with pytest.warns(UserWarning, match=SUPERVISED) as caught:
+            model = make(solver=solver, max_iter=200).fit(rows, y, sample_weight=weight)
+        assert len(caught) == 1
+        assert model.score(X[L], Y[L]) == 1
+        assert np.corrcoef(model.decision_function(X), svc)[0, 1] > 0.9
+        if solver in WHOLE:
+            np.testing.assert_allclose(model.decision_function(X), svc, atol=0.01)
+        assert len(model.transduction_) == len(y)
+        np.testing.assert_array_equal(model.transduction_[y >= 0], y[y >= 0])
+
+
+@pytest.mark.parametrize(
+    "loss", ["hinge", "squared_hinge", "smoothed_hinge", "logistic", "log_loss", "squared"]
+)
+@pytest.mark.filterwarnings("ignore:Class .* of the labelled rows:UserWarning")
+@pytest.mark.parametrize("solver", STOCHASTIC)
+def test_every_loss_learns_digits(loss, solver):
+    D, t = load_digits(return_X_y=True)
+    D, t = D[:600], t[:600]
+    y = np.where(np.arange(600) < 100, t, -1)
+    model = SemiSupervisedKernelClassifier(loss, solver=solver, max_iter=60, random_state=0)
+    model.fit(D, y)
+    assert np.abs(model.decision_function(D)).max() < 100
+    assert np.mean(model.transduction_[100:] == t[100:]) > 0.6
+
+
+@pytest.mark.parametrize("solver", ["tsg", "bgs3vm", "cccp_s3vm", "cached"])
+def test_unlabelled_losses_by_name_and_object(solver):
+    def fit(loss):
+        return make(solver=solver, unlabelled_loss=loss).fit(X, Y).decision_function(X)
+
+    np.testing.assert_array_equal(fit("ramp"), fit(Ramp()))
+    assert not np.array_equal(fit(Ramp(s=-0.5)), fit("ramp"))
+    np.testing.assert_allclose(fit(Ramp(s=0.0)), fit("symmetric_hinge"), atol=1e-5)
+    with pytest.raises(ValueError, match=r"s must lie in \(-1, 0\], got 0.5"):
+        fit(Ramp(s=0.5))
+
+
+def test_what_a_solver_cannot_do_is_said():
+    for solver in WHOLE:
+        with pytest.raises(CapabilityError, match=f"'{solver}'.*(tsg|bgs3vm)"):
+            make(solver=solver, unlabelled_loss="gaussian").fit(X, Y)
+
+
+# -- warnings --------------------------------------------------------------------------
+
+
+def clusters(n_0, n_1):
+    """20 labels of either class, then unlabelled rows of either."""
+    B, t = make_blobs(400, centers=[[-3, 0], [3, 0]], random_state=0)
+    zero, one = np.flatnonzero(t == 0), np.flatnonzero(t == 1)
+    rows = np.concatenate([zero[: 20 + n_0], one[: 20 + n_1]])
+    y = t[rows].copy()
+    y[20 : 20 + n_0] = -1
+    y[40 + n_0 :] = -1
+    return B[rows], y
+
+
+@pytest.mark.parametrize("solver", [*STOCHASTIC, "cccp_s3vm", "cached"])
+def test_other_class_fractions_are_told(solver):
+    with pytest.warns(UserWarning, match=r"50% of the labelled rows, but [23]% .*Lower C_star"):
+        make(solver=solver, gamma="median").fit(*clusters(4, 150))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make(solver=solver, gamma="median").fit(*clusters(150, 150))
+
+
+def test_the_warning_names_the_class():
+    Z, y = clusters(4, 150)
+    with pytest.warns(UserWarning, match="^Class 0 is"):
+        make().fit(Z, y)
+    with pytest.warns(UserWarning, match="^Class 'a' is"):
+        make().fit(Z, np.array([None if c < 0 else NAMES[c] for c in y], object))
+
+
+# -- errors ----------------------------------------------------------------------------
+
+BROKEN = X.copy()
+BROKEN[U[0], 0] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({"y": np.full(120, -1)}, "y has no label: all 120 rows"),
+        ({"y": [None] * 120}, "y has no label"),
+        ({"y": np.full(120, np.nan)}, "y has no label"),
+        ({"y": np.where(Y == 1, -1, Y)}, r"only one class: \[0\]"),
+        ({"y": None}, "requires y to be passed"),
+        ({"y": Y[:-1]}, r"inconsistent numbers of samples: \[120, 119\]"),
+        ({"y": np.c_[Y, Y]}, r"1d array, got an array of shape \(120, 2\)"),
+        ({"y": np.where(Y < 0, -1, np.linspace(0, 1, 120))}, "Unknown label type: continuous"),
+        ({"sample_weight": (Y != 1).astype(float)}, "Class 1 has no labelled row of positive"),
+        ({"sample_weight": (Y < 0).astype(float)}, "Class 0 has no labelled row of positive"),
+        ({"sample_weight": np.zeros(120)}, "zero"),
+        ({"sample_weight": -np.ones(120)}, "[Nn]egative"),
+        ({"sample_weight": np.full(120, np.nan)}, "NaN"),
+        ({"sample_weight": np.ones(12)}, r"sample_weight.shape == \(12,\)"),
+        ({"X": BROKEN}, "NaN"),
+        ({"X": X[L], "y": Y[L], "X_unlabelled": BROKEN[U]}, "NaN"),
+        ({"X": X[L], "y": Y[L], "X_unlabelled": ArraySource(BROKEN[U])}, "nan in row 0"),
+        ({"X": X[L], "y": Y[L], "X_unlabelled": X[U] + np.inf}, "infinity"),
+        ({"X": X[L], "y": Y[L], "X_unlabelled": np.hstack([X, X])}, "4 features.*expecting 2"),
+        (
+            {"X": X[L], "y": Y[L], "X_unlabelled": ArraySource(np.hstack([X, X]))},
+            "4 features.*expecting 2",
+        ),
+        ({"X": X[L], "y": Y[L], "X_unlabelled": X[:, 0]}, "Expected 2D array"),
+        ({"X": X[L], "y": Y[L], "X_unlabelled": X[:0]}, "0 sample"),
+        ({"X_unlabelled": ArraySource(X)}, "y marks rows .*put all unlabelled rows into"),
+        ({"X": ArraySource(X, Y), "y": None, "X_unlabelled": X}, "put all unlabelled rows"),
+        ({"X": ArraySource(X, Y)}, "carries its own y"),
+        ({"X": ArraySource(X), "y": None}, "no target"),
+    ],
+)
+def test_bad_data_are_refused_and_change_nothing(args, message):
+    class Count(Callback):
+        n = 0
+
+        def on_iteration(self, event):
+            self.n += 1
+
+    counter = Count()
+    with pytest.raises(ValueError, match=message):
+        make(callbacks=counter).fit(**({"X": X, "y": Y} | args))
+    assert counter.n == 0
+    model = make(max_iter=3).fit(X, Y)
+    before, known = model.decision_function(X), set(vars(model))
+    with pytest.raises(ValueError, match=message):
+        model.fit(**({"X": X, "y": Y} | args))
+    assert set(vars(model)) == known
+    assert model.classes_.tolist() == [0, 1]
+    np.testing.assert_array_equal(model.decision_function(X), before)
+    np.testing.assert_array_equal(model.transduction_[L], Y[L])
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"loss": "hing"}, "Unknown loss 'hing'; choose one of"),
+        ({"loss": "huber"}, "'huber' is not for classification"),
+        ({"unlabelled_loss": "ramped"}, "Unknown unlabelled loss 'ramped'; choose one of: gauss"),
+        ({"unlabelled_loss": 3}, "unlabelled loss must be a name .*got 3"),
+        ({"solver": "sgd"}, "Unknown solver 'sgd'; choose one of"),
+        ({"solver": "sdca"}, "'sdca'.*(other|another) solver"),
+        ({"solver": TSG(batch_size=0)}, "batch_size must be at least 1, got 0"),
+        ({"solver": TSG(ramp=(0.6, 0.3))}, "ramp must lie in"),
+        ({"solver": TSG(horizon=0)}, "horizon must be at least 1"),
+        ({"C_star": "best"}, "Unknown rule for C_star 'best'; choose one of: auto, paper"),
+        ({"C_star": -1.0}, r"C_star must lie in \[0, inf\), got -1.0"),
+        ({"C_star": None}, "C_star must be a real number, got None"),
+        ({"C_star": np.nan}, "C_star must lie in"),
+        ({"C": 0.0}, r"C must lie in \(0, inf\), got 0.0"),
+        ({"C": -1}, "C must lie in"),
+        ({"C": "auto"}, "C must be a real number"),
+        ({"n_folds": 1}, "n_folds must be at least 2, got 1"),
+        ({"n_folds": 2.5}, "n_folds must be an integer, got 2.5"),
+        ({"max_iter": 0}, "max_iter must be at least 1, got 0"),
+        ({"gamma": "auto"}, "Unknown rule for gamma 'auto'; choose one of: median, scale"),
+        ({"kernel": "gauss"}, "Unknown kernel 'gauss'"),
+        ({"class_weight": {0: -1.0, 1: 1.0}}, "class_weight of 0 is -1.0"),
+        ({"class_weight": {5: 1.0}}, "class_weight"),
+        ({"class_weight": {0: 1.0, 1: 0.0}}, "Class 1 has no labelled row of positive weight"),
+        *(
+            ({flag: "no"}, f"{flag} must be True or False, got 'no'")
+            for flag in
+            ("early_stopping", "probability", "fit_intercept", "standardize", "warm_start")
+        ),
+    ],
+)  # fmt: skip
+def test_bad_parameters_are_named(params, message):
+    model = make(**params)
+    with pytest.raises((ValueError, TypeError), match=message):
+        model.fit(X, Y)
+    assert not hasattr(model, "expansion_")
+    assert not hasattr(model, "classes_")
+
+
+def test_before_fit():
+    for call in ("predict", "decision_function"):
+        with pytest.raises(NotFittedError):
+            getattr(make(), call)(X)
+    with pytest.raises(NotFittedError):
+        make(probability=True).predict_proba(X)
+    with pytest.raises(NotFittedError, match="call fit before save"):
+        make().save("model.kg")
+
+
+# -- iterations by cross-validation ----------------------------------------------------
+
+
+class Stop(Callback):
+    def __init__(self, at):
+        self.at = at
+
+    def on_iteration(self, event):
+        return event.iteration == self.at
+
+
+@pytest.mark.parametrize("solver", [*STOCHASTIC, "cccp_s3vm", "cached"])
+def test_early_stopping_takes_the_first_best_iteration(solver):
+    Z, _, y = draw(200, 40, noise=0.25, seed=3)
+    params = {"solver": solver, "C": 100.0, "max_iter": 30}
+    model = make(early_stopping=True, **params).fit(Z, y)
+    scores = model.history_["cv_accuracy"]
+    assert len(scores) == 30
+    assert model.n_iter_ == int(np.argmax(scores)) + 1 < 30
+    assert model.best_score_ == max(scores) > 0.8
+    assert 40 * np.array(scores) == pytest.approx(np.round(40 * np.array(scores)))
+    assert model.fit_status_ == "converged"
+    # the share of the unlabelled loss grows over max_iter: not a fit of fewer iterations,
+    # but one that was stopped
+    stopped = make(callbacks=Stop(model.n_iter_), **params).fit(Z, y)
+    np.testing.assert_array_equal(model.decision_function(Z), stopped.decision_function(Z))
+    again = clone(model).fit(Z, y)
+    assert again.history_["cv_accuracy"] == scores
+
+
+def test_folds_need_two_rows_of_each_class():
+    y = Y.copy()
+    y[np.flatnonzero(Y == 0)[1:]] = -1
+    for name in ("early_stopping", "probability"):
+        with pytest.raises(DataError, match="has 1 labelled row; .*label more"):
+            make(**{name: True}).fit(X, y)
+    assert make(early_stopping=True, n_folds=50).fit(X, Y).score(X, T) > 0.7
+
+
+# -- probabilities ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", ["tsg", "bgs3vm", "cached"])
+def test_probabilities(solver):
+    model = make(solver=solver, probability=True, max_iter=30).fit(X, named(None))
+    p, f = model.predict_proba(X), model.decision_function(X)
+    assert p.shape == (120, 2)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    assert (np.diff(p[np.argsort(f), 1]) >= 0).all()
+    assert log_loss(NAMES[T], p, labels=["a", "b"]) < 0.9 * np.log(2)
+    assert log_loss(NAMES[T], p[:, ::-1], labels=["a", "b"]) > np.log(2)
+    np.testing.assert_allclose(np.log(p), model.predict_log_proba(X))
+    plain = make(solver=solver, max_iter=30).fit(X, Y)
+    np.testing.assert_array_equal(plain.decision_function(X), f)
+    assert not hasattr(plain, "predict_proba")
+    with pytest.raises(AttributeError) as caught:
+        plain.predict_proba(X)
+    assert "set probability=True" in str(caught.value.__cause__)
+
+
+def test_probabilities_of_many_classes():
+    B, t = make_blobs(200, centers=4, cluster_std=1.5, random_state=0)
+    y = np.where(np.arange(200) < 40, t, -1)
+    model = make(probability=True, early_stopping=True, gamma="median").fit(B, y)
+    p = model.predict_proba(B)
+    assert model.calibration_.shape == (4, 2)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    assert np.mean(model.classes_[p.argmax(axis=1)] == model.predict(B)) > 0.9
+    assert log_loss(t, p) < 0.8
+
+
+# -- two moons -------------------------------------------------------------------------
+
+
+class Attracting(SymmetricHinge):
+    """The control: a step towards zero, as a derivative of the wrong sign has it."""
+
+    name = "attracting"
+
+    def gradient(self, f):
+        return -super().gradient(f)
+
+
+@pytest.mark.filterwarnings("ignore:Class .* of the labelled rows:UserWarning")
+def test_two_moons_and_the_wrong_sign():
+    right, wrong = [], []
+    for seed in range(12):
+        Z, t, y = draw(300, 10, seed=seed)
+        for loss, scores in (("symmetric_hinge", right), (Attracting(), wrong)):
+            model = make(unlabelled_loss=loss, gamma=5.0, max_iter=200, random_state=seed)
+            scores.append(np.mean(model.fit(Z, y).transduction_[y < 0] == t[y < 0]))
+    gain = np.array(right) - np.array(wrong)
+    assert np.mean(right) > 0.88
+    assert gain.mean() > max(0.1, 3 * gain.std(ddof=1) / np.sqrt(12))
