@@ -80,3 +80,20 @@ def tsg_oracle(Phi, y, picks, gammas, C, C_star, labelled, unlabelled):
         g += cost / len(others) * phi[others].T @ unlabelled(f[others])
         f = (1 - gamma) * f - gamma * phi @ g
     return f
+
+
+def soft_labels_oracle(K, gram, y, w, start, C, temperature, rounds):
+    """Return the responses of ridge regressions to soft labels; y is 0 for rows without one."""
+    known = y.any(axis=1)
+    weight = np.where(known, 0.5 * w * w[~known].sum() / w[known].sum(), w)
+    H = gram + C * (K.T * weight) @ K
+    f = start
+    for _ in range(rounds):
+        z = f / temperature
+        soft = np.tanh(z)
+        if y.shape[1] > 1:
+            e = np.exp(z - z.max(axis=1, keepdims=True))
+            soft = 2.0 * e / e.sum(axis=1, keepdims=True) - 1.0
+        s = np.where(known[:, None], y, soft)
+        f = K @ np.linalg.lstsq(H, C * K.T @ (weight[:, None] * s), rcond=1e-12)[0]
+    return f

@@ -113,12 +113,15 @@ class MixedRows:
     marked : int array or None
         Numbers of the rows of `unlabelled` that have labels and belong to `labelled`.
     targets : Targets
+    columns : (int array, int array) or None
+        Of each labelled and each unlabelled row in a kernel matrix.
     """
 
     labelled: BatchSource
     unlabelled: BatchSource | None
     marked: IntArray | None
     targets: Targets
+    columns: tuple[IntArray, IntArray] | None = None
 
     @property
     def n_labelled(self) -> int:
@@ -139,14 +142,14 @@ class MixedRows:
             self.unlabelled is None or self.unlabelled.in_memory
         )
 
-    def labels(self, batch: Batch) -> tuple[Matrix, AnyArray, Float64Array]:
-        """Return rows, codes and weights of labelled rows of positive weight."""
+    def labels(self, batch: Batch) -> tuple[Matrix, AnyArray, Float64Array, IntArray]:
+        """Return labelled rows of positive weight, their codes, weights and numbers."""
         codes = self.targets.codes(np.asarray(batch.y))
         weight = _weights(batch)
         factor = self.targets.factor(codes)
         weight = weight if factor is None else weight * factor
         keep = np.flatnonzero(weight > 0)
-        return batch.X[keep], codes[keep], weight[keep]
+        return batch.X[keep], codes[keep], weight[keep], batch.rows[keep]
 
     def labelled_weight(self) -> float:
         """Return the sum of the weights of labelled rows."""
@@ -164,9 +167,9 @@ class MixedRows:
             total += float(weight.sum())
         return total
 
-    def join(self, labelled: Batch, unlabelled: Batch | None, numbered: bool) -> TrainBatch:
-        """Return one batch; each kind has the same sum of weights."""
-        X, codes, weight = self.labels(labelled)
+    def join(self, labelled: Batch, unlabelled: Batch | None) -> TrainBatch:
+        """Return one batch; each kind has the same sum of weights, and numbers of its own."""
+        X, codes, weight, numbers = self.labels(labelled)
         if len(codes) == 0:
             raise DataError(
                 "All labelled rows of a batch have weight zero; drop such rows, or raise the "
@@ -174,14 +177,19 @@ class MixedRows:
             )
         parts, weights = [X], [weight]
         y = self.targets.encode(codes)
-        rows: list[AnyArray] = [np.arange(len(codes))]
+        known = numbers if self.columns is None else self.columns[0][numbers]
+        rows: list[AnyArray] = [known]
         if unlabelled is not None:
             w = _weights(unlabelled)
             keep = np.flatnonzero(w > 0)
             if len(keep):
                 parts.append(unlabelled.X[keep])
                 weights.append(w[keep])
-                rows.append(_MOST_ROWS + unlabelled.rows[keep])
+                others = unlabelled.rows[keep]
+                if self.columns is None:
+                    rows.append(_MOST_ROWS + others)
+                else:
+                    rows.append(self.columns[1][others])
                 y = np.concatenate([y, np.zeros((len(keep), y.shape[1]), y.dtype)])
         total = sum(len(w) for w in weights)
         share = total / len(weights)
@@ -190,7 +198,7 @@ class MixedRows:
             sp.vstack(parts, format="csr") if sparse else np.concatenate(parts),
             y,
             np.concatenate([w * (share / w.sum()) for w in weights]),
-            np.concatenate(rows) if numbered else None,
+            np.concatenate(rows),
         )
 
     def whole(self, held: IntArray) -> TrainBatch:
@@ -202,7 +210,7 @@ class MixedRows:
             others = self.unlabelled.take(
                 np.setdiff1d(np.arange(self.unlabelled.n_rows), marked)
             )
-        return self.join(self.labelled.take(kept), others, True)
+        return self.join(self.labelled.take(kept), others)
 
     def pairs(
         self, size: int, seed: int, start: int, held: IntArray
@@ -218,13 +226,13 @@ class MixedRows:
         labelled = sample_batches(self.labelled, size, seed=seed, start=start, exclude=held)
         if self.unlabelled is None or self.n_unlabelled == 0:
             for item in labelled:
-                yield self.join(item.batch, None, False), item.fraction
+                yield self.join(item.batch, None), item.fraction
         else:
             others = sample_batches(
                 self.unlabelled, size, seed=seed + 1, start=start, exclude=self.marked
             )
             for one, other in zip(labelled, others, strict=False):
-                yield self.join(one.batch, other.batch, False), other.fraction
+                yield self.join(one.batch, other.batch), other.fraction
 
 
 def _weights(batch: Batch) -> Float64Array:

@@ -344,6 +344,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         """Return the rows of arrays; `extra` are more rows without labels."""
         X, codes, weight, loss = self._adopt_arrays(X, y, sample_weight, reset=reset)
         if extra is not None:
+            self._check_extra()
             more = validate_data(self, extra, reset=False, accept_sparse="csr", dtype="numeric")
             self._check_rows(more)
             X = stacked([X, more])
@@ -351,9 +352,10 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
             weight = np.concatenate([weight, np.ones(more.shape[0])])
         self._given = X, codes
         limit = self._make_solver().resolve_batch_size(None)
-        X, codes, weight = canonical_rows(X, codes, weight, merge=X.shape[0] <= limit)
+        if self._orders_rows:
+            X, codes, weight = canonical_rows(X, codes, weight, merge=X.shape[0] <= limit)
         known = codes != NO_LABEL
-        counts = np.bincount(codes[known], minlength=len(self.classes_))
+        counts = np.bincount(codes[known & (weight > 0)], minlength=len(self.classes_))
         if (counts == 0).any():
             label = self.classes_[int(np.argmin(counts))].item()
             raise DataError(
@@ -366,7 +368,8 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         if len(at[1]):
             others = ArraySource(X[at[1]], None, weight[at[1]], checked=True)
         targets = replace(self._targets(loss), codes=np.asarray, factor=lambda codes: None)
-        return MixedRows(labelled, others, None, targets), loss
+        columns = None if self._orders_rows else at
+        return MixedRows(labelled, others, None, targets, columns), loss
 
     def _targets(self, loss: Loss) -> Targets:
         return Targets(
@@ -406,7 +409,15 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         labelled = ArraySource(batch.X, batch.y, batch.sample_weight, checked=True)
         return MixedRows(labelled, X, rows, self._targets(loss)), loss
 
+    def _check_extra(self) -> None:
+        if self._is_precomputed:
+            raise ValueError(
+                "kernel='precomputed' takes one kernel matrix of all rows; mark rows without a "
+                "label in y, and leave X_unlabelled out."
+            )
+
     def _extra_source(self, extra: Any) -> BatchSource:
+        self._check_extra()
         if isinstance(extra, BatchSource):
             self._check_source_columns(extra)
             if extra.n_rows == 0:
@@ -465,6 +476,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
                     "A BatchSource carries its own y and weights; leave y and sample_weight "
                     "out."
                 )
+            self._check_source(X)
             mixed, loss = self._mixed_sources(X, extra, reset=not warm)
         else:
             if y is None:
@@ -581,7 +593,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         codes = mixed.targets.codes(np.asarray(everything.y))
         paths, truths, weights = [], [], []
         for held in folds(codes, self.classes_, int(self.n_folds), self._seed):
-            X, y, w = mixed.labels(mixed.labelled.take(held))
+            X, y, w, _ = mixed.labels(mixed.labelled.take(held))
             batches, one = self._feed(problem, solver, mixed, held, 0)
             state, tracker, path = None, None, []
             with single_threaded_blas():

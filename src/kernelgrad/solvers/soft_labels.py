@@ -31,6 +31,7 @@ from kernelgrad.solvers.support import (
 _TAG = 0x736F6674
 _TILE, _PART = 4096, 512  # rows whose kernel values are made at once, and those of one task
 _STORE_BYTES = 2 * 2**30  # of kept kernel values unless a memory limit is given
+_DAMPING = 1e-9  # of the largest entry of the equations
 _MASS = 0.5  # of all labelled rows, in that of all others
 _MOST_FOLD_ROWS = 20_000  # labelled rows that folds are made of
 _SUPERVISED_BLOCKS, _SUPERVISED_TOL = 30, 1e-4
@@ -304,11 +305,13 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         assert state.memory is not None
         assert isinstance(problem.loss, SemiSupervised)
         solver = CachedBlockDescent(tol=_SUPERVISED_TOL)
+        state.supervised, state.bias = state.supervised.copy(), state.bias.copy()
         for lane in range(len(state.bias)):
             own = np.flatnonzero(state.fold != lane - 1) if lane else np.arange(len(state.fold))
             at = state.labelled[own]
             w = weight[at]
-            part = TrainBatch(state.memory.scaled[own], batch.y[at], w, own)
+            numbers = None if batch.rows is None else batch.rows[at]
+            part = TrainBatch(state.memory.scaled[own], batch.y[at], w, numbers)
             one = replace(
                 problem, loss=problem.loss.labelled, kernel=state.exact.kernel,
                 alpha=1.0 / (C * w.sum()), standardize=False, fixed_rows=True,
@@ -348,7 +351,8 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         base = self._round_weights(problem, state, weight, 0)
         total = np.zeros((M, M))
         for i in range(-(-memory.n // _TILE)):
-            root = np.sqrt(base[i * _TILE : (i + 1) * _TILE]).astype(np.float32)
+            # in float64: sums of so many rows would lose the small eigenvalues in float32
+            root = np.sqrt(base[i * _TILE : (i + 1) * _TILE])
             total += linalg.gram(memory.tile(i) * root[:, None])
         gram = memory.exact.matrix(memory.centres, memory.centres).astype(np.float64)
         factors = []
@@ -361,7 +365,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
                 H += cost * (values.T.astype(np.float64) * change) @ values
             H += gram
             size = float(H.diagonal().max())
-            damping = float(np.finfo(np.float32).eps) * size
+            damping = _DAMPING * size
             while True:
                 damped = H + damping * np.eye(M)
                 try:
@@ -372,7 +376,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
                     )
                     break
                 except scipy.linalg.LinAlgError:
-                    damping *= 10.0  # float32 sums are indefinite by their rounding
+                    damping *= 10.0  # kernel values in float32 are indefinite by rounding
         return factors
 
     def _round(
@@ -410,10 +414,12 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
                 s[:, part] = soft * weights[lane][start:stop, None]
             found = _by_columns(K, s)
             right += found.reshape(M, lanes, C).transpose(1, 0, 2)
-        for lane, factor in enumerate(memory.factors):
-            state.student[lane] = cost * scipy.linalg.cho_solve(
-                factor, right[lane], check_finite=False
-            )
+        state.student = np.stack(
+            [
+                cost * scipy.linalg.cho_solve(factor, part, check_finite=False)
+                for factor, part in zip(memory.factors, right, strict=True)
+            ]
+        )
 
     def _soften(self, f: Float64Array) -> Float64Array:
         """Return soft labels in (-1, 1) of responses."""
@@ -445,8 +451,9 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         for i in (1, 2):
             d = errors[i] - errors[0]
             mean = float(w @ d / w.sum())
-            error = float(np.sqrt(w**2 @ (d - mean) ** 2)) / float(w.sum())
-            if mean < -error and mean < best:
+            spread = float(w**2 @ (d - mean) ** 2) * len(d) / max(1, len(d) - 1)
+            error = np.sqrt(spread) / float(w.sum())
+            if mean < -error * (1 + 1e-9) and mean < best:
                 best, choice = mean, i
         return choice
 

@@ -1,0 +1,224 @@
+"""Soft labels against ridge regression written out, and their choices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.svm import SVC
+from tests.oracles_s3vm import soft_labels_oracle
+
+from kernelgrad import CapabilityError, DataError, get_num_threads, set_num_threads
+from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.kernels import Gaussian
+from kernelgrad.losses import Hinge, SemiSupervised, SymmetricHinge
+from kernelgrad.solvers import Problem, SoftLabels, TrainBatch
+
+LABELLED, GAMMA, C = 24, 0.5, 10.0
+
+
+def case(n=300, outputs=1, seed=0, weights=None, ratio=0.5, centres=None):
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(0, max(2, outputs), n)
+    X = 1.6 * rng.standard_normal((max(2, outputs), 4))[codes]
+    X = (X + 0.7 * rng.standard_normal((n, 4))).astype(np.float32)
+    y = 2.0 * np.eye(max(2, outputs))[codes] - 1.0
+    y = y[:, 1:] if outputs == 1 else y
+    y[LABELLED:] = 0.0
+    w = np.ones(n) if weights is None else weights
+    known = np.arange(n) < LABELLED
+    share = np.where(known, w / w[known].sum(), w / w[~known].sum())
+    one = Problem(
+        loss=SemiSupervised(Hinge(), SymmetricHinge(), ratio), kernel=Gaussian(gamma=GAMMA),
+        alpha=1.0 / (2.0 * C * w[known].sum()), n_outputs=outputs, n_features_in=4, seed=2,
+        fixed_rows=True, kind_weights=(w[known].sum(), w[~known].sum()),
+    )  # fmt: skip
+    return one, TrainBatch(X, y.astype(np.float32), share, np.arange(n)), codes, w
+
+
+def fit(solver, one, batch, steps=20):
+    solver.check()
+    solver.check_problem(one)
+    with single_threaded_blas():  # as the common loop does
+        state = solver.init(one, batch)
+        for _ in range(steps):
+            if solver.step(one, state, batch).converged:
+                break
+    return state
+
+
+def kernel(A, B):
+    A, B = A.astype(float), B.astype(float)
+    return np.exp(-GAMMA * ((A[:, None] - B[None]) ** 2).sum(axis=2))
+
+
+def machine(batch, w, outputs):
+    """The supervised start by another library, on all rows."""
+    y = batch.y[:LABELLED]
+    found = []
+    for c in range(outputs):
+        one = SVC(C=C, gamma=GAMMA, tol=1e-8).fit(
+            batch.X[:LABELLED].astype(float), y[:, c], sample_weight=w[:LABELLED]
+        )
+        found.append(one.decision_function(batch.X.astype(float)))
+    return np.stack(found, axis=1)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("n_centres", [1000, 60])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rounds_are_ridge_regressions(outputs, n_centres, weighted):
+    n = 300
+    w = np.random.default_rng(5).uniform(0.5, 2.0, n) if weighted else None
+    one, batch, _, w = case(n, outputs, weights=w)
+    solver = SoftLabels(choose=False, n_centres=n_centres, temperature=0.3)
+    state = fit(solver, one, batch)
+    assert state.iteration == 4
+    assert len(state.centre) == min(n, n_centres)
+    start = machine(batch, w, outputs)
+    K = kernel(batch.X, batch.X[state.centre])
+    expected = start + soft_labels_oracle(
+        K, K[state.centre], batch.y.astype(float), w, start, C, 0.3, 3
+    )
+    found = solver.expansion(state).raw_prediction(batch.X)
+    np.testing.assert_allclose(found, expected, atol=0.01 * np.abs(expected).max())
+    # the control: two rounds are another function
+    two = start + soft_labels_oracle(
+        K, K[state.centre], batch.y.astype(float), w, start, C, 0.3, 2
+    )
+    assert np.abs(two - expected).max() > 0.02 * np.abs(expected).max()
+
+
+def test_no_cost_of_unlabelled_rows_is_the_supervised_machine():
+    one, batch, _, w = case(ratio=0.0)
+    solver = SoftLabels()
+    state = fit(solver, one, batch)
+    assert state.iteration == 1
+    start = machine(batch, w, 1)
+    found = solver.expansion(state).raw_prediction(batch.X)
+    np.testing.assert_allclose(found, start, atol=0.01 * np.abs(start).max())
+    assert not state.coef[LABELLED:].any()
+
+
+@pytest.mark.parametrize("memory", [None, 1.0])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_bits_do_not_depend_on_memory_or_threads(memory, threads):
+    one, batch, _, _ = case(outputs=3)
+    reference = fit(SoftLabels(), one, batch).coef
+    before = get_num_threads()
+    try:
+        set_num_threads(threads)
+        limit = None if memory is None else int(memory)
+        found = fit(SoftLabels(), replace(one, memory_limit=limit), batch).coef
+    finally:
+        set_num_threads(before)
+    assert np.array_equal(found, reference)
+
+
+def test_held_out_labels_choose_by_more_than_a_standard_error():
+    solver = SoftLabels()
+    rng = np.random.default_rng(0)
+    one, batch, _, _ = case(400)
+    state = fit(solver, one, batch, steps=8)
+    solver._recall(one, state, batch)
+    weight, _ = solver._costs(one, batch)
+    y = batch.y[:LABELLED, 0]
+
+    def choice(average, first, last):
+        """Put responses with these mistakes in the place of those that were held out."""
+        K = kernel(batch.X[:LABELLED], batch.X[state.centre])
+        inverse = np.linalg.pinv(K, rcond=1e-9)
+        for lane in range(1, 6):
+            sup = np.where(first, -y, y)
+            state.supervised[lane] = 0.0
+            state.bias[lane] = 0.0
+            own = solver._held(state, lane)
+            state.supervised[lane] = np.linalg.solve(
+                kernel(batch.X[:LABELLED], batch.X[:LABELLED]), sup
+            )[:, None]
+            for name, wrong in (("kept", average), ("student", last)):
+                target = np.where(wrong, -y, y) * (3.0 if name == "kept" else 1.0)
+                getattr(state, name)[lane] = (inverse @ target)[:, None]
+            assert len(own)
+        return solver._choose(state, batch, weight)
+
+    none = np.zeros(LABELLED, bool)
+    few, many = none.copy(), none.copy()
+    few[rng.choice(LABELLED, 1, replace=False)] = True
+    many[rng.choice(LABELLED, 8, replace=False)] = True
+    assert choice(few, few, few) == 0
+    assert choice(none, many, many) == 0
+    assert choice(many, none, many) == 1
+    assert choice(many, many, none) == 2
+    assert choice(many, few, none) == 2
+    assert choice(few, none, few) == 0  # one row of 24 is within a standard error
+
+
+def test_every_fold_is_blind_to_its_labels():
+    one, batch, _, _ = case(300)
+    state = fit(SoftLabels(), one, batch)
+    assert len(state.bias) == 6
+    for lane in range(1, 6):
+        held = SoftLabels()._held(state, lane)
+        assert len(held) in (4, 5)
+        assert not state.supervised[lane, held].any()
+        flipped = batch.y.copy()
+        flipped[state.labelled[held]] *= -1.0
+        other = SoftLabels()
+        twin = other.init(one, batch)
+        changed = TrainBatch(batch.X, flipped, batch.sample_weight, batch.rows)
+        twin.digest = other.init(one, changed).digest
+        with single_threaded_blas():
+            while not other.step(one, twin, changed).converged:
+                pass
+        assert np.array_equal(twin.student[lane], state.student[lane])
+        assert not np.array_equal(twin.student[0], state.student[0])
+
+
+def test_states_go_through_files_between_rounds():
+    one, batch, _, _ = case(outputs=3)
+    solver = SoftLabels()
+    state = fit(solver, one, batch, steps=3)
+    again = solver.restore(one, *solver.state_arrays(state))
+    with single_threaded_blas():
+        for _ in range(6):
+            solver.step(one, state, batch)
+            solver.step(one, again, batch)
+    assert np.array_equal(state.coef, again.coef)
+    assert state.choice == again.choice
+
+
+def test_function_is_over_its_centres():
+    one, batch, _, _ = case(300)
+    solver = SoftLabels(n_centres=40)
+    state = fit(solver, one, batch)
+    assert solver.expansion(state).n_support <= 40 + LABELLED
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"rounds": 0}, "rounds"),
+        ({"rounds": 5, "last_round": 4}, "last_round"),
+        ({"temperature": 0.0}, "temperature"),
+        ({"n_centres": 0}, "n_centres"),
+        ({"n_folds": 1}, "n_folds"),
+        ({"choose": "yes"}, "choose"),
+    ],
+)
+def test_parameters_are_checked(params, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        SoftLabels(**params).check()
+
+
+def test_problems_are_checked():
+    one, batch, _, _ = case()
+    with pytest.raises(CapabilityError, match="SemiSupervisedKernelClassifier"):
+        SoftLabels().check_problem(replace(one, loss=Hinge()))
+    for rows in (slice(0, LABELLED), slice(LABELLED, None)):
+        some = TrainBatch(
+            batch.X[rows], batch.y[rows], batch.sample_weight[rows], batch.rows[rows]
+        )
+        with pytest.raises(DataError, match="labelled and unlabelled"):
+            SoftLabels().init(one, some)
