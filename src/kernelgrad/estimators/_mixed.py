@@ -31,22 +31,28 @@ def is_missing(value: Any) -> bool:
         return True
 
 
-def unmarked(y: AnyArray) -> AnyArray:
+def is_signed(y: AnyArray) -> bool:
+    """Tell whether -1 and 1 are all that `y` holds: two classes, as with a mark it had one."""
+    if y.dtype.kind == "O":
+        values = y.tolist()
+        return all(map(_is_number, values)) and set(values) == {-1, 1}
+    return y.dtype.kind in "if" and np.array_equal(np.unique(y), [-1, 1])
+
+
+def unmarked(y: AnyArray, signed: bool) -> AnyArray:
     """Return which targets are labels, shape (n,): -1, None and NaN mark rows without one.
 
-    Where -1 and 1 are all there is they are two classes: with a mark there would be one.
+    Where classes are `signed` -1 is one of them.
     """
     if y.dtype.kind == "O":
         present = np.array([not is_missing(v) for v in y], bool)
-        minus = np.array([_is_number(v) and v == -1 for v in y], bool)
-        others = {v for v in y[present & ~minus].tolist()}
-        signs = others == {1} and all(_is_number(v) for v in others)
-        return present if signs and present.all() else present & ~minus
+        if signed:
+            return present
+        return np.asarray(present & ~np.array([_is_number(v) and v == -1 for v in y], bool))
     if y.dtype.kind not in "if":
         return np.ones(len(y), bool)
-    if np.array_equal(np.unique(y), [-1, 1]):
-        return np.ones(len(y), bool)
-    return np.asarray((y != -1) & (y == y))
+    present = np.asarray(y == y)
+    return np.asarray(present if signed else present & (y != -1))
 
 
 def _is_number(value: Any) -> bool:
@@ -58,6 +64,8 @@ def labels_of(y: Any) -> AnyArray:
     """Return targets as a one-dimensional array, missing ones as they are."""
     if hasattr(y, "to_numpy"):
         y = y.to_numpy()
+    if isinstance(y, list | tuple) and any(isinstance(v, str) for v in y):
+        y = np.array(y, dtype=object)  # else NaN becomes a name
     y = np.asarray(y)
     if y.ndim == 2 and y.shape[1] == 1:
         y = column_or_1d(y, warn=True)
@@ -71,8 +79,27 @@ def labels_of(y: Any) -> AnyArray:
 
 
 def plain(labels: AnyArray) -> AnyArray:
-    """Return labels of objects, such as text, in the type that fits them."""
+    """Return labels of objects, such as text, in the type that fits them.
+
+    Raises
+    ------
+    TypeError
+        Labels of several types, such as text and numbers.
+    """
+    kinds = {_kind(v): v for v in labels.tolist()}
+    if len(kinds) > 1:
+        raise TypeError(
+            f"Labels are of several types, such as {' and '.join(map(repr, kinds.values()))}; "
+            "give them as one."
+        )
     return np.asarray(labels.tolist())
+
+
+def _kind(value: Any) -> str:
+    for kind, types in (("text", str), ("bool", bool | np.bool_)):
+        if isinstance(value, types):
+            return kind
+    return "number" if _is_number(value) else type(value).__name__
 
 
 def stacked(parts: list[Matrix]) -> Matrix:
@@ -151,9 +178,13 @@ class MixedRows:
         keep = np.flatnonzero(weight > 0)
         return batch.X[keep], codes[keep], weight[keep], batch.rows[keep]
 
-    def labelled_weight(self) -> float:
-        """Return the sum of the weights of labelled rows."""
-        return float(sum(self.labels(batch)[2].sum() for batch in self.labelled.chunks()))
+    def class_weights(self, n_classes: int) -> Float64Array:
+        """Return the sum of the weights of the labelled rows of each class."""
+        total = np.zeros(n_classes)
+        for batch in self.labelled.chunks():
+            _, codes, weight, _ = self.labels(batch)
+            total += np.bincount(codes, weights=weight, minlength=n_classes)
+        return total
 
     def unlabelled_weight(self) -> float:
         """Return the sum of the weights of unlabelled rows."""

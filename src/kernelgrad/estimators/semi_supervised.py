@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
+from sklearn.utils import _safe_indexing, check_consistent_length
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import (
     _check_sample_weight,
@@ -25,6 +26,7 @@ from kernelgrad.estimators._mixed import (
     NO_LABEL,
     MixedRows,
     Targets,
+    is_signed,
     labels_of,
     plain,
     stacked,
@@ -123,7 +125,7 @@ class SemiSupervisedKernelClassifier(Classification, BaseKernelEstimator):
     class_weight : dict, "balanced" or None, default=None
         As in scikit-learn, of labelled rows.
     fit_intercept : bool, default=True
-        A constant b beside f: the best one for the labels, which ``"cached"`` fits further.
+        A constant b beside f: the mean of the labels, which ``"cached"`` fits further.
     standardize : bool, default=False
         Divide columns by their standard deviation on the first batch, inside the model.
     memory_limit, warm_start, random_state, verbose, callbacks
@@ -269,6 +271,11 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
             kind_weights=(labelled, unlabelled),
         )
 
+    @property
+    def _signed(self) -> bool:
+        """Whether -1 is a class and no mark."""
+        return bool(np.isin(self.classes_, [-1]).any())
+
     def _model_loss(self, loss: Loss) -> Loss:
         return loss.labelled if isinstance(loss, SemiSupervised) else loss
 
@@ -278,7 +285,13 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         self, X: Any, y: Any, sample_weight: Any, *, reset: bool
     ) -> tuple[Matrix, AnyArray, Float64Array, Loss]:
         raw = labels_of(y)
-        known = unmarked(raw)
+        if not reset:
+            signed = self._signed
+        elif hasattr(self, "_declared"):
+            signed = bool(np.isin(self._declared, [-1]).any())
+        else:
+            signed = is_signed(raw)
+        known = unmarked(raw, signed)
         filled = raw
         if not known.all():
             if not known.any() and not hasattr(self, "_declared") and reset:
@@ -302,7 +315,10 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
             labels = np.asarray(filled)[known]
             if labels.dtype == object:
                 labels = plain(labels)
-            codes[known], loss = self._prepare_targets(labels, reset=reset)
+            try:
+                codes[known], loss = self._prepare_targets(labels, reset=reset)
+            except DataError as error:
+                raise _explained(error, raw) from None
         weight = _check_sample_weight(
             sample_weight, X, dtype=np.float64, ensure_non_negative=True
         )
@@ -320,7 +336,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
     def _codes(self, y: AnyArray) -> AnyArray:
         """Return class codes of raw labels, -1 of rows without one."""
         y = labels_of(y)
-        known = unmarked(y)
+        known = unmarked(y, self._signed)
         codes = np.full(len(y), NO_LABEL)
         labels = plain(y[known]) if y.dtype == object else y[known]
         if known.any():
@@ -355,13 +371,6 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         if self._orders_rows:
             X, codes, weight = canonical_rows(X, codes, weight, merge=X.shape[0] <= limit)
         known = codes != NO_LABEL
-        counts = np.bincount(codes[known & (weight > 0)], minlength=len(self.classes_))
-        if (counts == 0).any():
-            label = self.classes_[int(np.argmin(counts))].item()
-            raise DataError(
-                f"Class {label!r} has no labelled row of positive weight; label some rows of "
-                "each class, or leave the class out."
-            )
         at = np.flatnonzero(known), np.flatnonzero(~known)
         labelled = ArraySource(X[at[0]], codes[at[0]], weight[at[0]], checked=True)
         others = None
@@ -390,7 +399,13 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
                 "The target has more than 1,000 distinct values; classes are needed here."
             )
         found = np.asarray(summary.classes)
-        known = unmarked(found)
+        signed = is_signed(found) if reset else self._signed
+        known = unmarked(found, signed)
+        if not known.any():
+            raise DataError(
+                "No row of the source has a label: all are marked by -1; at least one row of "
+                "each class must have its own."
+            )
         if reset:
             loss = self._set_classes(found[known])
             self._set_class_weights(np.asarray(summary.counts)[known])
@@ -403,7 +418,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
                 "The source has rows marked as unlabelled, and X_unlabelled was given too; put "
                 "all unlabelled rows into one of them."
             )
-        marks = np.concatenate([unmarked(np.asarray(y)) for y in X.target_chunks()])
+        marks = np.concatenate([unmarked(np.asarray(y), signed) for y in X.target_chunks()])
         rows = np.flatnonzero(marks)
         batch = X.take(rows)
         labelled = ArraySource(batch.X, batch.y, batch.sample_weight, checked=True)
@@ -504,9 +519,14 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
             given = [mixed.labelled] + ([mixed.unlabelled] if mixed.unlabelled else [])
             solver, reason = self._select_solver(loss, tuple(given))
         problem = self._problem(loss)
-        labelled_weight, others = mixed.labelled_weight(), mixed.unlabelled_weight()
-        if not labelled_weight > 0:
-            raise DataError("All labelled rows have weight zero; at least one must count.")
+        weights, others = mixed.class_weights(len(self.classes_)), mixed.unlabelled_weight()
+        if not (weights > 0).all():
+            label = self.classes_[int(np.argmin(weights))].item()
+            raise DataError(
+                f"Class {label!r} has no labelled row of positive weight; label some rows of "
+                "each class, or leave the class out."
+            )
+        labelled_weight = float(weights.sum())
         problem = self._with_weights(problem, labelled_weight, others)
         problem = replace(problem, n_rows=mixed.n_labelled + mixed.n_unlabelled)
         if others == 0:
@@ -643,9 +663,9 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         worst = int(np.argmax(np.abs(p - q) - _ERRORS * error))
         if abs(p[worst] - q[worst]) > max(_DRIFT, _ERRORS * error[worst]):
             warnings.warn(
-                f"Class {self.classes_[worst]!r} is {p[worst]:.0%} of the labelled rows, but "
-                f"{q[worst]:.0%} of what unlabelled rows are predicted to be: the boundary may "
-                "have left the classes. Lower C_star, or compare with C_star=0.",
+                f"Class {self.classes_[worst].item()!r} is {p[worst]:.0%} of the labelled "
+                f"rows, but {q[worst]:.0%} of what unlabelled rows are predicted to be: the "
+                "boundary may have left the classes. Lower C_star, or compare with C_star=0.",
                 UserWarning,
                 stacklevel=6,
             )
@@ -692,6 +712,22 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
 
     # -- predictions -------------------------------------------------------------------
 
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the accuracy on the rows of `y` that have a label, or on a BatchSource."""
+        if isinstance(X, BatchSource) or y is None:
+            return super().score(X, y, sample_weight)
+        check_is_fitted(self, "expansion_")
+        raw = labels_of(y)
+        known = np.flatnonzero(unmarked(raw, self._signed))
+        if len(known) == len(raw):
+            return super().score(X, y, sample_weight)
+        if len(known) == 0:
+            raise DataError("No row has a label to score against: all of y are marks.")
+        check_consistent_length(X, raw, sample_weight)
+        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        labels = plain(raw[known]) if raw.dtype == object else raw[known]
+        return super().score(_safe_indexing(X, known), labels, weight)
+
     @available_if(_gives_proba)
     def predict_proba(self, X: Any) -> Float64Array:
         """Return class probabilities (n, n_classes), as ``probability=True`` asked for.
@@ -721,6 +757,17 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
     def _restore_extra(self, values: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
         for name, array in arrays.items():
             setattr(self, name, np.array(array))
+
+
+def _explained(error: DataError, y: AnyArray) -> DataError:
+    """Return the error with what -1 means, where that is why there is one class."""
+    minus = unmarked(y, True) & ~unmarked(y, False)
+    if not minus.any():
+        return error
+    return DataError(
+        f"{error} Rows of -1 are rows without a label here; if -1 is a class, give rows "
+        "without a label as X_unlabelled, or call the classes 0 and 1."
+    )
 
 
 __all__ = ["SemiSupervisedKernelClassifier"]

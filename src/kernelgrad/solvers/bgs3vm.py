@@ -20,6 +20,7 @@ from kernelgrad.solvers._pseudo import check_kinds, semi_supervised
 from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch
 from kernelgrad.solvers.online import equal_rows
 from kernelgrad.solvers.support import SupportTracker, SupportUpdate, build_exact
+from kernelgrad.solvers.tsg import slope_grows
 
 _BATCH = 256
 _STEP = 16.0
@@ -194,6 +195,13 @@ class BGS3VM(Solver[BudgetState]):
             p = batch.sample_weight / batch.sample_weight.sum()
             kappa = float(np.einsum("n,n->", p, exact.kernel.exact_diag(rows)))
             first_step = _STEP / max(kappa, 1e-30)
+            labelled = semi_supervised(problem, self.name).labelled
+            if slope_grows(labelled):
+                # rows of the first batch as if they were all: a bound of the curvature
+                root = np.sqrt(p)
+                top = np.linalg.eigvalsh(root[:, None] * exact.matrix(rows, rows) * root)[-1]
+                L = labelled.smoothness or 1.0
+                first_step = min(first_step, 1.0 / (L * max(float(top), 1e-30)))
         return BudgetState(
             exact=exact,
             rows=rows.take(slice(0, 0)),

@@ -22,7 +22,7 @@ from kernelgrad.losses.unlabelled import SemiSupervised
 from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, Tracker, TrainBatch
 from kernelgrad.solvers.blocks import Block, BlockMatrix, Blocks, FeatureBlocks, SupportBlocks
 from kernelgrad.solvers.functional import build_stream
-from kernelgrad.solvers.newton import SHARES, BlockSteps, Iterate, Memory, Path
+from kernelgrad.solvers.newton import BlockSteps, Iterate, Memory, Path
 from kernelgrad.solvers.objective import (
     Objective,
 )
@@ -354,7 +354,7 @@ class CachedBlockDescent(Solver[CachedState]):
                     coef=coef,
                     coef_momentum=coef.copy(),
                     widths=memory.objective.initial_widths(memory.scale),
-                    share=SHARES[0] if memory.objective.semi_supervised else 1.0,
+                    share=memory.objective.first_share,
                 )
             )
         state.memory = memory

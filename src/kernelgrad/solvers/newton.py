@@ -24,6 +24,9 @@ from kernelgrad.solvers.objective import (
 _DAMPING = 1e-2
 _LEAST_DAMPING, _MOST_DAMPING = 1e-9, 1e3
 _JITTER, _JITTER_WHOLE, _MOST_JITTER = 1e-5, 1e-6, 1e-3
+# With few labels most directions have no curvature but the kernel's own, and float32 kernel
+# values give some of them a negative norm: coefficients grew to 3,000 along them.
+_JITTER_SIDES = 1e-4
 _SLOPE_RATIO = 0.3
 _EPSILON = 6e-8  # of float32
 _MOST_NOISE = 1e-3  # of f in an exponential
@@ -145,7 +148,12 @@ def _positive(G: Float64Array) -> Float64Array:
 
     Rounding in cached responses would otherwise offer directions of negative norm.
     """
-    size = np.sqrt(np.maximum(np.einsum("cii->ci", G), 1e-300))
+    diagonal = np.einsum("cii->ci", G)
+    # a squared norm below 0 is a direction lost in rounding: so are its other products, which
+    # would be taken for correlations of 1 and lengthen the other directions
+    true = diagonal > 0
+    G = np.where(true[:, :, None] & true[:, None, :], G, 0.0)
+    size = np.sqrt(np.where(true, diagonal, 1.0))
     outer = size[:, :, None] * size[:, None, :]
     scaled = np.clip(G / outer, -1.0, 1.0)
     scaled = 0.5 * (scaled + scaled.transpose(0, 2, 1))
@@ -252,7 +260,10 @@ class BlockSteps:
         if self.objective.kinked:
             W = self._sharpened(W, rows)
         w = W.max(axis=0)
-        w = (w + np.float32(1e-4) * w.max(initial=0.0)) * share
+        # no row is quite without curvature, but none of weight zero has any
+        weight = self.objective.weight[rows]
+        each = w / np.maximum(weight, np.float32(1e-30))
+        w = (w + np.float32(1e-4) * each.max(initial=0.0) * weight) * share
         root = np.sqrt(w)[:, None]
         m, M = sample.shape
         self._sample = None
@@ -284,6 +295,8 @@ class BlockSteps:
         it, gram, M = self.it, self.block.gram, self.block.width
         ridge = it.alpha + it.damping * self.level / self.size
         least = _JITTER_WHOLE if self.whole else _JITTER
+        if self.objective.semi_supervised:
+            least = _JITTER_SIDES
         it.jitter = max(it.jitter, least)
         jitter = it.jitter * (self.level + ridge * self.size)
         for _ in range(12):

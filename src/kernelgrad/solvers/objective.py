@@ -135,6 +135,12 @@ class Objective:
             result.offset = loss.unlabelled.s * (inside @ result.weight.astype(np.float64))
         return result
 
+    @property
+    def first_share(self) -> float:
+        """The share of :meth:`at` to begin with: labels first, where others have a loss."""
+        loss = self.loss
+        return 0.0 if isinstance(loss, SemiSupervised) and loss.ratio > 0 else 1.0
+
     def mean(self, U: Float32Array) -> float:
         """Return the exact mean loss of responses, all shares whole."""
         total = 0.0

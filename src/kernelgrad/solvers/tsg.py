@@ -17,7 +17,20 @@ from kernelgrad.solvers.dsg import DSG
 BATCH = 256
 _STREAM_BLOCK = 128  # frequencies where the number of rows is not known
 _HORIZON = 100  # iterations of a stream until all of the unlabelled loss counts
+_FAR = 1e6  # a response by which slopes without a bound are told from others
 _STEP = 8.0  # gamma C of the first iteration
+
+
+def slope_grows(loss: Loss) -> bool:
+    """Tell whether slopes have no bound, so that long steps diverge."""
+    far = np.full((1, 1), -_FAR)
+    return float(np.abs(loss.gradient(-np.sign(far), far)).max()) > 0.1 * _FAR
+
+
+def largest_curvature(loss: SemiSupervised, L: Float64Array) -> Float64Array:
+    """Return the largest second derivative of the labelled loss, for every output."""
+    known = loss.labelled.smoothness
+    return L if known is None else np.full(len(L), float(known))
 
 
 class TSG(DSG):
@@ -43,7 +56,8 @@ SemiSupervised` with ``alpha = 1 / (2 C)``. A batch may hold both kinds in any n
     batch_size : int, default=256
         Labelled rows per iteration, and as many unlabelled ones: the paper's B.
     step_size : "auto", "theorem" or float > 0, default="auto"
-        ``"auto"`` is ``gamma_t C = 8 / (1 + t / decay)`` over the mean of k(x, x).
+        ``"auto"`` is ``gamma_t C = 8 / (1 + t / decay)`` over the mean of k(x, x), shorter
+        where the slope of the labelled loss has no bound (squared, squared hinge).
         ``"theorem"`` is the constant ``gamma = theta / T^(3/4)`` of Theorems 1 and 2 with T the
         `horizon`. A number is the first ``gamma_t C``, which decays.
     theta : float > 0, default=1.0
@@ -157,6 +171,11 @@ SemiSupervised` with ``alpha = 1 / (2 C)``. A batch may hold both kinds in any n
             return super()._first_step(problem, batch, stream, L)
         diagonal = stream.kernel.diag(stream.scaling.apply(batch.X))
         step = 2.0 * _STEP / max(float(diagonal.mean()), 1e-30)
+        loss = problem.loss
+        assert isinstance(loss, SemiSupervised)
+        if slope_grows(loss.labelled):
+            safe = super()._first_step(problem, batch, stream, largest_curvature(loss, L))
+            step = min(step, float(safe.min()))
         return np.full(len(L), min(step, 1.0 / problem.alpha))  # gamma above 1 has no meaning
 
     def _pace(self, t: int) -> float:
