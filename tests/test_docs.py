@@ -33,7 +33,9 @@ def registries():
         registry.update(before)
 
 
-@pytest.mark.parametrize("name", ["docs/extend.md", "docs/linear.md", "docs/semi_supervised.md", "README.md"])
+@pytest.mark.parametrize(
+    "name", ["docs/extend.md", "docs/linear.md", "docs/semi_supervised.md", "README.md"]
+)
 def test_python_snippets_run(name, registries, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = blocks(name, "python")

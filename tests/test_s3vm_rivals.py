@@ -111,14 +111,15 @@ def test_an_outer_iteration_is_the_box_program(unlabelled, fit_intercept):
     problem, batch, _ = setting(
         n=90, n_labelled=9, alpha=5e-3, unlabelled=unlabelled, fit_intercept=fit_intercept
     )
-    batch.y[np.flatnonzero(batch.y)[:2]] = 1.0  # a heavier class: a bias of 1
+    batch.y[np.flatnonzero(batch.y)[:2]] = 1.0  # a heavier class: a bias
     K, y, p = parts(problem, batch)
     s = getattr(unlabelled, "s", 0.0)
     solver = CCCPS3VM(tol=1e-6)
     state = solver.init(problem, batch)
     solver.step(problem, state, batch)
     b = state.intercept[0]
-    assert b == (1.0 if fit_intercept else 0.0)
+    assert b == pytest.approx(2.0 * p @ y if fit_intercept else 0.0, rel=1e-6)
+    assert (b != 0.0) == fit_intercept
     # first the labels alone
     labels = oracles.box_program(K, y, np.where(y != 0, p, 0.0), 0.0, 5e-3, b, 0.0 * y)
     f0 = K @ state.coef[:, 0] + b
@@ -149,9 +150,9 @@ def test_the_objective_never_rises(seed, s, tol):
         info = solver.step(problem, state, batch)
         a, b = state.coef[:, 0], state.intercept[0]
         values.append(oracles.true_objective(K, y, p, 1.0, 1e-3, a, b, s))
-        assert info.objective == pytest.approx(values[-1], rel=1e-5)
+        assert info.objective == pytest.approx(values[-1], rel=1e-5, abs=1e-7)
         penalty = 0.5e-3 * a @ K @ a
-        assert info.train_loss == pytest.approx(values[-1] - penalty, rel=1e-5)
+        assert info.train_loss == pytest.approx(values[-1] - penalty, rel=1e-5, abs=1e-7)
         if info.converged:
             break
     assert info.converged
@@ -262,7 +263,7 @@ def test_the_class_ratio_is_kept_by_every_switch(fraction, monkeypatch):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_each_round_of_switches_lowers_the_objective(max_switches, seed, monkeypatch):
     problem, batch, truth = setting(ratio=1.0, seed=seed)
-    fraction = float(np.mean(truth > 0)) - 0.1  # not what the data say: guesses must move
+    fraction = float(np.mean(truth > 0)) - 0.2  # not what the data say: guesses must move
     K, _, p = parts(problem, batch)
     solver = S3VMLight(start=0.1, max_switches=max_switches, positive_fraction=fraction)
     falls, sizes, inner = [], [], S3VMLight._round

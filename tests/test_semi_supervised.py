@@ -187,11 +187,12 @@ def test_class_weights_are_weights_of_labelled_rows(solver):
     y = Y.copy()
     y[np.flatnonzero(Y == 0)[:3]] = -1  # 3 and 6 labels
     w = np.where(y == 0, 1.5, np.where(y == 1, 0.75, 1.0))
-    expected = make(solver=solver).fit(X, y, sample_weight=w).decision_function(X)
+    given = {"solver": solver, "C": 0.5}
+    expected = make(**given).fit(X, y, sample_weight=w).decision_function(X)
     for class_weight in ("balanced", {0: 1.5, 1: 0.75}):
-        model = make(solver=solver, class_weight=class_weight).fit(X, y)
+        model = make(**given, class_weight=class_weight).fit(X, y)
         np.testing.assert_array_equal(model.decision_function(X), expected)
-    plain = make(solver=solver).fit(X, y).decision_function(X)
+    plain = make(**given).fit(X, y).decision_function(X)
     assert not np.allclose(plain, expected, atol=1e-3)
 
 

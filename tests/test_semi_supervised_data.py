@@ -315,7 +315,12 @@ def test_chunks_without_class_zero_keep_their_marks(tmp_path, kind):
         (X[L], Y[L], ArraySource(X[U]), "[Cc]lass 1"),
         (ArraySource(X, np.full(120, -1)), None, None, "no label"),
         (ArraySource(X, np.where(Y == 1, -1, Y)), None, None, "one class"),
-        (ArraySource(X, Y, (Y < 0).astype(float)), None, None, "weight zero"),
+        (
+            ArraySource(X, Y, (Y < 0).astype(float)),
+            None,
+            None,
+            "no labelled row of positive weight",
+        ),
     ],
     ids=["weights of a class", "and arrays", "no label", "one class", "no weight"],
 )

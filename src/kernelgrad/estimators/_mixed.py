@@ -88,10 +88,8 @@ def plain(labels: AnyArray) -> AnyArray:
     """
     kinds = {_kind(v): v for v in labels.tolist()}
     if len(kinds) > 1:
-        raise TypeError(
-            f"Labels are of several types, such as {' and '.join(map(repr, kinds.values()))}; "
-            "give them as one."
-        )
+        some = " and ".join(map(repr, kinds.values()))
+        raise TypeError(f"y holds labels of several types, such as {some}; give them as one.")
     return np.asarray(labels.tolist())
 
 

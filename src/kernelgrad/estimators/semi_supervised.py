@@ -371,6 +371,8 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         if self._orders_rows:
             X, codes, weight = canonical_rows(X, codes, weight, merge=X.shape[0] <= limit)
         known = codes != NO_LABEL
+        weights = np.bincount(codes[known], weight[known], len(self.classes_)).astype(float)
+        self._check_classes(weights)
         at = np.flatnonzero(known), np.flatnonzero(~known)
         labelled = ArraySource(X[at[0]], codes[at[0]], weight[at[0]], checked=True)
         others = None
@@ -379,6 +381,15 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         targets = replace(self._targets(loss), codes=np.asarray, factor=lambda codes: None)
         columns = None if self._orders_rows else at
         return MixedRows(labelled, others, None, targets, columns), loss
+
+    def _check_classes(self, weights: Float64Array) -> None:
+        if (weights > 0).all():
+            return
+        label = self.classes_[int(np.argmin(weights))].item()
+        raise DataError(
+            f"Class {label!r} has no labelled row of positive weight; label some rows of each "
+            "class, or leave the class out."
+        )
 
     def _targets(self, loss: Loss) -> Targets:
         return Targets(
@@ -403,8 +414,8 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         known = unmarked(found, signed)
         if not known.any():
             raise DataError(
-                "No row of the source has a label: all are marked by -1; at least one row of "
-                "each class must have its own."
+                "The source has no label: all rows are marked by -1; at least one row of each "
+                "class must have its own."
             )
         if reset:
             loss = self._set_classes(found[known])
@@ -520,12 +531,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
             solver, reason = self._select_solver(loss, tuple(given))
         problem = self._problem(loss)
         weights, others = mixed.class_weights(len(self.classes_)), mixed.unlabelled_weight()
-        if not (weights > 0).all():
-            label = self.classes_[int(np.argmin(weights))].item()
-            raise DataError(
-                f"Class {label!r} has no labelled row of positive weight; label some rows of "
-                "each class, or leave the class out."
-            )
+        self._check_classes(weights)
         labelled_weight = float(weights.sum())
         problem = self._with_weights(problem, labelled_weight, others)
         problem = replace(problem, n_rows=mixed.n_labelled + mixed.n_unlabelled)
