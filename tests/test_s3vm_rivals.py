@@ -260,7 +260,7 @@ def test_the_class_ratio_is_kept_by_every_switch(fraction, monkeypatch):
 
 
 @pytest.mark.parametrize("max_switches", [None, 1])
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1, 4])
 def test_each_round_of_switches_lowers_the_objective(max_switches, seed, monkeypatch):
     problem, batch, truth = setting(ratio=1.0, seed=seed)
     fraction = float(np.mean(truth > 0)) - 0.2  # not what the data say: guesses must move

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -200,10 +202,11 @@ def test_problems_are_checked():
 
 
 @pytest.mark.slow
-def test_rates_of_the_theorems():
-    from benchmarks.objectives.tsg_rates import CLAIMS, PAIRS, Cloud, follow, slope
-
-    cloud, sizes = Cloud.draw(), [100, 300, 900]
+def test_rates_of_the_theorems(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
+    rates = importlib.import_module("benchmarks.objectives.tsg_rates")
+    CLAIMS, PAIRS, follow, slope = rates.CLAIMS, rates.PAIRS, rates.follow, rates.slope
+    cloud, sizes = rates.Cloud.draw(), [100, 300, 900]
     for losses in PAIRS:
         values = np.array([[follow(cloud, losses, T, s) for s in range(30)] for T in sizes])
         groups = np.array_split(np.arange(30), 5)

@@ -115,6 +115,10 @@ def test_parts_of_the_joint_loss():
     slope = np.where(y == 0, 0.25 * Ramp().gradient(f), Hinge().gradient(y, f))
     np.testing.assert_allclose(loss.gradient(y, f), slope, atol=1e-12)
     known = y[:, 0] != 0
-    np.testing.assert_allclose(loss.intercept(y), Hinge().intercept(y[known]))
+    np.testing.assert_allclose(loss.intercept(y), y[known].mean(axis=0))
+    weight = rng.random(30)
+    mean = np.average(y[known], axis=0, weights=weight[known])
+    np.testing.assert_allclose(loss.intercept(y, weight), mean)
+    assert loss.intercept(np.zeros((3, 2))).tolist() == [0.0, 0.0]
     with pytest.raises(ValueError, match="ratio"):
         SemiSupervised(Hinge(), Ramp(), -1.0).check()
