@@ -9,6 +9,7 @@ import pytest
 from sklearn.svm import SVC, LinearSVC
 
 from kernelgrad import CapabilityError
+from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Hinge, Ramp, SemiSupervised, get_loss, get_unlabelled_loss
 from kernelgrad.solvers import CachedBlockDescent, Problem, TrainBatch
@@ -51,12 +52,13 @@ def kernel(X):
 def descend(one, batch, steps=60, **params):
     solver = CachedBlockDescent(**params)
     solver.check_problem(one)
-    state = solver.init(one, batch)
     infos = []
-    for _ in range(steps):
-        infos.append(solver.step(one, state, batch))
-        if infos[-1].converged:
-            break
+    with single_threaded_blas():  # as the common loop does
+        state = solver.init(one, batch)
+        for _ in range(steps):
+            infos.append(solver.step(one, state, batch))
+            if infos[-1].converged:
+                break
     return solver, state, infos
 
 
@@ -203,3 +205,25 @@ def test_kinks_that_do_not_match_are_refused(unlabelled):
     with pytest.raises(CapabilityError, match="squared_hinge"):
         CachedBlockDescent().check_problem(one)
     assert SemiSupervised(Hinge(), get_unlabelled_loss("gaussian")).pseudo_factor is None
+
+
+def test_claims_are_those_of_the_exact_kernel():
+    """Directions without curvature have float32 norms below 0, along which f once fell."""
+    for seed in range(3):
+        for ratio in (0.0, 0.5, 1.0):
+            rng = np.random.default_rng(seed)
+            X = rng.standard_normal((150, 2)).astype(np.float32)
+            y = np.where(X[:, :1] > 0, 1.0, -1.0)
+            y[8:] = 0.0
+            weight = np.where(np.arange(150) < 8, 1 / 8, 1 / 142)
+            one = Problem(
+                loss=joint("hinge", "symmetric_hinge", ratio), kernel=Gaussian(gamma=GAMMA),
+                alpha=1 / 16, n_outputs=1, n_features_in=2, seed=seed, fixed_rows=True,
+            )  # fmt: skip
+            batch = TrainBatch(X, y.astype(np.float32), weight, np.arange(150))
+            solver, state, _ = descend(one, batch, steps=100)
+            it = state.iterates[0]
+            found = value(one, batch, kernel(X), it.coef.T, it.result_bias)
+            claimed = solver.finish(one, state, batch)["objective"]
+            assert claimed == pytest.approx(found, rel=1e-4)
+            assert np.abs(it.coef).max() < 1e3
