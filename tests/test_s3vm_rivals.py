@@ -26,6 +26,7 @@ from kernelgrad.losses import (
     SymmetricHinge,
 )
 from kernelgrad.solvers import _pseudo, bgs3vm, cccp_s3vm
+from kernelgrad.solvers._ramp import iterations, ramp_share
 from kernelgrad.solvers.base import Problem, TrainBatch, check_capabilities, run
 from kernelgrad.solvers.bgs3vm import BGS3VM
 from kernelgrad.solvers.cccp_s3vm import CCCPS3VM
@@ -389,19 +390,17 @@ def test_the_constant_schedule_keeps_its_step():
 
 
 def test_the_unlabelled_loss_rises_along_the_ramp():
-    problem, batch, _ = setting(max_iter=20)
-    solver = BGS3VM(ramp=(0.2, 0.6))
-    shares = [solver._share(problem, t) for t in (0, 4, 6, 8, 12, 19)]
+    problem, batch, _ = setting(max_iter=20, fit_intercept=False)
+    shares = [ramp_share((0.2, 0.6), 20, t) for t in (0, 4, 6, 8, 12, 19)]
     np.testing.assert_allclose(shares, [0.0, 0.0, 0.25, 0.5, 1.0, 1.0], atol=1e-12)
-    assert [BGS3VM(ramp=(0, 0))._share(problem, t) for t in (0, 5)] == [1.0, 1.0]
-    assert BGS3VM(horizon=10)._share(problem, 4) == pytest.approx(1 / 3)
-    streams = replace(problem, max_iter=None)
-    assert BGS3VM()._share(streams, 45) == pytest.approx(0.5)
-    state, _ = fit(solver, problem, batch, n_steps=5)
-    assert state.labelled.all()
-    for _ in range(2):
-        solver.step(problem, state, batch)
-    assert not state.labelled.all()
+    assert [ramp_share((0, 0), 20, t) for t in (0, 5)] == [1.0, 1.0]
+    assert iterations("auto", problem) == 20
+    assert iterations(10, problem) == 10
+    assert iterations("auto", replace(problem, max_iter=None)) == 100
+    # the loss of a step is that of its share: with none of it others gain no coefficient
+    for ramp, some in (((1.0, 1.0), False), ((0.0, 0.0), True)):
+        state, _ = fit(BGS3VM(ramp=ramp), problem, batch, n_steps=6)
+        assert bool((~state.labelled).any()) == some
 
 
 def test_the_wrong_sign_of_the_unlabelled_slope_hurts(monkeypatch):

@@ -31,7 +31,7 @@ def run(part, tmp_path):
 
 
 def test_the_gap_is_that_of_exact_kernels(part):
-    """With steps of size 0 there is none, and f and h share their first value."""
+    """It shrinks with T; beside an h with steps of another length it does not."""
     rates = part("tsg_rates")
     cloud = rates.Cloud.draw()
     np.testing.assert_allclose(cloud.K, cloud.K.T)
@@ -40,7 +40,10 @@ def test_the_gap_is_that_of_exact_kernels(part):
         np.mean([rates.follow(cloud, rates.PAIRS[0], T, seed)[0] for seed in range(6)])
         for T in (10, 160)
     )
-    assert 0 < long < short
+    assert 0 < long < 0.5 * short
+    cloud.K = 1.5 * cloud.K  # h of a kernel that the features of f do not have
+    wrong = np.mean([rates.follow(cloud, rates.PAIRS[0], 160, seed)[0] for seed in range(6)])
+    assert wrong > 2 * long
 
 
 def test_gradients_vanish_at_the_minimum(part):
@@ -82,7 +85,6 @@ def test_gains_are_over_the_same_draws(part):
 
 
 def test_errors_run(run):
-    pytest.importorskip("sklearn")
     tables = run("semi_errors", "--repeat", "1", "--dataset", "digits",
                  "--method", "kernelgrad (default)", "fr_s3vm")  # fmt: skip
     rows = {row["method"]: row for row in tables["means"]}

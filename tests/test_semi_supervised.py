@@ -410,7 +410,7 @@ def test_folds_need_two_rows_of_each_class():
     y = Y.copy()
     y[np.flatnonzero(Y == 0)[1:]] = -1
     for name in ("early_stopping", "probability"):
-        with pytest.raises(DataError, match=r"has 1 labelled row; .*label more"):
+        with pytest.raises(DataError, match=r"has 1 distinct labelled row; .*label more"):
             make(**{name: True}).fit(X, y)
     assert make(early_stopping=True, n_folds=50).fit(X, Y).score(X, T) > 0.7
 

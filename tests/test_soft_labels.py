@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.svm import SVC
-from tests.oracles_s3vm import soft_labels_oracle
 
 from kernelgrad import CapabilityError, DataError, get_num_threads, set_num_threads
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Hinge, SemiSupervised, SymmetricHinge
 from kernelgrad.solvers import Problem, SoftLabels, TrainBatch
+from oracles_s3vm import soft_labels_oracle
 
 LABELLED, GAMMA, C = 24, 0.5, 10.0
 

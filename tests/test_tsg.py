@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.oracles_s3vm import tsg_oracle
 
 from kernelgrad import CapabilityError
 from kernelgrad.kernels import Gaussian
@@ -20,6 +19,7 @@ from kernelgrad.losses import (
     get_unlabelled_loss,
 )
 from kernelgrad.solvers import FRS3VM, TSG, Problem, TrainBatch
+from oracles_s3vm import tsg_oracle
 
 N, LABELLED, C = 60, 8, 50.0
 
@@ -96,13 +96,30 @@ def test_theorem_steps_are_constant():
     one = problem(max_iter=16)
     state = fit(solver, one, X, y, count=3)
     gamma = 2.0 / 16**0.75
-    assert state.gamma0 == pytest.approx(gamma / one.alpha)
     infos = [solver.step(one, state, batch) for batch in batches(X, y, 4)]
     assert [info.step_size for info in infos] == pytest.approx([gamma / one.alpha] * 4)
     assert infos[0].update.keep == pytest.approx(1 - gamma)
-    assert TSG(step_size="theorem", horizon=81)._first_step(
-        one, None, None, np.ones(1)
-    ) == pytest.approx(1 / 27 / one.alpha)
+    other = TSG(step_size="theorem", horizon=81)
+    assert other._step(one, state) == pytest.approx(1 / 27 / one.alpha)
+    # on a stream the penalty falls as labels come; gamma does not
+    assert other._step(replace(one, alpha=one.alpha / 4), state) == pytest.approx(
+        4 / 27 / one.alpha
+    )
+    FRS3VM(step_size="theorem").check()
+
+
+def test_the_first_label_of_a_stream_sets_the_constant():
+    X, y = rows()
+    solver, one = TSG(), problem(fit_intercept=True)
+    state = solver.init(one, TrainBatch(X[LABELLED:], y[LABELLED:], np.ones(N - LABELLED)))
+    solver.step(one, state, TrainBatch(X[LABELLED:], y[LABELLED:], np.ones(N - LABELLED)))
+    assert solver.expansion(state).intercept == 0.0
+    state = solver.restore(one, *solver.state_arrays(state))
+    y[:5] = 1.0
+    solver.step(one, state, TrainBatch(X, y, np.ones(N)))
+    assert solver.expansion(state).intercept == pytest.approx(y[:LABELLED].mean())
+    solver.step(one, state, TrainBatch(X, -y, np.ones(N)))
+    assert solver.expansion(state).intercept == pytest.approx(y[:LABELLED].mean())
 
 
 def test_either_kind_counts_half_whatever_its_weights():
@@ -123,8 +140,10 @@ def test_steps_never_more_than_forget_the_function():
     X, y = rows()
     one = problem()
     for alpha, first in ((1 / 4, 4.0), (1 / 100, 16.0)):
-        state = fit(TSG(), replace(one, alpha=alpha), X, y, count=1)
-        assert state.gamma0 == pytest.approx(first)
+        now = replace(one, alpha=alpha)
+        solver = TSG(decay=np.inf)
+        state = fit(solver, now, X, y, count=1)
+        assert solver._step(now, state) == pytest.approx(first)
 
 
 @pytest.mark.parametrize("kind", ["labelled", "unlabelled"])

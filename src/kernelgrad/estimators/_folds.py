@@ -25,8 +25,9 @@ def folds(codes: AnyArray, classes: AnyArray, n_folds: int, seed: int) -> list[I
     if counts.min() < 2:
         label = classes[int(np.argmin(counts))].item()
         raise DataError(
-            f"Class {label!r} has {int(counts.min())} labelled row; cross-validation needs two "
-            "of each class. Set early_stopping and probability to False, or label more."
+            f"Class {label!r} has {int(counts.min())} distinct labelled row; cross-validation "
+            "needs two of each class. Set early_stopping and probability to False, or label "
+            "more."
         )
     rng = np.random.default_rng(np.random.SeedSequence([seed, _TAG]))
     order = rng.permutation(len(codes))

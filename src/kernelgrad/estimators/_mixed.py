@@ -222,9 +222,8 @@ class MixedRows:
                 y = np.concatenate([y, np.zeros((len(keep), y.shape[1]), y.dtype)])
         total = sum(len(w) for w in weights)
         share = total / len(weights)
-        sparse = any(sp.issparse(part) for part in parts)
         return TrainBatch(
-            sp.vstack(parts, format="csr") if sparse else np.concatenate(parts),
+            stacked(parts),
             y,
             np.concatenate([w * (share / w.sum()) for w in weights]),
             np.concatenate(rows),

@@ -261,6 +261,11 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
         self._check_rows(X)
         self._internal_y = True
         y, loss = self._prepare_targets(y, reset=reset)
+        weight = self._checked_weights(sample_weight, X, y)
+        return (X if memmap is None else memmap), y, weight, loss
+
+    def _checked_weights(self, sample_weight: Any, X: Matrix, y: AnyArray) -> Float64Array:
+        """Return weights times those of the classes; at least one row must count."""
         weight = _check_sample_weight(
             sample_weight, X, dtype=np.float64, ensure_non_negative=True
         )
@@ -272,7 +277,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
             )
         if not weight.sum() > 0:
             raise ValueError("All sample weights are zero; at least one row must count.")
-        return (X if memmap is None else memmap), y, weight, loss
+        return np.asarray(weight, np.float64)
 
     _y_numeric = False
 

@@ -12,7 +12,6 @@ import numpy as np
 from sklearn.utils import _safe_indexing, check_consistent_length
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import (
-    _check_sample_weight,
     check_is_fitted,
     validate_data,
 )
@@ -39,6 +38,7 @@ from kernelgrad.estimators.base import can_stream
 from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.losses import (
     Loss,
+    Perceptron,
     SemiSupervised,
     UnlabelledLoss,
     encode_labels,
@@ -46,6 +46,8 @@ from kernelgrad.losses import (
     get_unlabelled_loss,
 )
 from kernelgrad.solvers import (
+    DSG,
+    TSG,
     CachedBlockDescent,
     Problem,
     Solver,
@@ -71,7 +73,7 @@ def _gives_proba(estimator: SemiSupervisedKernelClassifier) -> bool:
 class SemiSupervisedKernelClassifier(Classification, BaseKernelEstimator):
     r"""Kernel support vector machine of few labelled and many unlabelled rows.
 
-    Minimises, for each class against the rest,
+    All solvers but the default minimise, for each class against the rest,
 
     .. math:: \frac{1}{2} \|f\|^2 + C \sum_{\text{labelled}} w_i\,l(y_i, f(x_i))
               + C^* W_l \frac{1}{W_u} \sum_{\text{unlabelled}} w_i\,u(f(x_i))
@@ -95,16 +97,17 @@ class SemiSupervisedKernelClassifier(Classification, BaseKernelEstimator):
         As in :class:`KernelClassifier`, without ``gamma="auto"``. The bandwidth sees labelled
         and unlabelled rows.
     solver : str or Solver, default="auto"
-        ``"soft_labels"``: a supervised machine averaged with ridge regression to its own sides
-        of all rows (see :class:`~kernelgrad.solvers.soft_labels.SoftLabels`), which does not
-        use `unlabelled_loss`. ``"tsg"``: the paper's triply stochastic gradients on the
-        objective above, linear in the rows of a pass and flat in memory, also from disk.
-        ``"auto"`` is the first where rows are in memory, where it had the lower error on all
-        data tried, and the second on disk and for `partial_fit`. ``"cached"``: the same
-        objective to its nearest minimum, where responses of all rows fit in memory. The paper's
-        rivals: ``"fr_s3vm"`` (fixed random features),
-        ``"bgs3vm"`` (budgets of support rows), ``"cccp_s3vm"`` and ``"s3vm_light"`` (label
-        switching), the last two for few thousand rows.
+        ``"soft_labels"``: the sum of a supervised machine and of ridge regression to its sides
+        of all rows (see :class:`~kernelgrad.solvers.SoftLabels`), without `unlabelled_loss`.
+        ``"tsg"``: the paper's triply stochastic gradients on the objective above, linear in
+        the rows of a pass and flat in memory, also from disk. ``"auto"`` is the first where
+        rows are in memory, on the data tried the one with the lower error, and the second on
+        disk, for `partial_fit`, and where `unlabelled_loss` is not the default; there
+        ``"bgs3vm"`` for kernels without random features. ``"cached"``: the same objective to
+        its nearest minimum, where responses of all rows fit in memory. The paper's rivals:
+        ``"fr_s3vm"`` (fixed random features), ``"bgs3vm"`` (budgets of support rows),
+        ``"cccp_s3vm"`` and ``"s3vm_light"`` (label switching), the last two for few thousand
+        rows.
     C : float > 0, default=10.0
         Cost of the loss of a labelled row, as in SVC.
     C_star : float >= 0, "auto" or "paper", default="auto"
@@ -113,7 +116,8 @@ class SemiSupervisedKernelClassifier(Classification, BaseKernelEstimator):
         `partial_fit`, which does not know W_u, it is ``C / 2`` too.
     max_iter : int >= 1, default=200
         Iterations: of ``"tsg"`` one batch of either kind and one block of features, so that
-        time grows with its square.
+        time grows with its square. Of ``"soft_labels"`` the first is the supervised machine,
+        the next are its rounds, at most nine in all.
     early_stopping : bool, default=False
         Choose the number of iterations, up to ``max_iter``, by cross-validation on the labelled
         rows: ``n_folds`` more fits, of which ``history_["cv_accuracy"]`` holds the mean
@@ -232,20 +236,40 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         get_unlabelled_loss(self.unlabelled_loss)
 
     def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
-        return get_solver("soft_labels" if self._auto_solver else self.solver)
+        if not self._auto_solver:
+            solver = get_solver(self.solver)
+            if isinstance(solver, DSG) and not isinstance(solver, TSG):
+                raise ValueError(
+                    f"solver {solver.name!r} does not tell labelled rows from others; take "
+                    "'tsg', which makes the same steps on batches of either kind."
+                )
+            return solver
+        # the first has no unlabelled loss: who asks for one gets it
+        asked = self.unlabelled_loss != "symmetric_hinge"
+        asked = asked and self._make_kernel().has_random_features
+        return get_solver("tsg" if asked else "soft_labels")
 
     def _select_solver(
         self, loss: Loss, sources: tuple[BatchSource, ...], *, stream: bool = False
     ) -> tuple[Solver[Any], str]:
         if not self._auto_solver:
             return self._make_solver(), GIVEN
-        if not stream and all(source.in_memory for source in sources):
-            return self._make_solver(), "rows in memory"
-        return get_solver("tsg"), "a stream" if stream else "rows on disk"
+        if stream or not all(source.in_memory for source in sources):
+            why = "a stream" if stream else "rows on disk"
+            if self._make_kernel().has_random_features:
+                return get_solver("tsg"), why
+            return get_solver("bgs3vm"), f"{why}, a kernel without random features"
+        return self._make_solver(), "rows in memory"
 
     def _get_loss(self, n_classes: int) -> Loss:
         # one-vs-rest: a row without a label has no place in a multinomial loss
-        return get_loss(self.loss, task="classification", n_classes=2)
+        loss = get_loss(self.loss, task="classification", n_classes=2)
+        if isinstance(loss, Perceptron):
+            raise ValueError(
+                "loss='perceptron' has no margin, which unlabelled rows are pushed beyond; "
+                "take 'hinge'."
+            )
+        return loss
 
     def _problem(self, loss: Loss) -> Problem:
         joint = SemiSupervised(loss, get_unlabelled_loss(self.unlabelled_loss), self._ratio())
@@ -259,6 +283,18 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
             known = np.isfinite(labelled) and unlabelled > 0
             return labelled / unlabelled if known else _RATIO
         return float(self.C_star) / float(self.C)
+
+    def _check_streams(self) -> None:
+        try:
+            super()._check_streams()
+        except AttributeError:
+            fitted = getattr(self, "solver_", None)
+            name = fitted.name if self._auto_solver and fitted is not None else self.solver
+            raise AttributeError(
+                f"solver {getattr(name, 'name', name)!r} needs all rows at once and has no "
+                "partial_fit; for streams take a new estimator with solver='tsg', 'fr_s3vm' or "
+                "'bgs3vm', or begin with partial_fit where the solver is 'auto'."
+            ) from None
 
     def _with_weights(self, problem: Problem, labelled: float, unlabelled: float) -> Problem:
         loss = problem.loss
@@ -319,19 +355,32 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
                 codes[known], loss = self._prepare_targets(labels, reset=reset)
             except DataError as error:
                 raise _explained(error, raw) from None
-        weight = _check_sample_weight(
-            sample_weight, X, dtype=np.float64, ensure_non_negative=True
-        )
-        factor = self._class_factor(codes)
-        weight = weight if factor is None else weight * factor
-        if not np.isfinite(weight.sum()):
-            raise ValueError(
-                "The sum of the sample weights overflows; divide them by their mean."
-            )
-        if not weight.sum() > 0:
-            raise ValueError("All sample weights are zero; at least one row must count.")
+        weight = self._checked_weights(sample_weight, X, codes)
         assert loss is not None
         return X, codes, weight, loss
+
+    def _prepare_source(self, source: BatchSource) -> Loss:
+        """Learn the classes from the labels of a source, or from those that are declared."""
+        summary = source.summarize_target()
+        if summary.classes is None:
+            raise DataError(
+                "The target has more than 1,000 distinct values; classes are needed here."
+            )
+        found, counts = np.asarray(summary.classes), np.asarray(summary.counts)
+        declared = getattr(self, "_declared", None)
+        signed = is_signed(found) if declared is None else bool(np.isin(declared, [-1]).any())
+        known = unmarked(found, signed)
+        if declared is None and not known.any():
+            raise DataError(
+                "The source has no label: all rows are marked by -1; at least one row of each "
+                "class must have its own."
+            )
+        self._internal_y = False
+        loss = self._set_classes(found[known] if declared is None else declared)
+        total = np.zeros(len(self.classes_))
+        total[self._codes(found[known])] = counts[known]
+        self._set_class_weights(total)
+        return loss
 
     def _codes(self, y: AnyArray) -> AnyArray:
         """Return class codes of raw labels, -1 of rows without one."""
@@ -378,7 +427,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         others = None
         if len(at[1]):
             others = ArraySource(X[at[1]], None, weight[at[1]], checked=True)
-        targets = replace(self._targets(loss), codes=np.asarray, factor=lambda codes: None)
+        targets = self._code_targets(loss)
         columns = None if self._orders_rows else at
         return MixedRows(labelled, others, None, targets, columns), loss
 
@@ -404,36 +453,24 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         self._adopt_source(X, reset=reset)
         if extra is not None:
             extra = self._extra_source(extra)
-        summary = X.summarize_target()
-        if summary.classes is None:
-            raise DataError(
-                "The target has more than 1,000 distinct values; classes are needed here."
-            )
-        found = np.asarray(summary.classes)
-        signed = is_signed(found) if reset else self._signed
-        known = unmarked(found, signed)
-        if not known.any():
-            raise DataError(
-                "The source has no label: all rows are marked by -1; at least one row of each "
-                "class must have its own."
-            )
-        if reset:
-            loss = self._set_classes(found[known])
-            self._set_class_weights(np.asarray(summary.counts)[known])
-        else:
-            loss = self.loss_
-        if known.all():
+        loss = self._prepare_source(X) if reset else self.loss_
+        signed = self._signed
+        marks = np.concatenate([unmarked(np.asarray(y), signed) for y in X.target_chunks()])
+        if marks.all():
             return MixedRows(X, extra, None, self._targets(loss)), loss
         if extra is not None:
             raise ValueError(
                 "The source has rows marked as unlabelled, and X_unlabelled was given too; put "
                 "all unlabelled rows into one of them."
             )
-        marks = np.concatenate([unmarked(np.asarray(y), signed) for y in X.target_chunks()])
         rows = np.flatnonzero(marks)
         batch = X.take(rows)
         labelled = ArraySource(batch.X, batch.y, batch.sample_weight, checked=True)
         return MixedRows(labelled, X, rows, self._targets(loss)), loss
+
+    def _code_targets(self, loss: Loss) -> Targets:
+        """Return what becomes of codes whose weights are final."""
+        return replace(self._targets(loss), codes=np.asarray, factor=lambda codes: None)
 
     def _check_extra(self) -> None:
         if self._is_precomputed:
@@ -472,7 +509,8 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         sample_weight : array-like (n,) or None
             Non-negative; a weight of 2 is a row given twice, 0 is a row left out.
         X_unlabelled : array-like or CSR matrix (m, d), BatchSource, or None
-            More rows without labels; targets of a source do not count.
+            More rows without labels; targets of a source do not count. Beside an array y may
+            hold marks too, beside a source it may not.
 
         Returns
         -------
@@ -517,11 +555,9 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
                         "y marks rows as unlabelled, and X_unlabelled is a source; put all "
                         "unlabelled rows into the source."
                     )
-                targets = replace(
-                    self._targets(loss), codes=np.asarray, factor=lambda codes: None
-                )
                 labelled = ArraySource(X, codes, weight, checked=True)
-                mixed = MixedRows(labelled, self._extra_source(extra), None, targets)
+                more = self._extra_source(extra)
+                mixed = MixedRows(labelled, more, None, self._code_targets(loss))
             else:
                 mixed, loss = self._mixed_arrays(X, y, sample_weight, extra, reset=not warm)
         if warm:
@@ -532,7 +568,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         problem = self._problem(loss)
         weights, others = mixed.class_weights(len(self.classes_)), mixed.unlabelled_weight()
         self._check_classes(weights)
-        labelled_weight = float(weights.sum())
+        labelled_weight = self.labelled_weight_ = float(weights.sum())
         problem = self._with_weights(problem, labelled_weight, others)
         problem = replace(problem, n_rows=mixed.n_labelled + mixed.n_unlabelled)
         if others == 0:
@@ -547,12 +583,19 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
             )
         most = int(self.max_iter)
         scores: list[float] | None = None
+        if hasattr(self, "calibration_"):  # of another function
+            del self.calibration_
+        if warm and self.probability:
+            raise ValueError(
+                "probability=True calibrates one whole fit, not the continued one of "
+                "warm_start=True; set one of them to False."
+            )
         if (self.early_stopping or self.probability) and not warm:
             scores, calibration = self._cross_validate(problem, solver, mixed)
             if self.early_stopping:
                 most = 1 + int(np.argmax(scores))
             if self.probability:
-                self.calibration_ = calibration
+                self.calibration_: Float64Array = calibration
         state: State | None = self._state.copy() if warm else None
         history = copy.deepcopy(self.history_) if warm else None
         batches, problem = self._feed(
@@ -565,7 +608,6 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         ctx = self._begin_sklearn_callbacks(X, y)
         self._finish(problem, solver, batches, most, state, None, history, ctx)
         self._record_choice(solver, reason)
-        self.labelled_weight_ = labelled_weight
         if scores is not None:
             self.history_["cv_accuracy"] = scores
             if self.early_stopping:
@@ -582,7 +624,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
             "There are no unlabelled rows: the fit is supervised. Mark rows by -1 or None in "
             "y, or give X_unlabelled.",
             UserWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
         if solver.streams:
             return problem, solver, reason
@@ -615,36 +657,43 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         self, problem: Problem, solver: Solver[Any], mixed: MixedRows
     ) -> tuple[list[float], Float64Array]:
         """Return the mean accuracy on held-out labels after each iteration, and calibration."""
-        everything = mixed.labelled.take(np.arange(mixed.n_labelled))
-        codes = mixed.targets.codes(np.asarray(everything.y))
-        paths, truths, weights = [], [], []
+        parts = [mixed.targets.codes(np.asarray(y)) for y in mixed.labelled.target_chunks()]
+        codes, most = np.concatenate(parts), int(self.max_iter)
+        hits, total = np.zeros(most), 0.0
+        held_out: list[tuple[list[FloatArray], AnyArray, Float64Array]] = []
         for held in folds(codes, self.classes_, int(self.n_folds), self._seed):
             X, y, w, _ = mixed.labels(mixed.labelled.take(held))
             batches, one = self._feed(problem, solver, mixed, held, 0)
-            state, tracker, path = None, None, []
+            # the cost of a label stays what it is though there are fewer of them
+            one = replace(one, alpha=one.alpha / (1.0 - w.sum() / self.labelled_weight_))
+            path: list[FloatArray] = []
+            state, tracker, t = None, None, 0
             with single_threaded_blas():
-                for _, (batch, _) in zip(range(int(self.max_iter)), batches, strict=False):
+                for t, (batch, _) in zip(range(most), batches, strict=False):
                     if state is None:
                         state = solver.init(one, batch)
                         tracker = solver.track(state, X)
                     assert tracker is not None
                     info = solver.step(one, state, batch)
                     tracker.advance(info)
-                    path.append(np.array(tracker.raw_prediction(), np.float32))
+                    raw = np.array(tracker.raw_prediction(), np.float32)
+                    hits[t] += float(w @ (decide(raw) == y))
+                    if self.probability:
+                        # which iteration counts is known in the end, if it is not the last
+                        path = [*path, raw] if self.early_stopping else [raw]
                     if info.converged:
                         break
-            path += [path[-1]] * (int(self.max_iter) - len(path))
-            paths.append(np.stack(path))
-            truths.append(y)
-            weights.append(w)
-        raw = np.concatenate(paths, axis=1)
-        y, w = np.concatenate(truths), np.concatenate(weights)
-        hits = np.stack([decide(f) == y for f in raw])
-        scores = (hits @ w / w.sum()).tolist()
-        best = int(np.argmax(scores)) if self.early_stopping else -1
+            hits[t + 1 :] += float(w @ (decide(raw) == y))
+            total += float(w.sum())
+            held_out.append((path, y, w))
+        scores = (hits / total).tolist()
         calibration = np.zeros((self._n_outputs, 2))
         if self.probability:
-            calibration = sigmoids(raw[best].astype(np.float64), y, w)
+            best = int(np.argmax(scores)) if self.early_stopping else most
+            raw = np.concatenate([path[min(best, len(path) - 1)] for path, _, _ in held_out])
+            y, w = (np.concatenate([part[i] for part in held_out]) for i in (1, 2))
+            with single_threaded_blas():
+                calibration = sigmoids(raw.astype(np.float64), y, w)
         return scores, calibration
 
     def _transduce(self, mixed: MixedRows) -> None:
@@ -673,14 +722,14 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
                 f"rows, but {q[worst]:.0%} of what unlabelled rows are predicted to be: the "
                 "boundary may have left the classes. Lower C_star, or compare with C_star=0.",
                 UserWarning,
-                stacklevel=6,
+                stacklevel=8,
             )
 
     @available_if(can_stream)
     def partial_fit(
         self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None
     ) -> Self:
-        """Take further steps, one for every two ``batch_size`` rows, in the order given.
+        """Take further steps, one for each batch of the solver, in the order given.
 
         Rows with and without labels may come in any mixture; either kind of a batch counts
         half. The penalty follows the number of labelled rows so far.
@@ -697,8 +746,9 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         self
         """
         super().partial_fit(X, y, classes, sample_weight)
-        if hasattr(self, "transduction_"):
-            del self.transduction_
+        for name in ("transduction_", "calibration_"):  # of the function before
+            if hasattr(self, name):
+                delattr(self, name)
         return self
 
     def _stream_cost(self, problem: Problem, source: BatchSource) -> Problem:
@@ -706,10 +756,9 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         total = float(getattr(self, "labelled_weight_", 0.0))
         for batch in source.chunks():
             codes = np.asarray(batch.y)
-            if not self._internal_y:
-                codes = self._codes(codes)
             w = np.ones(len(codes)) if batch.sample_weight is None else batch.sample_weight
             if not self._internal_y:
+                codes = self._codes(codes)
                 factor = self._class_factor(codes)
                 w = w if factor is None else w * factor
             total += float(w[codes != NO_LABEL].sum())
@@ -719,7 +768,9 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
     # -- predictions -------------------------------------------------------------------
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the accuracy on the rows of `y` that have a label, or on a BatchSource."""
+        """Return the accuracy on rows that have a label, of arrays or of a BatchSource."""
+        if isinstance(X, BatchSource) and y is None and sample_weight is None:
+            return self._streamed_score(X)
         if isinstance(X, BatchSource) or y is None:
             return super().score(X, y, sample_weight)
         check_is_fitted(self, "expansion_")
@@ -733,6 +784,18 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
         labels = plain(raw[known]) if raw.dtype == object else raw[known]
         return super().score(_safe_indexing(X, known), labels, weight)
+
+    def _streamed_score(self, source: BatchSource) -> float:
+        hits = total = 0.0
+        for batch, raw in self._raw_chunks(source):
+            codes = self._codes(np.asarray(batch.y))
+            w = np.ones(len(raw)) if batch.sample_weight is None else batch.sample_weight
+            w = w * (codes != NO_LABEL)
+            hits += float(w @ (decide(raw) == codes))
+            total += float(w.sum())
+        if not total > 0:
+            raise DataError("No row has a label to score against: all of y are marks.")
+        return hits / total
 
     @available_if(_gives_proba)
     def predict_proba(self, X: Any) -> Float64Array:

@@ -17,14 +17,20 @@ from kernelgrad.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import SemiSupervised
 from kernelgrad.solvers._pseudo import check_kinds, semi_supervised
+from kernelgrad.solvers._ramp import check_ramp, iterations, ramp_share
 from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch
 from kernelgrad.solvers.online import equal_rows
-from kernelgrad.solvers.support import SupportTracker, SupportUpdate, build_exact
-from kernelgrad.solvers.tsg import slope_grows
+from kernelgrad.solvers.step_sizes import slope_grows
+from kernelgrad.solvers.support import (
+    SupportTracker,
+    SupportUpdate,
+    build_exact,
+    describe_with_rows,
+    restore_with_rows,
+)
 
 _BATCH = 256
 _STEP = 16.0
-_HORIZON = 100  # steps of a stream, for the ramp
 
 
 @dataclass(kw_only=True)
@@ -161,14 +167,7 @@ class BGS3VM(Solver[BudgetState]):
         check_name(self.maintenance, ("removal", "projection"), "maintenance")
         if self.batch_size != "auto":
             check_int(self.batch_size, "batch_size", low=1)
-        if self.horizon != "auto":
-            check_int(self.horizon, "horizon", low=1)
-        if not isinstance(self.ramp, Sequence) or len(self.ramp) != 2:
-            raise ValueError(
-                f"ramp must be two parts of the horizon such as (0.3, 0.6), got {self.ramp!r}."
-            )
-        start = check_real(self.ramp[0], "start of ramp", low=0, high=1)
-        check_real(self.ramp[1], "end of ramp", low=start, high=1)
+        check_ramp(self.ramp, self.horizon)
 
     def check_problem(self, problem: Problem) -> None:
         """Raise unless the loss has two parts, and that of labelled rows is of the margin."""
@@ -242,7 +241,8 @@ class BGS3VM(Solver[BudgetState]):
                     f"The fit diverged before step {state.iteration + 1} (training loss "
                     f"{train_loss:g}); take smaller steps, raise alpha, or scale the data."
                 )
-            share = self._share(problem, state.iteration)
+            T = iterations(self.horizon, problem)
+            share = ramp_share(self.ramp, T, state.iteration)
             now = SemiSupervised(loss.labelled, loss.unlabelled, share * loss.ratio)
             added = -gamma * p[:, None] * now.gradient(batch.y, f)
             pool = _Pool(state, keep)
@@ -277,16 +277,6 @@ class BGS3VM(Solver[BudgetState]):
             n_support=len(kept),
             kernel_evaluations=state.kernel_evaluations,
         )
-
-    def _share(self, problem: Problem, t: int) -> float:
-        """Return the part of the unlabelled loss that counts in step t."""
-        horizon = self.horizon
-        if horizon == "auto":
-            horizon = _HORIZON if problem.max_iter is None else problem.max_iter
-        start, end = (float(part) * int(horizon) for part in self.ramp)
-        if end > start:
-            return float(np.clip((t - start) / (end - start), 0.0, 1.0))
-        return float(t >= end)
 
     def _limit(
         self, state: BudgetState, pool: _Pool, kind: IntArray, budget: int, after: Float64Array
@@ -325,27 +315,14 @@ class BGS3VM(Solver[BudgetState]):
 
     def state_arrays(self, state: BudgetState) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         """Return the state, support rows included."""
-        own: dict[str, Any] = {}
-        arrays: dict[str, AnyArray] = {}
-        for name, value in vars(state).items():
-            if isinstance(value, np.ndarray):
-                arrays[f"state.{name}"] = value
-            elif isinstance(value, int | float):
-                own[name] = value
-        ones = np.ones((len(state.coef), 1))
-        support = SupportExpansion(state.exact, state.rows, ones, np.zeros(1))
-        values, kept = support.describe()
-        return {"state": own, "support": values}, kept | arrays
+        return describe_with_rows(state, state.exact, state.rows)
 
     def restore(
         self, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
     ) -> BudgetState:
         """Return the state that :meth:`state_arrays` described."""
-        support = SupportExpansion.restore(values["support"], arrays, problem.cache_bytes)
-        own: dict[str, Any] = {
-            k.removeprefix("state."): a for k, a in arrays.items() if k.startswith("state.")
-        }
-        return BudgetState(exact=support.exact, rows=support.support, **values["state"], **own)
+        support, own = restore_with_rows(problem, values, arrays)
+        return BudgetState(exact=support.exact, rows=support.support, **own)
 
 
 class _Pool:

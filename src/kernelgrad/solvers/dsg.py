@@ -46,6 +46,7 @@ class DSGState(State):
     # CDSG: beta of every block and output, (n_blocks, C)
     beta: Float64Array = field(default_factory=lambda: np.empty((0, 0)))
     memory: RowMemory = field(default_factory=lambda: RowMemory(b"", None))
+    has_intercept: bool = True  # False until a stream brings the first label
 
     def copy(self) -> Self:
         """Return a state with its own coefficients."""
@@ -226,9 +227,9 @@ class DSG(Solver[DSGState]):
         top = float(np.linalg.eigvalsh(H, UPLO="L")[-1])
         return np.asarray(1.0 / (L * max(top, 1e-30)))
 
-    def _pace(self, t: int) -> float:
-        """Return the step of iteration t over the first one."""
-        return inverse_decay(1.0, t, self.decay)
+    def _step(self, problem: Problem, state: DSGState) -> Float64Array:
+        """Return the step of this iteration for every output, (C,)."""
+        return state.gamma0 * inverse_decay(1.0, state.iteration, self.decay)
 
     def _shares(self, batch: TrainBatch) -> Float64Array:
         """Return the part of the objective that each row of a batch stands for, (B,)."""
@@ -274,7 +275,7 @@ class DSG(Solver[DSGState]):
         t, it = state.iteration, state.iterates
         loss = self._loss(problem, t)
         momentum = min(self._momentum, (t + 1.0) / (t + 4.0))
-        gamma = state.gamma0 * self._pace(t)
+        gamma = self._step(problem, state)
         stream = it.x.stream
         tracker: BlockTracker | None = None
         if problem.fixed_rows:
@@ -370,6 +371,7 @@ class DSG(Solver[DSGState]):
             "iteration": state.iteration,
             "rows_seen": state.rows_seen,
             "n_reused": state.n_reused,
+            "has_intercept": state.has_intercept,
             "stream": stream.describe(),
         }
         arrays: dict[str, AnyArray] = {
@@ -416,6 +418,7 @@ class DSG(Solver[DSGState]):
             n_reused=values["n_reused"],
             beta=arrays["beta"],
             memory=memory,
+            has_intercept=values.get("has_intercept", True),
         )
 
 

@@ -18,7 +18,14 @@ from kernelgrad.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import Loss
 from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch
-from kernelgrad.solvers.support import SupportTracker, SupportUpdate, build_exact, draws
+from kernelgrad.solvers.support import (
+    SupportTracker,
+    SupportUpdate,
+    build_exact,
+    describe_with_rows,
+    draws,
+    restore_with_rows,
+)
 
 GROUP = 256  # rows whose kernel values with the support come from one product
 _MAX_ROWS = 8192  # of a step: memory stays bounded however long the source is
@@ -367,31 +374,15 @@ class OnlineSolver(Solver[OnlineState]):
 
     def state_arrays(self, state: OnlineState) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         """Return the state, support rows included."""
-        own: dict[str, Any] = {}
-        arrays: dict[str, AnyArray] = {}
-        for name, value in vars(state).items():
-            if isinstance(value, np.ndarray):
-                arrays[f"state.{name}"] = value
-            elif isinstance(value, int | float):
-                own[name] = value
-        ones = np.ones((state.n_support, 1))
-        support = SupportExpansion(state.exact, state.prepared, ones, np.zeros(1))
-        values, kept = support.describe()
-        return {"state": own, "support": values}, kept | arrays
+        return describe_with_rows(state, state.exact, state.prepared)
 
     def restore(
         self, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
     ) -> OnlineState:
         """Return the state that :meth:`state_arrays` described."""
-        support = SupportExpansion.restore(values["support"], arrays, problem.cache_bytes)
-        own: dict[str, Any] = {
-            # steps write in place
-            k.removeprefix("state."): a.copy()
-            for k, a in arrays.items()
-            if k.startswith("state.")
-        }
+        support, own = restore_with_rows(problem, values, arrays)
         rows = RowTiles(support.support)
-        return OnlineState(exact=support.exact, rows=rows, **values["state"], **own)
+        return OnlineState(exact=support.exact, rows=rows, **own)
 
 
 class _Visits:

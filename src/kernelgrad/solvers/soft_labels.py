@@ -78,7 +78,7 @@ class SoftLabelsState(RowsState):
     student, kept : float64 arrays (L, M, C)
         Coefficients after the last round, and after round ``rounds``.
     choice : int
-        0 average, 1 supervised, 2 student of the last round.
+        0 the sum, 1 supervised, 2 student of the last round.
     """
 
     labelled: IntArray
@@ -101,7 +101,7 @@ class SoftLabelsState(RowsState):
 
 
 class SoftLabels(RowsSolver[SoftLabelsState]):
-    r"""A supervised machine averaged with one that learned its soft sides on all rows.
+    r"""The sum of a supervised machine and one that learned its soft sides on all rows.
 
     First the labelled rows alone are fitted, with the labelled loss: ``f_0``. Then rounds of
     ridge regression over kernels at M centres, with labels ``s`` of the unlabelled rows from
@@ -115,17 +115,17 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     classes at once. Squares draw the labels to the leading directions of the kernel on *all*
     rows, which is where unlabelled rows say something; margins of the same labels gained a
     third as much. The result is ``f_0 + f_3``. Where ``choose=True``, cross-validation on the
-    labels may put ``f_0`` or ``f_8`` in its place: only if its error is lower by more than one
-    standard error of the paired difference, since few labels cannot tell more.
+    labels may put ``f_0`` or ``f_8`` in the place of the sum: only if its error is lower by
+    more than one standard error of the paired difference, since few labels cannot tell more.
 
     One factorisation serves all rounds and classes; a round is one pass over the rows.
 
     Parameters
     ----------
     rounds : int >= 1, default=3
-        Of the average. More drifts away from the labels where classes are no clusters.
+        Of the sum. More drifts away from the labels where classes are no clusters.
     last_round : int, default=8
-        Of the candidate that replaces the average where the labels clearly prefer it.
+        Of the candidate that replaces the sum where the labels clearly prefer it.
     choose : bool, default=True
     n_folds : int >= 2, default=5
     temperature : float > 0, default=0.1
@@ -146,7 +146,6 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel"})
     _state_class = SoftLabelsState
     max_support = None
-    round_size = "auto"
 
     def __init__(
         self,
@@ -301,7 +300,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         self, problem: Problem, state: SoftLabelsState, batch: TrainBatch,
         weight: Float64Array, C: float,
     ) -> None:  # fmt: skip
-        """Fit the labels of each lane."""
+        """Fit the labels of each lane; rows that are held out keep coefficients of 0."""
         assert state.memory is not None
         assert isinstance(problem.loss, SemiSupervised)
         solver = CachedBlockDescent(tol=_SUPERVISED_TOL)
@@ -364,8 +363,13 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
                 change = self._round_weights(problem, state, weight, lane)[held] - base[held]
                 H += cost * (values.T.astype(np.float64) * change) @ values
             H += gram
-            size = float(H.diagonal().max())
-            damping = _DAMPING * size
+            size = float(np.abs(H).max())
+            if not np.isfinite(size):
+                raise FloatingPointError(
+                    f"The equations of solver {self.name!r} overflow (C times the kernel is "
+                    f"{size:g}); lower C, or scale the kernel."
+                )
+            damping = _DAMPING * (size if size > 0 else 1.0)
             while True:
                 damped = H + damping * np.eye(M)
                 try:

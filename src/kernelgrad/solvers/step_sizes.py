@@ -7,6 +7,8 @@ import numpy as np
 from kernelgrad._typing import Float64Array, FloatArray
 from kernelgrad.losses import Loss
 
+_FAR = 1e6  # a response at which slopes without a bound are told from others
+
 
 def smoothness(loss: Loss, y: FloatArray, f: FloatArray) -> Float64Array:
     """Return the curvature L of every output, shape (C,), that sets the scale of a step.
@@ -28,6 +30,12 @@ def smoothness(loss: Loss, y: FloatArray, f: FloatArray) -> Float64Array:
         if value > 0 and slope > 0:
             L[c] = slope / value
     return L
+
+
+def slope_grows(loss: Loss) -> bool:
+    """Tell whether slopes have no bound, so that long steps diverge."""
+    y, f = np.ones((1, 1)), np.full((1, 1), -_FAR)
+    return float(np.abs(loss.gradient(y, f)).max()) > 0.1 * _FAR
 
 
 def inverse_decay(gamma0: float, t: int, t0: float) -> float:

@@ -242,6 +242,35 @@ class LimitedTracker(Tracker):
         return f
 
 
+def describe_with_rows(
+    state: State, exact: ExactKernel, rows: ExactRows
+) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+    """Return the numbers and arrays of a state, and its support rows, for files."""
+    own: dict[str, Any] = {}
+    arrays: dict[str, AnyArray] = {}
+    for name, value in vars(state).items():
+        if isinstance(value, np.ndarray):
+            arrays[f"state.{name}"] = value
+        elif isinstance(value, int | float):
+            own[name] = value
+    ones = np.ones((rows.n_rows, 1))
+    values, kept = SupportExpansion(exact, rows, ones, np.zeros(1)).describe()
+    return {"state": own, "support": values}, kept | arrays
+
+
+def restore_with_rows(
+    problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
+) -> tuple[SupportExpansion, dict[str, Any]]:
+    """Return the support and the fields of a state that :func:`describe_with_rows` wrote."""
+    support = SupportExpansion.restore(values["support"], arrays, problem.cache_bytes)
+    own: dict[str, Any] = {
+        k.removeprefix("state."): a.copy()  # steps write in place
+        for k, a in arrays.items()
+        if k.startswith("state.")
+    }
+    return support, values["state"] | own
+
+
 def batch_digest(problem: Problem, batch: TrainBatch) -> bytes:
     """Return a digest of rows, targets, weights and loss."""
     loss = np.frombuffer(repr(problem.loss).encode(), np.uint8)

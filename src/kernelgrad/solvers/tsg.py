@@ -11,20 +11,14 @@ from kernelgrad._typing import Float64Array
 from kernelgrad._validation import CapabilityError, check_int, check_real
 from kernelgrad.features import FeatureStream
 from kernelgrad.losses import Loss, SemiSupervised
-from kernelgrad.solvers.base import Problem, TrainBatch
-from kernelgrad.solvers.dsg import DSG
+from kernelgrad.solvers._ramp import check_ramp, iterations, ramp_share
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
+from kernelgrad.solvers.dsg import DSG, DSGState
+from kernelgrad.solvers.step_sizes import slope_grows
 
 BATCH = 256
 _STREAM_BLOCK = 128  # frequencies where the number of rows is not known
-_HORIZON = 100  # iterations of a stream until all of the unlabelled loss counts
-_FAR = 1e6  # a response by which slopes without a bound are told from others
 _STEP = 8.0  # gamma C of the first iteration
-
-
-def slope_grows(loss: Loss) -> bool:
-    """Tell whether slopes have no bound, so that long steps diverge."""
-    far = np.full((1, 1), -_FAR)
-    return float(np.abs(loss.gradient(-np.sign(far), far)).max()) > 0.1 * _FAR
 
 
 def largest_curvature(loss: SemiSupervised, L: Float64Array) -> Float64Array:
@@ -123,22 +117,12 @@ SemiSupervised` with ``alpha = 1 / (2 C)``. A batch may hold both kinds in any n
             super().check()
         check_int(self.batch_size, "batch_size", low=1)
         check_real(self.theta, "theta", low=0, low_open=True)
-        if self.horizon != "auto":
-            check_int(self.horizon, "horizon", low=1)
-        try:
-            start, end = self.ramp
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"ramp must be two parts of the iterations such as (0.3, 0.6), got "
-                f"{self.ramp!r}."
-            ) from None
-        check_real(start, "start of ramp", low=0, high=1)
-        check_real(end, "end of ramp", low=float(start), high=1)
+        check_ramp(self.ramp, self.horizon)
 
     def _plain(self) -> DSG:
         own = self.get_params(deep=False)
         known = DSG().get_params(deep=False)
-        return DSG(**{k: own[k] for k in known} | {"step_size": "auto"})
+        return DSG(**{k: own[k] for k in known if k in own} | {"step_size": "auto"})
 
     def check_problem(self, problem: Problem) -> None:
         """Raise CapabilityError unless the loss is one of labelled and unlabelled rows."""
@@ -161,10 +145,8 @@ SemiSupervised` with ``alpha = 1 / (2 C)``. A batch may hold both kinds in any n
     def _first_step(
         self, problem: Problem, batch: TrainBatch, stream: FeatureStream, L: Float64Array
     ) -> Float64Array:
-        # gamma_t / alpha is the step on the objective, and C = 1 / (2 alpha)
         if self.step_size == "theorem":
-            gamma = self.theta / self._horizon(problem) ** 0.75
-            return np.full(len(L), min(1.0, gamma) / problem.alpha)
+            return np.ones(len(L))  # it is none but that of the theorem, see _step
         if self.step_size != "auto":
             return np.full(len(L), 2.0 * float(self.step_size))
         if self.preconditioned:
@@ -176,10 +158,30 @@ SemiSupervised` with ``alpha = 1 / (2 C)``. A batch may hold both kinds in any n
         if slope_grows(loss.labelled):
             safe = super()._first_step(problem, batch, stream, largest_curvature(loss, L))
             step = min(step, float(safe.min()))
-        return np.full(len(L), min(step, 1.0 / problem.alpha))  # gamma above 1 has no meaning
+        return np.full(len(L), step)
 
-    def _pace(self, t: int) -> float:
-        return 1.0 if self.step_size == "theorem" else super()._pace(t)
+    def _step(self, problem: Problem, state: DSGState) -> Float64Array:
+        # gamma_t / alpha is the step on the objective, C = 1 / (2 alpha); gamma above 1 has no
+        # meaning. On a stream alpha follows the number of labels.
+        if self.step_size == "theorem":
+            gamma = self.theta / iterations(self.horizon, problem) ** 0.75
+            return np.full(len(state.gamma0), min(1.0, gamma) / problem.alpha)
+        gamma0 = super()._step(problem, state)
+        return gamma0 if self.preconditioned else np.minimum(gamma0, 1.0 / problem.alpha)
+
+    def start(self, problem: Problem, batch: TrainBatch, stream: FeatureStream) -> DSGState:
+        """Return the state before the first step over a feature stream that exists."""
+        state = super().start(problem, batch, stream)
+        state.has_intercept = not problem.fit_intercept or bool(batch.y.any())
+        return state
+
+    def step(self, problem: Problem, state: DSGState, batch: TrainBatch) -> StepInfo:
+        """Predict on the batch, then add one block."""
+        if not state.has_intercept and batch.y.any():
+            intercept = problem.loss.intercept(batch.y, batch.sample_weight)
+            state.iterates.set_intercept(intercept)
+            state.has_intercept = True
+        return super().step(problem, state, batch)
 
     def _resolve_block_size(self, problem: Problem, batch_rows: int, planes: int) -> int:
         if self.block_size != "auto":
@@ -187,18 +189,10 @@ SemiSupervised` with ``alpha = 1 / (2 C)``. A batch may hold both kinds in any n
         n = problem.n_rows
         return _STREAM_BLOCK if n is None else int(np.ceil(np.sqrt(n)))
 
-    def _horizon(self, problem: Problem) -> int:
-        if self.horizon != "auto":
-            return int(self.horizon)
-        return _HORIZON if problem.max_iter is None else problem.max_iter
-
     def _loss(self, problem: Problem, t: int) -> Loss:
         loss = problem.loss
         assert isinstance(loss, SemiSupervised)
-        start, end = (float(part) * self._horizon(problem) for part in self.ramp)
-        share = float(t >= end)
-        if end > start:
-            share = float(np.clip((t - start) / (end - start), 0.0, 1.0))
+        share = ramp_share(self.ramp, iterations(self.horizon, problem), t)
         if share == 1:
             return loss
         return SemiSupervised(loss.labelled, loss.unlabelled, share * loss.ratio)
