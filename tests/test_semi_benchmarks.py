@@ -92,6 +92,7 @@ def test_errors_run(run):
     assert all(row["error"] < 0.6 for row in rows.values())
 
 
+@pytest.mark.slow  # a process for each fit
 def test_growth_runs(run):
     tables = run("semi_growth", "--solver", "tsg, rows on disk", "fr_s3vm")
     rows = tables["fits over rows"]
