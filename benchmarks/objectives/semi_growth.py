@@ -146,7 +146,7 @@ class SemiGrowth(Objective):
         done = [r for r in tables[FITS] if "fit s" in r]
         if not done:
             return False
-        figure, axes = plt.subplots(1, 2, figsize=(9.5, 4.0), layout="constrained")
+        figure, axes = plt.subplots(1, 2, figsize=(11.0, 4.0), layout="constrained")
         marks = "osD^v<>pX"
         panels = (("fit s", "seconds"), ("peak MB", "peak MB above the rows"))
         for ax, (key, label) in zip(axes, panels, strict=True):
@@ -154,7 +154,7 @@ class SemiGrowth(Objective):
                 points = [(r["rows"], max(r[key], 1e-2)) for r in done if r["solver"] == solver]
                 ax.plot(*zip(*points, strict=True), f"C{i}{marks[i]}-", ms=5, label=solver)
             ax.set(xscale="log", yscale="log", xlabel="unlabelled rows", ylabel=label)
-        axes[0].legend(fontsize=7)
+        axes[1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
         figure.savefig(path, dpi=150)
         plt.close(figure)
         return True
