@@ -99,3 +99,14 @@ def test_growth_runs(run):
     assert [row["rows"] for row in rows] == [1000, 1000, 2000, 2000]
     assert all("skipped" not in row and row["error"] < 0.45 for row in rows)
     assert [row["passes"] for row in tables["passes of TSG with 32 blocks"]] == [1, 2, 4]
+
+
+def test_signs(part, run, monkeypatch):
+    signs = part("semi_signs")
+    assert all(signs.largest_error(name) < 1e-9 for name in signs.UNLABELLED_LOSSES)
+    with monkeypatch.context() as patch:
+        patch.setitem(signs.UNLABELLED_LOSSES, "symmetric_hinge", signs.Attracting)
+        assert signs.largest_error("symmetric_hinge") == pytest.approx(2.0)
+    tables = run("semi_signs", "--repeat", "2")
+    assert [row["sign"] for row in tables["two moons"]] == ["right", "wrong", "none"]
+    assert tables["two moons"][1]["more error than right"] > 0.05
