@@ -31,7 +31,7 @@ from kernelgrad.losses import (
     SquaredError,
 )
 from kernelgrad.solvers import CachedBlockDescent
-from kernelgrad.solvers.direct import direct_bytes
+from kernelgrad.solvers.kernel.direct import direct_bytes
 
 
 def linear(X, Z):

@@ -31,7 +31,7 @@ from cached_cases import (
     sometimes,
 )
 from kernelgrad import KernelDensityRatio, KernelNoveltyDetector
-from kernelgrad.solvers.newton import _positive
+from kernelgrad.solvers.block_descent.newton import _positive
 
 # -- the minimum -----------------------------------------------------------------------
 

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-import kernelgrad.solvers.blocks
-import kernelgrad.solvers.cached
+import kernelgrad.solvers.block_descent.coordinates
+import kernelgrad.solvers.block_descent.solver
 from kernelgrad import KernelClassifier, set_num_threads
-from kernelgrad.compute import exact, threads
-from kernelgrad.solvers.cached import CachedBlockDescent
+from kernelgrad.compute import threads
+from kernelgrad.kernels import _tiles as exact
+from kernelgrad.solvers.block_descent.solver import CachedBlockDescent
 
 ROOT = Path(__file__).parents[1]
 
@@ -156,7 +157,7 @@ def test_a_place_does_not_count_what_is_inside_it(clocks):
 def test_tiles_are_charged_to_who_hands_them_out(clocks):
     set_num_threads(2)
     clock = clocks.Clock()
-    module = kernelgrad.solvers.blocks
+    module = kernelgrad.solvers.block_descent.coordinates
 
     def caller():
         module.parallel_for(4, lambda i: time.sleep(0.05))
@@ -201,7 +202,9 @@ def test_the_clock_changes_no_bit_and_leaves_nothing_behind(clocks):
     def fit_and_fail():
         with clocks.instrumented(clock):
             np.testing.assert_array_equal(small_fit(), expected)
-            assert kernelgrad.solvers.newton.parallel_for is not threads.parallel_for
+            assert (
+                kernelgrad.solvers.block_descent.newton.parallel_for is not threads.parallel_for
+            )
             raise KeyError
 
     with pytest.raises(KeyError):
@@ -228,8 +231,8 @@ def test_the_clock_changes_no_bit_and_leaves_nothing_behind(clocks):
         (exact, "_finish", "vector functions"),
         (np, "matmul", "BLAS products"),  # as it is called inside kernel tiles
         (scipy.linalg, "cho_factor", "factorisation"),
-        (kernelgrad.solvers.cached, "row_hashes", "data movement"),
-        (kernelgrad.solvers.newton, "minimise_on_span", "python and rest"),
+        (kernelgrad.solvers.block_descent.solver, "row_hashes", "data movement"),
+        (kernelgrad.solvers.block_descent.newton, "minimise_on_span", "python and rest"),
     ],
 )
 def test_time_lost_somewhere_is_found_there(clocks, monkeypatch, owner, name, category):

@@ -13,8 +13,8 @@ from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Hinge, Ramp, SemiSupervised, get_loss, get_unlabelled_loss
 from kernelgrad.solvers import CachedBlockDescent, Problem, TrainBatch
-from kernelgrad.solvers.newton import SHARES
-from kernelgrad.solvers.objective import Objective
+from kernelgrad.solvers.block_descent.newton import SHARES
+from kernelgrad.solvers.block_descent.objective import Objective
 
 MATCHES = [
     ("hinge", "symmetric_hinge"),

@@ -11,17 +11,16 @@ from sklearn.model_selection import GridSearchCV
 from kernelgrad import KernelRegressor, load
 from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.compute import rng
-from kernelgrad.features import FeatureStream, InputScaling
+from kernelgrad.features.base import FeatureMap, float32_rows
+from kernelgrad.functions.features import FeatureStream, InputScaling
 from kernelgrad.kernels import (
     KERNELS,
     Cauchy,
-    FeatureMap,
     Gaussian,
     Kernel,
     Laplacian,
     Matern,
     describe_kernel,
-    float32_rows,
     restore_kernel,
 )
 from kernelgrad.kernels.additive import Chi2

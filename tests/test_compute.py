@@ -12,13 +12,14 @@ import threadpoolctl
 from threadpoolctl import threadpool_info
 
 import oracles
-from kernelgrad.compute import linalg, projections, rng, sparse
+from kernelgrad.compute import linalg, rng
 from kernelgrad.compute.threads import (
     get_num_threads,
     parallel_for,
     set_num_threads,
     single_threaded_blas,
 )
+from kernelgrad.features import _fused as projections
 
 LAWS = {"normal": rng.NORMAL, "cauchy": rng.CAUCHY, "laplace": rng.LAPLACE}
 ALL = 2**32 - 1
@@ -439,14 +440,14 @@ def test_csr_times_tile_against_scipy(index_dtype):
     W = g.standard_normal((30, 20)).astype(np.float32)
     assert {0, 1, 2, 3, 4, 9} <= set(np.diff(X.indptr).tolist())
     out = np.full((45, 20), np.nan, np.float32)
-    sparse.csr_times_tile(X.indptr, X.indices, X.data, 3, 48, W, out)
+    linalg.csr_times_tile(X.indptr, X.indices, X.data, 3, 48, W, out)
     np.testing.assert_allclose(out, X[3:48] @ W, atol=1e-5)
     reverse = X.copy()
     for i in range(50):  # columns out of order within a row
         part = slice(reverse.indptr[i], reverse.indptr[i + 1])
         reverse.indices[part] = reverse.indices[part][::-1].copy()
         reverse.data[part] = reverse.data[part][::-1].copy()
-    sparse.csr_times_tile(reverse.indptr, reverse.indices, reverse.data, 3, 48, W, out)
+    linalg.csr_times_tile(reverse.indptr, reverse.indices, reverse.data, 3, 48, W, out)
     np.testing.assert_allclose(out, X[3:48] @ W, atol=1e-5)
 
 

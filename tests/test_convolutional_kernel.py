@@ -11,8 +11,8 @@ from scipy.spatial.distance import pdist
 
 from kernelgrad import KernelClassifier, load, set_num_threads
 from kernelgrad._validation import DataError
-from kernelgrad.compute import patches
-from kernelgrad.features import FeatureStream
+from kernelgrad.features import _patches as patches
+from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import KERNELS, Gaussian, describe_kernel, restore_kernel
 from kernelgrad.kernels import convolutional as module
 from kernelgrad.kernels.composite import ProductKernel, SumKernel

@@ -7,7 +7,6 @@ import pytest
 
 import oracles_descent as oracles
 from kernelgrad import KernelClassifier, set_num_threads
-from kernelgrad.compute import descent
 from kernelgrad.losses import (
     Absolute,
     EpsilonInsensitive,
@@ -23,7 +22,8 @@ from kernelgrad.losses import (
     SquaredError,
     SquaredHinge,
 )
-from kernelgrad.solvers.objective import Objective
+from kernelgrad.solvers.block_descent import _loops as descent
+from kernelgrad.solvers.block_descent.objective import Objective
 
 # name of the oracle, code, number, loss
 KINDS = {

@@ -21,13 +21,13 @@ from kernelgrad import (
     set_num_threads,
 )
 from kernelgrad._validation import CapabilityError
-from kernelgrad.compute.cholesky import SymmetricMatrix
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Huber, SquaredError
-from kernelgrad.solvers import direct
 from kernelgrad.solvers.base import Problem, TrainBatch, run
-from kernelgrad.solvers.direct import direct_bytes
+from kernelgrad.solvers.kernel import direct
+from kernelgrad.solvers.kernel._cholesky import SymmetricMatrix
+from kernelgrad.solvers.kernel.direct import direct_bytes
 
 
 @parametrize_with_checks([KernelRegressor(solver="direct")])

@@ -13,11 +13,12 @@ from sklearn.metrics.pairwise import additive_chi2_kernel, polynomial_kernel
 
 import oracles_sketch
 from kernelgrad._validation import DataError
-from kernelgrad.compute import rng, sketches
+from kernelgrad.compute import rng
 from kernelgrad.compute.threads import set_num_threads
-from kernelgrad.features import FeatureStream
+from kernelgrad.features import _sketches as sketches
+from kernelgrad.features.base import float32_rows
+from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels.additive import Chi2, Intersection, JensenShannon
-from kernelgrad.kernels.base import float32_rows
 from kernelgrad.kernels.dot_product import DotProduct, Polynomial
 from kernelgrad.testing import check_kernel
 

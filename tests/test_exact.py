@@ -5,8 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from kernelgrad._validation import CapabilityError, DataError
-from kernelgrad.compute import exact
-from kernelgrad.exact import ExactKernel, KernelRows
+from kernelgrad.functions.exact import ExactKernel, KernelRows
 from kernelgrad.kernels import (
     KERNELS,
     ArcCosine,
@@ -35,6 +34,7 @@ from kernelgrad.kernels import (
     get_kernel,
     kernel_summary,
 )
+from kernelgrad.kernels import _tiles as exact
 
 
 def normal(n, d, seed=0):

@@ -8,8 +8,8 @@ import scipy.sparse as sp
 
 import oracles
 from kernelgrad.compute.threads import set_num_threads
-from kernelgrad.expansions import PREDICT_ROWS, RandomFeatureExpansion
-from kernelgrad.features import FeatureStream, InputScaling
+from kernelgrad.functions.expansions import PREDICT_ROWS, RandomFeatureExpansion
+from kernelgrad.functions.features import FeatureStream, InputScaling
 from kernelgrad.kernels import (
     KERNELS,
     Gaussian,

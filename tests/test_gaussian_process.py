@@ -17,7 +17,7 @@ from kernelgrad._validation import CapabilityError
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import DSG, Problem, TrainBatch, explained_covariance
-from kernelgrad.solvers.functional import build_stream
+from kernelgrad.solvers.random_features.base import build_stream
 
 GAMMA = 0.5
 

@@ -12,8 +12,6 @@ import scipy.sparse as sp
 import oracles_linear_blocks as oracles
 from kernelgrad import set_num_threads
 from kernelgrad._validation import CapabilityError
-from kernelgrad.compute.linear_blocks import DenseBlocks, Fields, SparseBlocks
-from kernelgrad.compute.linear_mirror import mirror
 from kernelgrad.kernels import Polynomial
 from kernelgrad.losses import (
     Absolute,
@@ -26,9 +24,11 @@ from kernelgrad.losses import (
     SquaredHinge,
 )
 from kernelgrad.solvers.base import TrainBatch
-from kernelgrad.solvers.linear import LinearMemory, LinearProblem
-from kernelgrad.solvers.rbcd import RBCD
-from kernelgrad.solvers.sbmd import SBMD
+from kernelgrad.solvers.linear._blocks import DenseBlocks, Fields, SparseBlocks
+from kernelgrad.solvers.linear._mirror import mirror
+from kernelgrad.solvers.linear.base import LinearMemory, LinearProblem
+from kernelgrad.solvers.linear.rbcd import RBCD
+from kernelgrad.solvers.linear.sbmd import SBMD
 
 SMOOTH = [
     SquaredError(), Logistic(), SquaredHinge(), SmoothedHinge(), Huber(0.4), Multinomial(),

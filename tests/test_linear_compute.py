@@ -11,9 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracles_linear as oracles
-from kernelgrad.compute import linear, linear_moments
-from kernelgrad.compute.linear_dense import DenseRows
-from kernelgrad.compute.linear_sparse import SparseRows
 from kernelgrad.losses import (
     Absolute,
     EpsilonInsensitive,
@@ -26,7 +23,11 @@ from kernelgrad.losses import (
     SquaredError,
     SquaredHinge,
 )
-from kernelgrad.solvers.linear import loss_kind
+from kernelgrad.losses import scalar as linear
+from kernelgrad.solvers.linear import _moments as linear_moments
+from kernelgrad.solvers.linear._dense import DenseRows
+from kernelgrad.solvers.linear._sparse import SparseRows
+from kernelgrad.solvers.linear.base import loss_kind
 
 CASES = {  # name: (loss, kind, number)
     "squared": (SquaredError(), linear.SQUARED, 0.0),

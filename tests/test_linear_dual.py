@@ -11,7 +11,6 @@ import scipy.sparse as sp
 import oracles_linear_dual as oracles
 from kernelgrad import set_num_threads
 from kernelgrad._validation import CapabilityError
-from kernelgrad.compute import linear_dual, simba
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.kernels import Polynomial
 from kernelgrad.losses import (
@@ -27,10 +26,12 @@ from kernelgrad.losses import (
     SquaredHinge,
 )
 from kernelgrad.solvers.base import TrainBatch
-from kernelgrad.solvers.linear import LinearProblem
-from kernelgrad.solvers.linear_sdca import LinearSDCA
-from kernelgrad.solvers.simba import SIMBA
-from kernelgrad.solvers.support import draws
+from kernelgrad.solvers.kernel.base import draws
+from kernelgrad.solvers.linear import _dual as linear_dual
+from kernelgrad.solvers.linear import _simba as simba
+from kernelgrad.solvers.linear.base import LinearProblem
+from kernelgrad.solvers.linear.sdca import LinearSDCA
+from kernelgrad.solvers.linear.simba import SIMBA
 
 SMOOTH = [
     SquaredError(),

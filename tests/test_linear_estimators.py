@@ -28,10 +28,10 @@ from kernelgrad import (
     open_source,
 )
 from kernelgrad.callbacks import Callback
-from kernelgrad.compute import linear
 from kernelgrad.estimators import COMPETITORS, competitor
 from kernelgrad.estimators.linear import choose_linear_solver
 from kernelgrad.losses import Huber, Quantile, get_loss
+from kernelgrad.losses import scalar as linear
 from kernelgrad.persistence import read_container, write_container
 from kernelgrad.solvers import LINEAR_SOLVERS, S3GD, SCV, SGD, SSGD, SVRG, get_linear_solver
 

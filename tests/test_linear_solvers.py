@@ -15,7 +15,6 @@ import scipy.sparse as sps
 import oracles_linear as oracles
 from kernelgrad import set_num_threads
 from kernelgrad._validation import CapabilityError
-from kernelgrad.compute import linear_moments
 from kernelgrad.kernels import Polynomial
 from kernelgrad.losses import (
     EpsilonInsensitive,
@@ -30,15 +29,16 @@ from kernelgrad.losses import (
     SquaredError,
     SquaredHinge,
 )
-from kernelgrad.solvers.anchors import build_graph, cluster_rows, nearest_points
 from kernelgrad.solvers.base import TrainBatch
-from kernelgrad.solvers.linear import LinearMemory, LinearProblem, evaluate
-from kernelgrad.solvers.linear_pegasos import LinearPegasos
-from kernelgrad.solvers.s3gd import S3GD
-from kernelgrad.solvers.scv import SCV, group_moments
-from kernelgrad.solvers.sgd import SGD
-from kernelgrad.solvers.ssgd import SSGD
-from kernelgrad.solvers.svrg import SAGA, SVRG
+from kernelgrad.solvers.linear import _moments as linear_moments
+from kernelgrad.solvers.linear.anchors import build_graph, cluster_rows, nearest_points
+from kernelgrad.solvers.linear.base import LinearMemory, LinearProblem, evaluate
+from kernelgrad.solvers.linear.pegasos import LinearPegasos
+from kernelgrad.solvers.linear.s3gd import S3GD
+from kernelgrad.solvers.linear.scv import SCV, group_moments
+from kernelgrad.solvers.linear.sgd import SGD
+from kernelgrad.solvers.linear.ssgd import SSGD
+from kernelgrad.solvers.linear.svrg import SAGA, SVRG
 
 CASES = {
     "squared": (SquaredError(), 0.0),

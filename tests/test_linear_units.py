@@ -16,9 +16,9 @@ from kernelgrad.losses import (
     SquaredError,
 )
 from kernelgrad.solvers import S3GD, SAGA, SGD, SSGD, SVRG, LinearPegasos, LinearProblem
-from kernelgrad.solvers.anchors import nearest_points
 from kernelgrad.solvers.base import TrainBatch
-from kernelgrad.solvers.linear import draw_batches
+from kernelgrad.solvers.linear.anchors import nearest_points
+from kernelgrad.solvers.linear.base import draw_batches
 
 
 def drive(solver, X, y, loss, steps, *, alpha=0.0, weight=None, seed=0, **settings):

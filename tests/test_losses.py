@@ -29,7 +29,7 @@ from kernelgrad.losses import (
     register_loss,
 )
 from kernelgrad.losses.base import monotone_root
-from kernelgrad.solvers.sdca import SDCA
+from kernelgrad.solvers.kernel.sdca import SDCA
 from kernelgrad.testing import check_loss
 from oracles import loss_row
 

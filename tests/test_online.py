@@ -25,10 +25,11 @@ from kernelgrad.losses import (
     SquaredError,
     SquaredHinge,
 )
-from kernelgrad.solvers import base, online
-from kernelgrad.solvers.norma import NORMA
-from kernelgrad.solvers.pegasos import Pegasos
-from kernelgrad.solvers.perceptron import KernelPerceptron
+from kernelgrad.solvers import base
+from kernelgrad.solvers.kernel import online
+from kernelgrad.solvers.kernel.norma import NORMA
+from kernelgrad.solvers.kernel.pegasos import Pegasos
+from kernelgrad.solvers.kernel.perceptron import KernelPerceptron
 from kernelgrad.testing import check_solver
 from oracles_online import norma, pegasos, perceptron, slope_of
 

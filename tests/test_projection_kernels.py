@@ -13,10 +13,11 @@ from threadpoolctl import threadpool_info
 import oracles
 import oracles_projection
 from kernelgrad._validation import DataError
-from kernelgrad.compute import projections, rng
+from kernelgrad.compute import rng
 from kernelgrad.compute.threads import set_num_threads, single_threaded_blas
-from kernelgrad.features import FeatureStream
-from kernelgrad.kernels import float32_rows
+from kernelgrad.features import _fused as projections
+from kernelgrad.features.base import float32_rows
+from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels.arc_cosine import ArcCosine
 from kernelgrad.kernels.hellinger import Hellinger
 from kernelgrad.kernels.semigroup import ExponentialSemigroup, ReciprocalSemigroup

@@ -25,12 +25,13 @@ from kernelgrad.losses import (
     SquaredSymmetricHinge,
     SymmetricHinge,
 )
-from kernelgrad.solvers import _pseudo, bgs3vm, cccp_s3vm
 from kernelgrad.solvers._ramp import iterations, ramp_share
 from kernelgrad.solvers.base import Problem, TrainBatch, check_capabilities, run
-from kernelgrad.solvers.bgs3vm import BGS3VM
-from kernelgrad.solvers.cccp_s3vm import CCCPS3VM
-from kernelgrad.solvers.s3vm_light import S3VMLight
+from kernelgrad.solvers.semi_supervised import base as _pseudo
+from kernelgrad.solvers.semi_supervised import bgs3vm, cccp_s3vm
+from kernelgrad.solvers.semi_supervised.bgs3vm import BGS3VM
+from kernelgrad.solvers.semi_supervised.cccp_s3vm import CCCPS3VM
+from kernelgrad.solvers.semi_supervised.s3vm_light import S3VMLight
 
 EXACT = [CCCPS3VM(), CCCPS3VM(balance=True), S3VMLight(start=0.01)]
 ALL = [*EXACT, BGS3VM(labelled_budget=8, unlabelled_budget=30, ramp=(0, 0), batch_size=40)]

@@ -20,7 +20,7 @@ from kernelgrad.callbacks import Callback
 from kernelgrad.kernels import DotProduct, Gaussian
 from kernelgrad.losses import Hinge
 from kernelgrad.solvers import Problem, StochasticBatchPerceptron, TrainBatch
-from kernelgrad.solvers import sbp as sbp_module
+from kernelgrad.solvers.kernel import sbp as sbp_module
 from kernelgrad.testing import check_solver
 
 LINEAR = DotProduct([0.0, 1.0])

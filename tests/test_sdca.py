@@ -13,7 +13,6 @@ from sklearn.svm import LinearSVC
 import oracles_sdca as oracles
 from kernelgrad import set_num_threads
 from kernelgrad._validation import CapabilityError
-from kernelgrad.compute import dual
 from kernelgrad.kernels import CallableKernel, Gaussian, Polynomial, PrecomputedKernel
 from kernelgrad.losses import (
     Absolute,
@@ -27,8 +26,9 @@ from kernelgrad.losses import (
     SquaredError,
     SquaredHinge,
 )
+from kernelgrad.losses import conjugate as dual
 from kernelgrad.solvers.base import Problem, TrainBatch, run
-from kernelgrad.solvers.sdca import SDCA, _passes
+from kernelgrad.solvers.kernel.sdca import SDCA, _passes
 
 LOSSES = [
     Hinge(), SquaredHinge(), Logistic(), SquaredError(), EpsilonInsensitive(0.1), Absolute(),

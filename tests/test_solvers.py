@@ -23,7 +23,7 @@ from kernelgrad.solvers import (
     get_solver,
     run,
 )
-from kernelgrad.solvers.step_sizes import averaging_weight, inverse_decay, smoothness
+from kernelgrad.solvers.schedules import averaging_weight, inverse_decay, smoothness
 from kernelgrad.testing import check_solver
 
 
@@ -404,7 +404,7 @@ def test_kernels_are_resolved_on_the_first_batch():
 
 @pytest.mark.parametrize(("damping", "rows"), [(1.0, 1024), (0.5, 2048), (0.1, 4096)])
 def test_a_small_damping_sees_more_rows(damping, rows, monkeypatch):
-    from kernelgrad.solvers import dsg
+    from kernelgrad.solvers.random_features import dsg
 
     seen = []
     gram = dsg.linalg.gram

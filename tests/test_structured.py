@@ -15,9 +15,18 @@ from sklearn.datasets import load_digits
 
 import oracles
 from kernelgrad import KernelClassifier, load, set_num_threads
-from kernelgrad.compute import hadamard, rng
-from kernelgrad.expansions import PREDICT_ROWS, RandomFeatureExpansion
-from kernelgrad.features import FeatureStream
+from kernelgrad.compute import rng
+from kernelgrad.features import _hadamard as hadamard
+from kernelgrad.features.projections import ProjectionMap
+from kernelgrad.features.structured import (
+    DENSE_WIDTH,
+    HadamardMap,
+    OrthogonalMap,
+    SobolMap,
+    _chi_of_normal,
+)
+from kernelgrad.functions.expansions import PREDICT_ROWS, RandomFeatureExpansion
+from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import (
     Cauchy,
     Gaussian,
@@ -27,14 +36,6 @@ from kernelgrad.kernels import (
     describe_kernel,
     get_kernel,
     restore_kernel,
-)
-from kernelgrad.kernels.projections import ProjectionMap
-from kernelgrad.kernels.structured import (
-    DENSE_WIDTH,
-    HadamardMap,
-    OrthogonalMap,
-    SobolMap,
-    _chi_of_normal,
 )
 from kernelgrad.testing import check_kernel
 

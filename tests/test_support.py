@@ -19,9 +19,9 @@ import kernelgrad
 from kernelgrad import KernelClassifier, KernelRegressor
 from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.estimators._support import canonical_rows
-from kernelgrad.exact import PREDICT_TILE, ExactKernel, KernelRows
-from kernelgrad.expansions import SupportExpansion
-from kernelgrad.features import InputScaling
+from kernelgrad.functions.exact import PREDICT_TILE, ExactKernel, KernelRows
+from kernelgrad.functions.expansions import SupportExpansion
+from kernelgrad.functions.features import InputScaling
 from kernelgrad.kernels import (
     ArcCosine,
     Chi2,

@@ -39,7 +39,8 @@ from kernelgrad import (
 from kernelgrad.data import sample_batches
 from kernelgrad.estimators import transformer
 from kernelgrad.estimators.transformer import RandomFeatures
-from kernelgrad.kernels import Chi2, FeatureMap, Gaussian, Kernel, Laplacian
+from kernelgrad.features.base import FeatureMap
+from kernelgrad.kernels import Chi2, Gaussian, Kernel, Laplacian
 
 
 @parametrize_with_checks(

@@ -3,8 +3,8 @@ import pytest
 
 import oracles_exact
 from kernelgrad._validation import DataError
-from kernelgrad.compute import water
-from kernelgrad.compute.water import submerged, two_basins, water_level
+from kernelgrad.solvers.kernel import minimax as water
+from kernelgrad.solvers.kernel.minimax import submerged, two_basins, water_level
 
 VOLUMES = [0.01, 0.3, 2.0, 20.0]
 EXACT = 1e-12

@@ -25,7 +25,7 @@ from benchmarks.objectives._svm import lowered_peak
 from benchmarks.registry import Dataset, SkipError, discover
 from kernelgrad import KernelClassifier, KernelRegressor, set_num_threads
 from kernelgrad.kernels import get_kernel
-from kernelgrad.solvers.cached import CachedBlockDescent
+from kernelgrad.solvers.block_descent.solver import CachedBlockDescent
 
 ROOT = Path(__file__).parents[2]
 DATASETS: dict[str, Dataset] = discover(benchmarks.datasets, Dataset)

@@ -19,11 +19,16 @@ from typing import Any
 
 import scipy.linalg
 
-from kernelgrad.compute import descent, exact, linalg, threads
+from kernelgrad.compute import linalg, threads
 from kernelgrad.estimators import base
-from kernelgrad.exact import ExactKernel
+from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.kernels import ExactRows
-from kernelgrad.solvers import blocks, cached, newton, objective, support
+from kernelgrad.kernels import _tiles as exact
+from kernelgrad.solvers.block_descent import _loops as descent
+from kernelgrad.solvers.block_descent import coordinates as blocks
+from kernelgrad.solvers.block_descent import newton, objective
+from kernelgrad.solvers.block_descent import solver as cached
+from kernelgrad.solvers.kernel import base as support
 
 BLAS, LOOPS, FACTORS = "BLAS products", "compiled products", "factorisation"
 VECTOR, MOVE, REST, WAIT = "vector functions", "data movement", "python and rest", "waiting"

@@ -17,7 +17,7 @@ from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.kernels import Polynomial
 from kernelgrad.losses import get_loss
 from kernelgrad.solvers import LinearProblem, TrainBatch
-from kernelgrad.solvers.linear import LinearMemory, evaluate
+from kernelgrad.solvers.linear.base import LinearMemory, evaluate
 
 SETS = ["ijcnn1", "covtype20k", "a9a", "cod_rna", "news20_bydate", "protein"]
 RARE = 0.15  # classes rarer than this are balanced, as Equation (46) has it

@@ -15,7 +15,7 @@ from benchmarks.registry import Objective, Row
 from kernelgrad import set_num_threads
 from kernelgrad._typing import Float64Array
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.exact import COLUMN_TILE
+from kernelgrad.functions.exact import COLUMN_TILE
 from kernelgrad.kernels import (
     ArcCosine,
     Cauchy,

@@ -14,10 +14,11 @@ import numpy as np
 
 from benchmarks.registry import Objective, Row
 from kernelgrad import set_num_threads
-from kernelgrad.compute import hadamard, projections
 from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.features import _fused as projections
+from kernelgrad.features import _hadamard as hadamard
+from kernelgrad.features.structured import HadamardMap
 from kernelgrad.kernels import Gaussian, Kernel, Matern, ProjectionMap
-from kernelgrad.kernels.structured import HadamardMap
 
 CACHE = 2**31
 CHUNK = 2**16  # frequencies of one block in the check of the bias

@@ -11,7 +11,7 @@ from sklearn.svm import SVC
 
 from benchmarks.objectives._linear import Case, load, minimum, trace, warm_up
 from benchmarks.registry import Objective, Row, SkipError
-from kernelgrad.compute import linear
+from kernelgrad.losses import scalar as linear
 from kernelgrad.solvers import LINEAR_SOLVERS, LinearSDCA
 
 SETS = ["ijcnn1", "a9a", "cod_rna"]

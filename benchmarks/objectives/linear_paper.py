@@ -14,17 +14,17 @@ import numpy as np
 from benchmarks.objectives._linear import SETS, Case, Trace, load, minimum, trace, warm_up
 from benchmarks.registry import Objective, Row, SkipError
 from kernelgrad._validation import CapabilityError
-from kernelgrad.compute import linear_moments
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.solvers import S3GD, SCV, SGD, SSGD, SVRG, LinearProblem, TrainBatch
-from kernelgrad.solvers.anchors import build_graph, cluster_rows
-from kernelgrad.solvers.linear import (
+from kernelgrad.solvers.linear import _moments as linear_moments
+from kernelgrad.solvers.linear.anchors import build_graph, cluster_rows
+from kernelgrad.solvers.linear.base import (
     LinearMemory,
     draw_batches,
     evaluate,
     weighted_draws,
 )
-from kernelgrad.solvers.scv import group_moments
+from kernelgrad.solvers.linear.scv import group_moments
 
 ALPHA = 2e-3  # the paper's lambda = 1e-3 for lambda |w|^2
 STEPS = (0.1, 1.0, 5.0, 10.0)

@@ -19,7 +19,7 @@ from benchmarks.objectives._linear import Case, load, minimum, trace, warm_up
 from benchmarks.registry import Objective, Row, SkipError
 from kernelgrad import LinearClassifier
 from kernelgrad.solvers import LINEAR_SOLVERS, LinearProblem, TrainBatch
-from kernelgrad.solvers.linear import LinearMemory, evaluate
+from kernelgrad.solvers.linear.base import LinearMemory, evaluate
 
 SETS = ["ijcnn1", "a9a", "cod_rna", "covtype20k", "news20_bydate", "mnist"]
 OURS = ["svrg", "saga", "s3gd", "sdca", "rbcd", "sgd"]

@@ -21,14 +21,14 @@ from benchmarks.registry import Dataset, Objective, Row, SkipError, discover
 from benchmarks.solvers.svrg import SVRG
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, sample_batches
-from kernelgrad.expansions import RandomFeatureExpansion
+from kernelgrad.features.base import FeatureMap, float32_rows
+from kernelgrad.functions.expansions import RandomFeatureExpansion
 from kernelgrad.kernels import Kernel, get_kernel
-from kernelgrad.kernels.base import FeatureMap, float32_rows
 from kernelgrad.losses import Loss, get_loss
 from kernelgrad.losses.classification import encode_labels
 from kernelgrad.solvers import CDSG, DSG, UDSG, Problem, TrainBatch
-from kernelgrad.solvers.dsg import DSGState, Proposal, uniform_block
-from kernelgrad.solvers.step_sizes import smoothness
+from kernelgrad.solvers.random_features.dsg import DSGState, Proposal, uniform_block
+from kernelgrad.solvers.schedules import smoothness
 
 DATASETS: dict[str, Dataset] = discover(benchmarks.datasets, Dataset)
 REACHED, CURVES, CHECK = "seconds and features to DSG's end", "curves", "the check of CDSG"

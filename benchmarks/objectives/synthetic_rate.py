@@ -16,7 +16,7 @@ from kernelgrad.data import ArraySource, sample_batches
 from kernelgrad.kernels import get_kernel
 from kernelgrad.losses import get_loss
 from kernelgrad.solvers import Problem, TrainBatch
-from kernelgrad.solvers.functional import BlockTracker, Iterates
+from kernelgrad.solvers.random_features.base import BlockTracker, Iterates
 
 CURVE, RATE = "RMSE to the true function", "slope of the squared error"
 

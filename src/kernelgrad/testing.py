@@ -14,7 +14,8 @@ from sklearn.base import clone
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray, IntArray
 from kernelgrad._validation import CapabilityError
-from kernelgrad.kernels import FeatureMap, Gaussian, Kernel, float32_rows
+from kernelgrad.features.base import FeatureMap, float32_rows
+from kernelgrad.kernels import Gaussian, Kernel
 from kernelgrad.losses import Hinge, Logistic, Loss, SquaredError, encode_labels
 from kernelgrad.solvers import Problem, Solver, TrainBatch, check_capabilities
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from kernelgrad._typing import AnyArray
 from kernelgrad._validation import ModelFileError
-from kernelgrad.expansions import EXPANSIONS
-from kernelgrad.features import CACHE_BYTES
+from kernelgrad.functions.expansions import EXPANSIONS
+from kernelgrad.functions.features import CACHE_BYTES
 from kernelgrad.kernels import Kernel, describe_kernel, get_kernel, restore_kernel
 from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES, Loss, UnlabelledLoss
 from kernelgrad.persistence import read_container, write_container

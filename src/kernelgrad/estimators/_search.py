@@ -29,7 +29,7 @@ from kernelgrad.solvers import (
     TrainBatch,
     Validation,
 )
-from kernelgrad.solvers.direct import direct_bytes
+from kernelgrad.solvers.kernel.direct import direct_bytes
 
 GIVEN = "given as a parameter"
 ALPHAS = tuple(10.0**-k for k in range(3, 10))

@@ -28,7 +28,7 @@ from kernelgrad.estimators._support import (
     canonical_rows,
     with_callbacks,
 )
-from kernelgrad.expansions import Expansion
+from kernelgrad.functions.expansions import Expansion
 from kernelgrad.losses import Loss
 from kernelgrad.solvers import (
     Problem,

@@ -27,7 +27,7 @@ from kernelgrad.data import ArraySource, BatchSource, sample_batches
 from kernelgrad.estimators._search import GIVEN
 from kernelgrad.estimators._support import with_callbacks
 from kernelgrad.estimators.kernel import BaseKernelEstimator
-from kernelgrad.features import FeatureStream
+from kernelgrad.functions.features import FeatureStream
 from kernelgrad.losses import Loss, SquaredError
 from kernelgrad.solvers import (
     DSG,

@@ -23,7 +23,7 @@ from kernelgrad.estimators._search import (
     usable_memory,
 )
 from kernelgrad.estimators.base import MAX_VALIDATION_ROWS, BaseRowsEstimator
-from kernelgrad.features import CACHE_BYTES
+from kernelgrad.functions.features import CACHE_BYTES
 from kernelgrad.kernels import Kernel, PrecomputedKernel, get_kernel, kernel_summary
 from kernelgrad.losses import Loss
 from kernelgrad.solvers import (

@@ -12,7 +12,7 @@ from kernelgrad.data import BatchSource
 from kernelgrad.estimators._search import GIVEN, rows_nbytes, usable_memory
 from kernelgrad.estimators._tasks import Classification, Regression
 from kernelgrad.estimators.base import BaseRowsEstimator
-from kernelgrad.expansions import LinearExpansion
+from kernelgrad.functions.expansions import LinearExpansion
 from kernelgrad.kernels import Polynomial
 from kernelgrad.losses import Loss
 from kernelgrad.solvers import (
@@ -26,7 +26,7 @@ from kernelgrad.solvers import (
     Solver,
     get_linear_solver,
 )
-from kernelgrad.solvers.linear import loss_kind
+from kernelgrad.solvers.linear.base import loss_kind
 
 _INNER_PRODUCT = Polynomial(degree=1, gamma=1.0, coef0=0.0)
 _PENALTIES = ("elasticnet", "l1", "l2")

@@ -16,13 +16,13 @@ from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches
 from kernelgrad.estimators._support import canonical_rows
 from kernelgrad.estimators.base import BaseRowsEstimator
-from kernelgrad.expansions import PREDICT_ROWS
-from kernelgrad.features import CACHE_BYTES, FeatureStream
+from kernelgrad.functions.expansions import PREDICT_ROWS
+from kernelgrad.functions.features import CACHE_BYTES, FeatureStream
 from kernelgrad.kernels import Kernel, get_kernel
 from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import Problem, TrainBatch
-from kernelgrad.solvers.dsg import MAX_WIDTH, ROWS_PER_FEATURE
-from kernelgrad.solvers.functional import build_stream
+from kernelgrad.solvers.random_features.base import build_stream
+from kernelgrad.solvers.random_features.dsg import MAX_WIDTH, ROWS_PER_FEATURE
 
 # The first batch of the estimators, so that bandwidth and scaling are theirs.
 SAMPLE_ROWS = ROWS_PER_FEATURE * MAX_WIDTH

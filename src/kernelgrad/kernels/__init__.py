@@ -9,15 +9,17 @@ import numpy as np
 from sklearn.base import clone
 
 from kernelgrad._validation import ModelFileError, check_name
+from kernelgrad.features.base import FeatureMap, float32_rows, narrow_indices
+from kernelgrad.features.projections import ProjectionMap
 from kernelgrad.kernels.additive import Chi2, Intersection, JensenShannon
 from kernelgrad.kernels.arc_cosine import ArcCosine
-from kernelgrad.kernels.base import ExactRows, FeatureMap, Kernel, float32_rows, narrow_indices
+from kernelgrad.kernels.base import ExactRows, Kernel
 from kernelgrad.kernels.blackbox import CallableKernel, PrecomputedKernel
 from kernelgrad.kernels.composite import ProductKernel, SumKernel
 from kernelgrad.kernels.convolutional import ConvolutionKernel
 from kernelgrad.kernels.dot_product import DotProduct, Polynomial
 from kernelgrad.kernels.hellinger import Hellinger
-from kernelgrad.kernels.projections import ProjectionKernel, ProjectionMap
+from kernelgrad.kernels.projection import ProjectionKernel
 from kernelgrad.kernels.semigroup import ExponentialSemigroup, ReciprocalSemigroup
 from kernelgrad.kernels.skewed import SkewedChi2, SkewedIntersection
 from kernelgrad.kernels.stationary import (

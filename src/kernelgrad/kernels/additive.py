@@ -18,17 +18,13 @@ from sklearn.base import clone
 
 from kernelgrad._typing import Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad._validation import check_name
-from kernelgrad.compute import exact, rng, sketches
-from kernelgrad.compute.projections import TILE
+from kernelgrad.compute import rng
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.kernels.base import (
-    ExactRows,
-    FeatureMap,
-    Kernel,
-    check_least,
-    exact_values,
-    float64_rows,
-)
+from kernelgrad.features import _sketches as sketches
+from kernelgrad.features._fused import TILE
+from kernelgrad.features.base import FeatureMap
+from kernelgrad.kernels import _tiles as exact
+from kernelgrad.kernels.base import ExactRows, Kernel, check_least, exact_values, float64_rows
 from kernelgrad.kernels.skewed import sum_over_columns
 
 _SPARSE_ROWS = 64
@@ -88,7 +84,7 @@ class AdditiveKernel(Kernel):
     """
 
     law: ClassVar[int]
-    exact_form: ClassVar[int]  # code of the terms in kernelgrad.compute.exact
+    exact_form: ClassVar[int]  # code of the terms in kernelgrad.kernels._tiles
 
     def __init__(self, form: Form = "auto") -> None:
         self.form = form

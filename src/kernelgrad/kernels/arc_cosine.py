@@ -11,10 +11,14 @@ from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
 from kernelgrad._typing import Float32Array, Float64Array, Matrix
 from kernelgrad._validation import check_int, check_real
-from kernelgrad.compute import exact, projections, rng
+from kernelgrad.compute import rng
 from kernelgrad.compute.threads import parallel_for, single_threaded_blas
-from kernelgrad.kernels.base import ExactRows, FeatureMap, exact_values, float64_rows
-from kernelgrad.kernels.projections import ProjectionKernel, ProjectionMap
+from kernelgrad.features import _fused as projections
+from kernelgrad.features.base import FeatureMap
+from kernelgrad.features.projections import ProjectionMap
+from kernelgrad.kernels import _tiles as exact
+from kernelgrad.kernels.base import ExactRows, exact_values, float64_rows
+from kernelgrad.kernels.projection import ProjectionKernel
 
 _TILE_BYTES = 2**22  # a task's buffer
 # 1 - |cos| below which an angle comes from a difference of rows: acos turns a rounding eps of

@@ -21,9 +21,11 @@ import scipy.sparse as sp
 
 from kernelgrad._typing import Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad._validation import CapabilityError, check_real
-from kernelgrad.compute import projections, rng
-from kernelgrad.kernels.base import ExactRows, FeatureMap, Kernel
-from kernelgrad.kernels.projections import ProjectionMap
+from kernelgrad.compute import rng
+from kernelgrad.features import _fused as projections
+from kernelgrad.features.base import FeatureMap
+from kernelgrad.features.projections import ProjectionMap
+from kernelgrad.kernels.base import ExactRows, Kernel
 from kernelgrad.kernels.stationary import StationaryKernel
 
 TAG_PART = 13

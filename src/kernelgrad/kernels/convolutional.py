@@ -17,9 +17,12 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad._validation import DataError, check_bool, check_int, check_name, check_real
-from kernelgrad.compute import exact, patches, rng
+from kernelgrad.compute import rng
 from kernelgrad.compute.threads import parallel_for, single_threaded_blas
-from kernelgrad.kernels.base import ExactRows, FeatureMap, Kernel
+from kernelgrad.features import _patches as patches
+from kernelgrad.features.base import FeatureMap
+from kernelgrad.kernels import _tiles as exact
+from kernelgrad.kernels.base import ExactRows, Kernel
 
 TAG_CELL = 12
 TAG_PATCH = 14

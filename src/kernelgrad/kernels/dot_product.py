@@ -18,16 +18,13 @@ from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad._validation import DataError, check_int, check_name, check_real
-from kernelgrad.compute import exact, rng, sketches
-from kernelgrad.compute.sparse import csr_times_tile
+from kernelgrad.compute import rng
+from kernelgrad.compute.linalg import csr_times_tile
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.kernels.base import (
-    ExactRows,
-    FeatureMap,
-    Kernel,
-    exact_values,
-    float64_rows,
-)
+from kernelgrad.features import _sketches as sketches
+from kernelgrad.features.base import FeatureMap
+from kernelgrad.kernels import _tiles as exact
+from kernelgrad.kernels.base import ExactRows, Kernel, exact_values, float64_rows
 
 # gamma |x|^2 must stay below: the pole, and the largest exponent of float64
 _LIMITS = {"vovk": 1.0, "exponential": 700.0}
@@ -82,7 +79,7 @@ class InnerProductKernel(Kernel):
 
     @abstractmethod
     def _finish(self) -> dict[str, Any]:
-        """Return the code of g and its numbers, as `kernelgrad.compute.exact` takes them."""
+        """Return the code of g and its numbers, as `kernelgrad.kernels._tiles` takes them."""
 
     def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
         """Return ``sqrt(gamma) x``.

@@ -9,9 +9,11 @@ import scipy.sparse as sp
 from sklearn.utils.extmath import safe_sparse_dot
 
 from kernelgrad._typing import Float32Array, Float64Array, Matrix
-from kernelgrad.compute import exact, projections, rng
+from kernelgrad.compute import rng
+from kernelgrad.features import _fused as projections
+from kernelgrad.kernels import _tiles as exact
 from kernelgrad.kernels.base import ExactRows, check_least, exact_values, float64_rows
-from kernelgrad.kernels.projections import ProjectionKernel
+from kernelgrad.kernels.projection import ProjectionKernel
 
 
 class Hellinger(ProjectionKernel):

@@ -15,9 +15,11 @@ from sklearn.base import clone
 
 from kernelgrad._typing import Float32Array, Float64Array, Matrix
 from kernelgrad._validation import DataError, check_name, check_real
-from kernelgrad.compute import exact, projections, rng
+from kernelgrad.compute import rng
+from kernelgrad.features import _fused as projections
+from kernelgrad.kernels import _tiles as exact
 from kernelgrad.kernels.base import ExactRows, check_least, exact_values, float64_rows
-from kernelgrad.kernels.projections import ProjectionKernel
+from kernelgrad.kernels.projection import ProjectionKernel
 from kernelgrad.kernels.skewed import sum_over_columns
 
 MEDIAN_ROWS = 2000

@@ -14,10 +14,12 @@ import scipy.sparse as sp
 
 from kernelgrad._typing import Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad._validation import check_name, check_real
-from kernelgrad.compute import exact, projections, rng
+from kernelgrad.compute import rng
 from kernelgrad.compute.threads import parallel_for
+from kernelgrad.features import _fused as projections
+from kernelgrad.kernels import _tiles as exact
 from kernelgrad.kernels.base import ExactRows, check_least, exact_values, float64_rows
-from kernelgrad.kernels.projections import ProjectionKernel
+from kernelgrad.kernels.projection import ProjectionKernel
 from kernelgrad.kernels.stationary import Form
 
 _TILE_BYTES = 2**20  # a task's buffer: terms of one column stay in cache

@@ -18,17 +18,15 @@ from sklearn.utils.extmath import row_norms
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, Matrix
 from kernelgrad._validation import DataError, check_name, check_real
-from kernelgrad.compute import exact, projections, rng
+from kernelgrad.compute import rng
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.kernels.base import (
-    ExactRows,
-    FeatureMap,
-    exact_values,
-    float64_rows,
-    large_norm,
-)
-from kernelgrad.kernels.projections import ProjectionKernel, ProjectionMap
-from kernelgrad.kernels.structured import SobolMap, orthogonal_map
+from kernelgrad.features import _fused as projections
+from kernelgrad.features.base import FeatureMap
+from kernelgrad.features.projections import ProjectionMap
+from kernelgrad.features.structured import SobolMap, orthogonal_map
+from kernelgrad.kernels import _tiles as exact
+from kernelgrad.kernels.base import ExactRows, exact_values, float64_rows, large_norm
+from kernelgrad.kernels.projection import ProjectionKernel
 
 MEDIAN_ROWS = 2000
 MAX_FACTOR = 2.0**16
@@ -227,7 +225,7 @@ class Gaussian(StationaryKernel):
         algorithms. ``"orthogonal"``: orthogonal in stacks as large as the input width, which
         lowers the variance; from 65 columns on products of Hadamard and sign matrices, several
         times faster on wide dense rows (:class:`Gaussian` and :class:`Matern` only; see
-        `kernelgrad.kernels.structured`). ``"qmc"``: points of a randomly shifted Sobol'
+        `kernelgrad.features.structured`). ``"qmc"``: points of a randomly shifted Sobol'
         sequence, for the lowest variance on few columns (at most 21,201 columns, one less
         for :class:`Matern`).
     """

@@ -20,33 +20,33 @@ from kernelgrad.solvers.base import (
     check_capabilities,
     run,
 )
-from kernelgrad.solvers.bgs3vm import BGS3VM
-from kernelgrad.solvers.cached import CachedBlockDescent
-from kernelgrad.solvers.cccp_s3vm import CCCPS3VM
-from kernelgrad.solvers.cdsg import CDSG
-from kernelgrad.solvers.direct import DirectSolve
-from kernelgrad.solvers.dsg import DSG
-from kernelgrad.solvers.linear import LinearProblem, LinearSolver
-from kernelgrad.solvers.linear_pegasos import LinearPegasos
-from kernelgrad.solvers.linear_sdca import LinearSDCA
-from kernelgrad.solvers.norma import NORMA
-from kernelgrad.solvers.pegasos import Pegasos
-from kernelgrad.solvers.perceptron import KernelPerceptron
-from kernelgrad.solvers.posterior import PosteriorOperator, explained_covariance
-from kernelgrad.solvers.rbcd import RBCD
-from kernelgrad.solvers.s3gd import S3GD
-from kernelgrad.solvers.s3vm_light import S3VMLight
-from kernelgrad.solvers.sbmd import SBMD
-from kernelgrad.solvers.sbp import StochasticBatchPerceptron
-from kernelgrad.solvers.scv import SCV
-from kernelgrad.solvers.sdca import SDCA
-from kernelgrad.solvers.sgd import SGD
-from kernelgrad.solvers.simba import SIMBA
-from kernelgrad.solvers.soft_labels import SoftLabels
-from kernelgrad.solvers.ssgd import SSGD
-from kernelgrad.solvers.svrg import SAGA, SVRG
-from kernelgrad.solvers.tsg import FRS3VM, TSG
-from kernelgrad.solvers.udsg import UDSG
+from kernelgrad.solvers.block_descent.solver import CachedBlockDescent
+from kernelgrad.solvers.kernel.direct import DirectSolve
+from kernelgrad.solvers.kernel.norma import NORMA
+from kernelgrad.solvers.kernel.pegasos import Pegasos
+from kernelgrad.solvers.kernel.perceptron import KernelPerceptron
+from kernelgrad.solvers.kernel.sbp import StochasticBatchPerceptron
+from kernelgrad.solvers.kernel.sdca import SDCA
+from kernelgrad.solvers.linear.base import LinearProblem, LinearSolver
+from kernelgrad.solvers.linear.pegasos import LinearPegasos
+from kernelgrad.solvers.linear.rbcd import RBCD
+from kernelgrad.solvers.linear.s3gd import S3GD
+from kernelgrad.solvers.linear.sbmd import SBMD
+from kernelgrad.solvers.linear.scv import SCV
+from kernelgrad.solvers.linear.sdca import LinearSDCA
+from kernelgrad.solvers.linear.sgd import SGD
+from kernelgrad.solvers.linear.simba import SIMBA
+from kernelgrad.solvers.linear.ssgd import SSGD
+from kernelgrad.solvers.linear.svrg import SAGA, SVRG
+from kernelgrad.solvers.random_features.cdsg import CDSG
+from kernelgrad.solvers.random_features.dsg import DSG
+from kernelgrad.solvers.random_features.posterior import PosteriorOperator, explained_covariance
+from kernelgrad.solvers.random_features.udsg import UDSG
+from kernelgrad.solvers.semi_supervised.bgs3vm import BGS3VM
+from kernelgrad.solvers.semi_supervised.cccp_s3vm import CCCPS3VM
+from kernelgrad.solvers.semi_supervised.s3vm_light import S3VMLight
+from kernelgrad.solvers.semi_supervised.self_training import SoftLabels
+from kernelgrad.solvers.semi_supervised.tsg import FRS3VM, TSG
 
 SOLVERS: dict[str, type[Solver[Any]]] = {}
 

@@ -15,11 +15,12 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from kernelgrad._params import check_params
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad._validation import CapabilityError
 from kernelgrad.callbacks import CallbackList, FitEvent
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.expansions import Expansion
+from kernelgrad.functions.expansions import Expansion
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss
 
@@ -160,9 +161,9 @@ class Solver(BaseEstimator, ABC, Generic[S]):  # type: ignore[misc]
     requires: ClassVar[frozenset[str]] = frozenset({"gradient"})
     streams: ClassVar[bool] = True  # whether a batch may bring rows that were not there before
 
-    @abstractmethod
     def check(self) -> None:
         """Raise if a parameter is outside its domain."""
+        check_params(self)
 
     def check_problem(self, problem: Problem) -> None:
         """Raise if this solver cannot solve `problem`, before any row is read."""

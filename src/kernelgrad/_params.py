@@ -1,0 +1,114 @@
+"""Parameters declared once: name, default and domain.
+
+A class is decorated with :func:`parameters`; its fields are the keyword arguments of the
+constructor, in scikit-learn's sense (``get_params``, ``set_params``, ``clone``). A field
+made by :func:`integer`, :func:`real`, :func:`boolean` or :func:`choice` also carries its domain,
+which :func:`check_params` enforces before any work is done::
+
+    @parameters
+    class Pegasos(Solver):
+        step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
+        average: bool = boolean(default=True)
+
+A field with ``kw_only=False`` may also be given by position.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, dataclass_transform
+
+from kernelgrad._validation import check_bool, check_int, check_name, check_real
+
+T = TypeVar("T")
+Check = Callable[[Any, str], object]
+
+_CHECK = "check"  # the key of a field's metadata
+
+
+def _field(default: Any, check: Check, words: Iterable[Any], kw_only: bool) -> Any:
+    """Return a field whose values are one of `words` or pass `check`."""
+    allowed = tuple(words)
+
+    def full(value: Any, name: str) -> None:
+        if any(
+            value is word or (type(value) is type(word) and value == word) for word in allowed
+        ):
+            return
+        try:
+            check(value, name)
+        except TypeError as error:
+            known = ", ".join(repr(word) for word in allowed)
+            raise TypeError(
+                f"{error} Also allowed: {known}." if known else str(error)
+            ) from None
+
+    return dataclasses.field(default=default, metadata={_CHECK: full}, kw_only=kw_only)
+
+
+def integer(
+    *, default: Any, low: int = 0, words: Iterable[Any] = (), kw_only: bool = True
+) -> Any:
+    """Return a field of integers of at least `low`, or one of `words` ("auto", None, ...)."""
+    return _field(default, lambda v, name: check_int(v, name, low=low), words, kw_only)
+
+
+def real(
+    *,
+    default: Any,
+    low: float = -math.inf,
+    high: float = math.inf,
+    low_open: bool = False,
+    high_open: bool = False,
+    words: Iterable[Any] = (),
+    kw_only: bool = True,
+) -> Any:
+    """Return a field of finite numbers in an interval, or one of `words`."""
+
+    def check(value: Any, name: str) -> None:
+        check_real(value, name, low=low, high=high, low_open=low_open, high_open=high_open)
+
+    return _field(default, check, words, kw_only)
+
+
+def boolean(*, default: Any, words: Iterable[Any] = (), kw_only: bool = True) -> Any:
+    """Return a field of bools, or one of `words`."""
+    return _field(default, check_bool, words, kw_only)
+
+
+def choice(
+    names: Iterable[str], *, default: Any, words: Iterable[Any] = (), kw_only: bool = True
+) -> Any:
+    """Return a field of strings among `names`, or one of `words` such as None."""
+    known = tuple(names)
+    return _field(default, lambda v, name: check_name(v, known, name), words, kw_only)
+
+
+def anything(*, default: Any, kw_only: bool = True) -> Any:
+    """Return a field that its class checks by itself."""
+    return dataclasses.field(default=default, kw_only=kw_only)
+
+
+@dataclass_transform(
+    kw_only_default=True,
+    eq_default=False,
+    field_specifiers=(integer, real, boolean, choice, anything, dataclasses.field),
+)
+def parameters(cls: type[T]) -> type[T]:
+    """Class decorator: make the annotated fields keyword arguments of the constructor."""
+    return dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
+
+
+def check_params(obj: Any) -> None:
+    """Raise if a declared parameter of `obj` is outside its domain.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Naming the parameter, the value and what is allowed.
+    """
+    for each in dataclasses.fields(obj):
+        if _CHECK in each.metadata:
+            each.metadata[_CHECK](getattr(obj, each.name), each.name)

@@ -1,0 +1,419 @@
+r"""Structured random projections ``H D3 H D2 H D1 x`` in fused tiles.
+
+H is the Walsh-Hadamard matrix of order n, a power of two, and the D's are diagonal matrices of
+signs: three times ``n log2 n`` additions replace the ``n^2`` products of a dense matrix, and
+``4 n`` numbers describe the n rows of a *stack*: three times n signs, and n lengths.
+
+A tile holds LANES rows of X transposed, ``T`` (n, LANES): a butterfly is a sum and a
+difference of two vectors over rows. Each row keeps its lane up to the cosines and meets the
+same operations in the same order whatever its lane and its neighbours are. Features are made
+in panels of at most PANEL projections and multiplied by coefficients while they are in cache:
+nothing of size ``rows x features`` exists. Sums run over panels and over chunks of rows in
+order, so neither the number of threads nor the number of stacks handed over at once changes a
+bit of the result.
+
+All arrays are float32 and C-contiguous; projections are in turns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from kernelgrad._typing import AnyArray, Float32Array, Matrix
+from kernelgrad.compute.threads import parallel_for
+from kernelgrad.features._fused import PAIR, cos_phase_turns, cos_sin_turns
+
+# Two 16-float vectors a line. Wider lines put the 16 streams of a radix-16 pass into the same
+# sets of a first-level cache; narrower ones repeat the loads of signs and coefficients.
+LANES = 32
+PANEL = 128
+MIN_ORDER = 128
+ROWS = 256  # rows of a task
+_GROUP = 64  # tasks whose partial gradients exist at a time
+
+_FAST = {"contract", "nsz", "arcp"}
+_WIDE = 16 * LANES
+_ONES = (np.float32(1),) * 16
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _four(a: Any, b: Any, c: Any, d: Any) -> Any:
+    p, q, r, s = a + b, a - b, c + d, c - d
+    return p + r, q + s, p - r, q - s
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _sixteen(t: Any, k: int, m: int, s: Any) -> None:
+    """Four levels at strides m, 2 m, 4 m and 8 m, after signs s; m is a constant."""
+    a, b, c, d = _four(s[0] * t[k], s[1] * t[k + m], s[2] * t[k + 2 * m], s[3] * t[k + 3 * m])
+    i = k + 4 * m
+    e, f, g, h = _four(s[4] * t[i], s[5] * t[i + m], s[6] * t[i + 2 * m], s[7] * t[i + 3 * m])
+    i = k + 8 * m
+    o, p, q, r = _four(s[8] * t[i], s[9] * t[i + m], s[10] * t[i + 2 * m], s[11] * t[i + 3 * m])
+    i = k + 12 * m
+    u, v, w, x = _four(
+        s[12] * t[i], s[13] * t[i + m], s[14] * t[i + 2 * m], s[15] * t[i + 3 * m]
+    )
+    t[k], t[k + 4 * m], t[k + 8 * m], t[k + 12 * m] = _four(a, e, o, u)
+    i = k + m
+    t[i], t[i + 4 * m], t[i + 8 * m], t[i + 12 * m] = _four(b, f, p, v)
+    i = k + 2 * m
+    t[i], t[i + 4 * m], t[i + 8 * m], t[i + 12 * m] = _four(c, g, q, w)
+    i = k + 3 * m
+    t[i], t[i + 4 * m], t[i + 8 * m], t[i + 12 * m] = _four(d, h, r, x)
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _levels_1_to_8(T: Any, sign: Any) -> None:
+    for g in range(sign.size // 16):
+        t = T[g * _WIDE : (g + 1) * _WIDE]
+        v = sign[16 * g : 16 * (g + 1)]
+        s = (
+            v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7],
+            v[8], v[9], v[10], v[11], v[12], v[13], v[14], v[15],
+        )  # fmt: skip
+        for k in range(LANES):
+            _sixteen(t, k, LANES, s)
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _levels_16_to_128(T: Any) -> None:
+    for g in range(T.size // (16 * _WIDE)):
+        t = T[16 * g * _WIDE : 16 * (g + 1) * _WIDE]
+        for k in range(_WIDE):
+            _sixteen(t, k, _WIDE, _ONES)
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _levels_16_to_64(T: Any) -> None:
+    m = _WIDE
+    for g in range(T.size // (8 * m)):
+        t = T[8 * g * m : 8 * (g + 1) * m]
+        for k in range(m):
+            a, b, c, d = _four(t[k], t[k + m], t[k + 2 * m], t[k + 3 * m])
+            i = k + 4 * m
+            e, f, g_, h = _four(t[i], t[i + m], t[i + 2 * m], t[i + 3 * m])
+            t[k], t[i] = a + e, a - e
+            t[k + m], t[i + m] = b + f, b - f
+            t[k + 2 * m], t[i + 2 * m] = c + g_, c - g_
+            t[k + 3 * m], t[i + 3 * m] = d + h, d - h
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _two_levels(T: Any, m: int) -> None:
+    for i in range(0, T.size, 4 * m):
+        a, b = T[i : i + m], T[i + m : i + 2 * m]
+        c, d = T[i + 2 * m : i + 3 * m], T[i + 3 * m : i + 4 * m]
+        for k in range(m):
+            a[k], b[k], c[k], d[k] = _four(a[k], b[k], c[k], d[k])
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _one_level(T: Any, m: int) -> None:
+    for i in range(0, T.size, 2 * m):
+        a, b = T[i : i + m], T[i + m : i + 2 * m]
+        for k in range(m):
+            a[k], b[k] = a[k] + b[k], a[k] - b[k]
+
+
+@njit(nogil=True, cache=True)
+def transform_lanes(T: Any, sign: Any) -> None:
+    """T (n, LANES), n >= MIN_ORDER a power of two: T = H diag(sign) T."""
+    t = T.reshape(T.size)
+    _levels_1_to_8(t, sign)
+    if sign.size == MIN_ORDER:
+        _levels_16_to_64(t)
+        return
+    _levels_16_to_128(t)
+    m = 16 * _WIDE
+    while 4 * m <= t.size:
+        _two_levels(t, m)
+        m *= 4
+    if m < t.size:
+        _one_level(t, m)
+
+
+@njit(nogil=True, cache=True)
+def _load(dense: Any, indptr: Any, indices: Any, data: Any, r0: int, r1: int, X: Any) -> None:
+    """X (n, LANES) = rows r0..r1 transposed, zeros elsewhere; CSR unless indptr is empty."""
+    flat = X.reshape(X.size)
+    for k in range(flat.size):
+        flat[k] = 0
+    if indptr.size:
+        for i in range(r1 - r0):
+            for p in range(indptr[r0 + i], indptr[r0 + i + 1]):
+                X[indices[p], i] += data[p]
+        return
+    whole = (r1 - r0) // 8 * 8
+    for i in range(0, whole, 8):  # eight rows at a time: half a cache line of the tile
+        rows = dense[r0 + i : r0 + i + 8]
+        for k in range(dense.shape[1]):
+            for j in range(8):
+                X[k, i + j] = rows[j, k]
+    for i in range(whole, r1 - r0):
+        for k in range(dense.shape[1]):
+            X[k, i] = dense[r0 + i, k]
+
+
+@njit(nogil=True, cache=True)
+def _rotate(X: Any, stack: Any, T: Any) -> None:
+    """T = H D3 H D2 H D1 X, with D1, D2, D3 = stack[0..2]."""
+    x, t = X.reshape(X.size), T.reshape(T.size)
+    for k in range(t.size):
+        t[k] = x[k]
+    for level in range(3):
+        transform_lanes(T, stack[level])
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _stretch(T: Any, length: Any) -> None:
+    for i in range(T.shape[0]):
+        row, v = T[i], length[i]
+        for k in range(row.size):
+            row[k] *= v
+
+
+@njit(nogil=True, cache=True)
+def _features(T: Any, S: Any, length: Any, phase: Any, kind: int) -> None:
+    """Turn a panel T (m, LANES) of projections into cosines, and S (m, LANES) into sines."""
+    _stretch(T, length)
+    if kind == PAIR:
+        cos_sin_turns(T.reshape(T.size), S.reshape(S.size))
+    else:
+        for i in range(T.shape[0]):
+            row = T[i]
+            for k in range(row.size):
+                row[k] += phase[i]
+        cos_phase_turns(T, np.zeros(T.shape[1], np.float32))
+
+
+@njit(nogil=True, cache=True)
+def _predict(
+    dense: Any, indptr: Any, indices: Any, data: Any, r0: int, r1: int,
+    stacks: Any, phase: Any, kind: int, coef: Any, first: int, used: int, out: Any,
+) -> None:  # fmt: skip
+    """Add features 0..used of the stacks times coef[:, first:] to out (r1 - r0, C)."""
+    n, C = stacks.shape[2], out.shape[1]
+    X = np.empty((n, LANES), np.float32)
+    T = np.empty((n, LANES), np.float32)
+    S = np.empty((PANEL, LANES), np.float32)
+    tmp = np.empty((LANES, C), np.float32)
+    for a in range(r0, r1, LANES):
+        b = min(r1, a + LANES)
+        _load(dense, indptr, indices, data, a, b, X)
+        for q in range(-(-used // n)):
+            _rotate(X, stacks[q], T)
+            stop = min(n, used - q * n)
+            for i in range(0, stop, PANEL):
+                j = min(stop, i + PANEL)
+                f0, f1 = q * n + i, q * n + j
+                t, s = T[i:j], S[: j - i]
+                _features(t, s, stacks[q, 3, i:j], phase[f0:f1], kind)
+                for p in range(coef.shape[0]):
+                    np.dot((t if p == 0 else s).T, coef[p, first + f0 : first + f1], tmp)
+                    for r in range(b - a):
+                        for c in range(C):
+                            out[a - r0 + r, c] += tmp[r, c]
+
+
+@njit(nogil=True, cache=True)
+def _gradient(
+    dense: Any, indptr: Any, indices: Any, data: Any, r0: int, r1: int,
+    stacks: Any, phase: Any, kind: int, offset: int, R: Any, G: Any,
+) -> None:  # fmt: skip
+    """G (planes, F, C) = features offset..offset + F of rows r0..r1, times their R."""
+    n = stacks.shape[2]
+    F, C = G.shape[1:]
+    X = np.empty((n, LANES), np.float32)
+    T = np.empty((n, LANES), np.float32)
+    S = np.empty((PANEL, LANES), np.float32)
+    tmp = np.empty((PANEL, C), np.float32)
+    right = np.zeros((LANES, C), np.float32)
+    G[:] = 0
+    for a in range(r0, r1, LANES):
+        b = min(r1, a + LANES)
+        _load(dense, indptr, indices, data, a, b, X)
+        right[: b - a] = R[a:b]
+        right[b - a :] = 0
+        for q in range(stacks.shape[0]):
+            _rotate(X, stacks[q], T)
+            stop = min(n, offset + F - q * n)
+            for i in range(max(0, offset - q * n), stop, PANEL):
+                j = min(stop, i + PANEL)
+                f0, f1 = q * n + i - offset, q * n + j - offset
+                t, s, u = T[i:j], S[: j - i], tmp[: j - i]
+                _features(t, s, stacks[q, 3, i:j], phase[f0:f1], kind)
+                for p in range(G.shape[0]):
+                    np.dot(t if p == 0 else s, right, u)
+                    for f in range(f0, f1):
+                        for c in range(C):
+                            G[p, f, c] += u[f - f0, c]
+
+
+@njit(nogil=True, cache=True)
+def _transform(
+    dense: Any, indptr: Any, indices: Any, data: Any, r0: int, r1: int,
+    stacks: Any, phase: Any, kind: int, offset: int, scale: Any, out: Any,
+) -> None:  # fmt: skip
+    """Out (r1 - r0, planes, F) = scale * features offset..offset + F."""
+    n = stacks.shape[2]
+    planes, F = out.shape[1:]
+    X = np.empty((n, LANES), np.float32)
+    T = np.empty((n, LANES), np.float32)
+    S = np.empty((PANEL, LANES), np.float32)
+    for a in range(r0, r1, LANES):
+        b = min(r1, a + LANES)
+        _load(dense, indptr, indices, data, a, b, X)
+        for q in range(stacks.shape[0]):
+            _rotate(X, stacks[q], T)
+            stop = min(n, offset + F - q * n)
+            for i in range(max(0, offset - q * n), stop, PANEL):
+                j = min(stop, i + PANEL)
+                f0, f1 = q * n + i - offset, q * n + j - offset
+                t, s = T[i:j], S[: j - i]
+                _features(t, s, stacks[q, 3, i:j], phase[f0:f1], kind)
+                for r in range(b - a):
+                    for p in range(planes):
+                        o = out[a - r0 + r, p, f0:f1]
+                        column = (t if p == 0 else s)[:, r]
+                        for f in range(o.size):
+                            o[f] = scale * column[f]
+
+
+def _parts(X: Matrix) -> tuple[AnyArray, AnyArray, AnyArray, AnyArray]:
+    """Return (dense, indptr, indices, data), either the first or the others empty."""
+    if isinstance(X, np.ndarray):
+        none = np.empty(0, np.int32)
+        return X, none, none, np.empty(0, np.float32)
+    return np.empty((0, 0), np.float32), X.indptr, X.indices, X.data
+
+
+def predict(
+    X: Matrix,
+    stacks: Float32Array,
+    phase: Float32Array,
+    kind: int,
+    coef: Float32Array,
+    first: int,
+    used: int,
+    out: Float32Array,
+) -> None:
+    """Add features(X) times coefficients to `out`, in parallel over chunks of rows.
+
+    Parameters
+    ----------
+    X : float32 array (N, d), d <= n, or CSR float32
+    stacks : float32 array (n_stacks, 4, n)
+        Signs of the three diagonals, and the length that multiplies each projection.
+    phase : float32 array (n_stacks * n,) for PHASE, else (0,)
+    kind : {PAIR, PHASE}
+    coef : float32 array (planes, capacity, C)
+    first : int
+        Where in `coef` the first feature of the stacks is.
+    used : int
+        Features of the stacks that take part, at most ``n_stacks * n``.
+    out : float32 array (N, C), updated in place
+    """
+    N = out.shape[0]
+    parts = _parts(X)
+
+    def task(a: int) -> None:
+        r0, r1 = a * ROWS, min(N, (a + 1) * ROWS)
+        _predict(*parts, r0, r1, stacks, phase, kind, coef, first, used, out[r0:r1])
+
+    parallel_for(-(-N // ROWS), task)
+
+
+def gradient(
+    X: Matrix,
+    stacks: Float32Array,
+    phase: Float32Array,
+    kind: int,
+    offset: int,
+    R: Float32Array,
+    G: Float32Array,
+) -> None:
+    """Write features(X)^T R into `G` (planes, F, C), in parallel over chunks of rows.
+
+    Feature f of `G` is number ``offset + f`` of the stacks; `phase` (F,) starts at f = 0. The
+    sums of the chunks are added in order.
+    """
+    N = R.shape[0]
+    parts = _parts(X)
+    n_tasks = -(-N // ROWS)
+    G[:] = 0
+    sums = np.empty((min(_GROUP, n_tasks), *G.shape), np.float32)
+    for start in range(0, n_tasks, _GROUP):
+        group = sums[: n_tasks - start]
+
+        def task(a: int, start: int = start) -> None:
+            r0 = (start + a) * ROWS
+            r1 = min(N, r0 + ROWS)
+            _gradient(*parts, r0, r1, stacks, phase, kind, offset, R, sums[a])
+
+        parallel_for(len(group), task)
+        for part in group:
+            G += part
+
+
+def transform(
+    X: Matrix,
+    stacks: Float32Array,
+    phase: Float32Array,
+    kind: int,
+    offset: int,
+    scale: float,
+    out: Float32Array,
+) -> None:
+    """Write scale * features(X) into `out` (N, planes, F); `offset`, `phase` as in gradient."""
+    N = out.shape[0]
+    parts = _parts(X)
+    s = np.float32(scale)
+
+    def task(a: int) -> None:
+        r0, r1 = a * ROWS, min(N, (a + 1) * ROWS)
+        _transform(*parts, r0, r1, stacks, phase, kind, offset, s, out[r0:r1])
+
+    parallel_for(-(-N // ROWS), task)
+
+
+@njit(nogil=True, cache=True)
+def orthogonalize(Z: Any) -> None:
+    """Make the columns of every square block of Z (d, m) orthogonal; lengths stay as they are.
+
+    Block s is ``Z[:, s d : (s + 1) d]``; m is a multiple of d. Modified Gram-Schmidt in
+    float64, without contraction, in a fixed order of operations.
+    """
+    d = Z.shape[0]
+    V = np.empty((d, d))
+    projection, length = np.empty(d), np.empty(d)
+    for s in range(0, Z.shape[1], d):
+        length[:] = 0
+        for p in range(d):
+            v, z = V[p], Z[p, s : s + d]
+            for j in range(d):
+                v[j] = z[j]
+                length[j] += v[j] * v[j]
+        for k in range(d):
+            square = 0.0
+            for p in range(d):
+                square += V[p, k] * V[p, k]
+            inverse = 1 / square if square > 0 else 0.0
+            length[k] = np.sqrt(length[k] * inverse)
+            rest = projection[k + 1 :]
+            rest[:] = 0
+            for p in range(d):
+                v, x = V[p, k + 1 :], V[p, k] * inverse
+                for j in range(v.size):
+                    rest[j] += x * v[j]
+            for p in range(d):
+                v, x = V[p, k + 1 :], V[p, k]
+                for j in range(v.size):
+                    v[j] -= x * rest[j]
+        for p in range(d):
+            v, z = V[p], Z[p, s : s + d]
+            for j in range(d):
+                z[j] = v[j] * length[j]

@@ -1,0 +1,134 @@
+r"""Average-pooled cosines and sines of random filters on the patches of one cell.
+
+Features of a group share a cell: their patches are gathered once and multiplied by all their
+filters, a tile of rows at a time, so that nothing of the size of a convolved image exists.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from kernelgrad._typing import Float32Array, IntArray
+from kernelgrad.compute.threads import parallel_for
+from kernelgrad.features._fused import cos_sin_turns
+
+_TILE_FLOATS = 2**16  # patches, cosines and sines of one tile: they stay in the L2 cache
+_FAST = {"contract", "nsz", "arcp"}
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _gather(X: Any, origins: Any, within: Any, contrast: bool, A: Any, weight: Any) -> None:
+    """Write patch p of row i to A[i * P + p], and the patch's weight."""
+    q = within.size
+    for i in range(X.shape[0]):
+        x = X[i]
+        for p in range(origins.size):
+            k = i * origins.size + p
+            a = A[k]
+            o = origins[p]
+            for j in range(q):
+                a[j] = x[o + within[j]]
+            weight[k] = 1.0
+            if contrast:
+                mean = np.float32(0)
+                for j in range(q):
+                    mean += a[j]
+                mean /= np.float32(q)
+                square = np.float32(0)
+                for j in range(q):
+                    a[j] -= mean
+                    square += a[j] * a[j]
+                norm = np.sqrt(square)
+                weight[k] = norm
+                inverse = np.float32(1) / norm if norm > 0 else np.float32(0)
+                for j in range(q):
+                    a[j] *= inverse
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _pool(T: Any, weight: Any, P: int, scale: Any, out: Any, j0: int, j1: int) -> None:
+    """out[i, j0:j1] = scale * sum over the P patches of row i of weight * T."""
+    for i in range(out.shape[0]):
+        o = out[i, j0:j1]
+        for j in range(o.size):
+            o[j] = 0
+        for k in range(i * P, (i + 1) * P):
+            w = scale * weight[k]
+            t = T[k]
+            for j in range(o.size):
+                o[j] += w * t[j]
+
+
+@njit(nogil=True, cache=True)
+def _tile(
+    X: Any, origins: Any, starts: Any, within: Any, cells: Any, W: Any,
+    contrast: bool, scale: Any, F: int, out: Any,
+) -> None:  # fmt: skip
+    n = X.shape[0]
+    groups, q, G = W.shape
+    most = 0
+    for g in range(groups):
+        most = max(most, starts[cells[g] + 1] - starts[cells[g]])
+    A = np.empty((n * most, q), np.float32)
+    T = np.empty((n * most, G), np.float32)
+    S = np.empty((n * most, G), np.float32)
+    weight = np.empty(n * most, np.float32)
+    for g in range(groups):
+        c = cells[g]
+        inside = origins[starts[c] : starts[c + 1]]
+        P = inside.size
+        a, t, s = A[: n * P], T[: n * P], S[: n * P]
+        _gather(X, inside, within, contrast, a, weight)
+        np.dot(a, W[g], t)
+        cos_sin_turns(t.reshape(t.size), s.reshape(s.size))
+        j0, j1 = g * G, min(F, (g + 1) * G)
+        mean = scale / np.float32(P)
+        _pool(t, weight, P, mean, out, j0, j1)
+        _pool(s, weight, P, mean, out, F + j0, F + j1)
+
+
+def transform(
+    X: Float32Array,
+    origins: IntArray,
+    starts: IntArray,
+    within: IntArray,
+    cells: IntArray,
+    W: Float32Array,
+    contrast: bool,
+    scale: float,
+    out: Float32Array,
+) -> None:
+    """Write pooled features of a block to `out`, cosines before sines, parallel over rows.
+
+    Parameters
+    ----------
+    X : float32 array (n, d), C-contiguous
+    origins : int64 array (n_patches,)
+        Column of the first pixel of each patch, the patches of a cell one after another.
+    starts : int64 array (n_cells + 1,)
+        Cell c holds ``origins[starts[c] : starts[c + 1]]``.
+    within : int64 array (q,)
+        Columns of a patch's pixels, counted from its first.
+    cells : int64 array (n_groups,)
+        The cell of each group of features.
+    W : float32 array (n_groups, q, group)
+        Filters in turns (divided by 2 pi); those of the last group may be more than needed.
+    contrast : bool
+        Subtract the mean of each patch, divide by its norm, and weigh it by its norm.
+    scale : float
+        Factor of all features.
+    out : float32 array (n, 2 * F)
+    """
+    n, F = out.shape[0], out.shape[1] // 2
+    most = int(np.diff(starts)[cells].max())
+    rows = max(1, _TILE_FLOATS // (most * (W.shape[1] + 2 * W.shape[2])))
+    s = np.float32(scale)
+
+    def task(a: int) -> None:
+        r0, r1 = a * rows, min(n, (a + 1) * rows)
+        _tile(X[r0:r1], origins, starts, within, cells, W, contrast, s, F, out[r0:r1])
+
+    parallel_for(-(-n // rows), task)

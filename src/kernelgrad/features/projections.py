@@ -1,0 +1,148 @@
+r"""Random features ``h(w . x)`` of random weights w, and the kernels that have them.
+
+``k(x, z) = E_w[h(w . x) h(w . z)]``: random Fourier features, the semigroup and arc-cosine
+kernels and others of Table 1 of Dai et al. (2014) differ only in h and in the law of w.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.sparse as sp
+
+from kernelgrad._typing import Float32Array, IntArray, Matrix
+from kernelgrad.compute import rng
+from kernelgrad.features import _fused as projections
+from kernelgrad.features.base import FeatureMap
+
+if TYPE_CHECKING:
+    from kernelgrad.kernels.projection import ProjectionKernel
+
+_GROUP_BYTES = 16 * 2**20  # weights regenerated at once in predict
+
+
+class ProjectionMap(FeatureMap):
+    r"""``amplitude * h(w . x) / sqrt(F)`` for random weights w.
+
+    ``[cos, sin]`` pairs cost one matrix column for two features and need no phase; their
+    variance is lower than that of ``sqrt(2) cos(w . x + b)``, the papers' form.
+    """
+
+    def __init__(
+        self, kernel: ProjectionKernel, n_features_in: int, seed: int, block_size: int
+    ) -> None:
+        super().__init__(n_features_in, seed, block_size)
+        self.kernel = kernel
+        self.kind = kernel.projection
+        self.planes = 2 if self.kind == projections.PAIR else 1
+        self._scale = kernel.amplitude * float(np.sqrt(1.0 / block_size))
+        self._cache = np.empty((0, n_features_in, projections.TILE), np.float32)
+
+    def __getstate__(self) -> dict[str, object]:
+        state = self.__dict__.copy()
+        state["_cache"] = self._cache[:0]  # a cache is never part of a model
+        return state
+
+    def prepare(self, X: Matrix) -> Matrix:
+        """Return the rows whose projections are taken."""
+        return self.kernel.embed(X)
+
+    def capacity(self, n_blocks: int) -> int:
+        """Round up to whole tiles."""
+        return -(-n_blocks * self.block_size // projections.TILE) * projections.TILE
+
+    def frequencies(
+        self, first: int, n_tiles: int, tile: int, columns: IntArray
+    ) -> Float32Array:
+        """Return the weights of features first, ..., shape (n_tiles, len(columns), tile).
+
+        Those of cosines are in turns: divided by 2 pi.
+        """
+        W = np.empty((n_tiles, len(columns), tile), np.float32)
+        law, scale = self.kernel.weight_law()
+        if self.kind in (projections.PAIR, projections.PHASE):
+            scale /= 2 * np.pi
+        rng.fill_tiles(W, columns, self.seed, first, law, scale)
+        factor = self.kernel.weight_factor(self.seed, first, n_tiles * tile)
+        if factor is not None:
+            W *= factor.astype(np.float32).reshape(n_tiles, 1, tile)
+        return W
+
+    def phases(self, first: int, n: int) -> Float32Array:
+        """Return the phases in turns; empty unless the kind has them."""
+        if self.kind != projections.PHASE:
+            return np.empty(0, np.float32)
+        return rng.phases(self.seed, first, n)
+
+    def _columns(self, X: Matrix) -> tuple[Matrix, IntArray]:
+        """Drop untouched columns of wide sparse rows, so that only needed draws are made."""
+        d = self.n_features_in
+        if not sp.issparse(X) or X.nnz > d // 2:
+            return X, np.arange(d)
+        used, inverse = np.unique(X.indices, return_inverse=True)
+        indices = inverse.astype(np.int32)
+        return sp.csr_matrix((X.data, indices, X.indptr), shape=(X.shape[0], len(used))), used
+
+    def _block(self, X: Matrix, block: int) -> tuple[Matrix, Float32Array, Float32Array]:
+        F = self.block_size
+        tile = projections.TILE if F % projections.TILE == 0 else F
+        X, columns = self._columns(X)
+        W = self.frequencies(block * F, F // tile, tile, columns)
+        return X, W, self.phases(block * F, F)
+
+    def transform(self, X: Matrix, block: int) -> Float32Array:
+        """Return ``phi_block(X)``, shape (n, planes * F), plane after plane."""
+        X, W, phase = self._block(X, block)
+        out = np.empty((X.shape[0], self.width), np.float32)
+        projections.transform(X, W, phase, self.kind, self._scale, out)
+        return out
+
+    def gradient(self, X: Matrix, R: Float32Array, block: int) -> Float32Array:
+        """Return ``phi_block(X)^T R`` by fused tiles; the block is never stored."""
+        X, W, phase = self._block(X, block)
+        G = np.empty((self.planes, W.shape[0], W.shape[2], R.shape[1]), np.float32)
+        projections.gradient(X, W, phase, self.kind, R, G)
+        G *= np.float32(self._scale)
+        return G.reshape(self.width, R.shape[1])
+
+    def predict(
+        self, X: Matrix, coef: Float32Array, n_blocks: int, out: Float32Array, cache_bytes: int
+    ) -> None:
+        """Add the prediction of blocks 0..n_blocks to `out`, tile after tile.
+
+        The first tiles that fit in `cache_bytes` are kept between calls; the others are
+        drawn again. Both give the same bits.
+        """
+        tile = projections.TILE
+        n_tiles = -(-n_blocks * self.block_size // tile)
+        tile_bytes = 4 * tile * self.n_features_in
+        cached = min(n_tiles, cache_bytes // tile_bytes)
+        cache = self._cache  # a snapshot: other threads may replace it, never change it
+        if cached > len(cache):
+            have = len(cache)
+            # grow in steps: appending one block at a time would copy the cache each time
+            want = min(cache_bytes // tile_bytes, max(cached, 2 * have, 4))
+            fresh = self.frequencies(
+                have * tile, want - have, tile, np.arange(self.n_features_in)
+            )
+            self._cache = cache = np.concatenate([cache, fresh])
+        acc = np.zeros_like(out)
+        reduced: tuple[Matrix, IntArray] | None = None
+        a = 0
+        while a < n_tiles:
+            if a < cached:
+                b, Xa, W = cached, X, cache[a:cached]
+            else:
+                if reduced is None:
+                    reduced = self._columns(X)
+                Xa, columns = reduced
+                group = max(1, _GROUP_BYTES // (4 * tile * max(1, len(columns))))
+                b = min(n_tiles, a + group)
+                W = self.frequencies(a * tile, b - a, tile, columns)
+            phase = self.phases(a * tile, (b - a) * tile)
+            part = np.ascontiguousarray(coef[:, a * tile : b * tile])
+            projections.predict(Xa, W, phase, self.kind, part, acc)
+            a = b
+        acc *= np.float32(self._scale)
+        out += acc

@@ -1,0 +1,1 @@
+"""What a fitted function is: features and coefficients, or rows and coefficients."""

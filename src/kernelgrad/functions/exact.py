@@ -1,0 +1,228 @@
+"""Exact kernels on rows as they come: blocks, kept rows, and sums over support rows."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from kernelgrad._typing import Float32Array, Float64Array, IntArray, Matrix
+from kernelgrad.compute.linalg import untouched
+from kernelgrad.compute.threads import parallel_for
+from kernelgrad.functions.features import InputScaling
+from kernelgrad.kernels import ExactRows, Kernel, describe_kernel
+from kernelgrad.kernels._tiles import blas_products
+
+COLUMN_TILE = 8192  # columns of a row block that one task computes
+PREDICT_TILE = 512  # rows and support rows of a prediction tile: 1 MiB of float32
+PREPARE_ROWS = 8192
+CACHE_BYTES = 2**30  # kernel rows kept between steps unless a memory limit is given
+
+
+class ExactKernel:
+    r"""``k(x, z)`` of a resolved kernel on rows before scaling.
+
+    The counterpart of :class:`~kernelgrad.functions.FeatureStream`: there a function is made of
+    random features, here of kernel values.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        With numbers for its parameters.
+    n_features_in : int
+        Input width d.
+    scaling : InputScaling or None
+        Applied to rows in their own precision.
+    wide : bool, default=False
+        Keep rows in float64: for rows so far from their centre, in bandwidths, that float32
+        would cancel. Kernel values are float32 either way.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        n_features_in: int,
+        scaling: InputScaling | None = None,
+        *,
+        wide: bool = False,
+    ) -> None:
+        self.kernel = kernel
+        self.n_features_in = n_features_in
+        self.scaling = scaling if scaling is not None else InputScaling()
+        self.wide = wide
+
+    def prepare(self, X: Matrix, ids: IntArray | None = None) -> ExactRows:
+        """Return rows scaled, checked and embedded; `ids` are their columns if precomputed."""
+        n = X.shape[0]
+        parts: list[ExactRows | None] = [None] * max(1, -(-n // PREPARE_ROWS))
+
+        def task(i: int) -> None:  # work arrays of few rows at a time
+            some = self.scaling.apply(X[i * PREPARE_ROWS : (i + 1) * PREPARE_ROWS])
+            self.kernel.check_domain(some)
+            parts[i] = self.kernel.exact_rows(some, wide=self.wide)
+
+        parallel_for(len(parts), task)
+        rows = join_rows([part for part in parts if part is not None])
+        return rows if ids is None else rows.numbered(ids)
+
+    def block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+        """Return ``k(A, B)``, shape (n_A, n_B), in one thread."""
+        return self.kernel.exact_block(A, B)
+
+    def fast_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+        """Return ``k(A, B)`` as :meth:`block`, with bits that depend on the shape too."""
+        with blas_products():
+            return self.kernel.exact_block(A, B)
+
+    def matrix(self, A: ExactRows, B: ExactRows) -> Float32Array:
+        """Return ``k(A, B)``, shape (n_A, n_B), its columns spread over the threads."""
+        out = np.empty((A.n_rows, B.n_rows), np.float32)
+
+        def task(i: int) -> None:
+            columns = slice(i * COLUMN_TILE, (i + 1) * COLUMN_TILE)
+            out[:, columns] = self.block(A, B.take(columns))
+
+        parallel_for(-(-B.n_rows // COLUMN_TILE), task)
+        return out
+
+    def add_product(
+        self, A: ExactRows, B: ExactRows, coef: Float64Array, out: Float64Array
+    ) -> None:
+        """Add ``k(A, B) coef`` to `out` (n_A, C) in tiles: no kernel matrix is ever held."""
+        tiles = [slice(b, b + PREDICT_TILE) for b in range(0, B.n_rows, PREDICT_TILE)]
+        parts = [(B.take(t), coef[t]) for t in tiles]
+
+        def task(i: int) -> None:
+            rows = slice(i * PREDICT_TILE, (i + 1) * PREDICT_TILE)
+            some = A.take(rows)
+            for part, weights in parts:
+                # in float64 a row's value depends on the rows beside it by 1e-14 at most
+                out[rows] += self.block(some, part).astype(np.float64) @ weights
+
+        parallel_for(-(-A.n_rows // PREDICT_TILE), task)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what defines the function k, for persistence."""
+        return {
+            "kernel": describe_kernel(self.kernel),
+            "n_features_in": self.n_features_in,
+            "wide": self.wide,
+        }
+
+
+class KernelRows:
+    """Rows ``k(x_i, X)`` of a set of rows with itself; the last used ones are kept.
+
+    Parameters
+    ----------
+    exact : ExactKernel
+    rows : ExactRows
+        The n rows X.
+    cache_bytes : int
+        For kept rows of 4 n bytes each; what is used is touched only when it is needed. Never
+        changes a result.
+
+    Attributes
+    ----------
+    n_evaluations : int
+        Kernel values computed so far.
+    """
+
+    def __init__(self, exact: ExactKernel, rows: ExactRows, cache_bytes: int) -> None:
+        self.exact = exact
+        self.rows = rows
+        self.n_evaluations = 0
+        self._budget = max(1, min(rows.n_rows, int(cache_bytes) // (4 * max(1, rows.n_rows))))
+        self._buffer = untouched(self._budget, rows.n_rows)
+        self._slot: OrderedDict[int, int] = OrderedDict()  # row -> slot, oldest use first
+
+    def load(self, index: IntArray) -> IntArray:
+        """Make the rows of `index` (distinct) present and return where; until the next load."""
+        wanted = index.tolist()
+        if len(wanted) > len(self._buffer):
+            self._buffer = untouched(len(wanted), self.rows.n_rows)
+            self._slot.clear()
+        missing = []
+        for i in wanted:
+            if i in self._slot:
+                self._slot.move_to_end(i)
+            else:
+                missing.append(i)
+        for i in missing:
+            used = len(self._slot)
+            full = used == len(self._buffer)
+            # rows asked for now were moved to the end: the oldest is never one of them
+            self._slot[i] = self._slot.popitem(last=False)[1] if full else used
+        if missing:
+            self._compute(np.array(missing), np.array([self._slot[i] for i in missing]))
+        return np.array([self._slot[i] for i in wanted], np.intp)
+
+    def _compute(self, index: IntArray, slots: IntArray) -> None:
+        some = self.rows.take(index)
+        n = self.rows.n_rows
+
+        def task(i: int) -> None:
+            columns = slice(i * COLUMN_TILE, (i + 1) * COLUMN_TILE)
+            self._buffer[slots, columns] = self.exact.block(some, self.rows.take(columns))
+
+        parallel_for(-(-n // COLUMN_TILE), task)
+        self.n_evaluations += len(index) * n
+
+    @property
+    def buffer(self) -> Float32Array:
+        """All kept rows, (slots, n); valid until the next load."""
+        return self._buffer
+
+    def among(self, first: IntArray, second: IntArray) -> Float32Array:
+        """Return ``k(x_i, x_j)`` for any rows, from kept rows i where there are any."""
+        kept = np.array([i in self._slot for i in first.tolist()], bool)
+        K = np.empty((len(first), len(second)), np.float32)
+        if kept.any():
+            K[kept] = self.square(self.load(first[kept]), second)
+        if not kept.all():
+            some = self.rows.take(first[~kept])
+            K[~kept] = self.exact.matrix(some, self.rows.take(second))
+            self.n_evaluations += len(second) * some.n_rows
+        return K
+
+    def square(self, slots: IntArray, index: IntArray) -> Float32Array:
+        """Return ``k(x_i, x_j)`` for loaded rows i and any rows j."""
+        K: Float32Array = self._buffer[slots[:, None], index[None, :]]
+        return K
+
+    def product(self, slots: IntArray, coef: Float64Array) -> Float32Array:
+        """Return ``sum_i k(x_i, X) coef_i`` over loaded rows i, (C, n); coef is (m, C)."""
+        n = self.rows.n_rows
+        out = np.empty((coef.shape[1], n), np.float32)
+        weights = np.ascontiguousarray(coef.T, np.float32)
+
+        def task(i: int) -> None:
+            columns = slice(i * COLUMN_TILE, (i + 1) * COLUMN_TILE)
+            np.matmul(weights, self._buffer[slots, columns], out=out[:, columns])
+
+        parallel_for(-(-n // COLUMN_TILE), task)
+        return out
+
+
+def join_rows(parts: Sequence[ExactRows]) -> ExactRows:
+    """Return all rows of `parts`, one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    return ExactRows(*(_join([getattr(p, f.name) for p in parts]) for f in fields(ExactRows)))
+
+
+def _join(pieces: list[Any]) -> Any:
+    if any(p is None for p in pieces):
+        return None
+    first = pieces[0]
+    if any(sp.issparse(p) for p in pieces):  # batches of one source may differ in density
+        return sp.vstack([sp.csr_matrix(p) for p in pieces], format="csr")
+    if isinstance(first, ExactRows):
+        return join_rows(pieces)
+    if isinstance(first, tuple):
+        return tuple(_join(list(column)) for column in zip(*pieces, strict=True))
+    return np.concatenate(pieces)

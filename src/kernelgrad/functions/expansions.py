@@ -1,0 +1,442 @@
+"""What a fitted function is: seeds, rows or columns, and their coefficients."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse as sp
+
+from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
+from kernelgrad.compute.linalg import solve_damped
+from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.functions.exact import ExactKernel
+from kernelgrad.functions.features import FeatureStream, InputScaling
+from kernelgrad.kernels import ExactRows, Kernel, Polynomial, restore_kernel
+
+# Rows handed to the hot loops at once. A multiple of the row tiles: cutting an input into
+# other chunks of a multiple of this gives the same bits.
+PREDICT_ROWS = 8192
+
+
+class Expansion(ABC):
+    """A fitted function f with C outputs."""
+
+    kind: ClassVar[str]
+    intercept: Float64Array
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of outputs C."""
+        return len(self.intercept)
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes of the arrays that make up the model."""
+
+    @property
+    @abstractmethod
+    def kernel(self) -> Kernel:
+        """The kernel, with numbers for its parameters."""
+
+    @property
+    def n_random_features(self) -> int:
+        """Number of random features in use."""
+        return 0
+
+    @property
+    def n_support(self) -> int:
+        """Number of rows that the function is a sum over."""
+        return 0
+
+    @abstractmethod
+    def summary(self) -> dict[str, Any]:
+        """Return its size with plain JSON values, for people."""
+
+    @abstractmethod
+    def describe(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """Return the function as plain values and arrays, for files."""
+
+    @classmethod
+    @abstractmethod
+    def restore(
+        cls, values: dict[str, Any], arrays: dict[str, AnyArray], cache_bytes: int
+    ) -> Self:
+        """Return the function that :meth:`describe` gave."""
+
+    def compact(self) -> None:  # noqa: B027 - nothing to let go of, most often
+        """Let go of what predictions do not need."""
+
+    @abstractmethod
+    def copy(self) -> Expansion:
+        """Return an independent copy of the coefficients."""
+
+    @abstractmethod
+    def raw_prediction(self, X: Matrix) -> Float64Array:
+        """Return f(X), shape (n, C), float64, in row chunks of bounded memory."""
+
+
+class RandomFeatureExpansion(Expansion):
+    r"""``f(x) = intercept + sum_j phi_j(x) A_j`` over the blocks of a feature stream.
+
+    Memory is one float32 per feature and output, independent of the input width.
+
+    Parameters
+    ----------
+    stream : FeatureStream
+    n_outputs : int
+        C.
+    intercept : float64 array (C,) or None for zero
+    """
+
+    kind: ClassVar[str] = "random_features"
+
+    def __init__(
+        self, stream: FeatureStream, n_outputs: int, intercept: Float64Array | None = None
+    ) -> None:
+        self.stream = stream
+        self.intercept = (
+            np.zeros(n_outputs) if intercept is None else np.array(intercept, float)
+        )
+        self.n_blocks = 0
+        self._coef = np.zeros((stream.planes, 0, n_outputs), np.float32)
+
+    @property
+    def n_random_features(self) -> int:
+        """Number of random features in use, D."""
+        return self.n_blocks * self.stream.width
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of coefficients, intercept and input scaling."""
+        scaling = (self.stream.scaling.centre, self.stream.scaling.scale)
+        return (
+            self.coef.nbytes
+            + self.intercept.nbytes
+            + sum(a.nbytes for a in scaling if a is not None)
+        )
+
+    @property
+    def coef(self) -> Float32Array:
+        """Coefficients in use, shape (planes, n_blocks * block_size, C); a view."""
+        return self._coef[:, : self.n_blocks * self.stream.block_size]
+
+    @coef.setter
+    def coef(self, value: Float32Array) -> None:
+        F = self.stream.block_size
+        planes, used, C = value.shape
+        if planes != self.stream.planes or used % F or self.n_outputs != C:
+            raise ValueError(
+                f"coefficients of shape {value.shape} do not fit {self.stream.planes} planes, "
+                f"blocks of {F} and {self.n_outputs} outputs."
+            )
+        self.n_blocks = used // F
+        self._coef = np.zeros((planes, self.stream.map.capacity(self.n_blocks), C), np.float32)
+        self._coef[:, :used] = value
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel of the stream."""
+        return self.stream.kernel
+
+    def summary(self) -> dict[str, Any]:
+        """Return features, blocks and seed."""
+        return {
+            "n_random_features": self.n_random_features,
+            "n_blocks": self.n_blocks,
+            "block_size": self.stream.block_size,
+            "seed": self.stream.seed,
+        }
+
+    def describe(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """Return the stream, coefficients, intercept and input scaling."""
+        arrays: dict[str, AnyArray] = {"intercept": self.intercept}
+        arrays["coef"] = np.ascontiguousarray(self.coef)
+        return self.stream.describe(), arrays | self.stream.scaling.arrays()
+
+    @classmethod
+    def restore(
+        cls, values: dict[str, Any], arrays: dict[str, AnyArray], cache_bytes: int
+    ) -> Self:
+        """Return the function that :meth:`describe` gave."""
+        stream = FeatureStream(
+            restore_kernel(values["kernel"]),
+            values["n_features_in"],
+            values["seed"],
+            values["block_size"],
+            InputScaling.from_arrays(arrays),
+            cache_bytes,
+        )
+        self = cls(stream, len(arrays["intercept"]), arrays["intercept"])
+        self.coef = arrays["coef"]
+        return self
+
+    def block(self, j: int) -> Float32Array:
+        """Return the coefficients of block `j`, a view of shape (planes, block_size, C)."""
+        F = self.stream.block_size
+        return self._coef[:, j * F : (j + 1) * F]
+
+    def add_block(self) -> int:
+        """Append a block of zeros and return its number."""
+        need = self.stream.map.capacity(self.n_blocks + 1)
+        if need > self._coef.shape[1]:
+            grown = self.stream.map.capacity(max(self.n_blocks + 1, 2 * self.n_blocks))
+            coef = np.zeros((self._coef.shape[0], grown, self.n_outputs), np.float32)
+            coef[:, : self._coef.shape[1]] = self._coef
+            self._coef = coef
+        self.n_blocks += 1
+        return self.n_blocks - 1
+
+    def average_towards(self, other: RandomFeatureExpansion, weight: float) -> None:
+        """Move to ``(1 - weight) self + weight other``; `other` may have more blocks."""
+        while self.n_blocks < other.n_blocks:
+            self.add_block()
+        mine = self.coef
+        mine *= np.float32(1.0 - weight)
+        mine += np.float32(weight) * other.coef
+
+    def copy(self) -> RandomFeatureExpansion:
+        """Return an expansion with its own coefficients on the same stream."""
+        twin = RandomFeatureExpansion(self.stream, self.n_outputs, self.intercept)
+        twin.n_blocks = self.n_blocks
+        twin._coef = self._coef.copy()
+        return twin
+
+    def raw_prediction(self, X: Matrix) -> Float64Array:
+        """Return f(X), shape (n, C), float64, in row chunks of bounded memory.
+
+        Features and coefficients are float32; the intercept is added in float64.
+        """
+        n = X.shape[0]
+        out = np.zeros((n, self.n_outputs), np.float32)
+        with single_threaded_blas():
+            for start in range(0, n, PREDICT_ROWS):
+                rows = slice(start, min(n, start + PREDICT_ROWS))
+                self.add_prepared(self.stream.prepare(X[rows]), out[rows])
+        return out + self.intercept
+
+    def add_prepared(self, X: Matrix, out: Float32Array) -> None:
+        """Add the sum over blocks for rows that went through ``stream.prepare``."""
+        if self.n_blocks:
+            self.stream.predict(X, self._coef, self.n_blocks, out)
+
+    def add_block_prepared(
+        self, X: Matrix, j: int, delta: Float32Array, out: Float32Array
+    ) -> None:
+        """Add ``phi_j(X) delta`` for prepared rows and `delta` (planes, block_size, C)."""
+        flat = delta.reshape(self.stream.width, -1)
+        for start in range(0, out.shape[0], PREDICT_ROWS):
+            rows = slice(start, start + PREDICT_ROWS)
+            out[rows] += self.stream.transform(X[rows], j) @ flat
+
+
+class SupportExpansion(Expansion):
+    r"""``f(x) = intercept + sum_s k(x, x_s) a_s`` over support rows x_s.
+
+    Rows whose coefficients are all zero are dropped.
+
+    Parameters
+    ----------
+    exact : ExactKernel
+    support : ExactRows
+        S rows, prepared by `exact`.
+    coef : float64 array (S, C)
+    intercept : float64 array (C,)
+    """
+
+    kind: ClassVar[str] = "support"
+
+    def __init__(
+        self,
+        exact: ExactKernel,
+        support: ExactRows,
+        coef: Float64Array,
+        intercept: Float64Array,
+    ) -> None:
+        used = np.flatnonzero(coef.any(axis=1))
+        if len(used) < len(coef):
+            support, coef = support.take(used), coef[used]
+        self.exact = exact
+        self.support = support
+        self.coef = np.ascontiguousarray(coef)  # one order, one sum: files are exact
+        self.intercept = np.array(intercept, np.float64)
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel."""
+        return self.exact.kernel
+
+    @property
+    def n_support(self) -> int:
+        """Number of support rows, S."""
+        return len(self.coef)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of support rows, coefficients, intercept and input scaling."""
+        scaling = self.exact.scaling.arrays().values()
+        return (
+            self.support.nbytes
+            + self.coef.nbytes
+            + self.intercept.nbytes
+            + sum(a.nbytes for a in scaling)
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """Return the number of support rows."""
+        return {"n_support": self.n_support}
+
+    def describe(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """Return kernel, rows, coefficients, intercept and input scaling."""
+        arrays: dict[str, AnyArray] = {"coef": self.coef, "intercept": self.intercept}
+        arrays |= self.exact.scaling.arrays() | rows_to_arrays(self.support)
+        return self.exact.describe(), arrays
+
+    @classmethod
+    def restore(
+        cls, values: dict[str, Any], arrays: dict[str, AnyArray], cache_bytes: int
+    ) -> Self:
+        """Return the function that :meth:`describe` gave."""
+        exact = ExactKernel(
+            restore_kernel(values["kernel"]),
+            values["n_features_in"],
+            InputScaling.from_arrays(arrays),
+            wide=values["wide"],
+        )
+        return cls(exact, rows_from_arrays(arrays), arrays["coef"], arrays["intercept"])
+
+    def copy(self) -> SupportExpansion:
+        """Return an expansion with its own coefficients on the same rows."""
+        return SupportExpansion(self.exact, self.support, self.coef.copy(), self.intercept)
+
+    def raw_prediction(self, X: Matrix) -> Float64Array:
+        """Return f(X), shape (n, C), float64, by tiles: never n times S kernel values."""
+        n = X.shape[0]
+        out = np.tile(self.intercept, (n, 1))
+        with single_threaded_blas():
+            for start in range(0, n, PREDICT_ROWS):
+                rows = slice(start, min(n, start + PREDICT_ROWS))
+                prepared = self.exact.prepare(X[rows])
+                self.exact.add_product(prepared, self.support, self.coef, out[rows])
+        return out
+
+    def compact(self) -> None:
+        """Keep the numbers of rows of a precomputed matrix, not their kernel values."""
+        if self.support.ids is not None and self.kernel.name == "precomputed":
+            self.support = ExactRows(
+                np.empty((self.n_support, 0), np.float32), ids=self.support.ids
+            )
+
+    def limited(self, max_support: int) -> SupportExpansion:
+        r"""Return the function closest to this one on `max_support` of its rows.
+
+        Kept are the rows with the largest ``k(x_s, x_s) max_c a_sc^2``, whose single loss
+        would move f most. Then f is projected onto their span in the norm of the kernel's
+        space: the new coefficients b solve ``K_SS b = f(X_S)``. Costs ``max_support^3``.
+        """
+        if self.n_support <= max_support:
+            return self
+        power = self.kernel.exact_diag(self.support) * (self.coef**2).max(axis=1)
+        kept: IntArray = np.sort(np.argsort(-power, kind="stable")[:max_support])
+        rows = self.support.take(kept)
+        f = np.zeros((max_support, self.n_outputs))
+        with single_threaded_blas():
+            self.exact.add_product(rows, self.support, self.coef, f)
+            K = self.exact.matrix(rows, rows).astype(np.float64)
+            coef = solve_damped(K, 0.0, f)
+        return SupportExpansion(self.exact, rows, coef, self.intercept)
+
+
+class LinearExpansion(Expansion):
+    """``f(x) = x W + intercept``.
+
+    Parameters
+    ----------
+    coef : float64 array (d, C)
+        W.
+    intercept : float64 array (C,)
+    """
+
+    kind: ClassVar[str] = "linear"
+
+    def __init__(self, coef: Float64Array, intercept: Float64Array) -> None:
+        self.coef = np.ascontiguousarray(coef, np.float64)
+        self.intercept = np.array(intercept, np.float64)
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel of this function space, the inner product."""
+        return Polynomial(degree=1, gamma=1.0, coef0=0.0)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of coefficients and intercept."""
+        return self.coef.nbytes + self.intercept.nbytes
+
+    def summary(self) -> dict[str, Any]:
+        """Return the number of columns in use."""
+        return {"n_columns_used": int(np.count_nonzero(self.coef.any(axis=1)))}
+
+    def describe(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """Return coefficients and intercept."""
+        return {}, {"coef": self.coef, "intercept": self.intercept}
+
+    @classmethod
+    def restore(
+        cls, values: dict[str, Any], arrays: dict[str, AnyArray], cache_bytes: int
+    ) -> Self:
+        """Return the function that :meth:`describe` gave."""
+        return cls(arrays["coef"], arrays["intercept"])
+
+    def copy(self) -> LinearExpansion:
+        """Return an independent copy."""
+        return LinearExpansion(self.coef.copy(), self.intercept)
+
+    def raw_prediction(self, X: Matrix) -> Float64Array:
+        """Return f(X), shape (n, C), float64, a product for each chunk of rows."""
+        out = np.empty((X.shape[0], self.n_outputs))
+        with single_threaded_blas():
+            for start in range(0, len(out), PREDICT_ROWS):
+                rows = slice(start, min(len(out), start + PREDICT_ROWS))
+                out[rows] = X[rows] @ self.coef + self.intercept
+        return out
+
+
+def rows_to_arrays(rows: ExactRows, name: str = "rows") -> dict[str, AnyArray]:
+    """Return prepared rows as named arrays, for files."""
+    values = rows.values
+    if sp.issparse(values):
+        arrays = {f"{name}.{part}": getattr(values, part) for part in _CSR}
+        arrays[f"{name}.shape"] = np.array(values.shape)
+    else:
+        arrays = {name: np.ascontiguousarray(values)}
+    for part in ("square", "ids"):
+        a = getattr(rows, part)
+        if a is not None:
+            arrays[f"{name}.{part}"] = a
+    for i, rows_of_part in enumerate(rows.parts):
+        arrays |= rows_to_arrays(rows_of_part, f"{name}.{i}")
+    return arrays
+
+
+def rows_from_arrays(arrays: Mapping[str, AnyArray], name: str = "rows") -> ExactRows:
+    """Return the rows that :func:`rows_to_arrays` gave; other names are ignored."""
+    if name in arrays:
+        values: Matrix = arrays[name]
+    else:
+        csr = tuple(arrays[f"{name}.{part}"] for part in _CSR)
+        values = sp.csr_matrix(csr, shape=tuple(arrays[f"{name}.shape"]))
+    parts: list[ExactRows] = []
+    while f"{name}.{len(parts)}" in arrays or f"{name}.{len(parts)}.shape" in arrays:
+        parts.append(rows_from_arrays(arrays, f"{name}.{len(parts)}"))
+    extra = arrays.get(f"{name}.square"), arrays.get(f"{name}.ids")
+    return ExactRows(values, *extra, parts=tuple(parts))
+
+
+_CSR = ("data", "indices", "indptr")
+EXPANSIONS: dict[str, type[Expansion]] = {
+    cls.kind: cls for cls in (RandomFeatureExpansion, SupportExpansion, LinearExpansion)
+}

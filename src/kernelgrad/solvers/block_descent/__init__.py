@@ -1,0 +1,1 @@
+"""Block descent with cached responses."""

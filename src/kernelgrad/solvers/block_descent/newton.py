@@ -1,0 +1,611 @@
+"""Newton steps of one function on one block of coordinates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from kernelgrad._typing import Float32Array, Float64Array, IntArray
+from kernelgrad.compute import linalg
+from kernelgrad.compute.threads import parallel_for
+from kernelgrad.solvers.block_descent import _loops as descent
+from kernelgrad.solvers.block_descent.coordinates import Block, Blocks
+from kernelgrad.solvers.block_descent.objective import (
+    MOMENTUM,
+    SCALE,
+    STEP,
+    Objective,
+    Search,
+    minimise_on_span,
+)
+
+_DAMPING = 1e-2
+_LEAST_DAMPING, _MOST_DAMPING = 1e-9, 1e3
+_JITTER, _JITTER_WHOLE, _MOST_JITTER = 1e-5, 1e-6, 1e-3
+# With few labels most directions have no curvature but the kernel's own, and float32 kernel
+# values give some of them a negative norm: coefficients grew to 3,000 along them.
+_JITTER_SIDES = 1e-4
+_SLOPE_RATIO = 0.3
+_EPSILON = 6e-8  # of float32
+_MOST_NOISE = 1e-3  # of f in an exponential
+_ROUNDING = 5e-7  # of the terms of the objective: smaller falls are not trusted
+_LEAST_SHARE = 1e-2  # of the first objective, that the tolerance refers to at least
+_SHARPNESS = 1.0
+_NARROW = 0.5, 0.3
+_WINDOW = 4  # blocks whose gain is compared with the error of smoothing
+_LEAST_WIDTH = 1e-6  # of the first one
+# conjugate gradients: steps and squared residual left, where the sample is all rows and else
+_CONJUGATE_EXACT, _CONJUGATE_SAMPLED = (20, 1e-3), (5, 1e-2)
+SHARES = 0.0, 0.1, 0.3, 1.0  # of the loss of rows without a label, one after another
+_STAGE = 3  # blocks at most before the share grows
+_SETTLED = 10.0  # tolerances of gain below which it grows at once
+_TILE = 512  # sampled rows that one task takes
+
+
+@dataclass
+class Iterate:
+    """One function and the step that led to it.
+
+    Attributes
+    ----------
+    alpha : float
+    responses, momentum : float32 arrays (C, n)
+        f on all rows, without the constant b whose rounding it would carry, and the last
+        step's part of it.
+    bias, bias_momentum : float64 arrays (C,)
+    coef, coef_momentum : float64 arrays
+        As :meth:`Blocks.new_coef` makes them.
+    widths : float64 array (C,)
+        Of smoothing.
+    damping, jitter : float
+        Of Newton steps, in the metric of the kernel and of coefficients. The second grows when
+        coefficients were so large that rounding belied the slope of a step.
+    claim : float
+        The smoothed objective that the last step promised; infinite when there is none.
+    rejected : int
+        Blocks in a row without a step.
+    share : float
+        Of the loss of rows without a label; it grows from 0, so that sides follow labels.
+    """
+
+    alpha: float
+    responses: Float32Array
+    momentum: Float32Array
+    bias: Float64Array
+    bias_momentum: Float64Array
+    coef: Float64Array
+    coef_momentum: Float64Array
+    widths: Float64Array
+    damping: float = _DAMPING
+    jitter: float = 0.0
+    claim: float = np.inf
+    rejected: int = 0
+    moves: int = 0
+    share: float = 1.0
+    stage: int = 0
+    recent: Float64Array = field(default_factory=lambda: np.zeros(0))
+    loss: float = np.inf
+    objective: float = np.inf
+    start: float = 0.0
+    constant: float = np.inf
+    first_bias: Float64Array = field(default_factory=lambda: np.zeros(0))
+    result_bias: Float64Array = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def is_poor(self) -> bool:
+        """Whether the best constant has a lower objective: it then is the result.
+
+        While kinks are smoothed a function may be worse, and few blocks may not mend it.
+        """
+        return self.objective > self.constant
+
+
+class Path:
+    """How one block moved f and the last step p: ``f <- a f + b p + K c``, the same for p."""
+
+    def __init__(self, n_outputs: int, width: int) -> None:
+        self.f = np.tile([1.0, 0.0], (n_outputs, 1))
+        self.p = np.tile([0.0, 1.0], (n_outputs, 1))
+        self.kf = np.zeros((n_outputs, width))
+        self.kp = np.zeros((n_outputs, width))
+
+    def step(self, steps: Float64Array, moved: Any, d: Float64Array) -> None:
+        """Take one accepted step along (f, d, p)."""
+        s = steps[:, :, None]
+        on = np.asarray(moved)[:, None]
+        p = s[:, 0] * self.f + s[:, 2] * self.p
+        kp = s[:, 0] * self.kf + s[:, 1] * d + s[:, 2] * self.kp
+        self.p, self.kp = np.where(on, p, self.p), np.where(on, kp, self.kp)
+        self.f, self.kf = np.where(on, self.f + p, self.f), np.where(on, self.kf + kp, self.kf)
+
+    def undo(self) -> None:
+        """Take the last step back."""
+        self.f, self.kf = self.f - self.p, self.kf - self.kp
+        self.p, self.kp = np.zeros_like(self.p), np.zeros_like(self.kp)
+
+
+@dataclass
+class Memory:
+    """What comes from the rows and can be made again."""
+
+    blocks: Blocks
+    objective: Objective
+    buffer: Float32Array | None
+    scale: float
+    peak: float
+    n_features: int
+
+
+def _shifted(values: Float32Array, bias: Float64Array) -> Float32Array:
+    """Return responses with their constants."""
+    return values + bias.astype(np.float32)[:, None]
+
+
+def _positive(G: Float64Array) -> Float64Array:
+    """Return inner products as they can be: symmetric and without negative eigenvalues.
+
+    Rounding in cached responses would otherwise offer directions of negative norm.
+    """
+    diagonal = np.einsum("cii->ci", G)
+    # a squared norm below 0 is a direction lost in rounding: so are its other products, which
+    # would be taken for correlations of 1 and lengthen the other directions
+    true = diagonal > 0
+    G = np.where(true[:, :, None] & true[:, None, :], G, 0.0)
+    size = np.sqrt(np.where(true, diagonal, 1.0))
+    outer = size[:, :, None] * size[:, None, :]
+    scaled = np.clip(G / outer, -1.0, 1.0)
+    scaled = 0.5 * (scaled + scaled.transpose(0, 2, 1))
+    values, vectors = np.linalg.eigh(scaled)
+    kept = np.maximum(values, 0.0)
+    return np.asarray(np.einsum("cik,ck,cjk->cij", vectors, kept, vectors) * outer)
+
+
+class _Curvature:
+    """Products with the Hessian of the mean loss on sampled rows, outputs coupled or not."""
+
+    def __init__(
+        self, sample: Float32Array, share: Float32Array, objective: Objective, it: Iterate,
+        W: Float32Array, rows: IntArray,
+    ) -> None:  # fmt: skip
+        self.sample = sample
+        self.weights = W * share
+        self.share = share * objective.weight[rows]
+        self.probabilities: Float32Array | None = None
+        if objective.kind == descent.MULTINOMIAL:
+            U = it.responses[:, rows] + it.bias.astype(np.float32)[:, None]
+            self.probabilities = np.empty_like(U)
+            descent.softmax(U, self.probabilities)
+
+    def product(self, V: Float64Array, fit_bias: bool) -> Float64Array:
+        """Return the Hessian times V (C, M + 1), the last column of which is the bias."""
+        sample = self.sample
+        m, M = sample.shape
+        with np.errstate(over="ignore"):  # a step that long is refused afterwards
+            V32 = V.astype(np.float32)
+        kv = np.empty((len(V), m), np.float32)
+        tiles = -(-m // _TILE)
+
+        def forward(i: int) -> None:
+            part = slice(i * _TILE, (i + 1) * _TILE)
+            kv[:, part] = V32[:, :M] @ sample[part].T
+
+        parallel_for(tiles, forward)
+        if fit_bias:
+            kv += V32[:, M:]
+        if self.probabilities is None:
+            kv *= self.weights
+        else:
+            descent.multiply_hessian(self.probabilities, self.share, kv.copy(), kv)
+        parts = np.zeros((tiles, len(V), M))
+
+        def backward(i: int) -> None:
+            part = slice(i * _TILE, (i + 1) * _TILE)
+            parts[i] = kv[:, part] @ sample[part]
+
+        parallel_for(tiles, backward)
+        out = np.zeros(V.shape)
+        out[:, :M] = parts.sum(axis=0) / m
+        if fit_bias:
+            out[:, M] = kv.sum(axis=1, dtype=np.float64) / m
+        else:
+            out[:, M] = V[:, M]
+        return out
+
+
+class BlockSteps:
+    """Newton steps of one iterate on one block."""
+
+    def __init__(self, it: Iterate, memory: Memory) -> None:
+        self.it, self.memory = it, memory
+        C, n = it.responses.shape
+        self.R = np.empty((C, n), np.float32)
+        self.W = np.empty((C, n), np.float32)
+        self.live = True
+        self.last_step = 0.0
+        self.first_gain = 0.0
+        self.gains: list[float] = []
+        self._derive()
+        # a constant that takes one side with all rows is no answer to missing labels
+        first = not np.isfinite(it.constant) and not it.coef.any()
+        if first and not self.objective.semi_supervised:
+            it.first_bias = it.bias.copy()
+            it.constant = self.exact + float(self.objective.linear @ it.bias)
+
+    def _responses(self) -> Float32Array:
+        return _shifted(self.it.responses, self.it.bias)
+
+    def _derive(self) -> None:
+        it = self.it
+        U = self._responses()
+        self.objective = self.memory.objective.at(U, it.share)
+        self.smooth, self.exact = self.objective.derivatives(it.widths, U, self.R, self.W)
+
+    def row_weights(self) -> Float64Array:
+        """Return the norm of each row's slope over that of all."""
+        size = np.sqrt(np.einsum("cn,cn->n", self.R, self.R, dtype=np.float64))
+        return np.asarray(size / max(float(size.sum()), 1e-300))
+
+    def enter(self, block: Block, fit_bias: bool) -> None:
+        """Begin with a block."""
+        self.block, self.fit_bias = block, fit_bias
+        self.path = Path(len(self.it.bias), block.width)
+        self._factor: Any = None
+        self._factored = np.nan, np.nan
+
+    def curve(self, sample: Float32Array, rows: IntArray, share: Float32Array) -> None:
+        """Estimate the block's Hessian of the mean loss on sampled rows."""
+        W = self.W[:, rows]
+        if self.objective.kinked:
+            W = self._sharpened(W, rows)
+        w = W.max(axis=0)
+        # no row is quite without curvature, but none of weight zero has any
+        weight = self.objective.weight[rows]
+        each = w / np.maximum(weight, np.float32(1e-30))
+        w = (w + np.float32(1e-4) * each.max(initial=0.0) * weight) * share
+        root = np.sqrt(w)[:, None]
+        m, M = sample.shape
+        self._sample = None
+        if len(self.W) > 1 and not self.objective.constant_curvature:
+            self._sample = _Curvature(sample, share, self.objective, self.it, W, rows)
+        # where one block is all there is, its Newton steps are solved as exactly as they can be
+        self.whole = m >= self.objective.n and self.memory.blocks.n_blocks == 1
+        both = np.empty((m, M + 1), np.float64 if self.whole else np.float32)
+        np.multiply(sample, root, out=both[:, :M])
+        both[:, M:] = root
+        self.H = linalg.gram(both)
+        self.H /= m
+        diagonal = self.H.diagonal()[:M]
+        self.level = float(diagonal.mean())
+        gram = self.block.gram
+        self.size = 1.0 if gram is None else max(float(gram.diagonal().mean()), 1e-30)
+
+    def _sharpened(self, W: Float32Array, rows: IntArray) -> Float32Array:
+        """Return curvatures that fall with the square of the distance to a kink.
+
+        The majorising curvature falls with the distance itself, which makes steps safe but
+        short; the second derivative is zero outside the width.
+        """
+        share = W / np.maximum(self.objective.weight[rows], np.float32(1e-30))
+        top = share.max(axis=1, keepdims=True)
+        return np.asarray(W * (share / np.maximum(top, np.float32(1e-30))) ** _SHARPNESS)
+
+    def _factorise(self) -> bool:
+        it, gram, M = self.it, self.block.gram, self.block.width
+        ridge = it.alpha + it.damping * self.level / self.size
+        least = _JITTER_WHOLE if self.whole else _JITTER
+        if self.objective.semi_supervised:
+            least = _JITTER_SIDES
+        it.jitter = max(it.jitter, least)
+        jitter = it.jitter * (self.level + ridge * self.size)
+        for _ in range(12):
+            H = self.H.copy()
+            if gram is None:
+                H[np.arange(M), np.arange(M)] += ridge
+            else:
+                H[:M, :M] += ridge * gram
+            H[np.arange(M), np.arange(M)] += jitter
+            corner = H[M, M]
+            H[M, M] = corner * (1 + 1e-6) + 1e-30
+            if not self.fit_bias:
+                H[M, :M] = 0.0
+                H[M, M] = 1.0
+            try:
+                self._factor = scipy.linalg.cho_factor(
+                    H, lower=True, overwrite_a=True, check_finite=False
+                )
+            except scipy.linalg.LinAlgError:
+                jitter *= 10
+                continue
+            self._factored = it.damping, it.jitter
+            self._ridge, self._jitter = ridge, jitter
+            return True
+        return False
+
+    def solve(self, products: Float64Array) -> None:
+        """Set the move of the block's coefficients, (C, M) float32, and of the bias."""
+        it, C, n = self.it, len(self.it.bias), self.objective.n
+        f = it.responses
+        self.gradient = products / n + it.alpha * self.block.pick(f, it.coef)
+        slope = np.zeros(C)
+        if self.fit_bias:
+            slope = self.R.sum(axis=1, dtype=np.float64) / n + self.objective.linear
+        self.bias_slope = slope
+        stale = self._factor is None or self._factored != (it.damping, it.jitter)
+        if stale and not self._factorise():
+            self.live = False
+        right = np.concatenate([self.gradient, slope[:, None]], axis=1)
+        move = np.zeros((C, self.block.width + 1))
+        if self.live:
+            move = -self._apply(right)
+            if self._sample is not None:
+                move = self._refine(right, move)
+        with np.errstate(over="ignore"):
+            self.move = np.ascontiguousarray(move[:, :-1], np.float32)
+        self.bias_move = move[:, -1] if self.fit_bias else np.zeros(C)
+
+    def _apply(self, right: Float64Array) -> Float64Array:
+        """Return the inverse of the damped Hessian times `right` (C, M + 1)."""
+        solution = scipy.linalg.cho_solve(self._factor, right.T, check_finite=False)
+        return np.asarray(solution.T)
+
+    def _refine(self, right: Float64Array, start: Float64Array) -> Float64Array:
+        """Return the Newton step of the coupled Hessian, by conjugate gradients from zero.
+
+        The shared factor, of the largest curvature over the outputs, preconditions.
+        """
+        curvature, M, gram = self._sample, self.block.width, self.block.gram
+        assert curvature is not None
+
+        def product(V: Float64Array) -> Float64Array:
+            out = curvature.product(V, self.fit_bias)
+            with np.errstate(over="ignore"):
+                some = V[:, :M].astype(np.float32)
+            out[:, :M] += self._ridge * (some if gram is None else some @ gram)
+            out[:, :M] += self._jitter * V[:, :M]
+            return out
+
+        joint = self.objective.joint
+
+        def inner(a: Float64Array, b: Float64Array) -> Float64Array:
+            each = np.einsum("cm,cm->c", a, b)
+            return np.full(len(each), each.sum()) if joint else each
+
+        x, r, z = np.zeros_like(right), -right, start
+        p, rz = z.copy(), inner(-right, start)
+        first = rz
+        going = rz > 0
+        exact = curvature.sample.shape[0] >= self.objective.n
+        most, tol = _CONJUGATE_EXACT if exact else _CONJUGATE_SAMPLED
+        for _ in range(most):
+            hp = product(p)
+            bend = inner(p, hp)
+            going = going & (bend > 0)
+            if not going.any():
+                break
+            length = np.where(going, rz / np.where(going, bend, 1.0), 0.0)[:, None]
+            x = x + length * p
+            r = r - length * hp
+            z = self._apply(r)
+            old, rz = rz, inner(r, z)
+            going = going & (rz > tol * first)
+            p = np.where(
+                going[:, None], z + (rz / np.where(old > 0, old, 1.0))[:, None] * p, 0.0
+            )
+        good = np.isfinite(x).all(axis=1) & (inner(x, right) < 0)
+        return np.where(good[:, None], x, start)
+
+    def search(self, D: Float32Array) -> None:
+        """Minimise along the move ``D``, the last step and the scale; then take the step."""
+        it = self.it
+        if not self.live or not (np.isfinite(D).all() and np.isfinite(self.move).all()):
+            self._reject()
+            return
+        f, p = it.responses, it.momentum
+        gram = self._gram(f, p, D)
+        with np.errstate(over="ignore"):
+            raised = _shifted(D, self.bias_move)
+        n, alpha = self.objective.n, it.alpha
+        moves = self.move.astype(np.float64)
+        expected = float((self.gradient * moves).sum() + self.bias_slope @ self.bias_move)
+        slope = np.einsum("cn,cn->", self.R, raised, dtype=np.float64) / n
+        slope += alpha * gram[:, 0, 1].sum() + self.objective.linear @ self.bias_move
+        if not (slope < 0 and abs(slope - expected) <= _SLOPE_RATIO * abs(expected)):
+            self._reject()
+            return
+        size = self.smooth + 0.5 * alpha * gram[:, 0, 0].sum()
+        size += float(np.abs(self.objective.linear * it.bias).sum())
+        if -expected <= _ROUNDING * abs(size):
+            self._settle()
+            return
+        directions = STEP
+        if it.moves and self._is_true(p, gram[:, 2, 2]):
+            directions |= MOMENTUM
+        if it.moves and self._is_true(f, gram[:, 0, 0]):
+            directions |= SCALE
+        bias_steps = np.stack([np.zeros_like(it.bias), self.bias_move, it.bias_momentum], 1)
+        found = minimise_on_span(
+            self.objective, it.widths, _shifted(f, it.bias), it.bias, raised,
+            _shifted(p, it.bias_momentum), bias_steps, gram, alpha, directions,
+        )  # fmt: skip
+        if found.before > it.claim + max(1e-3 * abs(it.claim), 1e-6 * abs(it.start)):
+            self._roll_back()
+            return
+        if not found.moved.any():
+            self._settle()
+            return
+        if self.objective.exponential and self._noise(found, D, moves) > _MOST_NOISE:
+            self._reject()
+            return
+        self._take(found, D, moves)
+
+    def _noise(self, found: Search, D: Float32Array, moves: Float64Array) -> float:
+        """Return what float32 responses and kernel values would lose of f after a step."""
+        it = self.it
+        s = np.abs(found.steps).max(axis=0)
+        parts = (it.responses, D, it.momentum)
+        largest = [float(np.abs(a).max(initial=0.0)) for a in parts]
+        norms = [float(np.linalg.norm(a)) for a in (it.coef, moves, it.coef_momentum)]
+        s[0] += 1.0
+        return _EPSILON * float(s @ largest + self.memory.peak**2 * (s @ norms))
+
+    def _is_true(self, values: Float32Array, square_norm: Float64Array) -> bool:
+        """Return whether responses are those of a function: ``|g(x)| <= |g| sqrt(k(x, x))``.
+
+        Differences of large responses are nothing but rounding when the function is small;
+        along them the objective would fall without end.
+        """
+        bound = 1.1 * np.sqrt(np.maximum(square_norm, 0.0)) * self.memory.peak
+        return bool(np.all(np.abs(values).max(axis=1) <= bound))
+
+    def _gram(self, f: Float32Array, p: Float32Array, D: Float32Array) -> Float64Array:
+        """Return inner products of (f, D, p), (C, 3, 3), within Cauchy and Schwarz."""
+        it, block, inner = self.it, self.block, self.memory.blocks.inner
+        moves = self.move.astype(np.float64)
+        G = np.empty((len(f), 3, 3))
+        if block.gram is None:
+            G[:, 1, 1] = (moves**2).sum(axis=1)
+        else:
+            G[:, 1, 1] = (moves * block.pick(D, it.coef)).sum(axis=1)
+        G[:, 0, 1] = G[:, 1, 0] = (moves * block.pick(f, it.coef)).sum(axis=1)
+        G[:, 2, 1] = G[:, 1, 2] = (moves * block.pick(p, it.coef_momentum)).sum(axis=1)
+        G[:, 0, 0] = inner(it.coef, it.coef, f)
+        G[:, 0, 2] = G[:, 2, 0] = inner(it.coef, it.coef_momentum, p)
+        G[:, 2, 2] = inner(it.coef_momentum, it.coef_momentum, p)
+        return _positive(G)
+
+    def _take(self, found: Search, D: Float32Array, moves: Float64Array) -> None:
+        it, block, s = self.it, self.block, found.steps
+        kept = ~np.asarray(found.moved)
+        last = [a[kept].copy() for a in (it.momentum, it.bias_momentum, it.coef_momentum)]
+        scale, length, old = (s[:, i].astype(np.float32)[:, None] for i in range(3))
+        P = it.momentum
+        P *= old
+        P += length * D
+        P += scale * it.responses
+        it.bias_momentum = s[:, 2] * it.bias_momentum + s[:, 1] * self.bias_move
+        shape = (-1,) + (1,) * (it.coef.ndim - 1)
+        it.coef_momentum *= s[:, 2].reshape(shape)
+        if s[:, 0].any():
+            it.coef_momentum += s[:, 0].reshape(shape) * it.coef
+        block.add(it.coef_momentum, s[:, 1:2] * moves)
+        moved = np.asarray(found.moved)
+        it.responses[moved] += P[moved]
+        it.bias = it.bias + np.where(moved, it.bias_momentum, 0.0)
+        it.coef[moved] += it.coef_momentum[moved]
+        if kept.any():
+            it.momentum[kept], it.bias_momentum[kept], it.coef_momentum[kept] = last
+        self.path.step(s, found.moved, moves)
+        typical = float(np.median(s[moved, 1]))
+        self.last_step = typical
+        if typical < 0.5:
+            it.damping = min(4 * it.damping, _MOST_DAMPING)
+        elif typical < 0.75:
+            it.damping = min(2 * it.damping, _MOST_DAMPING)
+        elif typical > 1.0:
+            it.damping = max(it.damping / 3, _LEAST_DAMPING)
+        if not it.moves:
+            it.start = found.before
+        it.claim, it.rejected = found.after, 0
+        it.jitter /= 3
+        it.moves += 1
+        self.gains.append(found.before - found.after)
+        self._derive()
+
+    def _reject(self) -> None:
+        it = self.it
+        it.jitter = min(10 * it.jitter, _MOST_JITTER)
+        it.damping = min(max(10 * it.damping, 1e-6), _MOST_DAMPING)
+        it.rejected += 1
+        self.live = False
+
+    def _settle(self) -> None:
+        """Leave the block as low as rounding lets it be: no reason for more damping."""
+        it = self.it
+        it.rejected += 1
+        if it.damping > 1:
+            it.damping = 0.1 * it.damping
+        self.live = False
+
+    def _roll_back(self) -> None:
+        it = self.it
+        it.responses -= it.momentum
+        it.bias = it.bias - it.bias_momentum
+        it.coef -= it.coef_momentum
+        it.momentum[:] = 0
+        it.bias_momentum = np.zeros_like(it.bias)
+        it.coef_momentum[:] = 0
+        it.damping = min(max(100 * it.damping, 1e-4), _MOST_DAMPING)
+        it.claim = np.inf
+        self.path.undo()
+        self.live = False
+        self._derive()
+
+    def worth(self, number: int, n: int, M: int) -> bool:
+        """Return whether one more step gains as much for its price as the block so far."""
+        if not self.gains:
+            return False
+        C = len(self.it.bias)
+        step = n * M * max(4.0 * C, 24.0)
+        block = n * M * (2.0 * self.memory.n_features + 30) + 4.0 * M**3
+        return self.gains[-1] / step >= sum(self.gains) / (block + (number + 1) * step)
+
+    def leave(self, tol: float) -> None:
+        """Finish the block: measure loss and objective, and narrow the smoothing.
+
+        Where the gain of recent blocks is small against the error of smoothing it is narrowed;
+        so it is where a block gains no more than `tol` times the objective, until the largest
+        error it could make anywhere is as small: at the smoothed minimum no row may be at a
+        kink, and many at the true one.
+        """
+        it, objective = self.it, self.objective
+        norm2 = float(self.memory.blocks.inner(it.coef, it.coef, it.responses).sum())
+        it.loss = self.exact if it.share == 1 else self.memory.objective.mean(self._responses())
+        it.objective = it.loss + 0.5 * it.alpha * max(norm2, 0.0)
+        it.objective += float(objective.linear @ it.bias)
+        it.result_bias = it.bias.copy()
+        if self.fit_bias and objective.loss.adaptive_intercept:
+            self._level(0.5 * it.alpha * max(norm2, 0.0))
+        size = max(abs(it.objective), _LEAST_SHARE * abs(it.start))
+        gain, least = sum(self.gains), tol * size
+        if it.share < 1:
+            self._raise_share(gain <= _SETTLED * least)
+            self.still = False
+            return
+        narrowed = False
+        if objective.kinked:
+            gap = max(self.smooth - self.exact, 0.0)
+            floor = _LEAST_WIDTH * objective.initial_widths(self.memory.scale)
+            window = min(self.memory.blocks.n_blocks, _WINDOW)
+            it.recent = np.append(it.recent, gain)[-window:]
+            progress = float(it.recent.sum()) if len(it.recent) == window else np.inf
+            settled = gain <= least and objective.largest_gap(it.widths) > least
+            if (gap > 0.5 * progress or settled) and np.any(it.widths > floor):
+                factor = _NARROW[1] if settled or gap > 10 * progress else _NARROW[0]
+                it.damping = min(it.damping, _DAMPING)
+                it.recent = it.recent[:0]
+                it.widths = np.maximum(factor * it.widths, floor)
+                it.claim, it.rejected, narrowed = np.inf, 0, True
+        self.still = gain <= least and not narrowed
+
+    def _raise_share(self, settled: bool) -> None:
+        """Give rows without a label a larger loss, where the last share has done its work."""
+        it = self.it
+        it.stage += 1
+        if settled or it.stage >= _STAGE:
+            larger = [share for share in SHARES if share > it.share]
+            it.share, it.stage = larger[0], 0
+            it.claim, it.rejected = np.inf, 0
+
+    def _level(self, penalty: float) -> None:
+        """Take the loss's own best constant where it lowers the exact objective."""
+        it, objective = self.it, self.objective
+        f = it.responses.T.astype(np.float64)
+        w = objective.weight.astype(np.float64)
+        bias, _ = objective.loss.best_intercept(f, w)
+        value = objective.loss.value(objective.Y.T, f + bias)
+        found = float(w @ value) / objective.n + penalty + float(objective.linear @ bias)
+        if found < it.objective:
+            it.objective, it.result_bias = found, np.asarray(bias, np.float64)

@@ -1,0 +1,355 @@
+"""The objective of a problem on the responses of all rows, and its minimum on a small span."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernelgrad._typing import Float32Array, Float64Array
+from kernelgrad.losses import (
+    Absolute,
+    EpsilonInsensitive,
+    Hinge,
+    Huber,
+    KLDensityRatio,
+    LeastSquaresDensityRatio,
+    Logistic,
+    Loss,
+    Multinomial,
+    OneClass,
+    Quantile,
+    SmoothedHinge,
+    SquaredError,
+    SquaredHinge,
+)
+from kernelgrad.losses.unlabelled import Ramp, SemiSupervised
+from kernelgrad.solvers.block_descent import _loops as descent
+
+SCALE, STEP, MOMENTUM = 1, 2, 4  # directions of a span, as a bit mask
+_NEWTON = 6
+_BACKTRACKS = 12
+_SHORTER = 0.3
+_ARMIJO = 1e-4
+_RIDGE = 1e-6  # of the unit diagonal of a scaled Hessian
+_COLLINEAR = 1e-5
+_NOTHING = 1e-290
+_CHUNK = 65_536  # rows that a loss without loops of its own sees at once
+_LONGEST = np.array([0.9, 8.0, 8.0])  # steps along scale, step and momentum
+_INITIAL_WIDTH = 0.5  # of smoothing, in units of the margin or of the targets' spread
+
+# kind of loops and the number that goes with it
+_KINDS: dict[type[Loss], tuple[int, Callable[[Any], float]]] = {
+    Absolute: (descent.EPSILON, lambda loss: 0.0),
+    EpsilonInsensitive: (descent.EPSILON, lambda loss: loss.epsilon),
+    Hinge: (descent.HINGE, lambda loss: 0.0),
+    Huber: (descent.HUBER, lambda loss: loss.delta),
+    KLDensityRatio: (descent.KL, lambda loss: 0.0),
+    LeastSquaresDensityRatio: (descent.LEAST_SQUARES, lambda loss: 0.0),
+    Logistic: (descent.LOGISTIC, lambda loss: 0.0),
+    Multinomial: (descent.MULTINOMIAL, lambda loss: 0.0),
+    OneClass: (descent.ONE_CLASS, lambda loss: 0.0),
+    Quantile: (descent.QUANTILE, lambda loss: loss.quantile),
+    SmoothedHinge: (descent.SMOOTHED_HINGE, lambda loss: loss.width),
+    SquaredError: (descent.SQUARED, lambda loss: 0.0),
+    SquaredHinge: (descent.SQUARED_HINGE, lambda loss: 0.0),
+}
+_KINKED = (descent.HINGE, descent.EPSILON, descent.QUANTILE, descent.ONE_CLASS)
+
+
+class Objective:
+    r"""Mean loss of responses U (C, n), with kinks smoothed, along up to three directions.
+
+    ``sum_i w_i l_delta(y_i, u_i) / n + sum_c linear_c b_c`` with weights of mean 1. A loss
+    that this library has no loops for goes through its methods, with its majorising curvature
+    in place of second derivatives.
+
+    Parameters
+    ----------
+    loss : Loss
+    Y : float32 array (C, n)
+    weight : float64 array (n,)
+
+    Attributes
+    ----------
+    joint : bool
+        The loss couples the outputs of a row: they are searched together.
+    kinked : bool
+        The loss has kinks, which are smoothed over a width.
+    exponential : bool
+        The loss grows as the exponential of f, and so do errors of f.
+    linear : float64 array (C,)
+        Gradient of the part that is linear in the bias.
+    semi_supervised : bool
+        Some rows have no label; see :meth:`at`.
+    """
+
+    def __init__(self, loss: Loss, Y: Float32Array, weight: Float64Array) -> None:
+        self.loss = loss
+        self.Y = Y
+        self.C, self.n = Y.shape
+        self.weight = (weight * (self.n / weight.sum())).astype(np.float32)
+        self.semi_supervised = isinstance(loss, SemiSupervised)
+        self._pseudo = loss.pseudo_factor if isinstance(loss, SemiSupervised) else None
+        self.offset = np.zeros(self.C)
+        if self._pseudo is not None:
+            loss = loss.labelled  # of rows whose sides are fixed
+        outputs = [loss.for_output(c) for c in range(self.C)]
+        kind = _KINDS.get(type(loss))
+        self.kind = None if kind is None else kind[0]
+        self.numbers = np.zeros((self.C, 2))
+        if kind is not None:
+            self.numbers[:, 0] = [kind[1](each) for each in outputs]
+        self.joint = self.kind in (None, descent.MULTINOMIAL)
+        self.kinked = self.kind in _KINKED
+        self.exponential = self.kind == descent.KL
+        self.constant_curvature = self.kind == descent.SQUARED
+        self.linear = np.full(self.C, loss.nu if isinstance(loss, OneClass) else 0.0)
+
+    def at(self, U: Float32Array, share: float) -> Objective:
+        """Return the objective for steps from responses `U`.
+
+        Where rows have no label and the losses match, these rows get the labels of their sides
+        in U: the objective is then convex, equal to the one of this loss at U and nowhere below
+        it. `share` multiplies the loss of such rows.
+        """
+        loss = self.loss
+        if not isinstance(loss, SemiSupervised):
+            return self
+        result = copy.copy(self)
+        if self._pseudo is None:
+            ratio = share * loss.ratio
+            result.loss = SemiSupervised(loss.labelled, loss.unlabelled, ratio)
+            return result
+        known = self.Y.any(axis=0)
+        sides = loss.unlabelled.sides(U)
+        result.Y = np.where(known, self.Y, sides)
+        factor = np.where(known, 1.0, share * loss.ratio * self._pseudo)
+        result.weight = (factor * self.weight).astype(np.float32)
+        if isinstance(loss.unlabelled, Ramp):
+            # no side has the labelled loss 1, and the ramp's is 1 + s
+            inside = (sides == 0) & ~known
+            result.offset = loss.unlabelled.s * (inside @ result.weight.astype(np.float64))
+        return result
+
+    @property
+    def first_share(self) -> float:
+        """The share of :meth:`at` to begin with: labels first, where others have a loss."""
+        loss = self.loss
+        return 0.0 if isinstance(loss, SemiSupervised) and loss.ratio > 0 else 1.0
+
+    def mean(self, U: Float32Array) -> float:
+        """Return the exact mean loss of responses, all shares whole."""
+        total = 0.0
+        for a in range(0, self.n, _CHUNK):
+            rows = slice(a, min(self.n, a + _CHUNK))
+            value = self.loss.value(self.Y[:, rows].T, U[:, rows].T.astype(np.float64))
+            total += float(self.weight[rows].astype(np.float64) @ value)
+        return float(total / self.n)
+
+    @property
+    def n_groups(self) -> int:
+        """Number of outputs that are searched apart: one if they are coupled."""
+        return 1 if self.joint else self.C
+
+    def initial_widths(self, scale: float) -> Float64Array:
+        """Return the first widths of smoothing, (C,); `scale` is that of the kernel."""
+        if self.kind == descent.ONE_CLASS:
+            return np.full(self.C, 0.1 * scale)
+        if self.kind == descent.HINGE or not self.kinked:
+            return np.full(self.C, _INITIAL_WIDTH)
+        spread = np.abs(self.Y.astype(np.float64)) @ self.weight / self.n
+        return np.where(spread > 0, _INITIAL_WIDTH * spread, 1.0)
+
+    def largest_gap(self, widths: Float64Array) -> float:
+        """Return the largest difference that smoothing can make to the mean loss."""
+        kinks = 2.0 if self.kind == descent.EPSILON else 1.0
+        return 0.25 * kinks * float(widths.sum())
+
+    def derivatives(
+        self, widths: Float64Array, U: Float32Array, R: Float32Array, W: Float32Array
+    ) -> tuple[float, float]:
+        """Write weighted slopes and majorising curvatures; return mean losses.
+
+        The first is smoothed, the second exact.
+        """
+        if self.kind is not None:
+            smooth, exact = descent.derivatives(
+                self.kind, self.numbers, widths, U, self.Y, self.weight, R, W
+            )
+            offset = float(self.offset.sum())
+            return (
+                (float(smooth.sum()) + offset) / self.n,
+                (float(exact.sum()) + offset) / self.n,
+            )
+        total = 0.0
+        for a in range(0, self.n, _CHUNK):
+            rows = slice(a, min(self.n, a + _CHUNK))
+            y, u, w = self.Y[:, rows].T, U[:, rows].T.astype(np.float64), self.weight[rows]
+            total += float(w.astype(np.float64) @ self.loss.value(y, u))
+            R[:, rows] = (w[:, None] * self.loss.gradient(y, u)).T
+            W[:, rows] = w * self.loss.curvature(y, u)
+        return total / self.n, total / self.n
+
+    def along(
+        self,
+        widths: Float64Array,
+        U: Float32Array,
+        base: Float64Array,
+        D: Float32Array,
+        P: Float32Array,
+        steps: Float64Array,
+        directions: int,
+    ) -> Float64Array:
+        """Return mean loss and its derivatives at ``U + s0 (U - base) + s1 D + s2 P``.
+
+        Returns
+        -------
+        float64 array (groups, 10)
+            Value, gradient and upper triangle of the Hessian in (s0, s1, s2).
+        """
+        if self.kind is not None:
+            sums = descent.along(
+                self.kind, self.numbers, widths, U, base, D, P, self.Y, self.weight, steps,
+                directions=directions,
+            )  # fmt: skip
+            sums = sums[: self.n_groups] / self.n
+            sums[:, 0] += (self.offset.sum() if self.joint else self.offset) / self.n
+            return np.asarray(sums)
+        out = np.zeros((1, 10))
+        for a in range(0, self.n, _CHUNK):
+            rows = slice(a, min(self.n, a + _CHUNK))
+            X = np.stack([U[:, rows] - base[:, None], D[:, rows], P[:, rows]]).astype(float)
+            u = U[:, rows] + np.einsum("ck,kcn->cn", steps, X)
+            y, w = self.Y[:, rows].T, self.weight[rows].astype(np.float64)
+            out[0, 0] += w @ self.loss.value(y, u.T)
+            slope = self.loss.gradient(y, u.T).T * w
+            bend = self.loss.curvature(y, u.T) * w
+            out[0, 1:4] += np.einsum("cn,kcn->k", slope, X)
+            H = np.einsum("n,kcn,lcn->kl", bend, X, X)
+            out[0, 4:] += H[np.triu_indices(3)]
+        return np.asarray(out / self.n)
+
+
+@dataclass(frozen=True)
+class Search:
+    """What :func:`minimise_on_span` found.
+
+    ``steps`` are (C, 3), zero where nothing was gained (``moved`` is False there); ``before``
+    and ``after`` are the smoothed objective.
+    """
+
+    steps: Float64Array
+    moved: Any
+    before: float
+    after: float
+
+
+def minimise_on_span(
+    objective: Objective,
+    widths: Float64Array,
+    U: Float32Array,
+    bias: Float64Array,
+    D: Float32Array,
+    P: Float32Array,
+    bias_steps: Float64Array,
+    gram: Float64Array,
+    alpha: float,
+    directions: int,
+) -> Search:
+    """Minimise the objective over ``(1 + s0) f + s1 D + s2 P``, each output apart if it can be.
+
+    Newton's method with backtracking in up to three dimensions; it never returns a larger
+    objective.
+
+    Parameters
+    ----------
+    objective, widths, U, bias, D, P
+        As in :meth:`Objective.along`; `bias` is the constant in U.
+    bias_steps : float64 array (C, 3)
+        Constants in the three directions, the first of which is 0.
+    gram : float64 array (C, 3, 3)
+        Inner products of (f, D, P) in the kernel's space.
+    alpha : float
+    directions : int
+        Bit mask of SCALE, STEP, MOMENTUM.
+    """
+    C, G = objective.C, objective.n_groups
+    linear = objective.linear[:, None] * bias_steps
+    constant = objective.linear * bias
+    if objective.joint:
+        gram = gram.sum(axis=0, keepdims=True)
+        linear, constant = linear.sum(axis=0, keepdims=True), constant.sum(keepdims=True)
+
+    def evaluate(s: Float64Array) -> tuple[Float64Array, Float64Array, Float64Array]:
+        steps = np.ascontiguousarray(np.broadcast_to(s, (C, 3)))
+        t = objective.along(widths, U, bias, D, P, steps, directions)
+        u = s + np.array([1.0, 0.0, 0.0])
+        norm = np.einsum("gij,gj->gi", gram, u)
+        value = t[:, 0] + 0.5 * alpha * np.einsum("gi,gi->g", u, norm)
+        value += constant + np.einsum("gi,gi->g", linear, s)
+        H = np.empty((G, 3, 3))
+        upper = np.triu_indices(3)
+        H[:, upper[0], upper[1]] = H[:, upper[1], upper[0]] = t[:, 4:]
+        return value, t[:, 1:4] + alpha * norm + linear, H + alpha * gram
+
+    s = np.zeros((G, 3))
+    with np.errstate(over="ignore", invalid="ignore"):
+        value, slope, H = evaluate(s)
+        start = value
+        going = np.isfinite(value)
+        usable = np.array([bool(directions & bit) for bit in (SCALE, STEP, MOMENTUM)])
+        for iteration in range(_NEWTON):
+            newton = _newton_step(slope, H, usable)
+            fall = -np.einsum("gi,gi->g", slope, newton)
+            least = (3e-7 if iteration == 0 else 1e-7) * np.abs(value)
+            going = going & np.isfinite(fall) & (fall > least)
+            if not going.any():
+                break
+            room = np.where(newton > 0, _LONGEST - s, _LONGEST + s)
+            length = np.min(room / np.maximum(np.abs(newton), 1e-300), axis=1)
+            length = np.clip(length, 0.0, 1.0)
+            pending = going.copy()
+            new = value.copy(), slope.copy(), H.copy(), s.copy()
+            for _ in range(_BACKTRACKS):
+                trial = np.where(pending[:, None], s + length[:, None] * newton, new[3])
+                v, g, h = evaluate(trial)
+                enough = -_ARMIJO * np.einsum("gi,gi->g", slope, trial - s)
+                good = pending & np.isfinite(v) & (v <= value - enough)
+                for target, source in zip(new, (v, g, h, trial), strict=True):
+                    target[good] = source[good]
+                pending &= ~good
+                if not pending.any():
+                    break
+                length *= _SHORTER
+            going &= ~pending
+            gained = value - new[0]
+            value, slope, H, s = new
+            going &= gained > 1e-3 * (start - value)
+    moved = value < start
+    s = np.where(moved[:, None], s, 0.0)
+    return Search(
+        steps=np.ascontiguousarray(np.broadcast_to(s, (C, 3))),
+        moved=np.broadcast_to(moved, (C,)),
+        before=float(start.sum()),
+        after=float(np.where(moved, value, start).sum()),
+    )
+
+
+def _newton_step(slope: Float64Array, H: Float64Array, usable: Any) -> Float64Array:
+    """Return ``-H^-1 slope`` over usable directions, scaled to a unit diagonal and damped."""
+    diagonal = np.einsum("gii->gi", H)
+    on = usable & (diagonal > _NOTHING) & np.isfinite(diagonal)
+    size = np.where(on, np.sqrt(np.where(on, diagonal, 1.0)), 1.0)
+    both = on[:, :, None] & on[:, None, :]
+    scaled = np.where(both, H / (size[:, :, None] * size[:, None, :]), 0.0)
+    scaled = np.nan_to_num(scaled, posinf=0.0, neginf=0.0)
+    right = np.nan_to_num(np.where(on, slope / size, 0.0), posinf=0.0, neginf=0.0)
+    values, vectors = np.linalg.eigh(scaled)
+    values = np.maximum(values, 0.0) + _RIDGE
+    values = np.where(values < _COLLINEAR, np.inf, values)  # nothing along what counts twice
+    step = -np.einsum("gik,gk,gjk,gj->gi", vectors, 1.0 / values, vectors, right)
+    return np.where(on, step / size, 0.0)

@@ -1,0 +1,309 @@
+r"""Kernel ridge regression by one Cholesky factorisation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from kernelgrad._typing import AnyArray, Float64Array, Matrix
+from kernelgrad._validation import CapabilityError, DataError
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
+from kernelgrad.solvers.block_descent.solver import Audit
+from kernelgrad.solvers.kernel._cholesky import SymmetricMatrix
+from kernelgrad.solvers.kernel.base import (
+    RowsSolver,
+    RowsState,
+    SupportUpdate,
+    batch_digest,
+    build_exact,
+    draws,
+    kernel_rows,
+)
+
+_TAG = 0x646972
+_MOST_BYTES = 8 * 2**30  # unless a memory limit is given: 32,000 rows
+_WORK_BYTES = 64 * 2**20  # tiles of all threads and the panels' inverses
+_WORK_ARRAYS = 12  # float64 arrays of (n, C) that live at once
+_CORRECTIONS = 5
+_SETTLED, _SOLVED = 1e-13, 1e-6  # of the right-hand side: correct no further; a solution at all
+# Rounding to float32 moves no eigenvalue of a positive semi-definite matrix by more than eps
+# times its trace; kernel values are good to some eps.
+_ROUNDING = float(np.finfo(np.float32).eps)
+_INDEFINITE, _GROWTH = 1e-5, 4.0
+_AUDIT_WORK, _AUDIT_LEAST = 2 * 10**9, 64  # operations, and rows at least
+
+
+@dataclass(frozen=True)
+class DirectAudit(Audit):
+    """As `Audit` of block descent, with the alpha that was solved for.
+
+    Attributes
+    ----------
+    alpha : float
+        The problem's, unless kernel values in float32 are too coarse for that; see
+        :class:`DirectSolve`.
+    """
+
+    alpha: float
+
+
+@dataclass(kw_only=True)
+class DirectState(RowsState):
+    """State of :class:`DirectSolve`.
+
+    Attributes
+    ----------
+    alpha : float
+        The penalty that `coef` is the exact solution for.
+    objective : float
+        Of the problem, NaN before the first step.
+    """
+
+    alpha: float
+    objective: float = np.nan
+
+
+def direct_bytes(n_rows: int, n_outputs: int, row_bytes: float) -> float:
+    """Return the bytes that :class:`DirectSolve` takes, rows in both forms included."""
+    each = 8.0 * n_rows + 8.0 * _WORK_ARRAYS * n_outputs
+    return each * n_rows + 2.0 * row_bytes + _WORK_BYTES
+
+
+class DirectSolve(RowsSolver[DirectState]):
+    r"""The exact solution for the squared loss, in one step.
+
+    .. math:: \min_{f, b}\ \frac{1}{\sum_i w_i} \sum_i \frac{w_i}{2} (y_i - f(x_i) - b)^2
+              + \frac{\alpha}{2} \|f\|^2
+
+    With weights of mean 1, ``S = diag(sqrt(w))`` and ``f = sum_i c_i k(x_i, .)``, ``c = S u``,
+
+    .. math:: (S K S + \alpha n I)\, u = S (y - b 1), \qquad 1^T c = 0
+
+    where the second equation belongs to the constant b, unpenalised; it is eliminated. One
+    factorisation in float64 serves all outputs. Up to five corrections by the residual of these
+    equations, against the kernel matrix itself, follow; then b is the mean of ``y - f``.
+
+    ``history_["duality_gap"]`` bounds how far the objective is from its minimum for these
+    kernel values: with ``e = alpha c - w (y - f - b) / n``, it is ``e^T K e / (2 alpha)``.
+
+    Kernel values are float32. Where alpha is so small that rounding them leaves the equations
+    not positive definite, ``1.2e-7 / n`` times the mean of ``k(x, x)`` is added to it, then
+    four times as much, and so on until they are: ``history_["audit"]["alpha"]`` is the one
+    solved for. The objective that is reported is always that of the alpha asked for. A matrix
+    that needs more than ``1e-5`` of its trace is refused.
+
+    Notes
+    -----
+    ``8 n^2`` bytes and ``n^3 / 3`` operations; the last factor of C costs next to nothing.
+
+    References
+    ----------
+    Saunders, Gammerman and Vovk (1998), "Ridge Regression Learning Algorithm in Dual
+    Variables".
+    """
+
+    name: ClassVar[str] = "direct"
+    requires: ClassVar[frozenset[str]] = frozenset({"gradient", "exact_kernel", "squared_loss"})
+    _state_class = DirectState
+    max_support = None
+
+    def check(self) -> None:
+        """Do nothing: there are no parameters."""
+
+    def init(self, problem: Problem, batch: TrainBatch) -> DirectState:
+        """Resolve the kernel and start from the mean.
+
+        Raises
+        ------
+        CapabilityError
+            The kernel matrix does not fit the memory limit, 8 GiB without one.
+        """
+        C, n = problem.n_outputs, batch.n_rows
+        _check_memory(problem, batch)
+        exact, rows = build_exact(problem, batch)
+        intercept = np.zeros(C)
+        if problem.fit_intercept:
+            intercept = problem.loss.intercept(batch.y, batch.sample_weight)
+        return DirectState(
+            alpha=problem.alpha,
+            exact=exact,
+            digest=batch_digest(problem, batch),
+            rows=kernel_rows(problem, exact, rows),
+            coef=np.zeros((n, C)),
+            responses=np.zeros((C, n)),
+            intercept=intercept,
+        )
+
+    def step(self, problem: Problem, state: DirectState, batch: TrainBatch) -> StepInfo:
+        """Solve the problem.
+
+        Raises
+        ------
+        CapabilityError
+            The kernel matrix does not fit the memory limit.
+        DataError
+            The kernel matrix is not positive semi-definite.
+        """
+        _check_memory(problem, batch)
+        rows = self._attach(problem, state, batch).rows
+        n, C = batch.n_rows, problem.n_outputs
+        tiles = state.exact.block
+        K = SymmetricMatrix(n, lambda i, j: tiles(rows.take(i), rows.take(j)))
+        weight = _weights(batch)
+        y = batch.y.astype(np.float64)
+        start = np.zeros(C)
+        if problem.fit_intercept:
+            start = weight @ y / n
+        y -= start
+        scale = np.sqrt(weight)
+        found = None
+        ridges = _ridges(K, scale, problem.alpha * n)
+        while found is None:
+            ridge = next(ridges)
+            found = _solve(K, scale, ridge, y, problem.fit_intercept)
+        coef, f = found
+        b = weight @ (y - f) / n if problem.fit_intercept else np.zeros(C)
+        error = y - f - b
+        loss = 0.5 * float(weight @ (error**2).sum(axis=1)) / n
+        e = problem.alpha * coef - weight[:, None] * error / n
+        gap = None
+        if problem.alpha > 0.0:
+            gap = max(0.0, float((e * K.product(e)).sum())) / (2.0 * problem.alpha)
+        state.alpha = ridge / n
+        state.coef, state.responses, state.intercept = (
+            coef,
+            np.ascontiguousarray(f.T),
+            start + b,
+        )
+        state.objective = loss + 0.5 * problem.alpha * float((coef * f).sum())
+        state.iteration += 1
+        state.rows_seen += n
+        state.kernel_evaluations += K.n_values
+        return StepInfo(
+            train_loss=loss,
+            step_size=1.0,
+            n_random_features=0,
+            update=SupportUpdate(
+                rows=rows,
+                scale=np.zeros(C),
+                moved=coef,
+                keep=np.zeros(C),
+                blend=np.zeros(C),
+                drift=coef,
+            ),
+            n_support=self.count_support(state),
+            kernel_evaluations=state.kernel_evaluations,
+            epoch=float(state.iteration),
+            objective=state.objective,
+            duality_gap=gap,
+            converged=True,
+        )
+
+    def finish(self, problem: Problem, state: DirectState, batch: TrainBatch) -> dict[str, Any]:
+        """Return the objective claimed and the one found from kernel values made anew.
+
+        From the responses of all rows or, where that is dear, of a sample.
+        """
+        prepared = self._attach(problem, state, batch).rows
+        n = batch.n_rows
+        price = max(1, n) * (2 * problem.n_features_in + 30)
+        m = max(_AUDIT_LEAST, _AUDIT_WORK // price)
+        rows = np.arange(n)
+        if m < n:
+            rows = np.sort(draws(problem.seed, _TAG, state.iteration).choice(n, m, False))
+        true = np.zeros((len(rows), problem.n_outputs))
+        state.exact.add_product(prepared.take(rows), prepared, state.coef, true)
+        kept = state.responses[:, rows].T
+        weight, y = _weights(batch)[rows], batch.y[rows].astype(np.float64)
+        losses = [problem.loss.value(y, f + state.intercept) for f in (true, kept)]
+        change = float(weight @ (losses[0] - losses[1])) / len(rows)
+        norm = float((state.coef[rows] * (true - kept)).sum()) * n / len(rows)
+        claimed = state.objective
+        found = claimed + change + 0.5 * problem.alpha * norm
+        drift = abs(found - claimed) / abs(claimed) if claimed else 0.0
+        return asdict(DirectAudit(claimed, found, drift, len(rows), state.alpha))
+
+
+def _check_memory(problem: Problem, batch: TrainBatch) -> None:
+    limit = _MOST_BYTES if problem.memory_limit is None else problem.memory_limit
+    needed = direct_bytes(batch.n_rows, problem.n_outputs, _nbytes(batch.X))
+    if needed > limit:
+        raise CapabilityError(
+            f"solver 'direct' needs {needed:.3g} bytes for the kernel matrix of {batch.n_rows} "
+            f"rows, more than the {limit:.3g} of memory_limit (8 GiB by default); raise it, or "
+            "take solver='cached'."
+        )
+
+
+def _nbytes(X: Matrix) -> int:
+    parts: tuple[AnyArray, ...] = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+    return sum(int(part.nbytes) for part in parts)
+
+
+def _weights(batch: TrainBatch) -> Float64Array:
+    """Return weights of mean 1."""
+    weight = np.asarray(batch.sample_weight, np.float64)
+    return np.asarray(weight / weight.mean())
+
+
+def _ridges(K: SymmetricMatrix, scale: Float64Array, wanted: float) -> Iterator[float]:
+    """Yield the ridge wanted, then larger ones as :class:`DirectSolve` says.
+
+    Raises
+    ------
+    DataError
+        After all that rounding could ask for.
+    """
+    yield wanted
+    trace = float(scale**2 @ np.maximum(K.diagonal, 0.0)) or 1.0
+    more = _ROUNDING * trace / K.n
+    while more <= _INDEFINITE * trace:
+        yield wanted + more
+        more *= _GROWTH
+    raise DataError(
+        f"The kernel matrix is not positive semi-definite: with alpha * n = {wanted:.3g} the "
+        "objective of solver 'direct' has no minimum. Use a positive semi-definite kernel, a "
+        "larger alpha, or solver='cached'."
+    )
+
+
+def _solve(
+    K: SymmetricMatrix,
+    scale: Float64Array,
+    ridge: float,
+    y: Float64Array,
+    fit_intercept: bool,
+) -> tuple[Float64Array, Float64Array] | None:
+    """Return coefficients and responses, (n, C) each; None where rounding won."""
+    try:
+        K.factor(scale, ridge)
+    except np.linalg.LinAlgError:
+        return None
+    s = scale[:, None]
+    u, b = np.zeros_like(y), np.zeros(y.shape[1])
+    f = np.zeros_like(y)
+    z = K.solve(s)[:, 0] if fit_intercept else np.zeros(K.n)
+    bend = float(scale @ z)
+    size = np.sqrt((s * y * s * y).sum(axis=0))
+    least = np.inf
+    best = u, f
+    for correction in range(_CORRECTIONS + 1):
+        residual = s * (y - b - f) - ridge * u
+        left = float(np.max(np.sqrt((residual**2).sum(axis=0)) / np.where(size > 0, size, 1.0)))
+        if left < least:
+            best = s * u, f
+        if not left < 0.5 * least or left <= _SETTLED or correction == _CORRECTIONS:
+            break
+        least = left
+        du = K.solve(residual)
+        if fit_intercept:
+            db = (scale @ du) / bend
+            du -= z[:, None] * db  # leaves the sum of the coefficients at 0
+            b += db
+        u += du
+        f = K.product(s * u)
+    return best if min(left, least) <= _SOLVED else None

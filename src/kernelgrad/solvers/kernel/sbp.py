@@ -1,0 +1,516 @@
+r"""The Stochastic Batch Perceptron for exact kernel SVMs (Cotter et al. 2012)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from kernelgrad._typing import Float64Array, IntArray
+from kernelgrad._validation import check_int, check_name, check_real
+from kernelgrad.compute.threads import parallel_for
+from kernelgrad.functions.exact import KernelRows
+from kernelgrad.losses.base import monotone_root
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
+from kernelgrad.solvers.kernel import _responses as responses
+from kernelgrad.solvers.kernel import minimax as water
+from kernelgrad.solvers.kernel.base import (
+    RowsSolver,
+    RowsState,
+    SupportUpdate,
+    batch_digest,
+    build_exact,
+    draws,
+    kernel_rows,
+    round_rows,
+)
+
+_TAG = 0x736270
+_MANY_ROWS = 2**14  # from here on longer products pay for fewer updates
+_LEAST_SCALE = 1e-3  # of the lazy factor before coefficients take it in
+_LEAST_NU = 1e-12
+_NU_RATIO = 1.25  # largest ratio of alphas followed at once
+_ROUNDING = 1e-6  # of a squared gradient, relative to the largest k(x, x)
+_NU_GROWTH = 1.1  # nu follows alpha again after a tenth more iterations
+
+
+@dataclass(kw_only=True)
+class SBPState(RowsState):
+    """State of :class:`StochasticBatchPerceptron`.
+
+    ``responses`` are ``c_i = y_i <w, Phi(x_i)>`` of the current w, ``mean_responses`` those of
+    the average; coefficients carry the sign of the class.
+    """
+
+    average: Float64Array  # (n, C)
+    mean_responses: Float64Array  # (C, n)
+    square_norm: Float64Array  # |w|^2, (C,)
+    power: Float64Array  # sum of squared gradient norms so far, (C,)
+    weight_sum: float = 0.0  # of the average
+    nu: Float64Array  # (C,); nan until it is known
+    scale: Float64Array  # of the result, (C,)
+    bias: Float64Array  # of the average, in its units, (C,)
+    covered: Float64Array  # share of weight under water, averaged as the iterates, (C,)
+    updates: int = 0
+    nu_due: int = 1
+
+
+class StochasticBatchPerceptron(RowsSolver[SBPState]):
+    r"""Stochastic Batch Perceptron: an exact kernel SVM from its slack-constrained form.
+
+    .. math:: \max_{\|w\| \le 1} \max_{\xi \ge 0,\ \sum_i w_i \xi_i \le \nu \sum_i w_i}
+              \min_i\ (y_i \langle w, \Phi(x_i) \rangle + \xi_i)
+
+    The responses ``c_i = y_i f(x_i)`` of all rows are kept. The best slack fills them like
+    water up to a level gamma; a supergradient is the mean of ``y_i Phi(x_i)`` over the rows
+    under water (Lemma 3.1). Each update samples `batch_size` of them, adds one kernel row for
+    each, and projects on the unit ball. The result is the average of the iterates, divided by
+    its own level (Algorithm 1): a margin of 1, as in the regularised problem.
+
+    Where an unregularised bias is fitted there are two basins, one for each class, of equal
+    submerged weight (Section 3.6, Appendix B), and half of each sample comes from each.
+
+    More than two classes are one against the rest. All classes use all sampled kernel rows:
+    a row drawn for any class enters the estimate of class c with weight
+    ``p_c(i) / (m sum_b p_b(i))``, which is unbiased before the weights of each sign are
+    normalised to their share.
+
+    Sample weights count rows: a row of weight 2 holds twice the slack and is drawn twice as
+    often, the budget being nu times the sum of weights.
+
+    Parameters
+    ----------
+    nu : float > 0 or None, default=None
+        Mean slack allowed for a unit-norm function. None follows the estimator's alpha: nu
+        moves until the solution is that of the regularised problem, for which
+        ``nu |w*| = mean hinge(w*)`` (Section 5).
+    batch_size : int or "auto", default="auto"
+        Rows sampled per update, m. One is the paper; m kernel rows at once are one matrix
+        product. ``"auto"``: with a bias 32, without 8, as larger samples then swing along the
+        constant direction; 4 and 2 per class where there are more than two. From 16,384 rows
+        on twice as many with a bias.
+    round_size : int or "auto", default="auto"
+        Sampled rows in one step of the loop, between two entries of ``history_``. ``"auto"``
+        is n / 40: the default ``max_iter=40`` draws as many rows as there are, and more where
+        n is so small that a step of one update draws more.
+    average : {"linear", "uniform", None}, default="linear"
+        Weights of the iterates in the average: growing as t (better in practice), equal (the
+        paper's), or the last iterate alone.
+    max_support : int or None, default=None
+        Keep that many rows (see :meth:`~kernelgrad.functions.SupportExpansion.limited`).
+
+    Notes
+    -----
+    The step is ``1 / sqrt(sum_s |g_s|^2)`` over all gradients g so far: for one row per update
+    and ``k(x, x) = 1`` the paper's ``1 / sqrt(t)``, longer for the shorter mean of several.
+    Kernel rows are kept up to the estimator's ``memory_limit``. Work per update is
+    ``m n`` kernel values and O(n).
+
+    References
+    ----------
+    Cotter, Shalev-Shwartz and Srebro (2012), "The Kernelized Stochastic Batch Perceptron".
+    """
+
+    name: ClassVar[str] = "sbp"
+    requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel", "hinge_loss"})
+    _state_class = SBPState
+
+    def __init__(
+        self,
+        *,
+        nu: float | None = None,
+        batch_size: int | str = "auto",
+        round_size: int | str = "auto",
+        average: str | None = "linear",
+        max_support: int | None = None,
+    ) -> None:
+        self.nu = nu
+        self.batch_size = batch_size
+        self.round_size = round_size
+        self.average = average
+        self.max_support = max_support
+
+    def check(self) -> None:
+        """Raise if a parameter is outside its domain."""
+        if self.nu is not None:
+            check_real(self.nu, "nu", low=0, low_open=True)
+        if self.batch_size != "auto":
+            check_int(self.batch_size, "batch_size", low=1)
+        if self.average is not None:
+            check_name(self.average, ("linear", "uniform"), "average")
+        self._check_common()
+
+    def init(self, problem: Problem, batch: TrainBatch) -> SBPState:
+        """Resolve the kernel and start from the zero function."""
+        exact, rows = build_exact(problem, batch)
+        C, n = problem.n_outputs, batch.n_rows
+        return SBPState(
+            exact=exact,
+            digest=batch_digest(problem, batch),
+            rows=kernel_rows(problem, exact, rows),
+            coef=np.zeros((n, C)),
+            average=np.zeros((n, C)),
+            responses=np.zeros((C, n)),
+            mean_responses=np.zeros((C, n)),
+            intercept=np.zeros(C),
+            square_norm=np.zeros(C),
+            power=np.zeros(C),
+            nu=np.full(C, np.nan if self.nu is None else float(self.nu)),
+            scale=np.ones(C),
+            bias=np.zeros(C),
+            covered=np.ones(C),
+        )
+
+    def _sample_size(self, problem: Problem, n: int) -> int:
+        if self.batch_size != "auto":
+            return int(self.batch_size)
+        size = 32 if problem.fit_intercept else 8
+        if problem.n_outputs > 1:  # every class uses the rows of all
+            size = 4 if problem.fit_intercept else 2
+        if problem.fit_intercept and n >= _MANY_ROWS:
+            size *= 2
+        return min(size, n)
+
+    def step(self, problem: Problem, state: SBPState, batch: TrainBatch) -> StepInfo:
+        """Draw `round_size` rows, update after each `batch_size` of them, then rescale."""
+        rows = self._attach(problem, state, batch)
+        n, C = batch.n_rows, problem.n_outputs
+        before = rows.n_evaluations
+        round_ = _Round(self, problem, state, batch, rows)
+        m = self._sample_size(problem, n)
+        for _ in range(max(1, round(round_rows(self.round_size, n) / (m * C)))):
+            round_.update(m)
+        update = round_.finish()
+        state.iteration += 1
+        state.rows_seen += round_.n_drawn
+        state.kernel_evaluations += rows.n_evaluations - before
+        c = state.mean_responses + batch.y.T * state.bias[:, None]
+        slack = np.maximum(0.0, 1.0 - state.scale[:, None] * c)
+        return StepInfo(
+            train_loss=float((slack @ round_.p).sum()),
+            step_size=round_.step_size,
+            n_random_features=0,
+            update=update,
+            n_support=self.count_support(state),
+            kernel_evaluations=state.kernel_evaluations,
+            epoch=state.rows_seen / n,
+        )
+
+    def functions(self, state: SBPState) -> tuple[Float64Array, Float64Array]:
+        """Return the coefficients of w and of the average."""
+        return state.coef, state.average
+
+    def output(self, state: SBPState) -> tuple[Float64Array, Float64Array]:
+        """Return the scale that gives a margin of 1, and the bias."""
+        return state.scale, state.intercept
+
+
+class _Round:
+    """The updates of one step: coefficients lazily scaled, responses kept up to date."""
+
+    def __init__(
+        self,
+        solver: StochasticBatchPerceptron,
+        problem: Problem,
+        state: SBPState,
+        batch: TrainBatch,
+        rows: KernelRows,
+    ) -> None:
+        self.solver, self.problem, self.state, self.rows = solver, problem, state, rows
+        self.y = np.ascontiguousarray(batch.y.T, np.float64)
+        weight = batch.sample_weight
+        self.total = float(weight.sum())
+        self.p = weight / self.total
+        self.weight = (
+            None if np.all(weight == weight[0]) else weight * (len(weight) / self.total)
+        )
+        self.positive = [np.flatnonzero(y > 0) for y in self.y]
+        self.negative = [np.flatnonzero(y <= 0) for y in self.y]
+        self.n_drawn = 0
+        self.step_size = 0.0
+        C = len(self.y)
+        self.levels: list[float | None] = [None] * C
+        self.covered = np.ones(C)  # share of weight under water, of the current iterate
+        # w = scale * base;  weight_sum * average = mass * base - late
+        self.base, self.late = state.coef, -state.weight_sum * state.average
+        self.scale, self.mass = np.ones(C), np.zeros(C)
+        # of the round as a whole, for trackers
+        self.start = state.coef.copy(), state.average.copy(), state.weight_sum
+        self.kept, self.blended = np.ones(C), np.zeros(C)
+        self.touched = np.zeros(state.coef.shape[0], bool)
+
+    def update(self, m: int) -> None:
+        """Sample, step, project and average once."""
+        state = self.state
+        state.updates += 1
+        rng = draws(self.problem.seed, _TAG, state.updates)
+        pooled, chances = self._sample(rng, m)
+        index, count = np.unique(pooled, return_counts=True)
+        self.n_drawn += len(pooled)
+        beta = self._weights(index, count, chances)
+        y = self.y[:, index].T
+        gradient = beta * y
+        slots = self.rows.load(index)
+        K = self.rows.square(slots, index)
+        square = np.einsum("ic,ij,jc->c", gradient, K, gradient)
+        state.power += np.maximum(square, 0.0)
+        # a gradient of nothing but rounding takes no step
+        floor = _ROUNDING * max(float(K.diagonal().max()), 1e-300)
+        eta = np.where(state.power > floor, 1.0 / np.sqrt(np.maximum(state.power, floor)), 0.0)
+        along = np.einsum("ic,ci->c", beta, state.responses[:, index])
+        norm2 = state.square_norm + 2 * eta * along + eta**2 * square
+        shrink = 1.0 / np.sqrt(np.maximum(norm2, 1.0))
+        state.square_norm = norm2 * shrink**2
+        t = float(state.updates)
+        omega = t if self.solver.average == "linear" else 1.0
+        if self.solver.average is None:
+            state.weight_sum = 0.0
+            self.late[:], self.mass[:] = 0.0, 0.0
+            omega = 1.0
+        state.weight_sum += omega
+        share = omega / state.weight_sum
+        state.covered += share * (self.covered - state.covered)
+        self.step_size = float(eta.max())
+        # coefficients: only the touched rows
+        step = gradient * (eta / self.scale)
+        self.base[index] += step
+        self.late[index] += step * self.mass
+        self.scale = self.scale * shrink
+        self.mass = self.mass + omega * self.scale
+        self.touched[index] = True
+        responses.advance(
+            state.responses,
+            state.mean_responses,
+            self.y,
+            self.rows.product(slots, gradient),
+            eta,
+            shrink,
+            share,
+        )
+        self.kept = self.kept * shrink
+        self.blended += share * (self.kept - self.blended)
+        if float(self.scale.min()) < _LEAST_SCALE:
+            self._settle()
+        if self.solver.nu is None and state.updates >= state.nu_due:
+            state.nu_due = max(state.updates + 1, int(_NU_GROWTH * state.updates))
+            self._follow_alpha()
+
+    def _settle(self) -> None:
+        """Bring coefficients up to date."""
+        state = self.state
+        late = self.mass * self.base - self.late
+        state.average = late / state.weight_sum if state.weight_sum else late
+        state.coef = self.base = self.base * self.scale
+        self.late = -state.weight_sum * state.average
+        self.scale, self.mass = np.ones_like(self.scale), np.zeros_like(self.mass)
+
+    def _has_basins(self, c: int) -> bool:
+        """Return whether there is a bias to fit: one class alone needs none."""
+        both = len(self.positive[c]) and len(self.negative[c])
+        return self.problem.fit_intercept and bool(both)
+
+    def _level(self, c: int, values: Float64Array, volume: float) -> tuple[Any, ...]:
+        """Return (level, bias, indices and probabilities of the submerged rows)."""
+        if self._has_basins(c):
+            basins = water.two_basins(
+                values, self.positive[c], self.negative[c], volume, self.weight
+            )
+            first = basins.positive, basins.p_positive
+            second = basins.negative, basins.p_negative
+            return basins.level, basins.bias, first, second
+        level = water.water_level(values, volume, self.weight, start=self.levels[c])
+        self.levels[c] = level
+        index = water.submerged(values, level)
+        w = np.ones(len(index)) if self.weight is None else self.weight[index]
+        return level, 0.0, (index, w / w.sum()), None
+
+    def _sample(
+        self, rng: np.random.Generator, m: int
+    ) -> tuple[IntArray, list[list[tuple[IntArray, Float64Array]]]]:
+        """Return the rows drawn for all classes, and the chances of every class's rows."""
+        pooled = []
+        n, C = self.state.coef.shape
+        chances: list[list[tuple[IntArray, Float64Array]]] = [[] for _ in range(C)]
+
+        def level(c: int) -> None:
+            nu = self.state.nu[c]
+            # before nu is known all responses are equal: any volume covers all rows
+            volume = n * (nu if np.isfinite(nu) else 1.0)
+            _, _, *parts = self._level(c, self.state.responses[c], volume)
+            chances[c] = [part for part in parts if part is not None]
+            self.covered[c] = self._share(chances[c])
+
+        parallel_for(C, level)
+        for parts in chances:
+            if len(parts) == 1:
+                sizes = [m]
+            elif m == 1:
+                sizes = [1, 0] if rng.random() < 0.5 else [0, 1]
+            else:
+                sizes = [m - m // 2, m // 2] if rng.random() < 0.5 else [m // 2, m - m // 2]
+            for (index, p), size in zip(parts, sizes, strict=True):
+                pooled.append(_draw(rng, index, p, size))
+        return np.concatenate(pooled), chances
+
+    def _share(self, parts: list[tuple[IntArray, Float64Array]]) -> float:
+        """Return the share of the weight that is under water."""
+        # a row wholly under water has its own weight over theirs as its probability, one that
+        # is partly under water less
+        n = self.state.coef.shape[0]
+        each = [np.max(p if self.weight is None else p / self.weight[i]) for i, p in parts]
+        return float(min(1.0, 1.0 / (max(each) * n)))
+
+    def _weights(
+        self,
+        index: IntArray,
+        count: IntArray,
+        chances: list[list[tuple[IntArray, Float64Array]]],
+    ) -> Float64Array:
+        """Return how much each drawn row counts for each class, (m, C); columns sum to 1."""
+        if len(chances) == 1:
+            return np.asarray(count / count.sum())[:, None]
+        dense = np.zeros(self.state.coef.shape[0])
+        own = np.empty((len(index), len(chances)))
+        for c, parts in enumerate(chances):
+            for rows, p in parts:
+                dense[rows] = p
+            own[:, c] = dense[index]
+            for rows, _ in parts:
+                dense[rows] = 0.0
+        beta = count[:, None] * own / own.sum(axis=1, keepdims=True)
+        for c, parts in enumerate(chances):
+            signs = self.y[c, index] > 0
+            groups = [slice(None)] if len(parts) == 1 else [signs, ~signs]
+            for group in groups:
+                total = beta[group, c].sum()
+                if total > 0:
+                    beta[group, c] /= total * len(groups)
+        return np.asarray(beta)
+
+    def _follow_alpha(self) -> None:
+        r"""Move nu towards that of the regularised problem.
+
+        At the optimum of the slack-constrained problem, with level gamma and a share q under
+        water, the same function divided by gamma solves the regularised problem for
+        ``alpha(nu) = gamma (gamma q - nu)``: the gradient there is q times the mean over the
+        rows under water, which is parallel to w and has the length ``gamma - nu / q``.
+        alpha(nu) grows with nu. q is averaged over the iterates, as the dual variables are.
+        """
+        state, problem = self.state, self.problem
+        self._settle()
+        n = len(self.p)
+        for c, values in enumerate(state.mean_responses):
+            square = float(state.average[:, c] @ (self.y[c] * values))
+            if square <= 0:
+                continue
+            if np.isnan(state.nu[c]):
+                state.nu[c] = self._first_nu(c, values, square)
+                continue
+            norm = np.sqrt(square)
+            level = self._level(c, values, n * state.nu[c] * norm)[0] / norm
+            implied = level * (level * state.covered[c] - state.nu[c])
+            if level <= 0:  # no margin yet: more slack
+                ratio = _NU_RATIO
+            elif implied <= 0:  # the average share lags behind
+                ratio = 1.0
+            else:
+                ratio = np.clip(problem.alpha / implied, 1 / _NU_RATIO, _NU_RATIO)
+            state.nu[c] = max(state.nu[c] * np.sqrt(ratio), _LEAST_NU)
+
+    def _first_nu(self, c: int, values: Float64Array, square: float) -> float:
+        """Return nu at the scale of the average that is best for alpha.
+
+        With a bias the submerged rows of both classes are the lowest of equal weight. Their
+        slacks add up to ``2 - s (a_k + b_k)`` whatever the bias, which leaves one variable.
+        """
+        heights, p, margin = values, self.p, 1.0
+        if self._has_basins(c):
+            rows = self.positive[c], self.negative[c]
+            heights, p = paired_heights(values, self.p, *rows)
+            margin = 2.0
+        s = best_scale(heights, p, self.problem.alpha * square, margin)
+        if s <= 0:
+            return float("nan")
+        slack = float(p @ np.maximum(0.0, margin - s * heights))
+        return max(slack / (s * float(np.sqrt(square))), _LEAST_NU)
+
+    def finish(self) -> SupportUpdate:
+        """Set scale and bias of the result; return how the round moved both functions."""
+        state, solver = self.state, self.solver
+        self._settle()
+        n = len(self.p)
+        if solver.nu is None:
+            self._follow_alpha()
+        for c, values in enumerate(state.mean_responses):
+            nu = state.nu[c]
+            if not np.isfinite(nu):
+                continue
+            if solver.nu is None:  # the slack of the average, whose norm is below 1
+                square = float(state.average[:, c] @ (self.y[c] * values))
+                nu *= np.sqrt(max(0.0, square))
+            level, state.bias[c], *_ = self._level(c, values, n * nu)
+            # a level below 0 has no margin yet to scale to 1
+            state.scale[c] = 1.0 / level if level > 0 else 1.0
+        state.intercept = state.scale * state.bias
+        index = np.flatnonzero(self.touched)
+        w0, v0, weight0 = self.start
+        keep = np.full(len(state.bias), weight0 / state.weight_sum)
+        if solver.average is None:
+            keep = np.zeros(len(state.bias))
+        return SupportUpdate(
+            rows=state.prepared.take(index),
+            scale=self.kept,
+            moved=state.coef[index] - self.kept * w0[index],
+            keep=keep,
+            blend=self.blended,
+            drift=state.average[index] - keep * v0[index] - self.blended * w0[index],
+        )
+
+
+def best_scale(c: Float64Array, p: Float64Array, penalty: float, margin: float = 1.0) -> float:
+    """Return the s >= 0 minimising ``penalty s^2 / 2 + sum_i p_i max(0, margin - s c_i)``."""
+
+    def slope(s: float) -> float:
+        return penalty * s - float(np.where(s * c < margin, c, 0.0) @ p)
+
+    low = slope(0.0)
+    if low >= 0.0:
+        return 0.0
+    # the objective at the minimiser is no more than at 0
+    high = float(np.sqrt(2.0 * margin * p.sum() / penalty)) if penalty > 0 else 1e12
+    top = slope(high)
+    if top <= 0.0:
+        return high
+    return monotone_root(slope, 0.0, high, low, top, rtol=1e-4, evaluations=60)
+
+
+def paired_heights(
+    c: Float64Array, p: Float64Array, positive: IntArray, negative: IntArray
+) -> tuple[Float64Array, Float64Array]:
+    """Return the sums of the k-th lowest responses of both classes, and their weights.
+
+    With unequal weights k counts weight: ``a(q) + b(q)`` on the pieces where both are constant.
+    """
+    if np.all(p == p[0]):
+        k = min(len(positive), len(negative))
+        lowest = [np.sort(c[rows])[:k] for rows in (positive, negative)]
+        return lowest[0] + lowest[1], np.full(k, p[0])
+    orders = [rows[np.argsort(c[rows], kind="stable")] for rows in (positive, negative)]
+    ends = [np.cumsum(p[rows]) for rows in orders]
+    whole = min(e[-1] for e in ends)
+    cuts = np.unique(np.concatenate(ends))
+    cuts = np.append(cuts[cuts < whole], whole)
+    heights = np.zeros(len(cuts))
+    for rows, e in zip(orders, ends, strict=True):
+        heights += c[rows[np.minimum(np.searchsorted(e, cuts, side="left"), len(rows) - 1)]]
+    return heights, np.diff(cuts, prepend=0.0)
+
+
+def _draw(rng: np.random.Generator, index: IntArray, p: Float64Array, size: int) -> IntArray:
+    """Draw `size` of the rows with chances proportional to p, with replacement."""
+    if size == 0:
+        return index[:0]
+    edges = np.cumsum(p)
+    drawn = np.searchsorted(edges, rng.random(size) * edges[-1], side="right")
+    return np.asarray(index[np.minimum(drawn, len(index) - 1)])

@@ -1,0 +1,948 @@
+r"""Loops of the linear solvers that move blocks of columns.
+
+:class:`DenseBlocks` and :class:`SparseBlocks` hold rows cut into blocks B of adjacent columns
+and descend on one block at a time, with the responses U of all rows at hand. With
+``g = X_B^T (p l'(U))`` and ``A = X_B^T diag(p h) X_B``, for curvatures h of the rows at U, a
+block goes towards the minimum of its model,
+
+.. math:: \min_D \langle g, D \rangle + \tfrac12 \langle D, A D \rangle + R(W_B + D),
+
+as far as ``W_B + t D`` with the first ``t = 1, 1/2, 1/4, ...`` whose objective falls by at
+least a tenth of what the slope promises (Tseng and Yun, 2009): no block raises the objective.
+The model does not depend on the units of columns, nor on where they are zero: the bias is taken
+to its minimum for any other coefficients, which leaves ``A - a a^T / h`` of its row ``(a, h)``
+in A, and columns far from zero are moved to a mean of about zero in the copy of the rows.
+
+The outputs of a separable loss have each a model and a t of their own; those of MULTINOMIAL
+have each a model and share t, with ``h_c = 2 q_c (1 - q_c)`` for probabilities q: this diagonal
+bounds the second derivative ``diag(q) - q q^T``.
+
+h is the second derivative, where it does not vanish: of LOGISTIC at least 1e-6, and of the
+piecewise quadratic losses on their flat pieces the share `_FLAT` of that on the curved ones;
+HUBER has ``min(1, delta / |z|)``, whose parabola lies above the loss.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from kernelgrad._typing import AnyArray, Float64Array, IntArray
+from kernelgrad.compute.threads import parallel_for
+from kernelgrad.losses.scalar import (
+    FAST,
+    HUBER,
+    LOGISTIC,
+    MULTINOMIAL,
+    PARTS,
+    ROWS,
+    SMOOTHED_HINGE,
+    SQUARED,
+    shrink,
+)
+
+_FLAT = 1e-3
+_LEAST = 1e-6
+_ENOUGH = 0.1  # of the promised decrease
+_HALVINGS = 40
+_SWEEPS = 500  # over the columns of a block with an L1 penalty
+_SETTLED = 1e-4  # of the first sweep's largest change
+_PIVOT = 1e-13  # of a column's own diagonal entry: least pivot
+_TINY = 1e-300
+_FAR = 16.0  # mean over standard deviation from which columns are moved
+_STILL = 1e-12  # standard deviation over mean of a column that is a constant
+_TILE = 2**17  # numbers of a tile of dense rows: 1 MiB
+_BIAS_ROWS = 4.0  # rows moved, over n, between two visits of a bias apart
+
+
+# -- losses ----------------------------------------------------------------------------
+
+
+@njit(nogil=True, cache=True)
+def _point(kind: int, number: float, y: float, u: float) -> Any:
+    """Return value, derivative and curvature of one output's loss."""
+    if kind == LOGISTIC:
+        m = y * u
+        e = math.exp(-abs(m))
+        s = 1.0 / (1.0 + e)
+        wrong = e * s if m > 0.0 else s
+        return math.log1p(e) + max(-m, 0.0), -y * wrong, max(s * e * s, _LEAST)
+    z = u - y
+    if kind == SQUARED:
+        return 0.5 * z * z, z, 1.0
+    if kind == HUBER:
+        a = abs(z)
+        if a <= number:
+            return 0.5 * z * z, z, 1.0
+        return number * (a - 0.5 * number), math.copysign(number, z), number / a
+    t = 1.0 - y * u
+    if kind == SMOOTHED_HINGE:
+        if t <= 0.0:
+            return 0.0, 0.0, _FLAT / number
+        if t > number:
+            return t - 0.5 * number, -y, _FLAT / number
+        return 0.5 * t * t / number, -y * t / number, 1.0 / number
+    if t <= 0.0:
+        return 0.0, 0.0, 2.0 * _FLAT
+    return t * t, -2.0 * y * t, 2.0
+
+
+@njit(nogil=True, cache=True)
+def _look(
+    kind: int,
+    numbers: Float64Array,
+    y: Float64Array,
+    u: Float64Array,
+    v: Float64Array,
+    g: Float64Array,
+    h: Float64Array,
+) -> None:
+    """Write a row's values (C or, of MULTINOMIAL, 1), derivatives and curvatures (C)."""
+    C = len(u)
+    if kind != MULTINOMIAL:
+        for c in range(C):
+            v[c], g[c], h[c] = _point(kind, numbers[c], y[c], u[c])
+        return
+    top, total, chosen = u[0], 0.0, 0.0
+    for c in range(1, C):
+        top = max(top, u[c])
+    for c in range(C):
+        g[c] = math.exp(u[c] - top)
+        total += g[c]
+        chosen += y[c] * u[c]
+    for c in range(C):
+        q = g[c] / total
+        h[c] = max(2.0 * q * (1.0 - q), _LEAST)
+        g[c] = q - y[c]
+    v[0] = math.log(total) + top - chosen
+
+
+@njit(nogil=True, cache=True)
+def _look_at_all(
+    kind: int,
+    numbers: Float64Array,
+    Y: Float64Array,
+    U: Float64Array,
+    V: Float64Array,
+    G: Float64Array,
+    H: Float64Array,
+) -> None:
+    for i in range(len(U)):
+        _look(kind, numbers, Y[i], U[i], V[i], G[i], H[i])
+
+
+class Fields:
+    """Responses of all rows, with value, derivative and curvature of the loss at each.
+
+    Parameters
+    ----------
+    kind : int
+    numbers : float64 array (C,)
+    Y, U : float64 arrays (n, C)
+        U is written to by the loops.
+    share : float64 array (n,)
+
+    Attributes
+    ----------
+    V : float64 array (n, C), of MULTINOMIAL (n, 1)
+    G, H : float64 arrays (n, C)
+    """
+
+    def __init__(
+        self, kind: int, numbers: Float64Array, Y: Float64Array, U: Float64Array,
+        share: Float64Array,
+    ) -> None:  # fmt: skip
+        self.kind, self.numbers, self.Y, self.U, self.share = kind, numbers, Y, U, share
+        self.V = np.empty((len(U), 1 if kind == MULTINOMIAL else U.shape[1]))
+        self.G, self.H = np.empty_like(U), np.empty_like(U)
+
+        def task(t: int) -> None:
+            r = slice(t * ROWS, (t + 1) * ROWS)
+            _look_at_all(kind, numbers, Y[r], U[r], self.V[r], self.G[r], self.H[r])
+
+        parallel_for(-(-len(U) // ROWS), task)
+
+    def losses(self) -> Float64Array:
+        """Return ``sum_i p_i l(y_i, u_i)`` of each output; of MULTINOMIAL one number."""
+        return np.asarray(self.share @ self.V)
+
+
+# -- the model of a block --------------------------------------------------------------
+
+
+@njit(nogil=True, cache=True)
+def _least(w: float, g: float, l1: float, l2: float) -> float:
+    """Return the size of the least subgradient in one coefficient."""
+    g += l2 * w
+    if w != 0.0:
+        return abs(g + math.copysign(l1, w))
+    return max(abs(g) - l1, 0.0)
+
+
+@njit(nogil=True, cache=True)
+def _violation(
+    W: Any, grad: Any, mean: Any, scale: Any, joint: bool, l1: float, l2: float
+) -> float:
+    """Return the largest least subgradient of a block of standardised columns.
+
+    W is (k, C), grad (C, k + joint); mean and scale of the columns in the copy are (k,).
+    """
+    worst, k = 0.0, len(W)
+    for c in range(len(grad)):
+        rest = 0.0
+        if joint:
+            rest = grad[c, k]
+            worst = max(worst, abs(rest))
+        for j in range(k):
+            least = _least(W[j, c], grad[c, j] - mean[j] * rest, l1, l2)
+            worst = max(worst, least / scale[j])
+    return worst
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _dot(a: AnyArray, b: Float64Array) -> float:
+    total = 0.0
+    for j in range(len(a)):
+        total += a[j] * b[j]
+    return total
+
+
+@njit(nogil=True, cache=True)
+def _newton(
+    A: Float64Array,
+    grad: Float64Array,
+    w: Float64Array,
+    least: Float64Array,
+    l2: float,
+    D: Float64Array,
+) -> None:
+    """Write the minimum of the model without L1: ``-(A + l2)^-1 (grad + l2 w)``; A is used up.
+
+    Pivots are at least `least`: linearly dependent columns move little.
+    """
+    k = len(w)
+    for j in range(k):  # Cholesky by rows, and the forward solution with it
+        D[j] = -grad[j] - l2 * w[j]
+        for q in range(j):
+            A[j, q] = (A[j, q] - _dot(A[j, :q], A[q, :q])) / A[q, q]
+            D[j] -= A[j, q] * D[q]
+        s = A[j, j] + l2 - _dot(A[j, :j], A[j, :j])
+        A[j, j] = math.sqrt(max(s, least[j]))
+        D[j] /= A[j, j]
+    for j in range(k - 1, -1, -1):
+        for q in range(j + 1, k):
+            D[j] -= A[q, j] * D[q]
+        D[j] /= A[j, j]
+
+
+@njit(nogil=True, cache=True)
+def _lasso(
+    A: Float64Array,
+    grad: Float64Array,
+    w: Float64Array,
+    least: Float64Array,
+    l1: float,
+    l2: float,
+    D: Float64Array,
+) -> None:
+    """Write about the minimum of the model by descent on single coefficients."""
+    k = len(w)
+    q = grad.copy()  # of the smooth part of the model, without penalty
+    D[:] = 0.0
+    first = 0.0
+    for sweep in range(_SWEEPS):
+        largest = 0.0
+        for j in range(k):
+            a = max(A[j, j], least[j])
+            z = w[j] + D[j]
+            change = shrink(z - q[j] / a, 1.0 / a, l1, l2) - z
+            if change != 0.0:
+                D[j] += change
+                largest = max(largest, abs(change) * math.sqrt(a))
+                for r in range(k):
+                    q[r] += A[j, r] * change
+        if sweep == 0:
+            first = largest
+        if largest <= _SETTLED * first:
+            break
+
+
+@njit(nogil=True, cache=True)
+def _directions(
+    A: Float64Array, grad: Float64Array, W: Any, k: int, l1: float, l2: float, D: Any
+) -> None:
+    """Write the minimum of the model of each output; A (C, m, m), grad and D (C, m), W (k, C).
+
+    Rounding may leave the model's minimum no better than zero; D is zero then. A is used up.
+    """
+    m = grad.shape[1]
+    w, g, least, move = np.empty(k), np.empty(k), np.empty(k), np.empty(k)
+    for c in range(len(grad)):
+        a = A[c]
+        for j in range(k):
+            w[j], g[j] = W[j, c], grad[c, j]
+            least[j] = max(_PIVOT * (a[j, j] + l2), _TINY)
+        if m > k:
+            for j in range(k):
+                share = a[k, j] / a[k, k]
+                g[j] -= share * grad[c, k]
+                for q in range(k):
+                    a[j, q] -= share * a[k, q]
+        if l1 == 0.0:
+            _newton(a, g, w, least, l2, move)
+        else:
+            _lasso(a, g, w, least, l1, l2, move)
+        D[c, :k] = move
+        if m > k:
+            total = grad[c, k]
+            for j in range(k):
+                total += a[k, j] * move[j]
+            D[c, k] = -total / a[k, k]
+        if not _promise(grad[c], w, D[c], 1.0, l1, l2)[0] < 0.0:
+            D[c, :] = 0.0
+
+
+@njit(nogil=True, cache=True)
+def _promise(grad: Any, w: Any, D: Any, t: float, l1: float, l2: float) -> Any:
+    """Return ``t <grad, D> + R(w + t D) - R(w)`` and its penalty alone."""
+    linear, penalty = 0.0, 0.0
+    for j in range(len(grad)):
+        step = t * D[j]
+        linear += grad[j] * step
+        if j < len(w):
+            old, new = w[j], w[j] + step
+            penalty += l1 * (abs(new) - abs(old)) + 0.5 * l2 * step * (new + old)
+    return linear + penalty, penalty
+
+
+@njit(nogil=True, cache=True)
+def _shorten(
+    grad: Float64Array,
+    W: Any,
+    D: Float64Array,
+    t: Float64Array,
+    change: Float64Array,
+    slack: Float64Array,
+    l1: float,
+    l2: float,
+) -> bool:
+    """Halve the steps t (C,) that the loss's `change` (C or 1) does not bear out."""
+    C = len(t)
+    joined = len(change) < C
+    w = np.empty(len(W))
+    promised, penalties = np.zeros(C), np.zeros(C)
+    for c in range(C):
+        w[:] = W[:, c]
+        promised[c], penalties[c] = _promise(grad[c], w, D[c], t[c], l1, l2)
+    short = False
+    if joined:
+        if change[0] + penalties.sum() > _ENOUGH * promised.sum() + slack[0]:
+            t *= 0.5
+            short = True
+    else:
+        for c in range(C):
+            if change[c] + penalties[c] > _ENOUGH * promised[c] + slack[c]:
+                t[c] *= 0.5
+                short = True
+    return short
+
+
+# -- where columns are -----------------------------------------------------------------
+
+
+class _Place:
+    """Mean and spread of columns, and how far the copy of them is moved.
+
+    Parameters
+    ----------
+    mean, spread : float64 arrays (d,)
+        Weighted; without a bias a mean of zero, and the root mean square.
+    movable : bool array (d,)
+    dtype : of the rows
+
+    Attributes
+    ----------
+    mean : float64 array (d,)
+    scale : float64 array (d,)
+        The spread; 1 of constant columns.
+    shift : float64 array (d,)
+        What the copy is less than the rows, a number of their dtype; 0 of columns with a mean
+        of at most 16 spreads.
+    rest : float64 array (d,)
+        Mean of the copy.
+    constant : bool array (d,)
+        Columns that equal their shift but for rounding.
+    """
+
+    def __init__(
+        self, mean: Float64Array, spread: Float64Array, movable: AnyArray, dtype: Any
+    ) -> None:
+        far = movable & (np.abs(mean) > _FAR * spread)
+        self.mean = mean
+        self.constant = far & (spread <= _STILL * np.abs(mean))
+        self.scale = np.where(self.constant | ~(spread > 0.0), 1.0, spread)
+        self.shift = np.where(far, mean, 0.0).astype(dtype).astype(np.float64)
+        self.rest = np.where(self.constant, 0.0, mean - self.shift)
+
+
+# -- dense rows ------------------------------------------------------------------------
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _moves(X: AnyArray, D: Float64Array, dU: Float64Array) -> None:
+    """Write ``X D^T``, with the last of D for a column of ones if D has one more than X."""
+    n, k = X.shape
+    for c in range(len(D)):
+        d = D[c]
+        shift = d[k] if len(d) > k else 0.0
+        for i in range(n):
+            s = shift
+            for j in range(k):
+                s += X[i, j] * d[j]
+            dU[i, c] = s
+
+
+@njit(nogil=True, cache=True)
+def _try(
+    kind: int,
+    numbers: Float64Array,
+    Y: Float64Array,
+    share: Float64Array,
+    U: Float64Array,
+    V: Float64Array,
+    dU: Float64Array,
+    t: Float64Array,
+    newU: Float64Array,
+    newV: Float64Array,
+    newG: Float64Array,
+    newH: Float64Array,
+    change: Float64Array,
+) -> None:
+    change[:] = 0.0
+    for i in range(len(U)):
+        for c in range(U.shape[1]):
+            newU[i, c] = U[i, c] + t[c] * dU[i, c]
+        _look(kind, numbers, Y[i], newU[i], newV[i], newG[i], newH[i])
+        for c in range(V.shape[1]):
+            change[c] += share[i] * (newV[i, c] - V[i, c])
+
+
+class DenseBlocks:
+    """Dense rows (n, d) as a copy in blocks of columns; the bias moves with every block.
+
+    Parameters
+    ----------
+    X : array (n, d), float32 or float64
+    block_size : int >= 1
+    fit_bias : bool
+    share : float64 array (n,)
+
+    Attributes
+    ----------
+    mean, scale : float64 arrays (d,)
+        Mean and standard deviation of the columns; without a bias 0 and root mean square.
+    """
+
+    def __init__(
+        self, X: AnyArray, block_size: int, fit_bias: bool, share: Float64Array
+    ) -> None:
+        self.first = np.append(np.arange(0, X.shape[1], block_size), X.shape[1])
+        self.blocks = [
+            np.ascontiguousarray(X[:, a:z])
+            for a, z in zip(self.first[:-1], self.first[1:], strict=True)
+        ]
+        self.fit_bias = fit_bias
+        mean, spread = np.zeros((2, X.shape[1]))
+        for a, block in zip(self.first[:-1], self.blocks, strict=True):
+            z = a + block.shape[1]
+            mean[a:z], spread[a:z] = self._moments(block, share)
+        place = _Place(mean, spread, np.full(len(mean), fit_bias), X.dtype)
+        self.mean, self.scale, self._place = place.mean, place.scale, place
+        for i in np.unique(np.flatnonzero(place.shift) // block_size).tolist():
+            cols = slice(self.first[i], self.first[i + 1])
+            # all columns in one block are the rows themselves
+            self.blocks[i] = self.blocks[i] - place.shift[cols].astype(X.dtype)
+            self.blocks[i][:, place.constant[cols]] = 0.0
+        self._constant: dict[int, Float64Array] = {}  # A of the squared loss
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks."""
+        return len(self.blocks)
+
+    def _tiles(self, part: int, n: int, k: int) -> Any:
+        width = -(-n // PARTS)
+        step = max(1, _TILE // max(k, 1))
+        for start in range(part * width, min((part + 1) * width, n), step):
+            yield slice(start, min(start + step, (part + 1) * width, n))
+
+    def _moments(self, X: AnyArray, share: Float64Array) -> tuple[Float64Array, Float64Array]:
+        """Return mean and spread of the columns of a block."""
+        n, k = X.shape
+        mean = np.zeros(k)
+        parts = np.zeros((PARTS, k))
+
+        def add(part: int) -> None:
+            for r in self._tiles(part, n, k):
+                parts[part] += share[r] @ np.asarray(X[r], np.float64)
+
+        def square(part: int) -> None:
+            parts[part] = 0.0
+            for r in self._tiles(part, n, k):
+                parts[part] += share[r] @ (X[r] - mean) ** 2
+
+        if self.fit_bias:
+            parallel_for(PARTS, add)
+            mean = parts.sum(axis=0) / share.sum()
+        parallel_for(PARTS, square)
+        return mean, np.sqrt(parts.sum(axis=0))
+
+    def _gradient(self, X: AnyArray, f: Fields) -> Float64Array:
+        """Return g (C, k + bias)."""
+        k, C = X.shape[1], f.U.shape[1]
+        parts = np.zeros((PARTS, C, k + self.fit_bias))
+
+        def task(part: int) -> None:
+            for r in self._tiles(part, len(X), k):
+                g = f.share[r, None] * f.G[r]
+                parts[part, :, :k] += g.T @ np.asarray(X[r], np.float64)
+                if self.fit_bias:
+                    parts[part, :, k] += g.sum(axis=0)
+
+        parallel_for(PARTS, task)
+        return np.asarray(parts.sum(axis=0))
+
+    def _curvature(self, i: int, f: Fields) -> Float64Array:
+        """Return A (C, m, m) with m = k + bias."""
+        if i in self._constant:
+            return self._constant[i].copy()
+        X = self.blocks[i]
+        k, C = X.shape[1], f.U.shape[1]
+        parts = np.zeros((PARTS, C, k + self.fit_bias, k + self.fit_bias))
+
+        def task(part: int) -> None:
+            A = parts[part]
+            for r in self._tiles(part, len(X), k):
+                rows = np.asarray(X[r], np.float64)
+                for c in range(1 if f.kind == SQUARED else C):
+                    root = np.sqrt(f.share[r] * f.H[r, c])
+                    S = rows * root[:, None]
+                    A[c, :k, :k] += S.T @ S
+                    if self.fit_bias:
+                        A[c, k, :k] += root @ S
+                        A[c, k, k] += root @ root
+
+        parallel_for(PARTS, task)
+        found = np.asarray(parts.sum(axis=0))
+        found[:, :k, k:] = found[:, k:, :k].transpose(0, 2, 1)
+        if f.kind == SQUARED:
+            found[1:] = found[0]
+            self._constant[i] = found.copy()
+        return found
+
+    def descend(
+        self,
+        f: Fields,
+        W: Float64Array,
+        b: Float64Array,
+        order: IntArray,
+        l1: float,
+        l2: float,
+        quiet: float = 0.0,
+    ) -> tuple[float, float]:
+        """Descend on each block of `order` in turn, in place.
+
+        Parameters
+        ----------
+        f : Fields
+        W : float64 array (d, C)
+        b : float64 array (C,)
+        order : int array
+        l1, l2 : float
+        quiet : float
+            A block whose least subgradient is nowhere larger than this stays.
+
+        Returns
+        -------
+        violation : float
+            The largest least subgradient met, of each block as it was visited. Those of
+            coefficients are with respect to columns less their `mean`, over their `scale`.
+        shortest : float
+            The smallest share of a direction that was taken.
+        """
+        C = W.shape[1]
+        slack = 4.0 * np.finfo(np.float64).eps * f.losses()
+        spare = [np.empty_like(a) for a in (f.U, f.V, f.G, f.H, f.U)]
+        violation, shortest = 0.0, 1.0
+        place = self._place
+        tiles = -(-len(f.U) // ROWS)
+        for i in order.tolist():
+            X = self.blocks[i]
+            cols, k = slice(self.first[i], self.first[i + 1]), X.shape[1]
+            grad = self._gradient(X, f)
+            found = _violation(
+                W[cols], grad, place.rest[cols], place.scale[cols], self.fit_bias, l1, l2
+            )
+            violation = max(violation, found)
+            if found <= quiet:
+                continue
+            D = np.zeros_like(grad)
+            _directions(self._curvature(i, f), grad, W[cols], k, l1, l2, D)
+            if not D.any():
+                continue
+            newU, newV, newG, newH, dU = spare
+            changes = np.zeros((tiles, f.V.shape[1]))
+            t = np.ones(C)
+
+            def move(q: int, X: AnyArray = X, D: AnyArray = D, dU: AnyArray = dU) -> None:
+                r = slice(q * ROWS, (q + 1) * ROWS)
+                _moves(X[r], D, dU[r])
+
+            def attempt(
+                q: int, t: AnyArray = t, changes: AnyArray = changes, spare: Any = spare
+            ) -> None:
+                r = slice(q * ROWS, (q + 1) * ROWS)
+                newU, newV, newG, newH, dU = (a[r] for a in spare)
+                _try(
+                    f.kind, f.numbers, f.Y[r], f.share[r], f.U[r], f.V[r], dU, t, newU, newV,
+                    newG, newH, changes[q],
+                )  # fmt: skip
+
+            parallel_for(tiles, move)
+            for _ in range(_HALVINGS):
+                parallel_for(tiles, attempt)
+                if not _shorten(grad, W[cols], D, t, changes.sum(axis=0), slack, l1, l2):
+                    break
+            else:
+                continue
+            shortest = min(shortest, float(t.min()))
+            W[cols] += (t[:, None] * D[:, :k]).T
+            if self.fit_bias:
+                b += t * (D[:, k] - D[:, :k] @ place.shift[cols])
+            spare = [f.U, f.V, f.G, f.H, dU]
+            f.U, f.V, f.G, f.H = newU, newV, newG, newH
+        return violation, shortest
+
+
+# -- CSR rows --------------------------------------------------------------------------
+
+
+@njit(nogil=True, cache=True)
+def _count(
+    indices: AnyArray, indptr: AnyArray, size: int, entries: IntArray, rows: IntArray
+) -> None:
+    """Count entries and rows that have any, of each block of columns."""
+    seen = np.full(len(rows), -1)
+    for i in range(len(indptr) - 1):
+        for q in range(indptr[i], indptr[i + 1]):
+            block = indices[q] // size
+            entries[block] += 1
+            if seen[block] != i:
+                seen[block] = i
+                rows[block] += 1
+
+
+@njit(nogil=True, cache=True)
+def _sort(
+    data: AnyArray,
+    indices: AnyArray,
+    indptr: AnyArray,
+    size: int,
+    whole: AnyArray,
+    at: IntArray,
+    next_row: IntArray,
+    X: AnyArray,
+    local: IntArray,
+    rows: IntArray,
+    ptr: IntArray,
+) -> None:
+    """Write the blocks one after the other; `at` and `next_row` are where each starts.
+
+    Row r of the blocks has entries ``ptr[r], ..., ptr[r + 1] - 1``; blocks that are `whole`
+    have all rows, others those with entries.
+    """
+    seen = np.full(len(at), -1)
+    wholes = np.flatnonzero(whole)
+    for i in range(len(indptr) - 1):
+        for block in wholes:
+            rows[next_row[block]] = i
+            ptr[next_row[block]] = at[block]
+            next_row[block] += 1
+        for q in range(indptr[i], indptr[i + 1]):
+            block = indices[q] // size
+            if seen[block] != i:
+                seen[block] = i
+                if not whole[block]:
+                    rows[next_row[block]] = i
+                    ptr[next_row[block]] = at[block]
+                    next_row[block] += 1
+            X[at[block]] = data[q]
+            local[at[block]] = indices[q] - block * size
+            at[block] += 1
+
+
+@njit(nogil=True, cache=True)
+def _sparse_moments(
+    data: AnyArray,
+    indices: AnyArray,
+    indptr: AnyArray,
+    share: Float64Array,
+    centred: bool,
+    stored: IntArray,
+    mean: Float64Array,
+    spread: Float64Array,
+) -> None:
+    """Count the stored entries of each column and add up its mean and spread, all (d,)."""
+    total = share.sum()
+    within = np.zeros(len(mean))  # weight of the stored entries
+    for i in range(len(share)):
+        for q in range(indptr[i], indptr[i + 1]):
+            stored[indices[q]] += 1
+            within[indices[q]] += share[i]
+            if centred:
+                mean[indices[q]] += share[i] * data[q] / total
+    for i in range(len(share)):
+        for q in range(indptr[i], indptr[i + 1]):
+            j = indices[q]
+            spread[j] += share[i] * (data[q] - mean[j]) ** 2
+    for j in range(len(mean)):
+        absent = total - within[j] if stored[j] < len(share) else 0.0
+        spread[j] = math.sqrt(spread[j] + max(absent, 0.0) * mean[j] ** 2)
+
+
+@njit(nogil=True, cache=True)
+def _sparse_step(
+    kind: int,
+    numbers: Float64Array,
+    Y: Float64Array,
+    share: Float64Array,
+    U: Float64Array,
+    V: Float64Array,
+    G: Float64Array,
+    H: Float64Array,
+    W: Any,
+    b: Float64Array,
+    X: AnyArray,
+    local: IntArray,
+    rows: IntArray,
+    ptr: IntArray,
+    rest: Float64Array,
+    scale: Float64Array,
+    shift: Float64Array,
+    joint: bool,
+    l1: float,
+    l2: float,
+    quiet: float,
+    slack: Float64Array,
+    newU: Float64Array,
+    newV: Float64Array,
+    newG: Float64Array,
+    newH: Float64Array,
+) -> Any:
+    """Descend on one block; returns its least subgradient and the share of the direction."""
+    k, C = W.shape
+    m = k + 1 if joint else k
+    n = len(rows)
+    grad = np.zeros((C, m))
+    for r in range(n):
+        i = rows[r]
+        p = share[i]
+        for q in range(ptr[r], ptr[r + 1]):
+            j, x = local[q], p * X[q]
+            for c in range(C):
+                grad[c, j] += x * G[i, c]
+        if joint:
+            for c in range(C):
+                grad[c, k] += p * G[i, c]
+    violation = _violation(W, grad, rest, scale, joint, l1, l2)
+    if violation <= quiet:
+        return violation, 1.0
+    A = np.zeros((C, m, m))
+    for r in range(n):
+        i = rows[r]
+        p = share[i]
+        for c in range(C):
+            h, a = p * H[i, c], A[c]
+            for q in range(ptr[r], ptr[r + 1]):
+                x, row = h * X[q], a[local[q]]
+                for s in range(ptr[r], q + 1):  # columns ascend: the lower triangle
+                    row[local[s]] += x * X[s]
+                if joint:
+                    a[k, local[q]] += x
+            if joint:
+                a[k, k] += h
+    for c in range(C):
+        for j in range(m):
+            for q in range(j):
+                A[c, q, j] = A[c, j, q]
+    D = np.zeros((C, m))
+    _directions(A, grad, W, k, l1, l2, D)
+    if not np.any(D):
+        return violation, 1.0
+    t, change = np.ones(C), np.zeros(V.shape[1])
+    for _ in range(_HALVINGS):
+        change[:] = 0.0
+        for r in range(n):
+            i = rows[r]
+            for c in range(C):
+                move = D[c, k] if joint else 0.0
+                for q in range(ptr[r], ptr[r + 1]):
+                    move += X[q] * D[c, local[q]]
+                newU[r, c] = U[i, c] + t[c] * move
+            _look(kind, numbers, Y[i], newU[r], newV[r], newG[r], newH[r])
+            for c in range(V.shape[1]):
+                change[c] += share[i] * (newV[r, c] - V[i, c])
+        if not _shorten(grad, W, D, t, change, slack, l1, l2):
+            for r in range(n):
+                i = rows[r]
+                U[i], V[i], G[i], H[i] = newU[r], newV[r], newG[r], newH[r]
+            for c in range(C):
+                for j in range(k):
+                    W[j, c] += t[c] * D[c, j]
+                    if joint:
+                        b[c] -= t[c] * D[c, j] * shift[j]
+                if joint:
+                    b[c] += t[c] * D[c, k]
+            return violation, t.min()
+    return violation, 0.0
+
+
+@njit(nogil=True, cache=True)
+def _sparse_descend(
+    kind: int,
+    numbers: Float64Array,
+    Y: Float64Array,
+    share: Float64Array,
+    U: Float64Array,
+    V: Float64Array,
+    G: Float64Array,
+    H: Float64Array,
+    W: Float64Array,
+    b: Float64Array,
+    X: AnyArray,
+    local: IntArray,
+    rows: IntArray,
+    ptr: IntArray,
+    start: IntArray,
+    first: IntArray,
+    rest: Float64Array,
+    scale: Float64Array,
+    shift: Float64Array,
+    whole: AnyArray,
+    order: IntArray,
+    apart: bool,
+    l1: float,
+    l2: float,
+    quiet: float,
+    slack: Float64Array,
+) -> Any:
+    C = len(b)
+    n = len(U)
+    newU, newG, newH = np.empty((n, C)), np.empty((n, C)), np.empty((n, C))
+    newV = np.empty((n, V.shape[1]))
+    every, none = np.arange(n), np.zeros(n + 1, np.int64)
+    violation, shortest, moved = 0.0, 1.0, 0.0
+    for at in range(len(order) + 1):
+        if apart and (at == len(order) or moved >= _BIAS_ROWS * n):
+            found, t = _sparse_step(
+                kind, numbers, Y, share, U, V, G, H, W[:0], b, X, local, every, none, rest[:0],
+                scale[:0], shift[:0], True, l1, l2, quiet, slack, newU, newV, newG, newH,
+            )  # fmt: skip
+            violation, shortest = max(violation, found), min(shortest, t)
+            moved = 0.0
+        if at == len(order):
+            break
+        i = order[at]
+        part, cols = slice(start[i], start[i + 1]), slice(first[i], first[i + 1])
+        found, t = _sparse_step(
+            kind, numbers, Y, share, U, V, G, H, W[cols], b, X, local, rows[part],
+            ptr[start[i] : start[i + 1] + 1], rest[cols], scale[cols], shift[cols], whole[i],
+            l1, l2, quiet, slack, newU, newV, newG, newH,
+        )  # fmt: skip
+        violation, shortest = max(violation, found), min(shortest, t)
+        moved += start[i + 1] - start[i]
+    return violation, shortest
+
+
+class SparseBlocks:
+    """CSR rows (n, d) as a copy in blocks of columns.
+
+    The bias moves with the blocks that have entries in half of the rows or more. If no block
+    has, it is a block of its own, visited at the end of each pass and whenever other blocks
+    have moved four times as many rows as there are.
+
+    Parameters
+    ----------
+    data, indices, indptr : arrays of a CSR matrix with sorted columns
+    d : int
+    block_size : int >= 1
+    fit_bias : bool
+    share : float64 array (n,)
+
+    Attributes
+    ----------
+    mean, scale : float64 arrays (d,)
+        As those of :class:`DenseBlocks`. Of the columns far from zero, those with an entry in
+        each row are moved; any other has a spread that is not small.
+    """
+
+    def __init__(
+        self, data: AnyArray, indices: AnyArray, indptr: AnyArray, d: int, block_size: int,
+        fit_bias: bool, share: Float64Array,
+    ) -> None:  # fmt: skip
+        n = len(indptr) - 1
+        self.first = np.append(np.arange(0, d, block_size), d)
+        entries, rows = np.zeros((2, len(self.first) - 1), np.int64)
+        _count(indices, indptr, block_size, entries, rows)
+        self.whole = fit_bias & (2 * rows >= n)
+        rows[self.whole] = n
+        self.apart = bool(fit_bias and not self.whole.any())
+        self.start = np.append(0, np.cumsum(rows))
+        at = np.append(0, np.cumsum(entries))
+        self.X = np.empty(len(data), data.dtype)
+        self.local = np.empty(len(data), np.int32)
+        self.rows = np.empty(self.start[-1], np.int32)
+        self.ptr = np.empty(self.start[-1] + 1, np.int64)
+        self.ptr[-1] = len(data)
+        _sort(
+            data, indices, indptr, block_size, self.whole, at[:-1].copy(),
+            self.start[:-1].copy(), self.X, self.local, self.rows, self.ptr,
+        )  # fmt: skip
+        stored, mean, spread = np.zeros(d, np.int64), np.zeros(d), np.zeros(d)
+        _sparse_moments(data, indices, indptr, share, fit_bias, stored, mean, spread)
+        place = _Place(mean, spread, (stored == n) & fit_bias, data.dtype)
+        self.mean, self.scale, self._place = place.mean, place.scale, place
+        # a block without the bias has the gradients of columns as they are
+        self._rest = np.where(np.repeat(self.whole, np.diff(self.first)), place.rest, 0.0)
+        for i in np.unique(np.flatnonzero(place.shift) // block_size).tolist():
+            part, cols = slice(at[i], at[i + 1]), slice(self.first[i], self.first[i + 1])
+            local = self.local[part]
+            self.X[part] -= place.shift[cols].astype(data.dtype)[local]
+            self.X[part][place.constant[cols][local]] = 0.0
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks, without that of a bias apart."""
+        return len(self.first) - 1
+
+    def descend(
+        self,
+        f: Fields,
+        W: Float64Array,
+        b: Float64Array,
+        order: IntArray,
+        l1: float,
+        l2: float,
+        quiet: float = 0.0,
+    ) -> tuple[float, float]:
+        """Descend on each block of `order` in turn, in place; see :class:`DenseBlocks`."""
+        slack = 4.0 * np.finfo(np.float64).eps * f.losses()
+        violation, shortest = _sparse_descend(
+            f.kind, f.numbers, f.Y, f.share, f.U, f.V, f.G, f.H, W, b, self.X, self.local,
+            self.rows, self.ptr, self.start, self.first, self._rest, self._place.scale,
+            self._place.shift, self.whole, order, self.apart, l1, l2, quiet, slack,
+        )  # fmt: skip
+        return float(violation), float(shortest)

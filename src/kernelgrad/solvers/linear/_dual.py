@@ -1,0 +1,311 @@
+r"""Dual coordinate ascent for linear functions, on dense rows and on CSR.
+
+For one output, with reaches ``r_i = p_i / l2``, the threshold ``t = l1 / l2`` and a point m
+that rows are seen from,
+
+.. math:: V = -\sum_i r_i u_i x_i, \quad \sigma = \sum_i r_i u_i, \quad
+          W = \mathrm{soft}(V + \sigma m, t), \quad
+          f_i = \langle x_i - m, W \rangle + b_0 - \kappa \sigma
+
+where the last term is a column of constants ``sqrt(kappa)`` whose coefficient is pulled towards
+b_0. m may differ from 0 where t is 0: then ``<m, V>`` is one number, and a row of few stored
+entries stays one. A coordinate goes to the maximum of the dual, or with L1 of its quadratic
+bound from below (the conjugate of the penalty is ``1 / l2``-smooth):
+:func:`kernelgrad.losses.conjugate._step` with the curvature ``r_i (|x_i - m|^2 + kappa)``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from kernelgrad._typing import AnyArray, Float64Array, IntArray
+from kernelgrad.losses.conjugate import LOGISTIC, _loss_and_gap, _sigmoid, _step
+from kernelgrad.losses.scalar import FAST, slope
+from kernelgrad.solvers.linear._dense import _add, _dot
+
+_STEPS = 100  # of Newton or bisection at most
+_NEAR = 1e-6
+_WIDTH = 1e-3  # of the first bracket of a bias
+_WIDENINGS = 60  # by 4 each
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _soft_dot(x: AnyArray, v: Float64Array, t: float) -> float:
+    total = 0.0
+    for j in range(len(x)):
+        total += x[j] * (max(v[j] - t, 0.0) + min(v[j] + t, 0.0))
+    return total
+
+
+@njit(nogil=True, cache=True)
+def _logistic_rise(b: float, m: float, q: float) -> float:
+    """Return b' near sigma(-z) with ``z = m + q (b' - b)``.
+
+    Newton's method kept in its bracket, as in `losses.conjugate`, but only until a
+    step is of 1e-6: its error is the square of that, and a row comes again in the next pass.
+    """
+    low, high = m - q * b, m + q * (1.0 - b)
+    z, last = m, math.inf
+    t: float = _sigmoid(-z)
+    for _ in range(_STEPS):
+        h = z - m - q * (t - b)
+        if h > 0.0:
+            high = z
+        else:
+            low = z
+        new = z - h / (1.0 + q * t * (1.0 - t))
+        if not (low <= new <= high and abs(h) <= 0.5 * last):
+            new = 0.5 * (low + high)
+        moved, last = abs(new - z), abs(h)
+        z = new
+        t = _sigmoid(-z)
+        if moved <= _NEAR * (1.0 + abs(z)):
+            break
+    return t
+
+
+@njit(nogil=True, cache=True)
+def _rise(kind: int, numbers: Float64Array, y: float, u: float, f: float, q: float) -> Any:
+    if kind == LOGISTIC:
+        return -y * _logistic_rise(-y * u, y * f, q)
+    return _step(kind, numbers, y, u, f, q)
+
+
+@njit(nogil=True, cache=True)
+def _ascend_dense(
+    kind: int,
+    numbers: Float64Array,
+    X: AnyArray,
+    y: Float64Array,
+    order: IntArray,
+    reach: Float64Array,
+    squares: Float64Array,
+    along: Float64Array,
+    tilt: float,
+    t: float,
+    u: Float64Array,
+    v: Float64Array,
+    sigma: float,
+    start: float,
+) -> float:
+    for i in order:
+        x = X[i]
+        f = start + sigma * (along[i] - tilt)
+        f += _dot(x, v) if t == 0.0 else _soft_dot(x, v, t)
+        new = _rise(kind, numbers, y[i], u[i], f, reach[i] * squares[i])
+        moved = reach[i] * (u[i] - new)
+        if moved != 0.0:
+            u[i] = new
+            _add(x, moved, v)
+            sigma -= moved
+            start -= moved * along[i]
+    return sigma
+
+
+@njit(nogil=True, cache=True)
+def _ascend_sparse(
+    kind: int,
+    numbers: Float64Array,
+    data: AnyArray,
+    indices: AnyArray,
+    indptr: AnyArray,
+    y: Float64Array,
+    order: IntArray,
+    reach: Float64Array,
+    squares: Float64Array,
+    along: Float64Array,
+    tilt: float,
+    t: float,
+    u: Float64Array,
+    v: Float64Array,
+    sigma: float,
+    start: float,
+) -> float:
+    for i in order:
+        f = start + sigma * (along[i] - tilt)
+        for q in range(indptr[i], indptr[i + 1]):
+            w = v[indices[q]]
+            f += data[q] * (max(w - t, 0.0) + min(w + t, 0.0))
+        new = _rise(kind, numbers, y[i], u[i], f, reach[i] * squares[i])
+        moved = reach[i] * (u[i] - new)
+        if moved != 0.0:
+            u[i] = new
+            for q in range(indptr[i], indptr[i + 1]):
+                v[indices[q]] += moved * data[q]
+            sigma -= moved
+            start -= moved * along[i]
+    return sigma
+
+
+def ascend(
+    rows: Any,
+    kind: int,
+    numbers: Float64Array,
+    y: Float64Array,
+    order: IntArray,
+    reach: Float64Array,
+    squares: Float64Array,
+    along: Float64Array,
+    tilt: float,
+    t: float,
+    u: Float64Array,
+    v: Float64Array,
+    sigma: float,
+    start: float,
+) -> float:
+    """Visit rows in order for one output, moving u and v in place; return sigma.
+
+    Parameters
+    ----------
+    rows : DenseRows or SparseRows
+    kind : {RESIDUAL, MARGIN, LOGISTIC}
+        Of :mod:`kernelgrad.losses.conjugate`.
+    numbers : float64 array (4,)
+        ``(epsilon, s, low, high)``.
+    y : float64 array (n,)
+    order : integer array (m,)
+    reach : float64 array (n,)
+        r.
+    squares : float64 array (n,)
+        ``|x_i - m|^2 + kappa``.
+    along : float64 array (n,)
+        ``<x_i, m>``.
+    tilt : float
+        ``|m|^2 + kappa``.
+    t : float >= 0
+    u, v : float64 arrays (n,) and (d,)
+    sigma : float
+    start : float
+        ``b_0 - <m, v>``.
+    """
+    tail = (y, order, reach, squares, along, tilt, t, u, v, sigma, start)
+    if rows.is_sparse:
+        head = (rows.data, rows.indices, rows.indptr)
+        return float(_ascend_sparse(kind, numbers, *head, *tail))
+    return float(_ascend_dense(kind, numbers, rows.X, *tail))
+
+
+@njit(nogil=True, cache=True)
+def soft(v: Float64Array, t: float) -> AnyArray:
+    """Return ``sign(v) max(|v| - t, 0)``."""
+    return np.maximum(v - t, 0.0) + np.minimum(v + t, 0.0)
+
+
+@njit(nogil=True, cache=True)
+def balance(u: Float64Array, p: Float64Array) -> AnyArray:
+    """Return u with ``sum_i p_i u_i = 0``: the sign that weighs more is scaled down.
+
+    Every conjugate here is finite between 0 and any u where it is.
+    """
+    positive, negative = 0.0, 0.0
+    for i in range(len(u)):
+        if u[i] > 0.0:
+            positive += p[i] * u[i]
+        else:
+            negative -= p[i] * u[i]
+    up = negative / positive if positive > negative else 1.0
+    down = positive / negative if negative > positive else 1.0
+    out = np.empty_like(u)
+    for i in range(len(u)):
+        out[i] = u[i] * (up if u[i] > 0.0 else down)
+    return out
+
+
+@njit(nogil=True, cache=True)
+def loss_and_gap(
+    kind: int,
+    numbers: Float64Array,
+    y: Float64Array,
+    u: Float64Array,
+    f: Float64Array,
+    b: float,
+    p: Float64Array,
+) -> tuple[float, float]:
+    """Return ``sum_i p_i l(f_i + b)`` and ``sum_i p_i (l(f_i + b) + l*(u_i) - u_i (f_i + b))``.
+
+    Arrays of n, of one output; kind and numbers as in :func:`ascend`.
+    """
+    total, gap = 0.0, 0.0
+    for i in range(len(u)):
+        loss, own = _loss_and_gap(kind, numbers, y[i], u[i], f[i] + b)
+        total += p[i] * loss
+        gap += p[i] * own
+    return total, gap
+
+
+@njit(nogil=True, cache=True)
+def _bias_slope(
+    kind: int, number: float, y: Float64Array, f: Float64Array, p: Float64Array, b: float
+) -> float:
+    total = 0.0
+    for i in range(len(f)):
+        total += p[i] * slope(kind, number, y[i], f[i] + b)
+    return total
+
+
+@njit(nogil=True, cache=True)
+def best_bias(
+    kind: int,
+    number: float,
+    y: Float64Array,
+    f: Float64Array,
+    p: Float64Array,
+    b: float,
+    error: float,
+) -> float:
+    """Return a bias with a mean loss of at most `error` above that of the best.
+
+    The derivative does not decrease: its zero is bracketed from b on, then closed in by secant
+    steps, each followed by a bisection where it did not halve the bracket. The end with the
+    slope nearer to zero is at most that slope times the bracket above the minimum. Where the
+    loss falls for ever the result is some way down.
+
+    Parameters
+    ----------
+    kind, number
+        Of :mod:`kernelgrad.losses.scalar`.
+    y, f, p : float64 arrays (n,)
+        Targets, responses without bias, weights.
+    b, error : float
+    """
+    low = high = b
+    slope_low = slope_high = _bias_slope(kind, number, y, f, p, b)
+    width = _WIDTH
+    for _ in range(_WIDENINGS):
+        if slope_low < 0.0 <= slope_high:
+            break
+        if slope_high < 0.0:
+            low, slope_low = high, slope_high
+            high += width
+            slope_high = _bias_slope(kind, number, y, f, p, high)
+        elif slope_low > 0.0:
+            high, slope_high = low, slope_low
+            low -= width
+            slope_low = _bias_slope(kind, number, y, f, p, low)
+        else:
+            return low
+        width *= 4.0
+    if slope_high < 0.0:
+        return high
+    if slope_low >= 0.0:
+        return low
+    halve = False
+    for _ in range(_STEPS):
+        gap = high - low
+        if min(-slope_low, slope_high) * gap <= error:
+            break
+        x = low + gap * (0.5 if halve else slope_low / (slope_low - slope_high))
+        x = min(max(x, low + 0.01 * gap), high - 0.01 * gap)
+        if not low < x < high:
+            break
+        found = _bias_slope(kind, number, y, f, p, x)
+        if found < 0.0:
+            low, slope_low = x, found
+        else:
+            high, slope_high = x, found
+        halve = not halve and high - low > 0.5 * gap
+    return low if -slope_low < slope_high else high

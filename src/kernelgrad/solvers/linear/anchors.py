@@ -1,0 +1,266 @@
+r"""Clusters, anchors, and the graph between rows and anchors, for the linear solvers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.cluster import KMeans
+from threadpoolctl import threadpool_limits
+
+from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
+from kernelgrad._validation import CapabilityError
+from kernelgrad.compute.threads import parallel_for
+from kernelgrad.losses import scalar as linear
+from kernelgrad.solvers.kernel.base import draws
+from kernelgrad.solvers.linear.base import LinearMemory, LinearProblem, weighted_draws
+
+_TAG = 0x616E63
+_SAMPLE = 20  # rows for each centre
+_LEAST_SAMPLE = 1000
+_LLOYD = 10
+_TILE = 4096
+_NOTHING = 1e-150
+_POINTS = 5  # arrays of (m, d) that live at once
+_FLOOR = 1e-4  # of the bandwidth, Equation (14)
+_BINS = 16  # of targets, where derivatives do not split into response and target
+_PRODUCT_BYTES = 2 * 2**30
+_SPLIT = (linear.SQUARED, linear.LOGISTIC, linear.MULTINOMIAL)
+
+
+@dataclass(frozen=True)
+class AnchorGraph:
+    r"""Weights between rows and anchors, and the products that the full gradient needs.
+
+    The derivative of row i is approximated by
+    ``spread_i + sum_k gamma_ik l'(targets[code_i], u(z_k))`` (Equation (19)). Where
+    ``l'(y, u) = a(u) + b(y)`` (squared, logistic, multinomial) one target serves all rows and
+    ``spread = b(y) - b(target)``; otherwise there is one target for each label, or for each of
+    16 bins of a continuous target.
+
+    Attributes
+    ----------
+    anchors : int64 array (m,)
+        Their rows.
+    near : int64 array (n, k)
+    gamma : float64 array (n, k)
+        Gaussian weights, which sum to 1 in each row.
+    code : int8 array (n, C)
+    targets : float64 array (V, C)
+    product : float64 array (V, E, m, d)
+        ``sum_i p_i gamma_ia [code_i = v] x_i``, Equation (22); E is 1 where all outputs share
+        it, else C.
+    product_bias : float64 array (V, E, m)
+    offset, offset_bias : float64 arrays (d, C) and (C,)
+        ``sum_i p_i spread_i x_i`` and ``sum_i p_i spread_i``.
+    spread : float64 array (n, C)
+    """
+
+    anchors: IntArray
+    near: IntArray
+    gamma: Float64Array
+    code: AnyArray
+    targets: Float64Array
+    product: Float64Array
+    product_bias: Float64Array
+    offset: Float64Array
+    offset_bias: Float64Array
+    spread: Float64Array
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays."""
+        return sum(a.nbytes for a in vars(self).values())
+
+
+def cluster_rows(
+    memory: LinearMemory, n_clusters: int, seed: int
+) -> tuple[Float64Array, IntArray]:
+    """Return centres of k-means (k, d) and the nearest of them for every row (n,)."""
+    centres = find_centres(memory, n_clusters, seed)
+    if len(centres) == 1:
+        return centres, np.zeros(memory.n, np.int64)
+    return centres, nearest_points(memory.batch.X, centres, 1)[0][:, 0]
+
+
+def find_centres(memory: LinearMemory, n_clusters: int, seed: int) -> Float64Array:
+    """Return centres of k-means on a sample of the rows, (k, d).
+
+    Twenty rows for each centre, and at least 1,000: more rows cost more than they give
+    (measured). The sample is drawn in proportion to the weights.
+    """
+    X = memory.batch.X
+    rng = draws(seed, _TAG, 0)
+    size = min(memory.n, max(_SAMPLE * n_clusters, _LEAST_SAMPLE))
+    if size < memory.n:
+        sample = np.unique(weighted_draws(memory.cumulative, size, rng))
+    else:
+        sample = np.flatnonzero(memory.share > 0)
+    some = X[sample]
+    k = min(n_clusters, len(sample))
+    if k == 1:
+        return np.asarray(some.mean(axis=0), np.float64).reshape(1, -1)
+    state = int(rng.integers(2**31 - 1))
+    means = KMeans(k, n_init=1, max_iter=_LLOYD, random_state=state, algorithm="lloyd")
+    # rows that repeat make fewer clusters than asked for: no fault of the caller
+    shadow = np.asarray(some @ rng.standard_normal(X.shape[1])).ravel()
+    distinct = np.unique(shadow, return_index=True)[1]
+    if len(distinct) < k:
+        points = some[distinct]
+        centres = np.asarray(points.toarray() if sp.issparse(points) else points, np.float64)
+    else:
+        # sums of several threads would differ in the last bits
+        with threadpool_limits(1, user_api="openmp"):
+            centres = np.asarray(means.fit(some).cluster_centers_, np.float64)
+    return centres
+
+
+def nearest_points(X: Matrix, points: Float64Array, k: int) -> tuple[IntArray, Float64Array]:
+    """Return the k nearest of `points` for each row, (n, k), nearest first, and distances."""
+    n, m = X.shape[0], len(points)
+    k = min(k, m)
+    places = np.zeros((n, k), np.int64)
+    values = np.zeros((n, k))
+    dtype = np.float32 if X.dtype == np.float32 else np.float64
+    across = np.ascontiguousarray(points.T, dtype)
+    squares = (points**2).sum(axis=1)
+
+    def task(t: int) -> None:
+        r = slice(t * _TILE, min((t + 1) * _TILE, n))
+        part = _floating(X[r])
+        if sp.issparse(part):
+            own = np.asarray(part.multiply(part).sum(axis=1), np.float64).reshape(-1, 1)
+        else:
+            own = np.einsum("ij,ij->i", part, part, dtype=np.float64)[:, None]
+        D = np.asarray(part @ across, np.float64)
+        D *= -2.0
+        D += own
+        D += squares
+        np.maximum(D, 0.0, out=D)
+        linear.smallest(D, k, places[r], values[r])
+
+    parallel_for(-(-n // _TILE), task)
+    return places, np.sqrt(values)
+
+
+def build_graph(
+    problem: LinearProblem, memory: LinearMemory, n_anchors: int, n_neighbors: int
+) -> AnchorGraph:
+    """Return the graph of the rows of `memory` with anchors among them (Algorithm 2).
+
+    The bandwidth of a row is the distance of its nearest anchor: the square root that
+    Equation (14) prints would make weights depend on the scale of the columns.
+
+    Raises
+    ------
+    CapabilityError
+        The products would need more memory than there may be.
+    """
+    _check_memory(problem, memory, n_anchors)
+    X, n, C = memory.batch.X, memory.n, memory.Y.shape[1]
+    centres = find_centres(memory, n_anchors, problem.seed)
+    anchors = np.unique(_snap(X, memory.share > 0, centres))
+    points = X[anchors]
+    points = np.asarray(points.toarray() if sp.issparse(points) else points, np.float64)
+    near, distance = nearest_points(X, points, n_neighbors)
+    width = np.maximum(distance[:, :1], _FLOOR * float(np.median(distance)))
+    width = np.where(width > _NOTHING, width, 1.0)  # all anchors of a row are the row itself
+    # the nearest has the largest weight, so that none can vanish altogether
+    gamma = np.exp((distance[:, :1] ** 2 - distance**2) / width**2)
+    gamma /= gamma.sum(axis=1, keepdims=True)
+    code, targets, spread = _targets(memory)
+    m, k = len(anchors), near.shape[1]
+    E = 1 if len(targets) == 1 else C
+    product = np.zeros((len(targets), E, m, memory.rows.d))
+    product_bias = np.zeros((len(targets), E, m))
+    indptr = np.arange(0, n * k + 1, k)
+    weighted = gamma * memory.share[:, None]
+    for v in range(len(targets)):
+        for e in range(E):
+            part = weighted * (code[:, e] == v)[:, None]
+            M = sp.csr_matrix((part.ravel(), near.ravel(), indptr), shape=(n, m))
+            found = M.T @ X
+            product[v, e] = found.toarray() if sp.issparse(found) else found
+            product_bias[v, e] = np.asarray(M.sum(axis=0)).ravel()
+    shares = spread * memory.share[:, None]
+    return AnchorGraph(
+        anchors=anchors,
+        near=near,
+        gamma=gamma,
+        code=code,
+        targets=targets,
+        product=product,
+        product_bias=product_bias,
+        offset=memory.rows.public(memory.rows.gradient(shares)),
+        offset_bias=shares.sum(axis=0),
+        spread=spread,
+    )
+
+
+def _snap(X: Matrix, live: AnyArray, centres: Float64Array) -> IntArray:
+    """Return the nearest row of each centre, Equation (13), among those with a weight."""
+    n, m = X.shape[0], len(centres)
+    tiles = -(-n // _TILE)
+    values, places = np.full((tiles, m), np.inf), np.zeros((tiles, m), np.int64)
+    dtype = np.float32 if X.dtype == np.float32 else np.float64
+    across = np.ascontiguousarray(centres.T, dtype)
+
+    def task(t: int) -> None:
+        part = _floating(X[t * _TILE : (t + 1) * _TILE])
+        if sp.issparse(part):
+            own = np.asarray(part.multiply(part).sum(axis=1), np.float64).reshape(-1, 1)
+        else:
+            own = np.einsum("ij,ij->i", part, part, dtype=np.float64)[:, None]
+        D = own - 2.0 * np.asarray(part @ across, np.float64)  # but for |centre|^2
+        D[~live[t * _TILE : (t + 1) * _TILE]] = np.inf
+        best = D.argmin(axis=0)
+        values[t], places[t] = D[best, np.arange(m)], t * _TILE + best
+
+    parallel_for(tiles, task)
+    return np.asarray(places[values.argmin(axis=0), np.arange(m)])
+
+
+def _floating(X: Matrix) -> Matrix:
+    """Return rows whose squares cannot overflow."""
+    return X if X.dtype.kind == "f" else X.astype(np.float64)
+
+
+def _targets(memory: LinearMemory) -> tuple[AnyArray, Float64Array, Float64Array]:
+    """Return codes (n, C), targets (V, C) and spread (n, C)."""
+    Y = memory.Y
+    n, C = Y.shape
+    if memory.kind in _SPLIT:
+        if memory.kind == linear.LOGISTIC:  # l' = s(u) - (y + 1) / 2
+            return np.zeros((n, C), np.int8), np.ones((1, C)), 0.5 * (1.0 - Y)
+        return np.zeros((n, C), np.int8), np.zeros((1, C)), -Y
+    if memory.kind == linear.HUBER:
+        code, targets = np.zeros((n, C), np.int8), np.zeros((_BINS, C))
+        for c in range(C):
+            cuts = np.quantile(Y[:, c], np.arange(1, _BINS) / _BINS)
+            code[:, c] = np.searchsorted(cuts, Y[:, c], side="right")
+            for v in range(_BINS):
+                inside = Y[code[:, c] == v, c]
+                targets[v, c] = inside.mean() if len(inside) else 0.0
+        return code, targets, np.zeros((n, C))
+    return (Y > 0).astype(np.int8), np.repeat([[-1.0], [1.0]], C, axis=1), np.zeros((n, C))
+
+
+def _check_memory(problem: LinearProblem, memory: LinearMemory, n_anchors: int) -> None:
+    C = memory.Y.shape[1]
+    copies = 1 if memory.kind in _SPLIT else C * (_BINS if memory.kind == linear.HUBER else 2)
+    check_points(problem, min(n_anchors, memory.n), memory.rows.d, "s3gd", copies)
+
+
+def check_points(
+    problem: LinearProblem, n_points: int, n_columns: int, solver: str, more: int = 0
+) -> None:
+    """Raise CapabilityError where points of all columns would need too much memory."""
+    needed = 8.0 * (_POINTS + more) * n_points * n_columns
+    limit = _PRODUCT_BYTES if problem.memory_limit is None else problem.memory_limit
+    if needed > limit:
+        raise CapabilityError(
+            f"solver {solver!r} needs {needed:.3g} bytes for {n_points} clusters of "
+            f"{n_columns} columns, more than {limit:.3g}; ask for fewer of them (n_anchors of "
+            "'s3gd', batch_size of 'ssgd'), raise memory_limit, or take solver 'svrg'."
+        )

@@ -1,0 +1,253 @@
+r"""Proximal stochastic dual coordinate ascent for linear functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from kernelgrad._typing import Float64Array
+from kernelgrad.compute.threads import parallel_for
+from kernelgrad.losses import scalar as linear
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
+from kernelgrad.solvers.kernel.sdca import _conjugate, _passes
+from kernelgrad.solvers.linear import _dual as linear_dual
+from kernelgrad.solvers.linear.base import (
+    LinearMemory,
+    LinearProblem,
+    LinearSolver,
+    LinearState,
+    as_linear,
+    check_round_size,
+)
+
+_CONSTANT = 0.1  # of the mean squared norm of a row: that of the column of constants
+_BIAS_ERROR = 1e-3  # of the tolerance, that the bias may add to the gap
+
+
+def _empty() -> Float64Array:
+    return np.zeros(0)
+
+
+@dataclass(frozen=True)
+class _View:
+    """Rows as seen from their mean, or from 0; see :mod:`kernelgrad.solvers.linear._dual`."""
+
+    centred: bool
+    mean: Float64Array  # m, (d,)
+    along: Float64Array  # (n,)
+    squares: Float64Array  # (n,)
+    kappa: float
+
+    @classmethod
+    def build(cls, problem: LinearProblem, memory: LinearMemory) -> _View:
+        rows, p = memory.rows, memory.share
+        squares, along = rows.squared_norms(), np.zeros(memory.n)
+        mean = np.zeros((rows.d, 1))
+        if centred := problem.fit_intercept and problem.l1 == 0.0:
+            mean = rows.public(rows.gradient(p[:, None]))
+            along = rows.responses(rows.native(mean), np.zeros(1))[:, 0]
+            squares = np.maximum(squares - 2.0 * along + float((mean**2).sum()), 0.0)
+        kappa = 0.0
+        if problem.fit_intercept:  # equal rows have no length to go by
+            kappa = _CONSTANT * float(p @ squares) or 1.0
+        return cls(centred, mean[:, 0], along, squares + kappa, kappa)
+
+
+@dataclass(kw_only=True)
+class LinearSDCAState(LinearState):
+    """State of :class:`LinearSDCA`.
+
+    Attributes
+    ----------
+    dual : float64 array (C, n)
+        u.
+    sums : float64 array (C, d)
+        ``-sum_i p_i u_i x_i / l2``.
+    l2 : float
+        Of `sums`.
+    centre : float64 array (C,)
+        b_0, to which the bias of the next round is pulled.
+    primal, gap : float64 arrays (C,)
+        Objective and duality gap of each output.
+    view : _View or None
+        As `memory`.
+    """
+
+    dual: Float64Array = field(default_factory=_empty)
+    sums: Float64Array = field(default_factory=_empty)
+    l2: float = 1.0
+    centre: Float64Array = field(default_factory=_empty)
+    primal: Float64Array = field(default_factory=_empty)
+    gap: Float64Array = field(default_factory=_empty)
+    view: _View | None = field(default=None, repr=False)
+
+    def release(self) -> None:
+        """Let go of the rows: the next step brings them again."""
+        self.memory = self.view = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"memory": None, "view": None}
+
+
+class LinearSDCA(LinearSolver[LinearSDCAState]):
+    r"""Proximal stochastic dual coordinate ascent, with a duality gap to stop by.
+
+    The dual of the objective with weights p_i of sum 1 is
+
+    .. math:: D(u) = -\sum_i p_i l_i^*(u_i) - \frac{1}{2 l_2} \|\mathrm{soft}(v, l_1)\|^2,
+              \qquad v = -\sum_i p_i u_i x_i, \qquad W = \mathrm{soft}(v, l_1) / l_2
+
+    and an unpenalised intercept is the constraint ``sum_i p_i u_i = 0``. Rows are taken in a
+    new random order in each pass, and each moves its ``u_i`` to the maximum with all others
+    fixed: in closed form, for the logistic loss by Newton's method. With an L1 penalty it goes
+    to the maximum of a quadratic bound. No step size is needed. Outputs are apart from each
+    other, and the work of a CSR row is that of its stored entries.
+
+    A single coordinate cannot keep the constraint of the intercept. So in a round the intercept
+    has the penalty ``l2 / (2 kappa) (b - b_0)^2``, with kappa a tenth of the mean squared norm
+    of the rows: it is the coefficient of one more column, of constants. After the round b_0
+    moves to b (the proximal point method, or that of multipliers on the dual), and the
+    penalty is gone at the end. Without an L1 penalty rows are seen from their mean, which
+    changes no minimum and makes them short; a CSR row is not filled by it.
+
+    After each round objective and gap are computed in float64, the intercept at its best for
+    the coefficients. u is made feasible first, by scaling down the sign of ``p_i u_i`` that
+    sums to more, and its v is computed anew: the gap bounds how far the objective is from the
+    minimum over coefficients and intercept, whatever the rounding.
+
+    Losses: all of the linear solvers but the multinomial. ``alpha`` may change between steps:
+    u is feasible for any.
+
+    Parameters
+    ----------
+    round_size : int or "auto", default="auto"
+        Rows visited in one step of the loop, before b_0 moves and the gap is measured at the
+        cost of about a pass. ``"auto"`` is one pass over the rows of positive weight.
+
+    Notes
+    -----
+    Needs an L2 penalty. Converged when the gap of every output is at most the estimator's
+    ``tol`` times its objective. Passes needed grow with ``|x_i|^2 / (n l2)``: scale columns,
+    and centre them where there is an L1 penalty or no intercept.
+
+    References
+    ----------
+    Shalev-Shwartz and Zhang (2013), "Stochastic Dual Coordinate Ascent Methods for Regularized
+    Loss Minimization"; Shalev-Shwartz and Zhang (2014), "Accelerated Proximal Stochastic Dual
+    Coordinate Ascent for Regularized Loss Minimization"; Hsieh et al. (2008), "A Dual
+    Coordinate Descent Method for Large-scale Linear SVM".
+    """
+
+    name: ClassVar[str] = "sdca"
+    losses: ClassVar[frozenset[int]] = frozenset(range(9)) - {linear.MULTINOMIAL}
+    needs_l2: ClassVar[bool] = True
+    _state_class: Any = LinearSDCAState
+
+    def __init__(self, *, round_size: int | str = "auto") -> None:
+        self.round_size = round_size
+
+    def check(self) -> None:
+        """Raise if a parameter is outside its domain."""
+        check_round_size(self.round_size)
+
+    def init(self, problem: Problem, batch: TrainBatch) -> LinearSDCAState:
+        """Start from u = 0 and the best constant."""
+        own, C = as_linear(problem), problem.n_outputs
+        start = self._start(problem, batch)
+        state = LinearSDCAState(
+            dual=np.zeros((C, batch.n_rows)),
+            sums=np.zeros((C, problem.n_features_in)),
+            l2=own.l2,
+            centre=start["bias"].copy(),
+            primal=np.zeros(C),
+            gap=np.zeros(C),
+            **start,
+        )
+        _measure(own, state, start["memory"])
+        return state
+
+    def step(self, problem: Problem, state: LinearSDCAState, batch: TrainBatch) -> StepInfo:
+        """Visit `round_size` rows, then measure the gap."""
+        own = as_linear(problem)
+        memory = self._attach(problem, state, batch)
+        if own.l2 != state.l2:
+            state.sums *= state.l2 / own.l2
+            state.l2 = own.l2
+        kind, numbers = _conjugate(problem)
+        Y = np.ascontiguousarray(memory.Y.T)
+        reach, t = memory.share / own.l2, own.l1 / own.l2
+        view = state.view
+        if view is None or view.centred != (own.fit_intercept and own.l1 == 0.0):
+            view = state.view = _View.build(own, memory)
+        tilt = float(view.mean @ view.mean) + view.kappa
+        sigma = state.dual @ reach
+        live = np.flatnonzero(memory.share)
+        n_visits = len(live) if self.round_size == "auto" else int(self.round_size)
+        passes = _passes(own.seed, state.rows_seen, n_visits, live)
+        order = np.concatenate(list(passes))
+
+        def task(c: int) -> None:
+            v = state.sums[c]
+            sigma[c] = linear_dual.ascend(
+                memory.rows, kind, numbers[c], Y[c], order, reach, view.squares, view.along,
+                tilt, t, state.dual[c], v, sigma[c], state.centre[c] - float(view.mean @ v),
+            )  # fmt: skip
+
+        parallel_for(own.n_outputs, task)
+        state.centre -= view.kappa * sigma
+        seen = state.sums + sigma[:, None] * view.mean
+        state.coef = np.ascontiguousarray(linear_dual.soft(seen, t).T)
+        loss = _measure(own, state, memory)
+        state.iteration += 1
+        state.rows_seen += n_visits
+        return StepInfo(
+            train_loss=loss,
+            step_size=1.0,  # each coordinate goes all the way
+            n_random_features=0,
+            epoch=state.rows_seen / len(live),
+            objective=float(state.primal.sum()),
+            duality_gap=float(state.gap.sum()),
+            converged=bool(np.all(state.gap <= own.tol * state.primal)),
+        )
+
+    def duality_gap(self, state: LinearSDCAState) -> Float64Array:
+        """Return, for each output, a bound on objective minus minimum, shape (C,)."""
+        return state.gap.copy()
+
+
+def _measure(problem: LinearProblem, state: LinearSDCAState, memory: LinearMemory) -> float:
+    """Set the best bias, objective and gap of each output; return the mean loss.
+
+    With W, b the function and u', v' feasible the gap is ``sum_i p_i (l_i(f_i) + l_i^*(u'_i) -
+    u'_i f_i) + R(W) + R^*(v') - <W, v'>``: two terms, neither of which is negative.
+    """
+    kind, numbers = _conjugate(problem)
+    rows, p = memory.rows, memory.share
+    C, l1, l2 = problem.n_outputs, problem.l1, problem.l2
+    f = np.ascontiguousarray(rows.responses(rows.native(state.coef), np.zeros(C)).T)
+    Y = np.ascontiguousarray(memory.Y.T)
+    feasible, losses = state.dual.copy(), np.zeros(C)
+
+    def settle(c: int) -> None:
+        if problem.fit_intercept:
+            number = float(memory.numbers[c])
+            error = _BIAS_ERROR * problem.tol * state.primal[c]
+            state.bias[c] = linear_dual.best_bias(
+                memory.kind, number, Y[c], f[c], p, state.bias[c], error
+            )
+            feasible[c] = linear_dual.balance(state.dual[c], p)
+        losses[c], state.gap[c] = linear_dual.loss_and_gap(
+            kind, numbers[c], Y[c], feasible[c], f[c], state.bias[c], p
+        )
+
+    parallel_for(C, settle)
+    v = -rows.public(rows.gradient(np.ascontiguousarray((feasible * p).T)))
+    dual_norm = np.maximum(np.abs(v) - l1, 0.0)
+    W = state.coef
+    penalty = l1 * np.abs(W).sum(axis=0) + 0.5 * l2 * (W * W).sum(axis=0)
+    conjugate = 0.5 * (dual_norm**2).sum(axis=0) / l2
+    state.gap += np.maximum(penalty + conjugate - (W * v).sum(axis=0), 0.0)
+    state.primal = losses + penalty
+    return float(losses.sum())

@@ -1,0 +1,403 @@
+r"""Doubly stochastic gradients (Dai et al. 2014, Algorithms 1 and 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from kernelgrad._params import boolean, choice, integer, parameters, real
+from kernelgrad._typing import AnyArray, Float64Array, FloatArray, Matrix
+from kernelgrad.compute import linalg
+from kernelgrad.functions.expansions import RandomFeatureExpansion
+from kernelgrad.functions.features import FeatureStream, InputScaling
+from kernelgrad.kernels import restore_kernel
+from kernelgrad.losses import Loss
+from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch
+from kernelgrad.solvers.random_features.base import (
+    BlockCount,
+    BlockTracker,
+    BlockUpdate,
+    Iterates,
+    RowMemory,
+    build_stream,
+)
+from kernelgrad.solvers.schedules import averaging_weight, inverse_decay, smoothness
+
+_AVERAGE_POWER = {"uniform": 0.0, "polynomial": 7.0}
+MAX_WIDTH, MIN_WIDTH = 2048, 128  # features of a block
+ROWS_PER_FEATURE = 4
+# The block covariance is estimated on every k-th row, about this many per feature: with the
+# default damping more rows change no error by more than its noise and cost as they are many.
+# Smaller damping trusts the estimate more, and takes as many more rows.
+CURVATURE_ROWS = 2
+MIN_CURVATURE_ROWS = 2048
+
+
+@dataclass(kw_only=True)
+class DSGState(State):
+    """State of :class:`DSG`: iterates and the scales found on the first batch."""
+
+    iterates: Iterates
+    smoothness: Float64Array  # L of every output, (C,)
+    gamma0: Float64Array  # first step of every output, (C,)
+    n_reused: int = 0  # steps on blocks that existed already
+    # CDSG: beta of every block and output, (n_blocks, C)
+    beta: Float64Array = field(default_factory=lambda: np.empty((0, 0)))
+    memory: RowMemory = field(default_factory=lambda: RowMemory(b"", None))
+    has_intercept: bool = True  # False until a stream brings the first label
+
+    def copy(self) -> Self:
+        """Return a state with its own coefficients."""
+        return replace(
+            self,
+            iterates=self.iterates.copy(),
+            gamma0=self.gamma0.copy(),
+            beta=self.beta.copy(),
+            memory=self.memory.copy(),
+        )
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What the choice of a block may look at.
+
+    Attributes
+    ----------
+    step : float64 array (C,)
+        gamma of every output.
+    mean_gradient, largest_gradient : float64 arrays (C,)
+        Weighted mean of the loss derivative over the batch, and its largest magnitude.
+    n_rows : float
+        Effective number of rows of the batch, ``1 / sum p_i^2``.
+    """
+
+    step: Float64Array
+    mean_gradient: Float64Array
+    largest_gradient: Float64Array
+    n_rows: float
+
+
+@parameters
+class DSG(Solver[DSGState]):
+    r"""Doubly stochastic functional gradients with blocks, mini-batches and preconditioning.
+
+    Iteration t draws a batch and a fresh block of random features and moves
+
+    .. math:: f \leftarrow (1 - \gamma_t \rho) f - \gamma_t \phi_t(\cdot)^\top G_t .
+
+    Plain (the paper's Algorithm 1): ``G = Phi^T r / B`` with ``r`` the loss derivative, and
+    ``rho = alpha``. Preconditioned (the paper's remark in Section 5 on second-order
+    information): the functional gradient is multiplied by ``(L (C + mu))^-1``, with C the
+    covariance operator, estimated on the block. As
+    ``(C + mu)^-1 f = (f - (C + mu)^-1 C f) / mu``, this gives ``rho = alpha / (L mu)`` and
+    ``G = (Phi^T Phi / B + mu I)^-1 Phi^T (r - (alpha / mu) f) / (B L)``.
+
+    Parameters
+    ----------
+    block_size : int or "auto", default="auto"
+        Frequencies per block, F. A block of cos-sin pairs holds 2F features. ``"auto"``: a
+        power of two such that a block holds a quarter as many features as the batch rows,
+        between 128 and 2,048.
+    batch_size : int or "auto", default="auto"
+        Rows per iteration, B. ``"auto"`` is ``4 * 2048 = 8192`` (or all rows when there
+        are fewer): with a given `block_size` it is ``8 * block_size``, so that a block
+        covariance is well estimated.
+    preconditioned : bool, default=True
+        Whether to multiply by the inverse block covariance.
+    step_size : float > 0 or "auto", default="auto"
+        First step. ``"auto"`` is 1 when preconditioned (the operator already carries the
+        curvature L), else ``1 / (L lambda_max)`` of the first block's covariance.
+    decay : float > 0, default=20
+        t0 of ``gamma_t = step_size / (1 + t / t0)``; ``inf`` is a constant step.
+    damping : float > 0, default=1.0
+        ``mu`` in units of the mean diagonal entry of the block covariance; at least
+        ``alpha / L`` is used. Smaller follows the batch more closely, noise included.
+    momentum : float in [0, 1) or "auto", default="auto"
+        Bound of Nesterov's momentum ``(t + 1) / (t + 4)``; ``"auto"`` is 0.8 when
+        preconditioned and 0 (the paper) otherwise.
+    average : {"polynomial", "uniform", None}, default="polynomial"
+        The function returned: an average of iterates with weights growing as t^7, the
+        uniform average of the paper's Figure 4(2), or the last iterate.
+    max_blocks : int or None, default=None
+        When this many blocks exist, later iterations update one of them, drawn uniformly,
+        instead of adding one: bounds memory on an endless stream.
+
+    References
+    ----------
+    Dai, Xie, He, Liang, Raj, Balcan and Song (2014), "Scalable Kernel Methods via Doubly
+    Stochastic Gradients", Algorithms 1-2, Theorem 4.
+    """
+
+    name: ClassVar[str] = "dsg"
+    requires: ClassVar[frozenset[str]] = frozenset({"gradient", "random_features"})
+
+    block_size: int | str = integer(default="auto", low=1, words=("auto",))
+    batch_size: int | str = integer(default="auto", low=1, words=("auto",))
+    preconditioned: bool = boolean(default=True)
+    step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
+    decay: float = real(default=20.0, low=0, low_open=True, words=(np.inf,))
+    damping: float = real(default=1.0, low=0, low_open=True)
+    momentum: float | str = real(default="auto", low=0, high=1, high_open=True, words=("auto",))
+    average: str | None = choice(_AVERAGE_POWER, default="polynomial", words=(None,))
+    max_blocks: int | None = integer(default=None, low=1, words=(None,))
+
+    def resolve_batch_size(self, n_rows: int | None) -> int:
+        """Return B: the given one, else four rows per feature; never more than `n_rows`."""
+        if self.batch_size != "auto":
+            size = int(self.batch_size)
+        elif self.block_size != "auto":
+            size = max(ROWS_PER_FEATURE * 2 * int(self.block_size), MIN_WIDTH)
+        else:
+            size = ROWS_PER_FEATURE * MAX_WIDTH
+        return size if n_rows is None else max(1, min(size, n_rows))
+
+    def _resolve_block_size(self, problem: Problem, batch_rows: int, planes: int) -> int:
+        if self.block_size != "auto":
+            return int(self.block_size)
+        width = int(np.clip(batch_rows // ROWS_PER_FEATURE, MIN_WIDTH, MAX_WIDTH))
+        return 1 << (max(1, width // planes).bit_length() - 1)
+
+    def init(self, problem: Problem, batch: TrainBatch) -> DSGState:
+        """Fix bandwidth, input scaling, intercept and step scale on the first batch."""
+        stream = build_stream(
+            problem,
+            batch,
+            lambda planes: self._resolve_block_size(problem, batch.n_rows, planes),
+        )
+        return self.start(problem, batch, stream)
+
+    def start(self, problem: Problem, batch: TrainBatch, stream: FeatureStream) -> DSGState:
+        """Return the state before the first step over a feature stream that exists."""
+        intercept = np.zeros(problem.n_outputs)
+        if problem.fit_intercept:
+            intercept = problem.loss.intercept(batch.y, batch.sample_weight)
+        f0 = np.tile(intercept, (batch.n_rows, 1))
+        L = smoothness(problem.loss, batch.y, f0)
+        gamma0 = self._first_step(problem, batch, stream, L)
+        it = self._iterates(stream, intercept)
+        if not problem.keep_coefficients:
+            it = BlockCount(it.x, it.v, it.a)
+        return DSGState(iterates=it, smoothness=L, gamma0=gamma0)
+
+    def _first_step(
+        self, problem: Problem, batch: TrainBatch, stream: FeatureStream, L: Float64Array
+    ) -> Float64Array:
+        """Return the first step of every output, (C,)."""
+        if self.step_size != "auto":
+            return np.full(len(L), float(self.step_size))
+        if self.preconditioned:
+            return np.ones(len(L))
+        Phi = stream.transform(stream.prepare(batch.X), 0)
+        Phi *= _root(self._shares(batch))
+        H = linalg.gram(Phi)
+        top = float(np.linalg.eigvalsh(H, UPLO="L")[-1])
+        return np.asarray(1.0 / (L * max(top, 1e-30)))
+
+    def _step(self, problem: Problem, state: DSGState) -> Float64Array:
+        """Return the step of this iteration for every output, (C,)."""
+        return state.gamma0 * inverse_decay(1.0, state.iteration, self.decay)
+
+    def _shares(self, batch: TrainBatch) -> Float64Array:
+        """Return the part of the objective that each row of a batch stands for, (B,)."""
+        return np.asarray(batch.sample_weight / batch.sample_weight.sum())
+
+    def _loss(self, problem: Problem, t: int) -> Loss:
+        """Return the loss of iteration t."""
+        return problem.loss
+
+    def _iterates(self, stream: FeatureStream, intercept: AnyArray) -> Iterates:
+        return Iterates.zeros(
+            stream, intercept, momentum=self._momentum > 0, average=self.average is not None
+        )
+
+    @property
+    def _momentum(self) -> float:
+        if self.momentum == "auto":
+            return 0.8 if self.preconditioned else 0.0
+        return float(self.momentum)
+
+    def _choose_block(
+        self, problem: Problem, state: DSGState, proposal: Proposal
+    ) -> tuple[int, float]:
+        """Return the block to step on (the next number for a new one) and a step factor."""
+        return state.iterates.x.n_blocks, 1.0
+
+    def _next_block(
+        self, problem: Problem, state: DSGState, proposal: Proposal
+    ) -> tuple[int, float]:
+        n = state.iterates.x.n_blocks
+        block, factor = self._choose_block(problem, state, proposal)
+        if block == n and self.max_blocks is not None and n >= self.max_blocks:
+            return uniform_block(problem, state), 1.0
+        return block, factor
+
+    def _after_step(
+        self, state: DSGState, block: int, keep: Float64Array, move: Float64Array
+    ) -> None:
+        """Note a step: `block` moved by `move` times its gradient, the others by `keep`."""
+
+    def step(self, problem: Problem, state: DSGState, batch: TrainBatch) -> StepInfo:
+        """Predict on the batch, then add (or update) one block."""
+        t, it = state.iteration, state.iterates
+        loss = self._loss(problem, t)
+        momentum = min(self._momentum, (t + 1.0) / (t + 4.0))
+        gamma = self._step(problem, state)
+        stream = it.x.stream
+        tracker: BlockTracker | None = None
+        if problem.fixed_rows:
+            tracker = state.memory.tracker(it, batch)
+            X, f = tracker.rows, tracker.lookahead(momentum)
+        else:
+            state.memory = RowMemory(b"", None)  # this step makes its responses stale
+            X = stream.prepare(batch.X)
+            f = np.zeros((batch.n_rows, problem.n_outputs), np.float32)
+            it.lookahead(momentum).add_prepared(X, f)
+        r: FloatArray | None = None
+        if loss.adaptive_intercept:
+            intercept, r = loss.best_intercept(f, batch.sample_weight)
+            it.set_intercept(intercept)
+        # float64 here: a target of 1e8 +- 1 has no fraction in float32
+        raw = f.astype(np.float64) + it.x.intercept
+        p = self._shares(batch)
+        train_loss = float(p @ loss.value(batch.y, raw))
+        if r is None:
+            r = loss.gradient(batch.y, raw)
+
+        proposal = Proposal(gamma, p @ r, np.abs(r).max(axis=0), 1.0 / float(p @ p))
+        block, factor = self._next_block(problem, state, proposal)
+        state.n_reused += block < it.x.n_blocks
+        gamma = gamma * factor
+        G: FloatArray
+        if self.preconditioned:
+            L, root = state.smoothness, _root(p)
+            Phi = stream.transform(X, block)
+            Phi *= root
+            per_feature = CURVATURE_ROWS / min(1.0, self.damping)
+            enough = max(per_feature * stream.width, MIN_CURVATURE_ROWS)
+            every = max(1, int(batch.n_rows // enough))
+            some, share = np.ascontiguousarray(Phi[::every]), p[::every].sum()
+            H = linalg.gram(some)
+            H /= share
+            mu = max(self.damping * float(np.trace(H)) / len(H), problem.alpha / float(L.min()))
+            # the penalty's part needs the rows of H: (H + mu)^-1 H f / mu goes with f / mu
+            penalty = some.T @ (root[::every] * f[::every])
+            gradient = Phi.T @ (root * (r / L).astype(np.float32))
+            G = linalg.solve_damped(
+                H, mu, gradient - problem.alpha / (mu * share) * penalty / L
+            )
+            keep = 1.0 - gamma * problem.alpha / (L * mu)
+        else:
+            G = stream.gradient(X, (p[:, None] * r).astype(np.float32), block)
+            keep = 1.0 - gamma * problem.alpha
+        weight = 1.0
+        if self.average is not None:
+            weight = averaging_weight(t + 1, _AVERAGE_POWER[self.average])
+        delta = (-gamma * G).astype(np.float32)
+        update = BlockUpdate(
+            block=block,
+            delta=delta.reshape(stream.planes, stream.block_size, problem.n_outputs),
+            keep=np.maximum(0.0, keep),
+            momentum=momentum,
+            weight=weight,
+        )
+        if not np.isfinite(train_loss) or not np.isfinite(delta).all():
+            raise FloatingPointError(
+                f"The fit diverged at iteration {t + 1} (training loss {train_loss:g}, "
+                f"step size {float(gamma.max()):g}); lower step_size, raise damping, or "
+                "scale the data."
+            )
+        it.apply(update)
+        self._after_step(state, block, update.keep, gamma * proposal.mean_gradient)
+        state.iteration += 1
+        state.rows_seen += batch.n_rows
+        info = StepInfo(
+            train_loss=train_loss,
+            step_size=float(gamma.max()),
+            n_random_features=it.x.n_random_features,
+            n_features_saved=state.n_reused * stream.width,
+            update=update,
+        )
+        if tracker is not None:
+            tracker.advance(info)
+        return info
+
+    def expansion(self, state: DSGState) -> RandomFeatureExpansion:
+        """Return the average of the iterates, or the last one."""
+        return state.iterates.result
+
+    def track(self, state: DSGState, X: Matrix) -> BlockTracker:
+        """Return the incremental responses of the rows of `X`."""
+        return BlockTracker(state.iterates, state.iterates.x.stream.prepare(X))
+
+    def state_arrays(self, state: DSGState) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """Return counters, scales and all coefficients."""
+        it = state.iterates
+        stream = it.x.stream
+        values: dict[str, Any] = {
+            "iteration": state.iteration,
+            "rows_seen": state.rows_seen,
+            "n_reused": state.n_reused,
+            "has_intercept": state.has_intercept,
+            "stream": stream.describe(),
+        }
+        arrays: dict[str, AnyArray] = {
+            "intercept": it.x.intercept,
+            "smoothness": state.smoothness,
+            "gamma0": state.gamma0,
+            "beta": state.beta,
+        }
+        for name, e in it.parts():
+            arrays[name] = e.coef
+        for name in ("centre", "scale"):
+            a = getattr(stream.scaling, name)
+            if a is not None:
+                arrays[name] = a
+        responses = state.memory.responses
+        if responses is not None:
+            values["rows"] = state.memory.digest.hex()
+            arrays |= {f"response_{name}": f for name, f in responses.items()}
+        return values, arrays
+
+    def restore(
+        self, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
+    ) -> DSGState:
+        """Return the state that :meth:`state_arrays` described."""
+        s = values["stream"]
+        kernel = restore_kernel(s["kernel"])
+        scaling = InputScaling(arrays.get("centre"), arrays.get("scale"))
+        stream = FeatureStream(
+            kernel, s["n_features_in"], s["seed"], s["block_size"], scaling, problem.cache_bytes
+        )
+        it = self._iterates(stream, arrays["intercept"])
+        for name, e in it.parts():
+            e.coef = arrays[name]
+        memory = RowMemory(b"", None)
+        if "rows" in values:
+            responses = {n: arrays[f"response_{n}"] for n, _ in it.parts()}
+            memory = RowMemory(bytes.fromhex(values["rows"]), responses)
+        return DSGState(
+            iteration=values["iteration"],
+            rows_seen=values["rows_seen"],
+            iterates=it,
+            smoothness=arrays["smoothness"],
+            gamma0=arrays["gamma0"],
+            n_reused=values["n_reused"],
+            beta=arrays["beta"],
+            memory=memory,
+            has_intercept=values.get("has_intercept", True),
+        )
+
+
+def uniform_block(problem: Problem, state: DSGState) -> int:
+    """Return one of the existing blocks, drawn uniformly for this iteration."""
+    key = np.random.SeedSequence([problem.seed, 0x626C6B, state.iteration])
+    n = state.iterates.x.n_blocks
+    return int(np.random.Generator(np.random.Philox(key)).integers(n))
+
+
+def _root(p: Float64Array) -> FloatArray:
+    """Return ``sqrt(p_i)``, shape (B, 1), float32."""
+    root: FloatArray = np.sqrt(p).astype(np.float32)[:, None]
+    return root

@@ -1,0 +1,178 @@
+r"""Posterior covariance of a Gaussian process by functional gradients (Dai et al. 2014).
+
+With ``C`` the covariance operator of the training rows and ``alpha = sigma^2 / n``, the
+posterior covariance is ``k(x, z) - (A k(x, .))(z)`` for ``A = C (C + alpha)^-1`` (Eq. 10). The
+paper gives two ways, both here: one function ``A k(x*, .)`` per test row, and the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from kernelgrad._typing import Float32Array, Float64Array, Matrix
+from kernelgrad.compute import linalg
+from kernelgrad.functions.features import FeatureStream
+from kernelgrad.losses import SquaredError
+from kernelgrad.solvers.base import Problem, TrainBatch
+from kernelgrad.solvers.random_features.dsg import DSG
+
+# Coefficients of the functions of one group of test rows, three copies of float32
+_GROUP_BYTES = 512 * 2**20
+
+
+def explained_covariance(
+    solver: DSG,
+    problem: Problem,
+    stream: FeatureStream,
+    batches: Iterable[TrainBatch],
+    X: Matrix,
+    n_steps: int,
+) -> Float64Array:
+    r"""Return ``(A k(x_i, .))(x_j)`` for all pairs of rows of `X`, shape (m, m).
+
+    Per-point functions (the paper's second way): the function of row i is the ridge
+    regression of ``k(x_i, .)`` on the training rows,
+    ``min_f mean_j (f(x_j) - k(x_i, x_j))^2 / 2 + alpha/2 ||f||^2``. All rows of a group
+    share batches, features and preconditioner: they are the outputs of one problem.
+
+    Parameters
+    ----------
+    solver : DSG
+    problem : Problem
+        Of the posterior mean: kernel with numbers, alpha, seed.
+    stream : FeatureStream
+        Of the posterior mean; gives scaling and features.
+    batches : iterable of TrainBatch
+        Restarted for every group of rows; targets are ignored.
+    X : array or CSR matrix (m, d)
+    n_steps : int
+    """
+    m = X.shape[0]
+    result = np.empty((m, m))
+    n_features = n_steps * stream.width if not problem.fixed_rows else 1
+    group = max(1, min(m, _GROUP_BYTES // (12 * n_features)))
+    kernel, scaled = stream.kernel, stream.scaling.apply(X)
+    for start in range(0, m, group):
+        some = slice(start, min(m, start + group))
+        one = replace(
+            problem,
+            loss=SquaredError(),
+            n_outputs=some.stop - start,
+            fit_intercept=False,
+            keep_coefficients=not problem.fixed_rows,
+        )
+        state = None
+        last: tuple[Matrix, TrainBatch] | None = None
+        for batch in _first(batches, n_steps):
+            if last is None or last[0] is not batch.X:
+                targets = kernel.pairwise(stream.scaling.apply(batch.X), scaled[some])
+                train = TrainBatch(batch.X, targets.astype(np.float32), batch.sample_weight)
+                last = (batch.X, train)
+            train = last[1]
+            if state is None:
+                state = solver.start(one, train, stream)
+                tracker = solver.track(state, X)
+            tracker.advance(solver.step(one, state, train))
+        if state is None:
+            raise ValueError("There was no batch of training rows.")
+        result[some] = tracker.raw_prediction().T
+    return result
+
+
+def _first(batches: Iterable[TrainBatch], n: int) -> Iterator[TrainBatch]:
+    for i, batch in enumerate(batches):
+        if i == n:
+            return
+        yield batch
+
+
+class PosteriorOperator:
+    r"""The operator ``A = sum_ij Theta_ij phi_i (x) phi'_j`` of Appendix D, in blocks.
+
+    Two independent streams give ``phi`` and ``phi'``. Step t adds one block to each and moves
+
+    .. math:: A \leftarrow (1 - \gamma_t \alpha) A - \gamma_t (A \hat C_t - \hat C_t),
+
+    where ``C_t`` is the batch's covariance seen through the new blocks. With a damping mu the
+    step is multiplied from the right by ``(C + mu)^-1``, estimated on the new block, as DSG's
+    is: ``C_t`` becomes ``C_t (C_t + mu)^-1``, the shrinkage ``gamma_t alpha / mu``, and the
+    first ``C_t`` carries the factor ``1 - alpha / mu``. Memory is quadratic
+    in the number of features, and no training row is needed afterwards. Estimates are noisy:
+    this is the paper's first way, kept for its memory of nothing but seeds.
+
+    Parameters
+    ----------
+    left, right : FeatureStream
+        Streams of the same kernel, block size and scaling with different seeds.
+    n_blocks : int
+        Steps at most.
+    alpha : float
+    step_size : float
+        ``gamma_0``; stable below twice the inverse top eigenvalue of C, with damping below 2.
+    decay : float
+        t0 of ``gamma_t = step_size / (1 + t / t0)``.
+    damping : float
+        mu in units of the mean diagonal entry of the block covariance (at least alpha is
+        used); 0 takes the paper's plain steps.
+    """
+
+    def __init__(
+        self,
+        left: FeatureStream,
+        right: FeatureStream,
+        n_blocks: int,
+        alpha: float,
+        step_size: float,
+        decay: float,
+        damping: float,
+    ) -> None:
+        self.left = left
+        self.right = right
+        self.alpha = alpha
+        self.step_size = step_size
+        self.decay = decay
+        self.damping = damping
+        self.n_blocks = 0
+        size = n_blocks * left.width
+        self.theta: Float32Array = np.zeros((size, size), np.float32)
+
+    def step(self, batch: TrainBatch) -> None:
+        """Add one block to each side, from one batch of training rows."""
+        t, w = self.n_blocks, self.left.width
+        gamma = self.step_size / (1.0 + t / self.decay)
+        p = (batch.sample_weight / batch.sample_weight.sum()).astype(np.float32)[:, None]
+        rows = self.left.prepare(batch.X)
+        new = self.right.transform(rows, t)
+        weighted = p * new
+        keep, again = 1.0 - gamma * self.alpha, gamma
+        if self.damping > 0:
+            H = linalg.gram(np.sqrt(p) * new)
+            mu = max(self.damping * float(np.trace(H)) / w, self.alpha)
+            weighted = linalg.solve_damped(H, mu, weighted.T).T.astype(np.float32)
+            keep, again = 1.0 - gamma * self.alpha / mu, gamma * (1.0 - self.alpha / mu)
+        used, block = slice(0, t * w), slice(t * w, (t + 1) * w)
+        column = self.theta[used, block]
+        for j in range(t):  # A C_t, block of phi' by block
+            part = slice(j * w, (j + 1) * w)
+            column -= again * (
+                self.theta[used, part] @ (self.right.transform(rows, j).T @ weighted)
+            )
+        self.theta[used, used] *= np.float32(keep)
+        self.theta[block, block] = gamma * (self.left.transform(rows, t).T @ weighted)
+        self.n_blocks += 1
+
+    def explained_variance(self, X: Matrix) -> Float64Array:
+        """Return ``A(x, x)`` for the rows of `X`, shape (m,)."""
+        rows = self.left.prepare(X)
+        w = self.left.width
+        total = np.zeros(X.shape[0])
+        right = [self.right.transform(rows, j) for j in range(self.n_blocks)]
+        for i in range(self.n_blocks):
+            phi = self.left.transform(rows, i)
+            for j in range(i, self.n_blocks):
+                part = self.theta[i * w : (i + 1) * w, j * w : (j + 1) * w]
+                total += np.einsum("mw,mw->m", phi @ part, right[j])
+        return total

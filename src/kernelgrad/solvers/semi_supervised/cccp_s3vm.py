@@ -1,0 +1,155 @@
+r"""Semi-supervised support vector machines by the concave-convex procedure."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from kernelgrad._typing import Float64Array
+from kernelgrad._validation import CapabilityError, check_bool
+from kernelgrad.solvers.base import Problem, TrainBatch
+from kernelgrad.solvers.semi_supervised.base import PseudoSolver, PseudoState, Work
+
+
+class CCCPS3VM(PseudoSolver):
+    r"""Concave-convex procedure on the exact kernel: a sequence of convex machines.
+
+    The loss of unlabelled rows, with the ramp's ``s`` (0 for the symmetric hinge), is
+
+    .. math:: u(r) = 1 - |s| + \max(0, |r| - 1) - \max(0, |r| - |s|).
+
+    An outer iteration puts the tangent at the responses r of the current function in place of
+    the last, concave term: rows with ``|r| > |s|`` get the linear term ``-sign(r) f``, others
+    none. That lies above u and touches it at r, so that whatever lowers the convex
+    sub-problem lowers the objective. In the dual, coefficients of these rows lie between 0 and
+    ``2 ratio p_i / alpha`` in the sign of r, those of the others between plus and minus half
+    of that. It is solved by coordinate ascent with exact kernel rows to a duality gap.
+
+    The first step is the machine on labels alone, each later one an outer iteration, so that
+    the estimator's ``max_iter`` limits these. A sub-problem whose solution is not lower is
+    discarded: the objective never rises. Converged when, in every output, the tangents stay as
+    they are or the dual tells that no function lowers the sub-problem by more than ``tol``.
+
+    Losses: hinge for labelled rows; symmetric_hinge or ramp for the others.
+
+    Parameters
+    ----------
+    tol : float > 0, default=1e-3
+        Gap of a sub-problem, relative to its objective.
+    balance : bool, default=False
+        Let the mean response of the unlabelled rows be the mean label of the others, against
+        solutions that give all unlabelled rows to one class. See the notes.
+    max_passes : int, default=1000
+        Passes over the rows that a sub-problem may take. Where they do not suffice the last
+        function is taken if it is lower, else the step leaves everything as it was.
+    max_support : int or None, default=None
+        Keep that many rows (see :meth:`~kernelgrad.functions.SupportExpansion.limited`); the
+        objective is that of the function before.
+
+    Notes
+    -----
+    With the mean ``m`` of the unlabelled rows in the kernel's space and ``y`` the mean label
+    the balance constraint is ``b = y - <w, m>``, that is ``f(x) = y + <w, Phi(x) - m>``: a
+    machine of constant y in the kernel centred at m, with no constraint left that single
+    coordinates could not keep. It is the optimum over the bias too. It takes ``n n_u``
+    kernel values more, and all unlabelled rows are support rows. Without it the bias is the
+    best constant of the labelled rows: +1 or -1, the heavier class, at whose margin rows far
+    from all others then lie. Where classes are of about equal weight prefer
+    ``fit_intercept=False``, or balance.
+
+    References
+    ----------
+    Collobert, Sinz, Weston and Bottou (2006), "Large Scale Transductive SVMs".
+    """
+
+    name: ClassVar[str] = "cccp_s3vm"
+    unlabelled: ClassVar[frozenset[str]] = frozenset({"symmetric_hinge", "ramp"})
+
+    def __init__(
+        self,
+        *,
+        tol: float = 1e-3,
+        balance: bool = False,
+        max_passes: int = 1000,
+        max_support: int | None = None,
+    ) -> None:
+        self.tol = tol
+        self.balance = balance
+        self.max_passes = max_passes
+        self.max_support = max_support
+
+    def check(self) -> None:
+        """Raise if a parameter is outside its domain."""
+        super().check()
+        check_bool(self.balance, "balance")
+
+    def check_problem(self, problem: Problem) -> None:
+        """Check losses and alpha, and that there is a bias to balance with."""
+        super().check_problem(problem)
+        if self.balance and not problem.fit_intercept:
+            raise CapabilityError(
+                f"solver {self.name!r} balances by its bias, but fit_intercept is False; set "
+                "fit_intercept=True, or balance=False."
+            )
+
+    def init(self, problem: Problem, batch: TrainBatch) -> PseudoState:
+        """Resolve the kernel, centre it to balance, and start from the intercept alone."""
+        state = super().init(problem, batch)
+        if self.balance:
+            known = np.asarray(batch.y.any(axis=1))
+            others = np.flatnonzero(~known)
+            rows, some = state.prepared, state.prepared.take(others)
+            mean = _mean(batch.sample_weight[others])
+            total = np.zeros((batch.n_rows, 1))
+            state.exact.add_product(rows, some, mean[:, None], total)
+            state.centre = total[:, 0]
+            state.mass = float(np.einsum("n,n->", mean, state.centre[others]))
+            state.spread[others] = mean
+            weight = _mean(batch.sample_weight[known])
+            labels = batch.y[known].astype(np.float64)
+            state.intercept = np.einsum("n,nc->c", weight, labels)
+            state.kernel_evaluations += batch.n_rows * len(others)
+        return state
+
+    def functions(self, state: PseudoState) -> tuple[Float64Array, Float64Array]:
+        """Return the coefficients of the function, twice: there is no average."""
+        coef = state.coef - state.spread[:, None] * state.coef.sum(axis=0)
+        return coef, coef
+
+    def output(self, state: PseudoState) -> tuple[Float64Array, Float64Array]:
+        """Return (1, intercept) of the result in the kernel without centring."""
+        total = state.coef.sum(axis=0)
+        mean = np.einsum("n,nc->c", state.centre, state.coef) - state.mass * total
+        return np.ones(len(mean)), state.intercept - mean
+
+    def _advance(self, problem: Problem, work: Work) -> None:
+        """Linearise at the current function and solve; both for outputs not yet done."""
+        state = work.state
+        start_share = state.share
+        kept = work.snapshot()
+        state.share = 1.0
+        tangent = _tangents(work)
+        among = ~state.done
+        state.shift[among] = tangent[among]
+        work.measure()  # here the sub-problem touches the objective
+        start = state.primal.copy()
+        if start_share == 0.0:
+            # coefficients of unlabelled rows are 0 as yet: u = beta keeps them
+            unlabelled = np.flatnonzero(~work.known)
+            state.dual[:, unlabelled] = state.shift[:, unlabelled]
+        work.align()
+        out = work.solve(start, kept, among=among, certify=True)
+        same = (_tangents(work) == state.shift).all(axis=1)
+        settled = start - (state.primal - state.gap) <= self.tol * start
+        state.done |= (out < 0) | ((out > 0) & (same | settled))
+
+
+def _mean(weight: Float64Array) -> Float64Array:
+    return np.asarray(weight / weight.sum(), np.float64)
+
+
+def _tangents(work: Work) -> Float64Array:
+    """Return beta: the slope of ``max(0, |r| - |s|)`` for unlabelled rows, (C, n)."""
+    f = work.responses
+    return np.where(work.known | (np.abs(f) <= work.knee), 0.0, np.sign(f))

@@ -1,0 +1,509 @@
+r"""Soft labels: a supervised machine, refined by ridge regression to its own sides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.linalg
+
+from kernelgrad._typing import Float32Array, Float64Array, IntArray
+from kernelgrad._validation import CapabilityError, DataError, check_bool, check_int, check_real
+from kernelgrad.compute import linalg
+from kernelgrad.compute.threads import parallel_for
+from kernelgrad.functions.exact import ExactKernel
+from kernelgrad.functions.expansions import SupportExpansion
+from kernelgrad.kernels import ExactRows
+from kernelgrad.losses import SemiSupervised
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
+from kernelgrad.solvers.block_descent.solver import CachedBlockDescent
+from kernelgrad.solvers.kernel.base import (
+    RowsSolver,
+    RowsState,
+    SupportUpdate,
+    batch_digest,
+    build_exact,
+    draws,
+    kernel_rows,
+)
+
+_TAG = 0x736F6674
+_TILE, _PART = 4096, 512  # rows whose kernel values are made at once, and those of one task
+_STORE_BYTES = 2 * 2**30  # of kept kernel values unless a memory limit is given
+_DAMPING = 1e-9  # of the largest entry of the equations
+_MASS = 0.5  # of all labelled rows, in that of all others
+_MOST_FOLD_ROWS = 20_000  # labelled rows that folds are made of
+_SUPERVISED_BLOCKS, _SUPERVISED_TOL = 30, 1e-4
+
+
+@dataclass
+class _Memory:
+    """What comes from the rows and can be made again."""
+
+    exact: ExactKernel
+    rows: ExactRows
+    centres: ExactRows
+    scaled: Any  # labelled rows as the kernel sees them
+    tiles: list[Float32Array] | None
+    factors: list[Any] | None = None
+
+    @property
+    def n(self) -> int:
+        return self.rows.n_rows
+
+    def tile(self, i: int) -> Float32Array:
+        """Return kernel values of some rows and all centres."""
+        if self.tiles is not None and i < len(self.tiles):
+            return self.tiles[i]
+        part = slice(i * _TILE, min(self.n, (i + 1) * _TILE))
+        values = self.exact.matrix(self.rows.take(part), self.centres)
+        if self.tiles is not None:
+            self.tiles.append(values)
+        return values
+
+
+@dataclass(kw_only=True)
+class SoftLabelsState(RowsState):
+    """State of :class:`SoftLabels`; L lanes: all labels, then one without each fold.
+
+    Attributes
+    ----------
+    labelled, centre : int arrays
+        Numbers of the labelled rows and of the M centres.
+    fold : int array
+        Of each labelled row; -1 where it is in none.
+    supervised : float64 array (L, labelled, C)
+    bias : float64 array (L, C)
+    student, kept : float64 arrays (L, M, C)
+        Coefficients after the last round, and after round ``rounds``.
+    choice : int
+        0 the sum, 1 supervised, 2 student of the last round.
+    """
+
+    labelled: IntArray
+    centre: IntArray
+    fold: IntArray
+    supervised: Float64Array
+    bias: Float64Array
+    student: Float64Array
+    kept: Float64Array
+    choice: int = 0
+    memory: _Memory | None = field(default=None, repr=False)
+
+    def release(self) -> None:
+        """Let go of the rows and their kernel values."""
+        super().release()
+        self.memory = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return super().__getstate__() | {"memory": None}
+
+
+class SoftLabels(RowsSolver[SoftLabelsState]):
+    r"""The sum of a supervised machine and one that learned its soft sides on all rows.
+
+    First the labelled rows alone are fitted, with the labelled loss: ``f_0``. Then rounds of
+    ridge regression over kernels at M centres, with labels ``s`` of the unlabelled rows from
+    the round before,
+
+    .. math:: f_r = \arg\min_f \frac{1}{2} \|f\|^2 + \frac{C_u}{2} \Bigl( \frac{W_u}{2 W_l}
+              \sum_{\text{labelled}} w_i (f(x_i) - y_i)^2
+              + \sum_{\text{unlabelled}} w_j (f(x_j) - s_j)^2 \Bigr)
+
+    where ``s = tanh(f_{r-1} / t)``, for several classes ``2 softmax(f_{r-1} / t) - 1`` with all
+    classes at once. Squares draw the labels to the leading directions of the kernel on *all*
+    rows, which is where unlabelled rows say something; margins of the same labels gained a
+    third as much. The result is ``f_0 + f_3``. Where ``choose=True``, cross-validation on the
+    labels may put ``f_0`` or ``f_8`` in the place of the sum: only if its error is lower by
+    more than one standard error of the paired difference, since few labels cannot tell more.
+
+    One factorisation serves all rounds and classes; a round is one pass over the rows.
+
+    Parameters
+    ----------
+    rounds : int >= 1, default=3
+        Of the sum. More drifts away from the labels where classes are no clusters.
+    last_round : int, default=8
+        Of the candidate that replaces the sum where the labels clearly prefer it.
+    choose : bool, default=True
+    n_folds : int >= 2, default=5
+    temperature : float > 0, default=0.1
+        t, in units of the margin. Between .05 and .2 there was no difference; at .4, none of
+        the gain was left on some data.
+    n_centres : int >= 1, default=1000
+        M: all labelled rows, but at most half of M, and random unlabelled ones.
+
+    Notes
+    -----
+    ``C_u`` is the cost of an unlabelled row: twice the estimator's ``C_star``, so that C by
+    default. The unlabelled loss is not used. Kernel values, ``4 n M`` bytes, are kept if they
+    fit ``memory_limit`` (2 GiB when there is none), else made anew in each round; the model is
+    the same.
+    """
+
+    name: ClassVar[str] = "soft_labels"
+    requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel"})
+    _state_class = SoftLabelsState
+    max_support = None
+
+    def __init__(
+        self,
+        *,
+        rounds: int = 3,
+        last_round: int = 8,
+        choose: bool = True,
+        n_folds: int = 5,
+        temperature: float = 0.1,
+        n_centres: int = 1000,
+    ) -> None:
+        self.rounds = rounds
+        self.last_round = last_round
+        self.choose = choose
+        self.n_folds = n_folds
+        self.temperature = temperature
+        self.n_centres = n_centres
+
+    def check(self) -> None:
+        """Raise if a parameter is outside its domain."""
+        check_int(self.rounds, "rounds", low=1)
+        check_int(self.last_round, "last_round", low=int(self.rounds))
+        check_bool(self.choose, "choose")
+        check_int(self.n_folds, "n_folds", low=2)
+        check_real(self.temperature, "temperature", low=0, low_open=True)
+        check_int(self.n_centres, "n_centres", low=1)
+
+    def check_problem(self, problem: Problem) -> None:
+        """Raise CapabilityError unless the loss is one of labelled and unlabelled rows."""
+        if not isinstance(problem.loss, SemiSupervised) or problem.kind_weights is None:
+            raise CapabilityError(
+                f"solver {self.name!r} is for SemiSupervisedKernelClassifier: it needs a loss "
+                f"of unlabelled rows beside {problem.loss.name!r}."
+            )
+        CachedBlockDescent().check_problem(replace(problem, loss=problem.loss.labelled))
+
+    def init(self, problem: Problem, batch: TrainBatch) -> SoftLabelsState:
+        """Resolve the kernel, draw centres and folds."""
+        known = batch.y.any(axis=1)
+        labelled, others = np.flatnonzero(known), np.flatnonzero(~known)
+        if not len(labelled) or not len(others):
+            raise DataError(
+                f"solver {self.name!r} needs labelled and unlabelled rows; for labels alone "
+                "use KernelClassifier."
+            )
+        rng = draws(problem.seed, _TAG, 0)
+        M, C = int(self.n_centres), problem.n_outputs
+        half = (
+            labelled if len(labelled) <= M // 2 else rng.choice(labelled, max(1, M // 2), False)
+        )
+        rest = rng.choice(others, min(len(others), max(0, M - len(half))), replace=False)
+        centre = np.sort(np.concatenate([half, rest]))
+        fold = self._folds(batch.y[labelled], rng)
+        lanes = 1 + int(fold.max(initial=-1)) + 1
+        exact, rows = build_exact(problem, batch)
+        return SoftLabelsState(
+            exact=exact,
+            digest=batch_digest(problem, batch),
+            rows=kernel_rows(problem, exact, rows),
+            coef=np.zeros((batch.n_rows, C)),
+            responses=np.zeros((C, 0)),
+            intercept=np.zeros(C),
+            labelled=labelled,
+            centre=centre,
+            fold=fold,
+            supervised=np.zeros((lanes, len(labelled), C)),
+            bias=np.zeros((lanes, C)),
+            student=np.zeros((lanes, len(centre), C)),
+            kept=np.zeros((lanes, len(centre), C)),
+        )
+
+    def _folds(self, y: Any, rng: np.random.Generator) -> IntArray:
+        """Return the fold of each labelled row, every class spread over all of them."""
+        fold = np.full(len(y), -1)
+        if not self.choose or len(y) < 2 * int(self.n_folds):
+            return fold
+        order = rng.permutation(len(y))[:_MOST_FOLD_ROWS]
+        codes = y[order].argmax(axis=1) if y.shape[1] > 1 else y[order, 0]
+        order = order[np.argsort(codes, kind="stable")]
+        fold[order] = np.arange(len(order)) % int(self.n_folds)
+        return fold
+
+    def _recall(self, problem: Problem, state: SoftLabelsState, batch: TrainBatch) -> _Memory:
+        """Return what the rows give, made again if it was let go."""
+        rows = self._attach(problem, state, batch).rows
+        if state.memory is None:
+            size = 4 * batch.n_rows * len(state.centre)
+            limit = _STORE_BYTES if problem.memory_limit is None else problem.memory_limit
+            scaled = state.exact.scaling.apply(batch.X[state.labelled])
+            keep = size + (0 if problem.memory_limit is None else 2 * rows.nbytes) <= limit
+            state.memory = _Memory(
+                state.exact, rows, rows.take(state.centre), scaled, [] if keep else None
+            )
+        return state.memory
+
+    def _costs(self, problem: Problem, batch: TrainBatch) -> tuple[Float64Array, float]:
+        """Return weights of rows as the user gave them, and C."""
+        assert problem.kind_weights is not None
+        known = batch.y.any(axis=1)
+        weight = np.array(batch.sample_weight, np.float64)
+        for kind, total in zip((known, ~known), problem.kind_weights, strict=True):
+            weight[kind] *= total / weight[kind].sum()
+        return weight, 1.0 / (2.0 * problem.alpha * problem.kind_weights[0])
+
+    def step(self, problem: Problem, state: SoftLabelsState, batch: TrainBatch) -> StepInfo:
+        """Fit the labels in the first step; make one round of soft labels in the others."""
+        memory = self._recall(problem, state, batch)
+        weight, C = self._costs(problem, batch)
+        loss = problem.loss
+        assert isinstance(loss, SemiSupervised)
+        last = int(self.last_round) if len(state.bias) > 1 else int(self.rounds)
+        number = state.iteration
+        if number == 0:
+            self._supervise(problem, state, batch, weight, C)
+        else:
+            self._round(problem, state, batch, memory, weight, 2.0 * loss.ratio * C)
+            if number == int(self.rounds):
+                state.kept = state.student.copy()
+        done = number >= last or loss.ratio == 0
+        if done and number >= last and len(state.bias) > 1:
+            state.choice = self._choose(state, batch, weight)
+        self._compose(state, number)
+        state.iteration += 1
+        state.rows_seen += batch.n_rows
+        used = np.flatnonzero(state.coef.any(axis=1))
+        update = SupportUpdate(
+            rows=memory.rows.take(used),
+            scale=np.zeros(len(state.intercept)),
+            moved=state.coef[used],
+            keep=np.zeros(len(state.intercept)),
+            blend=np.zeros(len(state.intercept)),
+            drift=state.coef[used],
+        )
+        f = np.zeros((len(state.labelled), len(state.intercept)))
+        state.exact.add_product(
+            memory.rows.take(state.labelled), update.rows, state.coef[used], f
+        )
+        w = weight[state.labelled]
+        values = loss.labelled.value(batch.y[state.labelled].astype(float), f + state.intercept)
+        return StepInfo(
+            train_loss=float(w @ values / w.sum()),
+            step_size=1.0,
+            n_random_features=0,
+            update=update,
+            n_support=len(used),
+            kernel_evaluations=state.kernel_evaluations,
+            epoch=float(state.iteration),
+            converged=done,
+        )
+
+    def _supervise(
+        self, problem: Problem, state: SoftLabelsState, batch: TrainBatch,
+        weight: Float64Array, C: float,
+    ) -> None:  # fmt: skip
+        """Fit the labels of each lane; rows that are held out keep coefficients of 0."""
+        assert state.memory is not None
+        assert isinstance(problem.loss, SemiSupervised)
+        solver = CachedBlockDescent(tol=_SUPERVISED_TOL)
+        state.supervised, state.bias = state.supervised.copy(), state.bias.copy()
+        for lane in range(len(state.bias)):
+            own = np.flatnonzero(state.fold != lane - 1) if lane else np.arange(len(state.fold))
+            at = state.labelled[own]
+            w = weight[at]
+            numbers = None if batch.rows is None else batch.rows[at]
+            part = TrainBatch(state.memory.scaled[own], batch.y[at], w, numbers)
+            one = replace(
+                problem, loss=problem.loss.labelled, kernel=state.exact.kernel,
+                alpha=1.0 / (C * w.sum()), standardize=False, fixed_rows=True,
+            )  # fmt: skip
+            inner = solver.init(one, part)
+            for _ in range(_SUPERVISED_BLOCKS):
+                if solver.step(one, inner, part).converged:
+                    break
+            it = inner.iterates[0]
+            bias = it.first_bias if it.is_poor else it.result_bias
+            state.bias[lane] = inner.offset + bias
+            if not it.is_poor:
+                state.supervised[lane, own] = it.coef.T
+
+    def _held(self, state: SoftLabelsState, lane: int) -> IntArray:
+        """Return which labelled rows a lane must not know."""
+        return np.flatnonzero(state.fold == lane - 1) if lane else np.empty(0, np.int64)
+
+    def _round_weights(
+        self, problem: Problem, state: SoftLabelsState, weight: Float64Array, lane: int
+    ) -> Float64Array:
+        """Return weights of all rows in the squares of a lane."""
+        assert problem.kind_weights is not None
+        labelled, others = problem.kind_weights
+        w = weight.copy()
+        w[state.labelled] *= _MASS * others / labelled
+        held = state.labelled[self._held(state, lane)]
+        w[held] = weight[held]
+        return w
+
+    def _factorise(
+        self, problem: Problem, state: SoftLabelsState, memory: _Memory,
+        weight: Float64Array, cost: float,
+    ) -> list[Any]:  # fmt: skip
+        """Return the Cholesky factor of each lane."""
+        M = len(state.centre)
+        base = self._round_weights(problem, state, weight, 0)
+        total = np.zeros((M, M))
+        for i in range(-(-memory.n // _TILE)):
+            # in float64: sums of so many rows would lose the small eigenvalues in float32
+            root = np.sqrt(base[i * _TILE : (i + 1) * _TILE])
+            total += linalg.gram(memory.tile(i) * root[:, None])
+        gram = memory.exact.matrix(memory.centres, memory.centres).astype(np.float64)
+        factors = []
+        for lane in range(len(state.bias)):
+            H = cost * total
+            held = state.labelled[self._held(state, lane)]
+            if len(held):
+                values = memory.exact.matrix(memory.rows.take(held), memory.centres)
+                change = self._round_weights(problem, state, weight, lane)[held] - base[held]
+                H += cost * (values.T.astype(np.float64) * change) @ values
+            H += gram
+            size = float(np.abs(H).max())
+            if not np.isfinite(size):
+                raise FloatingPointError(
+                    f"The equations of solver {self.name!r} overflow (C times the kernel is "
+                    f"{size:g}); lower C, or scale the kernel."
+                )
+            damping = _DAMPING * (size if size > 0 else 1.0)
+            while True:
+                damped = H + damping * np.eye(M)
+                try:
+                    factors.append(
+                        scipy.linalg.cho_factor(
+                            damped, lower=True, overwrite_a=True, check_finite=False
+                        )
+                    )
+                    break
+                except scipy.linalg.LinAlgError:
+                    damping *= 10.0  # kernel values in float32 are indefinite by rounding
+        return factors
+
+    def _round(
+        self, problem: Problem, state: SoftLabelsState, batch: TrainBatch, memory: _Memory,
+        weight: Float64Array, cost: float,
+    ) -> None:  # fmt: skip
+        """Fit every lane to the soft labels of its last function."""
+        if memory.factors is None:
+            memory.factors = self._factorise(problem, state, memory, weight, cost)
+        lanes, M, C = state.student.shape
+        first = state.iteration == 1
+        weights = [self._round_weights(problem, state, weight, i) for i in range(lanes)]
+        fixed = [np.delete(state.labelled, self._held(state, i)) for i in range(lanes)]
+        right = np.zeros((lanes, M, C))
+        stacked = state.student.transpose(1, 0, 2).reshape(M, lanes * C).astype(np.float32)
+        supervised = state.supervised.transpose(1, 0, 2).reshape(-1, lanes * C)
+        labelled = memory.rows.take(state.labelled)
+        for i in range(-(-memory.n // _TILE)):
+            start, stop = i * _TILE, min(memory.n, (i + 1) * _TILE)
+            K = memory.tile(i)
+            f = np.zeros((stop - start, lanes * C))
+            if first:
+                rows = memory.rows.take(slice(start, stop))
+                memory.exact.add_product(rows, labelled, supervised, f)
+                f += state.bias.reshape(-1)
+            else:
+                _by_parts(K, stacked, f)
+            s = np.empty((stop - start, lanes * C), np.float32)
+            for lane in range(lanes):
+                part = slice(lane * C, (lane + 1) * C)
+                soft = self._soften(f[:, part])
+                at = fixed[lane]
+                at = at[(at >= start) & (at < stop)]
+                soft[at - start] = batch.y[at]
+                s[:, part] = soft * weights[lane][start:stop, None]
+            found = _by_columns(K, s)
+            right += found.reshape(M, lanes, C).transpose(1, 0, 2)
+        state.student = np.stack(
+            [
+                cost * scipy.linalg.cho_solve(factor, part, check_finite=False)
+                for factor, part in zip(memory.factors, right, strict=True)
+            ]
+        )
+
+    def _soften(self, f: Float64Array) -> Float64Array:
+        """Return soft labels in (-1, 1) of responses."""
+        z = f / float(self.temperature)
+        if f.shape[1] == 1:
+            return np.asarray(np.tanh(z))
+        e = np.exp(z - z.max(axis=1, keepdims=True))
+        return np.asarray(2.0 * e / e.sum(axis=1, keepdims=True) - 1.0)
+
+    def _choose(self, state: SoftLabelsState, batch: TrainBatch, weight: Float64Array) -> int:
+        """Return what labels held out prefer by more than a standard error."""
+        memory = state.memory
+        assert memory is not None
+        wrong, weights = [], []
+        labelled = memory.rows.take(state.labelled)
+        for lane in range(1, len(state.bias)):
+            own = self._held(state, lane)
+            at = state.labelled[own]
+            rows = memory.rows.take(at)
+            f0 = np.tile(state.bias[lane], (len(at), 1))
+            memory.exact.add_product(rows, labelled, state.supervised[lane], f0)
+            K = memory.exact.matrix(rows, memory.centres).astype(np.float64)
+            kept, student = K @ state.kept[lane], K @ state.student[lane]
+            y = _sides(batch.y[at])
+            wrong.append(np.stack([_sides(f) != y for f in (f0 + kept, f0, student)]))
+            weights.append(weight[at])
+        errors, w = np.concatenate(wrong, axis=1).astype(float), np.concatenate(weights)
+        best, choice = 0.0, 0
+        for i in (1, 2):
+            d = errors[i] - errors[0]
+            mean = float(w @ d / w.sum())
+            spread = float(w**2 @ (d - mean) ** 2) * len(d) / max(1, len(d) - 1)
+            error = np.sqrt(spread) / float(w.sum())
+            if mean < -error * (1 + 1e-9) and mean < best:
+                best, choice = mean, i
+        return choice
+
+    def _compose(self, state: SoftLabelsState, number: int) -> None:
+        """Set the coefficients of the result."""
+        student = state.student[0]
+        if number > int(self.rounds) and state.choice != 2:
+            student = state.kept[0]
+        state.coef = np.zeros_like(state.coef)
+        if state.choice != 1:
+            state.coef[state.centre] += student
+        state.intercept = np.zeros_like(state.intercept)
+        if state.choice != 2:
+            state.coef[state.labelled] += state.supervised[0]
+            state.intercept = state.bias[0].copy()
+
+    def expansion(self, state: SoftLabelsState) -> SupportExpansion:
+        """Return the fitted function, over its centres alone."""
+        used = np.flatnonzero(state.coef.any(axis=1))
+        used = used if len(used) else np.arange(1)
+        return SupportExpansion(
+            state.exact, state.prepared.take(used), state.coef[used], state.intercept
+        )
+
+
+def _sides(f: Any) -> IntArray:
+    return np.asarray(f.argmax(axis=1) if f.shape[1] > 1 else f[:, 0] > 0, np.int64)
+
+
+def _by_parts(K: Float32Array, A: Float32Array, out: Float64Array) -> None:
+    """Write K A, rows in parts that do not depend on the threads."""
+
+    def task(i: int) -> None:
+        part = slice(i * _PART, (i + 1) * _PART)
+        out[part] = K[part] @ A
+
+    parallel_for(-(-len(K) // _PART), task)
+
+
+def _by_columns(K: Float32Array, s: Float32Array) -> Float64Array:
+    """Return K^T s, summed over parts of the rows in order."""
+    parts = np.zeros((-(-len(K) // _PART), K.shape[1], s.shape[1]))
+
+    def task(i: int) -> None:
+        part = slice(i * _PART, (i + 1) * _PART)
+        parts[i] = K[part].T @ s[part]
+
+    parallel_for(len(parts), task)
+    return np.asarray(parts.sum(axis=0))

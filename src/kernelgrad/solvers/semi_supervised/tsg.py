@@ -1,0 +1,257 @@
+r"""Triply stochastic gradients for semi-supervised SVMs (Geng et al. 2019, Algorithms 1-2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from kernelgrad._typing import Float64Array
+from kernelgrad._validation import CapabilityError, check_int, check_real
+from kernelgrad.functions.features import FeatureStream
+from kernelgrad.losses import Loss, SemiSupervised
+from kernelgrad.solvers._ramp import check_ramp, iterations, ramp_share
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
+from kernelgrad.solvers.random_features.dsg import DSG, DSGState
+from kernelgrad.solvers.schedules import slope_grows
+
+BATCH = 256
+_STREAM_BLOCK = 128  # frequencies where the number of rows is not known
+_STEP = 8.0  # gamma C of the first iteration
+
+
+def largest_curvature(loss: SemiSupervised, L: Float64Array) -> Float64Array:
+    """Return the largest second derivative of the labelled loss, for every output."""
+    known = loss.labelled.smoothness
+    return L if known is None else np.full(len(L), float(known))
+
+
+class TSG(DSG):
+    r"""Triply stochastic gradients: labelled rows, unlabelled rows and features at random.
+
+    Iteration t draws a batch of labelled rows, one of unlabelled rows and a block of random
+    features. With C the paper's cost of the mean labelled loss and C* that of the mean
+    unlabelled loss,
+
+    .. math:: f \leftarrow (1 - \gamma_t) f - \gamma_t\,\phi_t(\cdot)^\top \Bigl(
+              \frac{C}{B_l} \sum_{\text{labelled}} l'(f(x_i), y_i)\,\phi_t(x_i)
+              + \frac{C^*}{B_u} \sum_{\text{unlabelled}} u'(f(x_i))\,\phi_t(x_i) \Bigr)
+
+    which is a step of ``gamma_t / alpha`` on the objective of :class:`~kernelgrad.losses.\
+SemiSupervised` with ``alpha = 1 / (2 C)``. A batch may hold both kinds in any numbers:
+    either kind counts half, whatever the sums of its weights.
+
+    Parameters
+    ----------
+    block_size : int or "auto", default="auto"
+        Frequencies per block; ``"auto"`` is the square root of the number of rows, rounded up
+        (the paper's m), and 128 on streams.
+    batch_size : int, default=256
+        Labelled rows per iteration, and as many unlabelled ones: the paper's B.
+    step_size : "auto", "theorem" or float > 0, default="auto"
+        ``"auto"`` is ``gamma_t C = 8 / (1 + t / decay)`` over the mean of k(x, x), shorter
+        where the slope of the labelled loss has no bound (squared, squared hinge).
+        ``"theorem"`` is the constant ``gamma = theta / T^(3/4)`` of Theorems 1 and 2 with T the
+        `horizon`. A number is the first ``gamma_t C``, which decays.
+    theta : float > 0, default=1.0
+        Of ``step_size="theorem"``.
+    decay : float > 0, default=50
+        t0 of the decay of steps; ``inf`` is a constant step.
+    ramp : (start, end), default=(0.3, 0.6)
+        Parts of the horizon: before the first the unlabelled loss counts nothing, after the
+        second all of it, linearly between. Signs of f mean little before labels shape them.
+        ``(0, 0)`` is the paper.
+    horizon : int or "auto", default="auto"
+        T, iterations of the whole fit; ``"auto"`` is its ``max_iter``, and 100 on streams.
+    preconditioned : bool, default=False
+        See :class:`~kernelgrad.solvers.DSG`; it helped on images and hurt elsewhere.
+    damping, momentum, average, max_blocks
+        See :class:`~kernelgrad.solvers.DSG`. The paper's function is the last iterate,
+        ``average=None``.
+
+    References
+    ----------
+    Geng, Gu, Li, Shi, Zheng and Huang (2019), "Scalable Semi-Supervised SVM via Triply
+    Stochastic Gradients", Algorithms 1-2, Theorems 1-2.
+    """
+
+    name: ClassVar[str] = "tsg"
+
+    def __init__(
+        self,
+        *,
+        block_size: int | str = "auto",
+        batch_size: int = BATCH,
+        step_size: float | str = "auto",
+        theta: float = 1.0,
+        decay: float = 50.0,
+        ramp: Sequence[float] = (0.3, 0.6),
+        horizon: int | str = "auto",
+        preconditioned: bool = False,
+        damping: float = 1.0,
+        momentum: float | str = "auto",
+        average: str | None = "polynomial",
+        max_blocks: int | None = None,
+    ) -> None:
+        super().__init__(
+            block_size=block_size,
+            batch_size=batch_size,
+            preconditioned=preconditioned,
+            step_size=step_size,
+            decay=decay,
+            damping=damping,
+            momentum=momentum,
+            average=average,
+            max_blocks=max_blocks,
+        )
+        self.theta = theta
+        self.ramp = ramp
+        self.horizon = horizon
+
+    def check(self) -> None:
+        """Raise if a parameter is outside its domain."""
+        if self.step_size == "theorem":
+            self._plain().check()
+        else:
+            super().check()
+        check_int(self.batch_size, "batch_size", low=1)
+        check_real(self.theta, "theta", low=0, low_open=True)
+        check_ramp(self.ramp, self.horizon)
+
+    def _plain(self) -> DSG:
+        own = self.get_params(deep=False)
+        known = DSG().get_params(deep=False)
+        return DSG(**{k: own[k] for k in known if k in own} | {"step_size": "auto"})
+
+    def check_problem(self, problem: Problem) -> None:
+        """Raise CapabilityError unless the loss is one of labelled and unlabelled rows."""
+        if not isinstance(problem.loss, SemiSupervised):
+            raise CapabilityError(
+                f"solver {self.name!r} is for SemiSupervisedKernelClassifier: it needs a loss "
+                f"of unlabelled rows beside {problem.loss.name!r}."
+            )
+        if not problem.alpha > 0:
+            raise CapabilityError(
+                f"solver {self.name!r} needs alpha > 0 (a finite C): its steps are in units of "
+                "the penalty."
+            )
+
+    def resolve_batch_size(self, n_rows: int | None) -> int:
+        """Return the labelled and unlabelled rows of a batch together."""
+        size = 2 * int(self.batch_size)
+        return size if n_rows is None else max(1, min(size, n_rows))
+
+    def _first_step(
+        self, problem: Problem, batch: TrainBatch, stream: FeatureStream, L: Float64Array
+    ) -> Float64Array:
+        if self.step_size == "theorem":
+            return np.ones(len(L))  # it is none but that of the theorem, see _step
+        if self.step_size != "auto":
+            return np.full(len(L), 2.0 * float(self.step_size))
+        if self.preconditioned:
+            return super()._first_step(problem, batch, stream, L)
+        diagonal = stream.kernel.diag(stream.scaling.apply(batch.X))
+        step = 2.0 * _STEP / max(float(diagonal.mean()), 1e-30)
+        loss = problem.loss
+        assert isinstance(loss, SemiSupervised)
+        if slope_grows(loss.labelled):
+            safe = super()._first_step(problem, batch, stream, largest_curvature(loss, L))
+            step = min(step, float(safe.min()))
+        return np.full(len(L), step)
+
+    def _step(self, problem: Problem, state: DSGState) -> Float64Array:
+        # gamma_t / alpha is the step on the objective, C = 1 / (2 alpha); gamma above 1 has no
+        # meaning. On a stream alpha follows the number of labels.
+        if self.step_size == "theorem":
+            gamma = self.theta / iterations(self.horizon, problem) ** 0.75
+            return np.full(len(state.gamma0), min(1.0, gamma) / problem.alpha)
+        gamma0 = super()._step(problem, state)
+        return gamma0 if self.preconditioned else np.minimum(gamma0, 1.0 / problem.alpha)
+
+    def start(self, problem: Problem, batch: TrainBatch, stream: FeatureStream) -> DSGState:
+        """Return the state before the first step over a feature stream that exists."""
+        state = super().start(problem, batch, stream)
+        state.has_intercept = not problem.fit_intercept or bool(batch.y.any())
+        return state
+
+    def step(self, problem: Problem, state: DSGState, batch: TrainBatch) -> StepInfo:
+        """Predict on the batch, then add one block."""
+        if not state.has_intercept and batch.y.any():
+            intercept = problem.loss.intercept(batch.y, batch.sample_weight)
+            state.iterates.set_intercept(intercept)
+            state.has_intercept = True
+        return super().step(problem, state, batch)
+
+    def _resolve_block_size(self, problem: Problem, batch_rows: int, planes: int) -> int:
+        if self.block_size != "auto":
+            return int(self.block_size)
+        n = problem.n_rows
+        return _STREAM_BLOCK if n is None else int(np.ceil(np.sqrt(n)))
+
+    def _loss(self, problem: Problem, t: int) -> Loss:
+        loss = problem.loss
+        assert isinstance(loss, SemiSupervised)
+        share = ramp_share(self.ramp, iterations(self.horizon, problem), t)
+        if share == 1:
+            return loss
+        return SemiSupervised(loss.labelled, loss.unlabelled, share * loss.ratio)
+
+    def _shares(self, batch: TrainBatch) -> Float64Array:
+        """Return weights that sum to 1/2 over labelled rows and over the others."""
+        known = batch.y.any(axis=1)
+        p = np.array(batch.sample_weight, np.float64)
+        for kind in (known, ~known):
+            p[kind] *= 0.5 / max(float(p[kind].sum()), 1e-300)
+        return p
+
+
+class FRS3VM(TSG):
+    """The same gradients on one block of random features that never changes.
+
+    Parameters
+    ----------
+    block_size : int or "auto", default="auto"
+        Frequencies: all that the function will ever have. ``"auto"`` is the square root of the
+        number of rows.
+    batch_size, step_size, theta, decay, ramp, horizon, preconditioned, damping, momentum, \
+average
+        See :class:`TSG`.
+
+    References
+    ----------
+    Geng et al. (2019), Section 6 ("FRS3VM"); Rahimi and Recht (2008), "Random Features for
+    Large-Scale Kernel Machines".
+    """
+
+    name: ClassVar[str] = "fr_s3vm"
+
+    def __init__(
+        self,
+        *,
+        block_size: int | str = "auto",
+        batch_size: int = BATCH,
+        step_size: float | str = "auto",
+        theta: float = 1.0,
+        decay: float = 50.0,
+        ramp: Sequence[float] = (0.3, 0.6),
+        horizon: int | str = "auto",
+        preconditioned: bool = False,
+        damping: float = 1.0,
+        momentum: float | str = "auto",
+        average: str | None = "polynomial",
+    ) -> None:
+        super().__init__(
+            block_size=block_size,
+            batch_size=batch_size,
+            step_size=step_size,
+            theta=theta,
+            decay=decay,
+            ramp=ramp,
+            horizon=horizon,
+            preconditioned=preconditioned,
+            damping=damping,
+            momentum=momentum,
+            average=average,
+            max_blocks=1,
+        )
