@@ -1,0 +1,206 @@
+"""Rows of a matrix inside compiled loops: dense or CSR, each loop written once.
+
+A loop takes ``rows``, one of the named tuples :class:`Dense` and :class:`Csr`, and reads a row
+through the functions of this module; numba compiles it for the kind at hand. The entries of
+row i have numbers ``entries(rows, i)``; ``column`` and ``entry`` tell where one lies and what
+it is::
+
+    @njit(cache=True)
+    def norms(rows, out):
+        for i in range(len(out)):
+            for q in entries(rows, i):
+                out[i] += entry(rows, i, q) ** 2
+
+The coefficients of C outputs are (C, d) beside dense rows, where loops run along columns, and
+(d, C) beside CSR rows, where the outputs of a stored entry lie together. This is their *native*
+layout, which :func:`responses`, :func:`add_outer` and :func:`output` know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+from numba import njit
+from numba.extending import overload
+
+from kernelgrad._typing import AnyArray, Float64Array, Matrix
+
+# sums over the columns of a dense row may be reordered, and so vectorised; NaN stays NaN
+FAST = {"contract", "nsz", "arcp", "reassoc"}
+
+
+class Dense(NamedTuple):
+    """Rows of a C-ordered array (n, d)."""
+
+    values: AnyArray
+
+
+class Csr(NamedTuple):
+    """Rows of a CSR matrix."""
+
+    data: AnyArray
+    indices: AnyArray
+    indptr: AnyArray
+
+
+Rows: TypeAlias = Dense | Csr
+
+
+def as_rows(X: Matrix) -> Rows:
+    """Return the rows of a dense array or CSR matrix, which share its memory if they can.
+
+    Numbers are float32 or float64; entries of CSR rows that repeat are added up.
+    """
+    dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
+    if not sp.issparse(X):
+        return Dense(np.ascontiguousarray(X, dtype))
+    X = sp.csr_matrix(X)
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return Csr(np.ascontiguousarray(X.data, dtype), X.indices, X.indptr)
+
+
+def by_type(table: dict[type, Callable[..., Any]]) -> Any:
+    """Return a function, for compiled loops and Python, chosen by the type of its argument.
+
+    The first argument is a named tuple of one of the classes of the table, whose functions
+    all have the same arguments.
+    """
+
+    def chosen(first: Any, *args: Any) -> Any:
+        return table[type(first)](first, *args)
+
+    def choose(first: Any, *args: Any) -> Callable[..., Any]:
+        return table[first.instance_class]
+
+    overload(chosen, strict=False, jit_options={"nogil": True})(choose)
+    chosen.__doc__ = next(iter(table.values())).__doc__
+    return chosen
+
+
+def _dense_entries(rows: Any, i: int) -> Any:
+    """Return the range of the numbers of the entries of row i."""
+    return range(rows.values.shape[1])
+
+
+def _csr_entries(rows: Any, i: int) -> Any:
+    return range(rows.indptr[i], rows.indptr[i + 1])
+
+
+def _dense_column(rows: Any, q: int) -> Any:
+    """Return the column of entry q."""
+    return q
+
+
+def _csr_column(rows: Any, q: int) -> Any:
+    return rows.indices[q]
+
+
+def _dense_entry(rows: Any, i: int, q: int) -> Any:
+    """Return entry q of row i."""
+    return rows.values[i, q]
+
+
+def _csr_entry(rows: Any, i: int, q: int) -> Any:
+    return rows.data[q]
+
+
+entries = by_type({Dense: _dense_entries, Csr: _csr_entries})
+column = by_type({Dense: _dense_column, Csr: _csr_column})
+entry = by_type({Dense: _dense_entry, Csr: _csr_entry})
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def dot(rows: Any, i: int, w: Float64Array) -> Any:
+    """Return ``<x_i, w>`` for w (d,)."""
+    total = 0.0
+    for q in entries(rows, i):
+        total += entry(rows, i, q) * w[column(rows, q)]
+    return total
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def add(rows: Any, i: int, a: float, w: Float64Array) -> None:
+    """Add ``a x_i`` to w (d,)."""
+    for q in entries(rows, i):
+        w[column(rows, q)] += a * entry(rows, i, q)
+
+
+def _dense_responses(rows: Any, i: int, W: Any, b: Any, u: Any) -> None:
+    """Write ``x_i W + b``, (C,)."""
+    for c in range(len(b)):
+        u[c] = dot(rows, i, W[c]) + b[c]
+
+
+def _csr_responses(rows: Any, i: int, W: Any, b: Any, u: Any) -> None:
+    for c in range(len(b)):
+        u[c] = b[c]
+    for q in range(rows.indptr[i], rows.indptr[i + 1]):
+        x, w = rows.data[q], W[rows.indices[q]]
+        for c in range(len(b)):
+            u[c] += x * w[c]
+
+
+def _dense_add_outer(rows: Any, chosen: Any, a: float, V: Any, W: Any) -> None:
+    """Add ``a sum_k x_k v_k^T`` over the chosen rows (p,), V being (p, C), to coefficients."""
+    for c in range(V.shape[1]):
+        w = W[c]  # stays at hand for all rows
+        for k in range(len(chosen)):
+            if V[k, c] != 0.0:
+                add(rows, chosen[k], a * V[k, c], w)
+
+
+def _csr_add_outer(rows: Any, chosen: Any, a: float, V: Any, W: Any) -> None:
+    for k in range(len(chosen)):
+        i = chosen[k]
+        for q in range(rows.indptr[i], rows.indptr[i + 1]):
+            x, w = a * rows.data[q], W[rows.indices[q]]
+            for c in range(V.shape[1]):
+                w[c] += x * V[k, c]
+
+
+def _dense_output(rows: Any, W: Any, c: int) -> Any:
+    """Return a view of the coefficients of output c, (d,)."""
+    return W[c]
+
+
+def _csr_output(rows: Any, W: Any, c: int) -> Any:
+    return W[:, c]
+
+
+def _dense_native(rows: Any, W: Any) -> Any:
+    """Return a float64 copy of coefficients (d, C) in the native layout, or of those back."""
+    return np.array(W.T, np.float64, order="C")
+
+
+def _csr_native(rows: Any, W: Any) -> Any:
+    return np.array(W, np.float64, order="C")
+
+
+responses = by_type({Dense: _dense_responses, Csr: _csr_responses})
+add_outer = by_type({Dense: _dense_add_outer, Csr: _csr_add_outer})
+output = by_type({Dense: _dense_output, Csr: _csr_output})
+native = by_type({Dense: _dense_native, Csr: _csr_native})
+
+
+__all__ = [
+    "FAST",
+    "Csr",
+    "Dense",
+    "Rows",
+    "add",
+    "add_outer",
+    "as_rows",
+    "by_type",
+    "column",
+    "dot",
+    "entries",
+    "entry",
+    "native",
+    "output",
+    "responses",
+]
