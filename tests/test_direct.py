@@ -24,10 +24,11 @@ from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Huber, SquaredError
-from kernelgrad.solvers.base import Problem, TrainBatch, run
+from kernelgrad.solvers.base import Problem, TrainBatch
 from kernelgrad.solvers.kernel import direct
 from kernelgrad.solvers.kernel._cholesky import SymmetricMatrix
 from kernelgrad.solvers.kernel.direct import direct_bytes
+from kernelgrad.solvers.loop import run
 
 
 @parametrize_with_checks([KernelRegressor(solver="direct")])

@@ -13,7 +13,7 @@ from kernelgrad import KernelRegressor
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import LeastSquaresDensityRatio, SquaredError
 from kernelgrad.solvers import CDSG, DSG, Problem, TrainBatch
-from kernelgrad.solvers.random_features.base import rows_digest
+from kernelgrad.solvers.base import rows_digest
 
 
 def setting(n=300, seed=0):

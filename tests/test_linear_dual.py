@@ -25,8 +25,7 @@ from kernelgrad.losses import (
     SquaredError,
     SquaredHinge,
 )
-from kernelgrad.solvers.base import TrainBatch
-from kernelgrad.solvers.kernel.base import draws
+from kernelgrad.solvers.base import TrainBatch, draws
 from kernelgrad.solvers.linear import _dual as linear_dual
 from kernelgrad.solvers.linear import _simba as simba
 from kernelgrad.solvers.linear.base import LinearProblem

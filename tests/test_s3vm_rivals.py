@@ -25,8 +25,9 @@ from kernelgrad.losses import (
     SquaredSymmetricHinge,
     SymmetricHinge,
 )
-from kernelgrad.solvers._ramp import iterations, ramp_share
-from kernelgrad.solvers.base import Problem, TrainBatch, check_capabilities, run
+from kernelgrad.solvers.base import Problem, TrainBatch, check_capabilities
+from kernelgrad.solvers.loop import run
+from kernelgrad.solvers.schedules import iterations, ramp_share
 from kernelgrad.solvers.semi_supervised import base as _pseudo
 from kernelgrad.solvers.semi_supervised import bgs3vm, cccp_s3vm
 from kernelgrad.solvers.semi_supervised.bgs3vm import BGS3VM

@@ -27,8 +27,9 @@ from kernelgrad.losses import (
     SquaredHinge,
 )
 from kernelgrad.losses import conjugate as dual
-from kernelgrad.solvers.base import Problem, TrainBatch, run
+from kernelgrad.solvers.base import Problem, TrainBatch
 from kernelgrad.solvers.kernel.sdca import SDCA, _passes
+from kernelgrad.solvers.loop import run
 
 LOSSES = [
     Hinge(), SquaredHinge(), Logistic(), SquaredError(), EpsilonInsensitive(0.1), Absolute(),

@@ -257,7 +257,7 @@ def test_weights_are_repeated_rows():
         ({"momentum": 1.0}, r"momentum must lie in \[0, 1\), got 1.0"),
         ({"average": "last"}, "Unknown average 'last'; choose one of: polynomial, uniform"),
         ({"max_blocks": 0}, "max_blocks must be at least 1"),
-        ({"preconditioned": "yes"}, "preconditioned must be a bool, got 'yes'"),
+        ({"preconditioned": "yes"}, "preconditioned must be True or False, got 'yes'"),
     ],
 )
 def test_dsg_names_wrong_parameters(params, message):

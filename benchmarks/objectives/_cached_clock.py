@@ -24,11 +24,11 @@ from kernelgrad.estimators import base
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.kernels import ExactRows
 from kernelgrad.kernels import _tiles as exact
+from kernelgrad.solvers import base as contract
 from kernelgrad.solvers.block_descent import _loops as descent
 from kernelgrad.solvers.block_descent import coordinates as blocks
 from kernelgrad.solvers.block_descent import newton, objective
 from kernelgrad.solvers.block_descent import solver as cached
-from kernelgrad.solvers.kernel import base as support
 
 BLAS, LOOPS, FACTORS = "BLAS products", "compiled products", "factorisation"
 VECTOR, MOVE, REST, WAIT = "vector functions", "data movement", "python and rest", "waiting"
@@ -76,7 +76,7 @@ PLACES: list[tuple[Any, str, str, str]] = [
     *_named(blocks.SupportBlocks, MOVE, MOVE, "draw"),
     *_named(cached.CachedBlockDescent, MOVE, MOVE, "_hessian_sample"),
     *_named(cached, MOVE, MOVE, "row_hashes", "first_of_equals", "batch_digest"),
-    *_named(support, MOVE, MOVE, "rows_digest"),
+    *_named(contract, MOVE, MOVE, "rows_digest"),
     *_named(base, MOVE, MOVE, "canonical_rows"),
     *_named(base.BaseRowsEstimator, REST, REST, "_adopt_arrays", "_train_batch"),
     # what is serial on arrays of all rows, and Python

@@ -1,8 +1,8 @@
 """Parameters declared once: name, default and domain.
 
 A class is decorated with :func:`parameters`; its fields are the keyword arguments of the
-constructor, in scikit-learn's sense (``get_params``, ``set_params``, ``clone``). A field
-made by :func:`integer`, :func:`real`, :func:`boolean` or :func:`choice` also carries its domain,
+constructor, in scikit-learn's sense (``get_params``, ``set_params``, ``clone``). A field made
+by :func:`integer`, :func:`real`, :func:`boolean` or :func:`choice` also carries its domain,
 which :func:`check_params` enforces before any work is done::
 
     @parameters

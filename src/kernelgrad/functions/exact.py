@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import Float32Array, Float64Array, IntArray, Matrix
+from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad.compute.linalg import untouched
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.features import InputScaling
-from kernelgrad.kernels import ExactRows, Kernel, describe_kernel
+from kernelgrad.kernels import ExactRows, Kernel, describe_kernel, restore_kernel
 from kernelgrad.kernels._tiles import blas_products
 
 COLUMN_TILE = 8192  # columns of a row block that one task computes
@@ -112,6 +112,16 @@ class ExactKernel:
             "n_features_in": self.n_features_in,
             "wide": self.wide,
         }
+
+    @classmethod
+    def restore(cls, values: dict[str, Any], arrays: Mapping[str, AnyArray]) -> Self:
+        """Return the kernel that :meth:`describe` and ``scaling.arrays()`` gave."""
+        return cls(
+            restore_kernel(values["kernel"]),
+            values["n_features_in"],
+            InputScaling.from_arrays(arrays),
+            wide=values["wide"],
+        )
 
 
 class KernelRows:

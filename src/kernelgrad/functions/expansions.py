@@ -13,8 +13,8 @@ from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, M
 from kernelgrad.compute.linalg import solve_damped
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.functions.exact import ExactKernel
-from kernelgrad.functions.features import FeatureStream, InputScaling
-from kernelgrad.kernels import ExactRows, Kernel, Polynomial, restore_kernel
+from kernelgrad.functions.features import FeatureStream
+from kernelgrad.kernels import ExactRows, Kernel, Polynomial
 
 # Rows handed to the hot loops at once. A multiple of the row tiles: cutting an input into
 # other chunks of a multiple of this gives the same bits.
@@ -162,14 +162,7 @@ class RandomFeatureExpansion(Expansion):
         cls, values: dict[str, Any], arrays: dict[str, AnyArray], cache_bytes: int
     ) -> Self:
         """Return the function that :meth:`describe` gave."""
-        stream = FeatureStream(
-            restore_kernel(values["kernel"]),
-            values["n_features_in"],
-            values["seed"],
-            values["block_size"],
-            InputScaling.from_arrays(arrays),
-            cache_bytes,
-        )
+        stream = FeatureStream.restore(values, arrays, cache_bytes)
         self = cls(stream, len(arrays["intercept"]), arrays["intercept"])
         self.coef = arrays["coef"]
         return self
@@ -300,12 +293,7 @@ class SupportExpansion(Expansion):
         cls, values: dict[str, Any], arrays: dict[str, AnyArray], cache_bytes: int
     ) -> Self:
         """Return the function that :meth:`describe` gave."""
-        exact = ExactKernel(
-            restore_kernel(values["kernel"]),
-            values["n_features_in"],
-            InputScaling.from_arrays(arrays),
-            wide=values["wide"],
-        )
+        exact = ExactKernel.restore(values, arrays)
         return cls(exact, rows_from_arrays(arrays), arrays["coef"], arrays["intercept"])
 
     def copy(self) -> SupportExpansion:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import Float32Array, Float64Array, Matrix
+from kernelgrad._typing import AnyArray, Float32Array, Float64Array, Matrix
 from kernelgrad.features.base import FeatureMap, float32_rows
-from kernelgrad.kernels import Kernel, describe_kernel
+from kernelgrad.kernels import Kernel, describe_kernel, restore_kernel
 
 CACHE_BYTES = 64 * 2**20
 _FIT_ROWS = 8192
@@ -158,3 +158,17 @@ class FeatureStream:
             "seed": self.seed,
             "block_size": self.block_size,
         }
+
+    @classmethod
+    def restore(
+        cls, values: dict[str, Any], arrays: Mapping[str, AnyArray], cache_bytes: int
+    ) -> Self:
+        """Return the stream that :meth:`describe` and ``scaling.arrays()`` gave."""
+        return cls(
+            restore_kernel(values["kernel"]),
+            values["n_features_in"],
+            values["seed"],
+            values["block_size"],
+            InputScaling.from_arrays(arrays),
+            cache_bytes,
+        )

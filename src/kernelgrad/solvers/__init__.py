@@ -1,185 +1,53 @@
-"""Solvers by name."""
+"""Solvers: the contract, the loop, and the algorithms by name."""
 
-from __future__ import annotations
-
-from typing import Any
-
-from sklearn.base import clone
-
-from kernelgrad._validation import check_name
-from kernelgrad.solvers.base import (
-    HISTORY_KEYS,
-    FitResult,
-    Problem,
-    Solver,
-    State,
-    StepInfo,
-    Tracker,
-    TrainBatch,
-    Validation,
-    check_capabilities,
-    run,
+from kernelgrad.solvers.base import Problem as Problem
+from kernelgrad.solvers.base import Solver as Solver
+from kernelgrad.solvers.base import State as State
+from kernelgrad.solvers.base import StepInfo as StepInfo
+from kernelgrad.solvers.base import Tracker as Tracker
+from kernelgrad.solvers.base import TrainBatch as TrainBatch
+from kernelgrad.solvers.base import check_capabilities as check_capabilities
+from kernelgrad.solvers.block_descent.solver import CachedBlockDescent as CachedBlockDescent
+from kernelgrad.solvers.kernel.direct import DirectSolve as DirectSolve
+from kernelgrad.solvers.kernel.norma import NORMA as NORMA
+from kernelgrad.solvers.kernel.pegasos import Pegasos as Pegasos
+from kernelgrad.solvers.kernel.perceptron import KernelPerceptron as KernelPerceptron
+from kernelgrad.solvers.kernel.sbp import StochasticBatchPerceptron as StochasticBatchPerceptron
+from kernelgrad.solvers.kernel.sdca import SDCA as SDCA
+from kernelgrad.solvers.linear.base import LinearProblem as LinearProblem
+from kernelgrad.solvers.linear.base import LinearSolver as LinearSolver
+from kernelgrad.solvers.linear.pegasos import LinearPegasos as LinearPegasos
+from kernelgrad.solvers.linear.rbcd import RBCD as RBCD
+from kernelgrad.solvers.linear.s3gd import S3GD as S3GD
+from kernelgrad.solvers.linear.sbmd import SBMD as SBMD
+from kernelgrad.solvers.linear.scv import SCV as SCV
+from kernelgrad.solvers.linear.sdca import LinearSDCA as LinearSDCA
+from kernelgrad.solvers.linear.sgd import SGD as SGD
+from kernelgrad.solvers.linear.simba import SIMBA as SIMBA
+from kernelgrad.solvers.linear.ssgd import SSGD as SSGD
+from kernelgrad.solvers.linear.svrg import SAGA as SAGA
+from kernelgrad.solvers.linear.svrg import SVRG as SVRG
+from kernelgrad.solvers.loop import HISTORY_KEYS as HISTORY_KEYS
+from kernelgrad.solvers.loop import FitResult as FitResult
+from kernelgrad.solvers.loop import Validation as Validation
+from kernelgrad.solvers.loop import new_history as new_history
+from kernelgrad.solvers.loop import run as run
+from kernelgrad.solvers.random_features.cdsg import CDSG as CDSG
+from kernelgrad.solvers.random_features.dsg import DSG as DSG
+from kernelgrad.solvers.random_features.posterior import PosteriorOperator as PosteriorOperator
+from kernelgrad.solvers.random_features.posterior import (
+    explained_covariance as explained_covariance,
 )
-from kernelgrad.solvers.block_descent.solver import CachedBlockDescent
-from kernelgrad.solvers.kernel.direct import DirectSolve
-from kernelgrad.solvers.kernel.norma import NORMA
-from kernelgrad.solvers.kernel.pegasos import Pegasos
-from kernelgrad.solvers.kernel.perceptron import KernelPerceptron
-from kernelgrad.solvers.kernel.sbp import StochasticBatchPerceptron
-from kernelgrad.solvers.kernel.sdca import SDCA
-from kernelgrad.solvers.linear.base import LinearProblem, LinearSolver
-from kernelgrad.solvers.linear.pegasos import LinearPegasos
-from kernelgrad.solvers.linear.rbcd import RBCD
-from kernelgrad.solvers.linear.s3gd import S3GD
-from kernelgrad.solvers.linear.sbmd import SBMD
-from kernelgrad.solvers.linear.scv import SCV
-from kernelgrad.solvers.linear.sdca import LinearSDCA
-from kernelgrad.solvers.linear.sgd import SGD
-from kernelgrad.solvers.linear.simba import SIMBA
-from kernelgrad.solvers.linear.ssgd import SSGD
-from kernelgrad.solvers.linear.svrg import SAGA, SVRG
-from kernelgrad.solvers.random_features.cdsg import CDSG
-from kernelgrad.solvers.random_features.dsg import DSG
-from kernelgrad.solvers.random_features.posterior import PosteriorOperator, explained_covariance
-from kernelgrad.solvers.random_features.udsg import UDSG
-from kernelgrad.solvers.semi_supervised.bgs3vm import BGS3VM
-from kernelgrad.solvers.semi_supervised.cccp_s3vm import CCCPS3VM
-from kernelgrad.solvers.semi_supervised.s3vm_light import S3VMLight
-from kernelgrad.solvers.semi_supervised.self_training import SoftLabels
-from kernelgrad.solvers.semi_supervised.tsg import FRS3VM, TSG
-
-SOLVERS: dict[str, type[Solver[Any]]] = {}
-
-
-def register_solver(cls: type[Solver[Any]]) -> type[Solver[Any]]:
-    """Give a solver class its string name everywhere; usable as a decorator."""
-    SOLVERS[cls.name] = cls
-    return cls
-
-
-for _cls in (
-    CachedBlockDescent, DirectSolve, DSG, UDSG, CDSG, StochasticBatchPerceptron, SDCA, Pegasos,
-    NORMA, KernelPerceptron, TSG, FRS3VM, BGS3VM, CCCPS3VM, S3VMLight,
-    SoftLabels,
-):  # fmt: skip
-    register_solver(_cls)
-
-
-def get_solver(solver: Any) -> Solver[Any]:
-    """Return a solver from a name, "auto" or a :class:`Solver`, checked.
-
-    "auto" is DSG here; estimators choose by their data instead.
-
-    Raises
-    ------
-    ValueError
-        Unknown name or a parameter outside its domain.
-    TypeError
-        Neither a name nor a solver.
-    """
-    if isinstance(solver, str):
-        name = "dsg" if solver == "auto" else check_name(solver, [*SOLVERS, "auto"], "solver")
-        result = SOLVERS[name]()
-    elif isinstance(solver, Solver):
-        result = clone(solver)
-    else:
-        raise TypeError(
-            f"solver must be a name ({', '.join(sorted(SOLVERS))}, auto) or a kernelgrad "
-            f"solver, got {solver!r}."
-        )
-    result.check()
-    return result
-
-
-LINEAR_SOLVERS: dict[str, type[LinearSolver[Any]]] = {}
-
-
-def register_linear_solver(cls: type[LinearSolver[Any]]) -> type[LinearSolver[Any]]:
-    """Give a class of linear solvers its string name; usable as a decorator."""
-    LINEAR_SOLVERS[cls.name] = cls
-    return cls
-
-
-for _linear in (
-    S3GD, SVRG, SAGA, SGD, SSGD, SCV, LinearPegasos, LinearSDCA, RBCD, SBMD, SIMBA,
-):  # fmt: skip
-    register_linear_solver(_linear)
-
-
-def get_linear_solver(solver: Any) -> LinearSolver[Any]:
-    """Return a linear solver from a name or a :class:`LinearSolver`, checked.
-
-    "auto" is SVRG here; estimators choose by their data instead.
-
-    Raises
-    ------
-    ValueError
-        Unknown name or a parameter outside its domain.
-    TypeError
-        Neither a name nor a linear solver.
-    """
-    if isinstance(solver, str):
-        names = [*LINEAR_SOLVERS, "auto"]
-        name = "svrg" if solver == "auto" else check_name(solver, names, "solver")
-        result = LINEAR_SOLVERS[name]()
-    elif isinstance(solver, LinearSolver):
-        result = clone(solver)
-    else:
-        raise TypeError(
-            f"solver must be a name ({', '.join(sorted(LINEAR_SOLVERS))}, auto) or a linear "
-            f"solver of kernelgrad, got {solver!r}."
-        )
-    result.check()
-    return result
-
-
-__all__ = [
-    "BGS3VM",
-    "CCCPS3VM",
-    "CDSG",
-    "DSG",
-    "FRS3VM",
-    "HISTORY_KEYS",
-    "LINEAR_SOLVERS",
-    "NORMA",
-    "RBCD",
-    "S3GD",
-    "SAGA",
-    "SBMD",
-    "SCV",
-    "SDCA",
-    "SGD",
-    "SIMBA",
-    "SOLVERS",
-    "SSGD",
-    "SVRG",
-    "TSG",
-    "UDSG",
-    "CachedBlockDescent",
-    "DirectSolve",
-    "FitResult",
-    "KernelPerceptron",
-    "LinearPegasos",
-    "LinearProblem",
-    "LinearSDCA",
-    "LinearSolver",
-    "Pegasos",
-    "PosteriorOperator",
-    "Problem",
-    "S3VMLight",
-    "SoftLabels",
-    "Solver",
-    "State",
-    "StepInfo",
-    "StochasticBatchPerceptron",
-    "Tracker",
-    "TrainBatch",
-    "Validation",
-    "check_capabilities",
-    "explained_covariance",
-    "get_linear_solver",
-    "get_solver",
-    "register_linear_solver",
-    "register_solver",
-    "run",
-]
+from kernelgrad.solvers.random_features.udsg import UDSG as UDSG
+from kernelgrad.solvers.registry import LINEAR_SOLVERS as LINEAR_SOLVERS
+from kernelgrad.solvers.registry import SOLVERS as SOLVERS
+from kernelgrad.solvers.registry import get_linear_solver as get_linear_solver
+from kernelgrad.solvers.registry import get_solver as get_solver
+from kernelgrad.solvers.registry import register_linear_solver as register_linear_solver
+from kernelgrad.solvers.registry import register_solver as register_solver
+from kernelgrad.solvers.semi_supervised.bgs3vm import BGS3VM as BGS3VM
+from kernelgrad.solvers.semi_supervised.cccp_s3vm import CCCPS3VM as CCCPS3VM
+from kernelgrad.solvers.semi_supervised.s3vm_light import S3VMLight as S3VMLight
+from kernelgrad.solvers.semi_supervised.self_training import SoftLabels as SoftLabels
+from kernelgrad.solvers.semi_supervised.tsg import FRS3VM as FRS3VM
+from kernelgrad.solvers.semi_supervised.tsg import TSG as TSG

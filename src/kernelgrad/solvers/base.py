@@ -1,30 +1,29 @@
-"""The contract of a solver, and the one loop around all of them."""
+"""The contract of a solver: problem, state, steps, trackers."""
 
 from __future__ import annotations
 
 import copy
-import signal
-import threading
-import time
+import dataclasses
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
 from kernelgrad._params import check_params
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad._validation import CapabilityError
-from kernelgrad.callbacks import CallbackList, FitEvent
-from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss
 
-STATUSES = ("converged", "max_iter", "stopped", "interrupted")
+_DIGEST_BYTES = 16 * 2**20
+_TRANSIENT = "transient"  # the key of a field's metadata
 
 
 @dataclass(frozen=True)
@@ -96,19 +95,115 @@ class TrainBatch:
         return len(self.y)
 
 
+def transient(
+    default: Any = None,
+    *,
+    default_factory: Callable[[], Any] | None = None,
+    released: bool = True,
+) -> Any:
+    """Return a field of a :class:`State` for what the next step can make again from the rows.
+
+    It is in no file and no pickle, and `State.release` lets go of it unless `released` is
+    False.
+    """
+    given: dict[str, Any] = {"default": default}
+    if default_factory is not None:
+        given = {"default_factory": default_factory}
+    return dataclasses.field(repr=False, metadata={_TRANSIENT: released}, **given)
+
+
 @dataclass(kw_only=True)
 class State:
-    """What a solver carries from one step to the next; solvers extend it."""
+    """What a solver carries from one step to the next; solvers extend it.
+
+    The fields say how a state is copied, pickled and written: arrays and plain values (bool,
+    int, float, str, bytes) are copied and written by their names; :func:`transient` fields
+    are neither written nor pickled. Any other object is copied by its own ``copy``, shared if
+    it has none, and written by :meth:`describe_parts`.
+    """
 
     iteration: int = 0
     rows_seen: int = 0
 
+    # Key of the plain values in files, and prefix of the arrays; "" puts them beside the parts
+    nest: ClassVar[str] = ""
+
+    @classmethod
+    def _transient(cls) -> dict[str, tuple[Any, bool]]:
+        """Return the default of each transient field, and whether `release` sets it."""
+        found = {}
+        for each in dataclasses.fields(cls):
+            if _TRANSIENT in each.metadata:
+                factory = each.default_factory
+                default = each.default if factory is dataclasses.MISSING else factory()
+                found[each.name] = default, each.metadata[_TRANSIENT]
+        return found
+
     def copy(self) -> Self:
-        """Return an independent copy."""
-        return copy.deepcopy(self)
+        """Return a state with its own arrays; what comes from the rows is shared."""
+        own: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            if isinstance(value, list) and name not in self._transient():
+                own[name] = copy.deepcopy(value)
+            elif hasattr(value, "copy"):
+                own[name] = value.copy()
+        return dataclasses.replace(self, **own)
 
     def release(self) -> None:
         """Let go of what the next step can make again."""
+        for name, (default, released) in self._transient().items():
+            if released:
+                setattr(self, name, default)
+
+    def __getstate__(self) -> dict[str, object]:
+        return vars(self) | {name: value for name, (value, _) in self._transient().items()}
+
+    def describe_parts(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """Return values and arrays of the fields that are neither plain nor arrays."""
+        return {}, {}
+
+    @classmethod
+    def restore_parts(
+        cls, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
+    ) -> dict[str, Any]:
+        """Return the fields that :meth:`describe_parts` described."""
+        return {}
+
+    def describe(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """Return the state as plain values and arrays, for files."""
+        values, arrays = self.describe_parts()
+        own: dict[str, Any] = {}
+        prefix = f"{self.nest}." if self.nest else ""
+        for name, value in vars(self).items():
+            if name in self._transient():
+                continue
+            if isinstance(value, np.ndarray):
+                arrays[prefix + name] = value
+            elif isinstance(value, bytes):
+                own[name] = value.hex()
+            elif isinstance(value, bool | int | float | str):
+                own[name] = value
+        return values | ({self.nest: own} if self.nest else own), arrays
+
+    @classmethod
+    def restore(
+        cls, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
+    ) -> Self:
+        """Return the state that :meth:`describe` described."""
+        fields = cls.restore_parts(problem, values, arrays)
+        own = values[cls.nest] if cls.nest else values
+        prefix = f"{cls.nest}." if cls.nest else ""
+        for each in dataclasses.fields(cls):
+            if each.name in fields or _TRANSIENT in each.metadata:
+                continue
+            if prefix + each.name in arrays:  # steps write in place
+                fields[each.name] = np.array(arrays[prefix + each.name])
+            elif each.name in own:
+                value = own[each.name]
+                if each.type in ("bytes", bytes):
+                    value = bytes.fromhex(value)
+                fields[each.name] = np.inf if value is None else value  # files of 0.1.0
+        return cls(**fields)
 
 
 @dataclass(frozen=True)
@@ -136,7 +231,7 @@ class StepInfo:
 
 
 class Tracker(ABC):
-    """Responses of fixed rows, kept up to date without predicting from scratch."""
+    """Responses of fixed rows after each step."""
 
     @abstractmethod
     def advance(self, info: StepInfo) -> None:
@@ -145,6 +240,20 @@ class Tracker(ABC):
     @abstractmethod
     def raw_prediction(self) -> FloatArray:
         """Return f on the fixed rows, (n, C), of the function the solver would return."""
+
+
+class RecomputedTracker(Tracker):
+    """Responses predicted anew, where that costs no more than to keep them up to date."""
+
+    def __init__(self, solver: Solver[Any], state: State, X: Matrix) -> None:
+        self._solver, self._state, self._X = solver, state, X
+
+    def advance(self, info: StepInfo) -> None:
+        """Nothing is kept."""
+
+    def raw_prediction(self) -> FloatArray:
+        """Return the responses of the function that the solver would return now."""
+        return self._solver.expansion(self._state).raw_prediction(self._X)
 
 
 S = TypeVar("S", bound=State)
@@ -159,6 +268,7 @@ class Solver(BaseEstimator, ABC, Generic[S]):  # type: ignore[misc]
 
     name: ClassVar[str]
     requires: ClassVar[frozenset[str]] = frozenset({"gradient"})
+    state_class: ClassVar[type[Any]] = State
     streams: ClassVar[bool] = True  # whether a batch may bring rows that were not there before
 
     def check(self) -> None:
@@ -192,15 +302,16 @@ class Solver(BaseEstimator, ABC, Generic[S]):  # type: ignore[misc]
     def track(self, state: S, X: Matrix) -> Tracker:
         """Return a tracker of the fitted function on the rows of `X`."""
 
-    @abstractmethod
     def state_arrays(self, state: S) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         """Return the state as plain values and arrays, for files."""
+        return state.describe()
 
-    @abstractmethod
     def restore(
         self, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
     ) -> S:
         """Return the state that :meth:`state_arrays` described."""
+        state: S = self.state_class.restore(problem, values, arrays)
+        return state
 
 
 def check_capabilities(solver: Solver[Any], loss: Loss, kernel: Kernel) -> None:
@@ -221,201 +332,30 @@ def check_capabilities(solver: Solver[Any], loss: Loss, kernel: Kernel) -> None:
         )
 
 
-@dataclass
-class Validation:
-    """Held-out rows and the score that selects the best iterate (greater is better).
-
-    Ties of the score go to the smaller ``loss``, which also counts as progress: accuracy on
-    few or unbalanced rows stands still long before the function does. ``start`` is a function
-    fitted before, the one to beat.
-    """
-
-    X: Matrix
-    score: Callable[[FloatArray], float]
-    name: str
-    patience: int
-    tol: float
-    early_stopping: bool = True
-    loss: Callable[[FloatArray], float] | None = None
-    start: Expansion | None = None
-
-    def rank(self, raw: FloatArray) -> tuple[float, float]:
-        """Return (score, negative loss); undefined scores rank last."""
-        score = self.score(raw)
-        loss = 0.0 if self.loss is None else self.loss(raw)
-        return (score if np.isfinite(score) else -np.inf, -loss)
+def draws(seed: int, tag: int, iteration: int) -> np.random.Generator:
+    """Return the generator of one iteration; `tag` tells users of a seed apart."""
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, tag, iteration])))
 
 
-HISTORY_KEYS = (
-    "iteration", "epoch", "seconds", "rows_seen", "n_random_features", "n_features_saved",
-    "n_support", "kernel_evaluations", "step_size", "train_loss", "objective",
-    "duality_gap", "validation_score",
-)  # fmt: skip
+def rows_digest(X: Matrix) -> bytes:
+    """Return a digest of the values, the shape and the kind of rows."""
+    digest = hashlib.blake2b(f"{X.shape} {X.dtype} {type(X).__name__}".encode(), digest_size=16)
+    parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+    for part in parts:
+        flat = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
+        pieces = [b""] * -(-flat.size // _DIGEST_BYTES)
+
+        def task(i: int, flat: AnyArray = flat, pieces: list[bytes] = pieces) -> None:
+            piece = flat[i * _DIGEST_BYTES : (i + 1) * _DIGEST_BYTES]
+            pieces[i] = hashlib.blake2b(piece.data, digest_size=16).digest()
+
+        parallel_for(len(pieces), task)
+        digest.update(b"".join(pieces))
+    return digest.digest()
 
 
-@dataclass
-class FitResult:
-    """What the loop returns."""
-
-    state: State
-    expansion: Expansion
-    status: str
-    history: dict[str, Any] = field(default_factory=dict)
-    best_iteration: int = 0
-    best_score: float | None = None
-
-
-def new_history(score_name: str | None) -> dict[str, Any]:
-    """Return an empty history."""
-    history: dict[str, Any] = {key: [] for key in HISTORY_KEYS}
-    history["score_name"] = score_name
-    return history
-
-
-@contextmanager
-def _deferred_interrupt() -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C wait for the end of a step, so that no update is half done.
-
-    Yields a function that tells whether an interrupt is pending; a second one is raised at
-    once. Only the main thread gets signals, and only Python's own handler is replaced.
-    """
-    pending = False
-
-    def defer(number: int, frame: Any) -> None:
-        nonlocal pending
-        if pending:
-            raise KeyboardInterrupt
-        pending = True
-
-    ours = (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )
-    if ours:
-        signal.signal(signal.SIGINT, defer)
-    try:
-        yield lambda: pending
-    finally:
-        if ours:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def run(
-    solver: Solver[Any],
-    problem: Problem,
-    batches: Iterator[tuple[TrainBatch, float]],
-    *,
-    max_iter: int,
-    state: State | None = None,
-    validation: Validation | None = None,
-    callbacks: CallbackList | None = None,
-    on_iteration: Callable[[FitEvent, State], bool] | None = None,
-    history: dict[str, Any] | None = None,
-) -> FitResult:
-    """Run `solver` over (batch, epochs done) pairs until `max_iter` more steps are done.
-
-    The loop records the history, keeps the best iterate by the validation score, stops when
-    the score has not improved by ``tol`` for ``patience`` steps, and lets callbacks stop it.
-    Ctrl-C stops it too: the model fitted so far is kept and the status says so; before the
-    first finished step the interrupt is raised as usual.
-    """
-    callbacks = callbacks if callbacks is not None else CallbackList([])
-    if history is None:
-        history = new_history(validation.name if validation else None)
-    offset = history["seconds"][-1] if history["seconds"] else 0.0
-    status = "max_iter"
-    tracker: Tracker | None = None
-    best: Expansion | None = None
-    best_rank, best_iteration, stale = (-np.inf, -np.inf), 0, 0
-    patience_score, patience_loss = -np.inf, np.inf
-    if validation is not None and validation.start is not None and state is not None:
-        best = validation.start
-        best_rank = validation.rank(best.raw_prediction(validation.X))
-        best_iteration = state.iteration
-    done, whole = 0, True
-    rows_before = 0 if state is None else state.rows_seen
-    start = time.perf_counter()
-    callbacks.on_begin(solver)
-    try:
-        with single_threaded_blas(), _deferred_interrupt() as interrupted:
-            while done < max_iter:
-                item = next(batches, None)
-                if item is None:
-                    break
-                batch, epoch = item
-                if state is None:
-                    state = solver.init(problem, batch)
-                if validation is not None and tracker is None:
-                    tracker = solver.track(state, validation.X)
-                whole = False
-                info = solver.step(problem, state, batch)
-                whole = True
-                done += 1
-                score: float | None = None
-                if tracker is not None and validation is not None:
-                    tracker.advance(info)
-                    rank = validation.rank(tracker.raw_prediction())
-                    score = rank[0]
-                    if best is None or rank > best_rank:
-                        best_rank, best_iteration = rank, state.iteration
-                        best = solver.expansion(state).copy()
-                    stale += 1
-                    if score > patience_score + validation.tol:
-                        patience_score, stale = score, 0
-                    loss = -rank[1]
-                    first = np.isinf(patience_loss)
-                    if first or loss < patience_loss - validation.tol * abs(patience_loss):
-                        patience_loss, stale = loss, 0
-                seconds = time.perf_counter() - start
-                event = FitEvent(
-                    iteration=state.iteration,
-                    max_iter=state.iteration + max_iter - done,
-                    epoch=epoch if info.epoch is None else info.epoch,
-                    rows_seen=state.rows_seen,
-                    seconds=offset + seconds,
-                    n_random_features=info.n_random_features,
-                    train_loss=info.train_loss,
-                    validation_score=score,
-                    score_name=validation.name if validation else None,
-                    rows_per_second=(state.rows_seen - rows_before) / max(seconds, 1e-9),
-                )
-                for key in HISTORY_KEYS:
-                    value = getattr(event, key) if hasattr(event, key) else getattr(info, key)
-                    history[key].append(value)
-                stop = callbacks.on_iteration(event)
-                if on_iteration is not None:
-                    stop = on_iteration(event, state) or stop
-                if stop:
-                    status = "stopped"
-                    break
-                stalled = validation is not None and stale >= validation.patience
-                early = validation is not None and validation.early_stopping
-                if info.converged or (early and stalled):
-                    status = "converged"
-                    break
-                if interrupted():
-                    raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        status = "interrupted"
-        if done == 0 or state is None or not whole:  # no half of a step is ever kept
-            raise
-    except BaseException:
-        status = "error"
-        raise
-    finally:
-        callbacks.on_end(status)
-    if state is None:
-        raise ValueError("There was no batch to learn from.")
-    with single_threaded_blas():
-        audit = solver.finish(problem, state, batch)
-    if audit is not None:
-        history["audit"] = audit
-        history["objective"][-1] = audit["objective"]
-    return FitResult(
-        state=state,
-        expansion=best if best is not None else solver.expansion(state),
-        status=status,
-        history=history,
-        best_iteration=best_iteration if best is not None else state.iteration,
-        best_score=float(best_rank[0]) if best is not None else None,
-    )
+def batch_digest(problem: Problem, batch: TrainBatch) -> bytes:
+    """Return a digest of rows, targets, weights and loss."""
+    loss = np.frombuffer(repr(problem.loss).encode(), np.uint8)
+    parts = (batch.X, batch.y, batch.sample_weight, loss)
+    return b"".join(rows_digest(part) for part in parts)

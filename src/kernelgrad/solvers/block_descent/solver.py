@@ -18,7 +18,16 @@ from kernelgrad.functions.features import FeatureStream, InputScaling
 from kernelgrad.kernels import ExactRows, restore_kernel
 from kernelgrad.losses.regression import ResidualLoss
 from kernelgrad.losses.unlabelled import SemiSupervised
-from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, Tracker, TrainBatch
+from kernelgrad.solvers.base import (
+    Problem,
+    Solver,
+    State,
+    StepInfo,
+    Tracker,
+    TrainBatch,
+    batch_digest,
+    draws,
+)
 from kernelgrad.solvers.block_descent.coordinates import (
     Block,
     BlockMatrix,
@@ -30,7 +39,7 @@ from kernelgrad.solvers.block_descent.newton import BlockSteps, Iterate, Memory,
 from kernelgrad.solvers.block_descent.objective import (
     Objective,
 )
-from kernelgrad.solvers.kernel.base import MERGE_ROWS, batch_digest, build_exact, draws
+from kernelgrad.solvers.kernel.base import MERGE_ROWS, build_exact
 from kernelgrad.solvers.random_features.base import build_stream
 
 _TAG = 0x636163

@@ -13,8 +13,16 @@ from kernelgrad.functions.exact import CACHE_BYTES, ExactKernel, KernelRows
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.functions.features import InputScaling
 from kernelgrad.kernels import ExactRows, restore_kernel
-from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, Tracker, TrainBatch
-from kernelgrad.solvers.random_features.base import rows_digest
+from kernelgrad.solvers.base import (
+    Problem,
+    RecomputedTracker,
+    Solver,
+    State,
+    StepInfo,
+    Tracker,
+    TrainBatch,
+    batch_digest,
+)
 
 _WORK_BYTES = 32 * 2**20  # tiles of all threads and copies of arrays of n
 _WORK_ARRAYS = 12  # float64 arrays of (n, C) that live at once
@@ -130,7 +138,7 @@ class RowsSolver(Solver[R], Generic[R]):
     def track(self, state: R, X: Matrix) -> Tracker:
         """Return the responses of the rows of `X`, incremental unless support is limited."""
         if self.max_support is not None:
-            return LimitedTracker(self, state, X)
+            return RecomputedTracker(self, state, X)
         return SupportTracker(self, state, state.exact.prepare(X))
 
     def functions(self, state: R) -> tuple[Float64Array, Float64Array]:
@@ -227,21 +235,6 @@ class SupportTracker(Tracker):
         return f
 
 
-class LimitedTracker(Tracker):
-    """Responses of a function limited to few rows, which is another one after every step."""
-
-    def __init__(self, solver: Any, state: Any, X: Matrix) -> None:
-        self._solver, self._state, self._X = solver, state, X
-
-    def advance(self, info: StepInfo) -> None:
-        """Nothing is kept."""
-
-    def raw_prediction(self) -> FloatArray:
-        """Return the responses of the limited function."""
-        f: FloatArray = self._solver.expansion(self._state).raw_prediction(self._X)
-        return f
-
-
 def describe_with_rows(
     state: State, exact: ExactKernel, rows: ExactRows
 ) -> tuple[dict[str, Any], dict[str, AnyArray]]:
@@ -269,13 +262,6 @@ def restore_with_rows(
         if k.startswith("state.")
     }
     return support, values["state"] | own
-
-
-def batch_digest(problem: Problem, batch: TrainBatch) -> bytes:
-    """Return a digest of rows, targets, weights and loss."""
-    loss = np.frombuffer(repr(problem.loss).encode(), np.uint8)
-    parts = (batch.X, batch.y, batch.sample_weight, loss)
-    return b"".join(rows_digest(part) for part in parts)
 
 
 def build_exact(problem: Problem, batch: TrainBatch) -> tuple[ExactKernel, ExactRows]:
@@ -308,8 +294,3 @@ def kernel_rows(problem: Problem, exact: ExactKernel, rows: ExactRows) -> Kernel
 def round_rows(round_size: int | str, n: int) -> int:
     """Return the rows drawn in one step: by default forty steps draw as many as there are."""
     return int(round_size) if round_size != "auto" else max(1, -(-n // 40))
-
-
-def draws(seed: int, tag: int, iteration: int) -> np.random.Generator:
-    """Return the generator of one iteration."""
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, tag, iteration])))

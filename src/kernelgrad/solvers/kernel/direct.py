@@ -11,16 +11,14 @@ import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import CapabilityError, DataError
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, batch_digest, draws
 from kernelgrad.solvers.block_descent.solver import Audit
 from kernelgrad.solvers.kernel._cholesky import SymmetricMatrix
 from kernelgrad.solvers.kernel.base import (
     RowsSolver,
     RowsState,
     SupportUpdate,
-    batch_digest,
     build_exact,
-    draws,
     kernel_rows,
 )
 

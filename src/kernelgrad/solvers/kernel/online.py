@@ -16,14 +16,13 @@ from kernelgrad.functions.exact import ExactKernel, join_rows
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import Loss
-from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch
+from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch, draws
 from kernelgrad.solvers.kernel import _online as online
 from kernelgrad.solvers.kernel.base import (
     SupportTracker,
     SupportUpdate,
     build_exact,
     describe_with_rows,
-    draws,
     restore_with_rows,
 )
 

@@ -12,16 +12,14 @@ from kernelgrad._validation import check_int, check_name, check_real
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.losses.base import monotone_root
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, batch_digest, draws
 from kernelgrad.solvers.kernel import _responses as responses
 from kernelgrad.solvers.kernel import minimax as water
 from kernelgrad.solvers.kernel.base import (
     RowsSolver,
     RowsState,
     SupportUpdate,
-    batch_digest,
     build_exact,
-    draws,
     kernel_rows,
     round_rows,
 )

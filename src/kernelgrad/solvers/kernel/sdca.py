@@ -13,14 +13,12 @@ from kernelgrad._validation import CapabilityError, check_int, check_real
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.losses import Loss
 from kernelgrad.losses import conjugate as dual
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, batch_digest, draws
 from kernelgrad.solvers.kernel.base import (
     RowsSolver,
     RowsState,
     SupportUpdate,
-    batch_digest,
     build_exact,
-    draws,
     kernel_rows,
 )
 

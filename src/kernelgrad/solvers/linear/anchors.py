@@ -13,7 +13,7 @@ from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses import scalar as linear
-from kernelgrad.solvers.kernel.base import draws
+from kernelgrad.solvers.base import draws
 from kernelgrad.solvers.linear.base import LinearMemory, LinearProblem, weighted_draws
 
 _TAG = 0x616E63

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad._validation import CapabilityError, check_int
 from kernelgrad.functions.expansions import LinearExpansion
 from kernelgrad.losses import (
@@ -26,8 +26,17 @@ from kernelgrad.losses import (
     SquaredHinge,
 )
 from kernelgrad.losses import scalar as linear
-from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, Tracker, TrainBatch
-from kernelgrad.solvers.kernel.base import batch_digest, draws
+from kernelgrad.solvers.base import (
+    Problem,
+    RecomputedTracker,
+    Solver,
+    State,
+    StepInfo,
+    Tracker,
+    TrainBatch,
+    batch_digest,
+    draws,
+)
 from kernelgrad.solvers.linear._dense import DenseRows
 from kernelgrad.solvers.linear._sparse import SparseRows
 
@@ -563,7 +572,7 @@ class LinearSolver(Solver[L], Generic[L]):
 
     def track(self, state: L, X: Matrix) -> Tracker:
         """Return the responses of the rows of `X`."""
-        return LinearTracker(self, state, X)
+        return RecomputedTracker(self, state, X)
 
     def state_arrays(self, state: L) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         """Return counters and arrays; not the rows."""
@@ -590,21 +599,6 @@ def as_linear(problem: Problem) -> LinearProblem:
     """Return `problem`, which a linear estimator made."""
     assert isinstance(problem, LinearProblem)
     return problem
-
-
-class LinearTracker(Tracker):
-    """Responses of fixed rows: one product after each step."""
-
-    def __init__(self, solver: Any, state: Any, X: Matrix) -> None:
-        self._solver, self._state, self._X = solver, state, X
-
-    def advance(self, info: Any) -> None:
-        """Nothing is kept."""
-
-    def raw_prediction(self) -> FloatArray:
-        """Return the responses of the result."""
-        f: FloatArray = self._solver.expansion(self._state).raw_prediction(self._X)
-        return f
 
 
 def steps_of_round(
@@ -666,7 +660,6 @@ __all__ = [
     "LinearProblem",
     "LinearSolver",
     "LinearState",
-    "LinearTracker",
     "as_linear",
     "check_round_size",
     "draw_batches",

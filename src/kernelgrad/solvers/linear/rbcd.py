@@ -10,8 +10,7 @@ import numpy as np
 from kernelgrad._typing import Float64Array
 from kernelgrad._validation import check_int
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
-from kernelgrad.solvers.kernel.base import draws
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws
 from kernelgrad.solvers.linear._blocks import DenseBlocks, Fields, SparseBlocks
 from kernelgrad.solvers.linear.base import (
     Evaluation,

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from kernelgrad._validation import check_bool, check_int, check_real
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
-from kernelgrad.solvers.kernel.base import draws
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws
 from kernelgrad.solvers.linear.anchors import AnchorGraph, build_graph
 from kernelgrad.solvers.linear.base import (
     LinearMemory,

@@ -11,8 +11,7 @@ import scipy.sparse as sp
 
 from kernelgrad._typing import Float64Array, IntArray
 from kernelgrad._validation import check_int, check_real
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
-from kernelgrad.solvers.kernel.base import draws
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws
 from kernelgrad.solvers.linear._mirror import block_norms, mirror
 from kernelgrad.solvers.linear.base import (
     STREAM_ROWS,

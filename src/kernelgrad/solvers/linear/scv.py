@@ -11,8 +11,7 @@ import scipy.sparse as sp
 
 from kernelgrad._typing import Float64Array, IntArray, Matrix
 from kernelgrad._validation import CapabilityError, check_int, check_real
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
-from kernelgrad.solvers.kernel.base import draws
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws
 from kernelgrad.solvers.linear import _moments as linear_moments
 from kernelgrad.solvers.linear.base import (
     LinearMemory,

@@ -10,8 +10,7 @@ import numpy as np
 
 from kernelgrad._typing import Float64Array, IntArray
 from kernelgrad._validation import check_bool, check_int, check_real
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
-from kernelgrad.solvers.kernel.base import draws
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws
 from kernelgrad.solvers.linear.base import (
     STREAM_ROWS,
     LinearMemory,

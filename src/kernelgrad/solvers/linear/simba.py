@@ -11,9 +11,8 @@ from kernelgrad._typing import Float64Array
 from kernelgrad._validation import check_int, check_real
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses import scalar as linear
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws
 from kernelgrad.solvers.kernel import minimax as water
-from kernelgrad.solvers.kernel.base import draws
 from kernelgrad.solvers.kernel.sbp import best_scale, paired_heights
 from kernelgrad.solvers.linear import _dual as linear_dual
 from kernelgrad.solvers.linear import _simba as simba

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernelgrad._typing import Float64Array, IntArray
-from kernelgrad.solvers.base import Problem, TrainBatch
-from kernelgrad.solvers.kernel.base import draws
+from kernelgrad.solvers.base import Problem, TrainBatch, draws
 from kernelgrad.solvers.linear.anchors import check_points, cluster_rows
 from kernelgrad.solvers.linear.base import (
     LinearMemory,

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
-from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.expansions import RandomFeatureExpansion
 from kernelgrad.functions.features import FeatureStream, InputScaling
-from kernelgrad.solvers.base import Problem, StepInfo, Tracker, TrainBatch
-
-_DIGEST_BYTES = 16 * 2**20
+from kernelgrad.solvers.base import Problem, StepInfo, Tracker, TrainBatch, rows_digest
 
 
 @dataclass(frozen=True)
@@ -203,23 +198,6 @@ class RowMemory:
 
     def __getstate__(self) -> dict[str, object]:
         return self.copy().__dict__
-
-
-def rows_digest(X: Matrix) -> bytes:
-    """Return a digest of the values, the shape and the kind of rows."""
-    digest = hashlib.blake2b(f"{X.shape} {X.dtype} {type(X).__name__}".encode(), digest_size=16)
-    parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-    for part in parts:
-        flat = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
-        pieces = [b""] * -(-flat.size // _DIGEST_BYTES)
-
-        def task(i: int, flat: AnyArray = flat, pieces: list[bytes] = pieces) -> None:
-            piece = flat[i * _DIGEST_BYTES : (i + 1) * _DIGEST_BYTES]
-            pieces[i] = hashlib.blake2b(piece.data, digest_size=16).digest()
-
-        parallel_for(len(pieces), task)
-        digest.update(b"".join(pieces))
-    return digest.digest()
 
 
 def build_stream(

@@ -2,8 +2,8 @@ r"""Doubly stochastic gradients (Dai et al. 2014, Algorithms 1 and 2)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -11,8 +11,7 @@ from kernelgrad._params import boolean, choice, integer, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, Matrix
 from kernelgrad.compute import linalg
 from kernelgrad.functions.expansions import RandomFeatureExpansion
-from kernelgrad.functions.features import FeatureStream, InputScaling
-from kernelgrad.kernels import restore_kernel
+from kernelgrad.functions.features import FeatureStream
 from kernelgrad.losses import Loss
 from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch
 from kernelgrad.solvers.random_features.base import (
@@ -48,15 +47,34 @@ class DSGState(State):
     memory: RowMemory = field(default_factory=lambda: RowMemory(b"", None))
     has_intercept: bool = True  # False until a stream brings the first label
 
-    def copy(self) -> Self:
-        """Return a state with its own coefficients."""
-        return replace(
-            self,
-            iterates=self.iterates.copy(),
-            gamma0=self.gamma0.copy(),
-            beta=self.beta.copy(),
-            memory=self.memory.copy(),
+    def describe_parts(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """Return stream, coefficients and the responses of rows that come again."""
+        x, responses = self.iterates.x, self.memory.responses
+        values: dict[str, Any] = {"stream": x.stream.describe()}
+        arrays: dict[str, AnyArray] = {"intercept": x.intercept}
+        arrays |= x.stream.scaling.arrays()
+        arrays |= {name: e.coef for name, e in self.iterates.parts()}
+        if responses is not None:
+            values["rows"] = self.memory.digest.hex()
+            arrays |= {f"response_{name}": f for name, f in responses.items()}
+        return values, arrays
+
+    @classmethod
+    def restore_parts(
+        cls, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
+    ) -> dict[str, Any]:
+        """Return iterates and memory."""
+        stream = FeatureStream.restore(values["stream"], arrays, problem.cache_bytes)
+        it = Iterates.zeros(
+            stream, arrays["intercept"], momentum="v" in arrays, average="a" in arrays
         )
+        for name, e in it.parts():
+            e.coef = arrays[name]
+        memory = RowMemory(b"", None)
+        if "rows" in values:
+            responses = {name: arrays[f"response_{name}"] for name, _ in it.parts()}
+            memory = RowMemory(bytes.fromhex(values["rows"]), responses)
+        return {"iterates": it, "memory": memory}
 
 
 @dataclass(frozen=True)
@@ -132,6 +150,7 @@ class DSG(Solver[DSGState]):
 
     name: ClassVar[str] = "dsg"
     requires: ClassVar[frozenset[str]] = frozenset({"gradient", "random_features"})
+    state_class: ClassVar[type[DSGState]] = DSGState
 
     block_size: int | str = integer(default="auto", low=1, words=("auto",))
     batch_size: int | str = integer(default="auto", low=1, words=("auto",))
@@ -330,64 +349,6 @@ class DSG(Solver[DSGState]):
     def track(self, state: DSGState, X: Matrix) -> BlockTracker:
         """Return the incremental responses of the rows of `X`."""
         return BlockTracker(state.iterates, state.iterates.x.stream.prepare(X))
-
-    def state_arrays(self, state: DSGState) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        """Return counters, scales and all coefficients."""
-        it = state.iterates
-        stream = it.x.stream
-        values: dict[str, Any] = {
-            "iteration": state.iteration,
-            "rows_seen": state.rows_seen,
-            "n_reused": state.n_reused,
-            "has_intercept": state.has_intercept,
-            "stream": stream.describe(),
-        }
-        arrays: dict[str, AnyArray] = {
-            "intercept": it.x.intercept,
-            "smoothness": state.smoothness,
-            "gamma0": state.gamma0,
-            "beta": state.beta,
-        }
-        for name, e in it.parts():
-            arrays[name] = e.coef
-        for name in ("centre", "scale"):
-            a = getattr(stream.scaling, name)
-            if a is not None:
-                arrays[name] = a
-        responses = state.memory.responses
-        if responses is not None:
-            values["rows"] = state.memory.digest.hex()
-            arrays |= {f"response_{name}": f for name, f in responses.items()}
-        return values, arrays
-
-    def restore(
-        self, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
-    ) -> DSGState:
-        """Return the state that :meth:`state_arrays` described."""
-        s = values["stream"]
-        kernel = restore_kernel(s["kernel"])
-        scaling = InputScaling(arrays.get("centre"), arrays.get("scale"))
-        stream = FeatureStream(
-            kernel, s["n_features_in"], s["seed"], s["block_size"], scaling, problem.cache_bytes
-        )
-        it = self._iterates(stream, arrays["intercept"])
-        for name, e in it.parts():
-            e.coef = arrays[name]
-        memory = RowMemory(b"", None)
-        if "rows" in values:
-            responses = {n: arrays[f"response_{n}"] for n, _ in it.parts()}
-            memory = RowMemory(bytes.fromhex(values["rows"]), responses)
-        return DSGState(
-            iteration=values["iteration"],
-            rows_seen=values["rows_seen"],
-            iterates=it,
-            smoothness=arrays["smoothness"],
-            gamma0=arrays["gamma0"],
-            n_reused=values["n_reused"],
-            beta=arrays["beta"],
-            memory=memory,
-            has_intercept=values.get("has_intercept", True),
-        )
 
 
 def uniform_block(problem: Problem, state: DSGState) -> int:

@@ -18,12 +18,11 @@ from kernelgrad._validation import (
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.losses import Hinge, SemiSupervised, box_dual
 from kernelgrad.losses import conjugate as dual
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, batch_digest
 from kernelgrad.solvers.kernel.base import (
     RowsSolver,
     RowsState,
     SupportUpdate,
-    batch_digest,
     build_exact,
     kernel_rows,
 )

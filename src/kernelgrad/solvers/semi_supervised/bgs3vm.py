@@ -16,7 +16,6 @@ from kernelgrad.functions.exact import ExactKernel, join_rows
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import SemiSupervised
-from kernelgrad.solvers._ramp import check_ramp, iterations, ramp_share
 from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch
 from kernelgrad.solvers.kernel.base import (
     SupportTracker,
@@ -26,7 +25,7 @@ from kernelgrad.solvers.kernel.base import (
     restore_with_rows,
 )
 from kernelgrad.solvers.kernel.online import equal_rows
-from kernelgrad.solvers.schedules import slope_grows
+from kernelgrad.solvers.schedules import check_ramp, iterations, ramp_share, slope_grows
 from kernelgrad.solvers.semi_supervised.base import check_kinds, semi_supervised
 
 _BATCH = 256

@@ -16,15 +16,13 @@ from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import SemiSupervised
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, batch_digest, draws
 from kernelgrad.solvers.block_descent.solver import CachedBlockDescent
 from kernelgrad.solvers.kernel.base import (
     RowsSolver,
     RowsState,
     SupportUpdate,
-    batch_digest,
     build_exact,
-    draws,
     kernel_rows,
 )
 

@@ -11,10 +11,9 @@ from kernelgrad._typing import Float64Array
 from kernelgrad._validation import CapabilityError, check_int, check_real
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.losses import Loss, SemiSupervised
-from kernelgrad.solvers._ramp import check_ramp, iterations, ramp_share
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
 from kernelgrad.solvers.random_features.dsg import DSG, DSGState
-from kernelgrad.solvers.schedules import slope_grows
+from kernelgrad.solvers.schedules import check_ramp, iterations, ramp_share, slope_grows
 
 BATCH = 256
 _STREAM_BLOCK = 128  # frequencies where the number of rows is not known

@@ -1,0 +1,104 @@
+"""Solvers by name."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from sklearn.base import clone
+
+from kernelgrad._validation import check_name
+from kernelgrad.solvers.base import Solver
+from kernelgrad.solvers.block_descent.solver import CachedBlockDescent
+from kernelgrad.solvers.kernel.direct import DirectSolve
+from kernelgrad.solvers.kernel.norma import NORMA
+from kernelgrad.solvers.kernel.pegasos import Pegasos
+from kernelgrad.solvers.kernel.perceptron import KernelPerceptron
+from kernelgrad.solvers.kernel.sbp import StochasticBatchPerceptron
+from kernelgrad.solvers.kernel.sdca import SDCA
+from kernelgrad.solvers.linear.base import LinearSolver
+from kernelgrad.solvers.linear.pegasos import LinearPegasos
+from kernelgrad.solvers.linear.rbcd import RBCD
+from kernelgrad.solvers.linear.s3gd import S3GD
+from kernelgrad.solvers.linear.sbmd import SBMD
+from kernelgrad.solvers.linear.scv import SCV
+from kernelgrad.solvers.linear.sdca import LinearSDCA
+from kernelgrad.solvers.linear.sgd import SGD
+from kernelgrad.solvers.linear.simba import SIMBA
+from kernelgrad.solvers.linear.ssgd import SSGD
+from kernelgrad.solvers.linear.svrg import SAGA, SVRG
+from kernelgrad.solvers.random_features.cdsg import CDSG
+from kernelgrad.solvers.random_features.dsg import DSG
+from kernelgrad.solvers.random_features.udsg import UDSG
+from kernelgrad.solvers.semi_supervised.bgs3vm import BGS3VM
+from kernelgrad.solvers.semi_supervised.cccp_s3vm import CCCPS3VM
+from kernelgrad.solvers.semi_supervised.s3vm_light import S3VMLight
+from kernelgrad.solvers.semi_supervised.self_training import SoftLabels
+from kernelgrad.solvers.semi_supervised.tsg import FRS3VM, TSG
+
+S = TypeVar("S", bound=Solver[Any])
+
+
+def _by_name(*classes: type[S]) -> dict[str, type[S]]:
+    return {cls.name: cls for cls in classes}
+
+
+SOLVERS: dict[str, type[Solver[Any]]] = _by_name(
+    CachedBlockDescent, DirectSolve, DSG, UDSG, CDSG, StochasticBatchPerceptron, SDCA, Pegasos,
+    NORMA, KernelPerceptron, TSG, FRS3VM, BGS3VM, CCCPS3VM, S3VMLight, SoftLabels,
+)  # fmt: skip
+LINEAR_SOLVERS: dict[str, type[LinearSolver[Any]]] = _by_name(
+    S3GD, SVRG, SAGA, SGD, SSGD, SCV, LinearPegasos, LinearSDCA, RBCD, SBMD, SIMBA,
+)  # fmt: skip
+
+
+def register_solver(cls: type[Solver[Any]]) -> type[Solver[Any]]:
+    """Give a solver class its string name everywhere; usable as a decorator."""
+    SOLVERS[cls.name] = cls
+    return cls
+
+
+def register_linear_solver(cls: type[LinearSolver[Any]]) -> type[LinearSolver[Any]]:
+    """Give a class of linear solvers its string name; usable as a decorator."""
+    LINEAR_SOLVERS[cls.name] = cls
+    return cls
+
+
+def _get(solver: Any, known: dict[str, type[S]], auto: str, cls: type[S], kind: str) -> S:
+    """Return a checked solver of one registry, see :func:`get_solver`."""
+    if isinstance(solver, str):
+        name = auto if solver == "auto" else check_name(solver, [*known, "auto"], "solver")
+        result = known[name]()
+    elif isinstance(solver, cls):
+        result = clone(solver)
+    else:
+        raise TypeError(
+            f"solver must be a name ({', '.join(sorted(known))}, auto) or a {kind}, "
+            f"got {solver!r}."
+        )
+    result.check()
+    return result
+
+
+def get_solver(solver: Any) -> Solver[Any]:
+    """Return a solver from a name, "auto" or a :class:`Solver`, checked.
+
+    "auto" is DSG here; estimators choose by their data instead.
+
+    Raises
+    ------
+    ValueError
+        Unknown name or a parameter outside its domain.
+    TypeError
+        Neither a name nor a solver.
+    """
+    return _get(solver, SOLVERS, "dsg", Solver, "kernelgrad solver")  # type: ignore[type-abstract]
+
+
+def get_linear_solver(solver: Any) -> LinearSolver[Any]:
+    """Return a linear solver from a name or a :class:`LinearSolver`, checked.
+
+    "auto" is SVRG here; estimators choose by their data instead. Errors are those of
+    :func:`get_solver`.
+    """
+    kind = "linear solver of kernelgrad"
+    return _get(solver, LINEAR_SOLVERS, "svrg", LinearSolver, kind)  # type: ignore[type-abstract]
