@@ -11,7 +11,7 @@ from kernelgrad import KernelClassifier, KernelRegressor
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Hinge, Logistic, SquaredError
 from kernelgrad.solvers import CDSG, DSG, UDSG, Problem, TrainBatch, get_solver
-from kernelgrad.solvers.random_features.cdsg import allowed_steps
+from kernelgrad.solvers.random_features.dsg import allowed_steps
 from kernelgrad.testing import check_solver
 
 SLOPES = {

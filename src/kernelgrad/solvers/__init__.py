@@ -32,13 +32,13 @@ from kernelgrad.solvers.loop import FitResult as FitResult
 from kernelgrad.solvers.loop import Validation as Validation
 from kernelgrad.solvers.loop import new_history as new_history
 from kernelgrad.solvers.loop import run as run
-from kernelgrad.solvers.random_features.cdsg import CDSG as CDSG
+from kernelgrad.solvers.random_features.dsg import CDSG as CDSG
 from kernelgrad.solvers.random_features.dsg import DSG as DSG
+from kernelgrad.solvers.random_features.dsg import UDSG as UDSG
 from kernelgrad.solvers.random_features.posterior import PosteriorOperator as PosteriorOperator
 from kernelgrad.solvers.random_features.posterior import (
     explained_covariance as explained_covariance,
 )
-from kernelgrad.solvers.random_features.udsg import UDSG as UDSG
 from kernelgrad.solvers.registry import LINEAR_SOLVERS as LINEAR_SOLVERS
 from kernelgrad.solvers.registry import SOLVERS as SOLVERS
 from kernelgrad.solvers.registry import get_linear_solver as get_linear_solver

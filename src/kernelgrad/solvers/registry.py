@@ -26,9 +26,7 @@ from kernelgrad.solvers.linear.sgd import SGD
 from kernelgrad.solvers.linear.simba import SIMBA
 from kernelgrad.solvers.linear.ssgd import SSGD
 from kernelgrad.solvers.linear.svrg import SAGA, SVRG
-from kernelgrad.solvers.random_features.cdsg import CDSG
-from kernelgrad.solvers.random_features.dsg import DSG
-from kernelgrad.solvers.random_features.udsg import UDSG
+from kernelgrad.solvers.random_features.dsg import CDSG, DSG, UDSG
 from kernelgrad.solvers.semi_supervised.bgs3vm import BGS3VM
 from kernelgrad.solvers.semi_supervised.cccp_s3vm import CCCPS3VM
 from kernelgrad.solvers.semi_supervised.s3vm_light import S3VMLight

@@ -3,12 +3,14 @@ r"""Triply stochastic gradients for semi-supervised SVMs (Geng et al. 2019, Algo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import field
 from typing import ClassVar
 
 import numpy as np
 
+from kernelgrad._params import anything, boolean, integer, parameters, real
 from kernelgrad._typing import Float64Array
-from kernelgrad._validation import CapabilityError, check_int, check_real
+from kernelgrad._validation import CapabilityError
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.losses import Loss, SemiSupervised
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
@@ -26,6 +28,7 @@ def largest_curvature(loss: SemiSupervised, L: Float64Array) -> Float64Array:
     return L if known is None else np.full(len(L), float(known))
 
 
+@parameters
 class TSG(DSG):
     r"""Triply stochastic gradients: labelled rows, unlabelled rows and features at random.
 
@@ -77,51 +80,20 @@ SemiSupervised` with ``alpha = 1 / (2 C)``. A batch may hold both kinds in any n
 
     name: ClassVar[str] = "tsg"
 
-    def __init__(
-        self,
-        *,
-        block_size: int | str = "auto",
-        batch_size: int = BATCH,
-        step_size: float | str = "auto",
-        theta: float = 1.0,
-        decay: float = 50.0,
-        ramp: Sequence[float] = (0.3, 0.6),
-        horizon: int | str = "auto",
-        preconditioned: bool = False,
-        damping: float = 1.0,
-        momentum: float | str = "auto",
-        average: str | None = "polynomial",
-        max_blocks: int | None = None,
-    ) -> None:
-        super().__init__(
-            block_size=block_size,
-            batch_size=batch_size,
-            preconditioned=preconditioned,
-            step_size=step_size,
-            decay=decay,
-            damping=damping,
-            momentum=momentum,
-            average=average,
-            max_blocks=max_blocks,
-        )
-        self.theta = theta
-        self.ramp = ramp
-        self.horizon = horizon
+    batch_size: int = integer(default=BATCH, low=1)
+    step_size: float | str = real(
+        default="auto", low=0, low_open=True, words=("auto", "theorem")
+    )
+    theta: float = real(default=1.0, low=0, low_open=True)
+    decay: float = real(default=50.0, low=0, low_open=True, words=(np.inf,))
+    ramp: Sequence[float] = anything(default=(0.3, 0.6))
+    horizon: int | str = integer(default="auto", low=1, words=("auto",))
+    preconditioned: bool = boolean(default=False)
 
     def check(self) -> None:
         """Raise if a parameter is outside its domain."""
-        if self.step_size == "theorem":
-            self._plain().check()
-        else:
-            super().check()
-        check_int(self.batch_size, "batch_size", low=1)
-        check_real(self.theta, "theta", low=0, low_open=True)
+        super().check()
         check_ramp(self.ramp, self.horizon)
-
-    def _plain(self) -> DSG:
-        own = self.get_params(deep=False)
-        known = DSG().get_params(deep=False)
-        return DSG(**{k: own[k] for k in known if k in own} | {"step_size": "auto"})
 
     def check_problem(self, problem: Problem) -> None:
         """Raise CapabilityError unless the loss is one of labelled and unlabelled rows."""
@@ -205,6 +177,7 @@ SemiSupervised` with ``alpha = 1 / (2 C)``. A batch may hold both kinds in any n
         return p
 
 
+@parameters
 class FRS3VM(TSG):
     """The same gradients on one block of random features that never changes.
 
@@ -225,32 +198,4 @@ average
 
     name: ClassVar[str] = "fr_s3vm"
 
-    def __init__(
-        self,
-        *,
-        block_size: int | str = "auto",
-        batch_size: int = BATCH,
-        step_size: float | str = "auto",
-        theta: float = 1.0,
-        decay: float = 50.0,
-        ramp: Sequence[float] = (0.3, 0.6),
-        horizon: int | str = "auto",
-        preconditioned: bool = False,
-        damping: float = 1.0,
-        momentum: float | str = "auto",
-        average: str | None = "polynomial",
-    ) -> None:
-        super().__init__(
-            block_size=block_size,
-            batch_size=batch_size,
-            step_size=step_size,
-            theta=theta,
-            decay=decay,
-            ramp=ramp,
-            horizon=horizon,
-            preconditioned=preconditioned,
-            damping=damping,
-            momentum=momentum,
-            average=average,
-            max_blocks=1,
-        )
+    max_blocks: int | None = field(default=1, init=False)
