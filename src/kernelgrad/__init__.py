@@ -9,19 +9,28 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+__version__ = "0.1.0"
+
+_NAMES = {
+    "compute.threads": ("get_num_threads", "set_num_threads"),
+    "data": ("ArraySource", "BatchSource", "open_source"),
+    "estimators": (
+        "KernelClassifier", "KernelDensityRatio", "KernelGaussianProcessRegressor",
+        "KernelNoveltyDetector", "KernelRegressor", "LinearClassifier", "LinearRegressor",
+        "RandomFeatures", "SemiSupervisedKernelClassifier", "load",
+    ),
+    "exceptions": ("CapabilityError", "DataError", "KernelGradError", "ModelFileError"),
+    "plotting": ("LearningCurveDisplay",),
+    "solvers": (
+        "CDSG", "DSG", "NORMA", "SDCA", "TSG", "UDSG", "CachedBlockDescent", "DirectSolve",
+        "KernelPerceptron", "Pegasos", "SoftLabels", "StochasticBatchPerceptron",
+    ),
+}  # fmt: skip
+_WHERE = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = [*sorted(_WHERE), "__version__"]
+
 if TYPE_CHECKING:
-    from kernelgrad._validation import (
-        CapabilityError as CapabilityError,
-    )
-    from kernelgrad._validation import (
-        DataError as DataError,
-    )
-    from kernelgrad._validation import (
-        KernelGradError as KernelGradError,
-    )
-    from kernelgrad._validation import (
-        ModelFileError as ModelFileError,
-    )
     from kernelgrad.compute.threads import get_num_threads as get_num_threads
     from kernelgrad.compute.threads import set_num_threads as set_num_threads
     from kernelgrad.data import ArraySource as ArraySource
@@ -41,6 +50,10 @@ if TYPE_CHECKING:
         SemiSupervisedKernelClassifier as SemiSupervisedKernelClassifier,
     )
     from kernelgrad.estimators import load as load
+    from kernelgrad.exceptions import CapabilityError as CapabilityError
+    from kernelgrad.exceptions import DataError as DataError
+    from kernelgrad.exceptions import KernelGradError as KernelGradError
+    from kernelgrad.exceptions import ModelFileError as ModelFileError
     from kernelgrad.plotting import LearningCurveDisplay as LearningCurveDisplay
     from kernelgrad.solvers import CDSG as CDSG
     from kernelgrad.solvers import DSG as DSG
@@ -48,47 +61,12 @@ if TYPE_CHECKING:
     from kernelgrad.solvers import SDCA as SDCA
     from kernelgrad.solvers import TSG as TSG
     from kernelgrad.solvers import UDSG as UDSG
+    from kernelgrad.solvers import CachedBlockDescent as CachedBlockDescent
     from kernelgrad.solvers import DirectSolve as DirectSolve
     from kernelgrad.solvers import KernelPerceptron as KernelPerceptron
     from kernelgrad.solvers import Pegasos as Pegasos
+    from kernelgrad.solvers import SoftLabels as SoftLabels
     from kernelgrad.solvers import StochasticBatchPerceptron as StochasticBatchPerceptron
-
-__version__ = "0.1.0"
-
-_WHERE = {
-    "ArraySource": "data",
-    "BatchSource": "data",
-    "CDSG": "solvers",
-    "CapabilityError": "_validation",
-    "DSG": "solvers",
-    "DataError": "_validation",
-    "DirectSolve": "solvers",
-    "KernelClassifier": "estimators",
-    "KernelDensityRatio": "estimators",
-    "KernelGaussianProcessRegressor": "estimators",
-    "KernelGradError": "_validation",
-    "KernelNoveltyDetector": "estimators",
-    "KernelPerceptron": "solvers",
-    "KernelRegressor": "estimators",
-    "LearningCurveDisplay": "plotting",
-    "LinearClassifier": "estimators",
-    "LinearRegressor": "estimators",
-    "ModelFileError": "_validation",
-    "NORMA": "solvers",
-    "Pegasos": "solvers",
-    "RandomFeatures": "estimators",
-    "SemiSupervisedKernelClassifier": "estimators",
-    "TSG": "solvers",
-    "SDCA": "solvers",
-    "StochasticBatchPerceptron": "solvers",
-    "UDSG": "solvers",
-    "get_num_threads": "compute.threads",
-    "load": "estimators",
-    "open_source": "data",
-    "set_num_threads": "compute.threads",
-}
-
-__all__ = [*sorted(_WHERE), "__version__"]
 
 
 def __getattr__(name: str) -> Any:

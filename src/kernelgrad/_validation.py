@@ -1,4 +1,4 @@
-"""Errors with a remedy, and the few checks scikit-learn does not have."""
+"""The few checks scikit-learn does not have."""
 
 from __future__ import annotations
 
@@ -9,21 +9,9 @@ from typing import Any
 
 import numpy as np
 
-
-class KernelGradError(Exception):
-    """Base of the errors that only kernelgrad raises."""
-
-
-class DataError(KernelGradError, ValueError):
-    """The data cannot be used; the message names the place, the value and the remedy."""
-
-
-class ModelFileError(KernelGradError, ValueError):
-    """A model file is foreign, truncated, altered, or from an unknown version."""
-
-
-class CapabilityError(KernelGradError, ValueError):
-    """A solver needs something that the loss, the kernel or the data cannot give."""
+from kernelgrad.exceptions import CapabilityError as CapabilityError
+from kernelgrad.exceptions import DataError as DataError
+from kernelgrad.exceptions import ModelFileError as ModelFileError
 
 
 def check_name(value: str, known: Iterable[str], what: str) -> str:

@@ -1,0 +1,19 @@
+"""Errors that only this package raises; the messages name the value, the cause, the remedy."""
+
+from __future__ import annotations
+
+
+class KernelGradError(Exception):
+    """Base of the errors that only kernelgrad raises."""
+
+
+class DataError(KernelGradError, ValueError):
+    """The data cannot be used; the message names the place, the value and the remedy."""
+
+
+class ModelFileError(KernelGradError, ValueError):
+    """A model file is foreign, truncated, altered, or from an unknown version."""
+
+
+class CapabilityError(KernelGradError, ValueError):
+    """A solver needs something that the loss, the kernel or the data cannot give."""
