@@ -21,25 +21,26 @@ from kernelgrad.losses import (
     SmoothedHinge,
     SquaredError,
     SquaredHinge,
+    scalar,
 )
 from kernelgrad.solvers.block_descent import _loops as descent
 from kernelgrad.solvers.block_descent.objective import Objective
 
 # name of the oracle, code, number, loss
 KINDS = {
-    "squared": ("squared", descent.SQUARED, 0.0, SquaredError()),
-    "logistic": ("logistic", descent.LOGISTIC, 0.0, Logistic()),
-    "multinomial": ("multinomial", descent.MULTINOMIAL, 0.0, Multinomial()),
-    "squared_hinge": ("squared_hinge", descent.SQUARED_HINGE, 0.0, SquaredHinge()),
-    "smoothed_hinge": ("smoothed_hinge", descent.SMOOTHED_HINGE, 0.6, SmoothedHinge(0.6)),
-    "hinge": ("hinge", descent.HINGE, 0.0, Hinge()),
-    "huber": ("huber", descent.HUBER, 0.7, Huber(0.7)),
-    "epsilon": ("epsilon", descent.EPSILON, 0.3, EpsilonInsensitive(0.3)),
-    "absolute": ("epsilon", descent.EPSILON, 0.0, Absolute()),
-    "quantile": ("quantile", descent.QUANTILE, 0.2, Quantile(0.2)),
-    "one_class": ("one_class", descent.ONE_CLASS, 0.0, OneClass()),
-    "kl": ("kl", descent.KL, 0.0, KLDensityRatio()),
-    "least_squares": ("least_squares", descent.LEAST_SQUARES, 0.0, LeastSquaresDensityRatio()),
+    "squared": ("squared", scalar.SQUARED, 0.0, SquaredError()),
+    "logistic": ("logistic", scalar.LOGISTIC, 0.0, Logistic()),
+    "multinomial": ("multinomial", scalar.MULTINOMIAL, 0.0, Multinomial()),
+    "squared_hinge": ("squared_hinge", scalar.SQUARED_HINGE, 0.0, SquaredHinge()),
+    "smoothed_hinge": ("smoothed_hinge", scalar.SMOOTHED_HINGE, 0.6, SmoothedHinge(0.6)),
+    "hinge": ("hinge", scalar.HINGE, 0.0, Hinge()),
+    "huber": ("huber", scalar.HUBER, 0.7, Huber(0.7)),
+    "epsilon": ("epsilon", scalar.EPSILON, 0.3, EpsilonInsensitive(0.3)),
+    "absolute": ("epsilon", scalar.EPSILON, 0.0, Absolute()),
+    "quantile": ("quantile", scalar.QUANTILE, 0.2, Quantile(0.2)),
+    "one_class": ("one_class", scalar.ONE_CLASS, 0.0, OneClass()),
+    "kl": ("kl", scalar.KL, 0.0, KLDensityRatio()),
+    "least_squares": ("least_squares", scalar.LEAST_SQUARES, 0.0, LeastSquaresDensityRatio()),
 }
 KINKED = ["hinge", "epsilon", "absolute", "quantile", "one_class"]
 REGRESSION = ["squared", "huber", "epsilon", "absolute", "quantile"]
@@ -215,7 +216,7 @@ def test_outputs_have_numbers_widths_and_steps_of_their_own():
     U, Y, w = setting("quantile", 3, 1500, seed=7)
     numbers = np.column_stack([[0.1, 0.5, 0.95], np.zeros(3)])
     widths, steps = np.array([0.1, 0.4, 1.0]), np.diag([0.1, 0.2, 0.3])
-    base, kind = np.array([0.5, -0.5, 0.0]), descent.QUANTILE
+    base, kind = np.array([0.5, -0.5, 0.0]), scalar.QUANTILE
     R, W, D = np.empty_like(U), np.empty_like(U), U[::-1].copy()
     both = descent.derivatives(kind, numbers, widths, U, Y, w, R, W)
     sums = descent.along(kind, numbers, widths, U, base, D, Y, Y, w, steps)
@@ -335,7 +336,7 @@ def test_the_smoothed_hinge_is_that_of_its_methods(g):
         steps = np.array([[0.1, -0.2, 0.3]])
         sums = objective.along(widths, U, np.ones(1), D, P, steps, 7)
         results.append((objective.kind, values, R, W, sums[:, :4]))
-    assert [kind for kind, *_ in results] == [descent.SMOOTHED_HINGE, None]
+    assert [kind for kind, *_ in results] == [scalar.SMOOTHED_HINGE, None]
     for own, other in zip(results[0][1:], results[1][1:], strict=True):
         # rounded margins on the steepest parabola
         np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6 + 3e-7 / g)

@@ -25,6 +25,7 @@ from kernelgrad.losses import (
 )
 from kernelgrad.losses import scalar as linear
 from kernelgrad.solvers.linear import _moments as linear_moments
+from kernelgrad.solvers.linear import _steps as steps
 from kernelgrad.solvers.linear._dense import DenseRows
 from kernelgrad.solvers.linear._sparse import SparseRows
 from kernelgrad.solvers.linear.base import loss_kind
@@ -161,7 +162,7 @@ def test_second_derivatives(name):
 @given(st.floats(-3, 3), st.floats(0, 2), st.floats(0, 2), st.floats(0, 2))
 @settings(max_examples=100, deadline=None)
 def test_shrink_is_the_proximal_point(w, eta, l1, l2):
-    got = linear.shrink(w, eta, l1, l2)
+    got = steps.shrink(w, eta, l1, l2)
     assert got == pytest.approx(oracles.prox(np.float64(w), eta, l1, l2), rel=1e-13, abs=1e-15)
 
     def f(v):
@@ -177,11 +178,11 @@ rate = st.one_of(st.just(0.0), st.floats(1e-6, 3.0))
        eta=st.floats(1e-4, 1.0), l1=rate, l2=rate, k=st.integers(0, 60))  # fmt: skip
 @settings(max_examples=400, deadline=None)
 def test_missed_steps_are_that_many_steps(w, mean, eta, l1, l2, k):
-    tables = linear.step_tables(60, eta, l2)
+    tables = steps.step_tables(60, eta, l2)
     expected = np.float64(w)
     for _ in range(k):
         expected = oracles.prox(expected - eta * mean, eta, l1, l2)
-    got = linear.missed_steps(w, mean, k, eta, l1, l2, *tables)
+    got = steps.missed_steps(w, mean, k, eta, l1, l2, *tables)
     assert got == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
@@ -189,12 +190,12 @@ def test_missed_steps_through_zero():
     # down through zero, out on the other side; and down to zero to stay
     for mean, l1, end in [(1.0, 0.5, -0.5), (0.4, 0.5, 0.0), (-1.0, 0.5, 0.5)]:
         eta, l2 = 0.01, 0.0
-        tables = linear.step_tables(1000, eta, l2)
+        tables = steps.step_tables(1000, eta, l2)
         w = 0.3 * np.sign(mean)
         expected = w
         for _ in range(1000):
             expected = oracles.prox(expected - eta * mean, eta, l1, l2)
-        got = linear.missed_steps(w, mean, 1000, eta, l1, l2, *tables)
+        got = steps.missed_steps(w, mean, 1000, eta, l1, l2, *tables)
         assert got == pytest.approx(expected, abs=1e-10)
         assert np.sign(got) == np.sign(end)
         assert (got == 0.0) == (end == 0.0)
@@ -383,7 +384,7 @@ def test_smallest_entries():
     D[0, :] = 1.0
     for k in (1, 4, 13):
         places, values = np.empty((50, k), np.int64), np.empty((50, k))
-        linear.smallest(D, k, places, values)
+        steps.smallest(D, k, places, values)
         np.testing.assert_array_equal(values, np.sort(D, axis=1)[:, :k])
         np.testing.assert_array_equal(np.take_along_axis(D, places, 1), values)
         assert all(len(set(row)) == k for row in places)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray
 from kernelgrad._validation import CapabilityError, check_real
+from kernelgrad.losses import scalar
 
 Task: TypeAlias = Literal["classification", "regression", "novelty", "density_ratio"]
 
@@ -156,6 +157,9 @@ class Loss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no t
         The name in the registry.
     tasks : frozenset of {"classification", "regression"}
         What the loss is for.
+    code : int or None
+        The loss in the table of :mod:`kernelgrad.losses.scalar`, which the compiled loops
+        share. None for a loss that is known by its methods only.
     is_multinomial : bool
         True when the outputs of a row are coupled and classes are encoded one-hot.
     has_proba : bool
@@ -180,11 +184,18 @@ class Loss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no t
 
     name: ClassVar[str]
     tasks: ClassVar[frozenset[Task]]
+    code: ClassVar[int | None] = None
     is_multinomial: ClassVar[bool] = False
     has_proba: ClassVar[bool] = False
     smoothness: float | None = None
     typical_curvature: float | None = None
     adaptive_intercept: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Drop an inherited code where a subclass has methods of its own."""
+        super().__init_subclass__(**options)
+        if "code" not in vars(cls) and {"value", "gradient"} & vars(cls).keys():
+            cls.code = None
 
     @property
     def n_outputs(self) -> int | None:
@@ -194,6 +205,10 @@ class Loss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no t
     def for_output(self, c: int) -> Loss:
         """Return the loss of output `c` alone; for losses that are a sum over outputs."""
         return self
+
+    def params(self, n_outputs: int) -> Float64Array:
+        """Return the parameter of `code` for each output, (C,); 0 where there is none."""
+        return np.zeros(n_outputs)
 
     def check(self) -> None:
         """Raise ValueError or TypeError if a hyper-parameter cannot be used."""
@@ -230,9 +245,12 @@ class Loss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no t
             ``dl/df`` in the dtype of `f`; at a kink, one element of the subdifferential.
         """
 
-    @abstractmethod
     def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
         """Return a non-negative weight of each row for a preconditioner.
+
+        This default is numeric: the rise of the gradient from ``f_c - d`` to ``f_c + d`` over
+        ``2 d`` for a width d, which is the mean curvature of that interval and, at a kink, its
+        jump over 2 d. It takes two gradients, of a multinomial loss two for each output.
 
         Parameters
         ----------
@@ -249,6 +267,14 @@ class Loss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no t
             In the dtype of `f`, the largest weight over the outputs; at most L for a smooth
             loss.
         """
+        d = f.dtype.type(smoothing_width(np.abs(f - aligned_targets(y, f)), width))
+        outputs = np.eye(f.shape[1], dtype=f.dtype)
+        shifts = d * (outputs if self.is_multinomial else outputs.sum(axis=0, keepdims=True))
+        rise = np.zeros_like(f)
+        for shift in shifts:
+            change = self.gradient(y, f + shift) - self.gradient(y, f - shift)
+            rise = np.where(shift > 0.0, change, rise)
+        return np.asarray(np.maximum(rise.max(axis=1) / (2.0 * d), 0.0), f.dtype)
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return the best constant prediction, ``argmin_b sum_i w_i l(y_i, b)``.
@@ -408,3 +434,48 @@ class Loss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no t
         raise CapabilityError(
             f"loss {self.name!r} does not model probabilities; use 'log_loss' or 'logistic'."
         )
+
+
+class ScalarLoss(Loss):
+    """A loss of the table, summed over outputs; subclasses name `code` and its parameter.
+
+    Attributes
+    ----------
+    parameter : str or None
+        Name of the hyper-parameter that is the parameter of `code`.
+    """
+
+    code: ClassVar[int]
+    parameter: ClassVar[str | None] = None
+
+    def params(self, n_outputs: int) -> Float64Array:
+        """Return the parameter of each output, (C,)."""
+        p = 0.0 if self.parameter is None else getattr(self, self.parameter)
+        return np.array(np.broadcast_to(p, n_outputs), np.float64)
+
+    def _arguments(self, y: AnyArray, f: FloatArray) -> tuple[FloatArray, ...]:
+        """Return parameters, targets and predictions in one precision; all finite in it."""
+        targets, limits = aligned_targets(y, f), np.finfo(f.dtype)
+        p = self.params(f.shape[1])
+        return np.clip(p, 2.0 * limits.tiny * (p > 0), limits.max).astype(f.dtype), targets, f
+
+    def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
+        """Return the loss of each row, shape (n,)."""
+        total: FloatArray = scalar.value.py_func(self.code, *self._arguments(y, f)).sum(axis=1)
+        return total
+
+    def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
+        """Return ``dl/df``, shape (n, C); see the class for its choice at kinks."""
+        slope = scalar.slope.py_func(self.code, *self._arguments(y, f))
+        return np.asarray(slope, f.dtype)
+
+    def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
+        """Return the largest weight over the outputs, shape (n,); see the class."""
+        arguments = self._arguments(y, f)
+        d = 0.0
+        if self.code in scalar.KINKED:
+            d = smoothing_width(scalar.kink_distance.py_func(self.code, *arguments), width)
+        weight = scalar.curvature.py_func(
+            self.code, *arguments, f.dtype.type(d), f.dtype.type(1)
+        )
+        return np.asarray(np.broadcast_to(weight, f.shape).max(axis=1), f.dtype)

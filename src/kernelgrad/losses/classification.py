@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import ClassVar
 
 import numpy as np
@@ -10,13 +9,13 @@ from scipy.special import expit, log_expit
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray
 from kernelgrad._validation import check_int, check_real
+from kernelgrad.losses import scalar
 from kernelgrad.losses.base import (
     Loss,
+    ScalarLoss,
     Task,
     aligned_targets,
-    kink_weight,
     row_weights,
-    smoothing_width,
 )
 
 
@@ -76,38 +75,10 @@ def _class_weights(
     return positive, negative, 0.5 * float(weights.sum()) / int(np.count_nonzero(weights))
 
 
-class MarginLoss(Loss):
+class MarginLoss(ScalarLoss):
     """A loss ``sum_c phi(y_c f_c)`` on targets -1/+1; a subclass gives phi and its slope."""
 
     tasks: ClassVar[frozenset[Task]] = frozenset({"classification"})
-
-    @abstractmethod
-    def _phi(self, margin: FloatArray) -> FloatArray:
-        """Return phi(m), entry by entry."""
-
-    @abstractmethod
-    def _slope(self, margin: FloatArray) -> FloatArray:
-        """Return a subgradient of phi at m, entry by entry."""
-
-    @abstractmethod
-    def _weight(self, margin: FloatArray, width: float | None) -> FloatArray:
-        """Return the weight of `curvature`, entry by entry."""
-
-    def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
-        """Return ``sum_c phi(y_c f_c)``, shape (n,)."""
-        total: FloatArray = self._phi(aligned_targets(y, f) * f).sum(axis=1)
-        return total
-
-    def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
-        """Return ``y phi'(y f)``, shape (n, C)."""
-        targets = aligned_targets(y, f)
-        result: FloatArray = targets * self._slope(targets * f)
-        return result
-
-    def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
-        """Return the largest weight over the outputs, shape (n,); see the class."""
-        largest: FloatArray = self._weight(aligned_targets(y, f) * f, width).max(axis=1)
-        return largest
 
 
 class Hinge(MarginLoss):
@@ -119,16 +90,7 @@ class Hinge(MarginLoss):
     """
 
     name: ClassVar[str] = "hinge"
-
-    def _phi(self, margin: FloatArray) -> FloatArray:
-        return np.asarray(np.maximum(1.0 - margin, 0.0))
-
-    def _slope(self, margin: FloatArray) -> FloatArray:
-        return np.asarray(-np.heaviside(1.0 - margin, 0.0))
-
-    def _weight(self, margin: FloatArray, width: float | None) -> FloatArray:
-        distance = np.abs(1.0 - margin)
-        return 0.5 * kink_weight(distance, smoothing_width(distance, width))
+    code: ClassVar[int] = scalar.HINGE
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return +1 or -1, the heavier class, or 0 on a tie; shape (C,); errors as in `Loss`.
@@ -172,6 +134,8 @@ class SmoothedHinge(MarginLoss):
     """
 
     name: ClassVar[str] = "smoothed_hinge"
+    code: ClassVar[int] = scalar.SMOOTHED_HINGE
+    parameter: ClassVar[str | None] = "width"
 
     def __init__(self, width: float = 1.0) -> None:
         self.width = width
@@ -189,22 +153,6 @@ class SmoothedHinge(MarginLoss):
     def typical_curvature(self) -> float | None:  # type: ignore[override]  # follows width
         """The curvature at f = 0, ``1 / max(width, 2 - width)``."""
         return 1.0 / max(float(self.width), 2.0 - float(self.width))
-
-    def _phi(self, margin: FloatArray) -> FloatArray:
-        slope = self._slope(margin)
-        return np.asarray(-slope * (1.0 - margin + 0.5 * float(self.width) * slope))
-
-    def _slope(self, margin: FloatArray) -> FloatArray:
-        g = self._parabola(margin)
-        return np.asarray(-np.clip(1.0 - margin, 0.0, g) / g)
-
-    def _weight(self, margin: FloatArray, width: float | None) -> FloatArray:
-        g = self._parabola(margin)
-        return 0.5 * kink_weight(np.abs(1.0 - margin - 0.5 * g), 0.5 * g)
-
-    def _parabola(self, margin: FloatArray) -> float:
-        # g / 2 has a finite reciprocal in the precision of the margins
-        return max(float(self.width), 2.0 * float(np.finfo(margin.dtype).tiny))
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return the minimiser, shape (C,); errors as in `Loss`.
@@ -227,16 +175,8 @@ class SquaredHinge(MarginLoss):
     """
 
     name: ClassVar[str] = "squared_hinge"
+    code: ClassVar[int] = scalar.SQUARED_HINGE
     smoothness: float | None = 2.0
-
-    def _phi(self, margin: FloatArray) -> FloatArray:
-        return np.asarray(np.square(np.maximum(1.0 - margin, 0.0)))
-
-    def _slope(self, margin: FloatArray) -> FloatArray:
-        return np.asarray(-2.0 * np.maximum(1.0 - margin, 0.0))
-
-    def _weight(self, margin: FloatArray, width: float | None) -> FloatArray:
-        return np.asarray(2.0 * np.heaviside(1.0 - margin, 0.0))
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return ``(W+ - W-) / (W+ + W-)``, shape (C,); errors as in `Loss`."""
@@ -253,17 +193,9 @@ class Logistic(MarginLoss):
     """
 
     name: ClassVar[str] = "logistic"
+    code: ClassVar[int] = scalar.LOGISTIC
     has_proba: ClassVar[bool] = True
     smoothness: float | None = 0.25
-
-    def _phi(self, margin: FloatArray) -> FloatArray:
-        return np.logaddexp(-margin, 0.0).astype(margin.dtype, copy=False)
-
-    def _slope(self, margin: FloatArray) -> FloatArray:
-        return np.asarray(-expit(-margin))
-
-    def _weight(self, margin: FloatArray, width: float | None) -> FloatArray:
-        return np.asarray(expit(margin) * expit(-margin))
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return the log odds ``log(W+ / W-)`` of each output, shape (C,); errors as in `Loss`.
@@ -307,16 +239,7 @@ class Perceptron(MarginLoss):
     """
 
     name: ClassVar[str] = "perceptron"
-
-    def _phi(self, margin: FloatArray) -> FloatArray:
-        return np.asarray(np.maximum(-margin, 0.0))
-
-    def _slope(self, margin: FloatArray) -> FloatArray:
-        return np.asarray(-np.heaviside(-margin, 1.0))
-
-    def _weight(self, margin: FloatArray, width: float | None) -> FloatArray:
-        distance = np.abs(margin)
-        return 0.5 * kink_weight(distance, smoothing_width(distance, width))
+    code: ClassVar[int] = scalar.PERCEPTRON
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return 0, shape (C,), a minimiser for any rows; errors as in `Loss`."""
@@ -333,6 +256,7 @@ class Multinomial(Loss):
     """
 
     name: ClassVar[str] = "log_loss"
+    code: ClassVar[int] = scalar.MULTINOMIAL
     tasks: ClassVar[frozenset[Task]] = frozenset({"classification"})
     is_multinomial: ClassVar[bool] = True
     has_proba: ClassVar[bool] = True

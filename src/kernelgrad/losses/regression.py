@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -11,13 +10,12 @@ import numpy as np
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray
 from kernelgrad._validation import check_real
+from kernelgrad.losses import scalar
 from kernelgrad.losses.base import (
     Loss,
+    ScalarLoss,
     Task,
-    aligned_targets,
-    kink_weight,
     row_weights,
-    smoothing_width,
 )
 
 
@@ -53,36 +51,10 @@ def weighted_quantile(y: AnyArray, weights: Float64Array, quantile: float) -> Fl
     return result
 
 
-class ResidualLoss(Loss):
+class ResidualLoss(ScalarLoss):
     """A loss ``sum_c phi(f_c - y_c)``; a subclass gives phi, its slope and its weight."""
 
     tasks: ClassVar[frozenset[Task]] = frozenset({"regression"})
-
-    @abstractmethod
-    def _phi(self, z: FloatArray) -> FloatArray:
-        """Return phi(z), entry by entry."""
-
-    @abstractmethod
-    def _slope(self, z: FloatArray) -> FloatArray:
-        """Return a subgradient of phi at z, entry by entry."""
-
-    @abstractmethod
-    def _weight(self, z: FloatArray, width: float | None) -> FloatArray:
-        """Return the weight of `curvature`, entry by entry."""
-
-    def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
-        """Return ``sum_c phi(f_c - y_c)``, shape (n,)."""
-        total: FloatArray = self._phi(f - aligned_targets(y, f)).sum(axis=1)
-        return total
-
-    def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
-        """Return ``phi'(f - y)``, shape (n, C)."""
-        return self._slope(f - aligned_targets(y, f))
-
-    def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
-        """Return the largest weight over the outputs, shape (n,); see the class."""
-        largest: FloatArray = self._weight(f - aligned_targets(y, f), width).max(axis=1)
-        return largest
 
 
 class SquaredError(ResidualLoss):
@@ -94,17 +66,9 @@ class SquaredError(ResidualLoss):
     """
 
     name: ClassVar[str] = "squared"
+    code: ClassVar[int] = scalar.SQUARED
     tasks: ClassVar[frozenset[Task]] = frozenset({"classification", "regression"})
     smoothness: float | None = 1.0
-
-    def _phi(self, z: FloatArray) -> FloatArray:
-        return 0.5 * z * z
-
-    def _slope(self, z: FloatArray) -> FloatArray:
-        return z
-
-    def _weight(self, z: FloatArray, width: float | None) -> FloatArray:
-        return np.ones_like(z)
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return the weighted mean of each output, shape (C,); errors as in `Loss`."""
@@ -160,6 +124,8 @@ class Huber(ResidualLoss):
     """
 
     name: ClassVar[str] = "huber"
+    code: ClassVar[int] = scalar.HUBER
+    parameter: ClassVar[str | None] = "delta"
     smoothness: float | None = 1.0
 
     def __init__(self, delta: float = 1.0) -> None:
@@ -168,18 +134,6 @@ class Huber(ResidualLoss):
     def check(self) -> None:
         """Raise ValueError or TypeError unless delta is positive and finite."""
         check_real(self.delta, "delta", low=0.0, low_open=True)
-
-    def _phi(self, z: FloatArray) -> FloatArray:
-        near = self._slope(z)
-        return near * (z - 0.5 * near)
-
-    def _slope(self, z: FloatArray) -> FloatArray:
-        delta = float(self.delta)
-        return np.clip(z, -delta, delta)
-
-    def _weight(self, z: FloatArray, width: float | None) -> FloatArray:
-        delta = float(self.delta)
-        return np.asarray(delta / np.maximum(np.abs(z), delta), dtype=z.dtype)
 
 
 class EpsilonInsensitive(ResidualLoss):
@@ -204,6 +158,8 @@ class EpsilonInsensitive(ResidualLoss):
     """
 
     name: ClassVar[str] = "epsilon_insensitive"
+    code: ClassVar[int] = scalar.EPSILON
+    parameter: ClassVar[str | None] = "epsilon"
 
     def __init__(self, epsilon: float = 0.1) -> None:
         self.epsilon = epsilon
@@ -211,18 +167,6 @@ class EpsilonInsensitive(ResidualLoss):
     def check(self) -> None:
         """Raise ValueError or TypeError unless epsilon is non-negative and finite."""
         check_real(self.epsilon, "epsilon", low=0.0)
-
-    def _phi(self, z: FloatArray) -> FloatArray:
-        return np.maximum(np.abs(z) - float(self.epsilon), 0.0)
-
-    def _slope(self, z: FloatArray) -> FloatArray:
-        return np.sign(z) * np.heaviside(np.abs(z) - float(self.epsilon), 0.0)
-
-    def _weight(self, z: FloatArray, width: float | None) -> FloatArray:
-        near = np.abs(np.abs(z) - float(self.epsilon))
-        far = np.abs(z) + float(self.epsilon)
-        used = smoothing_width(near, width)
-        return 0.5 * (kink_weight(near, used) + kink_weight(far, used))
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return the weighted median of ``y -+ epsilon``, shape (C,); errors as in `Loss`."""
@@ -241,16 +185,7 @@ class Absolute(ResidualLoss):
     """
 
     name: ClassVar[str] = "absolute"
-
-    def _phi(self, z: FloatArray) -> FloatArray:
-        return np.abs(z)
-
-    def _slope(self, z: FloatArray) -> FloatArray:
-        return np.sign(z)
-
-    def _weight(self, z: FloatArray, width: float | None) -> FloatArray:
-        distance = np.abs(z)
-        return kink_weight(distance, smoothing_width(distance, width))
+    code: ClassVar[int] = scalar.EPSILON
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return the weighted median of each output, shape (C,); errors as in `Loss`."""
@@ -280,6 +215,8 @@ class Quantile(ResidualLoss):
     """
 
     name: ClassVar[str] = "quantile"
+    code: ClassVar[int] = scalar.QUANTILE
+    parameter: ClassVar[str | None] = "quantile"
 
     def __init__(self, quantile: float | Sequence[float] = 0.5) -> None:
         self.quantile = quantile
@@ -311,17 +248,6 @@ class Quantile(ResidualLoss):
     def for_output(self, c: int) -> Loss:
         """Return the loss of the quantile of output `c`."""
         return Quantile(float(self._each[c])) if np.ndim(self.quantile) else self
-
-    def _phi(self, z: FloatArray) -> FloatArray:
-        return self._slope(z) * z
-
-    def _slope(self, z: FloatArray) -> FloatArray:
-        q = np.asarray(self.quantile, z.dtype)
-        return np.asarray(np.heaviside(z, q) - q)
-
-    def _weight(self, z: FloatArray, width: float | None) -> FloatArray:
-        distance = np.abs(z)
-        return 0.5 * kink_weight(distance, smoothing_width(distance, width))
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return the weighted q-quantile of each output, shape (C,); errors as in `Loss`."""

@@ -1,34 +1,36 @@
-r"""Inner loops of the linear solvers, on dense rows and on CSR.
+r"""The table of scalar losses: value, slope and curvature of one output, each written once.
 
-A linear function has responses ``u_i = x_i W + b``, (n, C). The loss of an output is known by
-its *kind* and one number, with ``m = y u`` and ``z = u - y``:
+The loss of an output is known by its *code* and one parameter p. With ``m = y f``,
+``t = 1 - m`` and ``z = f - y``:
 
-==============  ===============================================  =========
-kind            l(y, u)                                          curvature
-==============  ===============================================  =========
-SQUARED         ``z^2 / 2``                                      1
-LOGISTIC        ``log(1 + exp(-m))``                             1/4
-MULTINOMIAL     ``log sum_c exp(u_c) - sum_c y_c u_c``           1/2
-SQUARED_HINGE   ``max(0, 1 - m)^2``                              2
-HINGE           ``max(0, 1 - m)``                                infinite
-HUBER           ``z^2 / 2``, a line from ``|z| = delta``         1
-SMOOTHED_HINGE  0; ``(1 - m)^2 / 2g``; ``1 - m - g/2``           1 / g
-EPSILON         ``max(0, |z| - eps)``                            infinite
-QUANTILE        ``q`` times ``-z`` or ``1 - q`` times ``z``      infinite
-==============  ===============================================  =========
+==============  ==============================================  ======================  =====
+code            l(y, f)                                         curvature               p
+==============  ==============================================  ======================  =====
+HINGE           ``max(0, t)``                                   ``|t|`` / 2
+SMOOTHED_HINGE  0; ``t^2 / 2g``; ``t - g/2``                    ``1 / max(|2t - g|,g)``  g
+SQUARED_HINGE   ``max(0, t)^2``                                 2 where ``t > 0``
+LOGISTIC        ``log(1 + exp(-m))``                            ``s(m) s(-m)``
+PERCEPTRON      ``max(0, -m)``                                  ``|m|`` / 2
+SQUARED         ``z^2 / 2``                                     1
+HUBER           ``z^2 / 2``, a line from ``|z| = delta``        ``min(1, delta / |z|)``  delta
+EPSILON         ``max(0, |z| - eps)``                           ``|z -+ eps|`` / 2      eps
+QUANTILE        ``q max(0, -z) + (1 - q) max(0, z)``            ``|z|`` / 2             q
+ONE_CLASS       ``max(0, -f)``                                  ``|f|`` / 2             nu
+KL              ``-f`` where y > 0, else ``exp f``              0; ``exp f``
+LEAST_SQUARES   ``-f`` where y > 0, else ``f^2 / 2``            0; 1
+MULTINOMIAL     ``log sum_c exp(f_c) - sum_c y_c f_c``          ``p_c (1 - p_c)``
+==============  ==============================================  ======================  =====
 
-(curvature: the largest second derivative; of MULTINOMIAL the largest eigenvalue.)
+(s the logistic function; exp of KL is a straight line from f = 30.) The absolute error is
+EPSILON with eps = 0. A curvature ``|t| / 2`` stands for that of the kink, ``1/2 / max(|t|, d)``
+with a width d, and for as many terms as there are kinks: such a parabola touches the loss at
+the prediction and lies above it everywhere, as those of HUBER and SMOOTHED_HINGE do.
 
-A step of the stochastic methods with composite penalties is
-
-.. math:: W \leftarrow \mathrm{prox}_{\eta R}\Bigl(W - \eta \bigl[ \sum_k s_k
-          (l'(y_k, u_k) - r_k) x_k + M \bigr]\Bigr),
-          \qquad R(W) = l_1 \|W\|_1 + \tfrac{l_2}{2} \|W\|^2,
-
-over the rows k of a mini-batch with shares s_k. The references r and their mean M reduce the
-variance: both are zero in plain stochastic gradients. The bias takes the same step without
-penalty. On CSR rows only the columns of a mini-batch are touched: the others take all steps
-they have missed at once, in closed form, when they are next needed.
+:func:`value`, :func:`slope` and :func:`curvature` are expressions without branches, so that
+their ``py_func`` takes arrays as it takes numbers and needs no compiler. Constants are in
+single precision, where they are exact: results keep the precision of the arguments. MULTINOMIAL
+couples the outputs of a row and has :func:`slopes_of_row` and :func:`value_of_row` instead,
+which take every code.
 """
 
 from __future__ import annotations
@@ -38,82 +40,160 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+from numba.extending import overload, register_jitable
 
-from kernelgrad._typing import AnyArray, Float64Array, IntArray
+from kernelgrad._typing import Float64Array
 from kernelgrad.compute.threads import parallel_for
 
-SQUARED, LOGISTIC, MULTINOMIAL, SQUARED_HINGE, HINGE, HUBER = range(6)
-SMOOTHED_HINGE, EPSILON, QUANTILE = range(6, 9)
+HINGE, SMOOTHED_HINGE, SQUARED_HINGE, LOGISTIC, PERCEPTRON = range(5)
+SQUARED, HUBER, EPSILON, QUANTILE = range(5, 9)
+ONE_CLASS, KL, LEAST_SQUARES, MULTINOMIAL = range(9, 13)
+
+KINKED = (HINGE, PERCEPTRON, EPSILON, QUANTILE, ONE_CLASS)
 
 ROWS = 1024  # of a tile of a pass over all rows
-PARTS = 8  # partial sums of a gradient: fixed, so that no bit depends on threads
-FAST = {"contract", "nsz", "arcp", "reassoc"}
+_ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
+_LINEAR_FROM = np.float32(30)  # e^30 is finite with room to spare in single precision
+
+
+def choose(condition: Any, yes: Any, no: Any) -> Any:
+    """Return `yes` where the condition holds, else `no`; of arrays or numbers."""
+    return np.where(condition, yes, no)
+
+
+@overload(choose, strict=False)
+def _choose(condition: Any, yes: Any, no: Any) -> Any:
+    return lambda condition, yes, no: yes if condition else no
 
 
 @njit(nogil=True, cache=True)
-def _sigmoid(x: float) -> float:
-    if x >= 0.0:
-        return 1.0 / (1.0 + math.exp(-x))
-    e = math.exp(x)
-    return e / (1.0 + e)
+def value(code: int, p: Any, y: Any, f: Any) -> Any:
+    """Return the loss of one output."""
+    if code == LOGISTIC:
+        m = y * f
+        return np.log1p(np.exp(-np.abs(m))) + np.maximum(-m, _ZERO)
+    if code == HINGE:
+        return np.maximum(_ONE - y * f, _ZERO)
+    if code == SMOOTHED_HINGE:
+        t = _ONE - y * f
+        s = np.minimum(np.maximum(t, _ZERO), p) / p
+        return s * (t - _HALF * p * s)
+    if code == SQUARED_HINGE:
+        s = np.maximum(_ONE - y * f, _ZERO)
+        return s * s
+    if code == PERCEPTRON:
+        return np.maximum(-y * f, _ZERO)
+    if code == ONE_CLASS:
+        return np.maximum(-f, _ZERO)
+    if code == KL:
+        near = np.minimum(f, _LINEAR_FROM)
+        return choose(y > _ZERO, -f, np.exp(near) * (_ONE + (f - near)))
+    if code == LEAST_SQUARES:
+        return choose(y > _ZERO, -f, _HALF * f * f)
+    z = f - y
+    if code == SQUARED:
+        return _HALF * z * z
+    if code == HUBER:
+        s = np.minimum(np.maximum(z, -p), p)
+        return s * (z - _HALF * s)
+    if code == EPSILON:
+        return np.maximum(np.abs(z) - p, _ZERO)
+    return np.maximum((_ONE - p) * z, -p * z)
 
 
 @njit(nogil=True, cache=True)
-def slope(kind: int, number: float, y: float, u: float) -> Any:
-    """Return the derivative of one output's loss; MULTINOMIAL has :func:`slopes_of_row`."""
-    if kind == SQUARED:
-        return u - y
-    if kind == LOGISTIC:
-        return -y * _sigmoid(-y * u)
-    if kind == SQUARED_HINGE:
-        t = 1.0 - y * u
-        return -2.0 * y * t if t > 0.0 else 0.0
-    if kind == HINGE:
-        return -y if y * u < 1.0 else 0.0
-    if kind == HUBER:
-        return min(max(u - y, -number), number)
-    if kind == SMOOTHED_HINGE:
-        t = 1.0 - y * u
-        return 0.0 if t <= 0.0 else -y * min(t / number, 1.0)
-    z = u - y
-    if kind == EPSILON:
-        return 1.0 if z > number else (-1.0 if z < -number else 0.0)
-    return 1.0 - number if z > 0.0 else (-number if z < 0.0 else 0.0)
+def slope(code: int, p: Any, y: Any, f: Any) -> Any:
+    """Return the derivative of one output's loss.
+
+    At a kink it is 0, but of PERCEPTRON that of a mistake and of ONE_CLASS -nu.
+    """
+    if code == LOGISTIC:
+        m = y * f
+        e = np.exp(-np.abs(m))
+        return -y * (choose(m > _ZERO, e, _ONE) / (_ONE + e))
+    if code == HINGE:
+        return choose(y * f < _ONE, -y, _ZERO * y)
+    if code == SMOOTHED_HINGE:
+        return -y * (np.minimum(np.maximum(_ONE - y * f, _ZERO), p) / p)
+    if code == SQUARED_HINGE:
+        return -_TWO * y * np.maximum(_ONE - y * f, _ZERO)
+    if code == PERCEPTRON:
+        return choose(y * f <= _ZERO, -y, _ZERO * y)
+    if code == ONE_CLASS:
+        return choose(f < _ZERO, -_ONE, choose(f > _ZERO, _ZERO, -p))
+    if code == KL:
+        return choose(y > _ZERO, -_ONE, np.exp(np.minimum(f, _LINEAR_FROM)))
+    if code == LEAST_SQUARES:
+        return choose(y > _ZERO, -_ONE, f)
+    z = f - y
+    if code == SQUARED:
+        return z
+    if code == HUBER:
+        return np.minimum(np.maximum(z, -p), p)
+    if code == EPSILON:
+        return choose(z > p, _ONE, choose(z < -p, -_ONE, _ZERO))
+    return choose(z > _ZERO, _ONE - p, choose(z < _ZERO, -p, _ZERO))
+
+
+@register_jitable
+def _kink(t: Any, width: Any, far: Any) -> Any:
+    a = np.abs(t)
+    return choose(a < width, _ONE, far) / np.maximum(a, width)
 
 
 @njit(nogil=True, cache=True)
-def value(kind: int, number: float, y: float, u: float) -> Any:
-    """Return one output's loss; MULTINOMIAL has :func:`value_of_row`."""
-    if kind == SQUARED:
-        return 0.5 * (u - y) ** 2
-    if kind == LOGISTIC:
-        m = y * u
-        return math.log1p(math.exp(-abs(m))) + max(-m, 0.0)
-    if kind == SQUARED_HINGE:
-        return max(1.0 - y * u, 0.0) ** 2
-    if kind == HINGE:
-        return max(1.0 - y * u, 0.0)
-    z = u - y
-    if kind == HUBER:
-        a = abs(z)
-        return 0.5 * z * z if a <= number else number * (a - 0.5 * number)
-    if kind == SMOOTHED_HINGE:
-        t = 1.0 - y * u
-        if t <= 0.0:
-            return 0.0
-        return t - 0.5 * number if t > number else 0.5 * t * t / number
-    if kind == EPSILON:
-        return max(abs(z) - number, 0.0)
-    return max((1.0 - number) * z, -number * z)
+def curvature(code: int, p: Any, y: Any, f: Any, width: Any, far: Any) -> Any:
+    """Return the curvature of one output's loss, its kinks smoothed over a width.
+
+    `far` is 1 for the majorising curvature of the table and 0 for the second derivative: the
+    two differ beyond the width of a kink and on the lines of HUBER and SMOOTHED_HINGE.
+    """
+    if code == LOGISTIC:
+        e = np.exp(-np.abs(y * f))
+        return e / ((_ONE + e) * (_ONE + e))
+    if code == HINGE:
+        return _HALF * _kink(_ONE - y * f, width, far)
+    if code == SMOOTHED_HINGE:
+        return _HALF * _kink(_ONE - y * f - _HALF * p, _HALF * p, far)
+    if code == SQUARED_HINGE:
+        return choose(y * f < _ONE, _TWO, _ZERO)
+    if code in (PERCEPTRON, ONE_CLASS):
+        return _HALF * _kink(f, width, far)
+    if code == KL:
+        bend = choose(f < _LINEAR_FROM, np.exp(np.minimum(f, _LINEAR_FROM)), _ZERO)
+        return choose(y > _ZERO, _ZERO, bend)
+    if code == LEAST_SQUARES:
+        return choose(y > _ZERO, _ZERO, _ONE)
+    if code == SQUARED:
+        return _ONE
+    z = f - y
+    if code == HUBER:
+        return p * _kink(z, p, far)
+    if code == EPSILON:
+        a = np.abs(z)
+        return _HALF * (_kink(a - p, width, far) + _kink(a + p, width, far))
+    return _HALF * _kink(z, width, far)
+
+
+@njit(nogil=True, cache=True)
+def kink_distance(code: int, p: Any, y: Any, f: Any) -> Any:
+    """Return how far the prediction is from the nearest kink of a loss out of `KINKED`."""
+    if code == HINGE:
+        return np.abs(_ONE - y * f)
+    if code in (PERCEPTRON, ONE_CLASS):
+        return np.abs(f)
+    if code == EPSILON:
+        return np.abs(np.abs(f - y) - p)
+    return np.abs(f - y)
 
 
 @njit(nogil=True, cache=True)
 def slopes_of_row(
-    kind: int, numbers: Float64Array, y: Float64Array, u: Float64Array, out: Float64Array
+    code: int, params: Float64Array, y: Float64Array, u: Float64Array, out: Float64Array
 ) -> None:
     """Write the derivatives of a row's loss in its C outputs."""
     C = len(u)
-    if kind == MULTINOMIAL:
+    if code == MULTINOMIAL:
         top = u[0]
         for c in range(1, C):
             top = max(top, u[c])
@@ -125,15 +205,15 @@ def slopes_of_row(
             out[c] = out[c] / total - y[c]
         return
     for c in range(C):
-        out[c] = slope(kind, numbers[c], y[c], u[c])
+        out[c] = slope(code, params[c], y[c], u[c])
 
 
 @njit(nogil=True, cache=True)
-def value_of_row(kind: int, numbers: Float64Array, y: Float64Array, u: Float64Array) -> Any:
+def value_of_row(code: int, params: Float64Array, y: Float64Array, u: Float64Array) -> Any:
     """Return a row's loss, summed over outputs."""
     C = len(u)
     total = 0.0
-    if kind == MULTINOMIAL:
+    if code == MULTINOMIAL:
         top, chosen = u[0], 0.0
         for c in range(1, C):
             top = max(top, u[c])
@@ -142,14 +222,14 @@ def value_of_row(kind: int, numbers: Float64Array, y: Float64Array, u: Float64Ar
             chosen += y[c] * u[c]
         return math.log(total) + top - chosen
     for c in range(C):
-        total += value(kind, numbers[c], y[c], u[c])
+        total += value(code, params[c], y[c], u[c])
     return total
 
 
 @njit(nogil=True, cache=True)
 def _losses(
-    kind: int,
-    numbers: Float64Array,
+    code: int,
+    params: Float64Array,
     Y: Float64Array,
     U: Float64Array,
     share: Float64Array,
@@ -157,13 +237,13 @@ def _losses(
 ) -> float:
     total = 0.0
     for i in range(len(U)):
-        total += share[i] * value_of_row(kind, numbers, Y[i], U[i])
-        slopes_of_row(kind, numbers, Y[i], U[i], G[i])
+        total += share[i] * value_of_row(code, params, Y[i], U[i])
+        slopes_of_row(code, params, Y[i], U[i], G[i])
     return total
 
 
 def losses(
-    kind: int, numbers: Float64Array, Y: Float64Array, U: Float64Array, share: Float64Array
+    code: int, params: Float64Array, Y: Float64Array, U: Float64Array, share: Float64Array
 ) -> tuple[float, Float64Array]:
     """Return ``sum_i share_i l(y_i, u_i)`` and the derivatives (n, C)."""
     n = len(U)
@@ -172,116 +252,7 @@ def losses(
 
     def task(t: int) -> None:
         r = slice(t * ROWS, (t + 1) * ROWS)
-        parts[t] = _losses(kind, numbers, Y[r], U[r], share[r], G[r])
+        parts[t] = _losses(code, params, Y[r], U[r], share[r], G[r])
 
     parallel_for(len(parts), task)
     return float(parts.sum()), G
-
-
-# -- the penalty -----------------------------------------------------------------------
-
-
-@njit(nogil=True, cache=True)
-def shrink(w: float, eta: float, l1: float, l2: float) -> Any:
-    """Return the proximal point of ``eta (l1 |w| + l2/2 w^2)``."""
-    t = eta * l1
-    if w > t:
-        return (w - t) / (1.0 + eta * l2)
-    if w < -t:
-        return (w + t) / (1.0 + eta * l2)
-    return 0.0
-
-
-@njit(nogil=True, cache=True)
-def missed_steps(
-    w: float,
-    mean: float,
-    k: int,
-    eta: float,
-    l1: float,
-    l2: float,
-    powers: Float64Array,
-    sums: Float64Array,
-) -> Any:
-    """Return w after k steps ``w <- shrink(w - eta mean)``.
-
-    On one side of zero a step is affine, so that k of them are
-    ``powers[k] w - eta (mean +- l1) sums[k]`` with ``powers[k] = (1 + eta l2)^-k`` and
-    ``sums[k] = powers[1] + ... + powers[k]``, as long as that has not reached zero.
-    """
-    if l1 == 0.0:
-        return powers[k] * w - eta * mean * sums[k]
-    while k > 0:
-        if w == 0.0:
-            if abs(mean) <= l1:
-                return 0.0
-            w = shrink(-eta * mean, eta, l1, l2)
-            k -= 1
-            continue
-        c = eta * (mean + l1) if w > 0.0 else eta * (mean - l1)
-        far = powers[k] * w - c * sums[k]
-        if far * w > 0.0:
-            return far
-        low, high = 0, k  # the last step before zero lies in [low, high)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if (powers[middle] * w - c * sums[middle]) * w > 0.0:
-                low = middle
-            else:
-                high = middle
-        w = shrink(powers[low] * w - c * sums[low] - eta * mean, eta, l1, l2)
-        k -= low + 1
-    return w
-
-
-def step_tables(n_steps: int, eta: float, l2: float) -> tuple[Float64Array, Float64Array]:
-    """Return the ``powers`` and ``sums`` of :func:`missed_steps` for up to `n_steps`."""
-    powers = (1.0 + eta * l2) ** -np.arange(n_steps + 1.0)
-    return powers, np.cumsum(powers) - 1.0
-
-
-# -- references ------------------------------------------------------------------------
-
-
-@njit(nogil=True, cache=True)
-def anchored(
-    i: int, near: IntArray, gamma: Float64Array, code: AnyArray, at: Float64Array, out: Any
-) -> None:
-    """Write ``sum_k gamma_ik at[code_ic, anchor_ik, c]``."""
-    for c in range(len(out)):
-        out[c] = 0.0
-    for k in range(near.shape[1]):
-        a, g = near[i, k], gamma[i, k]
-        for c in range(len(out)):
-            out[c] += g * at[code[i, c], a, c]
-
-
-# -- neighbours ------------------------------------------------------------------------
-
-
-@njit(nogil=True, cache=True)
-def smallest(D: Float64Array, k: int, places: IntArray, values: Float64Array) -> None:
-    """Write the k smallest entries of each row of D in increasing order, and their places.
-
-    Parameters
-    ----------
-    D : float64 array (n, m)
-    k : int
-        From 1 to m.
-    places, values : int64 and float64 arrays (n, k)
-    """
-    n, m = D.shape
-    for i in range(n):
-        filled = 0
-        for j in range(m):
-            v = D[i, j]
-            if filled == k and v >= values[i, k - 1]:
-                continue
-            at = filled if filled < k else k - 1
-            while at > 0 and values[i, at - 1] > v:
-                values[i, at] = values[i, at - 1]
-                places[i, at] = places[i, at - 1]
-                at -= 1
-            values[i, at] = v
-            places[i, at] = j
-            filled = min(filled + 1, k)

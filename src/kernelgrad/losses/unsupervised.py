@@ -8,13 +8,11 @@ import numpy as np
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray
 from kernelgrad._validation import check_real
+from kernelgrad.losses import scalar
 from kernelgrad.losses.base import (
-    Loss,
+    ScalarLoss,
     Task,
-    aligned_targets,
-    kink_weight,
     row_weights,
-    smoothing_width,
 )
 from kernelgrad.losses.regression import weighted_quantile
 
@@ -23,7 +21,7 @@ _LARGEST_LOG = 709.0  # exp of it is a float64
 _LINEAR_FROM = 30.0
 
 
-class OneClass(Loss):
+class OneClass(ScalarLoss):
     r"""One-class loss, ``l(u) = max(0, -u)`` of ``u = f - tau``.
 
     With ``alpha = nu`` and tau a variable this is the paper's novelty detection (Section 4),
@@ -45,6 +43,8 @@ class OneClass(Loss):
     """
 
     name: ClassVar[str] = "one_class"
+    code: ClassVar[int] = scalar.ONE_CLASS
+    parameter: ClassVar[str | None] = "nu"
     tasks: ClassVar[frozenset[Task]] = frozenset({"novelty"})
     adaptive_intercept: ClassVar[bool] = True
 
@@ -54,24 +54,6 @@ class OneClass(Loss):
     def check(self) -> None:
         """Raise ValueError or TypeError unless nu lies inside (0, 1)."""
         check_real(self.nu, "nu", low=0.0, high=1.0, low_open=True, high_open=True)
-
-    def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
-        """Return ``max(0, -f)``, shape (n,); the targets are ignored."""
-        aligned_targets(y, f)
-        total: FloatArray = np.maximum(-f, 0.0).sum(axis=1)
-        return total
-
-    def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
-        """Return -1 below zero, -nu at zero, 0 above; shape (n, C)."""
-        aligned_targets(y, f)
-        return np.asarray(-np.heaviside(-f, float(self.nu)), f.dtype)
-
-    def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
-        """Return the majorising weight ``1/2 / max(|f|, width)``, shape (n,)."""
-        aligned_targets(y, f)
-        distance = np.abs(f)
-        weight = kink_weight(distance, smoothing_width(distance, width))
-        return np.asarray(0.5 * weight.max(axis=1))
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return zeros: the level of the function zero."""
@@ -96,7 +78,7 @@ class OneClass(Loss):
         return -tau, np.asarray(-(below + share * at), f.dtype)
 
 
-class _RatioLoss(Loss):
+class _RatioLoss(ScalarLoss):
     """Targets are +1 for rows of the numerator p and -1 for rows of the denominator q."""
 
     tasks: ClassVar[frozenset[Task]] = frozenset({"density_ratio"})
@@ -112,25 +94,8 @@ class KLDensityRatio(_RatioLoss):
     """
 
     name: ClassVar[str] = "kl"
+    code: ClassVar[int] = scalar.KL
     typical_curvature: float | None = 1.0
-
-    def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
-        """Return ``-f`` on p and ``exp f`` on q, shape (n,)."""
-        capped = np.minimum(f, _LINEAR_FROM)
-        growth = np.exp(capped) * (1 + (f - capped))
-        total: FloatArray = np.where(aligned_targets(y, f) > 0, -f, growth).sum(axis=1)
-        return np.asarray(total, f.dtype)
-
-    def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
-        """Return -1 on p and ``exp f`` on q, shape (n, C)."""
-        slope = np.exp(np.minimum(f, _LINEAR_FROM))
-        return np.where(aligned_targets(y, f) > 0, -1.0, slope).astype(f.dtype)
-
-    def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
-        """Return 0 on p and ``exp f`` on q (0 where exp is a line), shape (n,)."""
-        bend = np.where(f < _LINEAR_FROM, np.exp(np.minimum(f, _LINEAR_FROM)), 0.0)
-        weight: FloatArray = np.where(aligned_targets(y, f) > 0, 0.0, bend).max(axis=1)
-        return np.asarray(weight, f.dtype)
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return ``log(weight of p / weight of q)``: 0 when both weigh the same."""
@@ -151,21 +116,8 @@ class LeastSquaresDensityRatio(_RatioLoss):
     """
 
     name: ClassVar[str] = "least_squares"
+    code: ClassVar[int] = scalar.LEAST_SQUARES
     smoothness: float | None = 1.0
-
-    def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
-        """Return ``-f`` on p and ``f^2 / 2`` on q, shape (n,)."""
-        total: FloatArray = np.where(aligned_targets(y, f) > 0, -f, f * f / 2).sum(axis=1)
-        return np.asarray(total, f.dtype)
-
-    def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
-        """Return -1 on p and f on q, shape (n, C)."""
-        return np.where(aligned_targets(y, f) > 0, -1.0, f).astype(f.dtype)
-
-    def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
-        """Return 0 on p and 1 on q, shape (n,)."""
-        weight: FloatArray = np.where(aligned_targets(y, f) > 0, 0.0, 1.0).max(axis=1)
-        return np.asarray(weight, f.dtype)
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return the weight of p over that of q: 1 when both weigh the same."""

@@ -48,12 +48,22 @@ from numba import njit
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.kernels._tiles import _exp, _log2_flat
+from kernelgrad.losses.scalar import (
+    HINGE,
+    HUBER,
+    KINKED,
+    KL,
+    LOGISTIC,
+    MULTINOMIAL,
+    ONE_CLASS,
+    QUANTILE,
+    SMOOTHED_HINGE,
+    SQUARED,
+    SQUARED_HINGE,
+)
 
-SQUARED, LOGISTIC, MULTINOMIAL, SQUARED_HINGE, HINGE, HUBER = range(6)
-EPSILON, QUANTILE, ONE_CLASS, KL, LEAST_SQUARES, SMOOTHED_HINGE = range(6, 12)
 SCALE, STEP, MOMENTUM = 1, 2, 4  # bits of the directions of :func:`along`
 
-_KINKED = (HINGE, EPSILON, QUANTILE, ONE_CLASS)
 _ENTRIES = 16384  # of a tile, in rows times outputs: some 20 us, well above the cost of a call
 _N = 512  # rows of a piece: constant, so that compiled loops see that its parts do not overlap
 _SUMS = 10
@@ -236,7 +246,7 @@ def _piece(kind: int, number: float, width: float, majorise: bool, F: Any, V: An
         _logistic(F, V)
     elif kind == KL:
         _growth(F, V)
-    elif kind in _KINKED:
+    elif kind in KINKED:
         _kinked(kind, number, width, majorise, F, V)
     else:
         _quadratic(kind, number, majorise, F, V)
@@ -417,7 +427,7 @@ def _derivatives(
                 W[c, i + j] = F[_W + j] * F[_C + j]
             total = _total(F, V)
             sums[0, c] += total
-            if kind in _KINKED:
+            if kind in KINKED:
                 _piece(kind, numbers[c, 0], 0.0, True, F, V)
                 total = _total(F, V)
             sums[1, c] += total

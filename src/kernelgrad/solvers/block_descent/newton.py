@@ -11,6 +11,7 @@ import scipy.linalg
 from kernelgrad._typing import Float32Array, Float64Array, IntArray
 from kernelgrad.compute import linalg
 from kernelgrad.compute.threads import parallel_for
+from kernelgrad.losses import scalar
 from kernelgrad.solvers.block_descent import _loops as descent
 from kernelgrad.solvers.block_descent.coordinates import Block, Blocks
 from kernelgrad.solvers.block_descent.objective import (
@@ -174,7 +175,7 @@ class _Curvature:
         self.weights = W * share
         self.share = share * objective.weight[rows]
         self.probabilities: Float32Array | None = None
-        if objective.kind == descent.MULTINOMIAL:
+        if objective.kind == scalar.MULTINOMIAL:
             U = it.responses[:, rows] + it.bias.astype(np.float32)[:, None]
             self.probabilities = np.empty_like(U)
             descent.softmax(U, self.probabilities)

@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kernelgrad._typing import Float32Array, Float64Array
-from kernelgrad.losses import (
-    Absolute,
-    EpsilonInsensitive,
-    Hinge,
-    Huber,
-    KLDensityRatio,
-    LeastSquaresDensityRatio,
-    Logistic,
-    Loss,
-    Multinomial,
-    OneClass,
-    Quantile,
-    SmoothedHinge,
-    SquaredError,
-    SquaredHinge,
-)
+from kernelgrad.losses import Loss, OneClass, scalar
 from kernelgrad.losses.unlabelled import Ramp, SemiSupervised
 from kernelgrad.solvers.block_descent import _loops as descent
 
@@ -40,24 +24,6 @@ _NOTHING = 1e-290
 _CHUNK = 65_536  # rows that a loss without loops of its own sees at once
 _LONGEST = np.array([0.9, 8.0, 8.0])  # steps along scale, step and momentum
 _INITIAL_WIDTH = 0.5  # of smoothing, in units of the margin or of the targets' spread
-
-# kind of loops and the number that goes with it
-_KINDS: dict[type[Loss], tuple[int, Callable[[Any], float]]] = {
-    Absolute: (descent.EPSILON, lambda loss: 0.0),
-    EpsilonInsensitive: (descent.EPSILON, lambda loss: loss.epsilon),
-    Hinge: (descent.HINGE, lambda loss: 0.0),
-    Huber: (descent.HUBER, lambda loss: loss.delta),
-    KLDensityRatio: (descent.KL, lambda loss: 0.0),
-    LeastSquaresDensityRatio: (descent.LEAST_SQUARES, lambda loss: 0.0),
-    Logistic: (descent.LOGISTIC, lambda loss: 0.0),
-    Multinomial: (descent.MULTINOMIAL, lambda loss: 0.0),
-    OneClass: (descent.ONE_CLASS, lambda loss: 0.0),
-    Quantile: (descent.QUANTILE, lambda loss: loss.quantile),
-    SmoothedHinge: (descent.SMOOTHED_HINGE, lambda loss: loss.width),
-    SquaredError: (descent.SQUARED, lambda loss: 0.0),
-    SquaredHinge: (descent.SQUARED_HINGE, lambda loss: 0.0),
-}
-_KINKED = (descent.HINGE, descent.EPSILON, descent.QUANTILE, descent.ONE_CLASS)
 
 
 class Objective:
@@ -97,16 +63,13 @@ class Objective:
         self.offset = np.zeros(self.C)
         if self._pseudo is not None:
             loss = loss.labelled  # of rows whose sides are fixed
-        outputs = [loss.for_output(c) for c in range(self.C)]
-        kind = _KINDS.get(type(loss))
-        self.kind = None if kind is None else kind[0]
+        self.kind = None if loss.code == scalar.PERCEPTRON else loss.code
         self.numbers = np.zeros((self.C, 2))
-        if kind is not None:
-            self.numbers[:, 0] = [kind[1](each) for each in outputs]
-        self.joint = self.kind in (None, descent.MULTINOMIAL)
-        self.kinked = self.kind in _KINKED
-        self.exponential = self.kind == descent.KL
-        self.constant_curvature = self.kind == descent.SQUARED
+        self.numbers[:, 0] = loss.params(self.C)
+        self.joint = self.kind in (None, scalar.MULTINOMIAL)
+        self.kinked = self.kind in scalar.KINKED
+        self.exponential = self.kind == scalar.KL
+        self.constant_curvature = self.kind == scalar.SQUARED
         self.linear = np.full(self.C, loss.nu if isinstance(loss, OneClass) else 0.0)
 
     def at(self, U: Float32Array, share: float) -> Objective:
@@ -157,16 +120,16 @@ class Objective:
 
     def initial_widths(self, scale: float) -> Float64Array:
         """Return the first widths of smoothing, (C,); `scale` is that of the kernel."""
-        if self.kind == descent.ONE_CLASS:
+        if self.kind == scalar.ONE_CLASS:
             return np.full(self.C, 0.1 * scale)
-        if self.kind == descent.HINGE or not self.kinked:
+        if self.kind == scalar.HINGE or not self.kinked:
             return np.full(self.C, _INITIAL_WIDTH)
         spread = np.abs(self.Y.astype(np.float64)) @ self.weight / self.n
         return np.where(spread > 0, _INITIAL_WIDTH * spread, 1.0)
 
     def largest_gap(self, widths: Float64Array) -> float:
         """Return the largest difference that smoothing can make to the mean loss."""
-        kinks = 2.0 if self.kind == descent.EPSILON else 1.0
+        kinks = 2.0 if self.kind == scalar.EPSILON else 1.0
         return 0.25 * kinks * float(widths.sum())
 
     def derivatives(

@@ -7,68 +7,17 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-HINGE, SQUARED_HINGE, LOGISTIC, PERCEPTRON, SQUARED = 0, 1, 2, 3, 4
-HUBER, EPSILON_INSENSITIVE, ABSOLUTE, QUANTILE, MULTINOMIAL = 5, 6, 7, 8, 9
-SMOOTHED_HINGE = 10
+from kernelgrad.losses.scalar import slopes_of_row
+
 # Of a lazy factor, before the coefficients take it in: the average is a difference of sums that
 # lose no more digits than this.
 _LEAST = 1e-4
 
 
 @njit(nogil=True, cache=True)
-def _sigmoid(t: Any) -> Any:
-    if t >= 0.0:
-        return 1.0 / (1.0 + np.exp(-t))
-    e = np.exp(t)
-    return e / (1.0 + e)
-
-
-@njit(nogil=True, cache=True)
-def _slope(code: int, y: Any, f: Any, p: Any) -> Any:
-    """Return dl/df of one output, at kinks the choice of the losses."""
-    z = f - y
-    if code == HINGE:
-        return -y if y * f < 1.0 else 0.0
-    if code == SQUARED_HINGE:
-        return -2.0 * y * max(0.0, 1.0 - y * f)
-    if code == SMOOTHED_HINGE:
-        return -y * min(max(1.0 - y * f, 0.0) / p, 1.0)
-    if code == LOGISTIC:
-        return -y * _sigmoid(-y * f)
-    if code == PERCEPTRON:
-        return -y if y * f <= 0.0 else 0.0
-    if code == SQUARED:
-        return z
-    if code == HUBER:
-        return min(max(z, -p), p)
-    sign = 1.0 if z > 0.0 else (-1.0 if z < 0.0 else 0.0)
-    if code == EPSILON_INSENSITIVE:
-        return sign if abs(z) > p else 0.0
-    if code == ABSOLUTE:
-        return sign
-    return -p if z < 0.0 else (1.0 - p if z > 0.0 else 0.0)
-
-
-@njit(nogil=True, cache=True)
-def _gradient(code: int, y: Any, f: Any, p: Any, g: Any) -> None:
-    """Write the gradient of the loss of one row into g."""
-    if code != MULTINOMIAL:
-        for c in range(g.size):
-            g[c] = _slope(code, y[c], f[c], p[c])
-        return
-    top = f.max()
-    total = 0.0
-    for c in range(g.size):
-        g[c] = np.exp(f[c] - top)
-        total += g[c]
-    for c in range(g.size):
-        g[c] = g[c] / total - y[c]
-
-
-@njit(nogil=True, cache=True)
 def sweep(
     K: Any, R: Any, y: Any, weight: Any, slot: Any, f: Any,
-    eta: Any, keep: Any, omega: Any, code: int, parameter: Any, learn_bias: bool,
+    eta: Any, keep: Any, omega: Any, code: int, params: Any, learn_bias: bool,
     square_radius: float,
     base: Any, late: Any, stamp: Any,
     scale: Any, mass: Any, square: Any, bias: Any, bias_sum: Any, kept: Any, blend: Any,
@@ -102,7 +51,7 @@ def sweep(
         Steps, and factors in [0, 1].
     omega : float64 array (m,)
         Weight of the iterate after each row in the sum of iterates.
-    code, parameter : int, float64 array (C,)
+    code, params : int, float64 array (C,)
         The loss, and its delta, epsilon, quantile or width.
     learn_bias : bool
         Whether the bias takes the same steps, without the factor.
@@ -136,7 +85,7 @@ def sweep(
             for j in range(i):
                 total += K[i, j] * D[j, c]
             f[i, c] = scale[c] * total + bias[c]
-        _gradient(code, y[i], f[i], parameter, g)
+        slopes_of_row(code, params, y[i], f[i], g)
         moved = False
         k = slot[i]
         for c in range(C):

@@ -15,7 +15,7 @@ from kernelgrad.compute.threads import parallel_for, single_threaded_blas
 from kernelgrad.functions.exact import ExactKernel, join_rows
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows
-from kernelgrad.losses import Loss
+from kernelgrad.losses import LOSSES, Loss, scalar
 from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch, draws
 from kernelgrad.solvers.kernel import _online as online
 from kernelgrad.solvers.kernel.base import (
@@ -30,25 +30,7 @@ GROUP = 256  # rows whose kernel values with the support come from one product
 _MAX_ROWS = 8192  # of a step: memory stays bounded however long the source is
 TILE = 1024  # support rows of one task: 1 MiB of kernel values for a group
 _TAG = 0x6F6E6C
-_CODES = {
-    "hinge": online.HINGE,
-    "smoothed_hinge": online.SMOOTHED_HINGE,
-    "squared_hinge": online.SQUARED_HINGE,
-    "logistic": online.LOGISTIC,
-    "perceptron": online.PERCEPTRON,
-    "squared": online.SQUARED,
-    "huber": online.HUBER,
-    "epsilon_insensitive": online.EPSILON_INSENSITIVE,
-    "absolute": online.ABSOLUTE,
-    "quantile": online.QUANTILE,
-    "log_loss": online.MULTINOMIAL,
-}
-_PARAMETERS = {
-    "huber": "delta",
-    "epsilon_insensitive": "epsilon",
-    "quantile": "quantile",
-    "smoothed_hinge": "width",
-}
+_UNKNOWN = (scalar.ONE_CLASS, scalar.KL, scalar.LEAST_SQUARES)
 
 
 def loss_code(loss: Loss, n_outputs: int) -> tuple[int, Float64Array]:
@@ -59,13 +41,13 @@ def loss_code(loss: Loss, n_outputs: int) -> tuple[int, Float64Array]:
     CapabilityError
         If the inner loop does not know the loss.
     """
-    if loss.name not in _CODES:
+    if loss.code is None or loss.code in _UNKNOWN:
+        known = {cls.name for cls in LOSSES.values() if cls.code not in (None, *_UNKNOWN)}
         raise CapabilityError(
             f"the online solvers do not know loss {loss.name!r}; choose one of "
-            f"{', '.join(sorted(_CODES))}, or another solver."
+            f"{', '.join(sorted(known))}, or another solver."
         )
-    parameter = getattr(loss, _PARAMETERS.get(loss.name, ""), 0.0)
-    return _CODES[loss.name], np.array(np.broadcast_to(parameter, n_outputs), np.float64)
+    return loss.code, loss.params(n_outputs)
 
 
 def equal_rows(A: ExactRows, B: ExactRows) -> AnyArray:

@@ -33,16 +33,14 @@ from numba import njit
 from kernelgrad._typing import AnyArray, Float64Array, IntArray
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses.scalar import (
-    FAST,
     HUBER,
     LOGISTIC,
     MULTINOMIAL,
-    PARTS,
     ROWS,
     SMOOTHED_HINGE,
     SQUARED,
-    shrink,
 )
+from kernelgrad.solvers.linear._steps import FAST, PARTS, shrink
 
 _FLAT = 1e-3
 _LEAST = 1e-6

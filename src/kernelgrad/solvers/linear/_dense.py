@@ -9,14 +9,12 @@ from numba import njit
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.losses.scalar import (
+from kernelgrad.losses.scalar import ROWS, slopes_of_row, value_of_row
+from kernelgrad.solvers.linear._steps import (
     FAST,
     PARTS,
-    ROWS,
     anchored,
     shrink,
-    slopes_of_row,
-    value_of_row,
 )
 
 

@@ -24,8 +24,9 @@ from numba import njit
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray
 from kernelgrad.losses.conjugate import LOGISTIC, _loss_and_gap, _sigmoid, _step
-from kernelgrad.losses.scalar import FAST, slope
+from kernelgrad.losses.scalar import slope
 from kernelgrad.solvers.linear._dense import _add, _dot
+from kernelgrad.solvers.linear._steps import FAST
 
 _STEPS = 100  # of Newton or bisection at most
 _NEAR = 1e-6

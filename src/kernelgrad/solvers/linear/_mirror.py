@@ -8,14 +8,9 @@ import numpy as np
 from numba import njit
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray
-from kernelgrad.losses.scalar import (
-    missed_steps,
-    shrink,
-    slopes_of_row,
-    step_tables,
-    value_of_row,
-)
+from kernelgrad.losses.scalar import slopes_of_row, value_of_row
 from kernelgrad.solvers.linear._blocks import _dot
+from kernelgrad.solvers.linear._steps import missed_steps, shrink, step_tables
 
 
 @njit(nogil=True, cache=True)

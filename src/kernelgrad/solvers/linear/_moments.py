@@ -10,17 +10,16 @@ from numba import njit
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray
 from kernelgrad.losses.scalar import (
-    FAST,
     HUBER,
     LOGISTIC,
     MULTINOMIAL,
     SMOOTHED_HINGE,
     SQUARED,
     SQUARED_HINGE,
-    shrink,
     slopes_of_row,
     value_of_row,
 )
+from kernelgrad.solvers.linear._steps import FAST, shrink
 
 
 @njit(nogil=True, cache=True)

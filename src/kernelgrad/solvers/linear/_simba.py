@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from numba import njit
 
 from kernelgrad._typing import AnyArray, Float64Array
-from kernelgrad.losses.scalar import FAST
+from kernelgrad.solvers.linear._steps import FAST
 
 _BLOCK = 256  # rows with one partial sum of weights
 _LEAST = 1e-30  # of q, whose mean is 1: such a row takes no part, and can come back

@@ -10,14 +10,12 @@ from numba import njit
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.losses.scalar import (
+from kernelgrad.losses.scalar import ROWS, slopes_of_row, value_of_row
+from kernelgrad.solvers.linear._steps import (
     PARTS,
-    ROWS,
     anchored,
     missed_steps,
-    slopes_of_row,
     step_tables,
-    value_of_row,
 )
 
 

@@ -14,6 +14,7 @@ from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses import scalar as linear
 from kernelgrad.solvers.base import draws
+from kernelgrad.solvers.linear._steps import smallest
 from kernelgrad.solvers.linear.base import LinearMemory, LinearProblem, weighted_draws
 
 _TAG = 0x616E63
@@ -138,7 +139,7 @@ def nearest_points(X: Matrix, points: Float64Array, k: int) -> tuple[IntArray, F
         D += own
         D += squares
         np.maximum(D, 0.0, out=D)
-        linear.smallest(D, k, places[r], values[r])
+        smallest(D, k, places[r], values[r])
 
     parallel_for(-(-n // _TILE), task)
     return places, np.sqrt(values)

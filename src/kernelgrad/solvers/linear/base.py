@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -12,19 +11,7 @@ import scipy.sparse as sp
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad._validation import CapabilityError, check_int
 from kernelgrad.functions.expansions import LinearExpansion
-from kernelgrad.losses import (
-    Absolute,
-    EpsilonInsensitive,
-    Hinge,
-    Huber,
-    Logistic,
-    Loss,
-    Multinomial,
-    Quantile,
-    SmoothedHinge,
-    SquaredError,
-    SquaredHinge,
-)
+from kernelgrad.losses import LOSSES, Loss
 from kernelgrad.losses import scalar as linear
 from kernelgrad.solvers.base import (
     Problem,
@@ -47,20 +34,12 @@ _EPSILON = 1e-12
 STREAM_ROWS = 4096
 _FIXED_ROWS = 2**24  # rows in memory that are one batch; those on disk come in shuffled parts
 
-# kind of loops and the number that goes with it
-_KINDS: dict[type[Loss], tuple[int, Callable[[Any], float]]] = {
-    Absolute: (linear.EPSILON, lambda loss: 0.0),
-    EpsilonInsensitive: (linear.EPSILON, lambda loss: loss.epsilon),
-    Hinge: (linear.HINGE, lambda loss: 0.0),
-    Huber: (linear.HUBER, lambda loss: loss.delta),
-    Logistic: (linear.LOGISTIC, lambda loss: 0.0),
-    Multinomial: (linear.MULTINOMIAL, lambda loss: 0.0),
-    Quantile: (linear.QUANTILE, lambda loss: loss.quantile),
-    SmoothedHinge: (linear.SMOOTHED_HINGE, lambda loss: loss.width),
-    SquaredError: (linear.SQUARED, lambda loss: 0.0),
-    SquaredHinge: (linear.SQUARED_HINGE, lambda loss: 0.0),
-}
-_KINKED = (linear.HINGE, linear.EPSILON, linear.QUANTILE)
+CODES = frozenset(
+    {
+        linear.EPSILON, linear.HINGE, linear.HUBER, linear.LOGISTIC, linear.MULTINOMIAL,
+        linear.QUANTILE, linear.SMOOTHED_HINGE, linear.SQUARED, linear.SQUARED_HINGE,
+    }
+)  # fmt: skip
 _CURVATURE = {
     linear.SQUARED: 1.0,
     linear.LOGISTIC: 0.25,
@@ -103,16 +82,19 @@ class LinearProblem(Problem):
             return float(self.l1 * np.abs(flat).sum() + 0.5 * self.l2 * (flat @ flat))
 
 
+def loss_names(codes: frozenset[int]) -> list[str]:
+    """Return the names of the losses with one of these codes."""
+    return sorted(cls.name for cls in LOSSES.values() if cls.code in codes)
+
+
 def loss_kind(loss: Loss, n_outputs: int) -> tuple[int, Float64Array]:
     """Return the kind of the loops for `loss`, and the number of each output (C,)."""
-    kind = _KINDS.get(type(loss))
-    if kind is None:
+    if loss.code not in CODES:
         raise CapabilityError(
             f"the linear solvers have no loops for loss {loss.name!r}; choose one of "
-            f"{', '.join(sorted(cls.name for cls in _KINDS))}."
+            f"{', '.join(loss_names(CODES))}."
         )
-    outputs = [loss.for_output(c) for c in range(n_outputs)]
-    return kind[0], np.array([kind[1](each) for each in outputs], np.float64)
+    return loss.code, loss.params(n_outputs)
 
 
 @dataclass
@@ -422,7 +404,7 @@ class LinearSolver(Solver[L], Generic[L]):
         assert isinstance(problem, LinearProblem)
         kind, _ = loss_kind(problem.loss, problem.n_outputs)
         if kind not in self.losses:
-            names = sorted(cls.name for cls, (k, _) in _KINDS.items() if k in self.losses)
+            names = loss_names(self.losses)
             raise CapabilityError(
                 f"solver {self.name!r} does not take the loss {problem.loss.name!r}; choose "
                 f"one of {', '.join(names)}, or another solver."
@@ -455,7 +437,7 @@ class LinearSolver(Solver[L], Generic[L]):
         coef = np.zeros((problem.n_features_in, problem.n_outputs))
         found = evaluate(as_linear(problem), memory, memory.rows.native(coef), bias)
         curvature = 0.0
-        if memory.kind in _KINKED:
+        if memory.kind in linear.KINKED:
             slope = float(memory.share @ (found.slopes**2).sum(axis=1))
             curvature = slope / found.loss if slope > 0 and found.loss > 0 else 1.0
             memory.curvature = curvature

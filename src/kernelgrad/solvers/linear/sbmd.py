@@ -14,6 +14,7 @@ from kernelgrad._validation import check_int, check_real
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws
 from kernelgrad.solvers.linear._mirror import block_norms, mirror
 from kernelgrad.solvers.linear.base import (
+    CODES,
     STREAM_ROWS,
     LinearMemory,
     LinearSolver,
@@ -91,7 +92,7 @@ class SBMD(LinearSolver[SBMDState]):
     """
 
     name: ClassVar[str] = "sbmd"
-    losses: ClassVar[frozenset[int]] = frozenset(range(9))
+    losses: ClassVar[frozenset[int]] = CODES
     streams: ClassVar[bool] = True
     _state_class: Any = SBMDState
 

@@ -14,6 +14,7 @@ from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
 from kernelgrad.solvers.kernel.sdca import _conjugate, _passes
 from kernelgrad.solvers.linear import _dual as linear_dual
 from kernelgrad.solvers.linear.base import (
+    CODES,
     LinearMemory,
     LinearProblem,
     LinearSolver,
@@ -141,7 +142,7 @@ class LinearSDCA(LinearSolver[LinearSDCAState]):
     """
 
     name: ClassVar[str] = "sdca"
-    losses: ClassVar[frozenset[int]] = frozenset(range(9)) - {linear.MULTINOMIAL}
+    losses: ClassVar[frozenset[int]] = CODES - {linear.MULTINOMIAL}
     needs_l2: ClassVar[bool] = True
     _state_class: Any = LinearSDCAState
 

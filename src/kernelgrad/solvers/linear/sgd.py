@@ -12,6 +12,7 @@ from kernelgrad._typing import Float64Array, IntArray
 from kernelgrad._validation import check_bool, check_int, check_real
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws
 from kernelgrad.solvers.linear.base import (
+    CODES,
     STREAM_ROWS,
     LinearMemory,
     LinearProblem,
@@ -78,7 +79,7 @@ class SGD(LinearSolver[SGDState]):
     """
 
     name: ClassVar[str] = "sgd"
-    losses: ClassVar[frozenset[int]] = frozenset(range(9))
+    losses: ClassVar[frozenset[int]] = CODES
     streams: ClassVar[bool] = True
     _state_class: Any = SGDState
 
