@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
-from kernelgrad._validation import DataError
+from kernelgrad.exceptions import DataError
 from kernelgrad.data import (
     ArraySource,
     Batch,
@@ -615,7 +615,7 @@ def test_parquet_errors(tmp_path):
     with pytest.raises(DataError, match=r"target column 't' has type list.*as numbers"):
         open_source(path, target="t")
     pq.write_table(pa.table({"a": pa.array([], pa.float64())}), path)
-    with pytest.raises(DataError, match="has no row"):
+    with pytest.raises(DataError, match="has no data row"):
         open_source(path)
     path.write_bytes(b"nothing")
     with pytest.raises(DataError, match=r"not a readable Parquet file .*write it again"):

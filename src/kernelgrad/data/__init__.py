@@ -7,8 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernelgrad._validation import DataError
-from kernelgrad.data._text import damage_named, open_text
+from kernelgrad.data._paged import damage_named, open_text
 from kernelgrad.data.arrays import ArraySource
 from kernelgrad.data.base import Batch, BatchSource, TargetSummary, check_batch
 from kernelgrad.data.csv import CsvSource
@@ -16,6 +15,7 @@ from kernelgrad.data.libsvm import LibsvmSource
 from kernelgrad.data.npz import default_target, open_npz
 from kernelgrad.data.parquet import ParquetSource
 from kernelgrad.data.sampling import EpochBatch, sample_batches, split_rows
+from kernelgrad.exceptions import DataError
 
 __all__ = [
     "ArraySource",

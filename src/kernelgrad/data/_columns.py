@@ -1,13 +1,19 @@
-"""The choice of columns, shared by the formats that name them."""
+"""What the formats with named columns share: their choice, and batches from Arrow tables."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernelgrad._validation import DataError
+import numpy as np
+
+from kernelgrad._typing import AnyArray
+from kernelgrad.data._paged import PagedSource, numbers
+from kernelgrad.data.base import Batch
+from kernelgrad.exceptions import DataError
 
 
 def missing_column(name: str, known: Sequence[str], what: str, path: Path) -> DataError:
@@ -82,14 +88,6 @@ def text_feature(path: Path, name: str, value: object) -> DataError:
     )
 
 
-def missing_value(path: Path, name: str, row: int) -> DataError:
-    """Return the error for an empty cell."""
-    return DataError(
-        f"{path}: column {name!r} has a missing value in row {row} (data rows count from 0); "
-        "impute it, or drop the row or the column."
-    )
-
-
 def import_pyarrow() -> Any:
     """Import pyarrow, or say how to install it."""
     try:
@@ -99,3 +97,89 @@ def import_pyarrow() -> Any:
             "Reading CSV and Parquet needs pyarrow: pip install kernelgrad[io]"
         ) from None
     return pyarrow
+
+
+class ColumnSource(PagedSource):
+    """Units that are read as Arrow tables with the chosen columns."""
+
+    feature_names: list[str]
+    _target: str | None
+    _weight: str | None
+    _dtype: np.dtype[Any] = np.dtype(np.float64)
+    _float_target = False  # whether some other unit has a target that is not integral
+
+    @abstractmethod
+    def _tables(self, unit: int, columns: Sequence[str]) -> Iterable[Any]:
+        """Return some columns of a unit, in one table or several."""
+
+    def _file(self, unit: int) -> Path:
+        """Return the file that a unit is in."""
+        return self._path
+
+    def _set_columns(
+        self,
+        names: Sequence[str],
+        file: Path,
+        target: str | None,
+        weight: str | None,
+        drop: Sequence[str],
+        feature_names: Sequence[str] | None,
+    ) -> None:
+        self.feature_names = choose_columns(
+            names, file, target=target, weight=weight, drop=drop, feature_names=feature_names
+        )
+        self.n_features = len(self.feature_names)
+        self._target, self._weight = target, weight
+        self.has_target, self.has_weight = target is not None, weight is not None
+        self._columns = [*self.feature_names, *filter(None, (target, weight))]
+
+    def target_chunks(self) -> Iterator[AnyArray]:
+        """Yield the targets in order; no other column is converted."""
+        self._require_target()
+        for unit in range(len(self._starts) - 1):
+            at = int(self._starts[unit])
+            for table in self._tables(unit, [self._target or ""]):
+                if table.num_rows:
+                    yield self._checked_target(self._labels(table, self._file(unit), at), at)
+                    at += table.num_rows
+
+    def _batch(self, tables: Iterable[Any], file: Path, first_row: int, n: int) -> Batch:
+        """Return the `n` rows of some tables."""
+        X = np.empty((n, self.n_features), self._dtype)
+        ys: list[AnyArray] = []
+        w = np.empty(n) if self._weight is not None else None
+        at = 0
+        for table in tables:
+            rows = slice(at, at + table.num_rows)
+            for j, name in enumerate(self.feature_names):
+                X[rows, j] = _values(table, name, file, first_row + at)
+            if self._target is not None:
+                ys.append(self._labels(table, file, first_row + at))
+            if w is not None:
+                w[rows] = _values(table, self._weight, file, first_row + at)
+            at += table.num_rows
+        return Batch(X, np.concatenate(ys) if ys else None, w, numbers(first_row, n))
+
+    def _labels(self, table: Any, file: Path, first_row: int) -> AnyArray:
+        y = _values(table, self._target, file, first_row)
+        if y.dtype.kind not in "biuf":
+            return y.astype(object)
+        return y.astype(np.float64) if self._float_target else y
+
+
+def _values(table: Any, name: str | None, file: Path, first_row: int) -> AnyArray:
+    """Return a column, all of it present."""
+    import pyarrow.types as pt
+
+    column = table.column(table.schema.get_field_index(name))
+    if column.null_count:
+        row = first_row + int(np.argmax(np.asarray(column.is_null())))
+        raise DataError(
+            f"{file}: column {name!r} has a missing value in row {row} (data rows count from "
+            "0); impute it, or drop the row or the column."
+        )
+    if pt.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pt.is_decimal(column.type):
+        column = column.cast("float64")
+    return np.asarray(column)

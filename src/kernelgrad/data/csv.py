@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from kernelgrad._typing import AnyArray
-from kernelgrad._validation import DataError
-from kernelgrad.data._columns import (
-    choose_columns,
-    import_pyarrow,
-    missing_value,
-    text_feature,
-)
-from kernelgrad.data._text import TextSource, damage_named, open_text
+from kernelgrad.data._columns import ColumnSource, import_pyarrow, text_feature
+from kernelgrad.data._paged import TextSource, damage_named, open_text
 from kernelgrad.data.base import Batch
+from kernelgrad.exceptions import DataError
 
 _DELIMITERS = ",;\t"
 _BOOLEANS = frozenset(("true", "false", "True", "False", "TRUE", "FALSE", "0", "1"))
 _TYPES = {"i": "int64", "f": "float64", "b": "bool"}
 
 
-class CsvSource(TextSource):
+class CsvSource(TextSource, ColumnSource):
     """A CSV or TSV file: plain, `.gz` or `.bz2`.
 
     The first line names the columns; the delimiter (comma, semicolon or tab) is the most
@@ -58,50 +50,17 @@ class CsvSource(TextSource):
         super().__init__(Path(path))
         import_pyarrow()
         self._read_header()
-        self.feature_names = choose_columns(
-            self._names,
-            self._path,
-            target=target,
-            weight=weight,
-            drop=drop,
-            feature_names=feature_names,
-        )
-        self.n_features = len(self.feature_names)
-        self._target, self._weight = target, weight
-        self.has_target, self.has_weight = target is not None, weight is not None
+        self._set_columns(self._names, self._path, target, weight, drop, feature_names)
         self._target_type: str | None = None
         self._booleans: frozenset[str] | None = None
-        counts: list[int] = []
         types: set[str] = set()
-        first_row = 0
-        for raw, line in self._scan(header_lines=1):
-            if b'"' in raw:
-                self._check_quotes(raw, line)
-            if self._booleans is None:
-                self._booleans = self._infer(raw, line)
-            batch = self._checked(self._parse(raw, line, first_row))
-            counts.append(len(batch.rows))
-            first_row += len(batch.rows)
+        for batch in self._index(self._first_parse, header_lines=1):
             if batch.y is not None and len(batch.y):
                 types.add(_TYPES.get(batch.y.dtype.kind, "string"))
-        self._set_rows(counts)
         if types:
-            self._target_type = (
-                types.pop()
-                if len(types) == 1
-                else "float64"
-                if types == {"int64", "float64"}
-                else "string"
-            )
-
-    def target_chunks(self) -> Iterator[AnyArray]:
-        """Yield the targets in order; no other column is converted."""
-        self._require_target()
-        for unit in range(len(self._lines)):
-            table = self._table(self._raw(unit), self._lines[unit], [self._target or ""])
-            if table.num_rows:
-                at = int(self._starts[unit])
-                yield self._checked_target(self._labels(table, at), at)
+            numeric = types == {"int64", "float64"}
+            only = types.pop() if len(types) == 1 else "string"
+            self._target_type = "float64" if numeric else only
 
     def _read_header(self) -> None:
         with damage_named(self._path), open_text(self._path) as stream:
@@ -136,7 +95,6 @@ class CsvSource(TextSource):
 
     def _infer(self, raw: bytes, line: int) -> frozenset[str]:
         """Return the boolean features; raise if a feature is text."""
-        assert self.feature_names is not None
         table = self._table(raw, line, self.feature_names, inferred=True)
         for name in self.feature_names:
             column = table.column(name)
@@ -160,7 +118,7 @@ class CsvSource(TextSource):
         if types is None:
             types = {}
             if not inferred:
-                for name in self.feature_names or ():
+                for name in self.feature_names:
                     types[name] = pa.bool_() if name in (self._booleans or ()) else pa.float64()
                 if self._weight is not None:
                     types[self._weight] = pa.float64()
@@ -237,32 +195,20 @@ class CsvSource(TextSource):
             return text_feature(self._path, name, value)
         return None
 
+    def _first_parse(self, raw: bytes, line: int, first_row: int) -> Batch:
+        """Decode a page that was never seen before."""
+        if b'"' in raw:
+            self._check_quotes(raw, line)
+        if self._booleans is None:
+            self._booleans = self._infer(raw, line)
+        return self._parse(raw, line, first_row)
+
     def _parse(self, raw: bytes, line: int, first_row: int) -> Batch:
-        assert self.feature_names is not None
-        columns = [*self.feature_names, *filter(None, (self._target, self._weight))]
-        table = self._table(raw, line, columns)
-        n = table.num_rows
-        X = np.empty((n, self.n_features))
-        for j, name in enumerate(self.feature_names):
-            X[:, j] = self._column(table, name, first_row)
-        y = w = None
-        if self._target is not None:
-            y = self._labels(table, first_row)
-        if self._weight is not None:
-            w = self._column(table, self._weight, first_row)
-        return Batch(X, y, w, np.arange(first_row, first_row + n, dtype=np.int64))
+        table = self._table(raw, line, self._columns)
+        return self._batch([table], self._path, first_row, table.num_rows)
 
-    def _labels(self, table: Any, first_row: int) -> AnyArray:
-        assert self._target is not None
-        y = self._column(table, self._target, first_row)
-        return y if y.dtype.kind in "bif" else y.astype(object)
-
-    def _column(self, table: Any, name: str, first_row: int) -> AnyArray:
-        column = table.column(name)
-        if column.null_count:
-            row = int(np.argmax(column.is_null().to_numpy()))
-            raise missing_value(self._path, name, first_row + row)
-        return np.asarray(column.to_numpy())
+    def _tables(self, unit: int, columns: Sequence[str]) -> list[Any]:
+        return [self._table(self._raw(unit), self._lines[unit], columns)]
 
 
 def _is_number(text: str) -> bool:

@@ -12,9 +12,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Matrix
-from kernelgrad._validation import DataError, check_int
-from kernelgrad.data._text import TextSource
+from kernelgrad._validation import check_int
+from kernelgrad.data._paged import TextSource, numbers
 from kernelgrad.data.base import Batch, summarize
+from kernelgrad.exceptions import DataError
 
 
 class LibsvmSource(TextSource):
@@ -73,43 +74,30 @@ class LibsvmSource(TextSource):
         self.n_features = found if n_features is None else n_features
 
     def _first_pass(self) -> Iterator[AnyArray]:
-        counts: list[int] = []
-        first_row = 0
-        for raw, line in self._scan():
-            X, y = self._decode(raw, line)
-            self._checked(Batch(X, y, None, np.arange(first_row, first_row + len(y))))
+        for X, y, _, rows in self._index(self._decode):
             if X.nnz:
                 high, low = int(np.argmax(X.indices)), int(np.argmin(X.indices))
                 if X.indices[high] > self._highest[0]:
-                    self._highest = int(X.indices[high]), first_row + _row_of(X, high)
+                    self._highest = int(X.indices[high]), int(rows[_row_of(X, high)])
                 if X.indices[low] < self._lowest[0]:
-                    self._lowest = int(X.indices[low]), first_row + _row_of(X, low)
-            counts.append(len(y))
-            first_row += len(y)
+                    self._lowest = int(X.indices[low]), int(rows[_row_of(X, low)])
+            assert y is not None
             yield y
-        self._set_rows(counts)
 
     def _parse(self, raw: bytes, line: int, first_row: int) -> Batch:
-        X, y = self._decode(raw, line)
-        if (
-            X.nnz
-            and not 0
-            <= X.indices.min() - self._shift
-            <= (X.indices.max() - self._shift)
-            < self.n_features
-        ):
+        batch = self._decode(raw, line, first_row)
+        X, d = batch.X, self.n_features
+        columns = X.indices - self._shift
+        if X.nnz and not 0 <= columns.min() <= columns.max() < d:
             raise DataError(f"{self._path} has changed since it was opened; open it again.")
-        X = sp.csr_matrix(
-            (X.data, X.indices - self._shift, X.indptr), shape=(len(y), self.n_features)
-        )
-        return Batch(X, y, None, np.arange(first_row, first_row + len(y), dtype=np.int64))
+        return batch._replace(X=sp.csr_matrix((X.data, columns, X.indptr), (X.shape[0], d)))
 
-    def _decode(self, raw: bytes, line: int) -> tuple[Matrix, AnyArray]:
+    def _decode(self, raw: bytes, line: int, first_row: int) -> Batch:
         try:
             X, y = _load_lines(raw)
         except (ValueError, OverflowError) as error:
             raise self._bad_line(raw, line, error) from None
-        return X, y
+        return Batch(X, y, None, numbers(first_row, len(y)))
 
     def _bad_line(self, raw: bytes, line: int, error: Exception) -> DataError:
         for i, text in enumerate(raw.split(b"\n")):

@@ -9,22 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray
-from kernelgrad._validation import DataError
 from kernelgrad.data._columns import (
+    ColumnSource,
     choose_columns,
     import_pyarrow,
-    missing_value,
     text_feature,
 )
-from kernelgrad.data._paged import PagedSource
 from kernelgrad.data.base import Batch
+from kernelgrad.exceptions import DataError
 
 SUFFIXES = (".parquet", ".pq")
 _READ_ROWS = 65536
 
 
-class ParquetSource(PagedSource):
+class ParquetSource(ColumnSource):
     """A Parquet file, or the Parquet files directly inside a directory, sorted by name.
 
     Only the needed columns are read, and one row group at a time is held in memory.
@@ -57,18 +55,8 @@ class ParquetSource(PagedSource):
         self._files = parquet_files(path) if path.is_dir() else [path]
         self._metadata = [_metadata(file) for file in self._files]
         schemas = [meta.schema.to_arrow_schema() for meta in self._metadata]
-        self.feature_names = features = choose_columns(
-            schemas[0].names,
-            self._files[0],
-            target=target,
-            weight=weight,
-            drop=drop,
-            feature_names=feature_names,
-        )
-        self.n_features = len(features)
-        self._target, self._weight = target, weight
-        self.has_target, self.has_weight = target is not None, weight is not None
-        self._columns = [*features, *filter(None, (target, weight))]
+        self._set_columns(schemas[0].names, self._files[0], target, weight, drop, feature_names)
+        features = self.feature_names
         self._dtype = np.dtype(np.float32)
         target_types = set()
         for file, schema in zip(self._files, schemas, strict=True):
@@ -92,29 +80,14 @@ class ParquetSource(PagedSource):
                 f"{path}: target column {target!r} is text in some files and numbers in "
                 "others; write it in one type."
             )
-        self._target_kind = (
-            "float" if "float" in target_types else target_types.pop() if target_types else ""
-        )
+        self._float_target = "float" in target_types
         self._units = [
             (i, group)
             for i, m in enumerate(self._metadata)
             for group in range(m.num_row_groups)
         ]
-        sizes = [self._metadata[i].row_group(g).num_rows for i, g in self._units]
-        self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        self.n_rows = int(self._starts[-1])
-        if self.n_rows == 0:
-            raise DataError(f"{path} has no row; give at least one.")
+        self._set_rows([self._metadata[i].row_group(g).num_rows for i, g in self._units])
         self._check_null_counts()
-
-    def target_chunks(self) -> Iterator[AnyArray]:
-        """Yield the targets in order; no other column is read."""
-        self._require_target()
-        for unit in range(len(self._units)):
-            at = int(self._starts[unit])
-            for table in self._tables(unit, [self._target or ""]):
-                yield self._checked_target(self._labels(table, unit, at), at)
-                at += table.num_rows
 
     def _check_null_counts(self) -> None:
         """Raise for missing values that the statistics in the file already show."""
@@ -137,44 +110,13 @@ class ParquetSource(PagedSource):
                 batch_size=_READ_ROWS, row_groups=[group], columns=columns, use_threads=False
             )
 
+    def _file(self, unit: int) -> Path:
+        return self._files[self._units[unit][0]]
+
     def _load(self, unit: int) -> Batch:
-        assert self.feature_names is not None
-        start, stop = int(self._starts[unit]), int(self._starts[unit + 1])
-        X = np.empty((stop - start, self.n_features), dtype=self._dtype)
-        ys: list[AnyArray] = []
-        w = np.empty(stop - start) if self._weight is not None else None
-        at = 0
-        for table in self._tables(unit, self._columns):
-            rows = slice(at, at + table.num_rows)
-            for j, name in enumerate(self.feature_names):
-                X[rows, j] = self._column(table, name, unit, start + at)
-            if self._target is not None:
-                ys.append(self._labels(table, unit, start + at))
-            if w is not None:
-                w[rows] = self._column(table, self._weight, unit, start + at)
-            at += table.num_rows
-        y = np.concatenate(ys) if ys else None
-        return Batch(X, y, w, np.arange(start, stop, dtype=np.int64))
-
-    def _labels(self, table: Any, unit: int, first_row: int) -> AnyArray:
-        y = self._column(table, self._target, unit, first_row)
-        if self._target_kind == "text":
-            return y.astype(object)
-        return y.astype(np.float64) if self._target_kind == "float" else y
-
-    def _column(self, table: Any, name: str | None, unit: int, first_row: int) -> AnyArray:
-        import pyarrow.types as pt
-
-        assert name is not None
-        column = table.column(table.schema.get_field_index(name))
-        if column.null_count:
-            row = first_row + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-            raise missing_value(self._files[self._units[unit][0]], name, row)
-        if pt.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        if pt.is_decimal(column.type):
-            column = column.cast("float64")
-        return np.asarray(column.to_numpy(zero_copy_only=False))
+        first, last = int(self._starts[unit]), int(self._starts[unit + 1])
+        tables = self._tables(unit, self._columns)
+        return self._batch(tables, self._file(unit), first, last - first)
 
 
 def parquet_files(path: Path) -> list[Path]:
