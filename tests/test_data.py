@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
-from kernelgrad.exceptions import DataError
 from kernelgrad.data import (
     ArraySource,
     Batch,
@@ -31,6 +30,7 @@ from kernelgrad.data import (
     sample_batches,
     split_rows,
 )
+from kernelgrad.exceptions import DataError
 
 N, D = 20_000, 3
 NAMES = ["a", "b", "c"]

@@ -13,15 +13,17 @@ import json
 import math
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from kernelgrad._typing import AnyArray
-from kernelgrad._validation import ModelFileError
+from kernelgrad.exceptions import ModelFileError
 
 FORMAT = "kernelgrad-model"
 VERSION = 1
@@ -198,19 +200,26 @@ def _check_tensor(name: Any, value: Any) -> AnyArray:
     return np.asarray(value, dtype=value.dtype.newbyteorder("="), order="C")
 
 
-def _write_atomic(path: Path, content: bytes) -> None:
-    temporary = path.parent / f".kernelgrad-{secrets.token_hex(8)}.tmp"
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Yield a file that appears under `path` only when it is complete and on disk.
+
+    After any failure, an interrupt included, a file that was there before is as it was and no
+    other is left; a symbolic link is followed.
+    """
+    target = Path(os.path.realpath(path))
+    temporary = target.parent / f".kernelgrad-{secrets.token_hex(8)}.tmp"
     try:
         with open(temporary, "xb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        os.replace(temporary, target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     if os.name == "posix":  # elsewhere a folder cannot be opened
-        folder = os.open(path.parent, os.O_RDONLY)
+        folder = os.open(target.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
@@ -220,10 +229,7 @@ def _write_atomic(path: Path, content: bytes) -> None:
 def write_container(
     path: str | os.PathLike[str], header: dict[str, Any], tensors: dict[str, AnyArray]
 ) -> None:
-    """Write a model file, all of it or nothing.
-
-    The file appears under its name only when it is complete and on disk; after any failure,
-    an interrupt included, a file that was there before is as it was and no other is left.
+    """Write a model file, all of it or nothing (see :func:`replacing`).
 
     Parameters
     ----------
@@ -252,10 +258,11 @@ def write_container(
         "header": text,
         "checksum": _checksum(text, arrays),
     }
-    target = Path(os.path.realpath(path))
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"The folder {str(target.parent)!r} does not exist; create it.")
-    _write_atomic(target, save(arrays, metadata))
+    folder = Path(os.path.realpath(path)).parent
+    if not folder.is_dir():
+        raise FileNotFoundError(f"The folder {str(folder)!r} does not exist; create it.")
+    with replacing(path) as file:
+        file.write(save(arrays, metadata))
 
 
 def _check_outside(path: Path) -> None:

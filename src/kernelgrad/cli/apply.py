@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import math
-import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -62,6 +60,7 @@ def predict(
             check_writable(output, "predictions", model, data)
 
         from kernelgrad import load, open_source
+        from kernelgrad.persistence import replacing
 
         estimator = load(model)
         _check_outputs(estimator, proba=proba, decision=decision)
@@ -70,7 +69,7 @@ def predict(
         if to_stdout:
             _write_csv(sys.stdout, chunks, estimator, proba, decision)
             return
-        with _replacing(output) as stream:
+        with replacing(output) as stream:
             if suffix == ".npy":
                 _write_npy(stream, chunks, estimator, source.n_rows, proba, decision)
             else:
@@ -235,20 +234,6 @@ def _write_npy(
             }
             np.lib.format.write_array_header_1_0(stream, header)
         stream.write(np.ascontiguousarray(values, dtype).tobytes())
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Write a file that appears under its name only when it is complete."""
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("xb") as stream:
-            yield stream
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def _score_classes(estimator: Any, source: BatchSource, data: Path) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class CsvSource(TextSource, ColumnSource):
         self._read_header()
         self._set_columns(self._names, self._path, target, weight, drop, feature_names)
         self._target_type: str | None = None
-        self._booleans: frozenset[str] | None = None
+        self._booleans: frozenset[str] = frozenset()
         types: set[str] = set()
         for batch in self._index(self._first_parse, header_lines=1):
             if batch.y is not None and len(batch.y):
@@ -95,35 +95,31 @@ class CsvSource(TextSource, ColumnSource):
 
     def _infer(self, raw: bytes, line: int) -> frozenset[str]:
         """Return the boolean features; raise if a feature is text."""
-        table = self._table(raw, line, self.feature_names, inferred=True)
-        for name in self.feature_names:
-            column = table.column(name)
-            if str(column.type) not in ("int64", "double", "bool", "null"):
+        table = self._table(raw, line, self.feature_names, {})
+        kinds = {name: str(table.column(name).type) for name in self.feature_names}
+        for name, kind in kinds.items():
+            if kind not in ("int64", "double", "bool", "null"):
                 found = self._find_text(raw, line, name)
                 raise text_feature(self._path, name, "a date") if found is None else found
-        return frozenset(n for n in self.feature_names if str(table.column(n).type) == "bool")
+        return frozenset(name for name, kind in kinds.items() if kind == "bool")
+
+    def _types(self) -> dict[str, Any]:
+        """Return the Arrow types of all columns, as far as they are known."""
+        pa = import_pyarrow()
+        types = dict.fromkeys(self._columns, pa.float64())
+        types |= dict.fromkeys(self._booleans, pa.bool_())
+        if self._target is not None:
+            del types[self._target]
+            if self._target_type is not None:
+                types[self._target] = pa.type_for_alias(self._target_type)
+        return types
 
     def _table(
-        self,
-        raw: bytes,
-        line: int,
-        columns: Sequence[str],
-        *,
-        inferred: bool = False,
-        types: dict[str, Any] | None = None,
+        self, raw: bytes, line: int, columns: Sequence[str], types: dict[str, Any]
     ) -> Any:
         pa = import_pyarrow()
         import pyarrow.csv as pc
 
-        if types is None:
-            types = {}
-            if not inferred:
-                for name in self.feature_names:
-                    types[name] = pa.bool_() if name in (self._booleans or ()) else pa.float64()
-                if self._weight is not None:
-                    types[self._weight] = pa.float64()
-                if self._target is not None and self._target_type is not None:
-                    types[self._target] = pa.type_for_alias(self._target_type)
         bad: list[Any] = []
 
         def note(row: Any) -> str:
@@ -156,12 +152,10 @@ class CsvSource(TextSource, ColumnSource):
                 ) from None
             if "UTF8" in str(error):
                 raise self._not_utf8(line) from None
-            if not inferred:
-                for name in types:
-                    if name in columns:
-                        found = self._find_text(raw, line, name)
-                        if found is not None:
-                            raise found from None
+            for name in [name for name in types if name in columns]:
+                found = self._find_text(raw, line, name)
+                if found is not None:
+                    raise found from None
             raise DataError(
                 f"{self._path}: the page at line {line} cannot be parsed ({error}); correct it."
             ) from None
@@ -176,10 +170,9 @@ class CsvSource(TextSource, ColumnSource):
 
     def _find_text(self, raw: bytes, line: int, name: str) -> DataError | None:
         """Return the error for the first value of a column that is not of its type."""
-        pa = import_pyarrow()
-        values = self._table(raw, line, [name], types={name: pa.string()}).column(name)
-        boolean = name in (self._booleans or ())
-        for value in values.to_pylist():
+        text = {name: import_pyarrow().string()}
+        boolean = name in self._booleans
+        for value in self._table(raw, line, [name], text).column(name).to_pylist():
             if value is None or (value in _BOOLEANS if boolean else _is_number(value)):
                 continue
             if name == self._weight:
@@ -199,16 +192,16 @@ class CsvSource(TextSource, ColumnSource):
         """Decode a page that was never seen before."""
         if b'"' in raw:
             self._check_quotes(raw, line)
-        if self._booleans is None:
+        if first_row == 0:
             self._booleans = self._infer(raw, line)
         return self._parse(raw, line, first_row)
 
     def _parse(self, raw: bytes, line: int, first_row: int) -> Batch:
-        table = self._table(raw, line, self._columns)
+        table = self._table(raw, line, self._columns, self._types())
         return self._batch([table], self._path, first_row, table.num_rows)
 
     def _tables(self, unit: int, columns: Sequence[str]) -> list[Any]:
-        return [self._table(self._raw(unit), self._lines[unit], columns)]
+        return [self._table(self._raw(unit), self._lines[unit], columns, self._types())]
 
 
 def _is_number(text: str) -> bool:
