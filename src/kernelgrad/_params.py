@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar, dataclass_transform
 
 from kernelgrad._validation import check_bool, check_int, check_name, check_real
@@ -25,11 +25,14 @@ from kernelgrad._validation import check_bool, check_int, check_name, check_real
 T = TypeVar("T")
 Check = Callable[[Any, str], object]
 
-_CHECK = "check"  # the key of a field's metadata
+_CHECK, _OUTSIDE = "check", "outside"  # keys of a field's metadata
+_STRANGE = "no such word"
 
 
-def _field(default: Any, check: Check, words: Iterable[Any], kw_only: bool) -> Any:
-    """Return a field whose values are one of `words` or pass `check`."""
+def _field(
+    default: Any, check: Check, words: Iterable[Any], kw_only: bool, outside: tuple[Any, ...]
+) -> Any:
+    """Return a field whose values are one of `words` or pass `check`, as none of `outside`."""
     allowed = tuple(words)
 
     def full(value: Any, name: str) -> None:
@@ -45,14 +48,16 @@ def _field(default: Any, check: Check, words: Iterable[Any], kw_only: bool) -> A
                 f"{error} Also allowed: {known}." if known else str(error)
             ) from None
 
-    return dataclasses.field(default=default, metadata={_CHECK: full}, kw_only=kw_only)
+    metadata = {_CHECK: full, _OUTSIDE: tuple(v for v in outside if v not in allowed)}
+    return dataclasses.field(default=default, metadata=metadata, kw_only=kw_only)
 
 
 def integer(
     *, default: Any, low: int = 0, words: Iterable[Any] = (), kw_only: bool = True
 ) -> Any:
     """Return a field of integers of at least `low`, or one of `words` ("auto", None, ...)."""
-    return _field(default, lambda v, name: check_int(v, name, low=low), words, kw_only)
+    outside = (low - 1, low + 0.5, _STRANGE)
+    return _field(default, lambda v, name: check_int(v, name, low=low), words, kw_only, outside)
 
 
 def real(
@@ -70,12 +75,14 @@ def real(
     def check(value: Any, name: str) -> None:
         check_real(value, name, low=low, high=high, low_open=low_open, high_open=high_open)
 
-    return _field(default, check, words, kw_only)
+    ends = (low if low_open else low - 1.0, high if high_open else high + 1.0)
+    outside = (math.nan, *(v for v in ends if math.isfinite(v)), _STRANGE)
+    return _field(default, check, words, kw_only, outside)
 
 
 def boolean(*, default: Any, words: Iterable[Any] = (), kw_only: bool = True) -> Any:
     """Return a field of bools, or one of `words`."""
-    return _field(default, check_bool, words, kw_only)
+    return _field(default, check_bool, words, kw_only, (_STRANGE, 2))
 
 
 def choice(
@@ -83,7 +90,9 @@ def choice(
 ) -> Any:
     """Return a field of strings among `names`, or one of `words` such as None."""
     known = tuple(names)
-    return _field(default, lambda v, name: check_name(v, known, name), words, kw_only)
+    return _field(
+        default, lambda v, name: check_name(v, known, name), words, kw_only, (_STRANGE,)
+    )
 
 
 def anything(*, default: Any, kw_only: bool = True) -> Any:
@@ -112,3 +121,10 @@ def check_params(obj: Any) -> None:
     for each in dataclasses.fields(obj):
         if _CHECK in each.metadata:
             each.metadata[_CHECK](getattr(obj, each.name), each.name)
+
+
+def outside_values(obj: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (name, value) for values outside of each declared domain of `obj` or its class."""
+    for each in dataclasses.fields(obj):
+        for value in each.metadata.get(_OUTSIDE, ()):
+            yield each.name, value

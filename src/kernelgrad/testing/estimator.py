@@ -1,0 +1,268 @@
+"""The contract of a fitted estimator: what must not change a result, and what must come back."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import clone, is_classifier, is_outlier_detector, is_regressor
+from sklearn.utils.validation import has_fit_parameter
+
+from kernelgrad._typing import AnyArray, FloatArray, IntArray, Matrix
+from kernelgrad.callbacks import Callback, FitEvent
+from kernelgrad.compute.threads import set_num_threads
+from kernelgrad.estimators import load
+from kernelgrad.testing.parameters import check_parameters, pickled, require
+
+_ROWS, _MANY_ROWS, _NEW_ROWS, _COLUMNS = 120, 1100, 40, 4
+_METHODS = ("predict", "decision_function", "predict_proba", "score_samples", "transform")
+# of the largest output: sums of some 1e3 float32 products, rounded in another order
+_ROUNDING = 1e-4
+_NO_LABEL = -1
+
+
+class _Failure(Exception):
+    """What the callback of a fit that must fail raises."""
+
+
+class _Fail(Callback):
+    def on_iteration(self, event: FitEvent) -> bool | None:
+        raise _Failure
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Training rows with weights, and new ones."""
+
+    X: Matrix
+    y: AnyArray
+    weight: IntArray
+    new: FloatArray
+
+    def fit(self, estimator: Any, *, weighted: bool = True) -> Any:
+        """Return a fitted clone."""
+        return self.refit(clone(estimator), weighted=weighted)
+
+    def refit(self, estimator: Any, *, weighted: bool = True) -> Any:
+        """Fit this very object."""
+        if weighted and has_fit_parameter(estimator, "sample_weight"):
+            return estimator.fit(self.X, self.y, sample_weight=self.weight)
+        return estimator.fit(self.X, self.y)
+
+    def take(self, index: IntArray) -> _Rows:
+        return replace(self, X=self.X[index], y=self.y[index], weight=self.weight[index])
+
+
+def _make_rows(estimator: Any, n: int, seed: int) -> _Rows:
+    """Return rows of [0, 2)^4, a third of the entries zero, with targets for `estimator`."""
+    rng = np.random.default_rng(seed)
+    X = 2.0 * rng.random((n + _NEW_ROWS, _COLUMNS))
+    X[rng.random(X.shape) < 0.3] = 0.0
+    signal = np.sin(3.0 * X[:, 0]) + X[:, 1] - X[:, 2] + 0.2 * rng.standard_normal(len(X))
+    y: AnyArray
+    if is_regressor(estimator):
+        y = signal
+    elif is_classifier(estimator):
+        few = has_fit_parameter(estimator, "X_unlabelled")
+        y = np.digitize(signal, np.quantile(signal, (0.5,) if few else (1 / 3, 2 / 3)))
+        if few:
+            y[rng.random(len(y)) < 0.6] = _NO_LABEL
+    else:
+        y = (signal > np.median(signal)).astype(np.int64)
+    return _Rows(X[:n], y[:n], rng.integers(0, 4, n), X[n:])
+
+
+def _outputs(model: Any, X: Matrix) -> dict[str, AnyArray]:
+    """Return what each method of prediction gives."""
+    found = {
+        name: np.asarray(getattr(model, name)(X)) for name in _METHODS if hasattr(model, name)
+    }
+    if hasattr(model, "noise_variance"):
+        found["std"] = model.predict(X[:_NEW_ROWS], return_std=True)[1]
+    return found
+
+
+def _require_same(model: Any, other: Any, rows: _Rows, what: str) -> None:
+    """Raise unless both give the same bits."""
+    first, second = _outputs(model, rows.new), _outputs(other, rows.new)
+    for name, value in first.items():
+        same = np.array_equal(value, second[name])
+        require(same, model, f"{what} change{'s' * (what[-1] != 's')} the bits of {name}.")
+
+
+def _require_close(
+    model: Any, first: dict[str, AnyArray], second: dict[str, AnyArray], what: str
+) -> None:
+    """Raise unless both are equal up to the rounding of float32 sums; labels may be near a tie."""
+    for name, value in first.items():
+        if value.dtype.kind != "f":
+            share = float(np.mean(value == second[name]))
+            require(share > 0.9, model, f"{what}: {1 - share:.0%} of {name} are others.")
+            continue
+        off = float(np.abs(value - second[name]).max())
+        scale = max(float(np.abs(value).max()), 1e-3)
+        require(off <= _ROUNDING * scale, model, f"{what}: {name} is off by {off / scale:.2g}.")
+
+
+@contextmanager
+def _threads(n: int) -> Iterator[None]:
+    set_num_threads(n)
+    try:
+        yield
+    finally:
+        set_num_threads(None)
+
+
+def check_estimator_contract(estimator: Any, *, random_state: int = 0) -> None:
+    """Check on small data what every estimator of this package promises, with any solver.
+
+    Same bits
+        for the same ``random_state`` whatever NumPy's global generator holds; for one, two and
+        three threads; for rows in another order; for integer ``sample_weight`` and rows given as
+        often, where `fit` takes weights; after pickling, and after ``save`` and ``load``, also of
+        the next steps (``partial_fit``, ``warm_start`` with ``resumable=True``).
+    Same values up to rounding
+        for CSR rows in `fit` and for CSR rows in prediction.
+    Unchanged by a failure
+        A callback that raises in the middle of a fit leaves all attributes as they were.
+    Refusals
+        Every declared parameter outside its domain, before the rows are looked at.
+
+    Parameters
+    ----------
+    estimator : estimator of kernelgrad
+        A classifier, regressor, novelty detector, density ratio, transformer or
+        semi-supervised classifier, unfitted; few iterations make this fast. ``random_state``
+        of the estimator is replaced.
+    random_state : int, default=0
+
+    Raises
+    ------
+    AssertionError
+        Naming the estimator and the broken promise.
+    """
+    estimator = clone(estimator).set_params(random_state=random_state)
+    rows = _make_rows(estimator, _ROWS, random_state)
+    check_parameters(estimator, lambda wrong: wrong.fit(object(), object()))
+    model = rows.fit(estimator)
+    for check in (
+        _check_seed, _check_order, _check_weights, _check_csr, _check_classes, _check_pickle,
+        _check_files, _check_failure,
+    ):  # fmt: skip
+        check(estimator, model, rows)
+    _check_threads(estimator, random_state)
+
+
+def _check_seed(estimator: Any, model: Any, rows: _Rows) -> None:
+    np.random.seed(1)  # noqa: NPY002  what must not matter
+    _require_same(model, rows.fit(estimator), rows, "a second fit")
+
+
+def _check_threads(estimator: Any, random_state: int) -> None:
+    rows = _make_rows(estimator, _MANY_ROWS, random_state)
+    with _threads(1):
+        one = rows.fit(estimator)
+        expected = _outputs(one, rows.X)
+    for n in (2, 3):
+        with _threads(n):
+            found = _outputs(rows.fit(estimator), rows.X)
+        for name, value in expected.items():
+            same = np.array_equal(value, found[name])
+            require(same, one, f"{n} threads change the bits of {name}.")
+
+
+def _check_order(estimator: Any, model: Any, rows: _Rows) -> None:
+    order = np.random.default_rng(0).permutation(len(rows.y))
+    if has_fit_parameter(estimator, "sample_weight"):
+        _require_same(model, rows.take(order).fit(estimator), rows, "the order of rows")
+
+
+def _check_weights(estimator: Any, model: Any, rows: _Rows) -> None:
+    if not has_fit_parameter(estimator, "sample_weight"):
+        return
+    again = rows.take(np.repeat(np.arange(len(rows.y)), rows.weight))
+    repeated = again.fit(estimator, weighted=False)
+    _require_same(model, repeated, rows, "repeating rows instead of weighting them")
+    plain = _outputs(rows.fit(estimator, weighted=False), rows.new)
+    name, value = next(iter(_outputs(model, rows.new).items()))
+    name = "decision_function" if "decision_function" in plain else name
+    value = _outputs(model, rows.new)[name]
+    require(not np.array_equal(value, plain[name]), model, "sample_weight has no effect.")
+
+
+def _check_csr(estimator: Any, model: Any, rows: _Rows) -> None:
+    expected = _outputs(model, rows.new)
+    _require_close(model, expected, _outputs(model, sp.csr_matrix(rows.new)), "new CSR rows")
+    if hasattr(model, "transform"):  # dense rows are centred: other features, the same kernel
+        return
+    twin = replace(rows, X=sp.csr_matrix(rows.X)).fit(estimator)
+    _require_close(model, expected, _outputs(twin, rows.new), "a fit of CSR rows")
+
+
+def _check_classes(estimator: Any, model: Any, rows: _Rows) -> None:
+    if not is_classifier(estimator):
+        return
+    names = np.array([5, 7, 9, _NO_LABEL])  # the last is the mark of rows without a label
+    twin = replace(rows, y=names[rows.y]).fit(estimator)
+    known = names[: len(model.classes_)]
+    require(np.array_equal(twin.classes_, known), model, f"classes_ are {twin.classes_}.")
+    expected, found = _outputs(model, rows.new), _outputs(twin, rows.new)
+    expected["predict"] = names[expected["predict"]]
+    for name, value in expected.items():
+        require(np.array_equal(value, found[name]), model, f"names of classes change {name}.")
+
+
+def _check_pickle(estimator: Any, model: Any, rows: _Rows) -> None:
+    twin = pickled(model, model)
+    _require_same(model, twin, rows, "pickling")
+    if hasattr(model, "partial_fit"):
+        first, second = (
+            each.partial_fit(rows.X, rows.y) for each in (pickled(model, model), twin)
+        )
+        _require_same(first, second, rows, "pickling before partial_fit")
+    _require_same(model, rows.refit(pickled(model, model)), rows, "a second fit of one object")
+
+
+def _check_files(estimator: Any, model: Any, rows: _Rows) -> None:
+    if not hasattr(model, "save"):
+        return
+    resumable = "warm_start" in model.get_params(deep=False)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.kgm"
+        model.save(path)
+        loaded = load(path)
+        _require_same(model, loaded, rows, "a file")
+        require(repr(loaded) == repr(model), model, f"a file gives {loaded!r}.")
+        if not resumable:
+            return
+        model.save(path, resumable=True)
+        loaded = load(path)
+    warm = [each.set_params(warm_start=True) for each in (pickled(model, model), loaded)]
+    goes_on, twin = (rows.refit(each) for each in warm)
+    require(goes_on.n_iter_ >= model.n_iter_, model, "warm_start begins anew.")
+    _require_same(goes_on, twin, rows, "a file before a warm start")
+
+
+def _check_failure(estimator: Any, model: Any, rows: _Rows) -> None:
+    if "callbacks" not in estimator.get_params(deep=False):
+        return
+    fresh = clone(estimator).set_params(callbacks=_Fail())
+    fitted = pickled(model, model).set_params(callbacks=_Fail())
+    before = _outputs(fitted, rows.new)
+    for each in (fresh, fitted):
+        names = set(vars(each))
+        try:
+            rows.refit(each)
+        except _Failure:
+            require(set(vars(each)) == names, model, "a failed fit changes attributes.")
+        else:
+            raise AssertionError(f"{model!r}: swallows the error of a callback.")
+    for name, value in before.items():
+        same = np.array_equal(value, _outputs(fitted, rows.new)[name])
+        require(same, model, f"a failed fit changes {name}.")

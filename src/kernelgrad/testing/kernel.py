@@ -1,0 +1,287 @@
+"""The contract of a kernel and of its random features."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from kernelgrad._typing import Float32Array, Float64Array, FloatArray, IntArray
+from kernelgrad.features.base import FeatureMap, float32_rows
+from kernelgrad.kernels import Kernel
+from kernelgrad.testing.parameters import check_parameters, pickled, require
+
+
+@dataclass(frozen=True)
+class KernelReport:
+    """How far averages of random features are from the kernel, pair by pair of rows.
+
+    Attributes
+    ----------
+    pairs : int array (p, 2)
+        Row numbers of each pair.
+    exact, estimate, standard_error : float64 arrays (p,)
+        The kernel, the mean over blocks of ``phi_j(x) . phi_j(z)``, and its standard error.
+    z : float64 array (p,)
+        ``(estimate - exact) / standard_error``.
+    z_wrong : float64 array (p,)
+        The same against the kernel of rows stretched by a quarter, which must fail.
+    """
+
+    pairs: IntArray
+    exact: Float64Array
+    estimate: Float64Array
+    standard_error: Float64Array
+    z: Float64Array
+    z_wrong: Float64Array
+
+    def rows(self) -> list[tuple[float, ...]]:
+        """Return (i, j, exact, estimate, standard error, z, z of the wrong kernel) per pair."""
+        columns = (self.exact, self.estimate, self.standard_error, self.z, self.z_wrong)
+        return list(zip(*self.pairs.T.tolist(), *(c.tolist() for c in columns), strict=True))
+
+    def __str__(self) -> str:
+        head = f"{'i':>3} {'j':>3} {'exact':>9} {'estimate':>9} {'se':>9} {'z':>7} {'wrong':>9}"
+        lines = (
+            "{:3.0f} {:3.0f} {:9.5f} {:9.5f} {:9.2e} {:7.2f} {:9.1f}".format(*row)
+            for row in self.rows()
+        )
+        return "\n".join([head, *lines])
+
+
+_FREQUENCIES = 32
+_CHECKED_PAIRS = 12
+_STRETCH = 1.25  # the wrong bandwidth
+_ALLOWED = 5.0  # standard errors
+
+
+def check_kernel(
+    kernel: Kernel, *, X: FloatArray | None = None, random_state: int = 0, n_blocks: int = 400
+) -> KernelReport:
+    """Check that a kernel keeps the contract of `kernelgrad.kernels.Kernel`.
+
+    - ``clone`` and ``get_params`` reproduce the kernel, and pickling its values;
+    - the exact form is symmetric, positive semi-definite up to rounding, agrees with ``diag``,
+      and is the same for any part of the rows and for sparse rows;
+    - ``E[phi_j(x) . phi_j(z)] = k(x, z)`` within five standard errors, estimated from blocks
+      (each is one independent estimate); against rows stretched by a quarter the same
+      statistic must fail, else the check would be too weak to mean anything;
+    - block ``j`` is a pure function of (seed, j), whatever was computed before and whatever
+      the other rows are, and another seed or block gives other features;
+    - ``predict`` is the sum of ``transform(X, j) @ coef_j``, and ``gradient`` is
+      ``transform(X, j).T @ R``;
+    - a feature map can be pickled.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel, with its parameters; rules are resolved on `X`.
+    X : float array (n, d) or None
+        At least 8 rows of the kernel's domain, at distances where it is neither 0 nor 1. By
+        default 24 rows of the unit cube in three dimensions, spread by two.
+    random_state : int, default=0
+        Seed of rows and features, fixed so that a failure repeats.
+    n_blocks : int, default=400
+        Blocks of 32 features to average.
+
+    Returns
+    -------
+    KernelReport
+        The z-scores; ``print`` gives a table. Empty for a kernel without random features.
+
+    Raises
+    ------
+    AssertionError
+        Naming the kernel and the first property that fails.
+    """
+    require(isinstance(kernel, Kernel), kernel, "is not a kernelgrad.kernels.Kernel.")
+    rng = np.random.default_rng(random_state)
+    rows = 2.0 * rng.random((24, 3)) if X is None else np.asarray(X, np.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            kernel.check()
+            check_parameters(kernel)
+            kernel = kernel.resolve(rows, random_state)
+            _check_exact(kernel, rows)
+            if not kernel.has_random_features:
+                none = np.empty(0)
+                return KernelReport(np.empty((0, 2), int), none, none, none, none, none)
+            _check_blocks(kernel, rows, random_state)
+            _check_products(kernel, rows, random_state, rng)
+            return _check_expectation(kernel, rows, random_state, n_blocks)
+        except Warning as warning:
+            raise AssertionError(f"{kernel!r}: warns: {warning}") from warning
+
+
+def _check_exact(kernel: Kernel, X: Float64Array) -> None:
+    K, n = kernel(X), len(X)
+    diagonal = kernel.diag(X)
+    require(
+        K.shape == (n, n) and K.dtype == np.float64 and np.isfinite(K).all(),
+        kernel,
+        f"the exact form gives {K.shape} {K.dtype}, expected finite float64 {(n, n)}.",
+    )
+    scale = max(1.0, float(np.abs(K).max()))
+    skew = float(np.abs(K - K.T).max())
+    require(
+        skew <= 1e-12 * scale, kernel, f"the exact form is not symmetric: off by {skew:.3g}."
+    )
+    require(
+        diagonal.shape == (n,)
+        and np.allclose(diagonal, K.diagonal(), rtol=0, atol=1e-10 * scale),
+        kernel,
+        "diag does not agree with the exact form.",
+    )
+    least = float(np.linalg.eigvalsh(K)[0])
+    require(
+        least >= -1e-10 * n * scale,
+        kernel,
+        f"the exact form is not positive semi-definite: eigenvalue {least:.3g}.",
+    )
+    others = {
+        "of a part of the rows": (kernel(X[2:7], X[:5]), K[2:7, :5], 1e-6),
+        "of sparse rows": (kernel(sp.csr_matrix(X)), K, 1e-6),
+        "after pickling": (pickled(kernel, kernel)(X), K, 0.0),
+    }
+    for what, (other, expected, tolerance) in others.items():
+        same = np.allclose(other, expected, rtol=0, atol=tolerance * scale)
+        require(same, kernel, f"the exact form {what} differs.")
+
+
+def _map(kernel: Kernel, X: FloatArray, seed: int) -> FeatureMap:
+    return kernel.feature_map(X.shape[1], seed, _FREQUENCIES)
+
+
+def _prepared(features: FeatureMap, X: Any) -> Any:
+    return float32_rows(features.prepare(X))
+
+
+def _check_blocks(kernel: Kernel, X: Float64Array, seed: int) -> None:
+    features = _map(kernel, X, seed)
+    rows = _prepared(features, X)
+    require(
+        features.width == features.planes * features.block_size,
+        kernel,
+        "width is not planes * block_size.",
+    )
+    blocks = [features.transform(rows, j) for j in range(4)]
+    for block in blocks:
+        require(
+            block.shape == (len(rows), features.width) and block.dtype == np.float32,
+            kernel,
+            f"transform gives {block.shape} {block.dtype}, expected float32 "
+            f"{(len(rows), features.width)}.",
+        )
+    fresh = _map(kernel, X, seed)
+    for j in (3, 0, 2, 0, 1):
+        require(
+            np.array_equal(fresh.transform(rows, j), blocks[j]),
+            kernel,
+            f"block {j} is not a pure function of (seed, j): the order of calls changes it.",
+        )
+    twin = pickled(features, kernel)
+    require(
+        np.array_equal(twin.transform(rows, 1), blocks[1]),
+        kernel,
+        "pickle changes the features.",
+    )
+    # the median, because rounding of heavy-tailed frequencies may change a few features
+    allowed = 1e-4 * max(1e-3, float(np.abs(blocks[1]).max()))
+    parts = [features.transform(rows[a : a + 5], 1) for a in range(0, len(rows), 5)]
+    require(
+        np.median(np.abs(np.vstack(parts) - blocks[1])) <= allowed,
+        kernel,
+        "features of a row depend on the other rows.",
+    )
+    sparse = features.transform(_prepared(features, sp.csr_matrix(X)), 1)
+    require(
+        np.median(np.abs(sparse - blocks[1])) <= allowed,
+        kernel,
+        "features of sparse rows differ from those of dense rows.",
+    )
+    for what, other in (
+        ("seed", (seed + 1, 1)),
+        ("seed", (seed + 2**40, 1)),
+        ("block", (seed, 2)),
+    ):
+        same = np.mean(_map(kernel, X, other[0]).transform(rows, other[1]) == blocks[1])
+        require(same < 0.9, kernel, f"another {what} gives the same features.")
+
+
+def _check_products(
+    kernel: Kernel, X: Float64Array, seed: int, rng: np.random.Generator
+) -> None:
+    features = _map(kernel, X, seed)
+    rows = _prepared(features, X)
+    n, n_blocks, F = len(rows), 3, features.block_size
+    coef = np.zeros((features.planes, features.capacity(n_blocks), 2), np.float32)
+    used = coef[:, : n_blocks * F]
+    used[:] = rng.standard_normal(used.shape)
+    R = rng.standard_normal((n, 2)).astype(np.float32)
+    blocks = [features.transform(rows, j).astype(np.float64) for j in range(n_blocks)]
+    planes = [coef[:, j * F : (j + 1) * F].reshape(features.width, 2) for j in range(n_blocks)]
+    expected = 1.0 + sum(P @ A for P, A in zip(blocks, planes, strict=True))
+    scale = float(np.abs(expected).max())
+    for cache_bytes in (0, 2**20):
+        out: Float32Array = np.ones((n, 2), np.float32)
+        features.predict(rows, coef, n_blocks, out, cache_bytes)
+        require(
+            np.allclose(out, expected, rtol=0, atol=1e-3 * scale),
+            kernel,
+            "predict does not add the sum over blocks of transform times coefficients.",
+        )
+    G = features.gradient(rows, R, 1)
+    product = blocks[1].T @ R
+    require(
+        G.shape == product.shape
+        and np.allclose(G, product, rtol=0, atol=1e-3 * float(np.abs(product).max())),
+        kernel,
+        "gradient is not transform.T @ R.",
+    )
+
+
+def _check_expectation(
+    kernel: Kernel, X: Float64Array, seed: int, n_blocks: int
+) -> KernelReport:
+    # features see float32 rows: so does the exact form, or rounding would count as bias
+    rows = X[: 2 * _CHECKED_PAIRS].astype(np.float32)
+    features = _map(kernel, rows, seed)
+    prepared = _prepared(features, rows)
+    half = len(rows) // 2
+    left = np.concatenate([[0], np.arange(half)])
+    right = np.concatenate([[0], half + np.arange(half)])
+    estimates = np.empty((n_blocks, len(left)))
+    for j in range(n_blocks):
+        P = features.transform(prepared, j).astype(np.float64)
+        estimates[j] = np.einsum("pf,pf->p", P[left], P[right])
+    K = kernel(rows)
+    stretched = (_STRETCH * rows).astype(np.float32)
+    exact, wrong = K[left, right], kernel(stretched)[left, right]
+    mean = estimates.mean(axis=0)
+    # the floor is the rounding of float32 features
+    error = np.hypot(
+        estimates.std(axis=0, ddof=1) / np.sqrt(n_blocks), 1e-6 * np.maximum(1.0, np.abs(exact))
+    )
+    report = KernelReport(
+        np.stack([left, right], axis=1),
+        exact,
+        mean,
+        error,
+        (mean - exact) / error,
+        (mean - wrong) / error,
+    )
+    require(
+        np.abs(report.z).max() < _ALLOWED,
+        kernel,
+        f"features are more than {_ALLOWED:g} standard errors from the kernel:\n{report}",
+    )
+    require(
+        np.abs(report.z_wrong).max() > _ALLOWED,
+        kernel,
+        f"a wrong bandwidth passes as well; give more blocks or other rows:\n{report}",
+    )
+    return report

@@ -1,0 +1,287 @@
+"""The contract of a loss."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+from sklearn.base import clone
+
+from kernelgrad._typing import AnyArray, Float64Array, FloatArray
+from kernelgrad.losses import Loss, UnlabelledLoss, encode_labels
+from kernelgrad.testing.parameters import check_parameters, require
+
+_ROWS = 40
+
+
+def _loss_cases(loss: Loss, rng: np.random.Generator) -> Iterator[tuple[AnyArray, FloatArray]]:
+    """Yield (y, f) in float64 for every task and number of outputs of the loss."""
+    if "classification" in loss.tasks:
+        for n_classes in (2, 3):
+            codes = np.arange(_ROWS) * n_classes // _ROWS
+            signs = encode_labels(codes, n_classes, loss).astype(np.float64)
+            yield signs, 2.0 * rng.standard_normal(signs.shape)
+    if "regression" in loss.tasks:
+        for n_outputs in (1, 2) if loss.n_outputs is None else (loss.n_outputs,):
+            y = 3.0 + rng.standard_normal((_ROWS, n_outputs))
+            yield y, y + 2.0 * rng.standard_normal(y.shape)
+    if loss.tasks & {"novelty", "density_ratio"}:
+        sample = np.where(np.arange(_ROWS) < _ROWS // 2, 1.0, -1.0)[:, None]
+        yield sample, 2.0 * rng.standard_normal(sample.shape)
+
+
+def check_loss(loss: Loss, *, random_state: int = 0) -> None:
+    """Check that a loss keeps the contract of `kernelgrad.losses.Loss`.
+
+    On random data for each of its tasks, with one and with several outputs, this checks that
+
+    - shapes are (n,), (n, C), (n,), (C,) and the dtype of ``f``, float32 or float64, is kept;
+    - ``gradient`` agrees with central differences of ``value``: by convexity the difference
+      quotient lies between the gradients at the two ends, also across a kink;
+    - ``value`` is convex along lines and ``gradient`` monotone, and, where ``smoothness`` is a
+      number L, ``|g(a) - g(b)| <= L |a - b|``;
+    - ``curvature`` is finite and at least 0, and at most L;
+    - no constant near ``intercept`` is better, and weights act as repeated rows;
+    - ``|f| = 1e4`` gives finite results without warnings;
+    - permuting rows permutes the results;
+    - ``clone`` and ``get_params`` reproduce the loss;
+    - ``directional_minimum`` is as good as a grid of steps, and 0 uphill.
+
+    Parameters
+    ----------
+    loss : Loss
+        The loss, with its hyper-parameters.
+    random_state : int, default=0
+        Seed of the random data, fixed so that a failure repeats.
+
+    Raises
+    ------
+    AssertionError
+        Naming the loss and the first property that fails.
+    """
+    require(isinstance(loss, Loss), loss, "is not a kernelgrad.losses.Loss.")
+    loss.check()
+    check_parameters(loss)
+    rng = np.random.default_rng(random_state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            for y, f in _loss_cases(loss, rng):
+                _check_arrays(loss, y, f, rng)
+                _check_extremes(loss, y, f)
+                _check_gradient(loss, y, f)
+                _check_convexity(loss, y, f, rng)
+                _check_intercept(loss, y, rng)
+                _check_search(loss, y, f, rng)
+        except Warning as warning:
+            raise AssertionError(f"{loss!r}: warns: {warning}") from warning
+    _check_clone(loss, rng)
+
+
+def _check_arrays(loss: Loss, y: AnyArray, f: FloatArray, rng: np.random.Generator) -> None:
+    order = rng.permutation(len(y))
+    for method, shape in (
+        ("value", (len(y),)),
+        ("gradient", f.shape),
+        ("curvature", (len(y),)),
+    ):
+        call = getattr(loss, method)
+        for dtype in (np.float32, np.float64):
+            result = call(y, f.astype(dtype))
+            require(
+                result.shape == shape and result.dtype == dtype,
+                loss,
+                f"{method} gives {result.shape} {result.dtype}, expected {shape} {dtype}.",
+            )
+        permuted = call(y[order], f[order])
+        require(
+            np.allclose(permuted, result[order], rtol=1e-10, atol=1e-12),
+            loss,
+            f"{method} of permuted rows is not the permuted {method}.",
+        )
+    weight = loss.curvature(y, f)
+    bound = np.inf if loss.smoothness is None else loss.smoothness * (1.0 + 1e-6)
+    require(
+        np.all((weight >= 0.0) & (weight <= bound) & np.isfinite(weight)),
+        loss,
+        f"curvature spans [{weight.min():g}, {weight.max():g}], outside [0, {bound:g}].",
+    )
+
+
+def _check_extremes(loss: Loss, y: AnyArray, f: FloatArray) -> None:
+    for dtype in (np.float32, np.float64):
+        large = (1e4 * np.sign(f)).astype(dtype)
+        for method in ("value", "gradient", "curvature"):
+            result = getattr(loss, method)(y, large)
+            require(
+                np.isfinite(result).all(),
+                loss,
+                f"{method} is not finite at |f| = 1e4, {dtype}.",
+            )
+
+
+def _check_gradient(loss: Loss, y: AnyArray, f: FloatArray) -> None:
+    middle, step = loss.gradient(y, f), 1e-5
+    scale = 1.0 + float(np.abs(loss.value(y, f)).max())
+    for c in range(f.shape[1]):
+        shift = step * (np.arange(f.shape[1]) == c)
+        quotient = (loss.value(y, f + shift) - loss.value(y, f - shift)) / (2.0 * step)
+        ends = loss.gradient(y, f - shift)[:, c], loss.gradient(y, f + shift)[:, c]
+        for name, slope in (("central difference", quotient), ("gradient", middle[:, c])):
+            error = np.maximum(ends[0] - slope, slope - ends[1])
+            i = int(np.argmax(error))
+            require(
+                error[i] <= 1e-8 * scale,
+                loss,
+                f"{name} {slope[i]:.6g} of output {c} at y={y[i]}, f={f[i]} is not between "
+                f"the gradients {ends[0][i]:.6g} and {ends[1][i]:.6g} beside it.",
+            )
+
+
+def _check_convexity(loss: Loss, y: AnyArray, f: FloatArray, rng: np.random.Generator) -> None:
+    for scale in (0.01, 0.1, 1.0, 10.0):
+        g = f + scale * rng.standard_normal(f.shape)
+        ends = 0.5 * (loss.value(y, f) + loss.value(y, g))
+        excess = loss.value(y, 0.5 * (f + g)) - ends
+        require(
+            np.all(excess <= 1e-10 * (1.0 + np.abs(ends))),
+            loss,
+            f"value is not convex: the middle of a line is {excess.max():.3g} above its ends.",
+        )
+        change = loss.gradient(y, f) - loss.gradient(y, g)
+        inner = np.einsum("ic,ic->i", change, f - g)
+        require(np.all(inner >= -1e-10), loss, f"gradient is not monotone: {inner.min():.3g}.")
+        if loss.smoothness is not None:
+            ratio = np.linalg.norm(change, axis=1) / np.linalg.norm(f - g, axis=1)
+            require(
+                np.all(ratio <= loss.smoothness * (1.0 + 1e-6)),
+                loss,
+                f"gradient changes at rate {ratio.max():.6g}, above L = {loss.smoothness:g}.",
+            )
+
+
+def _check_intercept(loss: Loss, y: AnyArray, rng: np.random.Generator) -> None:
+    counts = rng.integers(1, 4, len(y))
+    repeated = loss.intercept(np.repeat(y, counts, axis=0))
+    best = loss.intercept(y, counts)
+    require(
+        best.shape == y.shape[1:] and best.dtype == np.float64 and np.isfinite(best).all(),
+        loss,
+        f"intercept gives {best} of dtype {best.dtype}, expected finite float64 {y.shape[1:]}.",
+    )
+
+    def total(constant: Float64Array) -> float:
+        return float(counts @ loss.value(y, np.tile(constant, (len(y), 1))))
+
+    least = total(best)
+    allowed = least + 1e-6 * (1.0 + abs(least))
+    require(total(repeated) <= allowed, loss, "intercept: weights do not act as repeats.")
+    for c in range(y.shape[1]):
+        for step in (-3.0, -1.0, -0.3, -0.1, -0.03, -0.01, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0):
+            other = best + step * (np.arange(y.shape[1]) == c)
+            require(
+                least <= total(other) + 1e-6 * (1.0 + abs(least)),
+                loss,
+                f"intercept {best} costs {least:.8g}, but {other} only {total(other):.8g}.",
+            )
+
+
+def _check_search(loss: Loss, y: AnyArray, f: FloatArray, rng: np.random.Generator) -> None:
+    weights = rng.integers(0, 3, len(y)).astype(np.float64)
+    downhill = loss.gradient(y, f)
+    for h in (downhill, downhill + rng.standard_normal(f.shape), f, 1e-3 * downhill):
+        if float(weights @ np.einsum("ic,ic->i", downhill, h)) <= 0.0:
+            h = -h
+
+        def total(step: float, h: FloatArray = h) -> float:
+            return float(weights @ loss.value(y, f - step * h))
+
+        step = loss.directional_minimum(y, f, h, weights)
+        require(
+            isinstance(step, float) and 0.0 < step <= 1e6,
+            loss,
+            f"directional_minimum gives {step!r}, expected a float in (0, 1e6].",
+        )
+        grid = np.concatenate([np.geomspace(1e-4, 1e6, 101), step * np.linspace(0.5, 2.0, 151)])
+        totals = [total(float(s)) for s in grid[grid <= 1e6]]
+        gain = total(0.0) - min(totals)
+        require(
+            total(step) <= min(totals) + 0.01 * gain + 1e-9,
+            loss,
+            f"directional_minimum {step:.6g} costs {total(step):.8g}, but step "
+            f"{grid[int(np.argmin(totals))]:.6g} only {min(totals):.8g}.",
+        )
+        uphill = loss.directional_minimum(y, f, -h, weights)
+        require(uphill == 0.0, loss, f"directional_minimum uphill is {uphill}, expected 0.")
+
+
+def _check_clone(loss: Loss, rng: np.random.Generator) -> None:
+    twin = clone(loss)
+    for y, f in _loss_cases(loss, rng):
+        same = np.array_equal(twin.value(y, f), loss.value(y, f))
+        require(same, loss, "a clone gives other values; keep all state in __init__ arguments.")
+
+
+def check_unlabelled_loss(loss: UnlabelledLoss, *, random_state: int = 0) -> None:
+    """Check that a loss keeps the contract of `kernelgrad.losses.UnlabelledLoss`.
+
+    It is even and does not grow away from zero; the gradient lies between central differences of
+    the value on either side of a kink, with a second derivative of at most ``smoothness``; the
+    curvature is that of a parabola which touches the value and lies above it; sides are signs;
+    shapes and dtypes are kept; float32 and |f| = 1e4 give finite results without warnings.
+
+    Parameters
+    ----------
+    loss : UnlabelledLoss
+    random_state : int, default=0
+
+    Raises
+    ------
+    AssertionError
+        Naming the loss and the first property that fails.
+    """
+    require(isinstance(loss, UnlabelledLoss), loss, "is not an UnlabelledLoss.")
+    loss.check()
+    check_parameters(loss)
+    rng = np.random.default_rng(random_state)
+    f = 1.2 * rng.standard_normal((_ROWS, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for dtype in (np.float32, np.float64):
+            for response in (f.astype(dtype), np.full_like(f, 1e4, dtype)):
+                for result, shape in (
+                    (loss.value(response), (_ROWS,)),
+                    (loss.gradient(response), f.shape),
+                    (loss.curvature(response), (_ROWS,)),
+                ):
+                    require(
+                        result.shape == shape
+                        and result.dtype == dtype
+                        and np.isfinite(result).all(),
+                        loss,
+                        f"gives {result.shape} {result.dtype}, expected finite {shape} {dtype}.",
+                    )
+    one = np.sort(np.abs(f[:, :1]), axis=0)
+    value, slope, bend = loss.value(one), loss.gradient(one)[:, 0], loss.curvature(one)
+    require(np.array_equal(value, loss.value(-one)), loss, "value is not even.")
+    require(np.array_equal(slope, -loss.gradient(-one)[:, 0]), loss, "gradient is not odd.")
+    require(np.all(np.diff(value) <= 0.0), loss, "value grows away from zero.")
+    side = loss.sides(one)
+    require(np.isin(side, (0.0, 1.0)).all(), loss, "the sides of f > 0 are not 0 or +1.")
+    step = 1e-6
+    near = [loss.gradient(one + s)[:, 0] for s in (-step, step)]
+    quotient = (loss.value(one + step) - loss.value(one - step)) / (2.0 * step)
+    between = (quotient >= np.minimum(*near) - 1e-4) & (quotient <= np.maximum(*near) + 1e-4)
+    require(between.all(), loss, "the gradient is not the derivative of the value.")
+    if loss.smoothness is not None:
+        rate = (near[1] - near[0]) / (2.0 * step)  # signed: no bound of what is concave
+        require(rate.max() <= loss.smoothness * (1.0 + 1e-6), loss, "smoothness is too small.")
+    for other in np.linspace(0.0, 3.0, 61):
+        parabola = value + slope * (other - one[:, 0]) + 0.5 * bend * (other - one[:, 0]) ** 2
+        excess = loss.value(np.array([[other]]))[0] - parabola
+        require(
+            np.all(excess <= 1e-9 + 1e-9 * np.abs(parabola)),
+            loss,
+            f"the parabola of curvature does not lie above the value at {other:g}.",
+        )

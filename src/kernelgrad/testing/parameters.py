@@ -1,0 +1,65 @@
+"""What all contracts share: how a broken promise is told, and the contract of parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sklearn.base import clone
+
+from kernelgrad._params import outside_values
+
+T = TypeVar("T")
+
+
+def require(condition: object, subject: object, message: str) -> None:
+    """Raise AssertionError naming `subject` unless `condition` holds."""
+    if not condition:
+        raise AssertionError(f"{subject!r}: {message}")
+
+
+def pickled(part: T, subject: object) -> T:
+    """Return `part` after a round trip through pickle."""
+    try:
+        twin: T = pickle.loads(pickle.dumps(part))
+    except (AttributeError, TypeError, pickle.PicklingError) as error:
+        raise AssertionError(f"{subject!r}: pickle fails: {error}") from error
+    return twin
+
+
+def check_parameters(part: Any, validate: Callable[[Any], object] | None = None) -> None:
+    """Check the parameters of a loss, kernel, solver or estimator.
+
+    ``clone`` and ``get_params`` reproduce `part`; where its domains are declared
+    (`kernelgrad._params`), each of them is violated: `validate`, by default
+    ``part.check()``, must then raise ValueError or TypeError naming parameter and value.
+
+    Raises
+    ------
+    AssertionError
+    """
+    try:
+        twin = clone(part)
+    except RuntimeError as error:
+        raise AssertionError(f"{part!r}: clone fails: {error}") from error
+    require(
+        type(twin) is type(part) and repr(twin.get_params()) == repr(part.get_params()),
+        part,
+        f"clone gives {twin!r}; __init__ must store each argument under its own name.",
+    )
+    if not dataclasses.is_dataclass(part):
+        return
+    known = part.get_params(deep=False)
+    for name, value in outside_values(part):
+        if name not in known:  # of a base class whose parameters it does not have
+            continue
+        wrong = clone(part).set_params(**{name: value})
+        try:
+            (type(part).check if validate is None else validate)(wrong)
+        except (ValueError, TypeError) as error:
+            told = name in str(error) and repr(value) in str(error)
+            require(told, part, f"the refusal of {name}={value!r} says only: {error}")
+        else:
+            raise AssertionError(f"{part!r}: {name}={value!r} is not refused.")

@@ -1,0 +1,197 @@
+"""The contract of a solver: explicit state, determinism, refusals before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+from unittest import mock
+
+import numpy as np
+
+from kernelgrad._typing import AnyArray, Float64Array
+from kernelgrad._validation import CapabilityError
+from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.estimators import (
+    KernelClassifier,
+    KernelRegressor,
+    LinearClassifier,
+    LinearRegressor,
+    SemiSupervisedKernelClassifier,
+)
+from kernelgrad.losses import LOSSES
+from kernelgrad.solvers import LinearSolver, Problem, Solver, State, Tracker, TrainBatch
+from kernelgrad.testing.parameters import check_parameters, pickled, require
+
+_ROWS, _COLUMNS, _STEPS = 150, 3, 10
+_TRACKER_ERROR = 1e-4  # of 1 + max |f|: float32 responses after some steps
+_FAMILIES: dict[bool, tuple[Any, Any]] = {
+    False: (KernelClassifier, KernelRegressor),
+    True: (LinearClassifier, LinearRegressor),
+}
+Start: TypeAlias = tuple[Problem, TrainBatch]
+
+
+@contextmanager
+def _starts(solver: Solver[Any]) -> Iterator[list[Start]]:
+    """Record the problem and first batch of each call of `init`."""
+    cls, seen = type(solver), list[Start]()
+    init = cls.init
+
+    def recording(self: Solver[Any], problem: Problem, batch: TrainBatch) -> State:
+        seen.append((problem, batch))
+        state: State = init(self, problem, batch)
+        return state
+
+    with mock.patch.object(cls, "init", recording):
+        yield seen
+
+
+def _fits(
+    solver: Solver[Any], target: Float64Array, *, linear: bool
+) -> Iterator[tuple[Any, AnyArray]]:
+    """Yield (estimator, y) for each loss and each estimator of a family of functions."""
+    labels = (target > 0).astype(np.int64)
+    marked = np.where(np.arange(len(labels)) % 3 == 0, labels, -1)
+    options: dict[str, Any] = {"solver": solver, "max_iter": 3, "random_state": 0}
+    if not linear:
+        options["gamma"] = 0.5
+    classifier, regressor = _FAMILIES[linear]
+    for name, cls in sorted(LOSSES.items()):
+        if "classification" in cls.tasks:
+            yield classifier(name, **options), labels
+            if not linear:
+                yield SemiSupervisedKernelClassifier(name, **options), marked
+        if "regression" in cls.tasks:
+            yield regressor(name, **options), target
+
+
+def check_solver(solver: Solver[Any], *, random_state: int = 0) -> None:
+    """Check the contract of a solver of functions with a kernel.
+
+    - Parameters survive a clone; each declared domain is enforced.
+    - With every registered loss, a fit on a small problem gives finite predictions, or
+      CapabilityError (for a loss of other estimators, ValueError) before `init`.
+    - `init` and `step` are deterministic, count iterations and rows, keep finite values and
+      lower the training loss; the tracker agrees with the expansion.
+    - A copied, pickled, released or restored state continues to the same bits; a step of a copy
+      leaves the original alone.
+
+    What a *fit* with this solver must not depend on (threads, order of rows, CSR or dense, weights
+    or repeated rows) is the contract of estimators: `check_estimator_contract`.
+
+    Parameters
+    ----------
+    solver : Solver
+    random_state : int, default=0
+
+    Raises
+    ------
+    AssertionError
+        Naming the broken promise.
+    """
+    require(isinstance(solver, Solver), solver, "is not a kernelgrad.solvers.Solver.")
+    _check(solver, random_state, linear=False)
+
+
+def check_linear_solver(solver: LinearSolver[Any], *, random_state: int = 0) -> None:
+    """Check the contract of a solver of linear functions, as :func:`check_solver` does.
+
+    Parameters
+    ----------
+    solver : LinearSolver
+    random_state : int, default=0
+
+    Raises
+    ------
+    AssertionError
+        Naming the broken promise.
+    """
+    require(isinstance(solver, LinearSolver), solver, "is not a LinearSolver.")
+    _check(solver, random_state, linear=True)
+
+
+def _check(solver: Solver[Any], random_state: int, *, linear: bool) -> None:
+    solver.check()
+    check_parameters(solver)
+    X = np.random.default_rng(random_state).standard_normal((_ROWS, _COLUMNS))
+    taken = 0
+    for estimator, y in _fits(solver, np.sin(X[:, 0]) + X[:, 1], linear=linear):
+        with _starts(solver) as starts:
+            try:
+                model = estimator.fit(X, y)
+            except ValueError as error:  # a CapabilityError is one
+                require(not starts, solver, f"refuses only after init: {error}")
+                named = solver.name in str(error) or "loss" in str(error)
+                require(
+                    isinstance(error, CapabilityError) or named,
+                    solver,
+                    f"the refusal of loss {estimator.loss!r} names neither: {error}",
+                )
+                continue
+        taken += 1
+        finite = np.isfinite(model.expansion_.raw_prediction(X)).all()
+        require(finite, solver, f"predictions of {estimator!r} are not finite.")
+        with single_threaded_blas():
+            _check_steps(solver, *starts[0])
+    require(taken, solver, "takes no registered loss in any estimator.")
+
+
+def _check_steps(solver: Solver[Any], problem: Problem, batch: TrainBatch) -> None:
+    told = f"with loss {problem.loss.name!r}"
+    first, tracker, losses = _steps(solver, problem, batch)
+    state, _, again = _steps(solver, problem, batch)
+    require(
+        losses == again, solver, f"two equal runs differ {told}: hidden state or randomness."
+    )
+    require(
+        np.isfinite(losses).all(), solver, f"a training loss is not finite {told}: {losses}"
+    )
+    f = solver.expansion(state).raw_prediction(batch.X)
+    constant = np.tile(problem.loss.intercept(batch.y, batch.sample_weight), (len(f), 1))
+    before, after = (
+        float(np.average(problem.loss.value(batch.y, g), weights=batch.sample_weight))
+        for g in (constant, f)
+    )
+    fell = after < before or before == 0.0
+    require(fell, solver, f"the training loss did not fall {told}: {before:g} to {after:g}.")
+    close = np.abs(tracker.raw_prediction() - f).max() <= _TRACKER_ERROR * (1 + np.abs(f).max())
+    require(close, solver, f"the tracker drifts from the expansion {told}.")
+    values, arrays = solver.state_arrays(state)  # which may be views, as files do not mind
+    arrays = {name: array.copy() for name, array in arrays.items()}
+    twins = {
+        "a copied": state.copy(),
+        "a pickled": pickled(state, solver),
+        "a restored": solver.restore(problem, values, arrays),
+    }
+    released = pickled(state, solver)
+    released.release()
+    twins["a released"] = released
+    solver.step(problem, first, batch)
+    expected = solver.expansion(first).raw_prediction(batch.X)
+    for what, twin in twins.items():
+        solver.step(problem, twin, batch)
+        found = solver.expansion(twin).raw_prediction(batch.X)
+        same = np.array_equal(found, expected)
+        require(same, solver, f"{what} state continues differently {told}.")
+    same = np.array_equal(solver.expansion(state).raw_prediction(batch.X), f)
+    require(same, solver, f"steps of a copy change the original {told}.")
+
+
+def _steps(
+    solver: Solver[Any], problem: Problem, batch: TrainBatch
+) -> tuple[State, Tracker, list[float]]:
+    """Take some steps; return the state, a tracker of the batch's rows, and training losses."""
+    state = solver.init(problem, batch)
+    tracker = solver.track(state, batch.X)
+    losses: list[float] = []
+    while len(losses) < _STEPS:
+        seen = state.rows_seen
+        info = solver.step(problem, state, batch)
+        tracker.advance(info)
+        losses.append(info.train_loss)
+        require(state.iteration == len(losses), solver, "iteration is not counted by step.")
+        require(state.rows_seen >= max(seen, 1), solver, "rows_seen is not counted.")
+        if info.converged:
+            break
+    return state, tracker, losses
