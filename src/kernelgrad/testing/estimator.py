@@ -1,4 +1,4 @@
-"""The contract of a fitted estimator: what must not change a result, and what must come back."""
+"""The contract of estimators: what must not change a result, and what must come back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import clone, is_classifier, is_outlier_detector, is_regressor
+from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.utils.validation import has_fit_parameter
 
 from kernelgrad._typing import AnyArray, FloatArray, IntArray, Matrix
@@ -27,13 +27,13 @@ _ROUNDING = 1e-4
 _NO_LABEL = -1
 
 
-class _Failure(Exception):
+class _CallbackError(Exception):
     """What the callback of a fit that must fail raises."""
 
 
 class _Fail(Callback):
     def on_iteration(self, event: FitEvent) -> bool | None:
-        raise _Failure
+        raise _CallbackError
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _require_same(model: Any, other: Any, rows: _Rows, what: str) -> None:
 def _require_close(
     model: Any, first: dict[str, AnyArray], second: dict[str, AnyArray], what: str
 ) -> None:
-    """Raise unless both are equal up to the rounding of float32 sums; labels may be near a tie."""
+    """Raise unless values are equal up to the rounding of float32 sums, and most labels."""
     for name, value in first.items():
         if value.dtype.kind != "f":
             share = float(np.mean(value == second[name]))
@@ -124,9 +124,9 @@ def check_estimator_contract(estimator: Any, *, random_state: int = 0) -> None:
 
     Same bits
         for the same ``random_state`` whatever NumPy's global generator holds; for one, two and
-        three threads; for rows in another order; for integer ``sample_weight`` and rows given as
-        often, where `fit` takes weights; after pickling, and after ``save`` and ``load``, also of
-        the next steps (``partial_fit``, ``warm_start`` with ``resumable=True``).
+        three threads; for rows in another order; for integer ``sample_weight`` and rows given
+        as often, where `fit` takes weights; after pickling, and after ``save`` and ``load``,
+        also of the next steps (``partial_fit``, ``warm_start`` with ``resumable=True``).
     Same values up to rounding
         for CSR rows in `fit` and for CSR rows in prediction.
     Unchanged by a failure
@@ -259,7 +259,7 @@ def _check_failure(estimator: Any, model: Any, rows: _Rows) -> None:
         names = set(vars(each))
         try:
             rows.refit(each)
-        except _Failure:
+        except _CallbackError:
             require(set(vars(each)) == names, model, "a failed fit changes attributes.")
         else:
             raise AssertionError(f"{model!r}: swallows the error of a callback.")

@@ -226,10 +226,10 @@ def _check_clone(loss: Loss, rng: np.random.Generator) -> None:
 def check_unlabelled_loss(loss: UnlabelledLoss, *, random_state: int = 0) -> None:
     """Check that a loss keeps the contract of `kernelgrad.losses.UnlabelledLoss`.
 
-    It is even and does not grow away from zero; the gradient lies between central differences of
-    the value on either side of a kink, with a second derivative of at most ``smoothness``; the
-    curvature is that of a parabola which touches the value and lies above it; sides are signs;
-    shapes and dtypes are kept; float32 and |f| = 1e4 give finite results without warnings.
+    It is even and does not grow away from zero; the gradient is the derivative of the value,
+    also beside a kink, and the second derivative at most ``smoothness``; the curvature is that
+    of a parabola which touches the value and lies above it; sides are signs; shapes and dtypes
+    are kept; float32 and |f| = 1e4 give finite results without warnings.
 
     Parameters
     ----------
@@ -249,7 +249,8 @@ def check_unlabelled_loss(loss: UnlabelledLoss, *, random_state: int = 0) -> Non
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for dtype in (np.float32, np.float64):
-            for response in (f.astype(dtype), np.full_like(f, 1e4, dtype)):
+            responses: tuple[FloatArray, ...] = f.astype(dtype), np.full(f.shape, 1e4, dtype)
+            for response in responses:
                 for result, shape in (
                     (loss.value(response), (_ROWS,)),
                     (loss.gradient(response), f.shape),
@@ -260,7 +261,7 @@ def check_unlabelled_loss(loss: UnlabelledLoss, *, random_state: int = 0) -> Non
                         and result.dtype == dtype
                         and np.isfinite(result).all(),
                         loss,
-                        f"gives {result.shape} {result.dtype}, expected finite {shape} {dtype}.",
+                        f"gives {result.shape} {result.dtype}, not finite {shape} {dtype}.",
                     )
     one = np.sort(np.abs(f[:, :1]), axis=0)
     value, slope, bend = loss.value(one), loss.gradient(one)[:, 0], loss.curvature(one)

@@ -49,15 +49,13 @@ def check_parameters(part: Any, validate: Callable[[Any], object] | None = None)
         part,
         f"clone gives {twin!r}; __init__ must store each argument under its own name.",
     )
-    if not dataclasses.is_dataclass(part):
-        return
     known = part.get_params(deep=False)
-    for name, value in outside_values(part):
+    for name, value in outside_values(part) if dataclasses.is_dataclass(part) else ():
         if name not in known:  # of a base class whose parameters it does not have
             continue
-        wrong = clone(part).set_params(**{name: value})
+        wrong: Any = clone(part).set_params(**{name: value})
         try:
-            (type(part).check if validate is None else validate)(wrong)
+            wrong.check() if validate is None else validate(wrong)
         except (ValueError, TypeError) as error:
             told = name in str(error) and repr(value) in str(error)
             require(told, part, f"the refusal of {name}={value!r} says only: {error}")

@@ -77,8 +77,8 @@ def check_solver(solver: Solver[Any], *, random_state: int = 0) -> None:
     - A copied, pickled, released or restored state continues to the same bits; a step of a copy
       leaves the original alone.
 
-    What a *fit* with this solver must not depend on (threads, order of rows, CSR or dense, weights
-    or repeated rows) is the contract of estimators: `check_estimator_contract`.
+    What a *fit* with this solver must not depend on (threads, order of rows, CSR or dense,
+    weights or repeated rows) is the contract of estimators: `check_estimator_contract`.
 
     Parameters
     ----------
