@@ -26,8 +26,7 @@ from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Huber, SquaredError
 from kernelgrad.solvers.base import Problem, TrainBatch
 from kernelgrad.solvers.kernel import direct
-from kernelgrad.solvers.kernel._cholesky import SymmetricMatrix
-from kernelgrad.solvers.kernel.direct import direct_bytes
+from kernelgrad.solvers.kernel.direct import SymmetricMatrix, direct_bytes
 from kernelgrad.solvers.loop import run
 
 

@@ -27,9 +27,7 @@ from kernelgrad.losses import (
 )
 from kernelgrad.solvers import base
 from kernelgrad.solvers.kernel import online
-from kernelgrad.solvers.kernel.norma import NORMA
-from kernelgrad.solvers.kernel.pegasos import Pegasos
-from kernelgrad.solvers.kernel.perceptron import KernelPerceptron
+from kernelgrad.solvers.kernel.online import NORMA, KernelPerceptron, Pegasos
 from kernelgrad.testing import check_solver
 from oracles_online import norma, pegasos, perceptron, slope_of
 

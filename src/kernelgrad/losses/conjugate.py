@@ -7,6 +7,8 @@ A loss of one output is known by its conjugate: for a residual ``z = f - y``
 with four numbers ``(epsilon, s, low, high)``, u being the derivative of the loss. RESIDUAL is
 this form; MARGIN is it in the margin, with ``y f`` for f, ``y u`` for u and 1 for y; LOGISTIC
 is ``log(1 + exp(-y f))``, whose conjugate is the negative entropy of ``-y u`` and needs none.
+SIDED is RESIDUAL with numbers of each row: a row with a side y of -1 or +1 has the hinge
+``max(0, 1 - y f)``, a box from 0 to -y, one with side 0 the tube ``max(0, |f| - 1)``.
 
 By Fenchel and Young ``l(f) + l*(u) - u f >= 0``, with equality where u is a derivative at f.
 Summed over rows with their weights this is the duality gap.
@@ -15,18 +17,50 @@ Summed over rows with their weights this is the duality gap.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numba import njit
 
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray
-from kernelgrad.compute.threads import parallel_for
+from kernelgrad._typing import Float64Array
+from kernelgrad._validation import CapabilityError
+from kernelgrad.losses.base import Loss
 
-RESIDUAL, MARGIN, LOGISTIC = range(3)
+RESIDUAL, MARGIN, LOGISTIC, SIDED = range(4)
 
-_TILE = 2048  # columns of a task: 16 KiB of float64
 _STEPS = 200  # of Newton or bisection at most; more than doubles can use
+
+# kind, and (epsilon, s, low, high) of one output
+_CONJUGATES: dict[str, tuple[int, Callable[[Any], tuple[float, float, float, float]]]] = {
+    "absolute": (RESIDUAL, lambda loss: (0.0, 0.0, -1.0, 1.0)),
+    "epsilon_insensitive": (RESIDUAL, lambda loss: (loss.epsilon, 0.0, -1.0, 1.0)),
+    "hinge": (MARGIN, lambda loss: (0.0, 0.0, -1.0, 0.0)),
+    "huber": (RESIDUAL, lambda loss: (0.0, 1.0, -loss.delta, loss.delta)),
+    "logistic": (LOGISTIC, lambda loss: (0.0, 0.0, 0.0, 0.0)),
+    "quantile": (RESIDUAL, lambda loss: (0.0, 0.0, -loss.quantile, 1.0 - loss.quantile)),
+    "smoothed_hinge": (MARGIN, lambda loss: (0.0, loss.width, -1.0, 0.0)),
+    "squared": (RESIDUAL, lambda loss: (0.0, 1.0, -np.inf, np.inf)),
+    "squared_hinge": (MARGIN, lambda loss: (0.0, 0.5, -np.inf, 0.0)),
+}
+
+
+def conjugate_of(loss: Loss, n_outputs: int) -> tuple[int, Float64Array]:
+    """Return the kind of a loss and the numbers of each output, (C, 4).
+
+    Raises
+    ------
+    CapabilityError
+        The loss has no dual step here.
+    """
+    if loss.name not in _CONJUGATES:
+        raise CapabilityError(
+            f"solver 'sdca' has no dual step for loss {loss.name!r}; choose one of "
+            f"{', '.join(sorted(_CONJUGATES))}, or another solver."
+        )
+    kind, numbers = _CONJUGATES[loss.name]
+    outputs = [loss.for_output(c) for c in range(n_outputs)]
+    return kind, np.array([numbers(each) for each in outputs], np.float64)
 
 
 @njit(nogil=True, cache=True)
@@ -95,19 +129,29 @@ def _logistic_step(b: float, m: float, q: float) -> float:
 
 
 @njit(nogil=True, cache=True)
-def _step(kind: int, numbers: Float64Array, y: float, u: float, f: float, q: float) -> Any:
+def _numbers(kind: int, numbers: Float64Array, y: float) -> tuple[float, float, float, float]:
+    """Return ``(epsilon, s, low, high)`` of a row; `numbers` are those of its output."""
+    if kind != SIDED:
+        return numbers[0], numbers[1], numbers[2], numbers[3]
+    if y == 0.0:
+        return 1.0, 0.0, -1.0, 1.0
+    return 0.0, 0.0, min(0.0, -y), max(0.0, -y)
+
+
+@njit(nogil=True, cache=True)
+def dual_step(kind: int, numbers: Float64Array, y: float, u: float, f: float, q: float) -> Any:
     """Return the u that maximises the dual in one coordinate, all others fixed."""
     if kind == LOGISTIC:
         return -y * _logistic_step(-y * u, y * f, q)
     # completing the square with the quadratic term q/2 (u' - u)^2
-    epsilon, s, low, high = numbers
+    epsilon, s, low, high = _numbers(kind, numbers, y)
     if kind == MARGIN:
         return y * _peak(y * f - 1.0 + q * (y * u), epsilon, s + q, low, high)
     return _peak(f - y + q * u, epsilon, s + q, low, high)
 
 
 @njit(nogil=True, cache=True)
-def _loss_and_gap(
+def loss_and_gap(
     kind: int, numbers: Float64Array, y: float, u: float, f: float
 ) -> tuple[float, float]:
     """Return ``l(f)`` and ``l(f) + l*(u) - u f``."""
@@ -115,141 +159,10 @@ def _loss_and_gap(
         b, m = -y * u, y * f
         loss = math.log1p(math.exp(-abs(m))) + max(-m, 0.0)
         return loss, max(loss + _entropy(b) + b * m, 0.0)
-    epsilon, s, low, high = numbers
+    epsilon, s, low, high = _numbers(kind, numbers, y)
     if kind == MARGIN:
         z, v = y * f - 1.0, y * u
     else:
         z, v = f - y, u
     loss = _height(_peak(z, epsilon, s, low, high), z, epsilon, s)
     return loss, max(loss - _height(v, z, epsilon, s), 0.0)
-
-
-@njit(nogil=True, cache=True)
-def unsettled(
-    kind: int,
-    numbers: Float64Array,
-    y: Float64Array,
-    u: Float64Array,
-    f: Float64Array,
-    least: Float64Array,
-) -> AnyArray:
-    """Return which rows have an output with a gap above `least`; arrays as in :func:`sweep`."""
-    C, w = u.shape
-    out = np.zeros(w, np.bool_)
-    for c in range(C):
-        for j in range(w):
-            gap = _loss_and_gap(kind, numbers[c], y[c, j], u[c, j], f[c, j])[1]
-            out[j] |= gap > least[c]
-    return out
-
-
-@njit(nogil=True, cache=True)
-def sweep(
-    kind: int,
-    numbers: Float64Array,
-    y: Float64Array,
-    u: Float64Array,
-    f: Float64Array,
-    reach: Float64Array,
-    place: IntArray,
-    K: Float32Array,
-    least: Float64Array,
-    start: int,
-) -> int:
-    """Move the coordinates of w rows one after the other, each to its optimum, in place.
-
-    Parameters
-    ----------
-    kind : {RESIDUAL, MARGIN, LOGISTIC}
-    numbers : float64 array (C, 4)
-        ``(epsilon, s, low, high)`` of each output.
-    y, u, f : float64 arrays (C, w)
-        Targets, dual variables and responses with intercept. Afterwards f holds the responses
-        that each row had at its turn.
-    reach : float64 array (w,)
-        ``p_i / alpha``: a step du adds ``-reach_i du`` to the row's coefficient.
-    place : integer array (w,)
-        The row's place in `K`, or -1 for rows expected to stay.
-    K : float32 array (m, w)
-        The kernel between the other rows and all w.
-    least : float64 array (C,)
-        A coordinate with a gap up to this is left alone.
-    start : int
-        The first row to visit.
-
-    Returns
-    -------
-    int
-        The first row that should move and is not in `K`; w when all are done.
-    """
-    C, w = len(u), len(place)
-    for j in range(start, w):
-        a = place[j]
-        q = 0.0 if a < 0 else max(reach[j] * np.float64(K[a, j]), 0.0)
-        for c in range(C):
-            gap = _loss_and_gap(kind, numbers[c], y[c, j], u[c, j], f[c, j])[1]
-            if gap <= least[c]:
-                continue
-            if a < 0:
-                return j
-            new = _step(kind, numbers[c], y[c, j], u[c, j], f[c, j], q)
-            moved = reach[j] * (u[c, j] - new)
-            u[c, j] = new
-            if moved != 0.0:
-                for k in range(j + 1, w):  # rows before j have had their turn
-                    f[c, k] += moved * K[a, k]
-    return w
-
-
-@njit(nogil=True, cache=True)
-def loss_and_gap(
-    kind: int,
-    numbers: Float64Array,
-    y: Float64Array,
-    u: Float64Array,
-    f: Float64Array,
-    p: Float64Array,
-) -> Float64Array:
-    """Return the mean loss and the duality gap of each output, (2, C).
-
-    Arrays as in :func:`sweep`, with the weights p (m,) of the rows, which sum to 1.
-    """
-    C, n = u.shape
-    out = np.zeros((2, C))
-    for c in range(C):
-        for i in range(n):
-            loss, gap = _loss_and_gap(kind, numbers[c], y[c, i], u[c, i], f[c, i])
-            out[0, c] += p[i] * loss
-            out[1, c] += p[i] * gap
-    return out
-
-
-@njit(nogil=True, cache=True, fastmath={"contract", "nsz"})
-def _add_rows(
-    rows: Float32Array, slots: IntArray, coef: Float64Array, start: int, out: Float64Array
-) -> None:
-    C, width = out.shape
-    for i in range(len(slots)):
-        K = rows[slots[i], start : start + width]
-        for c in range(C):
-            a = coef[i, c]
-            if a != 0.0:
-                f = out[c]
-                for j in range(width):
-                    f[j] += a * K[j]
-
-
-def add_rows(
-    rows: Float32Array, slots: IntArray, coef: Float64Array, out: Float64Array
-) -> None:
-    """Add ``sum_i coef_i rows[slots_i]`` to `out` (C, n) in float64; coef is (m, C).
-
-    Sums in float64 do not drift: gaps stay true however many steps are taken.
-    """
-    n = out.shape[1]
-
-    def task(i: int) -> None:
-        start = i * _TILE
-        _add_rows(rows, slots, coef, start, out[:, start : start + _TILE])
-
-    parallel_for(-(-n // _TILE), task)

@@ -9,9 +9,9 @@ from kernelgrad.solvers.base import TrainBatch as TrainBatch
 from kernelgrad.solvers.base import check_capabilities as check_capabilities
 from kernelgrad.solvers.block_descent.solver import CachedBlockDescent as CachedBlockDescent
 from kernelgrad.solvers.kernel.direct import DirectSolve as DirectSolve
-from kernelgrad.solvers.kernel.norma import NORMA as NORMA
-from kernelgrad.solvers.kernel.pegasos import Pegasos as Pegasos
-from kernelgrad.solvers.kernel.perceptron import KernelPerceptron as KernelPerceptron
+from kernelgrad.solvers.kernel.online import NORMA as NORMA
+from kernelgrad.solvers.kernel.online import KernelPerceptron as KernelPerceptron
+from kernelgrad.solvers.kernel.online import Pegasos as Pegasos
 from kernelgrad.solvers.kernel.sbp import StochasticBatchPerceptron as StochasticBatchPerceptron
 from kernelgrad.solvers.kernel.sdca import SDCA as SDCA
 from kernelgrad.solvers.linear.base import LinearProblem as LinearProblem

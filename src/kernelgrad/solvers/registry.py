@@ -10,9 +10,7 @@ from kernelgrad._validation import check_name
 from kernelgrad.solvers.base import Solver
 from kernelgrad.solvers.block_descent.solver import CachedBlockDescent
 from kernelgrad.solvers.kernel.direct import DirectSolve
-from kernelgrad.solvers.kernel.norma import NORMA
-from kernelgrad.solvers.kernel.pegasos import Pegasos
-from kernelgrad.solvers.kernel.perceptron import KernelPerceptron
+from kernelgrad.solvers.kernel.online import NORMA, KernelPerceptron, Pegasos
 from kernelgrad.solvers.kernel.sbp import StochasticBatchPerceptron
 from kernelgrad.solvers.kernel.sdca import SDCA
 from kernelgrad.solvers.linear.base import LinearSolver

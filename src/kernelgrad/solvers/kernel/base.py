@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Self, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
+import scipy.sparse as sp
 
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray, Matrix
-from kernelgrad._validation import CapabilityError, check_int
+from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad._validation import CapabilityError
 from kernelgrad.functions.exact import CACHE_BYTES, ExactKernel, KernelRows
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.functions.features import InputScaling
-from kernelgrad.kernels import ExactRows, restore_kernel
+from kernelgrad.kernels import ExactRows
 from kernelgrad.solvers.base import (
     Problem,
     RecomputedTracker,
@@ -22,6 +23,7 @@ from kernelgrad.solvers.base import (
     Tracker,
     TrainBatch,
     batch_digest,
+    transient,
 )
 
 _WORK_BYTES = 32 * 2**20  # tiles of all threads and copies of arrays of n
@@ -52,6 +54,16 @@ class SupportUpdate:
     blend: Float64Array
     drift: Float64Array
 
+    @classmethod
+    def without_average(
+        cls, rows: ExactRows, change: Float64Array, scale: float = 1.0
+    ) -> SupportUpdate:
+        """Return the update of a solver whose result is w; `change` is (n, C) over `rows`."""
+        index = np.flatnonzero(change.any(axis=1))
+        scales = np.full(change.shape[1], scale)
+        some = change[index]
+        return cls(rows.take(index), scales, some, np.zeros_like(scales), scales, some)
+
 
 @dataclass(kw_only=True)
 class RowsState(State):
@@ -78,22 +90,20 @@ class RowsState(State):
     responses: Float64Array
     intercept: Float64Array
     kernel_evaluations: int = 0
-    rows: KernelRows | None = field(default=None, repr=False)
+    rows: KernelRows | None = transient()
 
-    def copy(self) -> Self:
-        """Return a state with its own arrays; the rows are shared."""
-        twin = replace(self)
-        for name, value in vars(self).items():
-            if isinstance(value, np.ndarray):
-                setattr(twin, name, value.copy())
-        return twin
+    def describe_parts(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """Return the kernel; not the rows."""
+        scaling = self.exact.scaling.arrays()
+        return {"exact": self.exact.describe()}, {f"scaling.{k}": a for k, a in scaling.items()}
 
-    def release(self) -> None:
-        """Let go of the rows and their kernel values: the next step brings them again."""
-        self.rows = None
-
-    def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"rows": None}
+    @classmethod
+    def restore_parts(
+        cls, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
+    ) -> dict[str, Any]:
+        """Return the kernel that :meth:`describe_parts` described."""
+        scaling = {k.removeprefix("scaling."): a for k, a in arrays.items() if "scaling." in k}
+        return {"exact": ExactKernel.restore(values["exact"], scaling)}
 
     @property
     def prepared(self) -> ExactRows:
@@ -102,25 +112,142 @@ class RowsState(State):
         return self.rows.rows
 
 
+@dataclass(kw_only=True)
+class SupportState(State):
+    """State of a solver that keeps its support rows, also in files.
+
+    Attributes
+    ----------
+    exact : ExactKernel
+    rows : ExactRows
+        The S support rows.
+    numbers : int64 array (S,)
+        Their numbers in the source, -1 where these mean nothing.
+    diagonal : float64 array (S,)
+        ``k(x_s, x_s)``.
+    kernel_evaluations : int
+    """
+
+    nest: ClassVar[str] = "state"
+
+    exact: ExactKernel
+    rows: Any
+    numbers: IntArray
+    diagonal: Float64Array
+    kernel_evaluations: int = 0
+
+    @property
+    def prepared(self) -> ExactRows:
+        """The support rows."""
+        rows: ExactRows = self.rows
+        return rows
+
+    def describe_parts(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """Return the kernel and the rows."""
+        ones = np.ones((self.prepared.n_rows, 1))
+        support = SupportExpansion(self.exact, self.prepared, ones, np.zeros(1))
+        values, arrays = support.describe()
+        return {"support": values}, arrays
+
+    @classmethod
+    def restore_parts(
+        cls, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
+    ) -> dict[str, Any]:
+        """Return the kernel and the rows that :meth:`describe_parts` described."""
+        support = SupportExpansion.restore(values["support"], arrays, problem.cache_bytes)
+        return {"exact": support.exact, "rows": support.support}
+
+    def find(self, rows: ExactRows, numbers: IntArray | None) -> IntArray:
+        """Return the place of each row in the support, or -1.
+
+        An entry of the same number with another row is of another source: it loses its number.
+        """
+        slot = np.full(rows.n_rows, -1, np.int64)
+        S = len(self.numbers)
+        if numbers is None or S == 0:
+            return slot
+        order = np.argsort(self.numbers, kind="stable")
+        place = order[np.searchsorted(self.numbers, numbers, sorter=order).clip(0, S - 1)]
+        found = np.flatnonzero(self.numbers[place] == numbers)
+        if len(found):
+            entry = place[found]
+            kept, back = np.unique(entry, return_inverse=True)
+            same = equal_rows(self.rows.take(kept).take(back), rows.take(found))
+            slot[found[same]] = entry[same]
+            self.numbers[entry[~same]] = -1
+        return slot
+
+
+def equal_rows(A: ExactRows, B: ExactRows) -> AnyArray:
+    """Return which rows of A are those of B, shape (n,)."""
+    both = A.values, B.values
+    if any(sp.issparse(values) for values in both):
+        both = sp.csr_matrix(A.values), sp.csr_matrix(B.values)
+    different = both[0] != both[1]
+    if sp.issparse(different):
+        equal = np.asarray(different.getnnz(axis=1) == 0)
+    else:
+        equal = ~different.any(axis=1)
+    for a, b in zip(A.parts, B.parts, strict=True):
+        equal &= equal_rows(a, b)
+    return equal
+
+
+K = TypeVar("K", bound=RowsState | SupportState)
 R = TypeVar("R", bound=RowsState)
 
 
-class RowsSolver(Solver[R], Generic[R]):
+class KernelSolver(Solver[K], Generic[K]):
+    """Base of the solvers whose function is a sum over rows."""
+
+    def functions(self, state: K) -> tuple[Float64Array, Float64Array]:
+        """Return the coefficients of the current function and of the result, (S, C) each."""
+        coef: Float64Array = cast("Any", state).coef
+        return coef, coef
+
+    def output(self, state: K) -> tuple[Float64Array, Float64Array]:
+        """Return (scale, intercept) of the result."""
+        intercept: Float64Array = cast("Any", state).intercept
+        return np.ones(len(intercept)), intercept
+
+    def expansion(self, state: K) -> SupportExpansion:
+        """Return the fitted function."""
+        scale, intercept = self.output(state)
+        coef = self.functions(state)[1] * scale
+        return SupportExpansion(state.exact, state.prepared, coef, intercept)
+
+    def track(self, state: K, X: Matrix) -> Tracker:
+        """Return the incremental responses of the rows of `X`."""
+        return SupportTracker(self, state, state.exact.prepare(X))
+
+
+class RowsSolver(KernelSolver[R], Generic[R]):
     """Base of the solvers on exact kernels that keep all rows and their responses."""
 
     streams = False
     max_support: int | None
-    round_size: int | str
 
     def resolve_batch_size(self, n_rows: int | None) -> int:
         """Return all rows; None asks up to how many duplicates are worth merging."""
         return MERGE_ROWS if n_rows is None else n_rows
 
-    def _check_common(self) -> None:
-        if self.round_size != "auto":
-            check_int(self.round_size, "round_size", low=1)
-        if self.max_support is not None:
-            check_int(self.max_support, "max_support", low=1)
+    def _new_state(self, problem: Problem, batch: TrainBatch, **own: Any) -> R:
+        """Return a state of the loss's best constant; `own` are the fields of the solver."""
+        exact, rows = build_exact(problem, batch)
+        C, n = problem.n_outputs, batch.n_rows
+        intercept = np.zeros(C)
+        if problem.fit_intercept:
+            intercept = problem.loss.intercept(batch.y, batch.sample_weight)
+        fields: dict[str, Any] = {
+            "exact": exact,
+            "digest": batch_digest(problem, batch),
+            "rows": kernel_rows(problem, exact, rows),
+            "coef": np.zeros((n, C)),
+            "responses": np.zeros((C, n)),
+            "intercept": intercept,
+        }
+        state: R = self.state_class(**(fields | own))
+        return state
 
     def _attach(self, problem: Problem, state: R, batch: TrainBatch) -> KernelRows:
         """Return the rows of the state, prepared if they come for the first time."""
@@ -137,17 +264,9 @@ class RowsSolver(Solver[R], Generic[R]):
 
     def track(self, state: R, X: Matrix) -> Tracker:
         """Return the responses of the rows of `X`, incremental unless support is limited."""
-        if self.max_support is not None:
+        if self.max_support is not None:  # another function after every step
             return RecomputedTracker(self, state, X)
-        return SupportTracker(self, state, state.exact.prepare(X))
-
-    def functions(self, state: R) -> tuple[Float64Array, Float64Array]:
-        """Return the coefficients of the current function and of the average, (n, C) each."""
-        return state.coef, state.coef
-
-    def output(self, state: R) -> tuple[Float64Array, Float64Array]:
-        """Return (scale, intercept): the result is ``scale * average + intercept``."""
-        return np.ones(len(state.intercept)), state.intercept
+        return super().track(state, X)
 
     def count_support(self, state: R) -> int:
         """Return the number of rows that the fitted function is a sum over."""
@@ -155,43 +274,9 @@ class RowsSolver(Solver[R], Generic[R]):
         return n if self.max_support is None else min(n, self.max_support)
 
     def expansion(self, state: R) -> SupportExpansion:
-        """Return the fitted function."""
-        scale, intercept = self.output(state)
-        coef = self.functions(state)[1] * scale
-        e = SupportExpansion(state.exact, state.prepared, coef, intercept)
+        """Return the fitted function, limited to `max_support` rows."""
+        e = super().expansion(state)
         return e if self.max_support is None else e.limited(self.max_support)
-
-    def state_arrays(self, state: R) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        """Return counters, coefficients and responses; not the rows."""
-        values: dict[str, Any] = {"exact": state.exact.describe(), "digest": state.digest.hex()}
-        arrays: dict[str, AnyArray] = {
-            f"scaling.{k}": a for k, a in state.exact.scaling.arrays().items()
-        }
-        for name, value in vars(state).items():
-            if isinstance(value, np.ndarray):
-                arrays[name] = value
-            elif isinstance(value, int | float):
-                values[name] = value
-        return values, arrays
-
-    def restore(
-        self, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
-    ) -> R:
-        """Return the state that :meth:`state_arrays` described."""
-        described = values["exact"]
-        scaling = {k: arrays.get(f"scaling.{k}") for k in ("centre", "scale")}
-        exact = ExactKernel(
-            restore_kernel(described["kernel"]),
-            described["n_features_in"],
-            InputScaling.from_arrays(scaling),
-            wide=described["wide"],
-        )
-        own = {k: v for k, v in values.items() if k not in ("exact", "digest")}
-        own |= {k: a for k, a in arrays.items() if not k.startswith("scaling.")}
-        state: R = self._state_class(exact=exact, digest=bytes.fromhex(values["digest"]), **own)
-        return state
-
-    _state_class: Any
 
 
 class SupportTracker(Tracker):
@@ -235,35 +320,6 @@ class SupportTracker(Tracker):
         return f
 
 
-def describe_with_rows(
-    state: State, exact: ExactKernel, rows: ExactRows
-) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-    """Return the numbers and arrays of a state, and its support rows, for files."""
-    own: dict[str, Any] = {}
-    arrays: dict[str, AnyArray] = {}
-    for name, value in vars(state).items():
-        if isinstance(value, np.ndarray):
-            arrays[f"state.{name}"] = value
-        elif isinstance(value, int | float):
-            own[name] = value
-    ones = np.ones((rows.n_rows, 1))
-    values, kept = SupportExpansion(exact, rows, ones, np.zeros(1)).describe()
-    return {"state": own, "support": values}, kept | arrays
-
-
-def restore_with_rows(
-    problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
-) -> tuple[SupportExpansion, dict[str, Any]]:
-    """Return the support and the fields of a state that :func:`describe_with_rows` wrote."""
-    support = SupportExpansion.restore(values["support"], arrays, problem.cache_bytes)
-    own: dict[str, Any] = {
-        k.removeprefix("state."): a.copy()  # steps write in place
-        for k, a in arrays.items()
-        if k.startswith("state.")
-    }
-    return support, values["state"] | own
-
-
 def build_exact(problem: Problem, batch: TrainBatch) -> tuple[ExactKernel, ExactRows]:
     """Resolve the kernel on the rows; return its exact form and the rows prepared for it."""
     kernel = problem.kernel
@@ -289,8 +345,3 @@ def kernel_rows(problem: Problem, exact: ExactKernel, rows: ExactRows) -> Kernel
         )
         budget = max(0, problem.memory_limit - fixed)
     return KernelRows(exact, rows, budget)
-
-
-def round_rows(round_size: int | str, n: int) -> int:
-    """Return the rows drawn in one step: by default forty steps draw as many as there are."""
-    return int(round_size) if round_size != "auto" else max(1, -(-n // 40))

@@ -2,27 +2,26 @@ r"""Kernel ridge regression by one Cholesky factorisation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
 
-from kernelgrad._typing import AnyArray, Float64Array, Matrix
+from kernelgrad._params import parameters
+from kernelgrad._typing import AnyArray, Float64Array
 from kernelgrad._validation import CapabilityError, DataError
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, batch_digest, draws
+from kernelgrad.compute.threads import parallel_for
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws
 from kernelgrad.solvers.block_descent.solver import Audit
-from kernelgrad.solvers.kernel._cholesky import SymmetricMatrix
-from kernelgrad.solvers.kernel.base import (
-    RowsSolver,
-    RowsState,
-    SupportUpdate,
-    build_exact,
-    kernel_rows,
-)
+from kernelgrad.solvers.kernel.base import RowsSolver, RowsState, SupportUpdate
 
 _TAG = 0x646972
+PANEL = 128  # columns that are factored at once
+_HEIGHT = 256  # rows of a panel that one task updates
+_FILL = 512  # rows and columns of a tile that is filled at once, and rows of a product
 _MOST_BYTES = 8 * 2**30  # unless a memory limit is given: 32,000 rows
 _WORK_BYTES = 64 * 2**20  # tiles of all threads and the panels' inverses
 _WORK_ARRAYS = 12  # float64 arrays of (n, C) that live at once
@@ -71,6 +70,7 @@ def direct_bytes(n_rows: int, n_outputs: int, row_bytes: float) -> float:
     return each * n_rows + 2.0 * row_bytes + _WORK_BYTES
 
 
+@parameters
 class DirectSolve(RowsSolver[DirectState]):
     r"""The exact solution for the squared loss, in one step.
 
@@ -106,11 +106,8 @@ class DirectSolve(RowsSolver[DirectState]):
 
     name: ClassVar[str] = "direct"
     requires: ClassVar[frozenset[str]] = frozenset({"gradient", "exact_kernel", "squared_loss"})
-    _state_class = DirectState
-    max_support = None
-
-    def check(self) -> None:
-        """Do nothing: there are no parameters."""
+    state_class = DirectState
+    max_support = None  # all rows are support
 
     def init(self, problem: Problem, batch: TrainBatch) -> DirectState:
         """Resolve the kernel and start from the mean.
@@ -120,21 +117,8 @@ class DirectSolve(RowsSolver[DirectState]):
         CapabilityError
             The kernel matrix does not fit the memory limit, 8 GiB without one.
         """
-        C, n = problem.n_outputs, batch.n_rows
         _check_memory(problem, batch)
-        exact, rows = build_exact(problem, batch)
-        intercept = np.zeros(C)
-        if problem.fit_intercept:
-            intercept = problem.loss.intercept(batch.y, batch.sample_weight)
-        return DirectState(
-            alpha=problem.alpha,
-            exact=exact,
-            digest=batch_digest(problem, batch),
-            rows=kernel_rows(problem, exact, rows),
-            coef=np.zeros((n, C)),
-            responses=np.zeros((C, n)),
-            intercept=intercept,
-        )
+        return self._new_state(problem, batch, alpha=problem.alpha)
 
     def step(self, problem: Problem, state: DirectState, batch: TrainBatch) -> StepInfo:
         """Solve the problem.
@@ -185,14 +169,7 @@ class DirectSolve(RowsSolver[DirectState]):
             train_loss=loss,
             step_size=1.0,
             n_random_features=0,
-            update=SupportUpdate(
-                rows=rows,
-                scale=np.zeros(C),
-                moved=coef,
-                keep=np.zeros(C),
-                blend=np.zeros(C),
-                drift=coef,
-            ),
+            update=SupportUpdate.without_average(rows, coef, 0.0),
             n_support=self.count_support(state),
             kernel_evaluations=state.kernel_evaluations,
             epoch=float(state.iteration),
@@ -228,18 +205,16 @@ class DirectSolve(RowsSolver[DirectState]):
 
 def _check_memory(problem: Problem, batch: TrainBatch) -> None:
     limit = _MOST_BYTES if problem.memory_limit is None else problem.memory_limit
-    needed = direct_bytes(batch.n_rows, problem.n_outputs, _nbytes(batch.X))
+    X = batch.X
+    parts: tuple[AnyArray, ...] = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+    size = sum(part.nbytes for part in parts)
+    needed = direct_bytes(batch.n_rows, problem.n_outputs, size)
     if needed > limit:
         raise CapabilityError(
             f"solver 'direct' needs {needed:.3g} bytes for the kernel matrix of {batch.n_rows} "
             f"rows, more than the {limit:.3g} of memory_limit (8 GiB by default); raise it, or "
             "take solver='cached'."
         )
-
-
-def _nbytes(X: Matrix) -> int:
-    parts: tuple[AnyArray, ...] = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-    return sum(int(part.nbytes) for part in parts)
 
 
 def _weights(batch: TrainBatch) -> Float64Array:
@@ -305,3 +280,126 @@ def _solve(
         u += du
         f = K.product(s * u)
     return best if min(left, least) <= _SOLVED else None
+
+
+class SymmetricMatrix:
+    r"""K, symmetric, and the factor L of ``S K S + ridge I = L L^T`` with S diagonal.
+
+    K is above the diagonal of one array and L on and below it, so that residuals against K can
+    be had after the factorisation, and another one with a larger ridge costs no new K.
+
+    LAPACK's factor has other bits for another number of threads. This one is made of products
+    of tiles fixed by n alone, each in one thread; to be used inside ``single_threaded_blas``.
+
+    Parameters
+    ----------
+    n : int
+    tile : callable
+        ``tile(rows, columns)`` returns K there, for slices; asked for on and above the
+        diagonal only, from several threads.
+
+    Attributes
+    ----------
+    n : int
+    diagonal : float64 array (n,)
+        Of K.
+    n_values : int
+        Values that `tile` was asked for.
+    """
+
+    def __init__(self, n: int, tile: Callable[[slice, slice], AnyArray]) -> None:
+        self.n = n
+        self._array = np.empty((n, n))
+        self._inverses: list[Float64Array] = []
+        starts = range(0, n, _FILL)
+        pairs = [(i, j) for i in starts for j in starts if i <= j]
+
+        def task(number: int) -> None:
+            rows, columns = (slice(a, min(n, a + _FILL)) for a in pairs[number])
+            self._array[rows, columns] = tile(rows, columns)
+
+        parallel_for(len(pairs), task)
+        self.n_values = sum(min(_FILL, n - i) * min(_FILL, n - j) for i, j in pairs)
+        self.diagonal = self._array.diagonal().copy()
+
+    def _square(self, a: int, b: int) -> Float64Array:
+        """Return K of rows and columns a to b, which L has overwritten in part."""
+        upper = np.triu(self._array[a:b, a:b], 1)
+        square = upper + upper.T
+        np.fill_diagonal(square, self.diagonal[a:b])
+        return square
+
+    def product(self, B: Float64Array) -> Float64Array:
+        """Return ``K B``, (n, C)."""
+        out = np.empty_like(B)
+        K, n = self._array, self.n
+
+        def task(i: int) -> None:
+            a, b = i * _FILL, min(n, (i + 1) * _FILL)
+            some = self._square(a, b) @ B[a:b]
+            some += K[:a, a:b].T @ B[:a]
+            some += K[a:b, b:] @ B[b:]
+            out[a:b] = some
+
+        parallel_for(-(-n // _FILL), task)
+        return out
+
+    def factor(self, scale: Float64Array, ridge: float) -> None:
+        """Factor ``S K S + ridge I``, S the diagonal matrix of `scale`, in float64.
+
+        Column panels are updated by all those before them, then divided by the factor of
+        their diagonal block, by way of its inverse: ``n^3 / 3`` operations, nearly all of them
+        in products.
+
+        Raises
+        ------
+        numpy.linalg.LinAlgError
+            The matrix is not positive definite to rounding; K is as it was.
+        """
+        A, n = self._array, self.n
+        self._inverses = []
+        for a in range(0, n, PANEL):
+            b = min(n, a + PANEL)
+            parts = [slice(a, b)]
+            parts += [slice(c, min(n, c + _HEIGHT)) for c in range(b, n, _HEIGHT)]
+            updated: list[Any] = [None] * len(parts)  # transposed, as K lies above
+
+            def update(
+                i: int, a: int = a, b: int = b, parts: list[slice] = parts,
+                updated: list[Any] = updated,
+            ) -> None:  # fmt: skip
+                rows = parts[i]
+                K = A[a:b, rows] if i else self._square(a, b)
+                T = scale[a:b, None] * K
+                T *= scale[rows]
+                T -= A[a:b, :a] @ A[rows, :a].T
+                updated[i] = T
+
+            parallel_for(len(parts), update)
+            block = updated[0]
+            block[np.diag_indices(b - a)] += ridge
+            L = np.linalg.cholesky(block)
+            lower = np.tril_indices(b - a)
+            A[a:b, a:b][lower] = L[lower]
+            inverse = scipy.linalg.solve_triangular(
+                L, np.eye(b - a), lower=True, check_finite=False
+            )
+            self._inverses.append(inverse)
+
+            def divide(
+                i: int, a: int = a, b: int = b, parts: list[slice] = parts,
+                updated: list[Any] = updated, inverse: Float64Array = inverse,
+            ) -> None:  # fmt: skip
+                A[parts[i + 1], a:b] = (inverse @ updated[i + 1]).T
+
+            parallel_for(len(parts) - 1, divide)
+
+    def solve(self, B: Float64Array) -> Float64Array:
+        """Return ``(S K S + ridge I)^-1 B``, (n, C), of the last factorisation."""
+        A, Z = self._array, B.copy()
+        panels = [(a, min(self.n, a + PANEL)) for a in range(0, self.n, PANEL)]
+        for (a, b), inverse in zip(panels, self._inverses, strict=True):
+            Z[a:b] = inverse @ (Z[a:b] - A[a:b, :a] @ Z[:a])
+        for (a, b), inverse in zip(panels[::-1], self._inverses[::-1], strict=True):
+            Z[a:b] = inverse.T @ (Z[a:b] - A[b:, a:b].T @ Z[b:])
+        return Z

@@ -1,68 +1,37 @@
-"""What the solvers that visit one row after another share: support rows, groups, averages."""
+"""The solvers that visit one row after another: Pegasos, NORMA and the perceptron."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
+from numba import njit
 
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
-from kernelgrad._validation import CapabilityError, check_int, check_name
+from kernelgrad._params import boolean, choice, integer, parameters, real
+from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray
+from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.threads import parallel_for, single_threaded_blas
-from kernelgrad.functions.exact import ExactKernel, join_rows
-from kernelgrad.functions.expansions import SupportExpansion
+from kernelgrad.functions.exact import join_rows
 from kernelgrad.kernels import ExactRows
-from kernelgrad.losses import LOSSES, Loss, scalar
-from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch, draws
-from kernelgrad.solvers.kernel import _online as online
+from kernelgrad.losses.scalar import slopes_of_row
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws
 from kernelgrad.solvers.kernel.base import (
-    SupportTracker,
+    KernelSolver,
+    SupportState,
     SupportUpdate,
     build_exact,
-    describe_with_rows,
-    restore_with_rows,
 )
+from kernelgrad.solvers.schedules import smoothness
 
 GROUP = 256  # rows whose kernel values with the support come from one product
-_MAX_ROWS = 8192  # of a step: memory stays bounded however long the source is
 TILE = 1024  # support rows of one task: 1 MiB of kernel values for a group
+_MAX_ROWS = 8192  # of a step: memory stays bounded however long the source is
+# Of a lazy factor, before the coefficients take it in: the average is a difference of sums that
+# lose no more digits than this.
+_LEAST = 1e-4
 _TAG = 0x6F6E6C
-_UNKNOWN = (scalar.ONE_CLASS, scalar.KL, scalar.LEAST_SQUARES)
-
-
-def loss_code(loss: Loss, n_outputs: int) -> tuple[int, Float64Array]:
-    """Return the number of a loss in the inner loop, and its parameter per output.
-
-    Raises
-    ------
-    CapabilityError
-        If the inner loop does not know the loss.
-    """
-    if loss.code is None or loss.code in _UNKNOWN:
-        known = {cls.name for cls in LOSSES.values() if cls.code not in (None, *_UNKNOWN)}
-        raise CapabilityError(
-            f"the online solvers do not know loss {loss.name!r}; choose one of "
-            f"{', '.join(sorted(known))}, or another solver."
-        )
-    return loss.code, loss.params(n_outputs)
-
-
-def equal_rows(A: ExactRows, B: ExactRows) -> AnyArray:
-    """Return which rows of A are those of B, shape (n,)."""
-    both = A.values, B.values
-    if any(sp.issparse(values) for values in both):
-        both = sp.csr_matrix(A.values), sp.csr_matrix(B.values)
-    different = both[0] != both[1]
-    if sp.issparse(different):
-        equal = np.asarray(different.getnnz(axis=1) == 0)
-    else:
-        equal = ~different.any(axis=1)
-    for a, b in zip(A.parts, B.parts, strict=True):
-        equal &= equal_rows(a, b)
-    return equal
 
 
 class RowTiles:
@@ -115,38 +84,26 @@ class RowTiles:
 
 
 @dataclass(kw_only=True)
-class OnlineState(State):
-    """State of an online solver.
+class OnlineState(SupportState):
+    """State of an online solver; ``rows`` are :class:`RowTiles`.
 
     Attributes
     ----------
-    exact : ExactKernel
-    rows : RowTiles
-        The S support rows.
-    numbers : int64 array (S,)
-        Their numbers in the source, -1 where these mean nothing.
     stamp : int64 array (S,)
-        Number of the last visited row that moved each.
-    diagonal : float64 array (S,)
-        ``k(x_s, x_s)``.
+        Number of the last visited row that moved each support row.
     base, late : float64 arrays (S, C)
         The current function is ``scale * base``, the sum of iterates ``mass * base - late``.
     scale, mass, square, bias, bias_sum : float64 arrays (C,)
-        See :func:`~kernelgrad.solvers.kernel._online.sweep`.
+        See :class:`_Function`.
     pace : float64 array (C,)
         What the first batch says about step sizes.
     row_weight : float
         Sum of the sample weights so far.
     weight_sum : float
         Of the iterates in the sum.
-    kernel_evaluations : int
     """
 
-    exact: ExactKernel
-    rows: RowTiles
-    numbers: IntArray
     stamp: IntArray
-    diagonal: Float64Array
     base: Float64Array
     late: Float64Array
     scale: Float64Array
@@ -157,13 +114,14 @@ class OnlineState(State):
     pace: Float64Array
     weight_sum: float = 0.0
     row_weight: float = 0.0
-    kernel_evaluations: int = 0
 
-    def copy(self) -> Self:
-        """Return a state with its own arrays; the rows are shared."""
-        own = vars(self).items()
-        arrays: dict[str, Any] = {k: v.copy() for k, v in own if isinstance(v, np.ndarray)}
-        return replace(self, rows=self.rows.copy(), **arrays)
+    @classmethod
+    def restore_parts(
+        cls, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
+    ) -> dict[str, Any]:
+        """Return the kernel and the rows that were described, in tiles."""
+        parts = super().restore_parts(problem, values, arrays)
+        return parts | {"rows": RowTiles(parts["rows"])}
 
     @property
     def n_support(self) -> int:
@@ -197,7 +155,7 @@ class OnlineState(State):
 _PER_ROW = ("numbers", "stamp", "diagonal", "base", "late")
 
 
-class OnlineSolver(Solver[OnlineState]):
+class OnlineSolver(KernelSolver[OnlineState]):
     r"""Base of the solvers that visit rows one by one, at the speed of matrix products.
 
     A batch is cut into groups. The kernel values of a group with the support, and with
@@ -215,18 +173,15 @@ class OnlineSolver(Solver[OnlineState]):
 
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel", "fixed_intercept"})
     drops_oldest: ClassVar[bool] = False  # before it grows too long; else the smallest, after
+    state_class = OnlineState
     average: Any
     max_support: int | None
 
-    def _check_common(self) -> None:
-        if self.average is not None:
-            check_name(self.average, ("auto", "linear", "uniform"), "average")
-        self._check_support()
-
-    def _check_support(self) -> None:
+    def check(self) -> None:
+        """Raise if a parameter is outside its domain."""
+        super().check()
         if self.max_support is None:
             return
-        check_int(self.max_support, "max_support", low=1)
         if self.average != "auto" and self._averaging is not None:
             raise ValueError(
                 f"average={self.average!r} needs the rows of all iterates, but max_support is "
@@ -268,8 +223,7 @@ class OnlineSolver(Solver[OnlineState]):
         return float(np.inf)
 
     def check_problem(self, problem: Problem) -> None:
-        """Raise for a loss without a code, and as subclasses do."""
-        loss_code(problem.loss, problem.n_outputs)
+        """Raise for a loss that the solver cannot take."""
         self._square_radius(problem)
 
     def init(self, problem: Problem, batch: TrainBatch) -> OnlineState:
@@ -341,37 +295,12 @@ class OnlineSolver(Solver[OnlineState]):
         """Return the coefficients of the current function and of the result, (S, C) each."""
         return state.current, state.average
 
-    def output(self, state: OnlineState) -> tuple[Float64Array, Float64Array]:
-        """Return (scale, intercept) of the result."""
-        return np.ones(len(state.bias)), state.intercept
-
-    def expansion(self, state: OnlineState) -> SupportExpansion:
-        """Return the average of the iterates, or the last one."""
-        return SupportExpansion(state.exact, state.prepared, state.average, state.intercept)
-
-    def track(self, state: OnlineState, X: Matrix) -> SupportTracker:
-        """Return the incremental responses of the rows of `X`."""
-        return SupportTracker(self, state, state.exact.prepare(X))
-
-    def state_arrays(self, state: OnlineState) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        """Return the state, support rows included."""
-        return describe_with_rows(state, state.exact, state.prepared)
-
-    def restore(
-        self, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
-    ) -> OnlineState:
-        """Return the state that :meth:`state_arrays` described."""
-        support, own = restore_with_rows(problem, values, arrays)
-        rows = RowTiles(support.support)
-        return OnlineState(exact=support.exact, rows=rows, **own)
-
 
 class _Visits:
     """The visits of one step, group after group, and what they did to both functions."""
 
     def __init__(self, solver: OnlineSolver, problem: Problem, state: OnlineState) -> None:
         self.solver, self.problem, self.state = solver, problem, state
-        self.code, self.parameter = loss_code(problem.loss, problem.n_outputs)
         C = problem.n_outputs
         self.kept, self.blend = np.ones(C), np.zeros(C)
         self.weight_before = state.weight_sum
@@ -401,15 +330,27 @@ class _Visits:
         t = state.rows_seen + np.arange(1.0, m + 1.0)
         eta, keep = solver._schedule(problem, state, t)
         omega = {None: np.zeros(m), "uniform": np.ones(m), "linear": t}[solver._averaging]
-        f = np.empty_like(R)
-        online.sweep(
-            K, R, y, weight, slot, f,
-            eta, keep, omega, self.code, self.parameter, solver._learns_bias(problem),
-            solver._square_radius(problem),
+        function = _Function(
             state.base, state.late, state.stamp, state.scale, state.mass, state.square,
             state.bias, state.bias_sum, self.kept, self.blend,
-            state.rows_seen, S, np.iinfo(np.int64).max if limit is None else limit, old, K_old,
         )  # fmt: skip
+        group = _Group(
+            K, R, np.zeros_like(R), np.empty_like(R), y, weight, slot, eta, keep, omega,
+            old, state.stamp[old], K_old,
+        )  # fmt: skip
+        settings = (
+            solver._learns_bias(problem), solver._square_radius(problem), state.rows_seen,
+            np.iinfo(np.int64).max if limit is None else limit,
+        )  # fmt: skip
+        loss = problem.loss
+        if loss.code is not None:
+            _sweep(group, function, loss.code, loss.params(y.shape[1]), *settings, S)
+        else:
+            count, oldest = S, 0
+            for i in range(m):
+                _respond(group, function, i)
+                g = loss.gradient(y[i : i + 1], group.f[i : i + 1])[0]
+                count, oldest = _move(group, function, i, g, *settings, count, oldest)
         state.rows_seen += m
         state.weight_sum += float(omega.sum())
         state.kernel_evaluations += m * S + m * (m + 1) // 2
@@ -421,7 +362,7 @@ class _Visits:
             # the sort is stable: of equal ones the newer stay
             kept[np.argsort(power, kind="stable")[-solver.max_support :]] = True
             self._keep(kept, rows.take(slice(0, 0)), state.n_support)
-        return f
+        return group.f
 
     def _entries(self, rows: ExactRows, numbers: IntArray | None) -> tuple[IntArray, IntArray]:
         """Return the entry of each row, and the rows of the group that get new ones."""
@@ -429,18 +370,7 @@ class _Visits:
         m = rows.n_rows
         if numbers is None:
             return S + np.arange(m), np.arange(m)
-        slot = np.full(m, -1, np.int64)
-        entry: IntArray = np.empty(0, np.int64)
-        if S:
-            order = np.argsort(state.numbers, kind="stable")
-            place = np.searchsorted(state.numbers, numbers, sorter=order).clip(0, S - 1)
-            found = np.flatnonzero(state.numbers[order[place]] == numbers)
-            entry = order[place[found]]
-        if S and len(entry):
-            kept, back = np.unique(entry, return_inverse=True)
-            same = equal_rows(state.rows.take(kept).take(back), rows.take(found))
-            slot[found[same]] = entry[same]
-            state.numbers[entry[~same]] = -1  # rows of another source
+        slot = state.find(rows, numbers)
         fresh = np.flatnonzero(slot < 0)
         _, first, back = np.unique(numbers[fresh], return_index=True, return_inverse=True)
         rank = np.argsort(np.argsort(first))
@@ -528,4 +458,427 @@ class _Visits:
             keep=keep,
             blend=blend,
             drift=now[1] - keep * v - blend * w,
+        )
+
+
+@parameters
+class Pegasos(OnlineSolver):
+    r"""Stochastic subgradient steps of length ``1 / (alpha (t + t0))``, one row at a time.
+
+    On ``alpha/2 |w|^2 + mean_i v_i loss(y_i, b + w(x_i))`` visit t of row i makes
+
+    .. math:: w \leftarrow (1 - \tfrac{1}{t + t_0}) w
+              - \tfrac{v_i}{\alpha (t + t_0)} l'(y_i, b + w(x_i))\, k(x_i, \cdot).
+
+    The result is an average of the iterates; its objective is within ``O(log T / (alpha T))``
+    (uniform) or ``O(1 / (alpha T))`` (linear) of the minimum. The bias b is the best constant
+    of the first batch, where the estimator fits one, and stays.
+
+    Parameters
+    ----------
+    average : {"auto", "linear", "uniform", None}, default="auto"
+        Weights of the iterates in the result: growing as t, equal, or the last one alone.
+        ``"auto"`` is ``"linear"`` (the best of the three in error and in objective, measured),
+        or None where `max_support` is given: an average would need the rows that went.
+    t0 : float >= 0 or "auto", default="auto"
+        Visits that count as made before the first. 0 is the paper, with a first step of
+        ``1 / alpha``. ``"auto"`` makes the first step ``1 / (L kappa)``, where L is the
+        curvature of the loss (``E[l'^2] / E[l]`` for one with kinks) and kappa the mean of
+        ``k(x, x)`` on the first batch: ``t0 = max(0, L kappa / alpha - 1)``. Smooth losses
+        diverge without; for all, the first passes are not spent on forgetting the first rows.
+    projection : bool, default=False
+        After each step project every output on the ball of radius ``1 / sqrt(alpha)``, which
+        holds the minimiser of the hinge loss (Section 2.2). Rarely changes a result.
+    max_support : int or None, default=None
+        Support rows to keep. When a group of 256 visits leaves more, those with the smallest
+        ``k(x_s, x_s) max_c a_sc^2`` go, the oldest of equal ones first.
+
+    Notes
+    -----
+    Sample weights are divided by their mean so far and multiply the derivative.
+    Losses: hinge, squared and smoothed hinge, logistic, multinomial, perceptron, squared,
+    Huber, epsilon-insensitive, absolute, quantile.
+
+    References
+    ----------
+    Shalev-Shwartz, Singer, Srebro and Cotter (2011), "Pegasos: Primal estimated sub-gradient
+    solver for SVM"; kernels in Section 4.
+    """
+
+    name: ClassVar[str] = "pegasos"
+
+    average: str | None = choice(("auto", "linear", "uniform"), default="auto", words=(None,))
+    t0: float | str = real(default="auto", low=0, words=("auto",))
+    projection: bool = boolean(default=False)
+    max_support: int | None = integer(default=None, low=1, words=(None,))
+
+    def check_problem(self, problem: Problem) -> None:
+        """Raise for alpha = 0, and with the projection for another loss than the hinge."""
+        if problem.alpha <= 0:
+            raise ValueError(
+                f"solver 'pegasos' needs alpha > 0, got {problem.alpha:g}; its steps are "
+                "1 / (alpha t)."
+            )
+        super().check_problem(problem)
+
+    def _start(
+        self, problem: Problem, batch: TrainBatch, kappa: float
+    ) -> tuple[Float64Array, Float64Array]:
+        bias = np.zeros(problem.n_outputs)
+        if problem.fit_intercept:
+            bias = problem.loss.intercept(batch.y, batch.sample_weight)
+        if self.t0 != "auto":
+            return bias, np.full(problem.n_outputs, float(self.t0))
+        L = smoothness(problem.loss, batch.y, np.tile(bias, (batch.n_rows, 1)))
+        return bias, np.maximum(0.0, L * kappa / problem.alpha - 1.0)
+
+    def _learns_bias(self, problem: Problem) -> bool:
+        return False
+
+    def _square_radius(self, problem: Problem) -> float:
+        if not self.projection:
+            return float(np.inf)
+        if problem.loss.name != "hinge":
+            raise CapabilityError(
+                f"the ball of projection=True is that of the hinge loss, not of "
+                f"{problem.loss.name!r}; set projection=False."
+            )
+        return 1.0 / problem.alpha
+
+    def _schedule(
+        self, problem: Problem, state: OnlineState, t: Float64Array
+    ) -> tuple[Float64Array, Float64Array]:
+        share = 1.0 / (t[:, None] + state.pace)
+        return share / problem.alpha, 1.0 - share
+
+
+@parameters
+class NORMA(OnlineSolver):
+    r"""Gradient steps on the regularised risk of one row at a time, with bounded memory.
+
+    Visit t of row i moves ``f = w + b`` by the step ``eta_t = eta / t^decay``:
+
+    .. math:: w \leftarrow (1 - \eta_t \alpha) w - \eta_t v_i l'(y_i, f(x_i))\, k(x_i, \cdot),
+              \qquad b \leftarrow b - \eta_t v_i l'(y_i, f(x_i)).
+
+    The bias, where the estimator fits one, starts from the best constant of the first batch.
+
+    Terms shrink by ``1 - eta_t alpha`` with each visit, so that old ones may be dropped:
+    before a term would be one more than `max_support` the one moved longest ago goes. With a
+    derivative of at most G, a dropped term has a coefficient of at most
+    ``eta_s G prod_{r > s} (1 - eta_r alpha)``; for a constant step (``decay=0``) it is at
+    least tau = `max_support` visits old if each visit is a new row, and all dropped terms
+    together have a norm of at most
+
+    .. math:: \sum_{r \ge \tau} (1 - \eta \alpha)^r \eta G \sqrt{\kappa}
+              = (1 - \eta \alpha)^\tau\, G \sqrt{\kappa} / \alpha
+
+    with ``k(x, x) <= kappa`` (Section IV of the paper): small when
+    ``max_support >> 1 / (eta alpha)``. Values of f differ by at most ``sqrt(kappa)`` times it.
+
+    Parameters
+    ----------
+    step_size : float > 0 or "auto", default="auto"
+        eta. ``"auto"`` is ``1 / (L kappa)`` for every output: L is the curvature of the loss
+        (``E[l'^2] / E[l]`` for one with kinks: steps then have the scale of the targets) and
+        kappa the mean of ``k(x, x)`` on the first batch, plus 1 with a bias. A step on the
+        squared loss then meets its target.
+    decay : float in [0, 1], default=0
+        Exponent of t. A constant step goes furthest in a few passes and follows a target that
+        moves; its noise is what the average is for. 0.5 is the rate of the paper's convergence
+        theorem.
+    average : {"auto", "linear", "uniform", None}, default="auto"
+        Weights of the iterates in the result: growing as t, equal, or the last one alone.
+        ``"auto"`` is ``"linear"`` (the best of the three in error and in objective, measured),
+        or None where `max_support` is given: an average would need the rows that went.
+    max_support : int or None, default=None
+        Support rows to keep; a visit costs as many kernel values. None keeps all, which is far
+        more accurate unless alpha is large enough for the bound above, but grows for ever on
+        an endless stream.
+
+    Notes
+    -----
+    Sample weights are divided by their mean so far and multiply the derivative.
+    Losses: hinge, squared and smoothed hinge, logistic, multinomial, perceptron, squared,
+    Huber, epsilon-insensitive, absolute, quantile.
+
+    References
+    ----------
+    Kivinen, Smola and Williamson (2004), "Online learning with kernels", IEEE Transactions on
+    Signal Processing 52(8).
+    """
+
+    name: ClassVar[str] = "norma"
+    drops_oldest: ClassVar[bool] = True
+
+    step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
+    decay: float = real(default=0.0, low=0, high=1)
+    average: str | None = choice(("auto", "linear", "uniform"), default="auto", words=(None,))
+    max_support: int | None = integer(default=None, low=1, words=(None,))
+
+    def _start(
+        self, problem: Problem, batch: TrainBatch, kappa: float
+    ) -> tuple[Float64Array, Float64Array]:
+        bias = np.zeros(problem.n_outputs)
+        if problem.fit_intercept:
+            bias = problem.loss.intercept(batch.y, batch.sample_weight)
+        if self.step_size != "auto":
+            return bias, np.full(problem.n_outputs, float(self.step_size))
+        L = smoothness(problem.loss, batch.y, np.tile(bias, (batch.n_rows, 1)))
+        # the bias moves the response too, by one more
+        return bias, 1.0 / (L * max(kappa + problem.fit_intercept, 1e-30))
+
+    def _schedule(
+        self, problem: Problem, state: OnlineState, t: Float64Array
+    ) -> tuple[Float64Array, Float64Array]:
+        eta = state.pace / t[:, None] ** float(self.decay)
+        return eta, np.maximum(0.0, 1.0 - eta * problem.alpha)
+
+
+@parameters
+class KernelPerceptron(OnlineSolver):
+    r"""The perceptron: a mistake adds its row, ``w <- w + y_i v_i k(x_i, .)``.
+
+    A visit with ``y_i f(x_i) <= 0`` is a mistake, for each class against the rest by itself.
+    The problem's alpha plays no part. On rows that some u separates with margin gamma,
+    ``y_i u(x_i) >= gamma |u|``, there are at most ``kappa / gamma^2`` mistakes in all, with
+    ``k(x, x) <= kappa``; elsewhere the number is bounded by the hinge loss of any u (Section
+    4.5 and Appendix D.3 of [1]_). These guarantees are for one pass; more may overfit.
+
+    Where the estimator fits an intercept it is the coefficient of a constant feature 1: each
+    mistake adds ``y_i v_i`` to it, from 0.
+
+    Parameters
+    ----------
+    average : bool or "auto", default="auto"
+        Return the mean of the iterates after each visit [2]_, far less noisy than the last
+        one. ``"auto"`` is True, or False where `max_support` is given: the mean would need the
+        rows that went.
+    max_support : int or None, default=None
+        Support rows to keep. When a group of 256 visits leaves more, those with the smallest
+        ``k(x_s, x_s) max_c a_sc^2`` go, the oldest of equal ones first.
+
+    Notes
+    -----
+    Needs the loss "perceptron", ``max(0, -y f)``. Sample weights are divided by their mean
+    so far; an update counts as many times.
+
+    References
+    ----------
+    .. [1] Cotter, Shalev-Shwartz and Srebro (2012), "The Kernelized Stochastic Batch
+       Perceptron".
+    .. [2] Freund and Schapire (1999), "Large margin classification using the perceptron
+       algorithm".
+    """
+
+    name: ClassVar[str] = "perceptron"
+    requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel", "perceptron_loss"})
+
+    average: bool | str = boolean(default="auto", words=("auto",))
+    max_support: int | None = integer(default=None, low=1, words=(None,))
+
+    @property
+    def _averaging(self) -> str | None:
+        means = self.max_support is None if self.average == "auto" else self.average
+        return "uniform" if means else None
+
+    def _start(
+        self, problem: Problem, batch: TrainBatch, kappa: float
+    ) -> tuple[Float64Array, Float64Array]:
+        return np.zeros(problem.n_outputs), np.ones(problem.n_outputs)
+
+    def _schedule(
+        self, problem: Problem, state: OnlineState, t: Float64Array
+    ) -> tuple[Float64Array, Float64Array]:
+        ones = np.ones((len(t), len(state.bias)))
+        return ones, ones
+
+
+class _Group(NamedTuple):
+    """The m rows of a group.
+
+    Attributes
+    ----------
+    K : float32 array (m, m)
+        Kernel values inside the group; the lower triangle is used.
+    R : float64 array (m, C)
+        ``k(group, support) base``; changed.
+    D : float64 array (m, C)
+        What the rows added to their entries, 0 at first; written.
+    f, y : float64 arrays (m, C)
+        Responses, written; targets.
+    weight : float64 array (m,)
+    slot : int64 array (m,)
+        Entry of each row.
+    eta, keep : float64 arrays (m, C)
+        Steps, and factors in [0, 1].
+    omega : float64 array (m,)
+        Weight of the iterate after each row in the sum of iterates.
+    old, before : int64 arrays (q,)
+        The entries that go first, in this order: at least as many as the group can use up; and
+        their stamps before the group.
+    K_old : float32 array (m, q)
+        Kernel values of the group with them.
+    """
+
+    K: Float32Array
+    R: Float64Array
+    D: Float64Array
+    f: Float64Array
+    y: Float64Array
+    weight: Float64Array
+    slot: IntArray
+    eta: Float64Array
+    keep: Float64Array
+    omega: Float64Array
+    old: IntArray
+    before: IntArray
+    K_old: Float32Array
+
+
+class _Function(NamedTuple):
+    r"""The function, and the sum of the iterates.
+
+    For output c the function is ``b_c + s_c sum_j base_jc k(x_j, .)``, and the sum of iterates
+    ``sum_t omega_t w_t`` is ``mass_c base_c - late_c``: a step touches one coefficient.
+
+    Attributes
+    ----------
+    base, late : float64 arrays (S, C)
+        With zeros for the entries that the group may add.
+    stamp : int64 array (S,)
+        Number of the last row that moved an entry; negative for entries outside of the
+        support: those not yet made (-1) and those dropped (-2).
+    scale, mass, square, bias, bias_sum, kept, blend : float64 arrays (C,)
+        s; mass of the sum; ``|w|^2`` (where there is a radius); b; ``sum omega_t b_t``; product
+        of all factors; ``sum omega_t`` times that product after step t.
+    """
+
+    base: Float64Array
+    late: Float64Array
+    stamp: IntArray
+    scale: Float64Array
+    mass: Float64Array
+    square: Float64Array
+    bias: Float64Array
+    bias_sum: Float64Array
+    kept: Float64Array
+    blend: Float64Array
+
+
+@njit(nogil=True, cache=True)
+def _respond(group: Any, function: Any, i: int) -> None:
+    """Write the response of row i of the group."""
+    K, R, D, f = group.K, group.R, group.D, group.f
+    for c in range(f.shape[1]):
+        total = R[i, c]
+        for j in range(i):
+            total += K[i, j] * D[j, c]
+        f[i, c] = function.scale[c] * total + function.bias[c]
+
+
+@njit(nogil=True, cache=True)
+def _move(
+    group: Any, function: Any, i: int, g: Any, learn_bias: bool, square_radius: float,
+    first: int, limit: int, count: int, oldest: int,
+) -> tuple[int, int]:  # fmt: skip
+    r"""Take the step of row i with the derivatives g (C,).
+
+    .. math:: w_c \leftarrow \min(1, R / |\cdot|)
+              (keep_{ic} w_c - eta_{ic} v_i g_{ic} k(x_i, .))
+
+    with the weight v_i of the row. Where a new entry would be one too many the entry whose
+    last step is longest ago goes.
+
+    Parameters
+    ----------
+    group, function : _Group, _Function
+        Changed.
+    learn_bias : bool
+        Whether the bias takes the same steps, without the factor.
+    square_radius : float
+        ``R^2``; infinite for no projection.
+    first : int
+        Number of the first row of the group.
+    limit : int
+        How many entries there may be.
+    count, oldest : int
+        Entries before the step, and how many of the old ones were looked at so far.
+
+    Returns
+    -------
+    count, oldest : int
+    """
+    K, R, D, f, _, weight, slot, eta, keep, omega, old, before, K_old = group
+    base, late, stamp, scale, mass, square, bias, bias_sum, kept, blend = function
+    m, C = f.shape
+    moved = False
+    k = slot[i]
+    for c in range(C):
+        step = -eta[i, c] * weight[i] * g[c]
+        factor = keep[i, c]
+        s = scale[c] * factor
+        if s < _LEAST:
+            for j in range(base.shape[0]):
+                late[j, c] -= mass[c] * base[j, c]
+                base[j, c] *= s
+            for j in range(i):
+                D[j, c] *= s
+            for j in range(i + 1, m):
+                R[j, c] *= s
+            mass[c] = 0.0
+            s = 1.0
+        if step != 0.0:
+            moved = True
+            D[i, c] = step / s
+            base[k, c] += D[i, c]
+            late[k, c] += mass[c] * D[i, c]
+        if square_radius < np.inf:
+            w = f[i, c] - bias[c]
+            norm = factor * factor * square[c] + step * (2.0 * factor * w + step * K[i, i])
+            square[c] = max(norm, 0.0)
+            if norm > square_radius:
+                shrink = np.sqrt(square_radius / norm)
+                s *= shrink
+                factor *= shrink
+                square[c] = square_radius
+        scale[c] = s
+        mass[c] += omega[i] * s
+        kept[c] *= factor
+        blend[c] += omega[i] * kept[c]
+        if learn_bias:
+            bias[c] += step
+        bias_sum[c] += omega[i] * bias[c]
+    if not moved:
+        return count, oldest
+    if stamp[k] < 0:
+        count += 1
+    stamp[k] = first + i
+    if count > limit:
+        while stamp[old[oldest]] != before[oldest]:
+            oldest += 1
+        p = old[oldest]
+        for c in range(C):
+            for j in range(i + 1, m):
+                R[j, c] -= base[p, c] * K_old[j, oldest]
+            base[p, c] = 0.0
+            late[p, c] = 0.0
+        stamp[p] = -2
+        count -= 1
+    return count, oldest
+
+
+@njit(nogil=True, cache=True)
+def _sweep(
+    group: Any, function: Any, code: int, params: Any, learn_bias: bool, square_radius: float,
+    first: int, limit: int, count: int,
+) -> None:  # fmt: skip
+    """Visit the rows of a group one after another; see :func:`_move`."""
+    g = np.empty(group.f.shape[1])
+    oldest = 0
+    for i in range(group.f.shape[0]):
+        _respond(group, function, i)
+        slopes_of_row(code, params, group.y[i], group.f[i], g)
+        count, oldest = _move(
+            group, function, i, g, learn_bias, square_radius, first, limit, count, oldest
         )

@@ -6,25 +6,19 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numba import njit
 
-from kernelgrad._typing import Float64Array, IntArray
-from kernelgrad._validation import check_int, check_name, check_real
+from kernelgrad._params import choice, integer, parameters, real
+from kernelgrad._typing import Float32Array, Float64Array, IntArray
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.losses.base import monotone_root
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, batch_digest, draws
-from kernelgrad.solvers.kernel import _responses as responses
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws
 from kernelgrad.solvers.kernel import minimax as water
-from kernelgrad.solvers.kernel.base import (
-    RowsSolver,
-    RowsState,
-    SupportUpdate,
-    build_exact,
-    kernel_rows,
-    round_rows,
-)
+from kernelgrad.solvers.kernel.base import RowsSolver, RowsState, SupportUpdate
 
 _TAG = 0x736270
+_TILE = 8192  # columns of a task
 _MANY_ROWS = 2**14  # from here on longer products pay for fewer updates
 _LEAST_SCALE = 1e-3  # of the lazy factor before coefficients take it in
 _LEAST_NU = 1e-12
@@ -54,6 +48,7 @@ class SBPState(RowsState):
     nu_due: int = 1
 
 
+@parameters
 class StochasticBatchPerceptron(RowsSolver[SBPState]):
     r"""Stochastic Batch Perceptron: an exact kernel SVM from its slack-constrained form.
 
@@ -112,44 +107,21 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
 
     name: ClassVar[str] = "sbp"
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel", "hinge_loss"})
-    _state_class = SBPState
+    state_class = SBPState
 
-    def __init__(
-        self,
-        *,
-        nu: float | None = None,
-        batch_size: int | str = "auto",
-        round_size: int | str = "auto",
-        average: str | None = "linear",
-        max_support: int | None = None,
-    ) -> None:
-        self.nu = nu
-        self.batch_size = batch_size
-        self.round_size = round_size
-        self.average = average
-        self.max_support = max_support
-
-    def check(self) -> None:
-        """Raise if a parameter is outside its domain."""
-        if self.nu is not None:
-            check_real(self.nu, "nu", low=0, low_open=True)
-        if self.batch_size != "auto":
-            check_int(self.batch_size, "batch_size", low=1)
-        if self.average is not None:
-            check_name(self.average, ("linear", "uniform"), "average")
-        self._check_common()
+    nu: float | None = real(default=None, low=0, low_open=True, words=(None,))
+    batch_size: int | str = integer(default="auto", low=1, words=("auto",))
+    round_size: int | str = integer(default="auto", low=1, words=("auto",))
+    average: str | None = choice(("linear", "uniform"), default="linear", words=(None,))
+    max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def init(self, problem: Problem, batch: TrainBatch) -> SBPState:
         """Resolve the kernel and start from the zero function."""
-        exact, rows = build_exact(problem, batch)
         C, n = problem.n_outputs, batch.n_rows
-        return SBPState(
-            exact=exact,
-            digest=batch_digest(problem, batch),
-            rows=kernel_rows(problem, exact, rows),
-            coef=np.zeros((n, C)),
+        return self._new_state(
+            problem,
+            batch,
             average=np.zeros((n, C)),
-            responses=np.zeros((C, n)),
             mean_responses=np.zeros((C, n)),
             intercept=np.zeros(C),
             square_norm=np.zeros(C),
@@ -177,7 +149,9 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
         before = rows.n_evaluations
         round_ = _Round(self, problem, state, batch, rows)
         m = self._sample_size(problem, n)
-        for _ in range(max(1, round(round_rows(self.round_size, n) / (m * C)))):
+        # by default forty steps draw as many rows as there are
+        drawn = -(-n // 40) if self.round_size == "auto" else int(self.round_size)
+        for _ in range(max(1, round(drawn / (m * C)))):
             round_.update(m)
         update = round_.finish()
         state.iteration += 1
@@ -277,7 +251,7 @@ class _Round:
         self.scale = self.scale * shrink
         self.mass = self.mass + omega * self.scale
         self.touched[index] = True
-        responses.advance(
+        _advance_responses(
             state.responses,
             state.mean_responses,
             self.y,
@@ -512,3 +486,45 @@ def _draw(rng: np.random.Generator, index: IntArray, p: Float64Array, size: int)
     edges = np.cumsum(p)
     drawn = np.searchsorted(edges, rng.random(size) * edges[-1], side="right")
     return np.asarray(index[np.minimum(drawn, len(index) - 1)])
+
+
+@njit(nogil=True, cache=True, fastmath={"contract", "nsz"})
+def _advance_tile(
+    c: Float64Array,
+    mean: Float64Array,
+    y: Float64Array,
+    v: Float32Array,
+    eta: float,
+    shrink: float,
+    share: float,
+) -> None:
+    for i in range(len(c)):
+        moved = shrink * (c[i] + eta * y[i] * v[i])
+        c[i] = moved
+        mean[i] += share * (moved - mean[i])
+
+
+def _advance_responses(
+    c: Float64Array,
+    mean: Float64Array,
+    y: Float64Array,
+    v: Float32Array,
+    eta: Float64Array,
+    shrink: Float64Array,
+    share: float,
+) -> None:
+    """Set ``c <- shrink (c + eta y v)``, then ``mean <- mean + share (c - mean)``, in place.
+
+    All arrays are (C, n); `eta` and `shrink` are (C,).
+    """
+    C, n = c.shape
+    tiles = -(-n // _TILE)
+
+    def task(i: int) -> None:
+        k, columns = i // tiles, slice(i % tiles * _TILE, (i % tiles + 1) * _TILE)
+        _advance_tile(
+            c[k, columns], mean[k, columns], y[k, columns], v[k, columns],
+            float(eta[k]), float(shrink[k]), share,
+        )  # fmt: skip
+
+    parallel_for(C * tiles, task)

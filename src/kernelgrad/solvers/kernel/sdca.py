@@ -2,59 +2,20 @@ r"""Stochastic dual coordinate ascent on exact kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from kernelgrad._typing import Float64Array, IntArray
-from kernelgrad._validation import CapabilityError, check_int, check_real
-from kernelgrad.functions.exact import KernelRows
-from kernelgrad.losses import Loss
-from kernelgrad.losses import conjugate as dual
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, batch_digest, draws
-from kernelgrad.solvers.kernel.base import (
-    RowsSolver,
-    RowsState,
-    SupportUpdate,
-    build_exact,
-    kernel_rows,
-)
-
-_TAG = 0x73646361
-_BLOCK = 128
-_AHEAD = 8  # rows looked at for each that may move
-_SETTLED = 0.1  # of the tolerance: a row below it is left alone
-
-# (epsilon, s, low, high) of the conjugate, see kernelgrad.losses.conjugate
-_CONJUGATES: dict[str, tuple[int, Callable[[Any], tuple[float, float, float, float]]]] = {
-    "absolute": (dual.RESIDUAL, lambda loss: (0.0, 0.0, -1.0, 1.0)),
-    "epsilon_insensitive": (dual.RESIDUAL, lambda loss: (loss.epsilon, 0.0, -1.0, 1.0)),
-    "hinge": (dual.MARGIN, lambda loss: (0.0, 0.0, -1.0, 0.0)),
-    "huber": (dual.RESIDUAL, lambda loss: (0.0, 1.0, -loss.delta, loss.delta)),
-    "logistic": (dual.LOGISTIC, lambda loss: (0.0, 0.0, 0.0, 0.0)),
-    "quantile": (dual.RESIDUAL, lambda loss: (0.0, 0.0, -loss.quantile, 1.0 - loss.quantile)),
-    "smoothed_hinge": (dual.MARGIN, lambda loss: (0.0, loss.width, -1.0, 0.0)),
-    "squared": (dual.RESIDUAL, lambda loss: (0.0, 1.0, -np.inf, np.inf)),
-    "squared_hinge": (dual.MARGIN, lambda loss: (0.0, 0.5, -np.inf, 0.0)),
-}
+from kernelgrad._params import integer, parameters, real
+from kernelgrad._typing import Float64Array
+from kernelgrad.losses.conjugate import conjugate_of
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
+from kernelgrad.solvers.kernel.base import RowsSolver, SupportUpdate
+from kernelgrad.solvers.kernel.dual_ascent import BLOCK, DualAscent, DualState, visit_order
 
 
-@dataclass(kw_only=True)
-class SDCAState(RowsState):
-    """State of :class:`SDCA`.
-
-    ``responses`` are f on the rows without the intercept; ``coef`` is ``-p_i u_i / alpha``.
-    """
-
-    alpha: float
-    dual: Float64Array  # u, (C, n)
-    primal: Float64Array  # objective of each output, (C,)
-    gap: Float64Array  # of each output, (C,)
-
-
-class SDCA(RowsSolver[SDCAState]):
+@parameters
+class SDCA(RowsSolver[DualState]):
     r"""Stochastic dual coordinate ascent on the exact kernel, with a duality gap to stop by.
 
     With weights ``p_i = w_i / sum_j w_j`` and a fixed intercept b, the dual of the objective is
@@ -110,27 +71,12 @@ class SDCA(RowsSolver[SDCAState]):
 
     name: ClassVar[str] = "sdca"
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel"})
-    _state_class = SDCAState
+    state_class = DualState
 
-    def __init__(
-        self,
-        *,
-        tol: float = 1e-3,
-        block_size: int | str = "auto",
-        round_size: int | str = "auto",
-        max_support: int | None = None,
-    ) -> None:
-        self.tol = tol
-        self.block_size = block_size
-        self.round_size = round_size
-        self.max_support = max_support
-
-    def check(self) -> None:
-        """Raise if a parameter is outside its domain."""
-        check_real(self.tol, "tol", low=0)
-        if self.block_size != "auto":
-            check_int(self.block_size, "block_size", low=1)
-        self._check_common()
+    tol: float = real(default=1e-3, low=0)
+    block_size: int | str = integer(default="auto", low=1, words=("auto",))
+    round_size: int | str = integer(default="auto", low=1, words=("auto",))
+    max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def check_problem(self, problem: Problem) -> None:
         """Check loss and alpha.
@@ -142,77 +88,54 @@ class SDCA(RowsSolver[SDCAState]):
         ValueError
             alpha is 0: there is no dual function then.
         """
-        _conjugate(problem)
+        conjugate_of(problem.loss, problem.n_outputs)
         if not problem.alpha > 0.0:
             raise ValueError(
                 f"solver {self.name!r} needs alpha > 0, got {problem.alpha!r}; choose a small "
                 "positive alpha such as 1 / n_samples."
             )
 
-    def init(self, problem: Problem, batch: TrainBatch) -> SDCAState:
+    def _ascent(self, problem: Problem, state: DualState, batch: TrainBatch) -> DualAscent:
+        y = np.ascontiguousarray(batch.y.T, np.float64)
+        weight = np.asarray(batch.sample_weight, np.float64)
+        size = BLOCK if self.block_size == "auto" else int(self.block_size)
+        conjugate = conjugate_of(problem.loss, problem.n_outputs)
+        rows = self._attach(problem, state, batch)
+        return DualAscent(state, rows, conjugate, y, weight / weight.sum(), size)
+
+    def init(self, problem: Problem, batch: TrainBatch) -> DualState:
         """Resolve the kernel and start from the intercept alone."""
         self.check_problem(problem)
-        exact, rows = build_exact(problem, batch)
-        C, n = problem.n_outputs, batch.n_rows
-        intercept = np.zeros(C)
-        if problem.fit_intercept:
-            intercept = problem.loss.intercept(batch.y, batch.sample_weight)
-        state = SDCAState(
-            alpha=problem.alpha,
-            exact=exact,
-            digest=batch_digest(problem, batch),
-            rows=kernel_rows(problem, exact, rows),
-            coef=np.zeros((n, C)),
-            responses=np.zeros((C, n)),
-            intercept=intercept,
-            dual=np.zeros((C, n)),
-            primal=np.zeros(C),
-            gap=np.zeros(C),
-        )
-        _measure(problem, state, _targets(batch), _shares(batch))
+        C = problem.n_outputs
+        state = self._new_state(
+            problem, batch, alpha=problem.alpha, dual=np.zeros((C, batch.n_rows)),
+            primal=np.zeros(C), gap=np.zeros(C),
+        )  # fmt: skip
+        self._ascent(problem, state, batch).measure()
         return state
 
-    def step(self, problem: Problem, state: SDCAState, batch: TrainBatch) -> StepInfo:
+    def step(self, problem: Problem, state: DualState, batch: TrainBatch) -> StepInfo:
         """Visit `round_size` rows in blocks, then measure the gap."""
-        rows = self._attach(problem, state, batch)
+        ascent = self._ascent(problem, state, batch)
+        rows = ascent.rows
         evaluations = rows.n_evaluations
-        conjugate = _conjugate(problem)
-        y, p = _targets(batch), _shares(batch)
-        size = _BLOCK if self.block_size == "auto" else int(self.block_size)
-        reach = p / problem.alpha
-        factor = state.alpha / problem.alpha
-        if factor != 1.0:  # u is feasible for any alpha, and the function in proportion to it
-            state.alpha = problem.alpha
-            state.coef, state.responses = factor * state.coef, factor * state.responses
-            _measure(problem, state, y, p)
-        least = _SETTLED * self.tol * state.primal
+        factor = ascent.rescale(problem.alpha)
+        if factor != 1.0:
+            ascent.measure()
         before = state.coef.copy()
-        live = np.flatnonzero(p)
+        live = np.flatnonzero(ascent.p)
         n_visits = len(live) if self.round_size == "auto" else int(self.round_size)
-        for order in _passes(problem.seed, state.rows_seen, n_visits, live):
-            done = 0
-            while done < len(order):
-                ahead = order[done : done + _AHEAD * size]
-                done += _ascend(state, rows, conjugate, y, reach, least, ahead, size)
+        for order in visit_order(problem.seed, state.rows_seen, n_visits, live):
+            ascent.visit(order, self.tol)
         state.iteration += 1
         state.rows_seen += n_visits
         state.kernel_evaluations += rows.n_evaluations - evaluations
-        loss = _measure(problem, state, y, p)
-        change = state.coef - before
-        index = np.flatnonzero(change.any(axis=1))
-        C = problem.n_outputs
+        loss = ascent.measure()
         return StepInfo(
-            train_loss=loss,
+            train_loss=float(loss.sum()),
             step_size=1.0,  # each coordinate goes all the way
             n_random_features=0,
-            update=SupportUpdate(
-                rows=rows.rows.take(index),
-                scale=np.full(C, factor),
-                moved=change[index],
-                keep=np.zeros(C),
-                blend=np.full(C, factor),
-                drift=change[index],
-            ),
+            update=SupportUpdate.without_average(rows.rows, state.coef - before, factor),
             n_support=self.count_support(state),
             kernel_evaluations=state.kernel_evaluations,
             epoch=state.rows_seen / len(live),
@@ -220,91 +143,6 @@ class SDCA(RowsSolver[SDCAState]):
             converged=bool(np.all(state.gap <= self.tol * state.primal)),
         )
 
-    def duality_gap(self, state: SDCAState) -> Float64Array:
+    def duality_gap(self, state: DualState) -> Float64Array:
         """Return, for each output, a bound on objective minus minimum, shape (C,)."""
         return state.gap.copy()
-
-
-def _passes(seed: int, start: int, n_visits: int, live: IntArray) -> Iterator[IntArray]:
-    """Yield the rows of visits ``start .. start + n_visits - 1``, pass by pass."""
-    n, end = len(live), start + n_visits
-    while start < end:
-        epoch, first = divmod(start, n)
-        last = min(n, end - epoch * n)
-        yield live[draws(seed, _TAG, epoch).permutation(n)[first:last]]
-        start = epoch * n + last
-
-
-def _ascend(
-    state: SDCAState,
-    rows: KernelRows,
-    conjugate: tuple[int, Float64Array],
-    y: Float64Array,
-    reach: Float64Array,
-    least: Float64Array,
-    index: IntArray,
-    size: int,
-) -> int:
-    """Visit rows of `index` in order up to the `size`-th that moves; return how many.
-
-    Rows that would stay now need no kernel values unless those before them change that.
-    """
-    u, f = state.dual[:, index], state.responses[:, index] + state.intercept[:, None]
-    ready = np.flatnonzero(dual.unsettled(*conjugate, y[:, index], u, f, least))[:size]
-    if len(ready) == 0:
-        return len(index)
-    w = int(ready[-1]) + 1 if len(ready) == size else len(index)
-    index, u, f = index[:w], np.ascontiguousarray(u[:, :w]), np.ascontiguousarray(f[:, :w])
-    K = np.empty((w, w), np.float32)
-    place = np.full(w, -1)
-    joined, done = 0, 0
-    while len(ready):
-        K[joined : joined + len(ready)] = rows.among(index[ready], index)
-        place[ready] = np.arange(joined, joined + len(ready))
-        joined += len(ready)
-        done = dual.sweep(*conjugate, y[:, index], u, f, reach[index], place, K, least, done)
-        ready = np.arange(done, min(done + 1, w))
-    changed = np.flatnonzero((u != state.dual[:, index]).any(axis=0))
-    moved = index[changed]
-    state.dual[:, moved] = u[:, changed]
-    coef = -reach[moved, None] * u[:, changed].T
-    change = coef - state.coef[moved]
-    for i in range(0, len(moved), size):  # no more rows at once, whatever the memory
-        some = slice(i, i + size)
-        slots = rows.load(moved[some])
-        dual.add_rows(rows.buffer, slots, change[some], state.responses)
-    state.coef[moved] = coef
-    return w
-
-
-def _conjugate(problem: Problem) -> tuple[int, Float64Array]:
-    """Return the kind of the loss and the numbers of each output, (C, 4)."""
-    loss = problem.loss
-    if loss.name not in _CONJUGATES:
-        raise CapabilityError(
-            f"solver 'sdca' has no dual step for loss {loss.name!r}; choose one of "
-            f"{', '.join(sorted(_CONJUGATES))}, or another solver."
-        )
-    kind, numbers = _CONJUGATES[loss.name]
-    outputs: list[Loss] = [loss.for_output(c) for c in range(problem.n_outputs)]
-    return kind, np.array([numbers(each) for each in outputs], np.float64)
-
-
-def _targets(batch: TrainBatch) -> Float64Array:
-    return np.ascontiguousarray(batch.y.T, np.float64)
-
-
-def _shares(batch: TrainBatch) -> Float64Array:
-    weight = np.asarray(batch.sample_weight, np.float64)
-    return np.asarray(weight / weight.sum())
-
-
-def _measure(problem: Problem, state: SDCAState, y: Float64Array, p: Float64Array) -> float:
-    """Set objective and gap of each output; return the mean loss."""
-    kind, numbers = _conjugate(problem)
-    f = state.responses + state.intercept[:, None]
-    loss, gap = dual.loss_and_gap(kind, numbers, y, state.dual, f, p)
-    norm2 = np.einsum("nc,cn->c", state.coef, state.responses)
-    state.primal = loss + 0.5 * problem.alpha * norm2
-    state.gap = gap
-    return float(loss.sum())

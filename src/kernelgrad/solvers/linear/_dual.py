@@ -23,7 +23,9 @@ import numpy as np
 from numba import njit
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray
-from kernelgrad.losses.conjugate import LOGISTIC, _loss_and_gap, _sigmoid, _step
+from kernelgrad.losses.conjugate import LOGISTIC, _sigmoid
+from kernelgrad.losses.conjugate import dual_step as _step
+from kernelgrad.losses.conjugate import loss_and_gap as _loss_and_gap
 from kernelgrad.losses.scalar import slope
 from kernelgrad.solvers.linear._dense import _add, _dot
 from kernelgrad.solvers.linear._steps import FAST

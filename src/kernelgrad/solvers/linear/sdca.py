@@ -10,8 +10,9 @@ import numpy as np
 from kernelgrad._typing import Float64Array
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses import scalar as linear
+from kernelgrad.losses.conjugate import conjugate_of
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
-from kernelgrad.solvers.kernel.sdca import _conjugate, _passes
+from kernelgrad.solvers.kernel.dual_ascent import visit_order
 from kernelgrad.solvers.linear import _dual as linear_dual
 from kernelgrad.solvers.linear.base import (
     CODES,
@@ -176,7 +177,7 @@ class LinearSDCA(LinearSolver[LinearSDCAState]):
         if own.l2 != state.l2:
             state.sums *= state.l2 / own.l2
             state.l2 = own.l2
-        kind, numbers = _conjugate(problem)
+        kind, numbers = conjugate_of(problem.loss, problem.n_outputs)
         Y = np.ascontiguousarray(memory.Y.T)
         reach, t = memory.share / own.l2, own.l1 / own.l2
         view = state.view
@@ -186,7 +187,7 @@ class LinearSDCA(LinearSolver[LinearSDCAState]):
         sigma = state.dual @ reach
         live = np.flatnonzero(memory.share)
         n_visits = len(live) if self.round_size == "auto" else int(self.round_size)
-        passes = _passes(own.seed, state.rows_seen, n_visits, live)
+        passes = visit_order(own.seed, state.rows_seen, n_visits, live)
         order = np.concatenate(list(passes))
 
         def task(c: int) -> None:
@@ -224,7 +225,7 @@ def _measure(problem: LinearProblem, state: LinearSDCAState, memory: LinearMemor
     With W, b the function and u', v' feasible the gap is ``sum_i p_i (l_i(f_i) + l_i^*(u'_i) -
     u'_i f_i) + R(W) + R^*(v') - <W, v'>``: two terms, neither of which is negative.
     """
-    kind, numbers = _conjugate(problem)
+    kind, numbers = conjugate_of(problem.loss, problem.n_outputs)
     rows, p = memory.rows, memory.share
     C, l1, l2 = problem.n_outputs, problem.l1, problem.l2
     f = np.ascontiguousarray(rows.responses(rows.native(state.coef), np.zeros(C)).T)

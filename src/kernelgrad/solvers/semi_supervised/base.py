@@ -9,28 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray
-from kernelgrad._validation import (
-    CapabilityError,
-    DataError,
-    check_int,
-    check_real,
-)
-from kernelgrad.functions.exact import KernelRows
-from kernelgrad.losses import Hinge, SemiSupervised, box_dual
-from kernelgrad.losses import conjugate as dual
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, batch_digest
-from kernelgrad.solvers.kernel.base import (
-    RowsSolver,
-    RowsState,
-    SupportUpdate,
-    build_exact,
-    kernel_rows,
-)
+from kernelgrad._validation import CapabilityError, DataError
+from kernelgrad.losses import Hinge, SemiSupervised
+from kernelgrad.losses.conjugate import SIDED
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
+from kernelgrad.solvers.kernel.base import RowsSolver, SupportUpdate
+from kernelgrad.solvers.kernel.dual_ascent import DualAscent, DualState
 
 _TAG = 0x7333766D
-_BLOCK = 128  # rows about to move that are taken at once; changes rounding only
-_AHEAD = 8  # rows looked at for each that may move
-_SETTLED = 0.1  # of the tolerance: a row below it is left alone
 
 
 def semi_supervised(problem: Problem, name: str) -> SemiSupervised:
@@ -68,7 +54,7 @@ def check_kinds(y: AnyArray, weight: AnyArray, name: str) -> None:
 
 
 @dataclass(kw_only=True)
-class PseudoState(RowsState):
+class PseudoState(DualState):
     """State of :class:`PseudoSolver`.
 
     ``responses`` are those to the sum of ``coef`` without constant, in the kernel centred by
@@ -76,14 +62,10 @@ class PseudoState(RowsState):
 
     Attributes
     ----------
-    alpha : float
-        That the coefficients are for.
     share : float in [0, 1]
         Of the full weight of unlabelled rows that counts now; 0 is the machine on labels.
-    dual, side, shift : float64 arrays (C, n)
-        u, and side and beta of each row, see :mod:`kernelgrad.losses.box_dual`.
-    primal, gap : float64 arrays (C,)
-        Objective and duality gap of the current sub-problem.
+    side, shift : float64 arrays (C, n)
+        Side t and slope beta of each row, see :class:`PseudoSolver`.
     done : bool array (C,)
         Outputs that no further step would change.
     centre : float64 array (n,)
@@ -96,12 +78,8 @@ class PseudoState(RowsState):
         Passes of coordinate ascent so far.
     """
 
-    alpha: float
-    dual: Float64Array
     side: Float64Array
     shift: Float64Array
-    primal: Float64Array
-    gap: Float64Array
     done: AnyArray
     centre: Float64Array
     spread: Float64Array
@@ -117,24 +95,19 @@ class PseudoSolver(RowsSolver[PseudoState]):
 
     .. math:: P(w) = \sum_i q_i (l_{t_i}(f_i) - \beta_i f_i) + \frac{\alpha}{2} \|w\|^2
 
-    with the losses of :mod:`kernelgrad.losses.box_dual`. It is solved by dual coordinate
-    ascent, in a new random order in each pass and with the responses of all rows kept in
-    float64, until the gap of an output is at most ``tol`` times its objective. The next
-    sub-problem starts from the variables u of the last.
+    with the hinge ``max(0, 1 - t f)`` of rows with a side t of -1 or +1 and the tube
+    ``max(0, |f| - 1)`` of those with side 0. It is solved by dual coordinate ascent, in a new
+    random order in each pass, until the gap of an output is at most ``tol`` times its
+    objective. The slope moves a coefficient to ``-(q_i / alpha) (u_i - beta_i)`` and neither
+    the steps in u nor the gap, in which it cancels. The next sub-problem starts from the
+    variables u of the last.
     """
 
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel"})
-    _state_class = PseudoState
+    state_class = PseudoState
     unlabelled: ClassVar[frozenset[str]]  # losses of rows without a label
     tol: float
     max_passes: int
-
-    def check(self) -> None:
-        """Raise if a parameter is outside its domain."""
-        check_real(self.tol, "tol", low=0, low_open=True)
-        check_int(self.max_passes, "max_passes", low=1)
-        if self.max_support is not None:
-            check_int(self.max_support, "max_support", low=1)
 
     def check_problem(self, problem: Problem) -> None:
         """Check losses and alpha.
@@ -168,67 +141,39 @@ class PseudoSolver(RowsSolver[PseudoState]):
         """Resolve the kernel and start from the intercept alone."""
         self.check_problem(problem)
         check_kinds(batch.y, batch.sample_weight, self.name)
-        exact, rows = build_exact(problem, batch)
         C, n = problem.n_outputs, batch.n_rows
-        intercept = np.zeros(C)
-        if problem.fit_intercept:
-            intercept = problem.loss.intercept(batch.y, batch.sample_weight)
-        return PseudoState(
-            alpha=problem.alpha,
-            exact=exact,
-            digest=batch_digest(problem, batch),
-            rows=kernel_rows(problem, exact, rows),
-            coef=np.zeros((n, C)),
-            responses=np.zeros((C, n)),
-            intercept=intercept,
-            dual=np.zeros((C, n)),
-            side=np.ascontiguousarray(batch.y.T, np.float64),
-            shift=np.zeros((C, n)),
-            primal=np.zeros(C),
-            gap=np.zeros(C),
-            done=np.zeros(C, bool),
-            centre=np.zeros(n),
-            spread=np.zeros(n),
-        )
+        return self._new_state(
+            problem, batch, alpha=problem.alpha, dual=np.zeros((C, n)),
+            side=np.ascontiguousarray(batch.y.T, np.float64), shift=np.zeros((C, n)),
+            primal=np.zeros(C), gap=np.zeros(C), done=np.zeros(C, bool),
+            centre=np.zeros(n), spread=np.zeros(n),
+        )  # fmt: skip
 
     @abstractmethod
-    def _advance(self, problem: Problem, work: Work) -> None:
+    def _advance(self, problem: Problem, sub: Subproblem) -> None:
         """Go from one function that the solver would return to the next."""
 
     def step(self, problem: Problem, state: PseudoState, batch: TrainBatch) -> StepInfo:
         """Solve the machine on labels first, in each later step what `_advance` does."""
-        rows = self._attach(problem, state, batch)
+        sub = Subproblem(self, problem, state, batch)
+        rows = sub.rows
         evaluations = rows.n_evaluations
         before = self.functions(state)[0].copy()
-        if state.alpha != problem.alpha:  # u is feasible for any alpha
-            factor = state.alpha / problem.alpha
-            state.alpha = problem.alpha
-            state.coef, state.responses = factor * state.coef, factor * state.responses
+        if sub.rescale(problem.alpha) != 1.0:
             state.done[:] = False
-        work = Work(self, problem, state, batch)
         if state.iteration == 0:
-            work.solve(np.full(problem.n_outputs, np.inf))
+            sub.solve(np.full(problem.n_outputs, np.inf))
         else:
-            self._advance(problem, work)
+            self._advance(problem, sub)
         state.iteration += 1
         state.kernel_evaluations += rows.n_evaluations - evaluations
-        loss, objective = work.truth(problem.loss)
-        after = self.functions(state)[0]
-        change = after - before
-        index = np.flatnonzero(change.any(axis=1))
-        C = problem.n_outputs
+        loss, objective = sub.truth(problem.loss)
+        change = self.functions(state)[0] - before
         return StepInfo(
             train_loss=loss,
             step_size=1.0,  # each coordinate goes all the way
             n_random_features=0,
-            update=SupportUpdate(
-                rows=rows.rows.take(index),
-                scale=np.ones(C),
-                moved=change[index],
-                keep=np.zeros(C),
-                blend=np.ones(C),
-                drift=change[index],
-            ),
+            update=SupportUpdate.without_average(rows.rows, change),
             n_support=self.count_support(state),
             kernel_evaluations=state.kernel_evaluations,
             epoch=float(state.passes),
@@ -237,7 +182,7 @@ class PseudoSolver(RowsSolver[PseudoState]):
         )
 
 
-class Work:
+class Subproblem(DualAscent):
     """The current sub-problem of a state on the rows of one step.
 
     Attributes
@@ -255,78 +200,72 @@ class Work:
         Sub-problems that went through :meth:`solve`.
     """
 
+    _dtype = np.float64  # centred values cancel
+
     def __init__(
         self, solver: PseudoSolver, problem: Problem, state: PseudoState, batch: TrainBatch
     ) -> None:
+        weight = np.asarray(batch.sample_weight, np.float64)
+        rows, p = solver._attach(problem, state, batch), weight / weight.sum()
+        none = np.zeros((problem.n_outputs, 4))  # the side says all
+        super().__init__(state, rows, (SIDED, none), state.side, p)
         loss = semi_supervised(problem, solver.name)
         self.solver, self.state, self.seed = solver, state, problem.seed
         self.n_solved = 0
-        weight = np.asarray(batch.sample_weight, np.float64)
-        self.p: Float64Array = weight / weight.sum()
-        self.y = batch.y
+        self.labels = batch.y
         self.known: AnyArray = np.asarray(batch.y.any(axis=1))
         self.ratio = float(loss.ratio)
         self.knee = abs(float(getattr(loss.unlabelled, "s", 0.0)))
-
-    @property
-    def rows(self) -> KernelRows:
-        """The training rows with their kernel values."""
-        assert self.state.rows is not None
-        return self.state.rows
 
     @property
     def weights(self) -> Float64Array:
         """Weights q of the sub-problem, (n,)."""
         return np.where(self.known, self.p, self.state.share * self.ratio * self.p)
 
-    @property
-    def responses(self) -> Float64Array:
-        """Responses with intercept, (C, n)."""
-        f: Float64Array = self.state.responses + self.state.intercept[:, None]
-        return f
-
-    def penalty(self) -> Float64Array:
-        """Return ``alpha/2 |w|^2`` of each output."""
-        s = self.state
-        norm2: Float64Array = np.einsum("nc,cn->c", s.coef, s.responses)
-        return 0.5 * s.alpha * norm2
-
     def truth(self, loss: Any) -> tuple[float, float]:
         """Return the mean loss and the non-convex objective, summed over outputs."""
-        mean = float(self.p @ loss.value(self.y, np.ascontiguousarray(self.responses.T)))
+        mean = float(self.p @ loss.value(self.labels, np.ascontiguousarray(self.responses.T)))
         return mean, mean + float(self.penalty().sum())
 
-    def measure(self) -> None:
-        """Set objective and gap of each output of the sub-problem.
+    def measure(self) -> Float64Array:
+        """Set objective and gap of each output of the sub-problem; return the mean losses.
 
         Constants make the objective that of the loss which is linearised, where it is: the
         ramp with knee ``|s|`` is ``1 - |s| + max(0, |f| - 1) - max(0, |f| - |s|)``.
         """
-        s, q = self.state, self.weights
-        loss, s.gap = box_dual.loss_and_gap(s.side, s.dual, self.responses, q)
+        s, q, loss = self.state, self.weights, super().measure()
         tube = np.where(s.side == 0.0, 1.0 - self.knee * (1.0 - np.abs(s.shift)), 0.0)
         linear = np.einsum("cn,cn->c", s.shift * q, self.responses)
-        s.primal = loss + np.einsum("cn,n->c", tube, q) - linear + self.penalty()
+        s.primal += np.einsum("cn,n->c", tube, q) - linear
+        return loss
 
-    def commit(self, moved: IntArray, change: Float64Array) -> None:
-        """Add `change` (m, C) to the coefficients of rows `moved`, and to the responses."""
+    def _among(self, first: IntArray, second: IntArray) -> Float64Array:
+        """Return centred kernel values."""
         s = self.state
-        for i in range(0, len(moved), _BLOCK):  # no more rows at once, whatever the memory
-            some = slice(i, i + _BLOCK)
-            slots = self.rows.load(moved[some])
-            dual.add_rows(self.rows.buffer, slots, change[some], s.responses)
+        K = self.rows.among(first, second).astype(np.float64)
+        K -= s.centre[first, None] + s.centre[second]
+        K += s.mass
+        return K
+
+    def _coefficients(self, index: IntArray, reach: Float64Array) -> Float64Array:
+        s = self.state
+        return np.ascontiguousarray((-reach[index] * (s.dual[:, index] - s.shift[:, index])).T)
+
+    def _commit(self, moved: IntArray, change: Float64Array) -> None:
+        super()._commit(moved, change)
+        s = self.state
         if s.centre.any():
             total = change.sum(axis=0)
             lift = np.einsum("mc,m->c", change, s.centre[moved]) - s.mass * total
             s.responses -= lift[:, None] + total[:, None] * s.centre
-        s.coef[moved] += change
 
     def align(self) -> None:
         """Bring coefficients in line with dual variables, slopes and weights."""
         s = self.state
-        coef = -(self.weights / s.alpha)[:, None] * (s.dual - s.shift).T
-        moved = np.flatnonzero((coef != s.coef).any(axis=1))
-        self.commit(moved, (coef - s.coef)[moved])
+        every = np.arange(len(s.coef))
+        change = self._coefficients(every, self.weights / s.alpha) - s.coef
+        moved = np.flatnonzero(change.any(axis=1))
+        self._commit(moved, change[moved])
 
     def snapshot(self) -> dict[str, Float64Array]:
         """Return what :meth:`restore` needs to come back to this function."""
@@ -396,58 +335,14 @@ class Work:
 
     def _ascend(self, active: AnyArray, number: int) -> None:
         """Visit all rows once, in the random order of a pass of this solution."""
-        s, q = self.state, self.weights
-        # all rows that are passed over hold that part of the tolerance together
-        least = _SETTLED * self.solver.tol * s.primal / q.sum()
-        least[~active] = np.inf
-        reach = q / s.alpha
-        live = np.flatnonzero(q)
+        s = self.state
+        live = np.flatnonzero(self.weights)
         # no output sees in its order of visits how long the others took
         key = np.random.SeedSequence([self.seed, _TAG, s.iteration, self.n_solved, number])
         order = live[np.random.Generator(np.random.Philox(key)).permutation(len(live))]
-        done = 0
-        while done < len(order):
-            done += self._block(order[done : done + _AHEAD * _BLOCK], reach, least)
+        self.visit(order, self.solver.tol, active)
         s.passes += 1
         s.rows_seen += len(live)
-
-    def _block(self, index: IntArray, reach: Float64Array, least: Float64Array) -> int:
-        """Visit rows of `index` in order up to the last of a block; return how many.
-
-        Rows that would stay now need no kernel values unless those before them change that.
-        """
-        s = self.state
-        side, u = s.side[:, index], s.dual[:, index]
-        f = s.responses[:, index] + s.intercept[:, None]
-        ready = np.flatnonzero(box_dual.unsettled(side, u, f, least))[:_BLOCK]
-        if len(ready) == 0:
-            return len(index)
-        w = int(ready[-1]) + 1 if len(ready) == _BLOCK else len(index)
-        index = index[:w]
-        side, u, f = (np.ascontiguousarray(a[:, :w]) for a in (side, u, f))
-        K = np.empty((w, w))
-        place = np.full(w, -1)
-        joined, done = 0, 0
-        while len(ready):
-            K[joined : joined + len(ready)] = self._among(index[ready], index)
-            place[ready] = np.arange(joined, joined + len(ready))
-            joined += len(ready)
-            done = box_dual.sweep(side, u, f, reach[index], place, K, least, done)
-            ready = np.arange(done, min(done + 1, w))
-        changed = np.flatnonzero((u != s.dual[:, index]).any(axis=0))
-        moved = index[changed]
-        coef = -reach[moved] * (u[:, changed] - s.shift[:, moved])
-        s.dual[:, moved] = u[:, changed]
-        self.commit(moved, np.ascontiguousarray(coef.T) - s.coef[moved])
-        return w
-
-    def _among(self, first: IntArray, second: IntArray) -> Float64Array:
-        """Return centred kernel values."""
-        s = self.state
-        K = self.rows.among(first, second).astype(np.float64)
-        K -= s.centre[first, None] + s.centre[second]
-        K += s.mass
-        return K
 
 
 _PER_ROW = ("coef", "responses", "dual", "side", "shift")

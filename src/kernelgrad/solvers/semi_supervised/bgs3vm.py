@@ -3,28 +3,26 @@ r"""Semi-supervised support vector machines by gradient steps on a budget of sup
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
-from kernelgrad._validation import CapabilityError, check_int, check_name, check_real
+from kernelgrad._params import anything, choice, integer, parameters, real
+from kernelgrad._typing import AnyArray, Float64Array, IntArray
+from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.linalg import solve_damped
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.functions.exact import ExactKernel, join_rows
-from kernelgrad.functions.expansions import SupportExpansion
+from kernelgrad.functions.exact import join_rows
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import SemiSupervised
-from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
 from kernelgrad.solvers.kernel.base import (
-    SupportTracker,
+    KernelSolver,
+    SupportState,
     SupportUpdate,
     build_exact,
-    describe_with_rows,
-    restore_with_rows,
 )
-from kernelgrad.solvers.kernel.online import equal_rows
 from kernelgrad.solvers.schedules import check_ramp, iterations, ramp_share, slope_grows
 from kernelgrad.solvers.semi_supervised.base import check_kinds, semi_supervised
 
@@ -33,53 +31,30 @@ _STEP = 16.0
 
 
 @dataclass(kw_only=True)
-class BudgetState(State):
+class BudgetState(SupportState):
     """State of :class:`BGS3VM`.
 
     Attributes
     ----------
-    exact : ExactKernel
-    rows : ExactRows
-        The S support rows.
-    numbers : int64 array (S,)
-        Their numbers in the source, -1 where these mean nothing.
     labelled : bool array (S,)
-        Which of them had a label.
-    diagonal : float64 array (S,)
-        ``k(x_s, x_s)``.
+        Which support rows had a label.
     coef : float64 array (S, C)
     intercept : float64 array (C,)
     intercept_known : bool
         Whether a labelled row has come yet.
     first_step : float
         ``gamma_0``.
-    kernel_evaluations : int
     """
 
-    exact: ExactKernel
-    rows: ExactRows
-    numbers: IntArray
     labelled: AnyArray
-    diagonal: Float64Array
     coef: Float64Array
     intercept: Float64Array
     intercept_known: bool = False
     first_step: float = 1.0
-    kernel_evaluations: int = 0
-
-    def copy(self) -> Self:
-        """Return a state with its own arrays; the rows are shared."""
-        own = vars(self).items()
-        arrays: dict[str, Any] = {k: v.copy() for k, v in own if isinstance(v, np.ndarray)}
-        return replace(self, **arrays)
-
-    @property
-    def prepared(self) -> ExactRows:
-        """The support rows."""
-        return self.rows
 
 
-class BGS3VM(Solver[BudgetState]):
+@parameters
+class BGS3VM(KernelSolver[BudgetState]):
     r"""Stochastic gradient on the exact kernel with a budget for each kind of support row.
 
     Step t = 0, 1, ... on a batch of labelled and unlabelled rows is
@@ -135,37 +110,20 @@ class BGS3VM(Solver[BudgetState]):
     name: ClassVar[str] = "bgs3vm"
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel", "gradient"})
 
-    def __init__(
-        self,
-        *,
-        labelled_budget: int = 500,
-        unlabelled_budget: int = 500,
-        step_size: float | str = "auto",
-        schedule: str = "inverse",
-        maintenance: str = "removal",
-        ramp: Sequence[float] = (0.3, 0.6),
-        horizon: int | str = "auto",
-        batch_size: int | str = "auto",
-    ) -> None:
-        self.labelled_budget = labelled_budget
-        self.unlabelled_budget = unlabelled_budget
-        self.step_size = step_size
-        self.schedule = schedule
-        self.maintenance = maintenance
-        self.ramp = ramp
-        self.horizon = horizon
-        self.batch_size = batch_size
+    state_class = BudgetState
+
+    labelled_budget: int = integer(default=500, low=1)
+    unlabelled_budget: int = integer(default=500, low=1)
+    step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
+    schedule: str = choice(("inverse", "constant"), default="inverse")
+    maintenance: str = choice(("removal", "projection"), default="removal")
+    ramp: Sequence[float] = anything(default=(0.3, 0.6))
+    horizon: int | str = integer(default="auto", low=1, words=("auto",))
+    batch_size: int | str = integer(default="auto", low=1, words=("auto",))
 
     def check(self) -> None:
         """Raise if a parameter is outside its domain."""
-        check_int(self.labelled_budget, "labelled_budget", low=1)
-        check_int(self.unlabelled_budget, "unlabelled_budget", low=1)
-        if self.step_size != "auto":
-            check_real(self.step_size, "step_size", low=0, low_open=True)
-        check_name(self.schedule, ("inverse", "constant"), "schedule")
-        check_name(self.maintenance, ("removal", "projection"), "maintenance")
-        if self.batch_size != "auto":
-            check_int(self.batch_size, "batch_size", low=1)
+        super().check()
         check_ramp(self.ramp, self.horizon)
 
     def check_problem(self, problem: Problem) -> None:
@@ -251,17 +209,7 @@ class BGS3VM(Solver[BudgetState]):
             for label, budget in zip((True, False), budgets, strict=True):
                 some = np.flatnonzero(pool.labelled == label)
                 self._limit(state, pool, some, budget, after)
-        moved = after - pool.before
-        index = np.flatnonzero(moved.any(axis=1))
-        C = problem.n_outputs
-        update = SupportUpdate(
-            rows=pool.rows.take(index),
-            scale=np.full(C, keep),
-            moved=moved[index],
-            keep=np.zeros(C),
-            blend=np.full(C, keep),
-            drift=moved[index],
-        )
+        update = SupportUpdate.without_average(pool.rows, after - pool.before, keep)
         kept = np.flatnonzero(after.any(axis=1))
         state.rows, state.coef = pool.rows.take(kept), after[kept]
         state.numbers, state.labelled = pool.numbers[kept], pool.labelled[kept]
@@ -296,33 +244,6 @@ class BGS3VM(Solver[BudgetState]):
             state.kernel_evaluations += budget * (budget + len(gone))
         after[gone] = 0.0
 
-    def functions(self, state: BudgetState) -> tuple[Float64Array, Float64Array]:
-        """Return the coefficients of the function, twice: there is no average."""
-        return state.coef, state.coef
-
-    def output(self, state: BudgetState) -> tuple[Float64Array, Float64Array]:
-        """Return (1, intercept)."""
-        return np.ones(len(state.intercept)), state.intercept
-
-    def expansion(self, state: BudgetState) -> SupportExpansion:
-        """Return the current function."""
-        return SupportExpansion(state.exact, state.rows, state.coef, state.intercept)
-
-    def track(self, state: BudgetState, X: Matrix) -> SupportTracker:
-        """Return the incremental responses of the rows of `X`."""
-        return SupportTracker(self, state, state.exact.prepare(X))
-
-    def state_arrays(self, state: BudgetState) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        """Return the state, support rows included."""
-        return describe_with_rows(state, state.exact, state.rows)
-
-    def restore(
-        self, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
-    ) -> BudgetState:
-        """Return the state that :meth:`state_arrays` described."""
-        support, own = restore_with_rows(problem, values, arrays)
-        return BudgetState(exact=support.exact, rows=support.support, **own)
-
 
 class _Pool:
     """Support rows and those of a batch that join them, before the budgets are kept.
@@ -336,9 +257,8 @@ class _Pool:
     """
 
     def __init__(self, state: BudgetState, keep: float) -> None:
-        self.exact = state.exact
-        self.rows, self.numbers = state.rows, state.numbers.copy()
-        self.labelled, self.diagonal = state.labelled, state.diagonal
+        self.state = state
+        self.rows, self.labelled, self.diagonal = state.rows, state.labelled, state.diagonal
         self.before = keep * state.coef
         self.coef = self.before.copy()
 
@@ -347,42 +267,27 @@ class _Pool:
     ) -> None:
         """Add the coefficients of the rows of a batch."""
         some = np.flatnonzero(added.any(axis=1))
-        slot: IntArray = np.full(len(some), -1, np.int64)
-        if numbers is not None and len(some):
-            # rows of one number, in the batch or in the support, share a coefficient
-            slot = self._find(rows.take(some), numbers[some], known[some])
-        fresh = np.flatnonzero(slot < 0)
-        # without numbers each row is one of its own
+        # rows of one number, in the batch or in the support, share a coefficient; without
+        # numbers each row is one of its own
         tags = np.arange(len(some)) if numbers is None else numbers[some]
+        state = self.state
+        slot = state.find(rows.take(some), None if numbers is None else tags)
+        old = np.flatnonzero(slot >= 0)
+        other = old[self.labelled[slot[old]] != known[some[old]]]
+        state.numbers[slot[other]] = -1
+        slot[other] = -1
+        fresh = np.flatnonzero(slot < 0)
         _, first, back = np.unique(tags[fresh], return_index=True, return_inverse=True)
         slot[fresh] = len(self.coef) + back
         new = some[fresh[first]]
-        C = added.shape[1]
         joined = rows.take(new)
         self.rows = join_rows([self.rows, joined])
         known_as = np.full(len(new), -1, np.int64) if numbers is None else numbers[new]
-        self.numbers = np.concatenate([self.numbers, known_as])
+        self.numbers = np.concatenate([state.numbers, known_as])
         self.labelled = np.concatenate([self.labelled, known[new]])
-        diagonal = self.exact.kernel.exact_diag(joined)
+        diagonal = state.exact.kernel.exact_diag(joined)
         self.diagonal = np.concatenate([self.diagonal, diagonal])
-        zeros = np.zeros((len(new), C))
+        zeros = np.zeros((len(new), added.shape[1]))
         self.before = np.concatenate([self.before, zeros])
         self.coef = np.concatenate([self.coef, zeros])
         np.add.at(self.coef, slot, added[some])
-
-    def _find(self, rows: ExactRows, numbers: IntArray, known: AnyArray) -> IntArray:
-        """Return where in the support each row is, or -1."""
-        slot = np.full(len(numbers), -1, np.int64)
-        S = len(self.numbers)
-        if S == 0:
-            return slot
-        order = np.argsort(self.numbers, kind="stable")
-        place = order[np.searchsorted(self.numbers, numbers, sorter=order).clip(0, S - 1)]
-        found = np.flatnonzero(self.numbers[place] == numbers)
-        if len(found):
-            entry = place[found]
-            same = equal_rows(self.rows.take(entry), rows.take(found))
-            same &= self.labelled[entry] == known[found]
-            slot[found[same]] = entry[same]
-            self.numbers[entry[~same]] = -1  # rows of another source
-        return slot

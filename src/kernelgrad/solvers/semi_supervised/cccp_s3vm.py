@@ -6,12 +6,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from kernelgrad._params import boolean, integer, parameters, real
 from kernelgrad._typing import Float64Array
-from kernelgrad._validation import CapabilityError, check_bool
+from kernelgrad._validation import CapabilityError
 from kernelgrad.solvers.base import Problem, TrainBatch
-from kernelgrad.solvers.semi_supervised.base import PseudoSolver, PseudoState, Work
+from kernelgrad.solvers.semi_supervised.base import PseudoSolver, PseudoState, Subproblem
 
 
+@parameters
 class CCCPS3VM(PseudoSolver):
     r"""Concave-convex procedure on the exact kernel: a sequence of convex machines.
 
@@ -66,23 +68,10 @@ class CCCPS3VM(PseudoSolver):
     name: ClassVar[str] = "cccp_s3vm"
     unlabelled: ClassVar[frozenset[str]] = frozenset({"symmetric_hinge", "ramp"})
 
-    def __init__(
-        self,
-        *,
-        tol: float = 1e-3,
-        balance: bool = False,
-        max_passes: int = 1000,
-        max_support: int | None = None,
-    ) -> None:
-        self.tol = tol
-        self.balance = balance
-        self.max_passes = max_passes
-        self.max_support = max_support
-
-    def check(self) -> None:
-        """Raise if a parameter is outside its domain."""
-        super().check()
-        check_bool(self.balance, "balance")
+    tol: float = real(default=1e-3, low=0, low_open=True)
+    balance: bool = boolean(default=False)
+    max_passes: int = integer(default=1000, low=1)
+    max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def check_problem(self, problem: Problem) -> None:
         """Check losses and alpha, and that there is a bias to balance with."""
@@ -123,24 +112,24 @@ class CCCPS3VM(PseudoSolver):
         mean = np.einsum("n,nc->c", state.centre, state.coef) - state.mass * total
         return np.ones(len(mean)), state.intercept - mean
 
-    def _advance(self, problem: Problem, work: Work) -> None:
+    def _advance(self, problem: Problem, sub: Subproblem) -> None:
         """Linearise at the current function and solve; both for outputs not yet done."""
-        state = work.state
+        state = sub.state
         start_share = state.share
-        kept = work.snapshot()
+        kept = sub.snapshot()
         state.share = 1.0
-        tangent = _tangents(work)
+        tangent = _tangents(sub)
         among = ~state.done
         state.shift[among] = tangent[among]
-        work.measure()  # here the sub-problem touches the objective
+        sub.measure()  # here the sub-problem touches the objective
         start = state.primal.copy()
         if start_share == 0.0:
             # coefficients of unlabelled rows are 0 as yet: u = beta keeps them
-            unlabelled = np.flatnonzero(~work.known)
+            unlabelled = np.flatnonzero(~sub.known)
             state.dual[:, unlabelled] = state.shift[:, unlabelled]
-        work.align()
-        out = work.solve(start, kept, among=among, certify=True)
-        same = (_tangents(work) == state.shift).all(axis=1)
+        sub.align()
+        out = sub.solve(start, kept, among=among, certify=True)
+        same = (_tangents(sub) == state.shift).all(axis=1)
         settled = start - (state.primal - state.gap) <= self.tol * start
         state.done |= (out < 0) | ((out > 0) & (same | settled))
 
@@ -149,7 +138,7 @@ def _mean(weight: Float64Array) -> Float64Array:
     return np.asarray(weight / weight.sum(), np.float64)
 
 
-def _tangents(work: Work) -> Float64Array:
+def _tangents(sub: Subproblem) -> Float64Array:
     """Return beta: the slope of ``max(0, |r| - |s|)`` for unlabelled rows, (C, n)."""
-    f = work.responses
-    return np.where(work.known | (np.abs(f) <= work.knee), 0.0, np.sign(f))
+    f = sub.responses
+    return np.where(sub.known | (np.abs(f) <= sub.knee), 0.0, np.sign(f))

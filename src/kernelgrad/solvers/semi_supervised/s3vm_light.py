@@ -7,12 +7,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from kernelgrad._params import anything, integer, parameters, real
 from kernelgrad._typing import AnyArray, IntArray
-from kernelgrad._validation import check_int, check_real
+from kernelgrad._validation import check_real
 from kernelgrad.solvers.base import Problem
-from kernelgrad.solvers.semi_supervised.base import PseudoSolver, Work
+from kernelgrad.solvers.semi_supervised.base import PseudoSolver, Subproblem
 
 
+@parameters
 class S3VMLight(PseudoSolver):
     r"""Transductive machine on the exact kernel: guessed labels, switched in pairs.
 
@@ -68,33 +70,20 @@ class S3VMLight(PseudoSolver):
     name: ClassVar[str] = "s3vm_light"
     unlabelled: ClassVar[frozenset[str]] = frozenset({"symmetric_hinge"})
 
-    def __init__(
-        self,
-        *,
-        tol: float = 1e-3,
-        start: float = 1e-5,
-        positive_fraction: float | Sequence[float] | None = None,
-        max_switches: int | None = None,
-        max_passes: int = 1000,
-        max_support: int | None = None,
-    ) -> None:
-        self.tol = tol
-        self.start = start
-        self.positive_fraction = positive_fraction
-        self.max_switches = max_switches
-        self.max_passes = max_passes
-        self.max_support = max_support
+    tol: float = real(default=1e-3, low=0, low_open=True)
+    start: float = real(default=1e-5, low=0, high=1, low_open=True)
+    positive_fraction: float | Sequence[float] | None = anything(default=None)
+    max_switches: int | None = integer(default=None, low=1, words=(None,))
+    max_passes: int = integer(default=1000, low=1)
+    max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def check(self) -> None:
         """Raise if a parameter is outside its domain."""
         super().check()
-        check_real(self.start, "start", low=0, high=1, low_open=True)
         for fraction in self._given():
             check_real(
                 fraction, "positive_fraction", low=0, high=1, low_open=True, high_open=True
             )
-        if self.max_switches is not None:
-            check_int(self.max_switches, "max_switches", low=1)
 
     def check_problem(self, problem: Problem) -> None:
         """Check losses and alpha, and that there is a fraction for each output."""
@@ -112,43 +101,43 @@ class S3VMLight(PseudoSolver):
             return []
         return list(fraction) if isinstance(fraction, Sequence | np.ndarray) else [fraction]
 
-    def _advance(self, problem: Problem, work: Work) -> None:
+    def _advance(self, problem: Problem, sub: Subproblem) -> None:
         """Raise the weight of the guesses, train, and switch labels until none gains."""
-        state = work.state
+        state = sub.state
         C = problem.n_outputs
         if state.share == 0.0:
-            self._guess(work)
+            self._guess(sub)
             state.share = float(self.start)
         else:
             state.share = min(1.0, 2.0 * state.share)
-        work.align()
-        work.solve(np.full(C, np.inf))
+        sub.align()
+        sub.solve(np.full(C, np.inf))
         active = np.ones(C, bool)
         while active.any():
-            active = self._round(work, active)
+            active = self._round(sub, active)
         state.done[:] = state.share == 1.0
 
-    def _guess(self, work: Work) -> None:
+    def _guess(self, sub: Subproblem) -> None:
         """Give a label to the unlabelled rows of positive weight by their responses."""
-        state = work.state
-        rows = np.flatnonzero(~work.known & (work.p > 0.0))
-        weight = work.p[work.known]
-        labelled = weight @ (work.y[work.known] > 0) / weight.sum()
+        state = sub.state
+        rows = np.flatnonzero(~sub.known & (sub.p > 0.0))
+        weight = sub.p[sub.known]
+        labelled = weight @ (sub.labels[sub.known] > 0) / weight.sum()
         given = self._given()
         fraction = np.broadcast_to(given if given else labelled, len(state.side))
         for c, part in enumerate(fraction):
             count = int(np.floor(part * len(rows) + 0.5))
-            order = np.argsort(-work.responses[c, rows], kind="stable")
+            order = np.argsort(-sub.responses[c, rows], kind="stable")
             state.side[c, rows] = -1.0
             state.side[c, rows[order[:count]]] = 1.0
 
-    def _round(self, work: Work, active: AnyArray) -> AnyArray:
+    def _round(self, sub: Subproblem, active: AnyArray) -> AnyArray:
         """Switch pairs and train again; return the outputs in which that was of use."""
-        state = work.state
-        kept, before = work.snapshot(), state.primal.copy()
+        state = sub.state
+        kept, before = sub.snapshot(), state.primal.copy()
         switched = np.zeros_like(active)
         for c in np.flatnonzero(active).tolist():
-            pairs, gain = self._pairs(work, c)
+            pairs, gain = self._pairs(sub, c)
             if gain <= self.tol * before[c]:
                 continue
             switched[c] = True
@@ -156,17 +145,17 @@ class S3VMLight(PseudoSolver):
             state.dual[c, pairs] *= -1.0  # rows with a slack still have one, most often
         if not switched.any():
             return switched
-        work.align()
-        out = work.solve(before, kept, among=switched)
-        work.measure()
+        sub.align()
+        out = sub.solve(before, kept, among=switched)
+        sub.measure()
         return np.asarray(switched & (out > 0))
 
-    def _pairs(self, work: Work, c: int) -> tuple[IntArray, float]:
+    def _pairs(self, sub: Subproblem, c: int) -> tuple[IntArray, float]:
         """Return the rows to switch in output `c`, and what all pairs together would gain."""
-        side = work.state.side[c]
-        slack = 1.0 - side * work.responses[c]
-        gain = work.weights * (slack - np.maximum(0.0, 2.0 - slack))
-        free = ~work.known & (slack > 0.0) & (work.weights > 0.0)
+        side = sub.state.side[c]
+        slack = 1.0 - side * sub.responses[c]
+        gain = sub.weights * (slack - np.maximum(0.0, 2.0 - slack))
+        free = ~sub.known & (slack > 0.0) & (sub.weights > 0.0)
         positive, negative = (np.flatnonzero(free & (side == t)) for t in (1.0, -1.0))
         positive, negative = (
             rows[np.argsort(-gain[rows], kind="stable")] for rows in (positive, negative)

@@ -2,29 +2,24 @@ r"""Soft labels: a supervised machine, refined by ridge regression to its own si
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg
 
+from kernelgrad._params import boolean, integer, parameters, real
 from kernelgrad._typing import Float32Array, Float64Array, IntArray
-from kernelgrad._validation import CapabilityError, DataError, check_bool, check_int, check_real
+from kernelgrad._validation import CapabilityError, DataError, check_int
 from kernelgrad.compute import linalg
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import SemiSupervised
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, batch_digest, draws
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, transient
 from kernelgrad.solvers.block_descent.solver import CachedBlockDescent
-from kernelgrad.solvers.kernel.base import (
-    RowsSolver,
-    RowsState,
-    SupportUpdate,
-    build_exact,
-    kernel_rows,
-)
+from kernelgrad.solvers.kernel.base import RowsSolver, RowsState, SupportUpdate
 
 _TAG = 0x736F6674
 _TILE, _PART = 4096, 512  # rows whose kernel values are made at once, and those of one task
@@ -87,17 +82,10 @@ class SoftLabelsState(RowsState):
     student: Float64Array
     kept: Float64Array
     choice: int = 0
-    memory: _Memory | None = field(default=None, repr=False)
-
-    def release(self) -> None:
-        """Let go of the rows and their kernel values."""
-        super().release()
-        self.memory = None
-
-    def __getstate__(self) -> dict[str, object]:
-        return super().__getstate__() | {"memory": None}
+    memory: _Memory | None = transient()
 
 
+@parameters
 class SoftLabels(RowsSolver[SoftLabelsState]):
     r"""The sum of a supervised machine and one that learned its soft sides on all rows.
 
@@ -142,34 +130,20 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
 
     name: ClassVar[str] = "soft_labels"
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel"})
-    _state_class = SoftLabelsState
+    state_class = SoftLabelsState
     max_support = None
 
-    def __init__(
-        self,
-        *,
-        rounds: int = 3,
-        last_round: int = 8,
-        choose: bool = True,
-        n_folds: int = 5,
-        temperature: float = 0.1,
-        n_centres: int = 1000,
-    ) -> None:
-        self.rounds = rounds
-        self.last_round = last_round
-        self.choose = choose
-        self.n_folds = n_folds
-        self.temperature = temperature
-        self.n_centres = n_centres
+    rounds: int = integer(default=3, low=1)
+    last_round: int = integer(default=8)
+    choose: bool = boolean(default=True)
+    n_folds: int = integer(default=5, low=2)
+    temperature: float = real(default=0.1, low=0, low_open=True)
+    n_centres: int = integer(default=1000, low=1)
 
     def check(self) -> None:
         """Raise if a parameter is outside its domain."""
-        check_int(self.rounds, "rounds", low=1)
+        super().check()
         check_int(self.last_round, "last_round", low=int(self.rounds))
-        check_bool(self.choose, "choose")
-        check_int(self.n_folds, "n_folds", low=2)
-        check_real(self.temperature, "temperature", low=0, low_open=True)
-        check_int(self.n_centres, "n_centres", low=1)
 
     def check_problem(self, problem: Problem) -> None:
         """Raise CapabilityError unless the loss is one of labelled and unlabelled rows."""
@@ -198,12 +172,9 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         centre = np.sort(np.concatenate([half, rest]))
         fold = self._folds(batch.y[labelled], rng)
         lanes = 1 + int(fold.max(initial=-1)) + 1
-        exact, rows = build_exact(problem, batch)
-        return SoftLabelsState(
-            exact=exact,
-            digest=batch_digest(problem, batch),
-            rows=kernel_rows(problem, exact, rows),
-            coef=np.zeros((batch.n_rows, C)),
+        return self._new_state(
+            problem,
+            batch,
             responses=np.zeros((C, 0)),
             intercept=np.zeros(C),
             labelled=labelled,
@@ -268,19 +239,10 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         self._compose(state, number)
         state.iteration += 1
         state.rows_seen += batch.n_rows
-        used = np.flatnonzero(state.coef.any(axis=1))
-        update = SupportUpdate(
-            rows=memory.rows.take(used),
-            scale=np.zeros(len(state.intercept)),
-            moved=state.coef[used],
-            keep=np.zeros(len(state.intercept)),
-            blend=np.zeros(len(state.intercept)),
-            drift=state.coef[used],
-        )
+        update = SupportUpdate.without_average(memory.rows, state.coef, 0.0)
         f = np.zeros((len(state.labelled), len(state.intercept)))
-        state.exact.add_product(
-            memory.rows.take(state.labelled), update.rows, state.coef[used], f
-        )
+        labelled = memory.rows.take(state.labelled)
+        state.exact.add_product(labelled, update.rows, update.moved, f)
         w = weight[state.labelled]
         values = loss.labelled.value(batch.y[state.labelled].astype(float), f + state.intercept)
         return StepInfo(
@@ -288,7 +250,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
             step_size=1.0,
             n_random_features=0,
             update=update,
-            n_support=len(used),
+            n_support=len(update.moved),
             kernel_evaluations=state.kernel_evaluations,
             epoch=float(state.iteration),
             converged=done,

@@ -1,0 +1,329 @@
+r"""Dual coordinate ascent on an exact kernel, for losses known by their conjugates.
+
+With weights q_i of the rows and a fixed intercept b the dual of the objective is
+
+.. math:: D(u) = \sum_i q_i (u_i b - l_i^*(u_i))
+          - \frac{1}{2 \alpha} \sum_{ij} q_i q_j u_i u_j k(x_i, x_j),
+          \qquad a_i = -q_i u_i / \alpha
+
+and each visit of a row moves its ``u_i`` to the maximum of D with all others fixed. Rows are
+taken in blocks: kernel values among the rows of a block give the same steps as one row at a
+time, and full kernel rows are then needed only of the rows that moved. The responses of all
+rows are kept in float64, so that the duality gap costs O(n) and does not drift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray
+from kernelgrad.compute.threads import parallel_for
+from kernelgrad.functions.exact import KernelRows
+from kernelgrad.losses.conjugate import dual_step, loss_and_gap
+from kernelgrad.solvers.base import draws
+from kernelgrad.solvers.kernel.base import RowsState
+
+BLOCK = 128  # rows about to move that are taken at once: the fastest, it changes rounding only
+# Few rows of a block move near the optimum: so many are looked at for each that may.
+_AHEAD = 8
+_SETTLED = 0.1  # of the tolerance: a row below it is left alone, as all such cannot exceed it
+_TILE = 2048  # columns of a task: 16 KiB of float64
+_TAG = 0x73646361
+
+
+@dataclass(kw_only=True)
+class DualState(RowsState):
+    """State of a solver that ascends in the dual.
+
+    ``responses`` are f on the rows without the intercept.
+
+    Attributes
+    ----------
+    alpha : float
+        That the coefficients are for.
+    dual : float64 array (C, n)
+        u.
+    primal, gap : float64 arrays (C,)
+        Objective and duality gap of each output.
+    """
+
+    alpha: float
+    dual: Float64Array
+    primal: Float64Array
+    gap: Float64Array
+
+
+class DualAscent:
+    """Coordinate ascent from the dual variables, coefficients and responses of a state.
+
+    Parameters
+    ----------
+    state : DualState
+        Changed in place.
+    rows : KernelRows
+    conjugate : int, float64 array (C, 4)
+        See :mod:`kernelgrad.losses.conjugate`.
+    y : float64 array (C, n)
+        Targets, as the conjugate takes them.
+    p : float64 array (n,)
+        Weights of the rows; they sum to 1.
+    block_size : int
+    """
+
+    _dtype: type = np.float32  # of kernel values among the rows of a block
+
+    def __init__(
+        self,
+        state: DualState,
+        rows: KernelRows,
+        conjugate: tuple[int, Float64Array],
+        y: Float64Array,
+        p: Float64Array,
+        block_size: int = BLOCK,
+    ) -> None:
+        self.rows, self.conjugate, self.y, self.p = rows, conjugate, y, p
+        self.block_size = block_size
+        self._state = state
+
+    @property
+    def weights(self) -> Float64Array:
+        """Weights q of the rows in the objective, (n,)."""
+        return self.p
+
+    @property
+    def responses(self) -> Float64Array:
+        """Responses with intercept, (C, n)."""
+        f: Float64Array = self._state.responses + self._state.intercept[:, None]
+        return f
+
+    def penalty(self) -> Float64Array:
+        """Return ``alpha/2 |w|^2`` of each output."""
+        s = self._state
+        norm2: Float64Array = np.einsum("nc,cn->c", s.coef, s.responses)
+        return np.asarray(0.5 * s.alpha * norm2)
+
+    def rescale(self, alpha: float) -> float:
+        """Go over to another penalty; return the factor of the function.
+
+        u is feasible for any alpha, and the function is in proportion to it.
+        """
+        s = self._state
+        factor = s.alpha / alpha
+        if factor != 1.0:
+            s.alpha = alpha
+            s.coef, s.responses = factor * s.coef, factor * s.responses
+        return factor
+
+    def measure(self) -> Float64Array:
+        """Set objective and gap of each output; return the mean losses, (C,)."""
+        s = self._state
+        loss: Float64Array
+        loss, s.gap = _mean_loss_and_gap(
+            *self.conjugate, self.y, s.dual, self.responses, self.weights
+        )
+        s.primal = loss + self.penalty()
+        return loss
+
+    def visit(self, order: IntArray, tol: float, active: AnyArray | None = None) -> None:
+        """Visit rows in order; `tol` is that of the last measure, relative to the objective.
+
+        A row whose gap is at most a tenth of the tolerance is passed over, and so are outputs
+        that are not active.
+        """
+        q = self.weights
+        least = _SETTLED * tol * self._state.primal / q.sum()
+        if active is not None:
+            least[~active] = np.inf
+        reach = q / self._state.alpha
+        done = 0
+        while done < len(order):
+            ahead = order[done : done + _AHEAD * self.block_size]
+            done += self._block(ahead, reach, least)
+
+    def _block(self, index: IntArray, reach: Float64Array, least: Float64Array) -> int:
+        """Visit rows of `index` in order up to the last of a block; return how many.
+
+        Rows that would stay now need no kernel values unless those before them change that.
+        """
+        s, size = self._state, self.block_size
+        y, u = self.y[:, index], s.dual[:, index]
+        f = s.responses[:, index] + s.intercept[:, None]
+        ready = np.flatnonzero(_unsettled(*self.conjugate, y, u, f, least))[:size]
+        if len(ready) == 0:
+            return len(index)
+        w = int(ready[-1]) + 1 if len(ready) == size else len(index)
+        index = index[:w]
+        y, u, f = (np.ascontiguousarray(a[:, :w]) for a in (y, u, f))
+        K: FloatArray = np.empty((w, w), self._dtype)
+        place = np.full(w, -1)
+        joined, done = 0, 0
+        while len(ready):
+            K[joined : joined + len(ready)] = self._among(index[ready], index)
+            place[ready] = np.arange(joined, joined + len(ready))
+            joined += len(ready)
+            done = _sweep(*self.conjugate, y, u, f, reach[index], place, K, least, done)
+            ready = np.arange(done, min(done + 1, w))
+        changed = np.flatnonzero((u != s.dual[:, index]).any(axis=0))
+        moved = index[changed]
+        s.dual[:, moved] = u[:, changed]
+        self._commit(moved, self._coefficients(moved, reach) - s.coef[moved])
+        return w
+
+    def _among(self, first: IntArray, second: IntArray) -> FloatArray:
+        """Return kernel values between rows."""
+        return self.rows.among(first, second)
+
+    def _coefficients(self, index: IntArray, reach: Float64Array) -> Float64Array:
+        """Return what the dual variables of rows make of their coefficients, (m, C)."""
+        return np.ascontiguousarray(-reach[index, None] * self._state.dual[:, index].T)
+
+    def _commit(self, moved: IntArray, change: Float64Array) -> None:
+        """Add `change` (m, C) to the coefficients of rows `moved`, and to the responses."""
+        s = self._state
+        for i in range(0, len(moved), self.block_size):  # no more rows at once, ever
+            some = slice(i, i + self.block_size)
+            slots = self.rows.load(moved[some])
+            _add_rows(self.rows.buffer, slots, change[some], s.responses)
+        s.coef[moved] += change
+
+
+def visit_order(seed: int, start: int, n_visits: int, live: IntArray) -> Iterator[IntArray]:
+    """Yield the rows of visits ``start .. start + n_visits - 1``, pass by pass.
+
+    Each pass takes the rows `live` in a random order of its own.
+    """
+    n, end = len(live), start + n_visits
+    while start < end:
+        epoch, first = divmod(start, n)
+        last = min(n, end - epoch * n)
+        yield live[draws(seed, _TAG, epoch).permutation(n)[first:last]]
+        start = epoch * n + last
+
+
+@njit(nogil=True, cache=True)
+def _unsettled(
+    kind: int,
+    numbers: Float64Array,
+    y: Float64Array,
+    u: Float64Array,
+    f: Float64Array,
+    least: Float64Array,
+) -> AnyArray:
+    """Return which rows have an output with a gap above `least`; arrays as in `_sweep`."""
+    C, w = u.shape
+    out = np.zeros(w, np.bool_)
+    for c in range(C):
+        for j in range(w):
+            gap = loss_and_gap(kind, numbers[c], y[c, j], u[c, j], f[c, j])[1]
+            out[j] |= gap > least[c]
+    return out
+
+
+@njit(nogil=True, cache=True)
+def _sweep(
+    kind: int,
+    numbers: Float64Array,
+    y: Float64Array,
+    u: Float64Array,
+    f: Float64Array,
+    reach: Float64Array,
+    place: IntArray,
+    K: FloatArray,
+    least: Float64Array,
+    start: int,
+) -> int:
+    """Move the coordinates of w rows one after the other, each to its optimum, in place.
+
+    Parameters
+    ----------
+    kind, numbers : int, float64 array (C, 4)
+        Of :mod:`kernelgrad.losses.conjugate`.
+    y, u, f : float64 arrays (C, w)
+        Targets, dual variables and responses with intercept. Afterwards f holds the responses
+        that each row had at its turn.
+    reach : float64 array (w,)
+        ``q_i / alpha``: a step du adds ``-reach_i du`` to the row's coefficient.
+    place : integer array (w,)
+        The row's place in `K`, or -1 for rows expected to stay.
+    K : float array (m, w)
+        The kernel between the other rows and all w.
+    least : float64 array (C,)
+        A coordinate with a gap up to this is left alone.
+    start : int
+        The first row to visit.
+
+    Returns
+    -------
+    int
+        The first row that should move and is not in `K`; w when all are done.
+    """
+    C, w = len(u), len(place)
+    for j in range(start, w):
+        a = place[j]
+        q = 0.0 if a < 0 else max(reach[j] * np.float64(K[a, j]), 0.0)
+        for c in range(C):
+            gap = loss_and_gap(kind, numbers[c], y[c, j], u[c, j], f[c, j])[1]
+            if gap <= least[c]:
+                continue
+            if a < 0:
+                return j
+            new = dual_step(kind, numbers[c], y[c, j], u[c, j], f[c, j], q)
+            moved = reach[j] * (u[c, j] - new)
+            u[c, j] = new
+            if moved != 0.0:
+                for k in range(j + 1, w):  # rows before j have had their turn
+                    f[c, k] += moved * K[a, k]
+    return w
+
+
+@njit(nogil=True, cache=True)
+def _mean_loss_and_gap(
+    kind: int,
+    numbers: Float64Array,
+    y: Float64Array,
+    u: Float64Array,
+    f: Float64Array,
+    q: Float64Array,
+) -> Float64Array:
+    """Return the sums over rows of q times loss and gap, (2, C); arrays as in `_sweep`."""
+    C, n = u.shape
+    out = np.zeros((2, C))
+    for c in range(C):
+        for i in range(n):
+            loss, gap = loss_and_gap(kind, numbers[c], y[c, i], u[c, i], f[c, i])
+            out[0, c] += q[i] * loss
+            out[1, c] += q[i] * gap
+    return out
+
+
+@njit(nogil=True, cache=True, fastmath={"contract", "nsz"})
+def _add_tile(
+    rows: FloatArray, slots: IntArray, coef: Float64Array, start: int, out: Float64Array
+) -> None:
+    C, width = out.shape
+    for i in range(len(slots)):
+        K = rows[slots[i], start : start + width]
+        for c in range(C):
+            a = coef[i, c]
+            if a != 0.0:
+                f = out[c]
+                for j in range(width):
+                    f[j] += a * K[j]
+
+
+def _add_rows(rows: FloatArray, slots: IntArray, coef: Float64Array, out: Float64Array) -> None:
+    """Add ``sum_i coef_i rows[slots_i]`` to `out` (C, n) in float64; coef is (m, C).
+
+    Sums in float64 do not drift: gaps stay true however many steps are taken.
+    """
+    n = out.shape[1]
+
+    def task(i: int) -> None:
+        start = i * _TILE
+        _add_tile(rows, slots, coef, start, out[:, start : start + _TILE])
+
+    parallel_for(-(-n // _TILE), task)
