@@ -28,7 +28,8 @@ from kernelgrad.losses import (
 )
 from kernelgrad.losses import conjugate as dual
 from kernelgrad.solvers.base import Problem, TrainBatch
-from kernelgrad.solvers.kernel.sdca import SDCA, _passes
+from kernelgrad.solvers.kernel.dual_ascent import visit_order
+from kernelgrad.solvers.kernel.sdca import SDCA
 from kernelgrad.solvers.loop import run
 
 LOSSES = [
@@ -86,7 +87,7 @@ def test_a_pass_is_that_of_one_row_at_a_time(loss, block_size):
     info = solver.step(problem, state, batch)
     live = np.flatnonzero(batch.sample_weight)
     assert info.epoch == 1.0
-    [order] = _passes(problem.seed, 0, len(live), live)
+    [order] = visit_order(problem.seed, 0, len(live), live)
     assert sorted(order) == list(live)
     p = batch.sample_weight / batch.sample_weight.sum()
     b = loss.intercept(batch.y, batch.sample_weight)[0]
