@@ -10,7 +10,7 @@ from kernelgrad.losses.classification import (
     SquaredHinge,
     encode_labels,
 )
-from kernelgrad.losses.registry import ALIASES, LOSSES, get_loss, register_loss
+from kernelgrad.losses.registry import ALIASES, LOSSES, get_loss, loss_code, register_loss
 from kernelgrad.losses.regression import (
     Absolute,
     EpsilonInsensitive,
@@ -63,5 +63,6 @@ __all__ = [
     "encode_labels",
     "get_loss",
     "get_unlabelled_loss",
+    "loss_code",
     "register_loss",
 ]

@@ -159,7 +159,8 @@ class Loss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no t
         What the loss is for.
     code : int or None
         The loss in the table of :mod:`kernelgrad.losses.scalar`, which the compiled loops
-        share. None for a loss that is known by its methods only.
+        share. None for a loss that is known by its methods only: solvers that need no more than
+        `value` and `gradient` take it by :func:`~kernelgrad.losses.loss_code`, and call back.
     is_multinomial : bool
         True when the outputs of a row are coupled and classes are encoded one-hot.
     has_proba : bool

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TypeVar, get_args
 
+from kernelgrad._typing import Float64Array
 from kernelgrad._validation import check_int, check_name
+from kernelgrad.losses._methods import lend
 from kernelgrad.losses.base import Loss, Task
 from kernelgrad.losses.classification import (
     Hinge,
@@ -129,3 +131,14 @@ def get_loss(spec: str | Loss, *, task: Task, n_classes: int | None = None) -> L
         raise ValueError(f"loss {loss.name!r} is not for {task}; choose one of: {fitting}.")
     loss.check()
     return loss
+
+
+def loss_code(loss: Loss, n_outputs: int) -> tuple[int, Float64Array]:
+    """Return the code of a loss in compiled loops, and its parameter for each output, (C,).
+
+    A loss without a code is lent one, in this process and for as long as the object lives:
+    ``slopes_of_row`` and ``value_of_row`` of :mod:`kernelgrad.losses.scalar` then call its
+    methods. Loops that need curvatures or conjugates must refuse ``loss.code is None``.
+    """
+    code = lend(loss) if loss.code is None else loss.code
+    return code, loss.params(n_outputs)

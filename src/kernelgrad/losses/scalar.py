@@ -30,7 +30,8 @@ the prediction and lies above it everywhere, as those of HUBER and SMOOTHED_HING
 their ``py_func`` takes arrays as it takes numbers and needs no compiler. Constants are in
 single precision, where they are exact: results keep the precision of the arguments. MULTINOMIAL
 couples the outputs of a row and has :func:`slopes_of_row` and :func:`value_of_row` instead,
-which take every code.
+which take every code, also one lent to a loss with methods only
+(:func:`kernelgrad.losses.loss_code`); their arrays are float64 and contiguous.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ from numba.extending import overload, register_jitable
 
 from kernelgrad._typing import Float64Array
 from kernelgrad.compute.threads import parallel_for
+from kernelgrad.losses._methods import FIRST as OWN
+from kernelgrad.losses._methods import slopes_by_method, value_by_method
 
 HINGE, SMOOTHED_HINGE, SQUARED_HINGE, LOGISTIC, PERCEPTRON = range(5)
 SQUARED, HUBER, EPSILON, QUANTILE = range(5, 9)
@@ -193,6 +196,9 @@ def slopes_of_row(
 ) -> None:
     """Write the derivatives of a row's loss in its C outputs."""
     C = len(u)
+    if code >= OWN:
+        slopes_by_method(code, C, y.ctypes.data, u.ctypes.data, out.ctypes.data)
+        return
     if code == MULTINOMIAL:
         top = u[0]
         for c in range(1, C):
@@ -212,6 +218,8 @@ def slopes_of_row(
 def value_of_row(code: int, params: Float64Array, y: Float64Array, u: Float64Array) -> Any:
     """Return a row's loss, summed over outputs."""
     C = len(u)
+    if code >= OWN:
+        return value_by_method(code, C, y.ctypes.data, u.ctypes.data)
     total = 0.0
     if code == MULTINOMIAL:
         top, chosen = u[0], 0.0
