@@ -105,16 +105,22 @@ def fit(
     with reporting(as_json):
         from kernelgrad import KernelClassifier, KernelRegressor, set_num_threads
 
-        callbacks = _check_options(
-            loss,
-            kernel,
-            gamma,
-            bandwidth_factor,
-            solver,
-            alpha,
-            validation_fraction,
-            time_limit,
-        )
+        options: dict[str, Any] = {
+            "loss": loss,
+            "kernel": kernel,
+            "gamma": _number_or_word(gamma),
+            "bandwidth_factor": bandwidth_factor,
+            "solver": solver,
+            "alpha": None if alpha is None else _number_or_word(alpha),
+            "C": cost,
+            "max_iter": max_iter,
+            "validation_fraction": validation_fraction,
+            "early_stopping": early_stopping,
+            "class_weight": None if class_weight is None else class_weight.value,
+            "standardize": standardize,
+            "random_state": seed,
+        }
+        callbacks = _check_options(options, time_limit)
         check_writable(model, "model", data)
         if learning_curve is not None:
             check_plot(learning_curve, data, model)
@@ -133,26 +139,9 @@ def fit(
             callbacks.insert(0, ProgressBar())
         if threads is not None:
             set_num_threads(threads)
-        options: dict[str, Any] = {
-            "loss": loss,
-            "alpha": None if alpha is None else _number_or_rule(alpha),
-            "C": cost,
-            "max_iter": max_iter,
-        }
-        if class_weight is not None:
-            options["class_weight"] = class_weight.value
-        estimator = (KernelClassifier if kind == Task.CLASSIFICATION else KernelRegressor)(
-            kernel=kernel,
-            gamma=_number_or_rule(gamma),
-            bandwidth_factor=bandwidth_factor,
-            solver=solver,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            standardize=standardize,
-            random_state=seed,
-            callbacks=callbacks,
-            **{name: value for name, value in options.items() if value is not None},
-        )
+        given = {name: value for name, value in options.items() if value is not None}
+        cls = KernelClassifier if kind == Task.CLASSIFICATION else KernelRegressor
+        estimator = cls(callbacks=callbacks, **given)
         start = time.perf_counter()
         estimator.fit(source)
         seconds = time.perf_counter() - start
@@ -185,16 +174,7 @@ def fit(
             raise typer.Exit(INTERRUPTED)
 
 
-def _check_options(
-    loss: str | None,
-    kernel: str,
-    gamma: str,
-    bandwidth_factor: float,
-    solver: str,
-    alpha: str | None,
-    validation_fraction: float,
-    time_limit: float | None,
-) -> list[Callback]:
+def _check_options(options: dict[str, Any], time_limit: float | None) -> list[Callback]:
     """Check what can be checked without data; return the callbacks that are asked for."""
     from kernelgrad._validation import check_name, check_real
     from kernelgrad.callbacks import TimeLimit
@@ -202,39 +182,31 @@ def _check_options(
     from kernelgrad.losses import ALIASES, LOSSES
     from kernelgrad.solvers import get_solver
 
+    loss, gamma, alpha = options["loss"], options["gamma"], options["alpha"]
     try:
         if loss is not None:
             check_name(loss, {*LOSSES, *ALIASES}, "loss")
-        rule = "median" if gamma == "auto" else _number_or_rule(gamma)  # found from the data
-        get_kernel(kernel, gamma=rule, bandwidth_factor=bandwidth_factor)
-        if alpha is not None and alpha != "auto":
-            check_real(_number(alpha, "alpha"), "alpha", low=0)
-        get_solver(solver)
+        rule = "median" if gamma == "auto" else gamma  # found from the data
+        get_kernel(options["kernel"], gamma=rule, bandwidth_factor=options["bandwidth_factor"])
+        if isinstance(alpha, float):
+            check_real(alpha, "alpha", low=0)
+        elif alpha not in (None, "auto"):
+            raise ValueError(f"alpha must be a number or auto, got {alpha!r}.")
+        get_solver(options["solver"])
+        fraction = options["validation_fraction"]
         check_real(
-            validation_fraction,
-            "validation_fraction",
-            low=0,
-            high=1,
-            low_open=True,
-            high_open=True,
+            fraction, "validation_fraction", low=0, high=1, low_open=True, high_open=True
         )
         return [] if time_limit is None else [TimeLimit(time_limit)]
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 
 
-def _number_or_rule(value: str) -> float | str:
+def _number_or_word(value: str) -> float | str:
     try:
         return float(value)
     except ValueError:
         return value
-
-
-def _number(value: str, name: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        raise ValueError(f"{name} must be a number or auto, got {value!r}.") from None
 
 
 def _in_memory(source: BatchSource) -> BatchSource:
