@@ -128,7 +128,7 @@ def _compare(split: _Split, stem: Path, *, quick: bool, plots: bool) -> dict[str
 
     from kernelgrad import KernelClassifier, load
 
-    few = {"max_iter": 3} if quick else {}
+    few: dict[str, Any] = {"max_iter": 3} if quick else {}
     ours = KernelClassifier(gamma=split.gamma, random_state=_SEED, **few)
     streaming = KernelClassifier(gamma=split.gamma, solver="dsg", random_state=_SEED, **few)
     models = [

@@ -1,0 +1,416 @@
+"""Doubly stochastic gradients against their formulas, closed forms and algorithms."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.kernel_ridge import KernelRidge
+
+import oracles
+from kernelgrad import KernelClassifier, KernelRegressor
+from kernelgrad.kernels import Gaussian
+from kernelgrad.losses import Hinge, Huber, Logistic, SquaredError
+from kernelgrad.solvers import CDSG, DSG, UDSG, Problem, TrainBatch, get_solver, run
+from kernelgrad.solvers.random_features import dsg
+from kernelgrad.solvers.random_features.dsg import allowed_steps
+from kernelgrad.testing import check_solver
+
+PLAIN = {"preconditioned": False, "momentum": 0.0, "average": None}
+SLOPES = {
+    "squared": lambda y, f: f - y,
+    "logistic": lambda y, f: -y / (1 + np.exp(y * f)),
+    "hinge": lambda y, f: np.where(y * f < 1, -y, 0.0),
+}
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [
+        DSG(block_size=32, preconditioned=False),
+        DSG(block_size=32, momentum=0.0, average=None),
+        DSG(block_size=32, max_blocks=3),
+        UDSG(block_size=32, new_blocks=2, reused_blocks=3, preconditioned=False),
+        CDSG(block_size=32, max_step=4.0, preconditioned=False),
+        CDSG(block_size=32, max_blocks=3),
+    ],
+    ids=repr,
+)
+def test_contract(solver):
+    check_solver(solver)
+
+
+def test_contract_finds_a_wrong_sign():
+    class Uphill(DSG):
+        def step(self, problem, state, batch):
+            turned = TrainBatch(batch.X, -batch.y, batch.sample_weight)
+            info = super().step(problem, state, turned)
+            f = self.expansion(state).raw_prediction(batch.X)
+            return replace(info, train_loss=float(problem.loss.value(batch.y, f).mean()))
+
+    with pytest.raises(AssertionError, match="training loss did not fall"):
+        check_solver(Uphill(block_size=32))
+
+
+def test_contract_finds_hidden_randomness():
+    class Moody(DSG):
+        def step(self, problem, state, batch):
+            self._calls = getattr(self, "_calls", 0) + 1
+            state.gamma0 *= 1 + 1e-3 * self._calls
+            return super().step(problem, state, batch)
+
+    with pytest.raises(AssertionError, match="two equal runs differ"):
+        check_solver(Moody(block_size=32))
+
+
+def data(n=300, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 3))
+    y = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.standard_normal(n)
+    return X, y
+
+
+def problem(loss=None, alpha=1e-3, **options):
+    return Problem(loss or SquaredError(), Gaussian(0.3), alpha, 1, 3, 7, **options)
+
+
+def batch(X, y):
+    return TrainBatch(X, y.reshape(len(y), -1), np.ones(len(y)))
+
+
+def forever(b):
+    while True:
+        yield b, 0.0
+
+
+@pytest.mark.parametrize("loss", [SquaredError(), Logistic(), Hinge()], ids=lambda x: x.name)
+@pytest.mark.parametrize("preconditioned", [True, False])
+def test_dsg_follows_its_formulas(loss, preconditioned):
+    X, y = data()
+    y = y if loss.name == "squared" else np.where(y > 0, 1.0, -1.0)
+    solver = DSG(
+        block_size=32,
+        preconditioned=preconditioned,
+        step_size=0.7 if preconditioned else 3.0,
+        decay=5.0,
+        momentum=0.6 if preconditioned else 0.0,
+        average="polynomial" if preconditioned else "uniform",
+    )
+    p = problem(loss, fit_intercept=False)
+    b = batch(X, y)
+    state = solver.init(p, b)
+    stream = state.iterates.x.stream
+    T = 12
+    for _ in range(T):
+        solver.step(p, state, b)
+    rows = stream.prepare(X)
+    blocks = [stream.transform(rows, j).astype(np.float64) for j in range(T)]
+    expected = oracles.dsg(
+        blocks,
+        y,
+        SLOPES[loss.name],
+        alpha=p.alpha,
+        gammas=[(0.7 if preconditioned else 3.0) / (1 + t / 5.0) for t in range(T)],
+        L=state.smoothness,
+        mu=solver.damping if preconditioned else None,
+        beta=0.6 if preconditioned else 0.0,
+        average_power=7.0 if preconditioned else 0.0,
+    )
+    f = sum(P @ c for P, c in zip(blocks, expected, strict=True))
+    got = solver.expansion(state).raw_prediction(X)[:, 0]
+    np.testing.assert_allclose(got, f, atol=2e-4 * np.abs(f).max())
+
+
+@pytest.mark.parametrize("alpha", [1e-1, 1e-2])
+def test_dsg_tends_to_kernel_ridge(alpha):
+    X, y = data()
+    y = y - y.mean()
+    exact = KernelRidge(kernel="rbf", gamma=0.3, alpha=alpha * len(y)).fit(X, y).predict(X)
+    p = problem(alpha=alpha, fit_intercept=False)
+
+    def distance(target):
+        solver = DSG(block_size=128, momentum=0.0, decay=50.0, average="polynomial")
+        result = run(solver, p, forever(batch(X, y)), max_iter=250)
+        f = result.expansion.raw_prediction(X)[:, 0]
+        return np.sqrt(np.mean((f - target) ** 2) / np.mean(target**2))
+
+    assert distance(exact) < 0.05
+    other = KernelRidge(kernel="rbf", gamma=0.3, alpha=5 * alpha * len(y)).fit(X, y).predict(X)
+    assert distance(other) > 0.05  # the control: another alpha is told apart
+
+
+def test_plain_automatic_step_does_not_diverge():
+    X, y = data()
+    p = problem(alpha=1e-6)
+    result = run(
+        DSG(block_size=32, preconditioned=False), p, forever(batch(X, y)), max_iter=100
+    )
+    losses = result.history["train_loss"]
+    assert np.all(np.isfinite(losses))
+    assert losses[-1] < 0.3 * losses[0]
+
+
+@pytest.mark.slow
+def test_averaged_iterate_converges_at_the_rate_of_the_paper():
+    """Theorem 4: the squared error falls like 1/t; five standard errors over seeds."""
+
+    def target(X):
+        r = np.linalg.norm(X, axis=1)
+        return np.cos(0.5 * np.pi * r) * np.exp(-0.1 * np.pi * r)
+
+    def slope(seed, decay):
+        rng = np.random.default_rng(seed)
+        Z = rng.uniform(-5, 5, (500, 2))
+        kernel = Gaussian("median", bandwidth_factor=0.1)
+        p = Problem(SquaredError(), kernel, 1e-6, 1, 2, seed, fit_intercept=False)
+        solver = DSG(
+            preconditioned=False, block_size=512, step_size=20.0, decay=decay, average="uniform"
+        )
+        state, errors = None, []
+        for _ in range(200):
+            X = rng.uniform(-5, 5, (512, 2))
+            b = batch(X, target(X) + 0.1 * rng.standard_normal(512))
+            if state is None:
+                state = solver.init(p, b)
+                tracker = solver.track(state, Z)
+            tracker.advance(solver.step(p, state, b))
+            errors.append(np.mean((tracker.raw_prediction()[:, 0] - target(Z)) ** 2))
+        t = np.arange(1, 201)
+        late = t >= 20
+        return np.polyfit(np.log(t[late]), np.log(np.array(errors)[late]), 1)[0]
+
+    slopes = np.array([slope(seed, 20.0) for seed in range(6)])
+    error = slopes.std(ddof=1) / np.sqrt(len(slopes))
+    assert slopes.mean() < -0.6 + 5 * error
+    # the control: steps that vanish at once cannot converge
+    stuck = np.array([slope(seed, 0.05) for seed in range(3)])
+    assert stuck.mean() > -0.6 + 5 * error
+
+
+def test_tracker_agrees_with_prediction():
+    X, y = data()
+    Z, _ = data(50, seed=1)
+    solver, p = DSG(block_size=16), problem()
+    b = batch(X, y)
+    state = solver.init(p, b)
+    tracker = solver.track(state, Z)
+    for _ in range(6):
+        tracker.advance(solver.step(p, state, b))
+    late = solver.track(state, Z)
+    f = solver.expansion(state).raw_prediction(Z)
+    np.testing.assert_allclose(tracker.raw_prediction(), f, atol=1e-5)
+    np.testing.assert_allclose(late.raw_prediction(), f, atol=1e-6)
+
+
+def test_max_blocks_bounds_memory_and_still_learns():
+    X, y = data()
+    p = problem()
+    result = run(DSG(block_size=32, max_blocks=4), p, forever(batch(X, y)), max_iter=30)
+    assert result.expansion.n_blocks == 4
+    assert max(result.history["n_random_features"]) == 4 * 64
+    assert result.history["train_loss"][-1] < 0.1 * result.history["train_loss"][0]
+
+
+@pytest.mark.parametrize("parts", [("x",), ("x", "v"), ("x", "a"), ("x", "v", "a")])
+def test_files_of_states_hold_the_functions_there_are(parts):
+    X, y = data()
+    momentum, average = 0.8 * ("v" in parts), "polynomial" if "a" in parts else None
+    solver, p = DSG(block_size=16, momentum=momentum, average=average), problem()
+    b = batch(X, y)
+    state = solver.init(p, b)
+    for _ in range(3):
+        solver.step(p, state, b)
+    values, arrays = solver.state_arrays(state)
+    assert set(parts) == {"x", "v", "a"} & set(arrays)
+    twin = solver.restore(p, values, {name: a.copy() for name, a in arrays.items()})
+    for s in (state, twin):
+        solver.step(p, s, b)
+    first, second = (solver.expansion(s).raw_prediction(X) for s in (state, twin))
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize(
+    ("solver", "message"),
+    [
+        (DSG(block_size=0), "block_size must be at least 1, got 0"),
+        (DSG(batch_size=2.5), "batch_size must be an integer, got 2.5"),
+        (DSG(step_size=-1.0), r"step_size must lie in \(0, inf\), got -1.0"),
+        (DSG(decay=0.0), r"decay must lie in \(0, inf\), got 0.0"),
+        (DSG(damping=np.nan), "damping must lie in .* got nan"),
+        (DSG(momentum=1.0), r"momentum must lie in \[0, 1\), got 1.0"),
+        (DSG(average="last"), "Unknown average 'last'; choose one of: polynomial, uniform"),
+        (DSG(max_blocks=0), "max_blocks must be at least 1"),
+        (DSG(preconditioned="yes"), "preconditioned must be True or False, got 'yes'"),
+        (UDSG(new_blocks=0), "new_blocks must be at least 1"),
+        (UDSG(reused_blocks=-1), "reused_blocks must be at least 0"),
+        (CDSG(max_step=0.5), r"max_step must lie in \[1, inf\)"),
+        (CDSG(spread=-1.0), r"spread must lie in \[0, inf\)"),
+    ],
+)
+def test_wrong_parameters_are_named(solver, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        get_solver(solver)
+    DSG(decay=np.inf).check()
+
+
+@pytest.mark.parametrize("loss", ["squared", "absolute", "quantile", "huber"])
+def test_any_scale_of_targets_is_learned(loss):
+    """A target in thousands is learned as well as one in units: steps know the scale."""
+    X, y = data(600)
+    scores = []
+    for scale in (1.0, 1000.0):
+        model = KernelRegressor(
+            Huber(delta=0.5 * scale) if loss == "huber" else loss,
+            max_iter=30, random_state=0, gamma=0.3, alpha=0.0, solver="dsg",
+        )  # fmt: skip
+        scores.append(model.fit(X, scale * y + 5 * scale).score(X, scale * y + 5 * scale))
+    assert scores[0] > 0.9
+    assert scores[1] == pytest.approx(scores[0], abs=0.02)
+
+
+def test_kernels_are_resolved_on_the_first_batch():
+    X, y = data()
+    p = Problem(SquaredError(), Gaussian("median"), 1e-6, 1, 3, 0)
+    state = DSG(block_size=16).init(p, batch(X, y))
+    D = np.linalg.norm(X[:, None] - X[None], axis=2)
+    median = np.median(D[np.triu_indices(300, 1)])
+    assert state.iterates.x.stream.kernel.gamma == pytest.approx(1 / (2 * median**2), rel=1e-6)
+
+
+@pytest.mark.parametrize(("damping", "rows"), [(1.0, 512), (0.5, 1024), (0.1, 2048)])
+def test_a_small_damping_sees_more_rows(damping, rows, monkeypatch):
+    seen = []
+    gram = dsg.linalg.gram
+    monkeypatch.setattr(dsg.linalg, "gram", lambda A: seen.append(len(A)) or gram(A))
+    monkeypatch.setattr(dsg, "MIN_CURVATURE_ROWS", 64)
+    solver, p, b = DSG(block_size=128, damping=damping), problem(), batch(*data(2048))
+    solver.step(p, solver.init(p, b), b)
+    assert seen == [rows]
+
+
+# -- old blocks again ------------------------------------------------------------------------
+
+
+def steps(solver, loss, X, y, n, alpha=1e-2):
+    p = problem(loss, alpha, fit_intercept=False)
+    batches = [np.arange(t, t + 40) * 7 % len(y) for t in range(0, 40 * n, 40)]
+    train = [batch(X[i], y[i]) for i in batches]
+    state = solver.init(p, train[0])
+    infos = [solver.step(p, state, b) for b in train]
+    stream = state.iterates.x.stream
+    rows = stream.prepare(X)
+    return state, infos, batches, lambda j: stream.transform(rows, j).astype(np.float64)
+
+
+def test_udsg_follows_algorithm_3():
+    X, y = data()
+    state, infos, batches, features = steps(
+        UDSG(block_size=32, new_blocks=2, reused_blocks=1, step_size=2.0, decay=5.0, **PLAIN),
+        SquaredError(), X, y, 14,
+    )  # fmt: skip
+    used = [info.update.block for info in infos]
+    new = [t % 3 < 2 for t in range(14)]
+    assert [k == sum(new[:t]) for t, k in enumerate(used)] == new
+    gammas = [2.0 / (1 + t / 5.0) for t in range(14)]
+    A, _, _ = oracles.reuse(
+        features, batches, lambda t, *_: (used[t], 1.0), y, SLOPES["squared"],
+        alpha=1e-2, gammas=gammas,
+    )  # fmt: skip
+    assert state.iterates.x.n_blocks == len(A) == sum(new)
+    for j, a in enumerate(A):
+        np.testing.assert_allclose(state.iterates.x.block(j).ravel(), a, atol=2e-5)
+    assert infos[-1].n_features_saved == (14 - sum(new)) * 64
+    assert infos[-1].n_random_features == sum(new) * 64
+
+
+def test_udsg_draws_old_blocks_uniformly():
+    X, y = data(64)
+    solver = UDSG(block_size=4, reused_blocks=400, new_blocks=4, **PLAIN)
+    _, infos, _, _ = steps(solver, SquaredError(), X, y, 404)
+    counts = np.bincount([i.update.block for i in infos[4:]], minlength=4)
+    assert len(counts) == 4
+    # 5 standard deviations of a binomial count
+    assert np.all(np.abs(counts - 100) < 5 * np.sqrt(400 * 0.25 * 0.75))
+
+
+@pytest.mark.parametrize("loss", [SquaredError(), Logistic(), Hinge()], ids=lambda x: x.name)
+@pytest.mark.parametrize("max_step", [1.0, 3.0])
+def test_cdsg_follows_algorithm_4(loss, max_step):
+    X, y = data()
+    y = y if loss.name == "squared" else np.where(y > 0.3, 1.0, -1.0)
+    n, spread = 24, 2.0
+    state, infos, batches, features = steps(
+        CDSG(
+            block_size=32, step_size=2.0, decay=5.0, max_step=max_step, spread=spread, **PLAIN
+        ),
+        loss, X, y, n,
+    )  # fmt: skip
+
+    def choose(t, A, B, gamma, r):
+        noise = (gamma * np.abs(r).max() * spread / len(r)) ** 2
+        eta = [oracles.quadratic_step([b], [gamma * r.mean()], noise) for b in B]
+        if not eta or max(eta) <= 1:
+            return len(A), 1.0
+        return int(np.argmax(eta)), min(max(eta), max_step)
+
+    gammas = [2.0 / (1 + t / 5.0) for t in range(n)]
+    A, B, log = oracles.reuse(
+        features, batches, choose, y, SLOPES[loss.name], alpha=1e-2, gammas=gammas
+    )
+    assert [info.update.block for info in infos] == log
+    assert len(A) < n  # it re-used some
+    # the oracle's grid rounds a step to 1e-4
+    tolerance = 2e-5 if max_step == 1.0 else 2e-3
+    np.testing.assert_allclose(state.beta[:, 0], B, atol=tolerance)
+    for j, a in enumerate(A):
+        np.testing.assert_allclose(state.iterates.x.block(j).ravel(), a, atol=tolerance)
+
+
+def test_allowed_steps_solve_the_inequality():
+    rng = np.random.default_rng(0)
+    for _ in range(15):
+        beta, g = rng.standard_normal((5, 3)), rng.standard_normal(3)
+        noise = float(rng.choice([0.0, 0.01, 1.0]))
+        ours = allowed_steps(beta, g, noise)
+        expected = [oracles.quadratic_step(b, g, noise) for b in beta]
+        np.testing.assert_allclose(ours, expected, atol=2e-4)
+    np.testing.assert_array_equal(allowed_steps(np.ones((2, 1)), np.zeros(1), 0.0), 0)
+
+
+def test_a_block_is_reused_only_when_the_gradient_turned():
+    beta, g = np.array([[1.0], [-1.0], [0.0]]), np.array([0.5])
+    eta = allowed_steps(beta, g, 0.0)
+    assert eta[0] > 1 >= eta[2] > 0
+    assert eta[1] <= 0.5
+
+
+@pytest.mark.parametrize("name", ["udsg", "cdsg"])
+def test_one_word_away(name):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((9000, 4))
+    y = (X[:, 0] * X[:, 1] > 0).astype(int) + (X[:, 2] > 1)
+    small = {"block_size": 64, "batch_size": 600}
+    solver = get_solver(name).set_params(**small)
+    model = KernelClassifier(solver=solver, random_state=0, max_iter=30).fit(X, y)
+    dense = KernelClassifier(solver=DSG(**small), random_state=0, max_iter=30).fit(X, y)
+    KernelClassifier(solver=name, random_state=0, max_iter=2).fit(X[:99], y[:99])
+    saved = model.history_["n_features_saved"]
+    used = model.history_["n_random_features"]
+    assert saved[0] == 0
+    assert saved == sorted(saved)
+    width = model.expansion_.stream.width
+    assert [s + u for s, u in zip(saved, used, strict=True)] == [
+        width * (t + 1) for t in range(30)
+    ]
+    assert saved[-1] > 0
+    assert model.score(X, y) > dense.score(X, y) - 0.03
+
+
+def test_dsg_saves_nothing_and_reuse_of_none_is_dsg():
+    X, y = data()
+    kwargs = {"random_state": 3, "max_iter": 8}
+    dsg = KernelRegressor(solver=DSG(block_size=32), **kwargs).fit(X, y)
+    same = KernelRegressor(solver=UDSG(block_size=32, reused_blocks=0), **kwargs).fit(X, y)
+    assert set(dsg.history_["n_features_saved"]) == {0}
+    np.testing.assert_array_equal(dsg.predict(X), same.predict(X))
