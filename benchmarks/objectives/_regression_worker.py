@@ -1,6 +1,6 @@
-"""Times fits of one tree: a case a line on standard input, seconds as JSON on standard output.
+"""Times fits of one tree: names of cases on standard input, seconds as JSON on standard output.
 
-Started by `regression` with the tree's source on ``PYTHONPATH``; it takes nothing else from this
+Started by `regression` with the tree's source on ``PYTHONPATH``; it takes nothing from this
 package, so that an older tree runs the same code.
 """
 

@@ -1,8 +1,8 @@
 """Did anything become slower? This tree and another one, fit by fit.
 
-Each tree has one process with nothing but its own source on ``PYTHONPATH``. After unmeasured runs,
-which compile, both fit the same problem in turns, the first of them changing, so that what else the
-machine does meets both. Tables hold medians and the median of the ratios of neighbours.
+Each tree has one process with nothing but its own source on ``PYTHONPATH``. After unmeasured
+runs, which compile, both fit the same problem in turns, the first of them changing, so that
+what else the machine does meets both. Tables hold medians, and the median ratio of neighbours.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-            )  # fmt: skip
+            )
         )
         stack.callback(self._process.stdin.close)  # type: ignore[union-attr]
         told = self._answer()
