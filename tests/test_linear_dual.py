@@ -25,6 +25,7 @@ from kernelgrad.losses import (
     SquaredError,
     SquaredHinge,
 )
+from kernelgrad.losses.scalar import LOGISTIC, SQUARED_HINGE
 from kernelgrad.solvers.base import TrainBatch, draws
 from kernelgrad.solvers.linear import _dual as linear_dual
 from kernelgrad.solvers.linear import _simba as simba
@@ -275,7 +276,10 @@ def test_the_gap_counts_what_the_bias_lacks():
         assert np.any(feasible == each)
 
 
-@pytest.mark.parametrize(("kind", "loss"), [(1, "logistic"), (3, "squared_hinge")])
+_BIASED = [(LOGISTIC, "logistic"), (SQUARED_HINGE, "squared_hinge")]
+
+
+@pytest.mark.parametrize(("kind", "loss"), _BIASED)
 def test_the_bias_is_the_best_for_the_responses(kind, loss):
     rng = np.random.default_rng(8)
     f, y, p = 3 * rng.standard_normal(50), np.sign(rng.standard_normal(50)), np.full(50, 0.02)

@@ -51,6 +51,7 @@ from kernelgrad.losses._methods import slopes_by_method, value_by_method
 HINGE, SMOOTHED_HINGE, SQUARED_HINGE, LOGISTIC, PERCEPTRON = range(5)
 SQUARED, HUBER, EPSILON, QUANTILE = range(5, 9)
 ONE_CLASS, KL, LEAST_SQUARES, MULTINOMIAL = range(9, 13)
+HINGE_OR_TUBE = 13  # of the dual only: HINGE of targets -1 and +1, EPSILON with p = 1 of 0
 
 KINKED = (HINGE, PERCEPTRON, EPSILON, QUANTILE, ONE_CLASS)
 
@@ -67,6 +68,13 @@ def choose(condition: Any, yes: Any, no: Any) -> Any:
 @overload(choose, strict=False)
 def _choose(condition: Any, yes: Any, no: Any) -> Any:
     return lambda condition, yes, no: yes if condition else no
+
+
+@register_jitable
+def sigmoid(x: Any) -> Any:
+    """Return ``1 / (1 + exp(-x))``."""
+    e = np.exp(-np.abs(x))
+    return choose(x >= _ZERO, _ONE, e) / (_ONE + e)
 
 
 @njit(nogil=True, cache=True)
@@ -111,9 +119,7 @@ def slope(code: int, p: Any, y: Any, f: Any) -> Any:
     At a kink it is 0, but of PERCEPTRON that of a mistake and of ONE_CLASS -nu.
     """
     if code == LOGISTIC:
-        m = y * f
-        e = np.exp(-np.abs(m))
-        return -y * (choose(m > _ZERO, e, _ONE) / (_ONE + e))
+        return -y * sigmoid(-y * f)
     if code == HINGE:
         return choose(y * f < _ONE, -y, _ZERO * y)
     if code == SMOOTHED_HINGE:

@@ -65,8 +65,8 @@ class DualAscent:
     state : DualState
         Changed in place.
     rows : KernelRows
-    conjugate : int, float64 array (C, 4)
-        See :mod:`kernelgrad.losses.conjugate`.
+    loss : int, float64 array (C,)
+        Code and parameter of each output, of :func:`kernelgrad.losses.conjugate.conjugate_of`.
     y : float64 array (C, n)
         Targets, as the conjugate takes them.
     p : float64 array (n,)
@@ -80,12 +80,12 @@ class DualAscent:
         self,
         state: DualState,
         rows: KernelRows,
-        conjugate: tuple[int, Float64Array],
+        loss: tuple[int, Float64Array],
         y: Float64Array,
         p: Float64Array,
         block_size: int = BLOCK,
     ) -> None:
-        self.rows, self.conjugate, self.y, self.p = rows, conjugate, y, p
+        self.rows, self.loss, self.y, self.p = rows, loss, y, p
         self.block_size = block_size
         self._state = state
 
@@ -123,7 +123,7 @@ class DualAscent:
         s = self._state
         loss: Float64Array
         loss, s.gap = _mean_loss_and_gap(
-            *self.conjugate, self.y, s.dual, self.responses, self.weights
+            *self.loss, self.y, s.dual, self.responses, self.weights
         )
         s.primal = loss + self.penalty()
         return loss
@@ -152,7 +152,7 @@ class DualAscent:
         s, size = self._state, self.block_size
         y, u = self.y[:, index], s.dual[:, index]
         f = s.responses[:, index] + s.intercept[:, None]
-        ready = np.flatnonzero(_unsettled(*self.conjugate, y, u, f, least))[:size]
+        ready = np.flatnonzero(_unsettled(*self.loss, y, u, f, least))[:size]
         if len(ready) == 0:
             return len(index)
         w = int(ready[-1]) + 1 if len(ready) == size else len(index)
@@ -165,7 +165,7 @@ class DualAscent:
             K[joined : joined + len(ready)] = self._among(index[ready], index)
             place[ready] = np.arange(joined, joined + len(ready))
             joined += len(ready)
-            done = _sweep(*self.conjugate, y, u, f, reach[index], place, K, least, done)
+            done = _sweep(*self.loss, y, u, f, reach[index], place, K, least, done)
             ready = np.arange(done, min(done + 1, w))
         changed = np.flatnonzero((u != s.dual[:, index]).any(axis=0))
         moved = index[changed]
@@ -206,8 +206,8 @@ def visit_order(seed: int, start: int, n_visits: int, live: IntArray) -> Iterato
 
 @njit(nogil=True, cache=True)
 def _unsettled(
-    kind: int,
-    numbers: Float64Array,
+    code: int,
+    params: Float64Array,
     y: Float64Array,
     u: Float64Array,
     f: Float64Array,
@@ -218,15 +218,15 @@ def _unsettled(
     out = np.zeros(w, np.bool_)
     for c in range(C):
         for j in range(w):
-            gap = loss_and_gap(kind, numbers[c], y[c, j], u[c, j], f[c, j])[1]
+            gap = loss_and_gap(code, params[c], y[c, j], u[c, j], f[c, j])[1]
             out[j] |= gap > least[c]
     return out
 
 
 @njit(nogil=True, cache=True)
 def _sweep(
-    kind: int,
-    numbers: Float64Array,
+    code: int,
+    params: Float64Array,
     y: Float64Array,
     u: Float64Array,
     f: Float64Array,
@@ -240,8 +240,8 @@ def _sweep(
 
     Parameters
     ----------
-    kind, numbers : int, float64 array (C, 4)
-        Of :mod:`kernelgrad.losses.conjugate`.
+    code, params : int, float64 array (C,)
+        The loss.
     y, u, f : float64 arrays (C, w)
         Targets, dual variables and responses with intercept. Afterwards f holds the responses
         that each row had at its turn.
@@ -266,12 +266,12 @@ def _sweep(
         a = place[j]
         q = 0.0 if a < 0 else max(reach[j] * np.float64(K[a, j]), 0.0)
         for c in range(C):
-            gap = loss_and_gap(kind, numbers[c], y[c, j], u[c, j], f[c, j])[1]
+            gap = loss_and_gap(code, params[c], y[c, j], u[c, j], f[c, j])[1]
             if gap <= least[c]:
                 continue
             if a < 0:
                 return j
-            new = dual_step(kind, numbers[c], y[c, j], u[c, j], f[c, j], q)
+            new = dual_step(code, params[c], y[c, j], u[c, j], f[c, j], q)
             moved = reach[j] * (u[c, j] - new)
             u[c, j] = new
             if moved != 0.0:
@@ -282,8 +282,8 @@ def _sweep(
 
 @njit(nogil=True, cache=True)
 def _mean_loss_and_gap(
-    kind: int,
-    numbers: Float64Array,
+    code: int,
+    params: Float64Array,
     y: Float64Array,
     u: Float64Array,
     f: Float64Array,
@@ -294,7 +294,7 @@ def _mean_loss_and_gap(
     out = np.zeros((2, C))
     for c in range(C):
         for i in range(n):
-            loss, gap = loss_and_gap(kind, numbers[c], y[c, i], u[c, i], f[c, i])
+            loss, gap = loss_and_gap(code, params[c], y[c, i], u[c, i], f[c, i])
             out[0, c] += q[i] * loss
             out[1, c] += q[i] * gap
     return out

@@ -99,9 +99,9 @@ class SDCA(RowsSolver[DualState]):
         y = np.ascontiguousarray(batch.y.T, np.float64)
         weight = np.asarray(batch.sample_weight, np.float64)
         size = BLOCK if self.block_size == "auto" else int(self.block_size)
-        conjugate = conjugate_of(problem.loss, problem.n_outputs)
+        loss = conjugate_of(problem.loss, problem.n_outputs)
         rows = self._attach(problem, state, batch)
-        return DualAscent(state, rows, conjugate, y, weight / weight.sum(), size)
+        return DualAscent(state, rows, loss, y, weight / weight.sum(), size)
 
     def init(self, problem: Problem, batch: TrainBatch) -> DualState:
         """Resolve the kernel and start from the intercept alone."""

@@ -23,10 +23,9 @@ import numpy as np
 from numba import njit
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray
-from kernelgrad.losses.conjugate import LOGISTIC, _sigmoid
 from kernelgrad.losses.conjugate import dual_step as _step
 from kernelgrad.losses.conjugate import loss_and_gap as _loss_and_gap
-from kernelgrad.losses.scalar import slope
+from kernelgrad.losses.scalar import LOGISTIC, sigmoid, slope
 from kernelgrad.solvers.linear._dense import _add, _dot
 from kernelgrad.solvers.linear._steps import FAST
 
@@ -53,7 +52,7 @@ def _logistic_rise(b: float, m: float, q: float) -> float:
     """
     low, high = m - q * b, m + q * (1.0 - b)
     z, last = m, math.inf
-    t: float = _sigmoid(-z)
+    t: float = sigmoid(-z)
     for _ in range(_STEPS):
         h = z - m - q * (t - b)
         if h > 0.0:
@@ -65,23 +64,23 @@ def _logistic_rise(b: float, m: float, q: float) -> float:
             new = 0.5 * (low + high)
         moved, last = abs(new - z), abs(h)
         z = new
-        t = _sigmoid(-z)
+        t = sigmoid(-z)
         if moved <= _NEAR * (1.0 + abs(z)):
             break
     return t
 
 
 @njit(nogil=True, cache=True)
-def _rise(kind: int, numbers: Float64Array, y: float, u: float, f: float, q: float) -> Any:
-    if kind == LOGISTIC:
+def _rise(code: int, p: float, y: float, u: float, f: float, q: float) -> Any:
+    if code == LOGISTIC:
         return -y * _logistic_rise(-y * u, y * f, q)
-    return _step(kind, numbers, y, u, f, q)
+    return _step(code, p, y, u, f, q)
 
 
 @njit(nogil=True, cache=True)
 def _ascend_dense(
     kind: int,
-    numbers: Float64Array,
+    numbers: float,
     X: AnyArray,
     y: Float64Array,
     order: IntArray,
@@ -112,7 +111,7 @@ def _ascend_dense(
 @njit(nogil=True, cache=True)
 def _ascend_sparse(
     kind: int,
-    numbers: Float64Array,
+    numbers: float,
     data: AnyArray,
     indices: AnyArray,
     indptr: AnyArray,
@@ -147,7 +146,7 @@ def _ascend_sparse(
 def ascend(
     rows: Any,
     kind: int,
-    numbers: Float64Array,
+    numbers: float,
     y: Float64Array,
     order: IntArray,
     reach: Float64Array,
@@ -165,10 +164,8 @@ def ascend(
     Parameters
     ----------
     rows : DenseRows or SparseRows
-    kind : {RESIDUAL, MARGIN, LOGISTIC}
-        Of :mod:`kernelgrad.losses.conjugate`.
-    numbers : float64 array (4,)
-        ``(epsilon, s, low, high)``.
+    kind, numbers : int, float
+        Code and parameter of the loss.
     y : float64 array (n,)
     order : integer array (m,)
     reach : float64 array (n,)
@@ -221,7 +218,7 @@ def balance(u: Float64Array, p: Float64Array) -> AnyArray:
 @njit(nogil=True, cache=True)
 def loss_and_gap(
     kind: int,
-    numbers: Float64Array,
+    numbers: float,
     y: Float64Array,
     u: Float64Array,
     f: Float64Array,

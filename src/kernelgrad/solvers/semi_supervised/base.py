@@ -11,7 +11,7 @@ import numpy as np
 from kernelgrad._typing import AnyArray, Float64Array, IntArray
 from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.losses import Hinge, SemiSupervised
-from kernelgrad.losses.conjugate import SIDED
+from kernelgrad.losses.scalar import HINGE_OR_TUBE
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
 from kernelgrad.solvers.kernel.base import RowsSolver, SupportUpdate
 from kernelgrad.solvers.kernel.dual_ascent import DualAscent, DualState
@@ -207,8 +207,8 @@ class Subproblem(DualAscent):
     ) -> None:
         weight = np.asarray(batch.sample_weight, np.float64)
         rows, p = solver._attach(problem, state, batch), weight / weight.sum()
-        none = np.zeros((problem.n_outputs, 4))  # the side says all
-        super().__init__(state, rows, (SIDED, none), state.side, p)
+        none = np.zeros(problem.n_outputs)  # the side says all
+        super().__init__(state, rows, (HINGE_OR_TUBE, none), state.side, p)
         loss = semi_supervised(problem, solver.name)
         self.solver, self.state, self.seed = solver, state, problem.seed
         self.n_solved = 0
