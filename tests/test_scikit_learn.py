@@ -1,0 +1,85 @@
+"""scikit-learn's own checks: each estimator and kind of solver quickly, the others slowly."""
+
+from __future__ import annotations
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from kernelgrad import (
+    DSG,
+    KernelClassifier,
+    KernelDensityRatio,
+    KernelGaussianProcessRegressor,
+    KernelNoveltyDetector,
+    KernelRegressor,
+    LinearClassifier,
+    LinearRegressor,
+    RandomFeatures,
+    SemiSupervisedKernelClassifier,
+)
+from kernelgrad.kernels import Gaussian
+from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
+
+SMALL = DSG(block_size=64)
+SEMI_SUPERVISED = ("tsg", "fr_s3vm", "bgs3vm", "cccp_s3vm", "s3vm_light", "soft_labels")
+NOT_HINGE = {"direct": "squared", "perceptron": "perceptron"}
+NO_REGRESSION = ("sbp", "perceptron", "pegasos", "simba")
+
+# one of each estimator, and one of each way of a solver: all rows, streams, dual variables
+QUICK = [
+    KernelClassifier(max_iter=10),
+    KernelClassifier("log_loss", solver=SMALL, max_iter=10),
+    KernelClassifier("hinge", solver="sdca", max_iter=10),
+    KernelClassifier("hinge", solver="norma", max_iter=10),
+    KernelRegressor(),
+    SemiSupervisedKernelClassifier(solver="tsg", max_iter=10),
+    KernelNoveltyDetector(max_iter=5),
+    KernelDensityRatio(max_iter=5),
+    KernelGaussianProcessRegressor(solver=SMALL, max_iter=6, random_state=0),
+    RandomFeatures(n_components=32),
+    LinearClassifier(),
+    LinearRegressor("absolute", solver="sgd"),
+]
+
+
+def others():
+    """Return the other combinations of estimators and solvers."""
+    for name in SOLVERS:
+        if name in SEMI_SUPERVISED:
+            if name != "tsg":
+                yield SemiSupervisedKernelClassifier(solver=name, max_iter=10)
+            continue
+        yield KernelClassifier(NOT_HINGE.get(name, "hinge"), solver=name, max_iter=10)
+        if name not in NO_REGRESSION:
+            yield KernelRegressor(solver=name, max_iter=10)
+    for name in LINEAR_SOLVERS:
+        yield LinearClassifier("hinge" if name == "simba" else "logistic", solver=name)
+        if name not in NO_REGRESSION:
+            yield LinearRegressor(solver=name)
+    yield SemiSupervisedKernelClassifier(max_iter=10)
+    yield LinearClassifier("hinge")
+    yield LinearRegressor()
+    yield KernelClassifier("hinge", kernel="laplacian", max_iter=5)
+    yield KernelClassifier(solver=DSG(preconditioned=False), max_iter=10)
+    yield KernelRegressor("absolute", max_iter=5, standardize=True)
+    yield KernelNoveltyDetector(0.4, kernel="laplacian", standardize=True, max_iter=5)
+    yield KernelDensityRatio("least_squares", kernel="cauchy", standardize=True, max_iter=5)
+    yield RandomFeatures("laplacian", 33, block_size=8, standardize=True)
+    yield RandomFeatures(Gaussian("scale", form="phase"), 20)
+
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:There are no unlabelled rows:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Class .* of the labelled rows:UserWarning"),
+]
+
+
+@parametrize_with_checks(QUICK)
+def test_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(list(others()))
+def test_checks_of_the_others(estimator, check):
+    check(estimator)
