@@ -26,6 +26,7 @@ from kernelgrad.losses import (
     SymmetricHinge,
 )
 from kernelgrad.solvers.base import Problem, TrainBatch, check_capabilities
+from kernelgrad.solvers.kernel import dual_ascent
 from kernelgrad.solvers.loop import run
 from kernelgrad.solvers.schedules import iterations, ramp_share
 from kernelgrad.solvers.semi_supervised import base as _pseudo
@@ -235,7 +236,7 @@ def test_the_class_ratio_is_kept_by_every_switch(fraction, monkeypatch):
     problem, batch, _ = setting(ratio=1.0, outputs=outputs)
     others = ~batch.y.any(axis=1)
     solver = S3VMLight(positive_fraction=fraction, start=0.05)
-    counts, switched, align = [], [0], _pseudo.Work.align
+    counts, switched, align = [], [0], _pseudo.Subproblem.align
 
     def watched(work):
         side = work.state.side[:, others]
@@ -244,7 +245,7 @@ def test_the_class_ratio_is_kept_by_every_switch(fraction, monkeypatch):
         np.testing.assert_array_equal(work.state.side[:, ~others], batch.y[~others].T)
         align(work)
 
-    monkeypatch.setattr(_pseudo.Work, "align", watched)
+    monkeypatch.setattr(_pseudo.Subproblem, "align", watched)
     pairs = S3VMLight._pairs
 
     def seen(self, work, c):
@@ -299,7 +300,7 @@ def test_pairs_are_those_with_slacks_above_two():
     solver = S3VMLight(start=1.0)
     state = solver.init(problem, batch)
     solver.step(problem, state, batch)
-    work = _pseudo.Work(solver, problem, state, batch)
+    work = _pseudo.Subproblem(solver, problem, state, batch)
     state.share = 1.0
     solver._guess(work)
     rng = np.random.default_rng(0)
@@ -583,7 +584,7 @@ def test_bits_do_not_depend_on_threads_or_memory(solver):
             solver.expansion(results[0]).raw_prediction(batch.X[:50]),
         )
     if limit == 0 and not isinstance(solver, BGS3VM):
-        assert len(state.rows._buffer) <= _pseudo._BLOCK  # never more rows than a block
+        assert len(state.rows._buffer) <= dual_ascent.BLOCK  # never more rows than a block
 
 
 @each

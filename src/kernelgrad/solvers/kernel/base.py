@@ -206,7 +206,7 @@ class KernelSolver(Solver[K], Generic[K]):
         return coef, coef
 
     def output(self, state: K) -> tuple[Float64Array, Float64Array]:
-        """Return (scale, intercept) of the result."""
+        """Return (scale, intercept): the result is ``scale * average + intercept``."""
         intercept: Float64Array = cast("Any", state).intercept
         return np.ones(len(intercept)), intercept
 
@@ -215,6 +215,29 @@ class KernelSolver(Solver[K], Generic[K]):
         scale, intercept = self.output(state)
         coef = self.functions(state)[1] * scale
         return SupportExpansion(state.exact, state.prepared, coef, intercept)
+
+    def count_support(self, state: K) -> int:
+        """Return the number of rows that the fitted function is a sum over."""
+        return int(np.count_nonzero(self.functions(state)[1].any(axis=1)))
+
+    def _info(
+        self,
+        state: K,
+        train_loss: float,
+        update: SupportUpdate,
+        step_size: float = 1.0,
+        **own: Any,
+    ) -> StepInfo:
+        """Return what a step tells the loop; a step of 1 goes all the way."""
+        return StepInfo(
+            train_loss=train_loss,
+            step_size=step_size,
+            n_random_features=0,
+            update=update,
+            n_support=self.count_support(state),
+            kernel_evaluations=state.kernel_evaluations,
+            **own,
+        )
 
     def track(self, state: K, X: Matrix) -> Tracker:
         """Return the incremental responses of the rows of `X`."""
@@ -270,7 +293,7 @@ class RowsSolver(KernelSolver[R], Generic[R]):
 
     def count_support(self, state: R) -> int:
         """Return the number of rows that the fitted function is a sum over."""
-        n = int(np.count_nonzero(self.functions(state)[1].any(axis=1)))
+        n = super().count_support(state)
         return n if self.max_support is None else min(n, self.max_support)
 
     def expansion(self, state: R) -> SupportExpansion:

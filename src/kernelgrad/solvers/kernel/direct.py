@@ -156,22 +156,16 @@ class DirectSolve(RowsSolver[DirectState]):
         if problem.alpha > 0.0:
             gap = max(0.0, float((e * K.product(e)).sum())) / (2.0 * problem.alpha)
         state.alpha = ridge / n
-        state.coef, state.responses, state.intercept = (
-            coef,
-            np.ascontiguousarray(f.T),
-            start + b,
-        )
+        state.coef, state.responses = coef, np.ascontiguousarray(f.T)
+        state.intercept = start + b
         state.objective = loss + 0.5 * problem.alpha * float((coef * f).sum())
         state.iteration += 1
         state.rows_seen += n
         state.kernel_evaluations += K.n_values
-        return StepInfo(
-            train_loss=loss,
-            step_size=1.0,
-            n_random_features=0,
-            update=SupportUpdate.without_average(rows, coef, 0.0),
-            n_support=self.count_support(state),
-            kernel_evaluations=state.kernel_evaluations,
+        return self._info(
+            state,
+            loss,
+            SupportUpdate.without_average(rows, coef, 0.0),
             epoch=float(state.iteration),
             objective=state.objective,
             duality_gap=gap,

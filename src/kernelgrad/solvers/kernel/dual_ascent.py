@@ -1,15 +1,9 @@
-r"""Dual coordinate ascent on an exact kernel, for losses known by their conjugates.
+"""Dual coordinate ascent on an exact kernel, for losses known by their conjugates.
 
-With weights q_i of the rows and a fixed intercept b the dual of the objective is
-
-.. math:: D(u) = \sum_i q_i (u_i b - l_i^*(u_i))
-          - \frac{1}{2 \alpha} \sum_{ij} q_i q_j u_i u_j k(x_i, x_j),
-          \qquad a_i = -q_i u_i / \alpha
-
-and each visit of a row moves its ``u_i`` to the maximum of D with all others fixed. Rows are
-taken in blocks: kernel values among the rows of a block give the same steps as one row at a
-time, and full kernel rows are then needed only of the rows that moved. The responses of all
-rows are kept in float64, so that the duality gap costs O(n) and does not drift.
+The dual is that of :class:`~kernelgrad.solvers.kernel.sdca.SDCA`, for any weights of the rows.
+Rows are taken in blocks: kernel values among the rows of a block give the same steps as one row
+at a time, and full kernel rows are then needed only of the rows that moved. The responses of
+all rows are kept in float64, so that the duality gap costs O(n) and does not drift.
 """
 
 from __future__ import annotations
@@ -121,12 +115,10 @@ class DualAscent:
     def measure(self) -> Float64Array:
         """Set objective and gap of each output; return the mean losses, (C,)."""
         s = self._state
-        loss: Float64Array
-        loss, s.gap = _mean_loss_and_gap(
-            *self.loss, self.y, s.dual, self.responses, self.weights
-        )
+        each = _losses_and_gaps(*self.loss, self.y, s.dual, self.responses)
+        loss, s.gap = np.einsum("kcn,n->kc", each, self.weights)
         s.primal = loss + self.penalty()
-        return loss
+        return np.asarray(loss)
 
     def visit(self, order: IntArray, tol: float, active: AnyArray | None = None) -> None:
         """Visit rows in order; `tol` is that of the last measure, relative to the objective.
@@ -152,7 +144,8 @@ class DualAscent:
         s, size = self._state, self.block_size
         y, u = self.y[:, index], s.dual[:, index]
         f = s.responses[:, index] + s.intercept[:, None]
-        ready = np.flatnonzero(_unsettled(*self.loss, y, u, f, least))[:size]
+        gaps = _losses_and_gaps(*self.loss, y, u, f)[1]
+        ready = np.flatnonzero((gaps > least[:, None]).any(axis=0))[:size]
         if len(ready) == 0:
             return len(index)
         w = int(ready[-1]) + 1 if len(ready) == size else len(index)
@@ -205,21 +198,16 @@ def visit_order(seed: int, start: int, n_visits: int, live: IntArray) -> Iterato
 
 
 @njit(nogil=True, cache=True)
-def _unsettled(
-    code: int,
-    params: Float64Array,
-    y: Float64Array,
-    u: Float64Array,
-    f: Float64Array,
-    least: Float64Array,
-) -> AnyArray:
-    """Return which rows have an output with a gap above `least`; arrays as in `_sweep`."""
-    C, w = u.shape
-    out = np.zeros(w, np.bool_)
+def _losses_and_gaps(
+    code: int, params: Float64Array, y: Float64Array, u: Float64Array, f: Float64Array
+) -> Float64Array:
+    """Return loss and duality gap of each output and row, (2, C, n); arrays as in `_sweep`."""
+    C, n = u.shape
+    out = np.empty((2, C, n))
     for c in range(C):
-        for j in range(w):
-            gap = loss_and_gap(code, params[c], y[c, j], u[c, j], f[c, j])[1]
-            out[j] |= gap > least[c]
+        for i in range(n):
+            found = loss_and_gap(code, params[c], y[c, i], u[c, i], f[c, i])
+            out[0, c, i], out[1, c, i] = found
     return out
 
 
@@ -278,26 +266,6 @@ def _sweep(
                 for k in range(j + 1, w):  # rows before j have had their turn
                     f[c, k] += moved * K[a, k]
     return w
-
-
-@njit(nogil=True, cache=True)
-def _mean_loss_and_gap(
-    code: int,
-    params: Float64Array,
-    y: Float64Array,
-    u: Float64Array,
-    f: Float64Array,
-    q: Float64Array,
-) -> Float64Array:
-    """Return the sums over rows of q times loss and gap, (2, C); arrays as in `_sweep`."""
-    C, n = u.shape
-    out = np.zeros((2, C))
-    for c in range(C):
-        for i in range(n):
-            loss, gap = loss_and_gap(code, params[c], y[c, i], u[c, i], f[c, i])
-            out[0, c] += q[i] * loss
-            out[1, c] += q[i] * gap
-    return out
 
 
 @njit(nogil=True, cache=True, fastmath={"contract", "nsz"})

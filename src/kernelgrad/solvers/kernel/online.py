@@ -15,6 +15,7 @@ from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.threads import parallel_for, single_threaded_blas
 from kernelgrad.functions.exact import join_rows
 from kernelgrad.kernels import ExactRows
+from kernelgrad.losses import SemiSupervised, loss_code
 from kernelgrad.losses.scalar import slopes_of_row
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws
 from kernelgrad.solvers.kernel.base import (
@@ -32,6 +33,7 @@ _MAX_ROWS = 8192  # of a step: memory stays bounded however long the source is
 # lose no more digits than this.
 _LEAST = 1e-4
 _TAG = 0x6F6E6C
+_TASKS = {"classification", "regression"}
 
 
 class RowTiles:
@@ -223,7 +225,14 @@ class OnlineSolver(KernelSolver[OnlineState]):
         return float(np.inf)
 
     def check_problem(self, problem: Problem) -> None:
-        """Raise for a loss that the solver cannot take."""
+        """Raise unless the loss is a convex one of labelled rows, and as subclasses do."""
+        loss = problem.loss
+        if isinstance(loss, SemiSupervised) or not _TASKS & loss.tasks:
+            raise CapabilityError(
+                f"solver {self.name!r} needs a convex loss of labelled rows, got "
+                f"{loss.name!r}; choose one for classification or regression such as 'hinge' "
+                "or 'huber', or another solver."
+            )
         self._square_radius(problem)
 
     def init(self, problem: Problem, batch: TrainBatch) -> OnlineState:
@@ -282,14 +291,12 @@ class OnlineSolver(KernelSolver[OnlineState]):
                 f"{train_loss:g}); take smaller steps, raise alpha, or scale the data."
             )
         state.iteration += 1
-        return StepInfo(
-            train_loss=train_loss,
-            step_size=float(self._schedule(problem, state, np.array([t]))[0].max()),
-            n_random_features=0,
-            update=visits.finish(),
-            n_support=state.n_support,
-            kernel_evaluations=state.kernel_evaluations,
-        )
+        step_size = float(self._schedule(problem, state, np.array([t]))[0].max())
+        return self._info(state, train_loss, visits.finish(), step_size)
+
+    def count_support(self, state: OnlineState) -> int:
+        """Return the number of support rows."""
+        return state.n_support
 
     def functions(self, state: OnlineState) -> tuple[Float64Array, Float64Array]:
         """Return the coefficients of the current function and of the result, (S, C) each."""
@@ -303,16 +310,15 @@ class _Visits:
         self.solver, self.problem, self.state = solver, problem, state
         C = problem.n_outputs
         self.kept, self.blend = np.ones(C), np.zeros(C)
-        self.weight_before = state.weight_sum
-        # aligned with the support: coefficients before the step, and what it touched
-        self.w, self.v = state.current, state.average
-        self.touched = np.zeros(state.n_support, bool)
-        self.gone: list[tuple[ExactRows, Float64Array, Float64Array]] = []
+        # the support before the step, and where in it each entry was
+        self.first, self.weight_before = state.rows_seen, state.weight_sum
+        self.rows, self.w, self.v = state.rows.copy(), state.current, state.average
+        self.origin = np.arange(state.n_support)
         limit, S = solver.max_support, state.n_support
         if solver.drops_oldest and limit is not None and limit < S:  # it was larger before
             kept = np.zeros(S, bool)
             kept[np.argsort(state.stamp, kind="stable")[S - limit :]] = True
-            self._keep(kept, state.rows.tiles[0].take(slice(0, 0)), S)
+            self._keep(kept)
 
     def group(
         self, rows: ExactRows, y: Float64Array, weight: Float64Array, numbers: IntArray | None
@@ -334,34 +340,22 @@ class _Visits:
             state.base, state.late, state.stamp, state.scale, state.mass, state.square,
             state.bias, state.bias_sum, self.kept, self.blend,
         )  # fmt: skip
-        group = _Group(
-            K, R, np.zeros_like(R), np.empty_like(R), y, weight, slot, eta, keep, omega,
-            old, state.stamp[old], K_old,
-        )  # fmt: skip
-        settings = (
+        group = _Group(K, R, np.empty_like(R), y, weight, slot, eta, keep, omega, old, K_old)
+        _sweep(
+            group, function, *loss_code(problem.loss, y.shape[1]),
             solver._learns_bias(problem), solver._square_radius(problem), state.rows_seen,
-            np.iinfo(np.int64).max if limit is None else limit,
+            S, np.iinfo(np.int64).max if limit is None else limit,
         )  # fmt: skip
-        loss = problem.loss
-        if loss.code is not None:
-            _sweep(group, function, loss.code, loss.params(y.shape[1]), *settings, S)
-        else:
-            count, oldest = S, 0
-            for i in range(m):
-                _respond(group, function, i)
-                g = loss.gradient(y[i : i + 1], group.f[i : i + 1])[0]
-                count, oldest = _move(group, function, i, g, *settings, count, oldest)
         state.rows_seen += m
         state.weight_sum += float(omega.sum())
         state.kernel_evaluations += m * S + m * (m + 1) // 2
-        self.touched[slot] = True
-        self._keep(state.stamp >= 0, rows.take(new), S)
+        self._keep(state.stamp >= 0, rows.take(new))
         if solver.max_support is not None and state.n_support > solver.max_support:
             power = state.diagonal * np.square(state.current).max(axis=1)
             kept = np.zeros(state.n_support, bool)
             # the sort is stable: of equal ones the newer stay
             kept[np.argsort(power, kind="stable")[-solver.max_support :]] = True
-            self._keep(kept, rows.take(slice(0, 0)), state.n_support)
+            self._keep(kept)
         return group.f
 
     def _entries(self, rows: ExactRows, numbers: IntArray | None) -> tuple[IntArray, IntArray]:
@@ -418,41 +412,44 @@ class _Visits:
         for name, values in more.items():
             grown = np.concatenate([getattr(state, name), values])
             setattr(state, name, grown.astype(getattr(state, name).dtype, copy=False))
-        self.w, self.v = (np.concatenate([a, zeros]) for a in (self.w, self.v))
-        self.touched = np.concatenate([self.touched, np.zeros(len(new), bool)])
+        self.origin = np.concatenate([self.origin, none])
 
-    def _keep(self, kept: AnyArray, added: ExactRows, S: int) -> None:
-        """Drop entries; the first S of them have rows, `added` are those of the others."""
+    def _keep(self, kept: AnyArray, added: ExactRows | None = None) -> None:
+        """Drop entries; those without rows as yet have the rows `added`."""
         state = self.state
-        lost = np.flatnonzero(~kept[:S])
-        if len(lost):
-            self.gone.append((state.rows.take(lost), self.w[lost], self.v[lost]))
+        S = state.rows.n_rows
+        if not kept[:S].all():
             state.rows = RowTiles(state.rows.take(np.flatnonzero(kept[:S])))
         some = np.flatnonzero(kept[S:])
-        if len(some):
+        if added is not None and len(some):
             state.rows.append(added.take(some))
         if not kept.all():
+            self.origin = self.origin[kept]
             for name in _PER_ROW:
                 setattr(state, name, getattr(state, name)[kept])
-            self.w, self.v, self.touched = self.w[kept], self.v[kept], self.touched[kept]
 
     def finish(self) -> SupportUpdate:
         """Return how the step moved the current function and the result."""
         state = self.state
-        index = np.flatnonzero(self.touched)
         keep, blend = np.zeros_like(self.kept), self.kept
         if state.weight_sum:
             keep = np.full_like(self.kept, self.weight_before / state.weight_sum)
             blend = self.blend / state.weight_sum
+        # entries that moved, wherever they were, and those that went
+        index = np.flatnonzero(state.stamp >= self.first)
+        origin, old = self.origin[index], self.origin[self.origin >= 0]
+        gone = np.setdiff1d(np.arange(len(self.w)), old)
         w, v = (
-            np.concatenate([a[index], *(g[i] for g in self.gone)])
-            for i, a in ((1, self.w), (2, self.v))
+            np.concatenate([np.where(origin[:, None] < 0, 0.0, a[origin]), a[gone]])
+            if len(a)
+            else np.zeros((len(index), a.shape[1]))
+            for a in (self.w, self.v)
         )
         now = np.zeros((2, *w.shape))
         now[0, : len(index)] = state.current[index]
         now[1, : len(index)] = state.average[index]
         return SupportUpdate(
-            rows=join_rows([state.rows.take(index), *(g[0] for g in self.gone)]),
+            rows=join_rows([state.rows.take(index), self.rows.take(gone)]),
             scale=self.kept,
             moved=now[0] - self.kept * w,
             keep=keep,
@@ -496,8 +493,7 @@ class Pegasos(OnlineSolver):
     Notes
     -----
     Sample weights are divided by their mean so far and multiply the derivative.
-    Losses: hinge, squared and smoothed hinge, logistic, multinomial, perceptron, squared,
-    Huber, epsilon-insensitive, absolute, quantile.
+    Any convex loss of labelled rows, at full speed if it has a ``code``.
 
     References
     ----------
@@ -599,8 +595,7 @@ class NORMA(OnlineSolver):
     Notes
     -----
     Sample weights are divided by their mean so far and multiply the derivative.
-    Losses: hinge, squared and smoothed hinge, logistic, multinomial, perceptron, squared,
-    Huber, epsilon-insensitive, absolute, quantile.
+    Any convex loss of labelled rows, at full speed if it has a ``code``.
 
     References
     ----------
@@ -703,8 +698,6 @@ class _Group(NamedTuple):
         Kernel values inside the group; the lower triangle is used.
     R : float64 array (m, C)
         ``k(group, support) base``; changed.
-    D : float64 array (m, C)
-        What the rows added to their entries, 0 at first; written.
     f, y : float64 arrays (m, C)
         Responses, written; targets.
     weight : float64 array (m,)
@@ -714,16 +707,14 @@ class _Group(NamedTuple):
         Steps, and factors in [0, 1].
     omega : float64 array (m,)
         Weight of the iterate after each row in the sum of iterates.
-    old, before : int64 arrays (q,)
-        The entries that go first, in this order: at least as many as the group can use up; and
-        their stamps before the group.
+    old : int64 array (q,)
+        The entries that go first, in this order: at least as many as the group can use up.
     K_old : float32 array (m, q)
         Kernel values of the group with them.
     """
 
     K: Float32Array
     R: Float64Array
-    D: Float64Array
     f: Float64Array
     y: Float64Array
     weight: Float64Array
@@ -732,7 +723,6 @@ class _Group(NamedTuple):
     keep: Float64Array
     omega: Float64Array
     old: IntArray
-    before: IntArray
     K_old: Float32Array
 
 
@@ -767,22 +757,13 @@ class _Function(NamedTuple):
 
 
 @njit(nogil=True, cache=True)
-def _respond(group: Any, function: Any, i: int) -> None:
-    """Write the response of row i of the group."""
-    K, R, D, f = group.K, group.R, group.D, group.f
-    for c in range(f.shape[1]):
-        total = R[i, c]
-        for j in range(i):
-            total += K[i, j] * D[j, c]
-        f[i, c] = function.scale[c] * total + function.bias[c]
+def _sweep(
+    group: Any, function: Any, code: int, params: Any, learn_bias: bool, square_radius: float,
+    first: int, count: int, limit: int,
+) -> None:  # fmt: skip
+    r"""Take gradient steps on the rows of a group, one after another, in place.
 
-
-@njit(nogil=True, cache=True)
-def _move(
-    group: Any, function: Any, i: int, g: Any, learn_bias: bool, square_radius: float,
-    first: int, limit: int, count: int, oldest: int,
-) -> tuple[int, int]:  # fmt: skip
-    r"""Take the step of row i with the derivatives g (C,).
+    Row i gives its response ``f_ic``, the derivative ``g_ic`` of its loss there, and
 
     .. math:: w_c \leftarrow \min(1, R / |\cdot|)
               (keep_{ic} w_c - eta_{ic} v_i g_{ic} k(x_i, .))
@@ -793,92 +774,81 @@ def _move(
     Parameters
     ----------
     group, function : _Group, _Function
-        Changed.
+    code, params : int, float64 array (C,)
+        The loss.
     learn_bias : bool
         Whether the bias takes the same steps, without the factor.
     square_radius : float
         ``R^2``; infinite for no projection.
     first : int
-        Number of the first row of the group.
-    limit : int
-        How many entries there may be.
-    count, oldest : int
-        Entries before the step, and how many of the old ones were looked at so far.
-
-    Returns
-    -------
-    count, oldest : int
+        Number of the first row.
+    count, limit : int
+        Entries before the group, and how many there may be.
     """
-    K, R, D, f, _, weight, slot, eta, keep, omega, old, before, K_old = group
+    K, R, f, y, weight, slot, eta, keep, omega, old, K_old = group
     base, late, stamp, scale, mass, square, bias, bias_sum, kept, blend = function
-    m, C = f.shape
-    moved = False
-    k = slot[i]
-    for c in range(C):
-        step = -eta[i, c] * weight[i] * g[c]
-        factor = keep[i, c]
-        s = scale[c] * factor
-        if s < _LEAST:
-            for j in range(base.shape[0]):
-                late[j, c] -= mass[c] * base[j, c]
-                base[j, c] *= s
-            for j in range(i):
-                D[j, c] *= s
-            for j in range(i + 1, m):
-                R[j, c] *= s
-            mass[c] = 0.0
-            s = 1.0
-        if step != 0.0:
-            moved = True
-            D[i, c] = step / s
-            base[k, c] += D[i, c]
-            late[k, c] += mass[c] * D[i, c]
-        if square_radius < np.inf:
-            w = f[i, c] - bias[c]
-            norm = factor * factor * square[c] + step * (2.0 * factor * w + step * K[i, i])
-            square[c] = max(norm, 0.0)
-            if norm > square_radius:
-                shrink = np.sqrt(square_radius / norm)
-                s *= shrink
-                factor *= shrink
-                square[c] = square_radius
-        scale[c] = s
-        mass[c] += omega[i] * s
-        kept[c] *= factor
-        blend[c] += omega[i] * kept[c]
-        if learn_bias:
-            bias[c] += step
-        bias_sum[c] += omega[i] * bias[c]
-    if not moved:
-        return count, oldest
-    if stamp[k] < 0:
-        count += 1
-    stamp[k] = first + i
-    if count > limit:
-        while stamp[old[oldest]] != before[oldest]:
-            oldest += 1
-        p = old[oldest]
-        for c in range(C):
-            for j in range(i + 1, m):
-                R[j, c] -= base[p, c] * K_old[j, oldest]
-            base[p, c] = 0.0
-            late[p, c] = 0.0
-        stamp[p] = -2
-        count -= 1
-    return count, oldest
-
-
-@njit(nogil=True, cache=True)
-def _sweep(
-    group: Any, function: Any, code: int, params: Any, learn_bias: bool, square_radius: float,
-    first: int, limit: int, count: int,
-) -> None:  # fmt: skip
-    """Visit the rows of a group one after another; see :func:`_move`."""
-    g = np.empty(group.f.shape[1])
+    m, C = y.shape
+    D = np.zeros((m, C))
+    g = np.empty(C)
+    before = stamp[old]
     oldest = 0
-    for i in range(group.f.shape[0]):
-        _respond(group, function, i)
-        slopes_of_row(code, params, group.y[i], group.f[i], g)
-        count, oldest = _move(
-            group, function, i, g, learn_bias, square_radius, first, limit, count, oldest
-        )
+    for i in range(m):
+        for c in range(C):
+            total = R[i, c]
+            for j in range(i):
+                total += K[i, j] * D[j, c]
+            f[i, c] = scale[c] * total + bias[c]
+        slopes_of_row(code, params, y[i], f[i], g)
+        moved = False
+        k = slot[i]
+        for c in range(C):
+            step = -eta[i, c] * weight[i] * g[c]
+            factor = keep[i, c]
+            s = scale[c] * factor
+            if s < _LEAST:
+                for j in range(base.shape[0]):
+                    late[j, c] -= mass[c] * base[j, c]
+                    base[j, c] *= s
+                for j in range(i):
+                    D[j, c] *= s
+                for j in range(i + 1, m):
+                    R[j, c] *= s
+                mass[c] = 0.0
+                s = 1.0
+            if step != 0.0:
+                moved = True
+                D[i, c] = step / s
+                base[k, c] += D[i, c]
+                late[k, c] += mass[c] * D[i, c]
+            if square_radius < np.inf:
+                w = f[i, c] - bias[c]
+                norm = factor * factor * square[c] + step * (2.0 * factor * w + step * K[i, i])
+                square[c] = max(norm, 0.0)
+                if norm > square_radius:
+                    shrink = np.sqrt(square_radius / norm)
+                    s *= shrink
+                    factor *= shrink
+                    square[c] = square_radius
+            scale[c] = s
+            mass[c] += omega[i] * s
+            kept[c] *= factor
+            blend[c] += omega[i] * kept[c]
+            if learn_bias:
+                bias[c] += step
+            bias_sum[c] += omega[i] * bias[c]
+        if not moved:
+            continue
+        if stamp[k] < 0:
+            count += 1
+        stamp[k] = first + i
+        if count > limit:
+            while stamp[old[oldest]] != before[oldest]:
+                oldest += 1
+            p = old[oldest]
+            for c in range(C):
+                for j in range(i + 1, m):
+                    R[j, c] -= base[p, c] * K_old[j, oldest]
+                base[p, c] = 0.0
+                late[p, c] = 0.0
+            stamp[p] = -2
+            count -= 1

@@ -159,15 +159,8 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
         state.kernel_evaluations += rows.n_evaluations - before
         c = state.mean_responses + batch.y.T * state.bias[:, None]
         slack = np.maximum(0.0, 1.0 - state.scale[:, None] * c)
-        return StepInfo(
-            train_loss=float((slack @ round_.p).sum()),
-            step_size=round_.step_size,
-            n_random_features=0,
-            update=update,
-            n_support=self.count_support(state),
-            kernel_evaluations=state.kernel_evaluations,
-            epoch=state.rows_seen / n,
-        )
+        loss = float((slack @ round_.p).sum())
+        return self._info(state, loss, update, round_.step_size, epoch=state.rows_seen / n)
 
     def functions(self, state: SBPState) -> tuple[Float64Array, Float64Array]:
         """Return the coefficients of w and of the average."""

@@ -131,13 +131,10 @@ class SDCA(RowsSolver[DualState]):
         state.rows_seen += n_visits
         state.kernel_evaluations += rows.n_evaluations - evaluations
         loss = ascent.measure()
-        return StepInfo(
-            train_loss=float(loss.sum()),
-            step_size=1.0,  # each coordinate goes all the way
-            n_random_features=0,
-            update=SupportUpdate.without_average(rows.rows, state.coef - before, factor),
-            n_support=self.count_support(state),
-            kernel_evaluations=state.kernel_evaluations,
+        return self._info(
+            state,
+            float(loss.sum()),
+            SupportUpdate.without_average(rows.rows, state.coef - before, factor),
             epoch=state.rows_seen / len(live),
             duality_gap=float(state.gap.sum()),
             converged=bool(np.all(state.gap <= self.tol * state.primal)),

@@ -169,13 +169,10 @@ class PseudoSolver(RowsSolver[PseudoState]):
         state.kernel_evaluations += rows.n_evaluations - evaluations
         loss, objective = sub.truth(problem.loss)
         change = self.functions(state)[0] - before
-        return StepInfo(
-            train_loss=loss,
-            step_size=1.0,  # each coordinate goes all the way
-            n_random_features=0,
-            update=SupportUpdate.without_average(rows.rows, change),
-            n_support=self.count_support(state),
-            kernel_evaluations=state.kernel_evaluations,
+        return self._info(
+            state,
+            loss,
+            SupportUpdate.without_average(rows.rows, change),
             epoch=float(state.passes),
             objective=objective,
             converged=bool(state.done.all()),

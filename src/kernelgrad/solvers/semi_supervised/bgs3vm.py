@@ -216,14 +216,7 @@ class BGS3VM(KernelSolver[BudgetState]):
         state.diagonal = pool.diagonal[kept]
         state.iteration += 1
         state.rows_seen += batch.n_rows
-        return StepInfo(
-            train_loss=train_loss,
-            step_size=gamma,
-            n_random_features=0,
-            update=update,
-            n_support=len(kept),
-            kernel_evaluations=state.kernel_evaluations,
-        )
+        return self._info(state, train_loss, update, gamma)
 
     def _limit(
         self, state: BudgetState, pool: _Pool, kind: IntArray, budget: int, after: Float64Array

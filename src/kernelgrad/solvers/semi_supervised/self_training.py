@@ -245,16 +245,8 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         state.exact.add_product(labelled, update.rows, update.moved, f)
         w = weight[state.labelled]
         values = loss.labelled.value(batch.y[state.labelled].astype(float), f + state.intercept)
-        return StepInfo(
-            train_loss=float(w @ values / w.sum()),
-            step_size=1.0,
-            n_random_features=0,
-            update=update,
-            n_support=len(update.moved),
-            kernel_evaluations=state.kernel_evaluations,
-            epoch=float(state.iteration),
-            converged=done,
-        )
+        told = float(w @ values / w.sum())
+        return self._info(state, told, update, epoch=float(state.iteration), converged=done)
 
     def _supervise(
         self, problem: Problem, state: SoftLabelsState, batch: TrainBatch,
