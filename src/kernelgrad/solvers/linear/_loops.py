@@ -1,0 +1,638 @@
+r"""Compiled loops of the linear solvers, on dense rows and on CSR.
+
+A linear function has responses ``u_i = x_i W + b``, (n, C). A stochastic step on the rows k of a
+mini-batch, with shares s_k, is
+
+.. math:: W \leftarrow \mathrm{prox}_{\eta R}\Bigl(W - \eta \bigl[ \sum_k s_k
+          (l'(y_k, u_k) - r_k) x_k + M \bigr]\Bigr),
+          \qquad R(W) = l_1 \|W\|_1 + \tfrac{l_2}{2} \|W\|^2.
+
+The references r and their mean M reduce the variance: :class:`Table`, :class:`Anchors` and
+:class:`Moments` make them, and both are zero in plain stochastic gradients. The bias takes the
+same step without penalty. On CSR rows only the columns of a mini-batch are touched: the others
+take all steps they have missed at once, in closed form, when they are next needed.
+
+Coefficients are in the native layout of :mod:`kernelgrad.compute.rows`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from kernelgrad._typing import AnyArray, Float64Array, IntArray
+from kernelgrad.compute.rows import (
+    FAST,
+    Csr,
+    Dense,
+    add_outer,
+    by_type,
+    column,
+    dot,
+    entries,
+    entry,
+    output,
+    responses,
+)
+from kernelgrad.losses.scalar import bends_of_row, slopes_of_row, value_of_row
+
+FOREVER = 2**62
+_TOGETHER = 32  # rows that are added at once: their numbers stay in the nearest cache
+
+
+# -- passes over all rows ------------------------------------------------------------------
+
+
+@njit(nogil=True, cache=True)
+def responses_of(
+    rows: Any, start: int, stop: int, W: Float64Array, b: Float64Array, U: Float64Array
+) -> None:
+    """Write ``x_i W + b`` of rows start to stop to those of U (n, C)."""
+    for i in range(start, stop):
+        responses(rows, i, W, b, U[i])
+
+
+@njit(nogil=True, cache=True)
+def add_rows(rows: Any, start: int, stop: int, G: Float64Array, W: Float64Array) -> None:
+    """Add ``sum_i x_i G_i`` over rows start to stop."""
+    which = np.arange(start, stop)
+    for k in range(0, len(which), _TOGETHER):
+        some = which[k : k + _TOGETHER]
+        add_outer(rows, some, 1.0, G[some[0] : some[-1] + 1], W)
+
+
+@njit(nogil=True, cache=True)
+def square_sums(
+    rows: Any, share: Float64Array, of_rows: Float64Array, of_columns: Float64Array
+) -> None:
+    """Write ``|x_i|^2``, (n,), and add ``sum_i share_i x_ij^2``, (d,)."""
+    for i in range(len(share)):
+        total = 0.0
+        for q in entries(rows, i):
+            square = np.float64(entry(rows, i, q)) ** 2
+            total += square
+            of_columns[column(rows, q)] += share[i] * square
+        of_rows[i] = total
+
+
+@njit(nogil=True, cache=True)
+def block_norms(
+    rows: Any, share: Float64Array, block: IntArray, largest: Float64Array
+) -> None:
+    """Raise `largest` to the squared norms of rows with a share in each block of columns."""
+    total = np.zeros(len(largest))
+    for i in range(len(share)):
+        if share[i] > 0.0:
+            total[:] = 0.0
+            for q in entries(rows, i):
+                total[block[column(rows, q)]] += np.float64(entry(rows, i, q)) ** 2
+            for a in range(len(largest)):
+                largest[a] = max(largest[a], total[a])
+
+
+# -- the penalty ---------------------------------------------------------------------------
+
+
+class Prox(NamedTuple):
+    """A step size, the penalty, and ``powers[k] = (1 + eta l2)^-k`` with their running sums."""
+
+    eta: float
+    l1: float
+    l2: float
+    powers: Float64Array
+    sums: Float64Array
+
+    @classmethod
+    def make(cls, n_steps: int, eta: float, l1: float, l2: float) -> Prox:
+        """Return that of columns that may miss up to `n_steps` steps."""
+        powers = (1.0 + eta * l2) ** -np.arange(n_steps + 1.0)
+        return cls(eta, l1, l2, powers, np.cumsum(powers) - 1.0)
+
+
+@njit(nogil=True, cache=True)
+def shrink(w: float, eta: float, l1: float, l2: float) -> Any:
+    """Return the proximal point of ``eta (l1 |w| + l2/2 w^2)``."""
+    t = eta * l1
+    if w > t:
+        return (w - t) / (1.0 + eta * l2)
+    if w < -t:
+        return (w + t) / (1.0 + eta * l2)
+    return 0.0
+
+
+@njit(nogil=True, cache=True)
+def missed_steps(w: float, mean: float, k: int, prox: Any) -> Any:
+    """Return w after k steps ``w <- shrink(w - eta mean)``.
+
+    On one side of zero a step is affine, so that k of them are
+    ``powers[k] w - eta (mean +- l1) sums[k]`` with ``powers[k] = (1 + eta l2)^-k`` and
+    ``sums[k] = powers[1] + ... + powers[k]``, as long as that has not reached zero.
+    """
+    eta, l1, l2, powers, sums = prox
+    if l1 == 0.0:
+        return powers[k] * w - eta * mean * sums[k]
+    while k > 0:
+        if w == 0.0:
+            if abs(mean) <= l1:
+                return 0.0
+            w = shrink(-eta * mean, eta, l1, l2)
+            k -= 1
+            continue
+        c = eta * (mean + l1) if w > 0.0 else eta * (mean - l1)
+        far = powers[k] * w - c * sums[k]
+        if far * w > 0.0:
+            return far
+        low, high = 0, k  # the last step before zero lies in [low, high)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if (powers[middle] * w - c * sums[middle]) * w > 0.0:
+                low = middle
+            else:
+                high = middle
+        w = shrink(powers[low] * w - c * sums[low] - eta * mean, eta, l1, l2)
+        k -= low + 1
+    return w
+
+
+@njit(nogil=True, cache=True)
+def _catch_up(W: Any, mean: Any, last: IntArray, j: int, t: int, prox: Any) -> None:
+    if last[j] < t:
+        w, m = W[j], mean[j]
+        for c in range(len(w)):
+            w[c] = missed_steps(w[c], m[c], t - last[j], prox)
+        last[j] = t
+
+
+def _dense_lags(rows: Any, W: Any) -> Any:
+    """Return the step that each column has reached, where columns may wait."""
+    return np.zeros(0, np.int64)
+
+
+def _csr_lags(rows: Any, W: Any) -> Any:
+    return np.zeros(len(W), np.int64)
+
+
+def _dense_settle(
+    rows: Any, i: int, W: Any, mean: Any, last: Any, t: int, prox: Any
+) -> None:
+    """Bring the columns of row i up to step t."""
+
+
+def _csr_settle(rows: Any, i: int, W: Any, mean: Any, last: Any, t: int, prox: Any) -> None:
+    for q in range(rows.indptr[i], rows.indptr[i + 1]):
+        _catch_up(W, mean, last, rows.indices[q], t, prox)
+
+
+def _dense_penalise(rows: Any, W: Any, mean: Any, prox: Any) -> None:
+    """Take the part of a step in the mean and the penalty, where columns do not wait."""
+    eta, l1, l2 = prox.eta, prox.l1, prox.l2
+    inverse = 1.0 / (1.0 + eta * l2)
+    for c in range(len(W)):
+        w, m = W[c], mean[c]
+        if l1 == 0.0:
+            for j in range(len(w)):
+                w[j] = (w[j] - eta * m[j]) * inverse
+        else:
+            for j in range(len(w)):
+                w[j] = shrink(w[j] - eta * m[j], eta, l1, l2)
+
+
+def _csr_penalise(rows: Any, W: Any, mean: Any, prox: Any) -> None:
+    pass
+
+
+def _dense_flush(rows: Any, W: Any, mean: Any, last: Any, t: int, prox: Any) -> None:
+    """Bring all columns up to step t, and count from there."""
+
+
+def _csr_flush(rows: Any, W: Any, mean: Any, last: Any, t: int, prox: Any) -> None:
+    for j in range(len(W)):
+        _catch_up(W, mean, last, j, t, prox)
+        last[j] = 0
+
+
+_lags = by_type({Dense: _dense_lags, Csr: _csr_lags})
+_settle = by_type({Dense: _dense_settle, Csr: _csr_settle})
+_penalise = by_type({Dense: _dense_penalise, Csr: _csr_penalise})
+_flush = by_type({Dense: _dense_flush, Csr: _csr_flush})
+
+
+# -- references ----------------------------------------------------------------------------
+
+
+class Table(NamedTuple):
+    """A reference for each row: none in plain SGD, exact in SVRG, moving in SAGA.
+
+    Attributes
+    ----------
+    every : int
+        Steps after which the mean is renewed.
+    mean, mean_bias : float64 arrays in the native layout and (C,)
+        The mean of ``r_i x_i`` and of r_i.
+    slopes : float64 array (n, C) or (0, 0)
+        r; empty for none.
+    moving : float64 array (n,) or (0,)
+        If not empty, r and its means follow the derivatives seen, a row's in proportion to
+        this.
+    """
+
+    every: int
+    mean: Float64Array
+    mean_bias: Float64Array
+    slopes: Float64Array
+    moving: Float64Array
+
+
+class Anchors(NamedTuple):
+    """References ``spread_i + sum_k gamma_ik l'(targets[code_i], u(z_k))`` from anchors z.
+
+    ``at`` (V, m, C) has the derivatives at the m anchors, for each of V targets; the others are
+    those of the anchor graph, with its offset in the native layout.
+    """
+
+    every: int
+    mean: Float64Array
+    mean_bias: Float64Array
+    anchors: IntArray
+    near: IntArray
+    gamma: Float64Array
+    code: AnyArray
+    targets: Float64Array
+    product: Float64Array
+    product_bias: Float64Array
+    offset: Float64Array
+    offset_bias: Float64Array
+    spread: Float64Array
+    at: Float64Array
+
+
+class Moments(NamedTuple):
+    """References from the moments of K groups of rows, to first order in the responses.
+
+    Attributes
+    ----------
+    group : int64 array (n,)
+    part : float64 array (K,)
+        Share of each group.
+    centre, covariance, targets : float64 arrays (K, d), (K, d, d) and (K, C)
+    middle, slope, bend : float64 arrays (K, C), (K, C) and (K, C, C)
+        Responses and derivatives at the centres.
+    """
+
+    every: int
+    mean: Float64Array
+    mean_bias: Float64Array
+    group: IntArray
+    part: Float64Array
+    centre: Float64Array
+    covariance: Float64Array
+    targets: Float64Array
+    middle: Float64Array
+    slope: Float64Array
+    bend: Float64Array
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _add_product(A: Float64Array, w: Float64Array, scale: float, out: Float64Array) -> None:
+    """Add ``scale A w`` to `out`; A is symmetric."""
+    for i in range(len(w)):
+        a = scale * w[i]
+        if a != 0.0:
+            row = A[i]
+            for j in range(len(w)):
+                out[j] += a * row[j]
+
+
+def _renew_table(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -> None:
+    """Compute the mean of the references anew."""
+
+
+def _renew_anchors(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -> None:
+    C = len(b)
+    u = np.zeros(C)
+    r.mean[:] = r.offset
+    r.mean_bias[:] = r.offset_bias
+    shared = r.product.shape[1] == 1  # by all outputs
+    for a in range(len(r.anchors)):
+        responses(rows, r.anchors[a], W, b, u)
+        for v in range(len(r.targets)):
+            found = r.at[v, a]
+            slopes_of_row(code, numbers, r.targets[v], u, found)
+            for c in range(C):
+                e = 0 if shared else c
+                r.mean_bias[c] += found[c] * r.product_bias[v, e, a]
+                if not shared:
+                    mean, x = output(rows, r.mean, c), r.product[v, c, a]
+                    for j in range(len(x)):
+                        mean[j] += found[c] * x[j]
+            if shared:
+                _add_everywhere(rows, r.product[v, 0, a], found, r.mean)
+
+
+def _renew_moments(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -> None:
+    C, d = len(b), r.centre.shape[1]
+    flat, total = np.empty((C, d)), np.zeros((C, d))  # native or not
+    r.mean_bias[:] = 0.0
+    for c in range(C):
+        flat[c] = output(rows, W, c)
+    for g in range(len(r.part)):
+        for c in range(C):
+            r.middle[g, c] = np.dot(r.centre[g], flat[c]) + b[c]
+        slopes_of_row(code, numbers, r.targets[g], r.middle[g], r.slope[g])
+        bends_of_row(code, numbers, r.targets[g], r.middle[g], r.bend[g])
+        for c in range(C):
+            r.mean_bias[c] += r.part[g] * r.slope[g, c]
+            for j in range(d):
+                total[c, j] += r.part[g] * r.slope[g, c] * r.centre[g, j]
+            for e in range(C):
+                bend = r.bend[g, c, e]
+                if bend != 0.0:
+                    _add_product(r.covariance[g], flat[e], r.part[g] * bend, total[c])
+    for c in range(C):
+        output(rows, r.mean, c)[:] = total[c]
+
+
+def _dense_add_everywhere(rows: Any, x: Any, v: Any, W: Any) -> None:
+    """Add ``x v^T`` to coefficients."""
+    for c in range(len(v)):
+        w, a = W[c], v[c]
+        for j in range(len(x)):
+            w[j] += a * x[j]
+
+
+def _csr_add_everywhere(rows: Any, x: Any, v: Any, W: Any) -> None:
+    for j in range(len(x)):
+        if x[j] != 0.0:
+            for c in range(len(v)):
+                W[j, c] += x[j] * v[c]
+
+
+def _table_at(r: Any, i: int, u: Any, out: Any) -> None:
+    """Write the references of row i, (C,)."""
+    for c in range(len(out)):
+        out[c] = r.slopes[i, c] if len(r.slopes) else 0.0
+
+
+def _anchors_at(r: Any, i: int, u: Any, out: Any) -> None:
+    for c in range(len(out)):
+        out[c] = r.spread[i, c]
+    for k in range(r.near.shape[1]):
+        a, g = r.near[i, k], r.gamma[i, k]
+        for c in range(len(out)):
+            out[c] += g * r.at[r.code[i, c], a, c]
+
+
+def _moments_at(r: Any, i: int, u: Any, out: Any) -> None:
+    g = r.group[i]
+    for c in range(len(out)):
+        out[c] = r.slope[g, c]
+        for e in range(len(out)):
+            out[c] += r.bend[g, c, e] * (u[e] - r.middle[g, e])
+
+
+def _follow_table(
+    r: Any, rows: Any, batch: Any, new: Any, V: Any, W: Any, last: Any, t: int, prox: Any
+) -> None:
+    """Take the derivatives that a step saw into the references."""
+    if len(r.moving) == 0:
+        return
+    for k in range(len(batch)):  # the step itself still has the old mean
+        _settle(rows, batch[k], W, r.mean, last, t + 1, prox)
+    for k in range(len(batch)):
+        i = batch[k]
+        for c in range(new.shape[1]):
+            V[k, c] = r.moving[i] * (new[k, c] - r.slopes[i, c])
+            r.slopes[i, c] = new[k, c]
+            r.mean_bias[c] += V[k, c]
+    add_outer(rows, batch, 1.0, V, r.mean)
+
+
+def _follow_none(
+    r: Any, rows: Any, batch: Any, new: Any, V: Any, W: Any, last: Any, t: int, prox: Any
+) -> None:
+    pass
+
+
+_add_everywhere = by_type({Dense: _dense_add_everywhere, Csr: _csr_add_everywhere})
+_renew = by_type({Table: _renew_table, Anchors: _renew_anchors, Moments: _renew_moments})
+_reference = by_type({Table: _table_at, Anchors: _anchors_at, Moments: _moments_at})
+_follow = by_type({Table: _follow_table, Anchors: _follow_none, Moments: _follow_none})
+
+
+# -- stochastic steps ----------------------------------------------------------------------
+
+
+@njit(nogil=True, cache=True)
+def descend(
+    code: int,
+    numbers: Float64Array,
+    rows: Any,
+    Y: Float64Array,
+    W: Float64Array,
+    b: Float64Array,
+    order: IntArray,
+    share: Float64Array,
+    prox: Any,
+    fit_bias: bool,
+    r: Any,
+) -> float:
+    """Take T proximal steps in place; return the sum of ``share`` times losses seen.
+
+    Parameters
+    ----------
+    code, numbers
+        Of the loss; numbers are (C,).
+    rows : Dense or Csr
+    Y : float64 array (n, C)
+    W, b : float64 arrays, native and (C,)
+    order : int64 array (T, p)
+        Rows of each mini-batch.
+    share : float64 array (T, p)
+        Their shares in the gradient, which sum to about 1 in each mini-batch.
+    prox : Prox
+        Of as many steps as lie between two renewals of the references.
+    fit_bias : bool
+    r : Table, Anchors or Moments
+        The references.
+    """
+    T, p = order.shape
+    C = len(b)
+    V, new, u = np.zeros((p, C)), np.zeros((p, C)), np.zeros(C)
+    last = _lags(rows, W)
+    seen = 0.0
+    every = min(T, r.every)
+    for start in range(0, T, every):
+        _renew(r, code, numbers, rows, W, b)
+        n_steps = min(every, T - start)
+        for t in range(n_steps):
+            batch, part = order[start + t], share[start + t]
+            for k in range(p):
+                i = batch[k]
+                _settle(rows, i, W, r.mean, last, t, prox)
+                responses(rows, i, W, b, u)
+                slopes_of_row(code, numbers, Y[i], u, new[k])
+                seen += part[k] * value_of_row(code, numbers, Y[i], u)
+                _reference(r, i, u, V[k])
+                for c in range(C):
+                    V[k, c] = part[k] * (new[k, c] - V[k, c])
+            add_outer(rows, batch, -prox.eta, V, W)
+            _penalise(rows, W, r.mean, prox)
+            if fit_bias:
+                for c in range(C):
+                    total = r.mean_bias[c]
+                    for k in range(p):
+                        total += V[k, c]
+                    b[c] -= prox.eta * total
+            _follow(r, rows, batch, new, V, W, last, t, prox)
+        _flush(rows, W, r.mean, last, n_steps, prox)
+    return seen
+
+
+# -- steps on blocks of columns ------------------------------------------------------------
+
+
+class Blocks(NamedTuple):
+    """Blocks of columns, each with its step size: columns ``first[a]`` to ``first[a + 1]``.
+
+    Attributes
+    ----------
+    of : int32 array (d,)
+        The block of each column.
+    first : int64 array (B + 1,)
+    eta : float64 array (B,)
+    l1, l2 : float
+    powers, sums : float64 arrays (B, most moves + 1)
+        As in :class:`Prox`.
+    moves : int64 array (B,)
+        Of each block so far.
+    """
+
+    of: IntArray
+    first: IntArray
+    eta: Float64Array
+    l1: float
+    l2: float
+    powers: Float64Array
+    sums: Float64Array
+    moves: IntArray
+
+    @classmethod
+    def make(
+        cls, first: IntArray, eta: Float64Array, l1: float, l2: float, chosen: IntArray
+    ) -> Blocks:
+        """Return those of a run of steps on the `chosen` blocks."""
+        of = np.repeat(np.arange(len(eta), dtype=np.int32), np.diff(first))
+        most = int(np.bincount(chosen).max(initial=0))
+        proxes = [Prox.make(most, e, l1, l2) for e in eta.tolist()]
+        powers, sums = np.array([p.powers for p in proxes]), np.array([p.sums for p in proxes])
+        return cls(of, first, eta, l1, l2, powers, sums, np.zeros(len(eta), np.int64))
+
+
+@njit(nogil=True, cache=True)
+def _catch_up_in_block(W: Any, last: IntArray, j: int, blocks: Any) -> None:
+    a = blocks.of[j]
+    late = blocks.moves[a] - last[j]
+    if late > 0:
+        prox = (blocks.eta[a], blocks.l1, blocks.l2, blocks.powers[a], blocks.sums[a])
+        for c in range(W.shape[1]):
+            W[j, c] = missed_steps(W[j, c], 0.0, late, prox)
+        last[j] = blocks.moves[a]
+
+
+def _dense_settle_blocks(rows: Any, i: int, W: Any, last: Any, blocks: Any) -> None:
+    """Give the columns of row i the penalties that they have missed."""
+
+
+def _csr_settle_blocks(rows: Any, i: int, W: Any, last: Any, blocks: Any) -> None:
+    for q in range(rows.indptr[i], rows.indptr[i + 1]):
+        _catch_up_in_block(W, last, rows.indices[q], blocks)
+
+
+def _dense_move(rows: Any, batch: Any, V: Any, W: Any, a: int, blocks: Any) -> None:
+    """Move block a; of CSR rows its penalty waits until a column is next needed."""
+    low, high, eta = blocks.first[a], blocks.first[a + 1], blocks.eta[a]
+    for c in range(len(W)):
+        w = W[c, low:high]
+        for k in range(len(batch)):
+            s = eta * V[k, c]
+            if s != 0.0:
+                x = rows.values[batch[k], low:high]
+                for j in range(high - low):
+                    w[j] -= s * x[j]
+        for j in range(high - low):
+            w[j] = shrink(w[j], eta, blocks.l1, blocks.l2)
+
+
+def _csr_move(rows: Any, batch: Any, V: Any, W: Any, a: int, blocks: Any) -> None:
+    for k in range(len(batch)):
+        i = batch[k]
+        for q in range(rows.indptr[i], rows.indptr[i + 1]):
+            j = rows.indices[q]
+            if blocks.of[j] == a:
+                for c in range(W.shape[1]):
+                    W[j, c] -= blocks.eta[a] * V[k, c] * rows.data[q]
+
+
+def _dense_flush_blocks(rows: Any, W: Any, last: Any, blocks: Any) -> None:
+    """Give all columns the penalties that they have missed."""
+
+
+def _csr_flush_blocks(rows: Any, W: Any, last: Any, blocks: Any) -> None:
+    for j in range(len(W)):
+        _catch_up_in_block(W, last, j, blocks)
+
+
+_settle_blocks = by_type({Dense: _dense_settle_blocks, Csr: _csr_settle_blocks})
+_move = by_type({Dense: _dense_move, Csr: _csr_move})
+_flush_blocks = by_type({Dense: _dense_flush_blocks, Csr: _csr_flush_blocks})
+
+
+@njit(nogil=True, cache=True)
+def descend_on_blocks(
+    code: int,
+    numbers: Float64Array,
+    rows: Any,
+    Y: Float64Array,
+    W: Float64Array,
+    b: Float64Array,
+    order: IntArray,
+    share: Float64Array,
+    chosen: IntArray,
+    blocks: Any,
+    eta_bias: float,
+) -> float:
+    r"""Take T steps in place, each on one block of columns; return the sum of losses seen.
+
+    .. math:: W_B \leftarrow \mathrm{prox}_{\eta_B R}\Bigl(W_B - \eta_B \sum_k s_k
+              l'(y_k, u_k) x_{k,B}\Bigr), \qquad b \leftarrow b - \eta_b \sum_k s_k
+              l'(y_k, u_k)
+
+    ``chosen`` (T,) are the blocks; the others are as in :func:`descend`. On CSR rows a step
+    costs the entries of its rows.
+    """
+    T, p = order.shape
+    C = len(b)
+    V, u = np.zeros((p, C)), np.zeros(C)
+    last = _lags(rows, W)  # moves of its block that a column has taken
+    seen = 0.0
+    for t in range(T):
+        batch = order[t]
+        for k in range(p):
+            i = batch[k]
+            _settle_blocks(rows, i, W, last, blocks)
+            responses(rows, i, W, b, u)
+            slopes_of_row(code, numbers, Y[i], u, V[k])
+            seen += share[t, k] * value_of_row(code, numbers, Y[i], u)
+            for c in range(C):
+                V[k, c] *= share[t, k]
+        for c in range(C):
+            total = 0.0
+            for k in range(p):
+                total += V[k, c]
+            b[c] -= eta_bias * total
+        _move(rows, batch, V, W, chosen[t], blocks)
+        blocks.moves[chosen[t]] += 1
+    _flush_blocks(rows, W, last, blocks)
+    return seen
