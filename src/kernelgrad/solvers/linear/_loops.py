@@ -17,26 +17,37 @@ Coefficients are in the native layout of :mod:`kernelgrad.compute.rows`.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from kernelgrad._typing import AnyArray, Float64Array, IntArray
+from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.compute.rows import (
     FAST,
     Csr,
     Dense,
+    Rows,
     add_outer,
     by_type,
     column,
-    dot,
     entries,
     entry,
     output,
     responses,
 )
-from kernelgrad.losses.scalar import bends_of_row, slopes_of_row, value_of_row
+from kernelgrad.losses import Loss
+from kernelgrad.losses.scalar import (
+    HUBER,
+    LOGISTIC,
+    MULTINOMIAL,
+    SMOOTHED_HINGE,
+    SQUARED,
+    SQUARED_HINGE,
+    slopes_of_row,
+    value_of_row,
+)
 
 FOREVER = 2**62
 _TOGETHER = 32  # rows that are added at once: their numbers stay in the nearest cache
@@ -78,9 +89,7 @@ def square_sums(
 
 
 @njit(nogil=True, cache=True)
-def block_norms(
-    rows: Any, share: Float64Array, block: IntArray, largest: Float64Array
-) -> None:
+def block_norms(rows: Any, share: Float64Array, block: IntArray, largest: Float64Array) -> None:
     """Raise `largest` to the squared norms of rows with a share in each block of columns."""
     total = np.zeros(len(largest))
     for i in range(len(share)):
@@ -174,9 +183,7 @@ def _csr_lags(rows: Any, W: Any) -> Any:
     return np.zeros(len(W), np.int64)
 
 
-def _dense_settle(
-    rows: Any, i: int, W: Any, mean: Any, last: Any, t: int, prox: Any
-) -> None:
+def _dense_settle(rows: Any, i: int, W: Any, mean: Any, last: Any, t: int, prox: Any) -> None:
     """Bring the columns of row i up to step t."""
 
 
@@ -217,6 +224,36 @@ _lags = by_type({Dense: _dense_lags, Csr: _csr_lags})
 _settle = by_type({Dense: _dense_settle, Csr: _csr_settle})
 _penalise = by_type({Dense: _dense_penalise, Csr: _csr_penalise})
 _flush = by_type({Dense: _dense_flush, Csr: _csr_flush})
+
+
+@njit(nogil=True, cache=True)
+def bends_of_row(
+    kind: int, numbers: Float64Array, y: Float64Array, u: Float64Array, out: Float64Array
+) -> None:
+    """Write the second derivatives of a row's loss, (C, C)."""
+    C = len(u)
+    out[:] = 0.0
+    if kind == MULTINOMIAL:
+        top = u.max()
+        p = np.exp(u - top)
+        p /= p.sum()
+        for c in range(C):
+            for e in range(C):
+                out[c, e] = (p[c] if c == e else 0.0) - p[c] * p[e]
+        return
+    for c in range(C):
+        m = y[c] * u[c]
+        if kind == SQUARED:
+            out[c, c] = 1.0
+        elif kind == LOGISTIC:
+            q = math.exp(-abs(m))
+            out[c, c] = q / (1.0 + q) ** 2
+        elif kind == SQUARED_HINGE:
+            out[c, c] = 2.0 if m < 1.0 else 0.0
+        elif kind == HUBER:
+            out[c, c] = 1.0 if abs(u[c] - y[c]) < numbers[c] else 0.0
+        elif kind == SMOOTHED_HINGE:
+            out[c, c] = 1.0 / numbers[c] if 1.0 - numbers[c] < m < 1.0 else 0.0
 
 
 # -- references ----------------------------------------------------------------------------
@@ -487,6 +524,43 @@ def descend(
                     b[c] -= prox.eta * total
             _follow(r, rows, batch, new, V, W, last, t, prox)
         _flush(rows, W, r.mean, last, n_steps, prox)
+    return seen
+
+
+def descend_by_gradient(
+    loss: Loss,
+    rows: Rows,
+    X: Matrix,
+    Y: Float64Array,
+    W: Float64Array,
+    b: Float64Array,
+    order: IntArray,
+    share: Float64Array,
+    prox: Prox,
+    fit_bias: bool,
+    r: Table,
+) -> float:
+    """As :func:`descend`, for a loss that has only value and gradient, on arrays."""
+    flip = isinstance(rows, Dense)
+    W, mean = (W.T, r.mean.T) if flip else (W, r.mean)
+    seen = 0.0
+    for batch, part in zip(order, share, strict=True):
+        x, y = X[batch], Y[batch]
+        u = x @ W + b
+        new = loss.gradient(y, u)
+        seen += float(part @ loss.value(y, u))
+        V = part[:, None] * (new - (r.slopes[batch] if len(r.slopes) else 0.0))
+        moved = W - prox.eta * (x.T @ V + mean)
+        far = np.maximum(np.abs(moved) - prox.eta * prox.l1, 0.0)
+        W[:] = np.copysign(far, moved) / (1.0 + prox.eta * prox.l2)
+        if fit_bias:
+            b -= prox.eta * (V.sum(axis=0) + r.mean_bias)
+        if len(r.moving):
+            once, at = np.unique(batch, return_index=True)
+            change = r.moving[once, None] * (new[at] - r.slopes[once])
+            r.slopes[once] = new[at]
+            mean += X[once].T @ change
+            r.mean_bias[:] += change.sum(axis=0)
     return seen
 
 

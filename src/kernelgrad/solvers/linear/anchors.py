@@ -6,16 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
+from numba import njit
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.losses import scalar as linear
+from kernelgrad.losses import scalar
 from kernelgrad.solvers.base import draws
-from kernelgrad.solvers.linear._steps import smallest
-from kernelgrad.solvers.linear.base import LinearMemory, LinearProblem, weighted_draws
+from kernelgrad.solvers.linear import _loops as loops
+from kernelgrad.solvers.linear.base import LinearProblem, PreparedRows, weighted_draws
 
 _TAG = 0x616E63
 _SAMPLE = 20  # rows for each centre
@@ -27,7 +28,7 @@ _POINTS = 5  # arrays of (m, d) that live at once
 _FLOOR = 1e-4  # of the bandwidth, Equation (14)
 _BINS = 16  # of targets, where derivatives do not split into response and target
 _PRODUCT_BYTES = 2 * 2**30
-_SPLIT = (linear.SQUARED, linear.LOGISTIC, linear.MULTINOMIAL)
+_SPLIT = (scalar.SQUARED, scalar.LOGISTIC, scalar.MULTINOMIAL)
 
 
 @dataclass(frozen=True)
@@ -74,30 +75,40 @@ class AnchorGraph:
         """Bytes of its arrays."""
         return sum(a.nbytes for a in vars(self).values())
 
+    def references(self, every: int, data: PreparedRows) -> loops.Anchors:
+        """Return references for the loops, renewed every so many steps."""
+        offset = data.native(self.offset)
+        return loops.Anchors(
+            every, np.zeros_like(offset), np.zeros_like(self.offset_bias), self.anchors,
+            self.near, self.gamma, self.code, self.targets, self.product, self.product_bias,
+            offset, self.offset_bias, self.spread,
+            np.zeros((*self.targets.shape[:1], len(self.anchors), len(self.offset_bias))),
+        )  # fmt: skip
+
 
 def cluster_rows(
-    memory: LinearMemory, n_clusters: int, seed: int
+    data: PreparedRows, n_clusters: int, seed: int
 ) -> tuple[Float64Array, IntArray]:
     """Return centres of k-means (k, d) and the nearest of them for every row (n,)."""
-    centres = find_centres(memory, n_clusters, seed)
+    centres = find_centres(data, n_clusters, seed)
     if len(centres) == 1:
-        return centres, np.zeros(memory.n, np.int64)
-    return centres, nearest_points(memory.batch.X, centres, 1)[0][:, 0]
+        return centres, np.zeros(data.n, np.int64)
+    return centres, nearest_points(data.batch.X, centres, 1)[0][:, 0]
 
 
-def find_centres(memory: LinearMemory, n_clusters: int, seed: int) -> Float64Array:
+def find_centres(data: PreparedRows, n_clusters: int, seed: int) -> Float64Array:
     """Return centres of k-means on a sample of the rows, (k, d).
 
     Twenty rows for each centre, and at least 1,000: more rows cost more than they give
     (measured). The sample is drawn in proportion to the weights.
     """
-    X = memory.batch.X
+    X = data.batch.X
     rng = draws(seed, _TAG, 0)
-    size = min(memory.n, max(_SAMPLE * n_clusters, _LEAST_SAMPLE))
-    if size < memory.n:
-        sample = np.unique(weighted_draws(memory.cumulative, size, rng))
+    size = min(data.n, max(_SAMPLE * n_clusters, _LEAST_SAMPLE))
+    if size < data.n:
+        sample = np.unique(weighted_draws(data.cumulative, size, rng))
     else:
-        sample = np.flatnonzero(memory.share > 0)
+        sample = np.flatnonzero(data.share > 0)
     some = X[sample]
     k = min(n_clusters, len(sample))
     if k == 1:
@@ -108,8 +119,7 @@ def find_centres(memory: LinearMemory, n_clusters: int, seed: int) -> Float64Arr
     shadow = np.asarray(some @ rng.standard_normal(X.shape[1])).ravel()
     distinct = np.unique(shadow, return_index=True)[1]
     if len(distinct) < k:
-        points = some[distinct]
-        centres = np.asarray(points.toarray() if sp.issparse(points) else points, np.float64)
+        centres = dense_rows(some[distinct])
     else:
         # sums of several threads would differ in the last bits
         with threadpool_limits(1, user_api="openmp"):
@@ -121,34 +131,61 @@ def nearest_points(X: Matrix, points: Float64Array, k: int) -> tuple[IntArray, F
     """Return the k nearest of `points` for each row, (n, k), nearest first, and distances."""
     n, m = X.shape[0], len(points)
     k = min(k, m)
-    places = np.zeros((n, k), np.int64)
-    values = np.zeros((n, k))
-    dtype = np.float32 if X.dtype == np.float32 else np.float64
-    across = np.ascontiguousarray(points.T, dtype)
-    squares = (points**2).sum(axis=1)
+    places, values = np.zeros((n, k), np.int64), np.zeros((n, k))
 
     def task(t: int) -> None:
         r = slice(t * _TILE, min((t + 1) * _TILE, n))
-        part = _floating(X[r])
-        if sp.issparse(part):
-            own = np.asarray(part.multiply(part).sum(axis=1), np.float64).reshape(-1, 1)
-        else:
-            own = np.einsum("ij,ij->i", part, part, dtype=np.float64)[:, None]
-        D = np.asarray(part @ across, np.float64)
-        D *= -2.0
-        D += own
-        D += squares
-        np.maximum(D, 0.0, out=D)
-        smallest(D, k, places[r], values[r])
+        _smallest(np.maximum(_square_distances(X[r], points), 0.0), k, places[r], values[r])
 
     parallel_for(-(-n // _TILE), task)
     return places, np.sqrt(values)
 
 
+def _square_distances(part: Matrix, points: Float64Array) -> Float64Array:
+    """Return squared distances (rows, points), but for rounding."""
+    if part.dtype.kind != "f":  # squares of integers could overflow
+        part = part.astype(np.float64)
+    if sp.issparse(part):
+        own = np.asarray(part.multiply(part).sum(axis=1), np.float64).reshape(-1, 1)
+    else:
+        own = np.einsum("ij,ij->i", part, part, dtype=np.float64)[:, None]
+    dtype = np.float32 if part.dtype == np.float32 else np.float64
+    D = np.asarray(part @ np.ascontiguousarray(points.T, dtype), np.float64)
+    D *= -2.0
+    D += own
+    D += (points**2).sum(axis=1)
+    return D
+
+
+@njit(nogil=True, cache=True)
+def _smallest(D: Float64Array, k: int, places: IntArray, values: Float64Array) -> None:
+    """Write the k smallest entries of each row of D in increasing order, and their places."""
+    n, m = D.shape
+    for i in range(n):
+        filled = 0
+        for j in range(m):
+            v = D[i, j]
+            if filled == k and v >= values[i, k - 1]:
+                continue
+            at = filled if filled < k else k - 1
+            while at > 0 and values[i, at - 1] > v:
+                values[i, at] = values[i, at - 1]
+                places[i, at] = places[i, at - 1]
+                at -= 1
+            values[i, at] = v
+            places[i, at] = j
+            filled = min(filled + 1, k)
+
+
+def dense_rows(X: Matrix) -> Float64Array:
+    """Return a few rows as a float64 array."""
+    return np.asarray(X.toarray() if sp.issparse(X) else X, np.float64)
+
+
 def build_graph(
-    problem: LinearProblem, memory: LinearMemory, n_anchors: int, n_neighbors: int
+    problem: LinearProblem, data: PreparedRows, n_anchors: int, n_neighbors: int
 ) -> AnchorGraph:
-    """Return the graph of the rows of `memory` with anchors among them (Algorithm 2).
+    """Return the graph of the rows of `data` with anchors among them (Algorithm 2).
 
     The bandwidth of a row is the distance of its nearest anchor: the square root that
     Equation (14) prints would make weights depend on the scale of the columns.
@@ -158,25 +195,24 @@ def build_graph(
     CapabilityError
         The products would need more memory than there may be.
     """
-    _check_memory(problem, memory, n_anchors)
-    X, n, C = memory.batch.X, memory.n, memory.Y.shape[1]
-    centres = find_centres(memory, n_anchors, problem.seed)
-    anchors = np.unique(_snap(X, memory.share > 0, centres))
-    points = X[anchors]
-    points = np.asarray(points.toarray() if sp.issparse(points) else points, np.float64)
+    _check_memory(problem, data, n_anchors)
+    X, n, C = data.batch.X, data.n, data.Y.shape[1]
+    centres = find_centres(data, n_anchors, problem.seed)
+    anchors = np.unique(_snap(X, data.share > 0, centres))
+    points = dense_rows(X[anchors])
     near, distance = nearest_points(X, points, n_neighbors)
     width = np.maximum(distance[:, :1], _FLOOR * float(np.median(distance)))
     width = np.where(width > _NOTHING, width, 1.0)  # all anchors of a row are the row itself
     # the nearest has the largest weight, so that none can vanish altogether
     gamma = np.exp((distance[:, :1] ** 2 - distance**2) / width**2)
     gamma /= gamma.sum(axis=1, keepdims=True)
-    code, targets, spread = _targets(memory)
+    code, targets, spread = _targets(data)
     m, k = len(anchors), near.shape[1]
     E = 1 if len(targets) == 1 else C
-    product = np.zeros((len(targets), E, m, memory.rows.d))
+    product = np.zeros((len(targets), E, m, data.d))
     product_bias = np.zeros((len(targets), E, m))
     indptr = np.arange(0, n * k + 1, k)
-    weighted = gamma * memory.share[:, None]
+    weighted = gamma * data.share[:, None]
     for v in range(len(targets)):
         for e in range(E):
             part = weighted * (code[:, e] == v)[:, None]
@@ -184,7 +220,7 @@ def build_graph(
             found = M.T @ X
             product[v, e] = found.toarray() if sp.issparse(found) else found
             product_bias[v, e] = np.asarray(M.sum(axis=0)).ravel()
-    shares = spread * memory.share[:, None]
+    shares = spread * data.share[:, None]
     return AnchorGraph(
         anchors=anchors,
         near=near,
@@ -193,7 +229,7 @@ def build_graph(
         targets=targets,
         product=product,
         product_bias=product_bias,
-        offset=memory.rows.public(memory.rows.gradient(shares)),
+        offset=data.native(data.gradient(shares)),
         offset_bias=shares.sum(axis=0),
         spread=spread,
     )
@@ -204,17 +240,11 @@ def _snap(X: Matrix, live: AnyArray, centres: Float64Array) -> IntArray:
     n, m = X.shape[0], len(centres)
     tiles = -(-n // _TILE)
     values, places = np.full((tiles, m), np.inf), np.zeros((tiles, m), np.int64)
-    dtype = np.float32 if X.dtype == np.float32 else np.float64
-    across = np.ascontiguousarray(centres.T, dtype)
 
     def task(t: int) -> None:
-        part = _floating(X[t * _TILE : (t + 1) * _TILE])
-        if sp.issparse(part):
-            own = np.asarray(part.multiply(part).sum(axis=1), np.float64).reshape(-1, 1)
-        else:
-            own = np.einsum("ij,ij->i", part, part, dtype=np.float64)[:, None]
-        D = own - 2.0 * np.asarray(part @ across, np.float64)  # but for |centre|^2
-        D[~live[t * _TILE : (t + 1) * _TILE]] = np.inf
+        r = slice(t * _TILE, (t + 1) * _TILE)
+        D = _square_distances(X[r], centres)
+        D[~live[r]] = np.inf
         best = D.argmin(axis=0)
         values[t], places[t] = D[best, np.arange(m)], t * _TILE + best
 
@@ -222,20 +252,15 @@ def _snap(X: Matrix, live: AnyArray, centres: Float64Array) -> IntArray:
     return np.asarray(places[values.argmin(axis=0), np.arange(m)])
 
 
-def _floating(X: Matrix) -> Matrix:
-    """Return rows whose squares cannot overflow."""
-    return X if X.dtype.kind == "f" else X.astype(np.float64)
-
-
-def _targets(memory: LinearMemory) -> tuple[AnyArray, Float64Array, Float64Array]:
+def _targets(data: PreparedRows) -> tuple[AnyArray, Float64Array, Float64Array]:
     """Return codes (n, C), targets (V, C) and spread (n, C)."""
-    Y = memory.Y
+    Y = data.Y
     n, C = Y.shape
-    if memory.kind in _SPLIT:
-        if memory.kind == linear.LOGISTIC:  # l' = s(u) - (y + 1) / 2
+    if data.code in _SPLIT:
+        if data.code == scalar.LOGISTIC:  # l' = s(u) - (y + 1) / 2
             return np.zeros((n, C), np.int8), np.ones((1, C)), 0.5 * (1.0 - Y)
         return np.zeros((n, C), np.int8), np.zeros((1, C)), -Y
-    if memory.kind == linear.HUBER:
+    if data.code == scalar.HUBER:
         code, targets = np.zeros((n, C), np.int8), np.zeros((_BINS, C))
         for c in range(C):
             cuts = np.quantile(Y[:, c], np.arange(1, _BINS) / _BINS)
@@ -247,16 +272,16 @@ def _targets(memory: LinearMemory) -> tuple[AnyArray, Float64Array, Float64Array
     return (Y > 0).astype(np.int8), np.repeat([[-1.0], [1.0]], C, axis=1), np.zeros((n, C))
 
 
-def _check_memory(problem: LinearProblem, memory: LinearMemory, n_anchors: int) -> None:
-    C = memory.Y.shape[1]
-    copies = 1 if memory.kind in _SPLIT else C * (_BINS if memory.kind == linear.HUBER else 2)
-    check_points(problem, min(n_anchors, memory.n), memory.rows.d, "s3gd", copies)
+def _check_memory(problem: LinearProblem, data: PreparedRows, n_anchors: int) -> None:
+    C = data.Y.shape[1]
+    copies = 1 if data.code in _SPLIT else C * (_BINS if data.code == scalar.HUBER else 2)
+    check_points(problem, min(n_anchors, data.n), data.d, "s3gd", copies)
 
 
 def check_points(
     problem: LinearProblem, n_points: int, n_columns: int, solver: str, more: int = 0
 ) -> None:
-    """Raise CapabilityError where points of all columns would need too much memory."""
+    """Raise CapabilityError where points of all columns would need too much data."""
     needed = 8.0 * (_POINTS + more) * n_points * n_columns
     limit = _PRODUCT_BYTES if problem.memory_limit is None else problem.memory_limit
     if needed > limit:

@@ -1,18 +1,34 @@
-"""What linear solvers share: problem, rows, state, objective and optimality."""
+"""What linear solvers share: problem, rows, state, objective, optimality, and their steps."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from itertools import pairwise
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
-import scipy.sparse as sp
 
-from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
-from kernelgrad._validation import CapabilityError, check_int
+from kernelgrad._typing import Float64Array, IntArray, Matrix
+from kernelgrad._validation import CapabilityError
+from kernelgrad.compute.rows import Csr, Rows, as_rows, native
+from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.expansions import LinearExpansion
-from kernelgrad.losses import LOSSES, Loss
-from kernelgrad.losses import scalar as linear
+from kernelgrad.losses import (
+    LOSSES,
+    Absolute,
+    EpsilonInsensitive,
+    Hinge,
+    Huber,
+    Logistic,
+    Loss,
+    Multinomial,
+    Quantile,
+    SmoothedHinge,
+    SquaredError,
+    SquaredHinge,
+    scalar,
+)
 from kernelgrad.solvers.base import (
     Problem,
     RecomputedTracker,
@@ -23,29 +39,35 @@ from kernelgrad.solvers.base import (
     TrainBatch,
     batch_digest,
     draws,
+    transient,
 )
-from kernelgrad.solvers.linear._dense import DenseRows
-from kernelgrad.solvers.linear._sparse import SparseRows
+from kernelgrad.solvers.linear import _loops as loops
 
-_POWER_STEPS = 12
-_SPECTRUM_ROWS = 4096
-_TAG = 0x6C696E
-_EPSILON = 1e-12
-STREAM_ROWS = 4096
+STREAM_ROWS = 4096  # of a batch from a stream, and the shortest pass that steps fall by
 _FIXED_ROWS = 2**24  # rows in memory that are one batch; those on disk come in shuffled parts
+_ROWS = 1024  # of a tile of a pass over all rows
+_PARTS = 8  # partial sums of a gradient: fixed, so that no bit depends on threads
+_POWER_STEPS = 12  # of power iteration: some percent of the largest eigenvalue
+_SPECTRUM_ROWS = 4096  # which show it as well
+_RENEWALS = 32  # of step sizes and averages in a pass
+_POWER = 0.75  # with which step sizes fall (Xu, 2011, for averaged iterates)
+_TAG = 0x6C696E
+_EPSILON = 1e-12  # relative rounding of a sum over many rows
+_TINY = 1e-300
 
-CODES = frozenset(
-    {
-        linear.EPSILON, linear.HINGE, linear.HUBER, linear.LOGISTIC, linear.MULTINOMIAL,
-        linear.QUANTILE, linear.SMOOTHED_HINGE, linear.SQUARED, linear.SQUARED_HINGE,
-    }
-)  # fmt: skip
-_CURVATURE = {
-    linear.SQUARED: 1.0,
-    linear.LOGISTIC: 0.25,
-    linear.MULTINOMIAL: 0.5,
-    linear.SQUARED_HINGE: 2.0,
-    linear.HUBER: 1.0,
+
+# kind of loops and the number that goes with it
+_KINDS: dict[type[Loss], tuple[int, Callable[[Any], float]]] = {
+    Absolute: (scalar.EPSILON, lambda loss: 0.0),
+    EpsilonInsensitive: (scalar.EPSILON, lambda loss: loss.epsilon),
+    Hinge: (scalar.HINGE, lambda loss: 0.0),
+    Huber: (scalar.HUBER, lambda loss: loss.delta),
+    Logistic: (scalar.LOGISTIC, lambda loss: 0.0),
+    Multinomial: (scalar.MULTINOMIAL, lambda loss: 0.0),
+    Quantile: (scalar.QUANTILE, lambda loss: loss.quantile),
+    SmoothedHinge: (scalar.SMOOTHED_HINGE, lambda loss: loss.width),
+    SquaredError: (scalar.SQUARED, lambda loss: 0.0),
+    SquaredHinge: (scalar.SQUARED_HINGE, lambda loss: 0.0),
 }
 
 
@@ -82,34 +104,34 @@ class LinearProblem(Problem):
             return float(self.l1 * np.abs(flat).sum() + 0.5 * self.l2 * (flat @ flat))
 
 
-def loss_names(codes: frozenset[int]) -> list[str]:
-    """Return the names of the losses with one of these codes."""
-    return sorted(cls.name for cls in LOSSES.values() if cls.code in codes)
+def scalar_loss(loss: Loss, n_outputs: int) -> tuple[int | None, Float64Array]:
+    """Return the code of `loss` in compiled loops, if it has one, and its numbers (C,)."""
+    kind = _KINDS.get(type(loss))
+    if kind is None:
+        return None, np.zeros(n_outputs)
+    outputs = [loss.for_output(c) for c in range(n_outputs)]
+    return kind[0], np.array([kind[1](each) for each in outputs], np.float64)
 
 
-def loss_kind(loss: Loss, n_outputs: int) -> tuple[int, Float64Array]:
-    """Return the kind of the loops for `loss`, and the number of each output (C,)."""
-    if loss.code not in CODES:
-        raise CapabilityError(
-            f"the linear solvers have no loops for loss {loss.name!r}; choose one of "
-            f"{', '.join(loss_names(CODES))}."
-        )
-    return loss.code, loss.params(n_outputs)
+_NONE, _STILL = np.zeros((0, 0)), np.zeros(0)
 
 
 @dataclass
-class LinearMemory:
-    """Rows as the loops want them.
+class PreparedRows:
+    """Rows as the loops want them, with their targets and what is known of them.
 
     Attributes
     ----------
     batch : TrainBatch
-    rows : DenseRows or SparseRows
+    rows : Dense or Csr
     Y : float64 array (n, C)
     share : float64 array (n,)
         Weights over their sum, p.
-    kind : int
+    loss : Loss
+    code : int or None
+        Of the loss in compiled loops; None of a loss that has only value and gradient.
     numbers : float64 array (C,)
+        Those of the loss, one for each output.
     curvature : float
         Largest second derivative of the loss; where it has kinks, ``E[slope^2] / E[loss]`` at
         the best constant, which is right at the scale of the targets.
@@ -118,10 +140,11 @@ class LinearMemory:
     """
 
     batch: TrainBatch
-    rows: Any
+    rows: Rows
     Y: Float64Array
     share: Float64Array
-    kind: int
+    loss: Loss
+    code: int | None
     numbers: Float64Array
     curvature: float
     here: Evaluation | None = field(default=None, repr=False)
@@ -131,29 +154,121 @@ class LinearMemory:
     _spread: tuple[Float64Array, Float64Array] | None = field(default=None, repr=False)
 
     @classmethod
-    def build(cls, problem: Problem, batch: TrainBatch) -> LinearMemory:
+    def build(cls, problem: Problem, batch: TrainBatch) -> PreparedRows:
         """Prepare the rows of a batch."""
-        kind, numbers = loss_kind(problem.loss, problem.n_outputs)
-        if kind == linear.SMOOTHED_HINGE:
-            curvature = 1.0 / float(numbers.min())
-        else:
-            curvature = _CURVATURE.get(kind, 1.0)
+        code, numbers = scalar_loss(problem.loss, problem.n_outputs)
         weight = np.asarray(batch.sample_weight, np.float64)
-        sparse = sp.issparse(batch.X)
         return cls(
             batch=batch,
-            rows=SparseRows(batch.X) if sparse else DenseRows(np.asarray(batch.X)),
+            rows=as_rows(batch.X),
             Y=np.ascontiguousarray(batch.y, np.float64),
             share=weight / weight.sum(),
-            kind=kind,
+            loss=problem.loss,
+            code=code,
             numbers=numbers,
-            curvature=curvature,
+            curvature=problem.loss.smoothness or 1.0,
         )
+
+    def copy(self) -> PreparedRows:
+        """Return a twin that may know the gradient at a point of its own."""
+        return replace(self)
 
     @property
     def n(self) -> int:
         """Number of rows."""
         return len(self.Y)
+
+    @property
+    def d(self) -> int:
+        """Number of columns."""
+        return int(self.batch.X.shape[1])
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the rows are CSR."""
+        return isinstance(self.rows, Csr)
+
+    @property
+    def row_size(self) -> float:
+        """Mean number of stored entries of a row."""
+        return self.rows[0].size / float(max(1, self.n))
+
+    def native(self, coef: Float64Array) -> Float64Array:
+        """Return a copy of coefficients (d, C) in the layout of the loops, or of those back."""
+        return np.asarray(native(self.rows, coef))
+
+    def responses(self, W: Float64Array, b: Float64Array) -> Float64Array:
+        """Return ``X W + b``, (n, C)."""
+        U = np.empty((self.n, len(b)))
+
+        def task(t: int) -> None:
+            loops.responses_of(self.rows, t * _ROWS, min((t + 1) * _ROWS, self.n), W, b, U)
+
+        parallel_for(-(-self.n // _ROWS), task)
+        return U
+
+    def gradient(self, G: Float64Array) -> Float64Array:
+        """Return ``sum_i x_i G_i`` in the layout of the loops."""
+        C = G.shape[1]
+        # each part is a whole array of coefficients: no more than the entries are worth
+        count = int(np.clip(self.rows[0].size // max(1, self.d * C), 1, _PARTS))
+        parts = np.zeros((count, self.d, C) if self.is_sparse else (count, C, self.d))
+        width = -(-self.n // count)
+
+        def task(t: int) -> None:
+            r = min(t * width, self.n), min((t + 1) * width, self.n)
+            loops.add_rows(self.rows, *r, G, parts[t])
+
+        parallel_for(count, task)
+        return np.asarray(parts.sum(axis=0))
+
+    def squares(self) -> tuple[Float64Array, Float64Array]:
+        """Return ``|x_i|^2``, (n,), and ``sum_i p_i x_ij^2``, (d,)."""
+        of_rows, of_columns = np.zeros(self.n), np.zeros(self.d)
+        loops.square_sums(self.rows, self.share, of_rows, of_columns)
+        return of_rows, of_columns
+
+    def losses(self, U: Float64Array) -> tuple[float, Float64Array]:
+        """Return ``sum_i p_i l(y_i, u_i)`` and the derivatives (n, C)."""
+        if self.code is None:
+            value = float(self.share @ self.loss.value(self.Y, U))
+            return value, np.asarray(self.loss.gradient(self.Y, U))
+        return scalar.losses(self.code, self.numbers, self.Y, U, self.share)
+
+    def descend(
+        self,
+        problem: LinearProblem,
+        W: Float64Array,
+        b: Float64Array,
+        order: IntArray,
+        share: Float64Array,
+        eta: float,
+        reference: Any = None,
+    ) -> float:
+        """Take proximal steps in place; return the sum of ``share`` times losses seen.
+
+        See :func:`~kernelgrad.solvers.linear._loops.descend`; without a `reference` they are
+        plain stochastic gradients.
+        """
+        r = self.table(W, b) if reference is None else reference
+        prox = loops.Prox.make(min(len(order), r.every), eta, problem.l1, problem.l2)
+        tail = self.Y, W, b, order, share, prox, problem.fit_intercept, r
+        if self.code is None:
+            return loops.descend_by_gradient(self.loss, self.rows, self.batch.X, *tail)
+        return float(loops.descend(self.code, self.numbers, self.rows, *tail))
+
+    def table(
+        self, W: Float64Array, b: Float64Array, slopes: Float64Array = _NONE, *,
+        moving: bool = False,
+    ) -> loops.Table:  # fmt: skip
+        """Return references with their means: none, fixed ones, or those that follow."""
+        mean, mean_bias = np.zeros_like(W), np.zeros_like(b)
+        if len(slopes):
+            weighted = slopes * self.share[:, None]
+            mean, mean_bias = self.gradient(weighted), weighted.sum(axis=0)
+        return loops.Table(
+            loops.FOREVER, mean, mean_bias, slopes, self.share if moving else _STILL
+        )
 
     @property
     def is_uniform(self) -> bool:
@@ -175,19 +290,14 @@ class LinearMemory:
         Without a bias the mean counts as zero. The scale is 1 where nothing varies.
         """
         if self._spread is None:
-            square = self.rows.column_squares(self.share)
-            mean = np.zeros(self.rows.d)
+            square = self.squares()[1]
+            mean = np.zeros(self.d)
             if fit_bias:
-                mean = self.rows.public(self.rows.gradient(self.share[:, None]))[:, 0]
+                mean = self.native(self.gradient(self.share[:, None]))[:, 0]
             variance = square - mean**2
             size = np.sqrt(np.where(variance > _EPSILON * square, variance, 1.0))
             self._spread = mean, size
         return self._spread
-
-    def row_smoothness(self, fit_bias: bool) -> Float64Array:
-        """Return the Lipschitz constant of each row's gradient, (n,)."""
-        norms: Float64Array = self.rows.squared_norms()
-        return self.curvature * (norms + float(fit_bias))
 
     def known_spectrum(self, value: float) -> None:
         """Take the eigenvalue that another batch had."""
@@ -207,18 +317,19 @@ class LinearMemory:
                 X, w = self.batch.X[at], self.share[at]
                 if not w.sum() > 0:
                     w = np.ones(len(at))
-                made = SparseRows(X) if sp.issparse(X) else DenseRows(np.asarray(X))
-                part = replace(self, rows=made, Y=self.Y[at], share=w / w.sum())
-            v = rng.standard_normal((self.rows.d, 1))
+                batch = TrainBatch(X, self.batch.y[at], w)
+                part = replace(
+                    self, batch=batch, rows=as_rows(X), Y=self.Y[at], share=w / w.sum()
+                )
+            v = rng.standard_normal((self.d, 1))
             b = rng.standard_normal(1) * float(fit_bias)
             found = 0.0
             for _ in range(_POWER_STEPS):
                 norm = float(np.sqrt((v**2).sum() + (b**2).sum()))
                 if not norm > 0:
                     break
-                W, b = part.rows.native(v / norm), b / norm
-                U = part.rows.responses(W, b) * part.share[:, None]
-                v = part.rows.public(part.rows.gradient(U))
+                U = part.responses(part.native(v / norm), b / norm) * part.share[:, None]
+                v = part.native(part.gradient(U))
                 b = U.sum(axis=0) * float(fit_bias)
                 found = float(np.sqrt((v**2).sum() + (b**2).sum()))
             self._spectrum = found
@@ -233,7 +344,8 @@ class LinearMemory:
         for p = 1 and the full gradient for p = n.
         """
         n, p = self.n, min(batch_size, self.n)
-        top = float(self.row_smoothness(fit_bias)[self.share > 0].max(initial=0.0))
+        norms = self.squares()[0][self.share > 0] + float(fit_bias)
+        top = self.curvature * float(norms.max(initial=0.0))
         mean = self.curvature * self.spectrum(fit_bias, seed)
         if n == 1:
             return top
@@ -261,15 +373,13 @@ class Evaluation:
     gradient: Float64Array
     gradient_bias: Float64Array
 
-    def optimality(
-        self, problem: LinearProblem, memory: LinearMemory, W: Float64Array
-    ) -> float:
+    def optimality(self, problem: LinearProblem, data: PreparedRows, W: Float64Array) -> float:
         """Return the largest entry of the least subgradient of the objective.
 
         That of the columns as they are from their means, if there is a bias, each divided by
         the column's standard deviation: it depends on neither units nor offsets.
         """
-        g, size = self._seen_from_means(problem, memory)
+        g, size = self._seen_from_means(problem, data)
         g = g + problem.l2 * W
         t = problem.l1
         least = np.where(W != 0, np.abs(g + t * np.sign(W)), np.maximum(np.abs(g) - t, 0.0))
@@ -277,36 +387,35 @@ class Evaluation:
         bias = self.gradient_bias if problem.fit_intercept else np.zeros(1)
         return float(max(least.max(initial=0.0), np.abs(bias).max(initial=0.0)))
 
-    def steepness(self, problem: LinearProblem, memory: LinearMemory) -> float:
+    def steepness(self, problem: LinearProblem, data: PreparedRows) -> float:
         """Return the largest entry of the gradient as :meth:`optimality` scales it.
 
         At least what rounding makes of it.
         """
-        g, size = self._seen_from_means(problem, memory)
-        least = _EPSILON * float(memory.share @ np.abs(self.slopes).sum(axis=1))
+        g, size = self._seen_from_means(problem, data)
+        least = _EPSILON * float(data.share @ np.abs(self.slopes).sum(axis=1))
         return max(float((np.abs(g) / size).max(initial=0.0)), least)
 
     def _seen_from_means(
-        self, problem: LinearProblem, memory: LinearMemory
+        self, problem: LinearProblem, data: PreparedRows
     ) -> tuple[Float64Array, Float64Array]:
         """Return the gradient of centred columns and the scale of each column."""
-        mean, size = memory.spread(problem.fit_intercept)
-        shift = memory.rows.native(np.outer(mean, self.gradient_bias))
-        return self.gradient - shift, memory.rows.native(size[:, None])
+        mean, size = data.spread(problem.fit_intercept)
+        shift = data.native(np.outer(mean, self.gradient_bias))
+        return self.gradient - shift, data.native(size[:, None])
 
 
 def evaluate(
-    problem: LinearProblem, memory: LinearMemory, W: Float64Array, b: Float64Array
+    problem: LinearProblem, data: PreparedRows, W: Float64Array, b: Float64Array
 ) -> Evaluation:
     """Return objective, derivatives and gradient at coefficients in the layout of the loops."""
-    U = memory.rows.responses(W, b)
-    loss, slopes = linear.losses(memory.kind, memory.numbers, memory.Y, U, memory.share)
-    weighted = slopes * memory.share[:, None]
+    loss, slopes = data.losses(data.responses(W, b))
+    weighted = slopes * data.share[:, None]
     return Evaluation(
         loss=loss,
         objective=loss + problem.penalty(W),
         slopes=slopes,
-        gradient=memory.rows.gradient(weighted),
+        gradient=data.gradient(weighted),
         gradient_bias=weighted.sum(axis=0),
     )
 
@@ -331,7 +440,7 @@ class LinearState(State):
         Mean loss of the best constant, on the first batch.
     rows_unseen : int
         Rows visited since objective and gradient were last computed.
-    memory : LinearMemory or None
+    data : PreparedRows or None
         None after `release`, in pickles and in files, until the rows come again.
     """
 
@@ -343,30 +452,7 @@ class LinearState(State):
     rows_unseen: int = 0
     curvature: float = 0.0
     spectrum: float = 0.0
-    memory: LinearMemory | None = field(default=None, repr=False)
-
-    def copy(self) -> Self:
-        """Return a state with its own arrays; the rows are shared."""
-        twin = replace(self)
-        if self.memory is not None:
-            twin.memory = replace(self.memory)  # each knows the gradient at its own point
-        for name, value in vars(self).items():
-            if isinstance(value, np.ndarray):
-                setattr(twin, name, value.copy())
-        return twin
-
-    def release(self) -> None:
-        """Let go of the rows: the next step brings them again."""
-        self.memory = None
-
-    def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"memory": None}
-
-    @property
-    def rows(self) -> Any:
-        """The prepared rows; only between a step and `release`."""
-        assert self.memory is not None
-        return self.memory.rows
+    data: PreparedRows | None = transient()
 
 
 L = TypeVar("L", bound=LinearState)
@@ -375,21 +461,25 @@ L = TypeVar("L", bound=LinearState)
 class LinearSolver(Solver[L], Generic[L]):
     """Base of the linear solvers.
 
-    ``losses`` are the kinds that the solver takes, ``takes_l1`` whether it takes an L1 part of
-    the penalty, ``needs_l2`` whether it needs an L2 part.
+    ``takes_kinks`` and ``takes_any`` tell whether it takes losses without a bounded second
+    derivative, and losses that have only value and gradient; ``takes_l1`` whether it takes an
+    L1 part of the penalty, ``needs_l2`` whether it needs an L2 part.
     """
 
     requires: ClassVar[frozenset[str]] = frozenset()
-    losses: ClassVar[frozenset[int]] = frozenset(
-        {
-            linear.SQUARED, linear.LOGISTIC, linear.MULTINOMIAL, linear.SQUARED_HINGE,
-            linear.HUBER, linear.SMOOTHED_HINGE,
-        }
-    )  # fmt: skip
+    takes_kinks: ClassVar[bool] = False
+    takes_any: ClassVar[bool] = False
     takes_l1: ClassVar[bool] = True
     needs_l2: ClassVar[bool] = False
     streams: ClassVar[bool] = False
-    _state_class: Any = LinearState
+    state_class: ClassVar[type[Any]] = LinearState
+
+    @classmethod
+    def takes(cls, loss: Loss) -> bool:
+        """Return whether the solver is for this loss."""
+        if scalar_loss(loss, 1)[0] is None:
+            return cls.takes_any and bool({"classification", "regression"} & loss.tasks)
+        return cls.takes_kinks or loss.smoothness is not None
 
     def check_problem(self, problem: Problem) -> None:
         """Raise if loss or penalty are not for this solver.
@@ -401,23 +491,22 @@ class LinearSolver(Solver[L], Generic[L]):
         ValueError
             The solver needs an L2 penalty and there is none.
         """
-        assert isinstance(problem, LinearProblem)
-        kind, _ = loss_kind(problem.loss, problem.n_outputs)
-        if kind not in self.losses:
-            names = loss_names(self.losses)
+        own = as_linear(problem)
+        if not self.takes(problem.loss):
+            names = sorted(name for name, cls in LOSSES.items() if self.takes(cls()))
             raise CapabilityError(
                 f"solver {self.name!r} does not take the loss {problem.loss.name!r}; choose "
                 f"one of {', '.join(names)}, or another solver."
             )
-        if problem.l1 > 0 and not self.takes_l1:
+        if own.l1 > 0 and not self.takes_l1:
             raise CapabilityError(
                 f"solver {self.name!r} has no L1 penalty; use penalty='l2', or a solver with "
                 "proximal steps such as 'saga', 'svrg' or 's3gd'."
             )
-        if self.needs_l2 and not problem.l2 > 0:
+        if self.needs_l2 and not own.l2 > 0:
             raise ValueError(
                 f"solver {self.name!r} needs an L2 penalty, got alpha={problem.alpha!r} with "
-                f"l1_ratio={problem.l1_ratio!r}; choose a small positive alpha such as "
+                f"l1_ratio={own.l1_ratio!r}; choose a small positive alpha such as "
                 "1 / n_samples, and l1_ratio below 1."
             )
 
@@ -427,89 +516,52 @@ class LinearSolver(Solver[L], Generic[L]):
             return STREAM_ROWS
         return min(n_rows, _FIXED_ROWS) if self.streams else n_rows
 
-    def _start(self, problem: Problem, batch: TrainBatch) -> dict[str, Any]:
-        """Return what every state starts from: zero coefficients and the best constant."""
+    def init(self, problem: Problem, batch: TrainBatch) -> L:
+        """Start from zero coefficients and the best constant."""
         self.check_problem(problem)
+        own = as_linear(problem)
         bias = np.zeros(problem.n_outputs)
         if problem.fit_intercept:
             bias = problem.loss.intercept(batch.y, batch.sample_weight)
-        memory = LinearMemory.build(problem, batch)
+        data = PreparedRows.build(problem, batch)
         coef = np.zeros((problem.n_features_in, problem.n_outputs))
-        found = evaluate(as_linear(problem), memory, memory.rows.native(coef), bias)
+        found = evaluate(own, data, data.native(coef), bias)
         curvature = 0.0
-        if memory.kind in linear.KINKED:
-            slope = float(memory.share @ (found.slopes**2).sum(axis=1))
+        if problem.loss.smoothness is None:
+            slope = float(data.share @ (found.slopes**2).sum(axis=1))
             curvature = slope / found.loss if slope > 0 and found.loss > 0 else 1.0
-            memory.curvature = curvature
-        return {
-            "coef": coef,
-            "bias": bias,
-            "digest": b"" if self.streams else batch_digest(problem, batch),
-            "first": found.steepness(as_linear(problem), memory),
-            "curvature": curvature,
-            "first_loss": found.loss,
-            "memory": memory,
-        }
-
-    def init(self, problem: Problem, batch: TrainBatch) -> L:
-        """Start from zero coefficients and the best constant."""
-        state: L = self._state_class(**self._start(problem, batch))
+            data.curvature = curvature
+        state: L = self.state_class(
+            coef=coef,
+            bias=bias,
+            digest=b"" if self.streams else batch_digest(problem, batch),
+            first=found.steepness(own, data),
+            curvature=curvature,
+            first_loss=found.loss,
+            data=data,
+        )
         return state
 
-    def _attach(self, problem: Problem, state: L, batch: TrainBatch) -> LinearMemory:
+    def _attach(self, problem: Problem, state: L, batch: TrainBatch) -> PreparedRows:
         """Return the prepared rows of `batch`."""
-        memory = state.memory
-        if memory is not None and memory.batch is batch:
-            return memory
+        data = state.data
+        if data is not None and data.batch is batch:
+            return data
         if not self.streams and batch_digest(problem, batch) != state.digest:
             raise CapabilityError(
                 f"solver {self.name!r} keeps what it knows of all its training rows: it can be "
                 "continued with the same rows, targets, weights and loss only. Fit again, or "
                 "take a solver for streams such as 'sgd'."
             )
-        memory = state.memory = LinearMemory.build(problem, batch)
+        data = state.data = PreparedRows.build(problem, batch)
         if state.curvature > 0:
-            memory.curvature = state.curvature
+            data.curvature = state.curvature
         if state.spectrum > 0 and not problem.fixed_rows:
-            memory.known_spectrum(state.spectrum)
-        return memory
-
-    def _finish_round(
-        self,
-        problem: LinearProblem,
-        state: L,
-        memory: LinearMemory,
-        W: Float64Array,
-        b: Float64Array,
-        n_rows: int,
-        seen: float,
-        step_size: float,
-    ) -> StepInfo:
-        """Make W and b the state's coefficients after `n_rows` visits with mean loss `seen`.
-
-        Once as many rows were visited as there are, objective and gradient are computed and
-        decide whether the fit has converged.
-        """
-        self._store(state, memory, W, b, n_rows)
-        state.rows_unseen += n_rows
-        found = None
-        if state.rows_unseen >= memory.n:
-            state.rows_unseen = 0
-            found = memory.here = evaluate(problem, memory, W, b)
-        converged = found is not None and found.optimality(problem, memory, W) <= (
-            problem.tol * state.first
-        )
-        return StepInfo(
-            train_loss=seen if found is None else found.loss,
-            step_size=step_size,
-            n_random_features=0,
-            epoch=state.rows_seen / memory.n,
-            objective=None if found is None else found.objective,
-            converged=converged,
-        )
+            data.known_spectrum(state.spectrum)
+        return data
 
     def _store(
-        self, state: L, memory: LinearMemory, W: Float64Array, b: Float64Array, n_rows: int
+        self, state: L, data: PreparedRows, W: Float64Array, b: Float64Array, n_rows: int
     ) -> None:
         """Make W and b the state's coefficients after `n_rows` visits.
 
@@ -523,8 +575,8 @@ class LinearSolver(Solver[L], Generic[L]):
                 f"solver {self.name!r} diverged in iteration {state.iteration + 1}; give a "
                 "smaller step_size, or leave it at 'auto'."
             )
-        memory.here = None
-        state.coef, state.bias = memory.rows.public(W), b
+        data.here = None
+        state.coef, state.bias = data.native(W), b
         state.iteration += 1
         state.rows_seen += n_rows
 
@@ -534,17 +586,16 @@ class LinearSolver(Solver[L], Generic[L]):
 
     def finish(self, problem: Problem, state: L, batch: TrainBatch) -> dict[str, Any] | None:
         """Return the objective of the result on the rows of the last batch."""
-        if state.memory is None:
+        if state.data is None:
             return None
-        memory = self._attach(problem, state, batch)
+        own, data = as_linear(problem), self._attach(problem, state, batch)
         coef, bias = self.solution(state)
-        W = memory.rows.native(coef)
-        found = evaluate(as_linear(problem), memory, W, bias)
+        W = data.native(coef)
+        found = evaluate(own, data, W, bias)
         return {
             "objective": found.objective,
-            "optimality": found.optimality(as_linear(problem), memory, W)
-            / max(state.first, 1e-300),
-            "rows": memory.n,
+            "optimality": found.optimality(own, data, W) / max(state.first, _TINY),
+            "rows": data.n,
         }
 
     def expansion(self, state: L) -> LinearExpansion:
@@ -556,25 +607,106 @@ class LinearSolver(Solver[L], Generic[L]):
         """Return the responses of the rows of `X`."""
         return RecomputedTracker(self, state, X)
 
-    def state_arrays(self, state: L) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        """Return counters and arrays; not the rows."""
-        values: dict[str, Any] = {"digest": state.digest.hex()}
-        arrays: dict[str, AnyArray] = {}
-        for name, value in vars(state).items():
-            if isinstance(value, np.ndarray):
-                arrays[name] = value
-            elif isinstance(value, bool | int | float | str):
-                values[name] = None if value == np.inf else value
-        return values, arrays
 
-    def restore(
-        self, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
-    ) -> L:
-        """Return the state that :meth:`state_arrays` described."""
-        own = {k: np.inf if v is None else v for k, v in values.items() if k != "digest"}
-        own |= {k: np.array(a) for k, a in arrays.items()}
-        state: L = self._state_class(digest=bytes.fromhex(values["digest"]), **own)
-        return state
+class StochasticSolver(LinearSolver[L], Generic[L]):
+    """Base of the solvers that step along mini-batches of rows.
+
+    A step of the loop draws mini-batches and cuts them into runs of one step size. Solvers say
+    how to draw, which runs there are, which references reduce the variance of a run, and what
+    is done after it.
+    """
+
+    batch_size: int
+    step_size: float | str = "auto"
+    round_size: int | str = "auto"
+    tag: ClassVar[int]  # of the draws
+    step_share: ClassVar[float] = 0.5  # of 1 / L(p), the automatic step
+
+    def step(self, problem: Problem, state: L, batch: TrainBatch) -> StepInfo:
+        """Take one round of stochastic steps."""
+        own = as_linear(problem)
+        data = self._attach(problem, state, batch)
+        p = min(self.batch_size, data.n)
+        T = self._n_steps(own, state, data, p)
+        order, share = self._draw(own, state, data, T, p)
+        W, b = data.native(state.coef), state.bias.copy()
+        seen, eta = 0.0, 0.0
+        for first, last, eta in self._runs(own, state, data, T, p):
+            reference = self._reference(own, state, data, W, b)
+            seen += data.descend(
+                own, W, b, order[first:last], share[first:last], eta, reference
+            )
+            data.here = None
+            self._after(own, state, data, W, b, last - first)
+        # the last mini-batch of a pass may go beyond its end
+        n_rows = data.n if 0 <= T * p - data.n < p else T * p
+        return self._finish_round(own, state, data, W, b, n_rows, seen / T, eta)
+
+    def _n_steps(self, problem: LinearProblem, state: L, data: PreparedRows, p: int) -> int:
+        """Return the steps of a round: those given, or one pass over the rows."""
+        return -(-data.n // p) if self.round_size == "auto" else int(self.round_size)
+
+    def _draw(
+        self, problem: LinearProblem, state: L, data: PreparedRows, T: int, p: int
+    ) -> tuple[IntArray, Float64Array]:
+        """Return rows (T, p) and shares of the mini-batches of a round."""
+        return draw_batches(data, T, p, draws(problem.seed, self.tag, state.iteration))
+
+    def _runs(
+        self, problem: LinearProblem, state: L, data: PreparedRows, T: int, p: int
+    ) -> Iterator[tuple[int, int, float]]:
+        """Yield (first, last, step size) of runs of steps with one step size."""
+        yield 0, T, self._first_step(problem, data, p)
+
+    def _first_step(self, problem: LinearProblem, data: PreparedRows, p: int) -> float:
+        """Return the step given, or a share of one over the smoothness of a mini-batch."""
+        if self.step_size != "auto":
+            return float(self.step_size)
+        L = data.batch_smoothness(p, problem.fit_intercept, problem.seed)
+        return self.step_share / max(L, _TINY)
+
+    def _reference(
+        self, problem: LinearProblem, state: L, data: PreparedRows, W: Any, b: Any
+    ) -> Any:
+        """Return the references of a run that starts at W and b; None for none."""
+        return None
+
+    def _after(
+        self, problem: LinearProblem, state: L, data: PreparedRows, W: Any, b: Any, n: int
+    ) -> None:
+        """Do what follows a run of n steps."""
+
+    def _finish_round(
+        self,
+        problem: LinearProblem,
+        state: L,
+        data: PreparedRows,
+        W: Float64Array,
+        b: Float64Array,
+        n_rows: int,
+        seen: float,
+        eta: float,
+    ) -> StepInfo:
+        """Make W and b the state's coefficients after `n_rows` visits with mean loss `seen`.
+
+        Once as many rows were visited as there are, objective and gradient are computed and
+        decide whether the fit has converged.
+        """
+        self._store(state, data, W, b, n_rows)
+        state.rows_unseen += n_rows
+        found = None
+        if state.rows_unseen >= data.n:
+            state.rows_unseen = 0
+            found = data.here = evaluate(problem, data, W, b)
+        return StepInfo(
+            train_loss=seen if found is None else found.loss,
+            step_size=eta,
+            n_random_features=0,
+            epoch=state.rows_seen / data.n,
+            objective=None if found is None else found.objective,
+            converged=found is not None
+            and found.optimality(problem, data, W) <= problem.tol * state.first,
+        )
 
 
 def as_linear(problem: Problem) -> LinearProblem:
@@ -583,46 +715,31 @@ def as_linear(problem: Problem) -> LinearProblem:
     return problem
 
 
-def steps_of_round(
-    round_size: int | str, n_rows: int, batch_size: int, multiple: int = 1
-) -> int:
-    """Return the steps of one iteration of the loop: those given, or one pass over the rows.
-
-    A multiple of `multiple`, at least one of them, unless it is a pass.
-    """
-    if round_size == "auto":
-        return -(-n_rows // batch_size)
-    return max(1, int(round_size) // multiple) * multiple
-
-
-def visits(memory: LinearMemory, n_steps: int, batch_size: int) -> int:
-    """Return the visits of a round; the last mini-batch of a pass may go beyond its end."""
-    n = n_steps * batch_size
-    return memory.n if 0 <= n - memory.n < batch_size else n
-
-
-def check_round_size(round_size: int | str) -> None:
-    """Raise if it is neither "auto" nor a positive integer."""
-    if round_size != "auto":
-        check_int(round_size, "round_size", low=1)
+def falling_runs(
+    T: int, p: int, first_step: float, rows_done: int, pass_rows: int, most: int = _RENEWALS
+) -> Iterator[tuple[int, int, float]]:
+    """Yield (first, last, step size) of runs whose steps fall as ``(1 + t / t_0)^-3/4``."""
+    for first, last in pairwise(np.unique(np.linspace(0, T, min(T, most) + 1).astype(int))):
+        fall = (1.0 + (rows_done + first * p) / pass_rows) ** -_POWER
+        yield int(first), int(last), first_step * fall
 
 
 def draw_batches(
-    memory: LinearMemory, n_steps: int, batch_size: int, rng: np.random.Generator
+    data: PreparedRows, n_steps: int, batch_size: int, rng: np.random.Generator
 ) -> tuple[IntArray, Float64Array]:
     """Return rows (T, p) of mini-batches and their shares (T, p).
 
     Rows of equal weight come in random orders of all of them, others are drawn in proportion
     to their weights; shares are 1 / p.
     """
-    n, wanted = memory.n, n_steps * batch_size
-    if memory.is_uniform and wanted < n:
+    n, wanted = data.n, n_steps * batch_size
+    if data.is_uniform and wanted < n:
         order: IntArray = rng.choice(n, wanted, replace=False)
-    elif memory.is_uniform:
+    elif data.is_uniform:
         passes = [rng.permutation(n) for _ in range(-(-wanted // n))]
         order = np.concatenate(passes)[:wanted]
     else:
-        order = weighted_draws(memory.cumulative, wanted, rng)
+        order = weighted_draws(data.cumulative, wanted, rng)
     shape = (n_steps, batch_size)
     return order.reshape(shape).astype(np.int64), np.full(shape, 1.0 / batch_size)
 
@@ -637,17 +754,17 @@ def weighted_draws(cumulative: Float64Array, size: int, rng: np.random.Generator
 
 
 __all__ = [
+    "STREAM_ROWS",
     "Evaluation",
-    "LinearMemory",
     "LinearProblem",
     "LinearSolver",
     "LinearState",
+    "PreparedRows",
+    "StochasticSolver",
     "as_linear",
-    "check_round_size",
     "draw_batches",
     "evaluate",
-    "loss_kind",
-    "steps_of_round",
-    "visits",
+    "falling_runs",
+    "scalar_loss",
     "weighted_draws",
 ]

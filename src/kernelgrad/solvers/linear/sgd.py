@@ -1,33 +1,31 @@
-r"""Stochastic gradient descent with proximal steps, for linear functions."""
+r"""Stochastic gradient descent for linear functions: plain, stratified, and Pegasos."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 
+from kernelgrad._params import boolean, integer, parameters, real
 from kernelgrad._typing import Float64Array, IntArray
-from kernelgrad._validation import check_bool, check_int, check_real
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, transient
+from kernelgrad.solvers.linear.anchors import check_points, cluster_rows
 from kernelgrad.solvers.linear.base import (
-    CODES,
     STREAM_ROWS,
-    LinearMemory,
     LinearProblem,
-    LinearSolver,
     LinearState,
+    PreparedRows,
+    StochasticSolver,
     as_linear,
-    check_round_size,
-    draw_batches,
-    steps_of_round,
-    visits,
+    falling_runs,
+    weighted_draws,
 )
 
-_TAG = 0x736764
-_PARTS = 32  # step sizes and averages are renewed so often in a pass
 _FORGET = 8.0  # power with which averages forget early iterates
+_RENEWALS = 32  # of step sizes and averages in a pass
+_LONGER = 0.05  # growth of a run of steps with one step size: 1 / t changes as much
 
 
 @dataclass(kw_only=True)
@@ -40,8 +38,78 @@ class SGDState(LinearState):
     n_averaged: int = 0
     pass_rows: int = 0
 
+    def take_average(self, W: Float64Array, b: Float64Array, n: int, n_done: int) -> None:
+        """Take W (d, C) and b into the average for the last `n` of `n_done` steps."""
+        part = (1.0 + _FORGET) * n / (n_done + _FORGET * n)
+        self.average += part * (W - self.average)
+        self.average_bias += part * (b - self.average_bias)
 
-class SGD(LinearSolver[SGDState]):
+
+class AveragingSolver(StochasticSolver[Any]):
+    """Base of the solvers for streams whose result is an average of the iterates."""
+
+    average: bool = True
+    takes_kinks: ClassVar[bool] = True
+    takes_any: ClassVar[bool] = True
+    streams: ClassVar[bool] = True
+    state_class: ClassVar[type[Any]] = SGDState
+    tag: ClassVar[int] = 0x736764
+
+    @property
+    def _averages(self) -> bool:
+        return self.average and self.step_size == "auto"
+
+    def init(self, problem: Problem, batch: TrainBatch) -> Any:
+        """Start from zero coefficients and the best constant."""
+        state = super().init(problem, batch)
+        state.average, state.average_bias = state.coef.copy(), state.bias.copy()
+        return state
+
+    def _n_steps(self, problem: LinearProblem, state: Any, data: PreparedRows, p: int) -> int:
+        least = 0 if problem.fixed_rows else STREAM_ROWS
+        state.pass_rows = max(state.pass_rows, data.n, least)
+        return super()._n_steps(problem, state, data, p)
+
+    def _smoothness(
+        self, problem: LinearProblem, state: Any, data: PreparedRows, p: int
+    ) -> float:
+        """Return the expected smoothness of a mini-batch."""
+        L = data.batch_smoothness(p, problem.fit_intercept, problem.seed)
+        state.spectrum = data.spectrum(problem.fit_intercept, problem.seed)
+        return max(L, 1e-300)
+
+    def _after(
+        self, problem: LinearProblem, state: Any, data: PreparedRows, W: Any, b: Any, n: int
+    ) -> None:
+        state.n_steps += n
+        if self._averages:
+            state.n_averaged += n
+            state.take_average(data.native(W), b, n, state.n_averaged)
+
+    def _finish_round(
+        self,
+        problem: LinearProblem,
+        state: Any,
+        data: PreparedRows,
+        W: Float64Array,
+        b: Float64Array,
+        n_rows: int,
+        seen: float,
+        eta: float,
+    ) -> StepInfo:
+        self._store(state, data, W, b, n_rows)
+        if not self._averages:
+            state.average, state.average_bias = state.coef.copy(), b.copy()
+        epoch = None if self.round_size == "auto" else state.rows_seen / data.n
+        return StepInfo(train_loss=seen, step_size=eta, n_random_features=0, epoch=epoch)
+
+    def solution(self, state: Any) -> tuple[Float64Array, Float64Array]:
+        """Return the average."""
+        return state.average, state.average_bias
+
+
+@parameters
+class SGD(AveragingSolver):
     r"""Mini-batch stochastic gradient descent with proximal steps and averaging.
 
     .. math:: W \leftarrow \mathrm{prox}_{\eta_t R}\Bigl(W - \eta_t \frac{1}{p}
@@ -79,117 +147,176 @@ class SGD(LinearSolver[SGDState]):
     """
 
     name: ClassVar[str] = "sgd"
-    losses: ClassVar[frozenset[int]] = CODES
-    streams: ClassVar[bool] = True
-    _state_class: Any = SGDState
 
-    def __init__(
-        self,
-        *,
-        batch_size: int = 10,
-        step_size: float | str = "auto",
-        round_size: int | str = "auto",
-        average: bool = True,
-    ) -> None:
-        self.batch_size = batch_size
-        self.step_size = step_size
-        self.round_size = round_size
-        self.average = average
+    batch_size: int = integer(default=10, low=1)
+    step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
+    round_size: int | str = integer(default="auto", low=1, words=("auto",))
+    average: bool = boolean(default=True)
 
-    def check(self) -> None:
-        """Raise if a parameter is outside its domain."""
-        check_int(self.batch_size, "batch_size", low=1)
-        if self.step_size != "auto":
-            check_real(self.step_size, "step_size", low=0, low_open=True)
-        check_round_size(self.round_size)
-        check_bool(self.average, "average")
-
-    @property
-    def _averages(self) -> bool:
-        return bool(self.average) and self.step_size == "auto"
-
-    def init(self, problem: Problem, batch: TrainBatch) -> SGDState:
-        """Start from zero coefficients and the best constant."""
-        start = self._start(problem, batch)
-        return SGDState(
-            average=start["coef"].copy(), average_bias=start["bias"].copy(), **start
-        )
-
-    def step(self, problem: Problem, state: SGDState, batch: TrainBatch) -> StepInfo:
-        """Take one pass over the batch."""
-        own = as_linear(problem)
-        memory = self._attach(problem, state, batch)
-        p = min(self.batch_size, memory.n)
-        T = steps_of_round(self.round_size, memory.n, p)
-        least = 0 if problem.fixed_rows else STREAM_ROWS
-        state.pass_rows = max(state.pass_rows, memory.n, least)
-        order, share = self._draw(own, state, memory, T, p)
-        W, b = memory.rows.native(state.coef), state.bias.copy()
-        seen, eta = 0.0, 0.0
-        for first, last, eta in self._parts(own, state, memory, T, p):
-            seen += memory.rows.descend(
-                memory.kind, memory.numbers, memory.Y, W, b, order[first:last],
-                share[first:last], eta, own.l1, own.l2, own.fit_intercept,
-            )  # fmt: skip
-            state.n_steps += last - first
-            self._after(own, state, memory, W, b, last - first)
-        self._store(state, memory, W, b, visits(memory, T, p))
-        if not self._averages:
-            state.average, state.average_bias = state.coef.copy(), b.copy()
-        return StepInfo(
-            train_loss=seen / T,
-            step_size=eta,
-            n_random_features=0,
-            epoch=None if self.round_size == "auto" else state.rows_seen / memory.n,
-        )
-
-    def _draw(
-        self, problem: LinearProblem, state: SGDState, memory: LinearMemory, T: int, p: int
-    ) -> tuple[IntArray, Float64Array]:
-        """Return rows (T, p) and shares of the mini-batches of one pass."""
-        return draw_batches(memory, T, p, draws(problem.seed, _TAG, state.iteration))
-
-    def _parts(
-        self, problem: LinearProblem, state: SGDState, memory: LinearMemory, T: int, p: int
-    ) -> Any:
-        """Yield (first, last, step size) of runs of steps with one step size."""
+    def _runs(
+        self, problem: LinearProblem, state: Any, data: PreparedRows, T: int, p: int
+    ) -> Iterator[tuple[int, int, float]]:
         if self.step_size != "auto":
             yield 0, T, float(self.step_size)
             return
-        L = max(self._smoothness(problem, state, memory, p), 1e-300)
-        # a part costs as much as all coefficients: no more of them than the rows are worth
-        worth = T * p * memory.rows.row_size / max(1, state.coef.size)
-        parts = int(np.clip(worth, 1, _PARTS))
-        cuts = np.unique(np.linspace(0, T, min(T, parts) + 1).astype(int))
-        for first, last in pairwise(cuts.tolist()):
-            done = (state.rows_seen + first * p) / state.pass_rows
-            yield first, last, (1.0 / L) / (1.0 + done) ** 0.75
+        first = 1.0 / self._smoothness(problem, state, data, p)
+        # a run costs as much as all coefficients: no more of them than the rows are worth
+        worth = T * p * data.row_size / max(1, state.coef.size)
+        most = int(np.clip(worth, 1, _RENEWALS))
+        yield from falling_runs(T, p, first, state.rows_seen, state.pass_rows, most)
+
+
+@dataclass(kw_only=True)
+class SSGDState(SGDState):
+    """State of :class:`SSGD`: the stratum of each row, (n,), and what draws need of it."""
+
+    stratum: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    members: list[tuple[IntArray, Float64Array]] = transient(default_factory=list)
+
+
+@parameters
+class SSGD(SGD):
+    r"""Stratified stochastic gradient descent: one row of each cluster in every mini-batch.
+
+    The rows are cut into p strata by k-means, p being the batch size. A step draws one row of
+    each, in proportion to the weights within it, and counts it by the weight of its stratum:
+
+    .. math:: g = \sum_{s=1}^{p} P_s\, l'(y_{k_s}, u_{k_s})\, x_{k_s}, \qquad
+              P_s = \sum_{i \in s} p_i
+
+    which is unbiased, and less noisy where rows of a stratum are alike. All else is as in
+    :class:`SGD`.
+
+    Parameters
+    ----------
+    batch_size : int >= 1, default=10
+        p: rows of a step, and strata.
+    step_size : float > 0 or "auto", default="auto"
+    round_size : int >= 1 or "auto", default="auto"
+        Steps of one iteration of the loop; "auto" is one pass over the rows.
+    average : bool, default=True
+
+    Notes
+    -----
+    Needs all rows at once. Clusters are those of a sample; every row joins the nearest centre.
+
+    References
+    ----------
+    Zhao and Zhang (2014), "Accelerating Minibatch Stochastic Gradient Descent using Stratified
+    Sampling"; Mu, Liu and Fan (2015), Section 4.2.
+    """
+
+    name: ClassVar[str] = "ssgd"
+    streams: ClassVar[bool] = False
+    state_class: ClassVar[type[Any]] = SSGDState
+    tag: ClassVar[int] = 0x737367
+
+    def init(self, problem: Problem, batch: TrainBatch) -> Any:
+        """Start from zero coefficients and the best constant; cut the rows into strata."""
+        state = super().init(problem, batch)
+        data: PreparedRows = state.data
+        k = min(self.batch_size, data.n)
+        check_points(as_linear(problem), k, data.d, self.name)
+        _, state.stratum = cluster_rows(data, k, problem.seed)
+        return state
+
+    def _draw(
+        self, problem: LinearProblem, state: Any, data: PreparedRows, T: int, p: int
+    ) -> tuple[IntArray, Float64Array]:
+        rng = draws(problem.seed, self.tag, state.iteration)
+        order, share = np.empty((T, p), np.int64), np.zeros((T, p))
+        strata = self._members(state, data)
+        for place, (members, cumulative) in enumerate(strata):
+            order[:, place] = members[weighted_draws(cumulative, T, rng)]
+            share[:, place] = cumulative[-1]
+        order[:, len(strata) :] = order[:, :1]  # fewer strata than rows: the rest is nothing
+        return order, share
+
+    @staticmethod
+    def _members(state: SSGDState, data: PreparedRows) -> list[tuple[IntArray, Float64Array]]:
+        """Return the rows of each stratum that has a weight, and running sums of shares."""
+        if not state.members:
+            for s in range(int(state.stratum.max()) + 1):
+                rows = np.flatnonzero(state.stratum == s)
+                cumulative = np.cumsum(data.share[rows])
+                if len(rows) and cumulative[-1] > 0:
+                    state.members.append((rows, cumulative))
+        return state.members
 
     def _smoothness(
-        self, problem: LinearProblem, state: SGDState, memory: LinearMemory, p: int
+        self, problem: LinearProblem, state: Any, data: PreparedRows, p: int
     ) -> float:
-        """Return the expected smoothness of a mini-batch."""
-        L = memory.batch_smoothness(p, problem.fit_intercept, problem.seed)
-        state.spectrum = memory.spectrum(problem.fit_intercept, problem.seed)
-        return L
+        """Return that of as many rows as the largest stratum lets count."""
+        largest = max(float(c[-1]) for _, c in self._members(state, data))
+        return super()._smoothness(problem, state, data, max(1, int(1.0 / largest)))
+
+
+@parameters
+class LinearPegasos(AveragingSolver):
+    r"""Pegasos: stochastic subgradients with steps ``1 / (l2 t)`` and a projection.
+
+    .. math:: W \leftarrow \Pi\Bigl[\mathrm{prox}\Bigl(W - \frac{1}{l_2 (t + t_0)} \frac{1}{p}
+              \sum_k l'(y_k, u_k)\, x_k\Bigr)\Bigr]
+
+    where the projection, after each run of steps, is onto the ball of radius
+    ``sqrt(2 P(0) / l2)``, which holds the minimum, P(0) being the mean loss of the best
+    constant. The result is the average of the iterates, weighted towards the last ones.
+
+    Parameters
+    ----------
+    batch_size : int >= 1, default=10
+        p.
+    offset : float >= 0 or "auto", default="auto"
+        t_0. ``"auto"`` is ``L(p) / l2``, which makes the first step ``1 / L(p)``; 0 is the
+        paper's, whose first steps are as large as ``1 / l2``.
+    round_size : int >= 1 or "auto", default="auto"
+        Steps of one iteration of the loop; "auto" is one pass over the rows.
+    average : bool, default=True
+    project : bool, default=True
+        On rows that are known as a whole; a stream does not tell P(0).
+
+    Notes
+    -----
+    The bias, which has no penalty, takes the same steps. Takes every loss, with subgradients
+    at kinks; needs an L2 penalty and no L1.
+
+    References
+    ----------
+    Shalev-Shwartz, Singer, Srebro and Cotter (2011), "Pegasos: Primal Estimated sub-GrAdient
+    SOlver for SVM"; Rakhlin, Shamir and Sridharan (2012) for averages of the last iterates.
+    """
+
+    name: ClassVar[str] = "pegasos"
+    takes_l1: ClassVar[bool] = False
+    needs_l2: ClassVar[bool] = True
+
+    batch_size: int = integer(default=10, low=1)
+    offset: float | str = real(default="auto", low=0, words=("auto",))
+    round_size: int | str = integer(default="auto", low=1, words=("auto",))
+    average: bool = boolean(default=True)
+    project: bool = boolean(default=True)
+
+    def _runs(
+        self, problem: LinearProblem, state: Any, data: PreparedRows, T: int, p: int
+    ) -> Iterator[tuple[int, int, float]]:
+        if self.offset == "auto":
+            offset = self._smoothness(problem, state, data, p) / problem.l2
+        else:
+            offset = float(self.offset)
+        first, start = 0, state.n_steps
+        while first < T:
+            t = start + first + offset
+            last = min(T, first + max(1, int(_LONGER * t)))
+            middle = start + 0.5 * (first + last + 1) + offset
+            yield first, last, 1.0 / (problem.l2 * middle)
+            first = last
 
     def _after(
-        self,
-        problem: LinearProblem,
-        state: SGDState,
-        memory: LinearMemory,
-        W: Float64Array,
-        b: Float64Array,
-        n_steps: int,
+        self, problem: LinearProblem, state: Any, data: PreparedRows, W: Any, b: Any, n: int
     ) -> None:
-        """Take the iterate into the average, for the last `n_steps` steps."""
-        if not self._averages:
-            return
-        state.n_averaged += n_steps
-        part = (1.0 + _FORGET) * n_steps / (state.n_averaged + _FORGET * n_steps)
-        state.average += part * (memory.rows.public(W) - state.average)
-        state.average_bias += part * (b - state.average_bias)
-
-    def solution(self, state: SGDState) -> tuple[Float64Array, Float64Array]:
-        """Return the average."""
-        return state.average, state.average_bias
+        if self.project and problem.fixed_rows:
+            radius = np.sqrt(2.0 * state.first_loss / problem.l2)
+            norm = float(np.sqrt((W * W).sum()))
+            if norm > radius:
+                W *= radius / norm
+        super()._after(problem, state, data, W, b, n)

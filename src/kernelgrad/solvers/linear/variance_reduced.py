@@ -1,0 +1,411 @@
+r"""Stochastic gradients with reduced variance: SVRG, SAGA, S3GD and SCV."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from kernelgrad._params import boolean, integer, parameters, real
+from kernelgrad._typing import Float64Array, IntArray
+from kernelgrad._validation import CapabilityError
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, transient
+from kernelgrad.solvers.linear import _loops as loops
+from kernelgrad.solvers.linear.anchors import AnchorGraph, build_graph, dense_rows
+from kernelgrad.solvers.linear.base import (
+    LinearProblem,
+    LinearState,
+    PreparedRows,
+    StochasticSolver,
+    evaluate,
+    falling_runs,
+)
+
+_INNER = 20  # steps between renewals of references from anchors (Mu et al., Section 4.3)
+# exact gradients below this relative decrease of the objective in a pass
+_STALLED = 1e-2
+_MOMENT_BYTES = 2**30  # of covariances, where no memory_limit says otherwise
+_CHUNK = 8192  # rows that are made dense at once
+
+
+@parameters
+class SVRG(StochasticSolver[LinearState]):
+    r"""Proximal stochastic variance-reduced gradients (Prox-SVRG).
+
+    An outer loop stores the gradient of all rows at a snapshot; inner steps use
+
+    .. math:: g = \frac{1}{p} \sum_{k \in I} \bigl(l'(y_k, u_k) - l'(y_k, \tilde u_k)\bigr)
+              x_k + \nabla P(\tilde W)
+
+    whose noise vanishes as W and the snapshot come to the minimum, so that a constant step
+    converges geometrically. The snapshot's derivatives are kept, one number per row and output:
+    an inner step costs no second product.
+
+    Parameters
+    ----------
+    batch_size : int >= 1, default=10
+        p, the paper's (Section 4.3).
+    inner_steps : int >= 1 or "auto", default="auto"
+        Steps per snapshot; ``"auto"`` is ``n / p``, one pass over the rows. The paper has 50.
+    step_size : float > 0 or "auto", default="auto"
+        ``"auto"`` is ``1 / (2 L(p))`` with the expected smoothness L(p) of a mini-batch.
+    round_size : int >= 1 or "auto", default="auto"
+        Steps of one iteration of the loop, in whole outer loops; "auto" is one pass over the
+        rows.
+
+    References
+    ----------
+    Johnson and Zhang (2013), "Accelerating Stochastic Gradient Descent using Predictive
+    Variance Reduction"; Xiao and Zhang (2014), "A Proximal Stochastic Gradient Method with
+    Progressive Variance Reduction"; Mu, Liu and Fan (2015), Equation (4).
+    """
+
+    name: ClassVar[str] = "svrg"
+    takes_any: ClassVar[bool] = True
+    tag: ClassVar[int] = 0x737672
+
+    batch_size: int = integer(default=10, low=1)
+    inner_steps: int | str = integer(default="auto", low=1, words=("auto",))
+    step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
+    round_size: int | str = integer(default="auto", low=1, words=("auto",))
+
+    def _inner(self, data: PreparedRows, p: int) -> int:
+        return -(-data.n // p) if self.inner_steps == "auto" else int(self.inner_steps)
+
+    def _n_steps(
+        self, problem: LinearProblem, state: LinearState, data: PreparedRows, p: int
+    ) -> int:
+        """Return outer loops with about as many inner steps as one pass has."""
+        inner = self._inner(data, p)
+        T = super()._n_steps(problem, state, data, p)
+        return max(inner, T if self.round_size == "auto" else T // inner * inner)
+
+    def _runs(
+        self, problem: LinearProblem, state: LinearState, data: PreparedRows, T: int, p: int
+    ) -> Iterator[tuple[int, int, float]]:
+        inner, eta = self._inner(data, p), self._first_step(problem, data, p)
+        for start in range(0, T, inner):
+            yield start, min(start + inner, T), eta
+
+    def _reference(
+        self, problem: LinearProblem, state: LinearState, data: PreparedRows, W: Any, b: Any
+    ) -> Any:
+        return snapshot(problem, data, W, b)
+
+
+def snapshot(
+    problem: LinearProblem, data: PreparedRows, W: Float64Array, b: Float64Array
+) -> loops.Table:
+    """Return the derivatives of all rows at W and b as references."""
+    here = evaluate(problem, data, W, b) if data.here is None else data.here
+    none = np.zeros(0)
+    return loops.Table(loops.FOREVER, here.gradient, here.gradient_bias, here.slopes, none)
+
+
+@dataclass(kw_only=True)
+class SAGAState(LinearState):
+    """State of :class:`SAGA`: the last derivative seen of each row, (n, C)."""
+
+    table: Float64Array = field(default_factory=lambda: np.zeros((0, 0)))
+
+
+@parameters
+class SAGA(StochasticSolver[SAGAState]):
+    r"""Stochastic average gradients, unbiased and with proximal steps (SAGA).
+
+    Each row's last derivative is kept, one number per output, and their weighted mean along
+    with it:
+
+    .. math:: g = \bigl(l'(y_k, u_k) - r_k\bigr) x_k + \sum_i p_i r_i x_i,
+              \qquad r_k \leftarrow l'(y_k, u_k)
+
+    Parameters
+    ----------
+    batch_size : int >= 1, default=1
+        Rows per step.
+    step_size : float > 0 or "auto", default="auto"
+        ``"auto"`` is ``1 / (3 L(p))`` with the expected smoothness L(p) of a mini-batch.
+    round_size : int >= 1 or "auto", default="auto"
+        Steps of one iteration of the loop; "auto" is one pass over the rows.
+
+    Notes
+    -----
+    Rows of unequal weight are drawn in proportion to it. After each pass the objective and
+    the gradient of all rows are computed anew: the stop and the history are exact.
+
+    References
+    ----------
+    Defazio, Bach and Lacoste-Julien (2014), "SAGA: A Fast Incremental Gradient Method With
+    Support for Non-Strongly Convex Composite Objectives".
+    """
+
+    name: ClassVar[str] = "saga"
+    takes_any: ClassVar[bool] = True
+    state_class: ClassVar[type[Any]] = SAGAState
+    tag: ClassVar[int] = 0x736167
+    step_share: ClassVar[float] = 1.0 / 3.0
+
+    batch_size: int = integer(default=1, low=1)
+    step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
+    round_size: int | str = integer(default="auto", low=1, words=("auto",))
+
+    def _reference(
+        self, problem: LinearProblem, state: SAGAState, data: PreparedRows, W: Any, b: Any
+    ) -> Any:
+        if not len(state.table):
+            state.table = evaluate(problem, data, W, b).slopes
+        return data.table(W, b, state.table, moving=True)
+
+
+@dataclass(kw_only=True)
+class S3GDState(LinearState):
+    """State of :class:`S3GD`.
+
+    Attributes
+    ----------
+    alpha : float
+        Of the last step: with another one the anchors have their turn again.
+    switched : int
+        Iteration after which gradients are exact; -1 before.
+    objective : float
+        After the last pass.
+    graph : AnchorGraph or None
+        Kept from fit to fit on the same rows, so that a path of penalties builds it once; not
+        in pickles and files.
+    """
+
+    alpha: float = -1.0
+    switched: int = -1
+    objective: float = math.inf
+    graph: AnchorGraph | None = transient(released=False)
+
+
+@parameters
+class S3GD(StochasticSolver[S3GDState]):
+    r"""Semi-stochastic gradients with references from a graph of anchors.
+
+    .. math:: g = \frac{1}{p} \sum_{k \in I} \bigl(l'(y_k, u_k) - h_k\bigr) x_k + \nabla H,
+              \qquad h_i = \sum_z \gamma_z(x_i)\, l'(y_i, \tilde W^T z)
+
+    Anchors z are the rows nearest to the centres of k-means; weights ``gamma`` are Gaussian
+    over the nearest anchors of a row. ``grad H = sum_i p_i h_i x_i`` costs one product with
+    m anchors instead of all rows (Equation (22)) and is renewed every `inner_steps` steps.
+
+    The mean of ``h_i x_i`` is exactly ``grad H``, so that g is unbiased; what is left is the
+    noise of ``l' - h``, which does not vanish at the minimum. Where a pass lowers the objective
+    by less than a percent the solver therefore goes on with exact references (Prox-SVRG, one
+    pass per snapshot), as Section 3 of the paper suggests; ``history_["audit"]["switched"]``
+    tells the last iteration with anchors.
+
+    Parameters
+    ----------
+    n_anchors : int >= 1, default=100
+        m, the paper's (Section 4.3).
+    n_neighbors : int >= 1, default=10
+        Anchors of a row.
+    batch_size : int >= 1, default=10
+        p, the paper's.
+    inner_steps : int >= 1 or "auto", default="auto"
+        Steps between renewals of H. ``"auto"`` is the paper's 20, or more on sparse rows:
+        as many as make a renewal no dearer than the steps.
+    step_size : float > 0 or "auto", default="auto"
+        ``"auto"`` is ``1 / (2 L(p))`` with the expected smoothness L(p) of a mini-batch.
+    round_size : int >= 1 or "auto", default="auto"
+        Steps of one iteration of the loop, a multiple of `inner_steps`; "auto" is one pass
+        over the rows.
+    switch : bool, default=True
+        False stays with the anchors: the paper's algorithm, with its floor.
+
+    Notes
+    -----
+    The graph takes two products of all rows with m points; it pays where a fit needs many
+    passes or is repeated on the same rows (``warm_start``, other penalties).
+
+    References
+    ----------
+    Mu, Liu and Fan (2015), "Stochastic Gradient Made Stable: A Manifold Propagation Approach
+    for Large-Scale Optimization", Algorithms 1 and 2.
+    """
+
+    name: ClassVar[str] = "s3gd"
+    state_class: ClassVar[type[Any]] = S3GDState
+    tag: ClassVar[int] = 0x733367
+
+    n_anchors: int = integer(default=100, low=1)
+    n_neighbors: int = integer(default=10, low=1)
+    batch_size: int = integer(default=10, low=1)
+    inner_steps: int | str = integer(default="auto", low=1, words=("auto",))
+    step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
+    round_size: int | str = integer(default="auto", low=1, words=("auto",))
+    switch: bool = boolean(default=True)
+
+    def _n_steps(
+        self, problem: LinearProblem, state: S3GDState, data: PreparedRows, p: int
+    ) -> int:
+        if state.alpha != problem.alpha:
+            state.alpha, state.switched, state.objective = problem.alpha, -1, math.inf
+        if state.switched < 0 and state.graph is None:
+            state.graph = build_graph(problem, data, self.n_anchors, self.n_neighbors)
+        T = super()._n_steps(problem, state, data, p)
+        inner = 1 if state.switched >= 0 else self._inner(state, data)
+        return T if self.round_size == "auto" else max(1, T // inner) * inner
+
+    def _reference(
+        self, problem: LinearProblem, state: S3GDState, data: PreparedRows, W: Any, b: Any
+    ) -> Any:
+        if state.switched >= 0:
+            return snapshot(problem, data, W, b)
+        assert state.graph is not None
+        return state.graph.references(self._inner(state, data), data)
+
+    def _inner(self, state: S3GDState, data: PreparedRows) -> int:
+        if self.inner_steps != "auto":
+            return int(self.inner_steps)
+        assert state.graph is not None
+        renewal = float(state.graph.product.size)
+        step = 2.0 * self.batch_size * max(1.0, data.row_size) * len(data.numbers)
+        return max(_INNER, int(renewal / step)) if data.is_sparse else _INNER
+
+    def step(self, problem: Problem, state: S3GDState, batch: TrainBatch) -> StepInfo:
+        """Take one pass over the rows, with anchors or with exact references."""
+        info = super().step(problem, state, batch)
+        if info.objective is not None and state.switched < 0:
+            last, now = state.objective, info.objective
+            if self.switch and math.isfinite(last) and not now < last - _STALLED * abs(last):
+                state.switched = state.iteration
+            state.objective = now
+        return info
+
+    def finish(
+        self, problem: Problem, state: S3GDState, batch: TrainBatch
+    ) -> dict[str, Any] | None:
+        """Return objective and optimality of the result, and when gradients became exact."""
+        audit = super().finish(problem, state, batch)
+        return None if audit is None else audit | {"switched": state.switched}
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Shares (K,), centres (K, d), covariances (K, d, d) and targets (K, C) of groups."""
+
+    group: IntArray
+    part: Float64Array
+    centre: Float64Array
+    covariance: Float64Array
+    targets: Float64Array
+
+
+@dataclass(kw_only=True)
+class SCVState(LinearState):
+    """State of :class:`SCV`; the moments come again with the rows."""
+
+    moments: Moments | None = transient()
+
+
+@parameters
+class SCV(StochasticSolver[SCVState]):
+    r"""Stochastic gradients with control variates made of the moments of classes.
+
+    The reference of a row is the derivative at the mean of its class, with the first-order
+    change from there to the row,
+
+    .. math:: r_i = l'(y_c, \bar u_c) + l''(y_c, \bar u_c) (u_i - \bar u_c), \qquad
+              \sum_i p_i r_i x_i = \sum_c P_c \bigl[ l'_c\, \bar x_c + l''_c\, \Sigma_c W \bigr]
+
+    for classes c with means and covariances of the rows: exact at every step, at the price of
+    one product with each covariance. Regression has one group.
+
+    Parameters
+    ----------
+    batch_size : int >= 1, default=10
+        p.
+    step_size : float > 0 or "auto", default="auto"
+        A number is a constant step, as in the paper. ``"auto"`` starts from ``1 / (2 L(p))``
+        and lets it fall as in :class:`~kernelgrad.solvers.linear.sgd.SGD`.
+    round_size : int >= 1 or "auto", default="auto"
+        Steps of one iteration of the loop; "auto" is one pass over the rows.
+
+    Notes
+    -----
+    Takes ``O(K d^2)`` memory, and as much work for every step: for tens to a few thousand
+    columns. The noise does not vanish at the minimum.
+
+    References
+    ----------
+    Wang, Chen, Smola and Xing (2013), "Variance Reduction for Stochastic Gradient
+    Optimization"; Mu, Liu and Fan (2015), Section 4.2.
+    """
+
+    name: ClassVar[str] = "scv"
+    state_class: ClassVar[type[Any]] = SCVState
+    tag: ClassVar[int] = 0x736376
+
+    batch_size: int = integer(default=10, low=1)
+    step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
+    round_size: int | str = integer(default="auto", low=1, words=("auto",))
+
+    def init(self, problem: Problem, batch: TrainBatch) -> SCVState:
+        """Start from zero coefficients and the best constant."""
+        classes = (
+            len(np.unique(batch.y, axis=0)) if "classification" in problem.loss.tasks else 1
+        )
+        needed = 8 * classes * problem.n_features_in**2
+        limit = _MOMENT_BYTES if problem.memory_limit is None else problem.memory_limit
+        if needed > limit:
+            raise CapabilityError(
+                f"solver 'scv' keeps the covariances of {classes} classes in "
+                f"{problem.n_features_in} columns, {needed:.3g} bytes, more than {limit:.3g}; "
+                "take fewer columns, raise memory_limit, or take solver 'svrg'."
+            )
+        return super().init(problem, batch)
+
+    def _runs(
+        self, problem: LinearProblem, state: SCVState, data: PreparedRows, T: int, p: int
+    ) -> Iterator[tuple[int, int, float]]:
+        eta = self._first_step(problem, data, p)
+        if self.step_size == "auto":
+            return falling_runs(T, p, eta, state.rows_seen, data.n)
+        return iter([(0, T, eta)])
+
+    def _reference(
+        self, problem: LinearProblem, state: SCVState, data: PreparedRows, W: Any, b: Any
+    ) -> Any:
+        if state.moments is None:
+            state.moments = group_moments(data, "classification" in problem.loss.tasks)
+        m, K, C = state.moments, len(state.moments.part), len(b)
+        return loops.Moments(
+            1, np.zeros_like(W), np.zeros(C), m.group, m.part, m.centre, m.covariance,
+            m.targets, np.zeros((K, C)), np.zeros((K, C)), np.zeros((K, C, C)),
+        )  # fmt: skip
+
+
+def group_moments(data: PreparedRows, by_class: bool) -> Moments:
+    """Return the weighted moments of the rows of each class, or of all rows."""
+    X, Y, share = data.batch.X, data.Y, data.share
+    n, d = X.shape
+    if by_class:
+        targets, group = np.unique(Y, axis=0, return_inverse=True)
+        group = group.reshape(-1).astype(np.int64)
+    else:
+        targets, group = (share @ Y)[None], np.zeros(n, np.int64)
+    K = len(targets)
+    part = np.asarray(np.bincount(group, weights=share, minlength=K), np.float64)
+    centre, covariance = np.zeros((K, d)), np.zeros((K, d, d))
+    for g in range(K):
+        members = np.flatnonzero((group == g) & (share > 0))
+        w = share[members] / max(part[g], 1e-300)
+        for start in range(0, len(members), _CHUNK):
+            some, ws = members[start : start + _CHUNK], w[start : start + _CHUNK]
+            rows = dense_rows(X[some])
+            centre[g] += ws @ rows
+        for start in range(0, len(members), _CHUNK):
+            some, ws = members[start : start + _CHUNK], w[start : start + _CHUNK]
+            rows = dense_rows(X[some]) - centre[g]
+            covariance[g] += (rows * ws[:, None]).T @ rows
+    return Moments(group, part, centre, covariance, np.ascontiguousarray(targets, np.float64))
+
+
+__all__ = ["S3GD", "SAGA", "SCV", "SVRG", "Moments", "S3GDState", "SAGAState", "SCVState"]
