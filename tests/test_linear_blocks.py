@@ -8,6 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from kernelgrad.solvers.linear._mirror import mirror
+from kernelgrad.solvers.linear.rbcd import RBCD
+from kernelgrad.solvers.linear.sbmd import SBMD
 
 import oracles_linear_blocks as oracles
 from kernelgrad import set_num_threads
@@ -25,10 +28,7 @@ from kernelgrad.losses import (
 )
 from kernelgrad.solvers.base import TrainBatch
 from kernelgrad.solvers.linear._blocks import DenseBlocks, Fields, SparseBlocks
-from kernelgrad.solvers.linear._mirror import mirror
 from kernelgrad.solvers.linear.base import LinearMemory, LinearProblem
-from kernelgrad.solvers.linear.rbcd import RBCD
-from kernelgrad.solvers.linear.sbmd import SBMD
 
 SMOOTH = [
     SquaredError(), Logistic(), SquaredHinge(), SmoothedHinge(), Huber(0.4), Multinomial(),

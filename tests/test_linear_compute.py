@@ -9,6 +9,8 @@ import pytest
 import scipy.sparse as sps
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernelgrad.solvers.linear._dense import DenseRows
+from kernelgrad.solvers.linear._sparse import SparseRows
 
 import oracles_linear as oracles
 from kernelgrad.losses import (
@@ -26,8 +28,6 @@ from kernelgrad.losses import (
 from kernelgrad.losses import scalar as linear
 from kernelgrad.solvers.linear import _moments as linear_moments
 from kernelgrad.solvers.linear import _steps as steps
-from kernelgrad.solvers.linear._dense import DenseRows
-from kernelgrad.solvers.linear._sparse import SparseRows
 from kernelgrad.solvers.linear.base import loss_kind
 
 CASES = {  # name: (loss, kind, number)

@@ -11,6 +11,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy.sparse as sps
+from kernelgrad.solvers.linear.pegasos import LinearPegasos
+from kernelgrad.solvers.linear.s3gd import S3GD
+from kernelgrad.solvers.linear.scv import SCV, group_moments
+from kernelgrad.solvers.linear.ssgd import SSGD
+from kernelgrad.solvers.linear.svrg import SAGA, SVRG
 
 import oracles_linear as oracles
 from kernelgrad import set_num_threads
@@ -33,12 +38,7 @@ from kernelgrad.solvers.base import TrainBatch
 from kernelgrad.solvers.linear import _moments as linear_moments
 from kernelgrad.solvers.linear.anchors import build_graph, cluster_rows, nearest_points
 from kernelgrad.solvers.linear.base import LinearMemory, LinearProblem, evaluate
-from kernelgrad.solvers.linear.pegasos import LinearPegasos
-from kernelgrad.solvers.linear.s3gd import S3GD
-from kernelgrad.solvers.linear.scv import SCV, group_moments
 from kernelgrad.solvers.linear.sgd import SGD
-from kernelgrad.solvers.linear.ssgd import SSGD
-from kernelgrad.solvers.linear.svrg import SAGA, SVRG
 
 CASES = {
     "squared": (SquaredError(), 0.0),

@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any, ClassVar
 
 import numpy as np
+from kernelgrad.solvers.linear.scv import group_moments
 
 from benchmarks.objectives._linear import SETS, Case, Trace, load, minimum, trace, warm_up
 from benchmarks.registry import Objective, Row, SkipError
@@ -24,7 +25,6 @@ from kernelgrad.solvers.linear.base import (
     evaluate,
     weighted_draws,
 )
-from kernelgrad.solvers.linear.scv import group_moments
 
 ALPHA = 2e-3  # the paper's lambda = 1e-3 for lambda |w|^2
 STEPS = (0.1, 1.0, 5.0, 10.0)

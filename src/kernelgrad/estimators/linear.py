@@ -26,7 +26,6 @@ from kernelgrad.solvers import (
     Solver,
     get_linear_solver,
 )
-from kernelgrad.solvers.linear.base import loss_kind
 
 _INNER_PRODUCT = Polynomial(degree=1, gamma=1.0, coef0=0.0)
 _PENALTIES = ("elasticnet", "l1", "l2")
@@ -82,7 +81,7 @@ def choose_linear_solver(
         No linear solver takes the loss.
     """
     check_name(rows, ("memory", "disk", "stream", "large"), "place of rows")
-    kind, _ = loss_kind(loss, n_outputs)
+    SGD().check_loss(loss)
     if rows != "memory":
         why = {
             "disk": "the rows are on disk",
@@ -90,13 +89,16 @@ def choose_linear_solver(
             "large": "the rows do not fit in memory three times",
         }
         return SGD(), why[rows]
-    if kind in SVRG.losses:
+    if RBCD.takes(loss):
         if n_features <= _NEWTON_COLUMNS and n_features**2 * n_outputs <= _NEWTON_ENTRIES:
             return RBCD(), f"the loss is smooth and there are at most {_NEWTON_COLUMNS} columns"
-        if kind in LinearSDCA.losses and l2 * n_rows >= 1.0:
+        if LinearSDCA.takes(loss) and l2 * n_rows >= 1.0:
             return LinearSDCA(), "many columns, and the penalty has an L2 part"
         return SVRG(), "the loss is smooth and the rows are in memory"
-    if l2 > 0 and ("classification" in loss.tasks or l2 * n_rows >= 1.0):
+    if loss.smoothness is not None and SVRG.takes(loss):
+        return SVRG(), "the loss is smooth and the rows are in memory"
+    fast = "classification" in loss.tasks or l2 * n_rows >= 1.0
+    if LinearSDCA.takes(loss) and l2 > 0 and fast:
         return LinearSDCA(), "the loss has kinks and the penalty an L2 part"
     return SGD(), "the loss has kinks and the penalty no L2 part, or a very small one"
 

@@ -14,16 +14,11 @@ from kernelgrad.solvers.kernel.online import NORMA, KernelPerceptron, Pegasos
 from kernelgrad.solvers.kernel.sbp import StochasticBatchPerceptron
 from kernelgrad.solvers.kernel.sdca import SDCA
 from kernelgrad.solvers.linear.base import LinearSolver
-from kernelgrad.solvers.linear.pegasos import LinearPegasos
-from kernelgrad.solvers.linear.rbcd import RBCD
-from kernelgrad.solvers.linear.s3gd import S3GD
-from kernelgrad.solvers.linear.sbmd import SBMD
-from kernelgrad.solvers.linear.scv import SCV
+from kernelgrad.solvers.linear.blocks import RBCD, SBMD
 from kernelgrad.solvers.linear.sdca import LinearSDCA
-from kernelgrad.solvers.linear.sgd import SGD
+from kernelgrad.solvers.linear.sgd import SGD, SSGD, LinearPegasos
 from kernelgrad.solvers.linear.simba import SIMBA
-from kernelgrad.solvers.linear.ssgd import SSGD
-from kernelgrad.solvers.linear.svrg import SAGA, SVRG
+from kernelgrad.solvers.linear.variance_reduced import S3GD, SAGA, SCV, SVRG
 from kernelgrad.solvers.random_features.dsg import CDSG, DSG, UDSG
 from kernelgrad.solvers.semi_supervised.bgs3vm import BGS3VM
 from kernelgrad.solvers.semi_supervised.cccp_s3vm import CCCPS3VM

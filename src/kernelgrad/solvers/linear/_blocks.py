@@ -25,12 +25,13 @@ HUBER has ``min(1, delta / |z|)``, whose parabola lies above the loss.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numba import njit
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray
+from kernelgrad.compute.rows import FAST, Csr, Dense, Rows
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses.scalar import (
     HUBER,
@@ -40,7 +41,9 @@ from kernelgrad.losses.scalar import (
     SMOOTHED_HINGE,
     SQUARED,
 )
-from kernelgrad.solvers.linear._steps import FAST, PARTS, shrink
+from kernelgrad.solvers.linear._loops import shrink
+
+PARTS = 8
 
 _FLAT = 1e-3
 _LEAST = 1e-6
@@ -132,7 +135,7 @@ def _look_at_all(
         _look(kind, numbers, Y[i], U[i], V[i], G[i], H[i])
 
 
-class Fields:
+class LossState:
     """Responses of all rows, with value, derivative and curvature of the loss at each.
 
     Parameters
@@ -445,8 +448,9 @@ class DenseBlocks:
     """
 
     def __init__(
-        self, X: AnyArray, block_size: int, fit_bias: bool, share: Float64Array
+        self, rows: Dense, d: int, block_size: int, fit_bias: bool, share: Float64Array
     ) -> None:
+        X = rows.values
         self.first = np.append(np.arange(0, X.shape[1], block_size), X.shape[1])
         self.blocks = [
             np.ascontiguousarray(X[:, a:z])
@@ -498,7 +502,7 @@ class DenseBlocks:
         parallel_for(PARTS, square)
         return mean, np.sqrt(parts.sum(axis=0))
 
-    def _gradient(self, X: AnyArray, f: Fields) -> Float64Array:
+    def _gradient(self, X: AnyArray, f: LossState) -> Float64Array:
         """Return g (C, k + bias)."""
         k, C = X.shape[1], f.U.shape[1]
         parts = np.zeros((PARTS, C, k + self.fit_bias))
@@ -513,7 +517,7 @@ class DenseBlocks:
         parallel_for(PARTS, task)
         return np.asarray(parts.sum(axis=0))
 
-    def _curvature(self, i: int, f: Fields) -> Float64Array:
+    def _curvature(self, i: int, f: LossState) -> Float64Array:
         """Return A (C, m, m) with m = k + bias."""
         if i in self._constant:
             return self._constant[i].copy()
@@ -543,7 +547,7 @@ class DenseBlocks:
 
     def descend(
         self,
-        f: Fields,
+        f: LossState,
         W: Float64Array,
         b: Float64Array,
         order: IntArray,
@@ -555,7 +559,7 @@ class DenseBlocks:
 
         Parameters
         ----------
-        f : Fields
+        f : LossState
         W : float64 array (d, C)
         b : float64 array (C,)
         order : int array
@@ -888,9 +892,9 @@ class SparseBlocks:
     """
 
     def __init__(
-        self, data: AnyArray, indices: AnyArray, indptr: AnyArray, d: int, block_size: int,
-        fit_bias: bool, share: Float64Array,
-    ) -> None:  # fmt: skip
+        self, csr: Csr, d: int, block_size: int, fit_bias: bool, share: Float64Array
+    ) -> None:
+        data, indices, indptr = csr
         n = len(indptr) - 1
         self.first = np.append(np.arange(0, d, block_size), d)
         entries, rows = np.zeros((2, len(self.first) - 1), np.int64)
@@ -928,7 +932,7 @@ class SparseBlocks:
 
     def descend(
         self,
-        f: Fields,
+        f: LossState,
         W: Float64Array,
         b: Float64Array,
         order: IntArray,
@@ -944,3 +948,15 @@ class SparseBlocks:
             self._place.shift, self.whole, order, self.apart, l1, l2, quiet, slack,
         )  # fmt: skip
         return float(violation), float(shortest)
+
+
+ColumnBlocks: TypeAlias = DenseBlocks | SparseBlocks
+
+
+def cut_into_blocks(
+    rows: Rows, d: int, block_size: int, fit_bias: bool, share: Float64Array
+) -> ColumnBlocks:
+    """Return the rows in blocks of columns."""
+    if isinstance(rows, Dense):
+        return DenseBlocks(rows, d, block_size, fit_bias, share)
+    return SparseBlocks(rows, d, block_size, fit_bias, share)

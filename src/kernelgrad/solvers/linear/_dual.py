@@ -11,7 +11,7 @@ where the last term is a column of constants ``sqrt(kappa)`` whose coefficient i
 b_0. m may differ from 0 where t is 0: then ``<m, V>`` is one number, and a row of few stored
 entries stays one. A coordinate goes to the maximum of the dual, or with L1 of its quadratic
 bound from below (the conjugate of the penalty is ``1 / l2``-smooth):
-:func:`kernelgrad.losses.conjugate._step` with the curvature ``r_i (|x_i - m|^2 + kappa)``.
+:func:`kernelgrad.losses.conjugate.dual_step` with the curvature ``r_i (|x_i - m|^2 + kappa)``.
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ import numpy as np
 from numba import njit
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray
-from kernelgrad.losses.conjugate import dual_step as _step
-from kernelgrad.losses.conjugate import loss_and_gap as _loss_and_gap
+from kernelgrad.compute.rows import FAST, add, column, dot, entries, entry
+from kernelgrad.losses.conjugate import dual_step, loss_and_gap
 from kernelgrad.losses.scalar import LOGISTIC, sigmoid, slope
-from kernelgrad.solvers.linear._dense import _add, _dot
-from kernelgrad.solvers.linear._steps import FAST
 
 _STEPS = 100  # of Newton or bisection at most
 _NEAR = 1e-6
@@ -36,10 +34,11 @@ _WIDENINGS = 60  # by 4 each
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _soft_dot(x: AnyArray, v: Float64Array, t: float) -> float:
+def _soft_dot(rows: Any, i: int, v: Float64Array, t: float) -> Any:
     total = 0.0
-    for j in range(len(x)):
-        total += x[j] * (max(v[j] - t, 0.0) + min(v[j] + t, 0.0))
+    for q in entries(rows, i):
+        w = v[column(rows, q)]
+        total += entry(rows, i, q) * (max(w - t, 0.0) + min(w + t, 0.0))
     return total
 
 
@@ -52,7 +51,11 @@ def _logistic_rise(b: float, m: float, q: float) -> float:
     """
     low, high = m - q * b, m + q * (1.0 - b)
     z, last = m, math.inf
+<<<<<<< HEAD
     t: float = sigmoid(-z)
+=======
+    t = 1.0 / (1.0 + math.exp(z))
+>>>>>>> fd31c95 (Linear solvers: one accessor of rows, one template of stochastic steps, one loop with references by type)
     for _ in range(_STEPS):
         h = z - m - q * (t - b)
         if h > 0.0:
@@ -64,13 +67,18 @@ def _logistic_rise(b: float, m: float, q: float) -> float:
             new = 0.5 * (low + high)
         moved, last = abs(new - z), abs(h)
         z = new
+<<<<<<< HEAD
         t = sigmoid(-z)
+=======
+        t = sigmoid(-z)
+>>>>>>> fd31c95 (Linear solvers: one accessor of rows, one template of stochastic steps, one loop with references by type)
         if moved <= _NEAR * (1.0 + abs(z)):
             break
     return t
 
 
 @njit(nogil=True, cache=True)
+<<<<<<< HEAD
 def _rise(code: int, p: float, y: float, u: float, f: float, q: float) -> Any:
     if code == LOGISTIC:
         return -y * _logistic_rise(-y * u, y * f, q)
@@ -98,7 +106,7 @@ def _ascend_dense(
         x = X[i]
         f = start + sigma * (along[i] - tilt)
         f += _dot(x, v) if t == 0.0 else _soft_dot(x, v, t)
-        new = _rise(kind, numbers, y[i], u[i], f, reach[i] * squares[i])
+        new = _rise(code, number, y[i], u[i], f, reach[i] * squares[i])
         moved = reach[i] * (u[i] - new)
         if moved != 0.0:
             u[i] = new
@@ -132,7 +140,7 @@ def _ascend_sparse(
         for q in range(indptr[i], indptr[i + 1]):
             w = v[indices[q]]
             f += data[q] * (max(w - t, 0.0) + min(w + t, 0.0))
-        new = _rise(kind, numbers, y[i], u[i], f, reach[i] * squares[i])
+        new = _rise(code, number, y[i], u[i], f, reach[i] * squares[i])
         moved = reach[i] * (u[i] - new)
         if moved != 0.0:
             u[i] = new
@@ -143,6 +151,16 @@ def _ascend_sparse(
     return sigma
 
 
+=======
+def _rise(code: int, number: float, y: float, u: float, f: float, q: float) -> Any:
+    """Return the u that maximises the dual in one coordinate, or nearly."""
+    if code == LOGISTIC:
+        return -y * _logistic_rise(-y * u, y * f, q)
+    return dual_step(code, number, y, u, f, q)
+
+
+@njit(nogil=True, cache=True)
+>>>>>>> fd31c95 (Linear solvers: one accessor of rows, one template of stochastic steps, one loop with references by type)
 def ascend(
     rows: Any,
     kind: int,
@@ -163,9 +181,15 @@ def ascend(
 
     Parameters
     ----------
+<<<<<<< HEAD
     rows : DenseRows or SparseRows
     kind, numbers : int, float
         Code and parameter of the loss.
+=======
+    rows : Dense or Csr
+    code, number
+        Of :mod:`kernelgrad.losses.scalar`.
+>>>>>>> fd31c95 (Linear solvers: one accessor of rows, one template of stochastic steps, one loop with references by type)
     y : float64 array (n,)
     order : integer array (m,)
     reach : float64 array (n,)
@@ -182,11 +206,17 @@ def ascend(
     start : float
         ``b_0 - <m, v>``.
     """
-    tail = (y, order, reach, squares, along, tilt, t, u, v, sigma, start)
-    if rows.is_sparse:
-        head = (rows.data, rows.indices, rows.indptr)
-        return float(_ascend_sparse(kind, numbers, *head, *tail))
-    return float(_ascend_dense(kind, numbers, rows.X, *tail))
+    for i in order:
+        f = start + sigma * (along[i] - tilt)
+        f += dot(rows, i, v) if t == 0.0 else _soft_dot(rows, i, v, t)
+        new = _rise(code, number, y[i], u[i], f, reach[i] * squares[i])
+        moved = reach[i] * (u[i] - new)
+        if moved != 0.0:
+            u[i] = new
+            add(rows, i, moved, v)
+            sigma -= moved
+            start -= moved * along[i]
+    return sigma
 
 
 @njit(nogil=True, cache=True)
@@ -199,7 +229,7 @@ def soft(v: Float64Array, t: float) -> AnyArray:
 def balance(u: Float64Array, p: Float64Array) -> AnyArray:
     """Return u with ``sum_i p_i u_i = 0``: the sign that weighs more is scaled down.
 
-    Every conjugate here is finite between 0 and any u where it is.
+    Conjugate domains are intervals containing 0, so scaling keeps u feasible.
     """
     positive, negative = 0.0, 0.0
     for i in range(len(u)):
@@ -216,7 +246,7 @@ def balance(u: Float64Array, p: Float64Array) -> AnyArray:
 
 
 @njit(nogil=True, cache=True)
-def loss_and_gap(
+def mean_loss_and_gap(
     kind: int,
     numbers: float,
     y: Float64Array,
@@ -227,11 +257,11 @@ def loss_and_gap(
 ) -> tuple[float, float]:
     """Return ``sum_i p_i l(f_i + b)`` and ``sum_i p_i (l(f_i + b) + l*(u_i) - u_i (f_i + b))``.
 
-    Arrays of n, of one output; kind and numbers as in :func:`ascend`.
+    Arrays of n, of one output.
     """
     total, gap = 0.0, 0.0
     for i in range(len(u)):
-        loss, own = _loss_and_gap(kind, numbers, y[i], u[i], f[i] + b)
+        loss, own = loss_and_gap(code, number, y[i], u[i], f[i] + b)
         total += p[i] * loss
         gap += p[i] * own
     return total, gap
@@ -239,17 +269,17 @@ def loss_and_gap(
 
 @njit(nogil=True, cache=True)
 def _bias_slope(
-    kind: int, number: float, y: Float64Array, f: Float64Array, p: Float64Array, b: float
+    code: int, number: float, y: Float64Array, f: Float64Array, p: Float64Array, b: float
 ) -> float:
     total = 0.0
     for i in range(len(f)):
-        total += p[i] * slope(kind, number, y[i], f[i] + b)
+        total += p[i] * slope(code, number, y[i], f[i] + b)
     return total
 
 
 @njit(nogil=True, cache=True)
 def best_bias(
-    kind: int,
+    code: int,
     number: float,
     y: Float64Array,
     f: Float64Array,
@@ -266,14 +296,14 @@ def best_bias(
 
     Parameters
     ----------
-    kind, number
+    code, number
         Of :mod:`kernelgrad.losses.scalar`.
     y, f, p : float64 arrays (n,)
         Targets, responses without bias, weights.
     b, error : float
     """
     low = high = b
-    slope_low = slope_high = _bias_slope(kind, number, y, f, p, b)
+    slope_low = slope_high = _bias_slope(code, number, y, f, p, b)
     width = _WIDTH
     for _ in range(_WIDENINGS):
         if slope_low < 0.0 <= slope_high:
@@ -281,11 +311,11 @@ def best_bias(
         if slope_high < 0.0:
             low, slope_low = high, slope_high
             high += width
-            slope_high = _bias_slope(kind, number, y, f, p, high)
+            slope_high = _bias_slope(code, number, y, f, p, high)
         elif slope_low > 0.0:
             high, slope_high = low, slope_low
             low -= width
-            slope_low = _bias_slope(kind, number, y, f, p, low)
+            slope_low = _bias_slope(code, number, y, f, p, low)
         else:
             return low
         width *= 4.0
@@ -302,7 +332,7 @@ def best_bias(
         x = min(max(x, low + 0.01 * gap), high - 0.01 * gap)
         if not low < x < high:
             break
-        found = _bias_slope(kind, number, y, f, p, x)
+        found = _bias_slope(code, number, y, f, p, x)
         if found < 0.0:
             low, slope_low = x, found
         else:

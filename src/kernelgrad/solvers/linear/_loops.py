@@ -1,7 +1,7 @@
 r"""Compiled loops of the linear solvers, on dense rows and on CSR.
 
-A linear function has responses ``u_i = x_i W + b``, (n, C). A stochastic step on the rows k of a
-mini-batch, with shares s_k, is
+A linear function has responses ``u_i = x_i W + b``, (n, C). A stochastic step on the rows k of
+a mini-batch, with shares s_k, is
 
 .. math:: W \leftarrow \mathrm{prox}_{\eta R}\Bigl(W - \eta \bigl[ \sum_k s_k
           (l'(y_k, u_k) - r_k) x_k + M \bigr]\Bigr),
@@ -17,18 +17,16 @@ Coefficients are in the native layout of :mod:`kernelgrad.compute.rows`.
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
+from kernelgrad._typing import AnyArray, Float64Array, IntArray
 from kernelgrad.compute.rows import (
     FAST,
     Csr,
     Dense,
-    Rows,
     add_outer,
     by_type,
     column,
@@ -37,17 +35,7 @@ from kernelgrad.compute.rows import (
     output,
     responses,
 )
-from kernelgrad.losses import Loss
-from kernelgrad.losses.scalar import (
-    HUBER,
-    LOGISTIC,
-    MULTINOMIAL,
-    SMOOTHED_HINGE,
-    SQUARED,
-    SQUARED_HINGE,
-    slopes_of_row,
-    value_of_row,
-)
+from kernelgrad.losses.scalar import MULTINOMIAL, curvature, slopes_of_row, value_of_row
 
 FOREVER = 2**62
 _TOGETHER = 32  # rows that are added at once: their numbers stay in the nearest cache
@@ -228,32 +216,20 @@ _flush = by_type({Dense: _dense_flush, Csr: _csr_flush})
 
 @njit(nogil=True, cache=True)
 def bends_of_row(
-    kind: int, numbers: Float64Array, y: Float64Array, u: Float64Array, out: Float64Array
+    code: int, numbers: Float64Array, y: Float64Array, u: Float64Array, out: Float64Array
 ) -> None:
     """Write the second derivatives of a row's loss, (C, C)."""
     C = len(u)
     out[:] = 0.0
-    if kind == MULTINOMIAL:
-        top = u.max()
-        p = np.exp(u - top)
+    if code == MULTINOMIAL:
+        p = np.exp(u - u.max())
         p /= p.sum()
         for c in range(C):
             for e in range(C):
                 out[c, e] = (p[c] if c == e else 0.0) - p[c] * p[e]
         return
     for c in range(C):
-        m = y[c] * u[c]
-        if kind == SQUARED:
-            out[c, c] = 1.0
-        elif kind == LOGISTIC:
-            q = math.exp(-abs(m))
-            out[c, c] = q / (1.0 + q) ** 2
-        elif kind == SQUARED_HINGE:
-            out[c, c] = 2.0 if m < 1.0 else 0.0
-        elif kind == HUBER:
-            out[c, c] = 1.0 if abs(u[c] - y[c]) < numbers[c] else 0.0
-        elif kind == SMOOTHED_HINGE:
-            out[c, c] = 1.0 / numbers[c] if 1.0 - numbers[c] < m < 1.0 else 0.0
+        out[c, c] = curvature(code, numbers[c], y[c], u[c], 1.0, 0.0)
 
 
 # -- references ----------------------------------------------------------------------------
@@ -524,43 +500,6 @@ def descend(
                     b[c] -= prox.eta * total
             _follow(r, rows, batch, new, V, W, last, t, prox)
         _flush(rows, W, r.mean, last, n_steps, prox)
-    return seen
-
-
-def descend_by_gradient(
-    loss: Loss,
-    rows: Rows,
-    X: Matrix,
-    Y: Float64Array,
-    W: Float64Array,
-    b: Float64Array,
-    order: IntArray,
-    share: Float64Array,
-    prox: Prox,
-    fit_bias: bool,
-    r: Table,
-) -> float:
-    """As :func:`descend`, for a loss that has only value and gradient, on arrays."""
-    flip = isinstance(rows, Dense)
-    W, mean = (W.T, r.mean.T) if flip else (W, r.mean)
-    seen = 0.0
-    for batch, part in zip(order, share, strict=True):
-        x, y = X[batch], Y[batch]
-        u = x @ W + b
-        new = loss.gradient(y, u)
-        seen += float(part @ loss.value(y, u))
-        V = part[:, None] * (new - (r.slopes[batch] if len(r.slopes) else 0.0))
-        moved = W - prox.eta * (x.T @ V + mean)
-        far = np.maximum(np.abs(moved) - prox.eta * prox.l1, 0.0)
-        W[:] = np.copysign(far, moved) / (1.0 + prox.eta * prox.l2)
-        if fit_bias:
-            b -= prox.eta * (V.sum(axis=0) + r.mean_bias)
-        if len(r.moving):
-            once, at = np.unique(batch, return_index=True)
-            change = r.moving[once, None] * (new[at] - r.slopes[once])
-            r.slopes[once] = new[at]
-            mean += X[once].T @ change
-            r.mean_bias[:] += change.sum(axis=0)
     return seen
 
 

@@ -252,6 +252,10 @@ def _snap(X: Matrix, live: AnyArray, centres: Float64Array) -> IntArray:
     return np.asarray(places[values.argmin(axis=0), np.arange(m)])
 
 
+def _has_classes(data: PreparedRows) -> bool:
+    return "classification" in data.loss.tasks
+
+
 def _targets(data: PreparedRows) -> tuple[AnyArray, Float64Array, Float64Array]:
     """Return codes (n, C), targets (V, C) and spread (n, C)."""
     Y = data.Y
@@ -260,7 +264,7 @@ def _targets(data: PreparedRows) -> tuple[AnyArray, Float64Array, Float64Array]:
         if data.code == scalar.LOGISTIC:  # l' = s(u) - (y + 1) / 2
             return np.zeros((n, C), np.int8), np.ones((1, C)), 0.5 * (1.0 - Y)
         return np.zeros((n, C), np.int8), np.zeros((1, C)), -Y
-    if data.code == scalar.HUBER:
+    if not _has_classes(data):
         code, targets = np.zeros((n, C), np.int8), np.zeros((_BINS, C))
         for c in range(C):
             cuts = np.quantile(Y[:, c], np.arange(1, _BINS) / _BINS)
@@ -274,14 +278,14 @@ def _targets(data: PreparedRows) -> tuple[AnyArray, Float64Array, Float64Array]:
 
 def _check_memory(problem: LinearProblem, data: PreparedRows, n_anchors: int) -> None:
     C = data.Y.shape[1]
-    copies = 1 if data.code in _SPLIT else C * (_BINS if data.code == scalar.HUBER else 2)
+    copies = 1 if data.code in _SPLIT else C * (2 if _has_classes(data) else _BINS)
     check_points(problem, min(n_anchors, data.n), data.d, "s3gd", copies)
 
 
 def check_points(
     problem: LinearProblem, n_points: int, n_columns: int, solver: str, more: int = 0
 ) -> None:
-    """Raise CapabilityError where points of all columns would need too much data."""
+    """Raise CapabilityError where points of all columns would need too much memory."""
     needed = 8.0 * (_POINTS + more) * n_points * n_columns
     limit = _PRODUCT_BYTES if problem.memory_limit is None else problem.memory_limit
     if needed > limit:

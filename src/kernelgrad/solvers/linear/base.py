@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, ClassVar, Generic, TypeVar
@@ -14,21 +14,7 @@ from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.rows import Csr, Rows, as_rows, native
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.expansions import LinearExpansion
-from kernelgrad.losses import (
-    LOSSES,
-    Absolute,
-    EpsilonInsensitive,
-    Hinge,
-    Huber,
-    Logistic,
-    Loss,
-    Multinomial,
-    Quantile,
-    SmoothedHinge,
-    SquaredError,
-    SquaredHinge,
-    scalar,
-)
+from kernelgrad.losses import LOSSES, Loss, loss_code, scalar
 from kernelgrad.solvers.base import (
     Problem,
     RecomputedTracker,
@@ -54,21 +40,6 @@ _POWER = 0.75  # with which step sizes fall (Xu, 2011, for averaged iterates)
 _TAG = 0x6C696E
 _EPSILON = 1e-12  # relative rounding of a sum over many rows
 _TINY = 1e-300
-
-
-# kind of loops and the number that goes with it
-_KINDS: dict[type[Loss], tuple[int, Callable[[Any], float]]] = {
-    Absolute: (scalar.EPSILON, lambda loss: 0.0),
-    EpsilonInsensitive: (scalar.EPSILON, lambda loss: loss.epsilon),
-    Hinge: (scalar.HINGE, lambda loss: 0.0),
-    Huber: (scalar.HUBER, lambda loss: loss.delta),
-    Logistic: (scalar.LOGISTIC, lambda loss: 0.0),
-    Multinomial: (scalar.MULTINOMIAL, lambda loss: 0.0),
-    Quantile: (scalar.QUANTILE, lambda loss: loss.quantile),
-    SmoothedHinge: (scalar.SMOOTHED_HINGE, lambda loss: loss.width),
-    SquaredError: (scalar.SQUARED, lambda loss: 0.0),
-    SquaredHinge: (scalar.SQUARED_HINGE, lambda loss: 0.0),
-}
 
 
 @dataclass(frozen=True)
@@ -104,15 +75,6 @@ class LinearProblem(Problem):
             return float(self.l1 * np.abs(flat).sum() + 0.5 * self.l2 * (flat @ flat))
 
 
-def scalar_loss(loss: Loss, n_outputs: int) -> tuple[int | None, Float64Array]:
-    """Return the code of `loss` in compiled loops, if it has one, and its numbers (C,)."""
-    kind = _KINDS.get(type(loss))
-    if kind is None:
-        return None, np.zeros(n_outputs)
-    outputs = [loss.for_output(c) for c in range(n_outputs)]
-    return kind[0], np.array([kind[1](each) for each in outputs], np.float64)
-
-
 _NONE, _STILL = np.zeros((0, 0)), np.zeros(0)
 
 
@@ -128,8 +90,8 @@ class PreparedRows:
     share : float64 array (n,)
         Weights over their sum, p.
     loss : Loss
-    code : int or None
-        Of the loss in compiled loops; None of a loss that has only value and gradient.
+    code : int
+        Of the loss in compiled loops.
     numbers : float64 array (C,)
         Those of the loss, one for each output.
     curvature : float
@@ -144,7 +106,7 @@ class PreparedRows:
     Y: Float64Array
     share: Float64Array
     loss: Loss
-    code: int | None
+    code: int
     numbers: Float64Array
     curvature: float
     here: Evaluation | None = field(default=None, repr=False)
@@ -156,17 +118,18 @@ class PreparedRows:
     @classmethod
     def build(cls, problem: Problem, batch: TrainBatch) -> PreparedRows:
         """Prepare the rows of a batch."""
-        code, numbers = scalar_loss(problem.loss, problem.n_outputs)
+        loss = problem.loss
+        code, numbers = loss_code(loss, problem.n_outputs)
         weight = np.asarray(batch.sample_weight, np.float64)
         return cls(
             batch=batch,
             rows=as_rows(batch.X),
             Y=np.ascontiguousarray(batch.y, np.float64),
             share=weight / weight.sum(),
-            loss=problem.loss,
+            loss=loss,
             code=code,
             numbers=numbers,
-            curvature=problem.loss.smoothness or 1.0,
+            curvature=loss.smoothness or 1.0,
         )
 
     def copy(self) -> PreparedRows:
@@ -230,7 +193,7 @@ class PreparedRows:
 
     def losses(self, U: Float64Array) -> tuple[float, Float64Array]:
         """Return ``sum_i p_i l(y_i, u_i)`` and the derivatives (n, C)."""
-        if self.code is None:
+        if self.loss.code is None:  # a call for each row would be slow
             value = float(self.share @ self.loss.value(self.Y, U))
             return value, np.asarray(self.loss.gradient(self.Y, U))
         return scalar.losses(self.code, self.numbers, self.Y, U, self.share)
@@ -253,8 +216,6 @@ class PreparedRows:
         r = self.table(W, b) if reference is None else reference
         prox = loops.Prox.make(min(len(order), r.every), eta, problem.l1, problem.l2)
         tail = self.Y, W, b, order, share, prox, problem.fit_intercept, r
-        if self.code is None:
-            return loops.descend_by_gradient(self.loss, self.rows, self.batch.X, *tail)
         return float(loops.descend(self.code, self.numbers, self.rows, *tail))
 
     def table(
@@ -303,6 +264,17 @@ class PreparedRows:
         """Take the eigenvalue that another batch had."""
         self._spectrum = value
 
+    def sample(self, rng: np.random.Generator) -> PreparedRows:
+        """Return at most 4,096 of the rows, for spectra."""
+        if self.n <= _SPECTRUM_ROWS:
+            return self
+        at = np.sort(rng.choice(self.n, _SPECTRUM_ROWS, replace=False))
+        X, w = self.batch.X[at], self.share[at]
+        if not w.sum() > 0:
+            w = np.ones(len(at))
+        batch = TrainBatch(X, self.batch.y[at], w)
+        return replace(self, batch=batch, rows=as_rows(X), Y=self.Y[at], share=w / w.sum())
+
     def spectrum(self, fit_bias: bool, seed: int) -> float:
         """Return the largest eigenvalue of ``sum_i p_i x_i x_i^T``, on at most 4,096 rows.
 
@@ -311,16 +283,7 @@ class PreparedRows:
         """
         if self._spectrum is None:
             rng = draws(seed, _TAG, 0)
-            part = self
-            if self.n > _SPECTRUM_ROWS:
-                at = np.sort(rng.choice(self.n, _SPECTRUM_ROWS, replace=False))
-                X, w = self.batch.X[at], self.share[at]
-                if not w.sum() > 0:
-                    w = np.ones(len(at))
-                batch = TrainBatch(X, self.batch.y[at], w)
-                part = replace(
-                    self, batch=batch, rows=as_rows(X), Y=self.Y[at], share=w / w.sum()
-                )
+            part = self.sample(rng)
             v = rng.standard_normal((self.d, 1))
             b = rng.standard_normal(1) * float(fit_bias)
             found = 0.0
@@ -354,6 +317,13 @@ class PreparedRows:
         return (n - p) / (p * (n - 1)) * top + n * (p - 1) / (p * (n - 1)) * mean
 
 
+def least_subgradient(W: Float64Array, g: Float64Array, problem: LinearProblem) -> Float64Array:
+    """Return the sizes of the least subgradients, for the gradient g of the loss at W."""
+    g = g + problem.l2 * W
+    at_zero = np.maximum(np.abs(g) - problem.l1, 0.0)
+    return np.where(W != 0, np.abs(g + problem.l1 * np.sign(W)), at_zero)
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """Objective and gradient of all rows at one point.
@@ -380,10 +350,7 @@ class Evaluation:
         the column's standard deviation: it depends on neither units nor offsets.
         """
         g, size = self._seen_from_means(problem, data)
-        g = g + problem.l2 * W
-        t = problem.l1
-        least = np.where(W != 0, np.abs(g + t * np.sign(W)), np.maximum(np.abs(g) - t, 0.0))
-        least = least / size
+        least = least_subgradient(W, g, problem) / size
         bias = self.gradient_bias if problem.fit_intercept else np.zeros(1)
         return float(max(least.max(initial=0.0), np.abs(bias).max(initial=0.0)))
 
@@ -477,9 +444,20 @@ class LinearSolver(Solver[L], Generic[L]):
     @classmethod
     def takes(cls, loss: Loss) -> bool:
         """Return whether the solver is for this loss."""
-        if scalar_loss(loss, 1)[0] is None:
-            return cls.takes_any and bool({"classification", "regression"} & loss.tasks)
+        if not {"classification", "regression"} & loss.tasks:
+            return False
+        if loss.code is None:
+            return cls.takes_any
         return cls.takes_kinks or loss.smoothness is not None
+
+    def check_loss(self, loss: Loss) -> None:
+        """Raise CapabilityError if the solver is not for this loss."""
+        if not self.takes(loss):
+            names = sorted(name for name, cls in LOSSES.items() if self.takes(cls()))
+            raise CapabilityError(
+                f"solver {self.name!r} does not take the loss {loss.name!r}; choose one of "
+                f"{', '.join(names)}, or another solver."
+            )
 
     def check_problem(self, problem: Problem) -> None:
         """Raise if loss or penalty are not for this solver.
@@ -492,12 +470,7 @@ class LinearSolver(Solver[L], Generic[L]):
             The solver needs an L2 penalty and there is none.
         """
         own = as_linear(problem)
-        if not self.takes(problem.loss):
-            names = sorted(name for name, cls in LOSSES.items() if self.takes(cls()))
-            raise CapabilityError(
-                f"solver {self.name!r} does not take the loss {problem.loss.name!r}; choose "
-                f"one of {', '.join(names)}, or another solver."
-            )
+        self.check_loss(problem.loss)
         if own.l1 > 0 and not self.takes_l1:
             raise CapabilityError(
                 f"solver {self.name!r} has no L1 penalty; use penalty='l2', or a solver with "
@@ -765,6 +738,6 @@ __all__ = [
     "draw_batches",
     "evaluate",
     "falling_runs",
-    "scalar_loss",
+    "least_subgradient",
     "weighted_draws",
 ]

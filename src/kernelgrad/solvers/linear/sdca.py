@@ -7,21 +7,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from kernelgrad._params import integer, parameters
 from kernelgrad._typing import Float64Array
+from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.losses import scalar as linear
+from kernelgrad.losses import Loss
 from kernelgrad.losses.conjugate import conjugate_of
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, transient
 from kernelgrad.solvers.kernel.dual_ascent import visit_order
-from kernelgrad.solvers.linear import _dual as linear_dual
+from kernelgrad.solvers.linear import _dual as dual
 from kernelgrad.solvers.linear.base import (
-    CODES,
-    LinearMemory,
     LinearProblem,
     LinearSolver,
     LinearState,
+    PreparedRows,
     as_linear,
-    check_round_size,
 )
 
 _CONSTANT = 0.1  # of the mean squared norm of a row: that of the column of constants
@@ -43,13 +43,13 @@ class _View:
     kappa: float
 
     @classmethod
-    def build(cls, problem: LinearProblem, memory: LinearMemory) -> _View:
-        rows, p = memory.rows, memory.share
-        squares, along = rows.squared_norms(), np.zeros(memory.n)
-        mean = np.zeros((rows.d, 1))
+    def build(cls, problem: LinearProblem, data: PreparedRows) -> _View:
+        p = data.share
+        squares, along = data.squares()[0], np.zeros(data.n)
+        mean = np.zeros((data.d, 1))
         if centred := problem.fit_intercept and problem.l1 == 0.0:
-            mean = rows.public(rows.gradient(p[:, None]))
-            along = rows.responses(rows.native(mean), np.zeros(1))[:, 0]
+            mean = data.native(data.gradient(p[:, None]))
+            along = data.responses(data.native(mean), np.zeros(1))[:, 0]
             squares = np.maximum(squares - 2.0 * along + float((mean**2).sum()), 0.0)
         kappa = 0.0
         if problem.fit_intercept:  # equal rows have no length to go by
@@ -74,7 +74,7 @@ class LinearSDCAState(LinearState):
     primal, gap : float64 arrays (C,)
         Objective and duality gap of each output.
     view : _View or None
-        As `memory`.
+        As `data`.
     """
 
     dual: Float64Array = field(default_factory=_empty)
@@ -83,16 +83,10 @@ class LinearSDCAState(LinearState):
     centre: Float64Array = field(default_factory=_empty)
     primal: Float64Array = field(default_factory=_empty)
     gap: Float64Array = field(default_factory=_empty)
-    view: _View | None = field(default=None, repr=False)
-
-    def release(self) -> None:
-        """Let go of the rows: the next step brings them again."""
-        self.memory = self.view = None
-
-    def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"memory": None, "view": None}
+    view: _View | None = transient()
 
 
+@parameters
 class LinearSDCA(LinearSolver[LinearSDCAState]):
     r"""Proximal stochastic dual coordinate ascent, with a duality gap to stop by.
 
@@ -143,65 +137,63 @@ class LinearSDCA(LinearSolver[LinearSDCAState]):
     """
 
     name: ClassVar[str] = "sdca"
-    losses: ClassVar[frozenset[int]] = CODES - {linear.MULTINOMIAL}
+    takes_kinks: ClassVar[bool] = True
     needs_l2: ClassVar[bool] = True
-    _state_class: Any = LinearSDCAState
+    state_class: ClassVar[type[Any]] = LinearSDCAState
 
-    def __init__(self, *, round_size: int | str = "auto") -> None:
-        self.round_size = round_size
+    round_size: int | str = integer(default="auto", low=1, words=("auto",))
 
-    def check(self) -> None:
-        """Raise if a parameter is outside its domain."""
-        check_round_size(self.round_size)
+    @classmethod
+    def takes(cls, loss: Loss) -> bool:
+        """Return whether the solver is for this loss: one with a dual step."""
+        try:
+            conjugate_of(loss, 1)
+        except CapabilityError:
+            return False
+        return super().takes(loss)
 
     def init(self, problem: Problem, batch: TrainBatch) -> LinearSDCAState:
         """Start from u = 0 and the best constant."""
         own, C = as_linear(problem), problem.n_outputs
-        start = self._start(problem, batch)
-        state = LinearSDCAState(
-            dual=np.zeros((C, batch.n_rows)),
-            sums=np.zeros((C, problem.n_features_in)),
-            l2=own.l2,
-            centre=start["bias"].copy(),
-            primal=np.zeros(C),
-            gap=np.zeros(C),
-            **start,
-        )
-        _measure(own, state, start["memory"])
+        state = super().init(problem, batch)
+        state.dual = np.zeros((C, batch.n_rows))
+        state.sums = np.zeros((C, problem.n_features_in))
+        state.l2, state.centre = own.l2, state.bias.copy()
+        state.primal, state.gap = np.zeros(C), np.zeros(C)
+        _measure(own, state, self._attach(problem, state, batch))
         return state
 
     def step(self, problem: Problem, state: LinearSDCAState, batch: TrainBatch) -> StepInfo:
         """Visit `round_size` rows, then measure the gap."""
         own = as_linear(problem)
-        memory = self._attach(problem, state, batch)
+        data = self._attach(problem, state, batch)
         if own.l2 != state.l2:
             state.sums *= state.l2 / own.l2
             state.l2 = own.l2
-        kind, numbers = conjugate_of(problem.loss, problem.n_outputs)
-        Y = np.ascontiguousarray(memory.Y.T)
-        reach, t = memory.share / own.l2, own.l1 / own.l2
+        Y = np.ascontiguousarray(data.Y.T)
+        reach, t = data.share / own.l2, own.l1 / own.l2
         view = state.view
         if view is None or view.centred != (own.fit_intercept and own.l1 == 0.0):
-            view = state.view = _View.build(own, memory)
+            view = state.view = _View.build(own, data)
         tilt = float(view.mean @ view.mean) + view.kappa
         sigma = state.dual @ reach
-        live = np.flatnonzero(memory.share)
+        live = np.flatnonzero(data.share)
         n_visits = len(live) if self.round_size == "auto" else int(self.round_size)
         passes = visit_order(own.seed, state.rows_seen, n_visits, live)
         order = np.concatenate(list(passes))
 
         def task(c: int) -> None:
             v = state.sums[c]
-            sigma[c] = linear_dual.ascend(
-                memory.rows, kind, numbers[c], Y[c], order, reach, view.squares, view.along,
+            sigma[c] = dual.ascend(
+                data.rows, data.code, data.numbers[c], Y[c], order, reach, view.squares, view.along,
                 tilt, t, state.dual[c], v, sigma[c], state.centre[c] - float(view.mean @ v),
             )  # fmt: skip
 
         parallel_for(own.n_outputs, task)
         state.centre -= view.kappa * sigma
         seen = state.sums + sigma[:, None] * view.mean
-        state.coef = np.ascontiguousarray(linear_dual.soft(seen, t).T)
-        loss = _measure(own, state, memory)
+        state.coef = np.ascontiguousarray(dual.soft(seen, t).T)
+        loss = _measure(own, state, data)
         state.iteration += 1
         state.rows_seen += n_visits
         return StepInfo(
@@ -219,33 +211,31 @@ class LinearSDCA(LinearSolver[LinearSDCAState]):
         return state.gap.copy()
 
 
-def _measure(problem: LinearProblem, state: LinearSDCAState, memory: LinearMemory) -> float:
+def _measure(problem: LinearProblem, state: LinearSDCAState, data: PreparedRows) -> float:
     """Set the best bias, objective and gap of each output; return the mean loss.
 
     With W, b the function and u', v' feasible the gap is ``sum_i p_i (l_i(f_i) + l_i^*(u'_i) -
     u'_i f_i) + R(W) + R^*(v') - <W, v'>``: two terms, neither of which is negative.
     """
-    kind, numbers = conjugate_of(problem.loss, problem.n_outputs)
-    rows, p = memory.rows, memory.share
+    p = data.share
     C, l1, l2 = problem.n_outputs, problem.l1, problem.l2
-    f = np.ascontiguousarray(rows.responses(rows.native(state.coef), np.zeros(C)).T)
-    Y = np.ascontiguousarray(memory.Y.T)
+    f = np.ascontiguousarray(data.responses(data.native(state.coef), np.zeros(C)).T)
+    Y = np.ascontiguousarray(data.Y.T)
     feasible, losses = state.dual.copy(), np.zeros(C)
 
     def settle(c: int) -> None:
         if problem.fit_intercept:
-            number = float(memory.numbers[c])
             error = _BIAS_ERROR * problem.tol * state.primal[c]
-            state.bias[c] = linear_dual.best_bias(
-                memory.kind, number, Y[c], f[c], p, state.bias[c], error
+            state.bias[c] = dual.best_bias(
+                data.code, data.numbers[c], Y[c], f[c], p, state.bias[c], error
             )
-            feasible[c] = linear_dual.balance(state.dual[c], p)
-        losses[c], state.gap[c] = linear_dual.loss_and_gap(
-            kind, numbers[c], Y[c], feasible[c], f[c], state.bias[c], p
+            feasible[c] = dual.balance(state.dual[c], p)
+        losses[c], state.gap[c] = dual.mean_loss_and_gap(
+            data.code, data.numbers[c], Y[c], feasible[c], f[c], state.bias[c], p
         )
 
     parallel_for(C, settle)
-    v = -rows.public(rows.gradient(np.ascontiguousarray((feasible * p).T)))
+    v = -data.native(data.gradient(np.ascontiguousarray((feasible * p).T)))
     dual_norm = np.maximum(np.abs(v) - l1, 0.0)
     W = state.coef
     penalty = l1 * np.abs(W).sum(axis=0) + 0.5 * l2 * (W * W).sum(axis=0)

@@ -1,26 +1,41 @@
-r"""SIMBA: a linear SVM in time sublinear in the data, from its slack-constrained form."""
+r"""SIMBA: a linear SVM in time sublinear in the data, from its slack-constrained form.
+
+With rows z_i of length at most 1, ``S = sum_t y_i z_i`` over the rows drawn so far and weights
+q of the rows, an iteration for the horizon T is
+
+.. math:: w = \frac{S}{\max(\sqrt{2T}, |S|)}, \quad j \sim w_j^2, \quad
+          v_i = \mathrm{clip}\Bigl(y_i z_{ij} \frac{|w|^2}{w_j} + \xi_i + y_i b,
+          \frac{1}{\eta}\Bigr), \quad
+          q_i \leftarrow q_i (1 - \eta v_i + \eta^2 v_i^2)
+
+with the next row drawn in proportion to ``s_i q_i``, s the sample weights. The slack xi and
+the bias b answer q at their best: xi is 2 on the rows with the largest q and b the sign of
+``sum_i s_i q_i y_i``.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
+from numba import njit
 
-from kernelgrad._typing import Float64Array
-from kernelgrad._validation import check_int, check_real
+from kernelgrad._params import integer, parameters, real
+from kernelgrad._typing import AnyArray, Float64Array
+from kernelgrad.compute.rows import FAST, Rows, add, as_rows
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.losses import scalar as linear
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws
+from kernelgrad.losses import Loss, scalar
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, transient
 from kernelgrad.solvers.kernel import minimax as water
 from kernelgrad.solvers.kernel.sbp import best_scale, paired_heights
-from kernelgrad.solvers.linear import _dual as linear_dual
-from kernelgrad.solvers.linear import _simba as simba
+from kernelgrad.solvers.linear._dual import best_bias
 from kernelgrad.solvers.linear.base import (
-    LinearMemory,
     LinearProblem,
     LinearSolver,
     LinearState,
+    PreparedRows,
     as_linear,
     evaluate,
 )
@@ -32,8 +47,9 @@ _NU_FALL = 0.5  # where no scale of the average is better than a constant
 _BIAS_ERROR = 1e-9
 
 
-def _empty() -> Float64Array:
-    return np.zeros(0)
+_BLOCK = 256  # rows with one partial sum of weights
+_LEAST = 1e-30  # of q, whose mean is 1: such a row takes no part, and can come back
+_SLACK = 2.0  # the largest of a row
 
 
 @dataclass(kw_only=True)
@@ -53,26 +69,20 @@ class SIMBAState(LinearState):
     eta : float
         Step of q in the step before.
     n_iterations : int
-    columns : Columns or None
-        As `memory`.
+    columns : Dense or Csr or None
+        The transpose of the rows; as `data`.
     """
 
-    weights: Float64Array = field(default_factory=_empty)
-    drawn: Float64Array = field(default_factory=_empty)
-    average: Float64Array = field(default_factory=_empty)
-    nu: Float64Array = field(default_factory=_empty)
+    weights: Float64Array = field(default_factory=lambda: np.zeros(0))
+    drawn: Float64Array = field(default_factory=lambda: np.zeros(0))
+    average: Float64Array = field(default_factory=lambda: np.zeros(0))
+    nu: Float64Array = field(default_factory=lambda: np.zeros(0))
     eta: float = 0.0
     n_iterations: int = 0
-    columns: simba.Columns | None = field(default=None, repr=False)
-
-    def release(self) -> None:
-        """Let go of the rows: the next step brings them again."""
-        self.memory = self.columns = None
-
-    def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"memory": None, "columns": None}
+    columns: Rows | None = transient()
 
 
+@parameters
 class SIMBA(LinearSolver[SIMBAState]):
     r"""Stochastic primal-dual iterations on the slack-constrained linear SVM (SVM-SIMBA).
 
@@ -117,19 +127,16 @@ class SIMBA(LinearSolver[SIMBAState]):
     """
 
     name: ClassVar[str] = "simba"
-    losses: ClassVar[frozenset[int]] = frozenset({linear.HINGE})
     takes_l1: ClassVar[bool] = False
-    _state_class: Any = SIMBAState
+    state_class: ClassVar[type[Any]] = SIMBAState
 
-    def __init__(self, *, nu: float | None = None, round_size: int = 1000) -> None:
-        self.nu = nu
-        self.round_size = round_size
+    nu: float | None = real(default=None, low=0, low_open=True, words=(None,))
+    round_size: int = integer(default=1000, low=1)
 
-    def check(self) -> None:
-        """Raise if a parameter is outside its domain."""
-        if self.nu is not None:
-            check_real(self.nu, "nu", low=0, low_open=True)
-        check_int(self.round_size, "round_size", low=1)
+    @classmethod
+    def takes(cls, loss: Loss) -> bool:
+        """Return whether the loss is the hinge."""
+        return loss.code == scalar.HINGE
 
     def check_problem(self, problem: Problem) -> None:
         """Raise if loss or penalty are not for this solver.
@@ -150,32 +157,26 @@ class SIMBA(LinearSolver[SIMBAState]):
 
     def init(self, problem: Problem, batch: TrainBatch) -> SIMBAState:
         """Start from equal weights of the rows."""
-        own, C = as_linear(problem), problem.n_outputs
-        start = self._start(problem, batch)
-        rows = _Rows(own, start["memory"])
-        d = problem.n_features_in
+        own, C, d = as_linear(problem), problem.n_outputs, problem.n_features_in
+        state = super().init(problem, batch)
+        rows = _Rows(own, self._attach(problem, state, batch))
         if self.nu is None:
             found = [rows.follow(c, rows.mean_difference(c), _MOST_NU) for c in range(C)]
-            nu = np.array([each for _, each in found])
+            state.nu = np.array([each for _, each in found])
         else:
-            nu = np.full(C, self.nu * rows.shrink)
-        return SIMBAState(
-            weights=np.ones((C, batch.n_rows)),
-            drawn=np.zeros((C, d)),
-            average=np.zeros((C, d)),
-            nu=nu,
-            **start,
-        )
+            state.nu = np.full(C, self.nu * rows.shrink)
+        state.weights = np.ones((C, batch.n_rows))
+        state.drawn, state.average = np.zeros((2, C, d))
+        return state
 
     def step(self, problem: Problem, state: SIMBAState, batch: TrainBatch) -> StepInfo:
         """Take `round_size` iterations, then scale the average to a margin of 1."""
         own = as_linear(problem)
-        memory = self._attach(problem, state, batch)
+        data = self._attach(problem, state, batch)
         if state.columns is None:
-            state.columns = simba.Columns(memory.rows)
-        columns = state.columns
-        rows = _Rows(own, memory)
-        C, n, T = own.n_outputs, memory.n, int(self.round_size)
+            state.columns = as_rows(data.batch.X.T)
+        columns, rows = state.columns, _Rows(own, data)
+        C, n, T = own.n_outputs, data.n, int(self.round_size)
         horizon = state.n_iterations + T
         eta = float(np.sqrt(max(np.log(n), 1.0) / horizon))
         if state.n_iterations:
@@ -184,8 +185,8 @@ class SIMBA(LinearSolver[SIMBAState]):
         uniform = draws(own.seed, _TAG, state.iteration).random((C, T, 2))
 
         def task(c: int) -> None:
-            simba.iterate(
-                memory.rows, columns, rows.y[c], rows.weight, rows.shrink,
+            iterate(
+                data.rows, columns, rows.y[c], rows.weight, rows.shrink,
                 n * min(state.nu[c], _MOST_NU), rows.has_basins(c), uniform[c],
                 state.n_iterations, eta, float(np.sqrt(2.0 * horizon)), state.weights[c],
                 state.drawn[c], state.average[c],
@@ -204,14 +205,14 @@ class SIMBA(LinearSolver[SIMBAState]):
                 bias *= scale
             state.coef[:, c] = scale * rows.shrink * state.average[c]
             state.bias[c] = bias
-        found = evaluate(own, memory, memory.rows.native(state.coef), state.bias)
+        found = evaluate(own, data, data.native(state.coef), state.bias)
         state.iteration += 1
         state.rows_seen += T
         return StepInfo(
             train_loss=found.loss,
             step_size=eta,
             n_random_features=0,
-            epoch=horizon * (n + memory.rows.d) / max(1.0, n * memory.rows.row_size),
+            epoch=horizon * (n + data.d) / max(1.0, n * data.row_size),
             objective=found.objective,
         )
 
@@ -219,13 +220,13 @@ class SIMBA(LinearSolver[SIMBAState]):
 class _Rows:
     """The rows divided by the largest norm, in the sign of their class."""
 
-    def __init__(self, problem: LinearProblem, memory: LinearMemory) -> None:
-        self.problem, self.memory = problem, memory
-        self.y = np.ascontiguousarray(memory.Y.T)
-        self.p = memory.share
-        self.weight = memory.share * memory.n
-        live = memory.share > 0
-        self.shrink = 1.0 / (float(np.sqrt(memory.rows.squared_norms()[live].max())) or 1.0)
+    def __init__(self, problem: LinearProblem, data: PreparedRows) -> None:
+        self.problem, self.data = problem, data
+        self.y = np.ascontiguousarray(data.Y.T)
+        self.p = data.share
+        self.weight = data.share * data.n
+        live = data.share > 0
+        self.shrink = 1.0 / (float(np.sqrt(data.squares()[0][live].max())) or 1.0)
         self.positive = [np.flatnonzero(live & (y > 0)) for y in self.y]
         self.negative = [np.flatnonzero(live & (y <= 0)) for y in self.y]
 
@@ -236,14 +237,13 @@ class _Rows:
 
     def responses(self, c: int, w: Float64Array) -> Float64Array:
         """Return ``y_i <w, z_i>``, (n,)."""
-        rows = self.memory.rows
-        W = rows.native(self.shrink * w[:, None])
-        return np.asarray(self.y[c] * rows.responses(W, np.zeros(1))[:, 0])
+        W = self.data.native(self.shrink * w[:, None])
+        return np.asarray(self.y[c] * self.data.responses(W, np.zeros(1))[:, 0])
 
     def level(self, c: int, w: Float64Array, nu: float) -> tuple[float, float]:
         """Return the level of the responses with a mean slack of nu, and the bias."""
-        values, volume = self.responses(c, w), nu * self.memory.n
-        weight = None if self.memory.is_uniform else self.weight
+        values, volume = self.responses(c, w), nu * self.data.n
+        weight = None if self.data.is_uniform else self.weight
         if self.has_basins(c):
             found = water.two_basins(values, self.positive[c], self.negative[c], volume, weight)
             return found.level, found.bias
@@ -254,7 +254,7 @@ class _Rows:
         if not self.problem.fit_intercept:
             return 0.0
         f, y = self.y[c] * self.responses(c, w), self.y[c]
-        return float(linear_dual.best_bias(linear.HINGE, 0.0, y, f, self.p, start, _BIAS_ERROR))
+        return float(best_bias(scalar.HINGE, 0.0, y, f, self.p, start, _BIAS_ERROR))
 
     def mean_difference(self, c: int) -> Float64Array:
         """Return the mean of ``y_i z_i``, of both classes alike where there is a bias."""
@@ -262,8 +262,7 @@ class _Rows:
         if self.has_basins(c):
             for rows in (self.positive[c], self.negative[c]):
                 g[rows] /= self.p[rows].sum()
-        rows = self.memory.rows
-        return np.asarray(self.shrink * rows.public(rows.gradient(g[:, None]))[:, 0])
+        return self.shrink * self.data.native(self.data.gradient(g[:, None]))[:, 0]
 
     def follow(self, c: int, w: Float64Array, nu: float) -> tuple[float, float]:
         """Return the scale s that is best for alpha, and ``mean hinge(s w) / |s w|``.
@@ -283,3 +282,179 @@ class _Rows:
         slack = float(p @ np.maximum(0.0, margin - s * heights))
         nu = slack / (s * float(np.sqrt(square)))
         return s, min(max(nu, _LEAST_NU), _MOST_NU)
+
+
+# -- loops ---------------------------------------------------------------------------------
+
+
+@njit(nogil=True, cache=True)
+def _split(
+    q: Float64Array, s: Float64Array, volume: float, guess: float, ratio: float
+) -> tuple[float, float]:
+    """Return (level, part): rows with q above the level have slack 2, those at it `part`.
+
+    The slack of all is ``sum_i s_i xi_i = volume``. Only rows between ``guess / ratio`` and
+    ``guess ratio`` are sorted, and more where the level is not among them.
+    """
+    room = volume / _SLACK
+    low, high = guess / ratio, guess * ratio
+    near = np.empty(len(q), np.int64)
+    while True:
+        above, inside, m = 0.0, 0.0, 0
+        for i in range(len(q)):
+            near[m] = i
+            within = low <= q[i] <= high
+            m += within
+            inside += s[i] if within else 0.0
+            above += s[i] if q[i] > high else 0.0
+        if above <= room < above + inside:
+            break
+        if low == 0.0 and high == math.inf:
+            return -1.0, 0.0  # there is slack for all
+        ratio = ratio**4
+        low, high = guess / ratio, guess * ratio
+        if ratio > 1e3:
+            low, high = 0.0, math.inf
+    values = q[near[:m]]
+    order = np.argsort(values)
+    left, k = room - above, m - 1
+    while True:
+        level, mass = values[order[k]], 0.0
+        while k >= 0 and values[order[k]] == level:
+            mass += s[near[order[k]]]
+            k -= 1
+        if left < mass or k < 0:
+            return level, _SLACK * (left / mass if left < mass else 1.0)
+        left -= mass
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _masses(q: AnyArray, s: AnyArray, y: AnyArray) -> tuple[float, float]:
+    """Return ``sum s q`` and ``sum s q y``."""
+    total, signed = 0.0, 0.0
+    for i in range(len(q)):
+        total += s[i] * q[i]
+        signed += s[i] * q[i] * y[i]
+    return total, signed
+
+
+@njit(nogil=True, cache=True, fastmath={"contract", "nsz"})
+def _discount(
+    q: Float64Array,
+    y: Float64Array,
+    response: Float64Array,
+    level: float,
+    part: float,
+    b: float,
+    eta: float,
+    norm: float,
+) -> None:
+    """Multiply q by ``norm (1 - eta v + eta^2 v^2)``; `response` is ``z_ij |w|^2 / w_j``."""
+    top = 1.0 / eta
+    for i in range(len(q)):
+        slack = _SLACK if q[i] > level else (part if q[i] == level else 0.0)
+        v = y[i] * (response[i] + b) + slack
+        v = eta * min(max(v, -top), top)
+        q[i] = max(q[i] * norm * (1.0 - v + v * v), _LEAST)
+
+
+@njit(nogil=True, cache=True)
+def _row_at(q: Float64Array, s: Float64Array, sums: Float64Array, target: float) -> int:
+    """Return the first row where the running sum of ``s q`` is above the target."""
+    block = 0
+    for k in range(len(sums)):
+        if sums[k] > 0.0:
+            block = k
+            if target < sums[k]:
+                break
+            target -= sums[k]
+    found = -1
+    for i in range(block * _BLOCK, min((block + 1) * _BLOCK, len(q))):
+        if s[i] > 0.0:
+            found = i
+            target -= s[i] * q[i]
+            if target < 0.0:
+                break
+    return found
+
+
+@njit(nogil=True, cache=True)
+def _coordinate_at(S: Float64Array, target: float) -> int:
+    """Return the first coordinate where the running sum of squares is above the target."""
+    found = -1
+    for j in range(len(S)):
+        if S[j] != 0.0:
+            found = j
+            target -= S[j] * S[j]
+            if target < 0.0:
+                break
+    return found
+
+
+@njit(nogil=True, cache=True)
+def iterate(
+    rows: Any,
+    columns: Any,
+    y: Float64Array,
+    s: Float64Array,
+    shrink: float,
+    volume: float,
+    fit_bias: bool,
+    uniform: Float64Array,
+    first: int,
+    eta: float,
+    root: float,
+    q: Float64Array,
+    S: Float64Array,
+    average: Float64Array,
+) -> None:
+    """Take iterations in place on q, S and the average of w.
+
+    Parameters
+    ----------
+    rows, columns : Dense or Csr
+        The data and its transpose.
+    y, s : float64 arrays (n,)
+        Targets -1/+1 and sample weights of mean 1.
+    shrink : float
+        z is this times the row.
+    volume : float
+        Of the slack, ``sum_i s_i xi_i``.
+    fit_bias : bool
+    uniform : float64 array (T, 2)
+        Uniform numbers that draw row and coordinate.
+    first : int
+        Iterations before these, in the average.
+    eta, root : float
+        Step of q, and the square root of twice the horizon.
+    q : float64 array (n,)
+    S, average : float64 arrays (d,)
+    """
+    n, d = len(q), len(S)
+    blocks = -(-n // _BLOCK)
+    sums, response = np.zeros(blocks), np.zeros(n)
+    level = 1.0
+    for t in range(len(uniform)):
+        total, signed = 0.0, 0.0
+        for k in range(blocks):
+            r = slice(k * _BLOCK, min((k + 1) * _BLOCK, n))
+            sums[k], more = _masses(q[r], s[r], y[r])
+            total += sums[k]
+            signed += more
+        i = _row_at(q, s, sums, uniform[t, 0] * total)
+        add(rows, i, y[i] * shrink, S)
+        square = 0.0
+        for j in range(d):
+            square += S[j] * S[j]
+        length = max(root, math.sqrt(square))
+        # weights of iterates grow as their number: the average is that of all before
+        share = 2.0 / (first + t + 2.0)
+        for j in range(d):
+            average[j] += share * (S[j] / length - average[j])
+        j = _coordinate_at(S, uniform[t, 1] * square)
+        response[:] = 0.0
+        if j >= 0:
+            add(columns, j, shrink * (square / S[j]) / length, response)
+        level, part = _split(q, s, volume, level, 1.0 + eta)
+        b = np.sign(signed) if fit_bias else 0.0
+        _discount(q, y, response, level, part, b, eta, n / total)
