@@ -30,8 +30,7 @@ from kernelgrad import (
 from kernelgrad.callbacks import Callback
 from kernelgrad.estimators import COMPETITORS, competitor
 from kernelgrad.estimators.linear import choose_linear_solver
-from kernelgrad.losses import Huber, Quantile, get_loss
-from kernelgrad.losses import scalar as linear
+from kernelgrad.losses import Huber, Logistic, Quantile, SquaredError, get_loss
 from kernelgrad.persistence import read_container, write_container
 from kernelgrad.solvers import LINEAR_SOLVERS, S3GD, SCV, SGD, SSGD, SVRG, get_linear_solver
 
@@ -40,8 +39,7 @@ STREAMS = [name for name in NAMES if LINEAR_SOLVERS[name].streams]
 # solvers whose noise vanishes, so that they come as close as tol says
 EXACT = [name for name in NAMES if name in ("rbcd", "s3gd", "saga", "sdca", "svrg")]
 LOSSES = {  # one that the solver takes
-    name: "logistic" if linear.LOGISTIC in LINEAR_SOLVERS[name].losses else "hinge"
-    for name in NAMES
+    name: "logistic" if LINEAR_SOLVERS[name].takes(Logistic()) else "hinge" for name in NAMES
 }
 TIGHT = {"tol": 1e-9, "max_iter": 2000, "random_state": 0}
 
@@ -49,7 +47,7 @@ TIGHT = {"tol": 1e-9, "max_iter": 2000, "random_state": 0}
 def checked(names):
     """Return estimators with these solvers, for scikit-learn's checks."""
     models = [LinearClassifier(LOSSES[name], solver=name) for name in names]
-    squared = [name for name in names if linear.SQUARED in LINEAR_SOLVERS[name].losses]
+    squared = [name for name in names if LINEAR_SOLVERS[name].takes(SquaredError())]
     return models + [LinearRegressor(solver=name) for name in squared]
 
 
@@ -326,7 +324,6 @@ class Unread(ArraySource):
     ("options", "error", "message"),
     [
         ({"loss": "hinge", "solver": "svrg"}, CapabilityError, "does not take the loss"),
-        ({"loss": "perceptron"}, CapabilityError, "no loops for loss"),
         ({"solver": "pegasos", "penalty": "l1"}, CapabilityError, "no L1 penalty"),
         ({"solver": "pegasos", "penalty": None}, ValueError, "needs an L2 penalty"),
         ({"solver": "pegasos", "alpha": 0.0}, ValueError, "needs an L2 penalty"),

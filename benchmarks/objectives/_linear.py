@@ -17,7 +17,7 @@ from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.kernels import Polynomial
 from kernelgrad.losses import get_loss
 from kernelgrad.solvers import LinearProblem, TrainBatch
-from kernelgrad.solvers.linear.base import LinearMemory, evaluate
+from kernelgrad.solvers.linear.base import PreparedRows, evaluate
 
 SETS = ["ijcnn1", "covtype20k", "a9a", "cod_rna", "news20_bydate", "protein"]
 RARE = 0.15  # classes rarer than this are balanced, as Equation (46) has it
@@ -184,8 +184,8 @@ def trace(
     after: Callable[[Any], None] | None = None,
 ) -> Trace:
     """Run a solver; looking at the objective is off the clock, preparing rows is on it."""
-    look = LinearMemory.build(problem, batch)
-    look_test = None if test is None else LinearMemory.build(problem, test)
+    look = PreparedRows.build(problem, batch)
+    look_test = None if test is None else PreparedRows.build(problem, test)
     out = Trace([], [], [], None)
     with single_threaded_blas():
         start = time.perf_counter()
@@ -201,12 +201,12 @@ def trace(
             if number % every and not info.converged:
                 continue
             coef, bias = solver.solution(state)
-            W = look.rows.native(coef)
+            W = look.native(coef)
             out.seconds.append(clock)
             out.objective.append(evaluate(problem, look, W, bias).objective)
             if look_test is not None:
                 out.test.append(
-                    evaluate(problem, look_test, look_test.rows.native(coef), bias).objective
+                    evaluate(problem, look_test, look_test.native(coef), bias).objective
                 )
             ends = {
                 "converged": info.converged,

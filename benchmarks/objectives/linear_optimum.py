@@ -11,7 +11,7 @@ from sklearn.svm import SVC
 
 from benchmarks.objectives._linear import Case, load, minimum, trace, warm_up
 from benchmarks.registry import Objective, Row, SkipError
-from kernelgrad.losses import scalar as linear
+from kernelgrad.losses import Hinge, Logistic
 from kernelgrad.solvers import LINEAR_SOLVERS, LinearSDCA
 
 SETS = ["ijcnn1", "a9a", "cod_rna"]
@@ -65,7 +65,7 @@ class LinearOptimum(Objective):
         support = set(np.flatnonzero(np.abs(w[:-1]) > 1e-7).tolist())
         for name in args.solver:
             cls: Any = LINEAR_SOLVERS[name]
-            if linear.LOGISTIC not in cls.losses:
+            if not cls.takes(Logistic()):
                 continue
             if (ratio > 0 and not cls.takes_l1) or (ratio == 1 and cls.needs_l2):
                 continue
@@ -95,7 +95,7 @@ class LinearOptimum(Objective):
         reference = libsvm(case) if few else None
         for name in args.solver:
             cls: Any = LINEAR_SOLVERS[name]
-            if linear.HINGE not in cls.losses or (name == "simba" and not few):
+            if not cls.takes(Hinge()) or (name == "simba" and not few):
                 continue
             row: Row = {
                 "data": case.name, "rows": len(case.y), "solver": name, "minimum": best,

@@ -10,21 +10,20 @@ from statistics import median
 from typing import Any, ClassVar
 
 import numpy as np
-from kernelgrad.solvers.linear.scv import group_moments
 
 from benchmarks.objectives._linear import SETS, Case, Trace, load, minimum, trace, warm_up
 from benchmarks.registry import Objective, Row, SkipError
 from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.solvers import S3GD, SCV, SGD, SSGD, SVRG, LinearProblem, TrainBatch
-from kernelgrad.solvers.linear import _moments as linear_moments
 from kernelgrad.solvers.linear.anchors import build_graph, cluster_rows
 from kernelgrad.solvers.linear.base import (
-    LinearMemory,
+    PreparedRows,
     draw_batches,
     evaluate,
     weighted_draws,
 )
+from kernelgrad.solvers.linear.variance_reduced import group_moments
 
 ALPHA = 2e-3  # the paper's lambda = 1e-3 for lambda |w|^2
 STEPS = (0.1, 1.0, 5.0, 10.0)
@@ -183,12 +182,12 @@ class LinearPaper(Objective):
     def _correlations(self, args: argparse.Namespace, case: Case) -> Iterator[tuple[str, Row]]:
         """Figure 6: correlation of gradients with the exact one along each method's path."""
         problem = case.problem(ALPHA)
-        memory = LinearMemory.build(problem, case.batch())
+        data = PreparedRows.build(problem, case.batch())
         most = 200 if args.quick else max(CORRELATED)
         with single_threaded_blas():
             for name in NAMES:
                 try:
-                    found = correlations(name, problem, memory, 0.1, most)
+                    found = correlations(name, problem, data, 0.1, most)
                 except CapabilityError as reason:
                     print(f"{case.name} {name}: {reason}")
                     continue
@@ -266,46 +265,42 @@ def tail_mean(run: Trace, steps: int) -> tuple[float | None, str]:
 
 
 def correlations(
-    name: str, problem: LinearProblem, memory: LinearMemory, step: float, most: int
+    name: str, problem: LinearProblem, data: PreparedRows, step: float, most: int
 ) -> dict[int, float]:
     """Return the mean correlation over the inner steps that follow each of some steps.
 
     Steps are taken one at a time, so that the gradient estimate can be read off the move:
     ``g = (W - (1 + step l2) W') / step``.
     """
-    W, b = memory.rows.native(np.zeros((memory.rows.d, 1))), np.zeros(1)
+    W, b = data.native(np.zeros((data.d, 1))), np.zeros(1)
     rng = np.random.default_rng(0)
     inner = SVRG_INNER if name == "SVRG" else INNER
-    strata = cluster_rows(memory, BATCH, 0)[1] if name == "SSGD" else None
-    graph = build_graph(problem, memory, 100, 10) if name == "S3GD" else None
+    strata = cluster_rows(data, BATCH, 0)[1] if name == "SSGD" else None
+    graph = build_graph(problem, data, 100, 10) if name == "S3GD" else None
     moments = None
     if name == "SCV":
-        if memory.rows.d > 4000:
-            raise CapabilityError(f"SCV keeps {memory.rows.d}^2 covariances: left out.")
-        moments = group_moments(memory, True)
+        if data.d > 4000:
+            raise CapabilityError(f"SCV keeps {data.d}^2 covariances: left out.")
+        moments = group_moments(data, True)
     found: dict[int, float] = {}
     marks = [m for m in CORRELATED if m <= most]
-    reference: dict[str, Any] = {}
+    reference: Any = None
     values: list[float] = []
     last = max(marks) + inner
     for t in range(last):
         if t % inner == 0 and name in ("SVRG", "S3GD"):
-            reference = references(memory, graph, problem, W, b)
-        order, share = draw_batches(memory, 1, BATCH, rng)
+            reference = references(data, graph, problem, W, b)
+        order, share = draw_batches(data, 1, BATCH, rng)
         if strata is not None:
-            order, share = stratified(memory, strata, rng)
+            order, share = stratified(data, strata, rng)
         old, old_b = W.copy(), b.copy()
         if moments is not None:
-            moment_step(memory, moments, problem, W, b, order, share, step)
-        else:
-            memory.rows.descend(
-                memory.kind, memory.numbers, memory.Y, W, b, order, share, step, 0.0,
-                problem.l2, True, **reference,
-            )  # fmt: skip
+            reference = moments.references(W, b)
+        data.descend(problem, W, b, order, share, step, reference)
         inside = [m for m in marks if m <= t < m + inner]
         if inside:
             g = np.append((old - (1 + step * problem.l2) * W) / step, (old_b - b) / step)
-            exact = evaluate(problem, memory, old, old_b)
+            exact = evaluate(problem, data, old, old_b)
             values.append(pearson(g, np.append(exact.gradient, exact.gradient_bias)))
             if t == inside[0] + inner - 1 or t == last - 1:
                 found[inside[0]] = float(np.mean(values))
@@ -320,47 +315,23 @@ def pearson(a: Any, b: Any) -> float:
     return float(np.corrcoef(a, b)[0, 1])
 
 
-def references(
-    memory: LinearMemory, graph: Any, problem: LinearProblem, W: Any, b: Any
-) -> dict[str, Any]:
+def references(data: PreparedRows, graph: Any, problem: LinearProblem, W: Any, b: Any) -> Any:
     """Return table and means of SVRG, or of S3GD where there is a graph."""
-    here = evaluate(problem, memory, W, b)
+    here = evaluate(problem, data, W, b)
     table = here.slopes
     if graph is not None:
-        rows = memory.rows.responses(W, b)[graph.anchors]
+        rows = data.responses(W, b)[graph.anchors]
         at = problem.loss.gradient(np.repeat(graph.targets, len(rows), axis=0), rows)
         near = at[graph.near][:, :, 0]
         table = graph.spread + (graph.gamma * near).sum(axis=1)[:, None]
-    weighted = table * memory.share[:, None]
-    return {
-        "table": table,
-        "mean": memory.rows.gradient(weighted),
-        "mean_bias": weighted.sum(axis=0),
-    }
+    return data.table(W, b, table)
 
 
-def stratified(memory: LinearMemory, strata: Any, rng: Any) -> tuple[Any, Any]:
+def stratified(data: PreparedRows, strata: Any, rng: Any) -> tuple[Any, Any]:
     """Return one row of each stratum and the shares of the strata."""
     rows, share = [], []
     for s in np.unique(strata):
         members = np.flatnonzero(strata == s)
-        rows.append(members[weighted_draws(np.cumsum(memory.share[members]), 1, rng)[0]])
-        share.append(memory.share[members].sum())
+        rows.append(members[weighted_draws(np.cumsum(data.share[members]), 1, rng)[0]])
+        share.append(data.share[members].sum())
     return np.array([rows]), np.array([share])
-
-
-def moment_step(
-    memory: LinearMemory, m: Any, problem: LinearProblem, W: Any, b: Any, order: Any,
-    share: Any, step: float,
-) -> None:  # fmt: skip
-    """Take one step of SCV in place."""
-    rows = memory.rows
-    none = np.zeros(0), np.zeros(0, np.int32), np.zeros(0, np.int32)
-    csr = (rows.data, rows.indices, rows.indptr) if rows.is_sparse else none
-    X = np.zeros((0, 0)) if rows.is_sparse else rows.X
-    across = np.ascontiguousarray(rows.public(W).T)
-    linear_moments.descend(
-        memory.kind, memory.numbers, X, *csr, memory.Y, across, b, order, share, step, 0.0,
-        problem.l2, True, m.group, m.part, m.centre, m.covariance, m.targets,
-    )  # fmt: skip
-    W[:] = rows.native(across.T)

@@ -19,7 +19,7 @@ from benchmarks.objectives._linear import Case, load, minimum, trace, warm_up
 from benchmarks.registry import Objective, Row, SkipError
 from kernelgrad import LinearClassifier
 from kernelgrad.solvers import LINEAR_SOLVERS, LinearProblem, TrainBatch
-from kernelgrad.solvers.linear.base import LinearMemory, evaluate
+from kernelgrad.solvers.linear.base import PreparedRows, evaluate
 
 SETS = ["ijcnn1", "a9a", "cod_rna", "covtype20k", "news20_bydate", "mnist"]
 OURS = ["svrg", "saga", "s3gd", "sdca", "rbcd", "sgd"]
@@ -277,14 +277,14 @@ def least_iterations(
     First a ladder, up to a fit of more than `limit` seconds; then, for each level, bisection
     for at most about as long. The first fit of all is a warm-up: it may compile.
     """
-    memory = LinearMemory.build(problem, batch)
+    data = PreparedRows.build(problem, batch)
     values: dict[int, float] = {}
 
     def look(iterations: int) -> float:
         start = time.perf_counter()
         w = np.asarray(fit(iterations), float)[:, None]
         spent = time.perf_counter() - start
-        found = evaluate(problem, memory, memory.rows.native(w), np.zeros(1))
+        found = evaluate(problem, data, data.native(w), np.zeros(1))
         values[iterations] = found.objective
         return spent
 

@@ -51,11 +51,7 @@ def _logistic_rise(b: float, m: float, q: float) -> float:
     """
     low, high = m - q * b, m + q * (1.0 - b)
     z, last = m, math.inf
-<<<<<<< HEAD
     t: float = sigmoid(-z)
-=======
-    t = 1.0 / (1.0 + math.exp(z))
->>>>>>> fd31c95 (Linear solvers: one accessor of rows, one template of stochastic steps, one loop with references by type)
     for _ in range(_STEPS):
         h = z - m - q * (t - b)
         if h > 0.0:
@@ -67,104 +63,25 @@ def _logistic_rise(b: float, m: float, q: float) -> float:
             new = 0.5 * (low + high)
         moved, last = abs(new - z), abs(h)
         z = new
-<<<<<<< HEAD
         t = sigmoid(-z)
-=======
-        t = sigmoid(-z)
->>>>>>> fd31c95 (Linear solvers: one accessor of rows, one template of stochastic steps, one loop with references by type)
         if moved <= _NEAR * (1.0 + abs(z)):
             break
     return t
 
 
 @njit(nogil=True, cache=True)
-<<<<<<< HEAD
 def _rise(code: int, p: float, y: float, u: float, f: float, q: float) -> Any:
-    if code == LOGISTIC:
-        return -y * _logistic_rise(-y * u, y * f, q)
-    return _step(code, p, y, u, f, q)
-
-
-@njit(nogil=True, cache=True)
-def _ascend_dense(
-    kind: int,
-    numbers: float,
-    X: AnyArray,
-    y: Float64Array,
-    order: IntArray,
-    reach: Float64Array,
-    squares: Float64Array,
-    along: Float64Array,
-    tilt: float,
-    t: float,
-    u: Float64Array,
-    v: Float64Array,
-    sigma: float,
-    start: float,
-) -> float:
-    for i in order:
-        x = X[i]
-        f = start + sigma * (along[i] - tilt)
-        f += _dot(x, v) if t == 0.0 else _soft_dot(x, v, t)
-        new = _rise(code, number, y[i], u[i], f, reach[i] * squares[i])
-        moved = reach[i] * (u[i] - new)
-        if moved != 0.0:
-            u[i] = new
-            _add(x, moved, v)
-            sigma -= moved
-            start -= moved * along[i]
-    return sigma
-
-
-@njit(nogil=True, cache=True)
-def _ascend_sparse(
-    kind: int,
-    numbers: float,
-    data: AnyArray,
-    indices: AnyArray,
-    indptr: AnyArray,
-    y: Float64Array,
-    order: IntArray,
-    reach: Float64Array,
-    squares: Float64Array,
-    along: Float64Array,
-    tilt: float,
-    t: float,
-    u: Float64Array,
-    v: Float64Array,
-    sigma: float,
-    start: float,
-) -> float:
-    for i in order:
-        f = start + sigma * (along[i] - tilt)
-        for q in range(indptr[i], indptr[i + 1]):
-            w = v[indices[q]]
-            f += data[q] * (max(w - t, 0.0) + min(w + t, 0.0))
-        new = _rise(code, number, y[i], u[i], f, reach[i] * squares[i])
-        moved = reach[i] * (u[i] - new)
-        if moved != 0.0:
-            u[i] = new
-            for q in range(indptr[i], indptr[i + 1]):
-                v[indices[q]] += moved * data[q]
-            sigma -= moved
-            start -= moved * along[i]
-    return sigma
-
-
-=======
-def _rise(code: int, number: float, y: float, u: float, f: float, q: float) -> Any:
     """Return the u that maximises the dual in one coordinate, or nearly."""
     if code == LOGISTIC:
         return -y * _logistic_rise(-y * u, y * f, q)
-    return dual_step(code, number, y, u, f, q)
+    return dual_step(code, p, y, u, f, q)
 
 
 @njit(nogil=True, cache=True)
->>>>>>> fd31c95 (Linear solvers: one accessor of rows, one template of stochastic steps, one loop with references by type)
 def ascend(
     rows: Any,
-    kind: int,
-    numbers: float,
+    code: int,
+    number: float,
     y: Float64Array,
     order: IntArray,
     reach: Float64Array,
@@ -181,15 +98,9 @@ def ascend(
 
     Parameters
     ----------
-<<<<<<< HEAD
-    rows : DenseRows or SparseRows
-    kind, numbers : int, float
-        Code and parameter of the loss.
-=======
     rows : Dense or Csr
     code, number
         Of :mod:`kernelgrad.losses.scalar`.
->>>>>>> fd31c95 (Linear solvers: one accessor of rows, one template of stochastic steps, one loop with references by type)
     y : float64 array (n,)
     order : integer array (m,)
     reach : float64 array (n,)
@@ -247,8 +158,8 @@ def balance(u: Float64Array, p: Float64Array) -> AnyArray:
 
 @njit(nogil=True, cache=True)
 def mean_loss_and_gap(
-    kind: int,
-    numbers: float,
+    code: int,
+    number: float,
     y: Float64Array,
     u: Float64Array,
     f: Float64Array,

@@ -185,8 +185,9 @@ class LinearSDCA(LinearSolver[LinearSDCAState]):
         def task(c: int) -> None:
             v = state.sums[c]
             sigma[c] = dual.ascend(
-                data.rows, data.code, data.numbers[c], Y[c], order, reach, view.squares, view.along,
-                tilt, t, state.dual[c], v, sigma[c], state.centre[c] - float(view.mean @ v),
+                data.rows, data.code, data.numbers[c], Y[c], order, reach, view.squares,
+                view.along, tilt, t, state.dual[c], v, sigma[c],
+                state.centre[c] - float(view.mean @ v),
             )  # fmt: skip
 
         parallel_for(own.n_outputs, task)

@@ -298,6 +298,15 @@ class Moments:
     covariance: Float64Array
     targets: Float64Array
 
+    def references(self, W: Float64Array, b: Float64Array) -> loops.Moments:
+        """Return references for the loops, renewed in every step."""
+        K, C = len(self.part), len(b)
+        return loops.Moments(
+            1, np.zeros_like(W), np.zeros(C), self.group, self.part, self.centre,
+            self.covariance, self.targets, np.zeros((K, C)), np.zeros((K, C)),
+            np.zeros((K, C, C)),
+        )  # fmt: skip
+
 
 @dataclass(kw_only=True)
 class SCVState(LinearState):
@@ -376,11 +385,7 @@ class SCV(StochasticSolver[SCVState]):
     ) -> Any:
         if state.moments is None:
             state.moments = group_moments(data, "classification" in problem.loss.tasks)
-        m, K, C = state.moments, len(state.moments.part), len(b)
-        return loops.Moments(
-            1, np.zeros_like(W), np.zeros(C), m.group, m.part, m.centre, m.covariance,
-            m.targets, np.zeros((K, C)), np.zeros((K, C)), np.zeros((K, C, C)),
-        )  # fmt: skip
+        return state.moments.references(W, b)
 
 
 def group_moments(data: PreparedRows, by_class: bool) -> Moments:
