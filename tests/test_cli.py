@@ -542,7 +542,7 @@ def test_a_failing_prediction_keeps_the_old_file(tmp_path, data, classifier, cli
 
 
 def test_read_only_folder(tmp_path, data, cli, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
     code, _, err = cli("fit", data, "--model", tmp_path / "m.kgm", *CLASSES)
     assert code == 1
     assert "not writable" in err

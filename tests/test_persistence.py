@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors import safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save, save_file
 
 from kernelgrad import persistence
-from kernelgrad._validation import ModelFileError
+from kernelgrad.exceptions import ModelFileError
 from kernelgrad.persistence import decode_value, encode_value, read_container, write_container
 
 HEADER = {"loss": "huber", "delta": 0.1, "tol": -math.inf, "classes": np.array(["a", "bc"])}
@@ -77,15 +77,10 @@ VALUES = st.recursive(
 @settings(max_examples=200, deadline=None)
 @given(VALUES)
 def test_value_round_trip_is_exact(value):
-    text = json.dumps(encode_value(value), allow_nan=False)
-    assert same(decode_value(json.loads(text)), value)
-
-
-@settings(max_examples=30, deadline=None)
-@given(VALUES)
-def test_encoded_value_is_a_value_too(value):
     encoded = encode_value(value)
-    assert same(decode_value(encode_value(encoded)), encoded)
+    text = json.dumps(encoded, allow_nan=False)
+    assert same(decode_value(json.loads(text)), value)
+    assert same(decode_value(encode_value(encoded)), encoded)  # a value too
 
 
 @pytest.mark.parametrize(
@@ -162,25 +157,14 @@ def test_container_round_trip(model):
     assert read_container(model) == ({}, {})
 
 
-@pytest.mark.parametrize("dtype", ["?", *"bhilBHIL", "e", "f", "d"])
-def test_tensor_dtypes_survive(tmp_path, dtype):
-    a = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
-    write_container(tmp_path / "m", {}, {"a": a})
-    assert same(read_container(tmp_path / "m")[1]["a"], a)
-
-
-@pytest.mark.parametrize(
-    "view",
-    [lambda a: a.T, lambda a: a[:, ::-1], lambda a: a[::2], np.asfortranarray, np.transpose],
-)
-def test_memory_order_does_not_matter(tmp_path, view):
-    a = view(np.arange(12.0).reshape(3, 4))
-    swapped = a.astype(">f8")
-    write_container(tmp_path / "m", {}, {"a": a, "b": swapped})
-    _, back = read_container(tmp_path / "m")
-    np.testing.assert_array_equal(back["a"], a)
-    np.testing.assert_array_equal(back["b"], a)
-    assert back["b"].dtype == np.float64
+@pytest.mark.parametrize("dtype", ["?", *"bhilBHIL", "e", "f", "d", ">f8"])
+def test_tensors_survive_in_any_order_of_memory(tmp_path, dtype):
+    a = np.array([[0, 1, 1, 0], [1, 0, 1, 1]]).astype(dtype)
+    views = {"C": a, "T": a.T, "back": a[:, ::-1], "part": a[::2], "F": np.asfortranarray(a)}
+    write_container(tmp_path / "m", {}, views)
+    for name, back in read_container(tmp_path / "m")[1].items():
+        np.testing.assert_array_equal(back, views[name])
+        assert back.dtype == a.dtype.newbyteorder("=")
 
 
 @pytest.mark.parametrize(
@@ -257,34 +241,30 @@ def test_a_failed_write_leaves_the_old_file_alone(model, monkeypatch, error, pla
     assert os.listdir(model.parent) == [model.name]
 
 
-def test_missing_file(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no model file .*check the path or save"):
-        read_container(tmp_path / "absent")
-
-
-def test_every_truncation_is_found(model):
+def test_every_truncation_and_every_changed_byte_is_found(model):
     content = model.read_bytes()
+    rng = np.random.default_rng(0)
+    with pytest.raises(FileNotFoundError, match=r"no model file .*check the path or save"):
+        read_container(model.parent / "absent")
     for size in range(len(content)):
         model.write_bytes(content[:size])
         with pytest.raises(ModelFileError):
             read_container(model)
-    model.write_bytes(content[:-1])
-    with pytest.raises(ModelFileError, match="truncated"):
-        read_container(model)
-    model.write_bytes(content + b" ")
-    with pytest.raises(ModelFileError, match="altered"):
-        read_container(model)
-
-
-def test_every_changed_byte_is_found(model):
-    content = model.read_bytes()
     for place in range(len(content)):
-        for flip in (0x01, 0x20, 0x2A, 0x80, 0xFF):
+        for flip in (0x20, int(rng.integers(1, 256))):
             changed = bytearray(content)
             changed[place] ^= flip
             model.write_bytes(changed)
             with pytest.raises(ModelFileError):
                 read_container(model)
+    for changed, words in (
+        (content[:-1], "truncated"),
+        (content + b" ", "altered"),
+        (content.replace(b"0.1", b"0.2"), "checksum does not match"),
+    ):
+        model.write_bytes(changed)
+        with pytest.raises(ModelFileError, match=words):
+            read_container(model)
 
 
 def test_changed_padding_is_found(tmp_path):
@@ -298,13 +278,6 @@ def test_changed_padding_is_found(tmp_path):
             with pytest.raises(ModelFileError, match="head does not end"):
                 read_container(path)
     assert found
-
-
-def test_changed_number_fails_the_checksum(model):
-    content = model.read_bytes()
-    model.write_bytes(content.replace(b"0.1", b"0.2"))
-    with pytest.raises(ModelFileError, match="checksum does not match"):
-        read_container(model)
 
 
 class Bomb:
@@ -323,6 +296,7 @@ class Bomb:
         (b"\x7f" + bytes(7) + b"{}", "truncated"),
         (b'{"a": 1}{', "truncated"),
         (bytes(8) + b"{}", "truncated or altered"),
+        (save({"a": np.zeros(2)}), "of another kind"),
     ],
 )
 def test_foreign_bytes_are_refused(tmp_path, content, words):
@@ -355,12 +329,6 @@ def test_other_metadata_are_refused(model, changes, words):
     rewrite(model, **changes)
     with pytest.raises(ModelFileError, match=words):
         read_container(model)
-
-
-def test_plain_safetensors_file_is_refused(tmp_path):
-    save_file({"a": np.zeros(2)}, tmp_path / "m")
-    with pytest.raises(ModelFileError, match="of another kind"):
-        read_container(tmp_path / "m")
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", '{"a": {"$": "no"}}'])
