@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -33,8 +34,8 @@ def choose_columns(
     *,
     target: str | None,
     weight: str | None,
-    drop: Sequence[str],
     feature_names: Sequence[str] | None,
+    drop: Sequence[str] = (),
 ) -> list[str]:
     """Return the feature columns, in order, after checking every name.
 
@@ -100,13 +101,42 @@ def import_pyarrow() -> Any:
 
 
 class ColumnSource(PagedSource):
-    """Units that are read as Arrow tables with the chosen columns."""
+    """Units that are read as Arrow tables with the chosen columns.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    target, weight : str, optional
+        Columns with the targets and the sample weights.
+    drop : sequence of str, default=()
+        Columns to leave out.
+    feature_names : sequence of str, optional
+        The feature columns, in order; by default all that are left.
+    """
 
     feature_names: list[str]
-    _target: str | None
-    _weight: str | None
     _dtype: np.dtype[Any] = np.dtype(np.float64)
     _float_target = False  # whether some other unit has a target that is not integral
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        target: str | None = None,
+        weight: str | None = None,
+        drop: Sequence[str] = (),
+        feature_names: Sequence[str] | None = None,
+    ) -> None:
+        import_pyarrow()
+        self._path = Path(path)
+        self._target, self._weight = target, weight
+        self.has_target, self.has_weight = target is not None, weight is not None
+        self._open(drop, feature_names)
+
+    @abstractmethod
+    def _open(self, drop: Sequence[str], feature_names: Sequence[str] | None) -> None:
+        """Find the units and call `_set_columns` and `_set_rows`."""
 
     @abstractmethod
     def _tables(self, unit: int, columns: Sequence[str]) -> Iterable[Any]:
@@ -120,18 +150,15 @@ class ColumnSource(PagedSource):
         self,
         names: Sequence[str],
         file: Path,
-        target: str | None,
-        weight: str | None,
         drop: Sequence[str],
         feature_names: Sequence[str] | None,
     ) -> None:
+        own = {"target": self._target, "weight": self._weight}
         self.feature_names = choose_columns(
-            names, file, target=target, weight=weight, drop=drop, feature_names=feature_names
+            names, file, **own, drop=drop, feature_names=feature_names
         )
         self.n_features = len(self.feature_names)
-        self._target, self._weight = target, weight
-        self.has_target, self.has_weight = target is not None, weight is not None
-        self._columns = [*self.feature_names, *filter(None, (target, weight))]
+        self._columns = [*self.feature_names, *filter(None, own.values())]
 
     def target_chunks(self) -> Iterator[AnyArray]:
         """Yield the targets in order; no other column is converted."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from kernelgrad.data._columns import ColumnSource, import_pyarrow, text_feature
@@ -18,7 +16,7 @@ _BOOLEANS = frozenset(("true", "false", "True", "False", "TRUE", "FALSE", "0", "
 _TYPES = {"i": "int64", "f": "float64", "b": "bool"}
 
 
-class CsvSource(TextSource, ColumnSource):
+class CsvSource(ColumnSource, TextSource):
     """A CSV or TSV file: plain, `.gz` or `.bz2`.
 
     The first line names the columns; the delimiter (comma, semicolon or tab) is the most
@@ -30,27 +28,14 @@ class CsvSource(TextSource, ColumnSource):
     ----------
     path : path
         The file.
-    target, weight : str, optional
-        Columns with the targets and the sample weights.
-    drop : sequence of str, default=()
-        Columns to leave out.
-    feature_names : sequence of str, optional
-        The feature columns, in order; by default all that are left.
+    target, weight, drop, feature_names
+        As in :class:`ColumnSource`.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        target: str | None = None,
-        weight: str | None = None,
-        drop: Sequence[str] = (),
-        feature_names: Sequence[str] | None = None,
-    ) -> None:
-        super().__init__(Path(path))
-        import_pyarrow()
+    def _open(self, drop: Sequence[str], feature_names: Sequence[str] | None) -> None:
+        TextSource.__init__(self, self._path)
         self._read_header()
-        self._set_columns(self._names, self._path, target, weight, drop, feature_names)
+        self._set_columns(self._names, self._path, drop, feature_names)
         self._target_type: str | None = None
         self._booleans: frozenset[str] = frozenset()
         types: set[str] = set()

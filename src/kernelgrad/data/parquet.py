@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,29 +32,16 @@ class ParquetSource(ColumnSource):
     ----------
     path : path
         The file or the directory.
-    target, weight : str, optional
-        Columns with the targets and the sample weights.
-    drop : sequence of str, default=()
-        Columns to leave out.
-    feature_names : sequence of str, optional
-        The feature columns, in order; by default all that are left.
+    target, weight, drop, feature_names
+        As in :class:`ColumnSource`.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        target: str | None = None,
-        weight: str | None = None,
-        drop: Sequence[str] = (),
-        feature_names: Sequence[str] | None = None,
-    ) -> None:
-        import_pyarrow()
-        self._path = path = Path(path)
+    def _open(self, drop: Sequence[str], feature_names: Sequence[str] | None) -> None:
+        path, target, weight = self._path, self._target, self._weight
         self._files = parquet_files(path) if path.is_dir() else [path]
         self._metadata = [_metadata(file) for file in self._files]
         schemas = [meta.schema.to_arrow_schema() for meta in self._metadata]
-        self._set_columns(schemas[0].names, self._files[0], target, weight, drop, feature_names)
+        self._set_columns(schemas[0].names, self._files[0], drop, feature_names)
         features = self.feature_names
         self._dtype = np.dtype(np.float32)
         target_types = set()
