@@ -349,6 +349,4 @@ def test_ramps():
         ((-1, 0.2), "start of ramp"),
     ):
         with pytest.raises(ValueError, match=message):
-            check_ramp(ramp, "auto")
-    with pytest.raises(ValueError, match="horizon must be at least 1"):
-        check_ramp((0, 1), 0)
+            check_ramp(ramp)

@@ -114,13 +114,8 @@ class LearningCurveDisplay:
         ----------
         estimator : object
             A fitted kernelgrad estimator.
-        x : str, default="seconds"
-            Horizontal axis: "seconds", "iteration", "epoch", "rows_seen" or
-            "n_random_features".
-        ax : matplotlib Axes, default=None
-            Where to plot; None makes a new figure.
-        name : str, default=None
-            Put before the labels of the curves.
+        x, ax, name
+            As in :meth:`from_history`.
 
         Returns
         -------

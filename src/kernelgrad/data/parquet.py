@@ -51,7 +51,6 @@ class ParquetSource(ColumnSource):
                 file,
                 target=target,
                 weight=weight,
-                drop=(),
                 feature_names=features,
             )
             for name in [*features, *filter(None, (weight,))]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernelgrad._typing import Float64Array, FloatArray
-from kernelgrad._validation import check_int, check_real
+from kernelgrad._validation import check_real
 from kernelgrad.losses import Loss
 from kernelgrad.solvers.base import Problem
 
@@ -57,10 +57,8 @@ def averaging_weight(t: int, power: float) -> float:
     return min(1.0, (1.0 + power) / (t + power))
 
 
-def check_ramp(ramp: Any, horizon: Any) -> None:
-    """Raise unless `ramp` is two parts of the horizon, and that a number or "auto"."""
-    if horizon != "auto":
-        check_int(horizon, "horizon", low=1)
+def check_ramp(ramp: Any) -> None:
+    """Raise unless `ramp` is two parts of the iterations."""
     try:
         start, end = ramp
     except (TypeError, ValueError):

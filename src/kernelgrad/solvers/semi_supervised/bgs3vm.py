@@ -124,7 +124,7 @@ class BGS3VM(KernelSolver[BudgetState]):
     def check(self) -> None:
         """Raise if a parameter is outside its domain."""
         super().check()
-        check_ramp(self.ramp, self.horizon)
+        check_ramp(self.ramp)
 
     def check_problem(self, problem: Problem) -> None:
         """Raise unless the loss has two parts, and that of labelled rows is of the margin."""

@@ -93,7 +93,7 @@ SemiSupervised` with ``alpha = 1 / (2 C)``. A batch may hold both kinds in any n
     def check(self) -> None:
         """Raise if a parameter is outside its domain."""
         super().check()
-        check_ramp(self.ramp, self.horizon)
+        check_ramp(self.ramp)
 
     def check_problem(self, problem: Problem) -> None:
         """Raise CapabilityError unless the loss is one of labelled and unlabelled rows."""
