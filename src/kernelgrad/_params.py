@@ -80,18 +80,53 @@ def real(
     return _field(default, check, words, kw_only, outside)
 
 
+def number_or_rule(
+    rules: Iterable[str],
+    *,
+    default: Any,
+    low: float = -math.inf,
+    high: float = math.inf,
+    low_open: bool = False,
+    kw_only: bool = True,
+) -> Any:
+    """Return a field of finite numbers in an interval, or names of rules that find one."""
+    known = tuple(rules)
+
+    def check(value: Any, name: str) -> None:
+        if isinstance(value, str):
+            check_name(value, known, f"rule for {name}")
+        else:
+            check_real(value, name, low=low, high=high, low_open=low_open)
+
+    ends = (low if low_open else low - 1.0, high + 1.0)
+    outside = (math.nan, *(v for v in ends if math.isfinite(v)), _STRANGE)
+    return _field(default, check, (), kw_only, outside)
+
+
 def boolean(*, default: Any, words: Iterable[Any] = (), kw_only: bool = True) -> Any:
     """Return a field of bools, or one of `words`."""
     return _field(default, check_bool, words, kw_only, (_STRANGE, 2))
 
 
 def choice(
-    names: Iterable[str], *, default: Any, words: Iterable[Any] = (), kw_only: bool = True
+    names: Iterable[str],
+    *,
+    default: Any,
+    words: Iterable[Any] = (),
+    what: str | None = None,
+    kw_only: bool = True,
 ) -> Any:
-    """Return a field of strings among `names`, or one of `words` such as None."""
+    """Return a field of strings among `names`, or one of `words` such as None.
+
+    `what` stands for the field's name in messages.
+    """
     known = tuple(names)
     return _field(
-        default, lambda v, name: check_name(v, known, name), words, kw_only, (_STRANGE,)
+        default,
+        lambda v, name: check_name(v, known, what or name),
+        words,
+        kw_only,
+        (_STRANGE,),
     )
 
 
@@ -103,7 +138,15 @@ def anything(*, default: Any, kw_only: bool = True) -> Any:
 @dataclass_transform(
     kw_only_default=True,
     eq_default=False,
-    field_specifiers=(integer, real, boolean, choice, anything, dataclasses.field),
+    field_specifiers=(
+        integer,
+        real,
+        number_or_rule,
+        boolean,
+        choice,
+        anything,
+        dataclasses.field,
+    ),
 )
 def parameters(cls: type[T]) -> type[T]:
     """Class decorator: make the annotated fields keyword arguments of the constructor."""

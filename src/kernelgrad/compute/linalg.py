@@ -1,8 +1,17 @@
-"""Matrix routines that several families share: Gram matrices, CSR products, hashes, buffers."""
+"""Matrix routines that several families share: Gram matrices, products, hashes, buffers.
+
+A BLAS multiplies the rows of a matrix in groups, and a row may be rounded otherwise in one
+place of a group than in another: with OpenBLAS on AVX2 cores the products of a row change in
+the last bit with its number and with the number of rows. Where results of a row must not
+depend on its neighbours, :func:`rows_times` and :func:`row_products` are used. They ask BLAS
+for products of four numbers of rows only, where :func:`keeps_rows` found none of that, and
+otherwise multiply by loops of our own, at about the speed of BLAS on these cores.
+"""
 
 from __future__ import annotations
 
 import mmap
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,8 +20,12 @@ import scipy.sparse as sp
 from numba import njit
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
-from kernelgrad.compute.threads import parallel_for
+from kernelgrad.compute.threads import parallel_for, single_threaded_blas
 
+PAD = 16  # rows of the smallest product; others have 4, 16 or 32 times as many
+_PIECES = (512, 256, 64, PAD)
+_ROWS = 512  # rows that are copied at a time where they must be
+_NARROW = 16  # up to here columns of a product are sums along rows, beyond vectors
 _PANEL = 128  # columns of one task of a Gram matrix
 _COLUMNS = 64  # of row-major rows that are read together
 _FAST = {"contract", "nsz", "arcp"}
@@ -74,6 +87,128 @@ def untouched(n_rows: int, n_columns: int) -> Float32Array:
         pages = mmap.mmap(-1, size)
     flat: Float32Array = np.frombuffer(pages, np.float32, count=n_rows * n_columns)
     return flat.reshape(n_rows, n_columns)
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _times_wide(A: Any, B: Any, T: Any) -> None:
+    """T = A B, sums over columns of A one after another; the rows of A are a multiple of 4."""
+    depth, width = B.shape
+    for i in range(0, A.shape[0], 4):
+        a, b, c, d = A[i], A[i + 1], A[i + 2], A[i + 3]
+        t, u, v, w = T[i], T[i + 1], T[i + 2], T[i + 3]
+        t[:] = 0
+        u[:] = 0
+        v[:] = 0
+        w[:] = 0
+        k = 0
+        while k + 4 <= depth:  # 16 products for each 4 entries of B and T
+            p, q, r, s = B[k], B[k + 1], B[k + 2], B[k + 3]
+            a0, a1, a2, a3 = a[k], a[k + 1], a[k + 2], a[k + 3]
+            b0, b1, b2, b3 = b[k], b[k + 1], b[k + 2], b[k + 3]
+            c0, c1, c2, c3 = c[k], c[k + 1], c[k + 2], c[k + 3]
+            d0, d1, d2, d3 = d[k], d[k + 1], d[k + 2], d[k + 3]
+            for j in range(width):
+                w0, w1, w2, w3 = p[j], q[j], r[j], s[j]
+                t[j] = (((t[j] + a0 * w0) + a1 * w1) + a2 * w2) + a3 * w3
+                u[j] = (((u[j] + b0 * w0) + b1 * w1) + b2 * w2) + b3 * w3
+                v[j] = (((v[j] + c0 * w0) + c1 * w1) + c2 * w2) + c3 * w3
+                w[j] = (((w[j] + d0 * w0) + d1 * w1) + d2 * w2) + d3 * w3
+            k += 4
+        while k < depth:
+            p, a0, b0, c0, d0 = B[k], a[k], b[k], c[k], d[k]
+            for j in range(width):
+                t[j] += a0 * p[j]
+                u[j] += b0 * p[j]
+                v[j] += c0 * p[j]
+                w[j] += d0 * p[j]
+            k += 1
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST | {"reassoc"})
+def _times_narrow(A: Any, columns: Any, T: Any) -> None:
+    """T = A B, each entry a sum along a row, `columns` (m, k) being those of B."""
+    width = columns.shape[0]
+    for i in range(A.shape[0]):
+        a, t = A[i], T[i]
+        j = 0
+        while j + 4 <= width:
+            p, q, r, s = columns[j], columns[j + 1], columns[j + 2], columns[j + 3]
+            t0 = t1 = t2 = t3 = a.dtype.type(0)
+            for k in range(a.size):
+                t0 += a[k] * p[k]
+                t1 += a[k] * q[k]
+                t2 += a[k] * r[k]
+                t3 += a[k] * s[k]
+            t[j], t[j + 1], t[j + 2], t[j + 3] = t0, t1, t2, t3
+            j += 4
+        while j < width:
+            p, t0 = columns[j], a.dtype.type(0)
+            for k in range(a.size):
+                t0 += a[k] * p[k]
+            t[j] = t0
+            j += 1
+
+
+@njit(nogil=True, cache=True)
+def rows_times(A: Any, B: Any, T: Any, blas: bool) -> None:
+    """T = A B; the bits of a row of T depend on that row of A, on B and `blas` alone.
+
+    A (n, k), n a multiple of PAD, B (k, m) and T (n, m) are C-contiguous and of one dtype;
+    `blas` is what :func:`keeps_rows` says of (k, m).
+    """
+    if B.shape[1] == 1:
+        _times_narrow(A, B.reshape(1, B.size), T)
+    elif blas:
+        i = 0
+        for size in _PIECES:
+            while A.shape[0] - i >= size:
+                np.dot(A[i : i + size], B, T[i : i + size])
+                i += size
+    elif B.shape[1] < _NARROW:
+        _times_narrow(A, np.ascontiguousarray(B.T), T)
+    else:
+        _times_wide(A, B, T)
+
+
+@lru_cache(maxsize=256)
+def keeps_rows(depth: int, width: int, dtype: type = np.float32) -> bool:
+    """Return whether BLAS multiplies equal rows alike in every place of its products.
+
+    Tried once in a process, for each number of rows that :func:`rows_times` may ask for, with
+    a row of `depth` random numbers and a matrix of `width` columns.
+    """
+    if width == 1:
+        return False  # not asked
+    rng = np.random.default_rng(0)
+    x, B = rng.standard_normal(depth).astype(dtype), rng.standard_normal((depth, width))
+    A, first = np.tile(x, (_PIECES[0], 1)), None
+    B, T = B.astype(dtype), np.empty((_PIECES[0], width), dtype)
+    with single_threaded_blas():
+        for size in reversed(_PIECES):
+            rows_times(A[:size], B, T[:size], True)
+            first = T[0].copy() if first is None else first
+            if (T[:size] != first).any():
+                return False
+    return True
+
+
+def row_products(A: Matrix, B: FloatArray) -> AnyArray:
+    """Return ``A B`` in the precision of B, in one thread; a row sees no other one.
+
+    `A` (n, k) is dense, of any dtype, or CSR; `B` (k, m) is float32 or float64.
+    """
+    if sp.issparse(A):
+        return np.asarray(A @ B, B.dtype)
+    n = A.shape[0]
+    B = np.ascontiguousarray(B)
+    T = np.empty((-(-n // PAD) * PAD, B.shape[1]), B.dtype)
+    blas = keeps_rows(*B.shape, B.dtype.type)
+    for a in range(0, n, _ROWS):
+        rows, out = np.ascontiguousarray(A[a : a + _ROWS], B.dtype), T[a : a + _ROWS]
+        if len(rows) < len(out):
+            rows = np.concatenate([rows, np.zeros((len(out) - len(rows), B.shape[0]), B.dtype)])
+        rows_times(rows, B, out, blas)
+    return T[:n]
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)

@@ -42,7 +42,7 @@ _LEVY_FLOOR = _f(2.0**-40)
 
 
 @njit(nogil=True, cache=True)
-def _philox(i0: int, group: int, tag: int, k0: int, k1: int, o: Any) -> None:
+def philox(i0: int, group: int, tag: int, k0: int, k1: int, o: Any) -> None:
     """Write the four words of counters (i0 + lane, group, tag) into o[0..3, lane]."""
     for lane in range(o.shape[1]):
         i = np.uint64(i0) + np.uint64(lane)
@@ -132,7 +132,7 @@ def _normals(words: Any, z: Any, scratch: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _cauchys(words: Any, z: Any, scratch: Any) -> None:
+def cauchys(words: Any, z: Any, scratch: Any) -> None:
     """tan(pi (u - 1/2)): words (4, F) -> four rows of standard Cauchy variates."""
     for h in range(4):
         w = words[h]
@@ -161,7 +161,7 @@ def _laplaces(words: Any, z: Any, scratch: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _sechs(words: Any, z: Any, scratch: Any) -> None:
+def sechs(words: Any, z: Any, scratch: Any) -> None:
     """Ln tan(pi u / 2) / pi: four rows of variates of density sech(pi x)."""
     for h in range(4):
         w = words[h]
@@ -218,15 +218,15 @@ def _fill(W: Any, columns: Any, i0: int, k0: int, k1: int, law: int, scale: Any)
         k = columns[p]
         if k >> 2 != group:
             group = k >> 2
-            _philox(i0, group, TAG_FREQUENCY, k0, k1, words)
+            philox(i0, group, TAG_FREQUENCY, k0, k1, words)
             if law == NORMAL:
                 _normals(words, z, scratch)
             elif law == CAUCHY:
-                _cauchys(words, z, scratch)
+                cauchys(words, z, scratch)
             elif law == LAPLACE:
                 _laplaces(words, z, scratch)
             elif law == SECH:
-                _sechs(words, z, scratch)
+                sechs(words, z, scratch)
             elif law == LEVY:
                 _levys(words, z, scratch)
             elif law == EXPONENTIAL:
@@ -248,7 +248,7 @@ def words(seed: int, first: int, n: int, tag: int, group: int = 0) -> AnyArray:
     """Return the raw uint32 words, shape (4, n), of counters first, ..., first + n - 1."""
     out = np.empty((4, n), np.uint32)
     k0, k1 = split_seed(seed)
-    _philox(first, group, tag, k0, k1, out)
+    philox(first, group, tag, k0, k1, out)
     return out
 
 

@@ -1,1 +1,6 @@
-"""Random feature maps."""
+"""Random feature maps: blocks of features as pure functions of (seed, block)."""
+
+from kernelgrad.features.base import FeatureMap, float32_rows
+from kernelgrad.features.projections import Projection, ProjectionMap
+
+__all__ = ["FeatureMap", "Projection", "ProjectionMap", "float32_rows"]

@@ -16,7 +16,8 @@ DECAY     ``exp(-T)``
 Layout: weights are kept as tiles ``(n_tiles, d, TILE)``, coefficients as planes
 ``(planes, n_tiles * TILE, C)``, for PAIR with plane 0 for the cosines and plane 1 for the
 sines. All arrays are float32 and C-contiguous. Sums run over tiles in order, so neither the
-number of threads nor the number of tiles handed over at once changes a bit of the result.
+number of threads nor the number of tiles handed over at once changes a bit of the result;
+predictions and features of a row do not depend on the rows beside it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ import numpy as np
 from numba import njit
 
 from kernelgrad._typing import Float32Array, Matrix
-from kernelgrad.compute.linalg import csr_times_tile
+from kernelgrad.compute.elementary import cos_phase_turns, cos_sin_turns, exp_minus
+from kernelgrad.compute.linalg import PAD, csr_times_tile, keeps_rows, rows_times
+from kernelgrad.compute.rows import Csr, Dense, as_rows, by_type
 from kernelgrad.compute.threads import parallel_for
 
 PAIR, PHASE, LINEAR, STEP, RAMP, RAMP2, DECAY = range(7)
@@ -36,69 +39,10 @@ TILE = 256
 ROWS = 256
 ROWS_WIDE = 512  # from WIDE inputs on the first product dominates: larger tiles
 WIDE = 500
-# BLAS rounds a lone row otherwise than a row among others. Predictions pad their rows to a
-# multiple of this: on AVX-512 cores a row's prediction then does not depend on its neighbours
-# by a bit; elsewhere float32 rounding remains.
-_PAD = 16
 
 _f = np.float32
 # no reassociation and no assumption on NaN: an infinite input must not become a number
 _FAST = {"contract", "nsz", "arcp"}
-# sin(2 pi y) = y S(y^2) on |y| <= 1/4
-_S0, _S1, _S2 = _f(6.283185005), _f(-41.341655731), _f(81.601005554)
-_S3, _S4 = _f(-76.549812317), _f(39.536922455)
-_QUARTER, _ROOT2 = _f(0.25), _f(np.sqrt(2.0))
-# 2^f = E(f) on |f| <= 1/2
-_LOG2E, _LOW_POWER, _HIGH_POWER = _f(1.4426950408889634), _f(-126), _f(127.5)
-_E0, _E1, _E2, _E3 = _f(1), _f(0.693147182), _f(0.240226477), _f(0.0555035993)
-_E4, _E5, _E6 = _f(0.00961850584), _f(0.00133908074), _f(0.000153264729)
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def cos_sin_turns(t: Any, s: Any) -> None:
-    """Flat arrays: s = sin(2 pi t), then t = cos(2 pi t); error below 2e-7 after reduction."""
-    for k in range(t.size):
-        r = t[k] - np.rint(t[k])
-        a = abs(r)
-        y = _QUARTER - a
-        v = _QUARTER - abs(y)
-        v = np.copysign(v, r)
-        z = y * y
-        x = v * v
-        t[k] = y * (_S0 + z * (_S1 + z * (_S2 + z * (_S3 + z * _S4))))
-        s[k] = v * (_S0 + x * (_S1 + x * (_S2 + x * (_S3 + x * _S4))))
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def cos_phase_turns(T: Any, phase: Any) -> None:
-    """T (rows, F): T = sqrt(2) cos(2 pi (T + phase))."""
-    for i in range(T.shape[0]):
-        row = T[i]
-        for k in range(row.size):
-            t = row[k] + phase[k]
-            r = t - np.rint(t)
-            y = _QUARTER - abs(r)
-            z = y * y
-            row[k] = _ROOT2 * (y * (_S0 + z * (_S1 + z * (_S2 + z * (_S3 + z * _S4)))))
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def exp_minus(t: Any, bits: Any) -> None:
-    """Flat arrays: t = exp(-t), 0 below 2^-126, infinite from 2^127.5; `bits` int32 scratch.
-
-    The relative error is below 2e-7 + 8e-8 |t|: the second term is that of a rounded t.
-    """
-    power = bits.view(np.float32)
-    for k in range(t.size):
-        y = -t[k] * _LOG2E
-        inside = y if y > _LOW_POWER else _LOW_POWER  # also for NaN, which has no integer
-        e = np.rint(inside if inside < _HIGH_POWER else _HIGH_POWER)  # 128 gives infinity
-        bits[k] = (np.int32(e) + np.int32(127)) << np.int32(23)
-        f = y - e
-        v = _E0 + f * (_E1 + f * (_E2 + f * (_E3 + f * (_E4 + f * (_E5 + f * _E6)))))
-        t[k] = _f(0) if y < _LOW_POWER else v
-    for k in range(t.size):
-        t[k] *= power[k]
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -114,13 +58,6 @@ def _ramps(t: Any, kind: int) -> None:
         for k in range(t.size):
             v = _f(0) if t[k] <= _f(0) else t[k]
             t[k] = v * v
-
-
-@njit(nogil=True, cache=True)
-def _add(out: Any, tmp: Any) -> None:
-    for i in range(out.shape[0]):
-        for c in range(out.shape[1]):
-            out[i, c] += tmp[i, c]
 
 
 @njit(nogil=True, cache=True)
@@ -142,100 +79,116 @@ def _second(rows: int, tile: int, kind: int) -> Any:
     return np.empty((rows if kind in (PAIR, DECAY) else 0, tile), np.float32)
 
 
-@njit(nogil=True, cache=True)
-def _tile_times_coef(T: Any, S: Any, coef: Any, j0: int, j1: int, out: Any, tmp: Any) -> None:
-    """Add to out T coef[0, j0:j1] (+ S coef[1, j0:j1])."""
-    for p in range(coef.shape[0]):
-        P = T if p == 0 else S
-        A = coef[p, j0:j1]
-        if A.shape[1] == 1:
-            v = np.dot(P, A.reshape(A.size))
-            for i in range(out.shape[0]):
-                out[i, 0] += v[i]
-        else:
-            np.dot(P, A, tmp)
-            _add(out, tmp)
+def _dense_tile(rows: Any, r0: int, r1: int, padded: int) -> Any:
+    """Return rows r0..r1, dense ones with zeros behind up to `padded`."""
+    X = rows.values[r0:r1]
+    if padded != r1 - r0:
+        X = np.zeros((padded, rows.values.shape[1]), np.float32)
+        X[: r1 - r0] = rows.values[r0:r1]
+    return Dense(X)
+
+
+def _csr_tile(rows: Any, r0: int, r1: int, padded: int) -> Any:
+    return Csr(rows.data, rows.indices, rows.indptr[r0 : r1 + 1])
+
+
+def _dense_times(rows: Any, W: Any, blas: bool, T: Any) -> None:
+    """Write rows of a tile times W to T, no row depending on another; rows behind stay."""
+    rows_times(rows.values, W, T, blas)
+
+
+def _csr_times(rows: Any, W: Any, blas: bool, T: Any) -> None:
+    n = rows.indptr.size - 1
+    csr_times_tile(rows.indptr, rows.indices, rows.data, 0, n, W, T[:n])
+
+
+def _dense_product(rows: Any, r0: int, r1: int, W: Any, T: Any) -> None:
+    """Write rows r0..r1 times W to T."""
+    np.dot(rows.values[r0:r1], W, T)
+
+
+def _csr_product(rows: Any, r0: int, r1: int, W: Any, T: Any) -> None:
+    csr_times_tile(rows.indptr, rows.indices, rows.data, r0, r1, W, T)
+
+
+_tile = by_type({Dense: _dense_tile, Csr: _csr_tile})
+_times = by_type({Dense: _dense_times, Csr: _csr_times})
+_product = by_type({Dense: _dense_product, Csr: _csr_product})
 
 
 @njit(nogil=True, cache=True)
-def _predict_dense(X: Any, W: Any, phase: Any, kind: int, coef: Any, out: Any) -> None:
-    n, C = out.shape
-    tile = W.shape[2]
-    padded = -(-n // _PAD) * _PAD
-    if padded != n:
-        rows = X
-        X = np.zeros((padded, rows.shape[1]), np.float32)
-        X[:n] = rows
-    T = np.empty((padded, tile), np.float32)
-    S = _second(padded, tile, kind)
-    tmp = np.empty((padded, C), np.float32)
-    for a in range(W.shape[0]):
-        j0, j1 = a * tile, (a + 1) * tile
-        np.dot(X, W[a], T)
-        _features(T, S, phase[j0:j1], kind)
-        _tile_times_coef(T, S, coef, j0, j1, out, tmp)
+def add_product(P: Any, A: Any, blas: bool, tmp: Any, out: Any) -> None:
+    """Add ``P A`` to `out`, which has no rows for those behind; `tmp` has."""
+    rows_times(P, A, tmp, blas)
+    for i in range(out.shape[0]):
+        for c in range(out.shape[1]):
+            out[i, c] += tmp[i, c]
 
 
 @njit(nogil=True, cache=True)
-def _predict_csr(
-    indptr: Any, indices: Any, data: Any, r0: int, r1: int,
-    W: Any, phase: Any, kind: int, coef: Any, out: Any,
+def _predict(
+    rows: Any, r0: int, r1: int, W: Any, phase: Any, kind: int, coef: Any,
+    blas: bool, blas_coef: bool, out: Any,
 ) -> None:  # fmt: skip
-    n, C = out.shape
-    tile = W.shape[2]
-    padded = -(-n // _PAD) * _PAD
-    T = np.zeros((padded, tile), np.float32)
-    S = _second(padded, tile, kind)
-    tmp = np.empty((padded, C), np.float32)
+    n, tile = -(-(r1 - r0) // PAD) * PAD, W.shape[2]
+    X = _tile(rows, r0, r1, n)
+    T = np.zeros((n, tile), np.float32)
+    S = _second(n, tile, kind)
+    tmp = np.empty((n, coef.shape[2]), np.float32)
     for a in range(W.shape[0]):
         j0, j1 = a * tile, (a + 1) * tile
-        csr_times_tile(indptr, indices, data, r0, r1, W[a], T[:n])
+        _times(X, W[a], blas, T)
         _features(T, S, phase[j0:j1], kind)
-        _tile_times_coef(T, S, coef, j0, j1, out, tmp)
+        for p in range(coef.shape[0]):
+            add_product(T if p == 0 else S, coef[p, j0:j1], blas_coef, tmp, out[r0:r1])
 
 
 @njit(nogil=True, cache=True)
-def _gradient_dense(X: Any, W: Any, phase: Any, kind: int, R: Any, G: Any, rows: int) -> None:
+def _gradient(
+    rows: Any, n: int, W: Any, phase: Any, kind: int, R: Any, G: Any, step: int
+) -> None:
     """One feature tile: G (planes, tile, C) = features^T R, rows in fixed tiles."""
-    n, C = R.shape
-    tile = W.shape[1]
+    C, tile = R.shape[1], W.shape[1]
     G[:] = 0
-    T = np.empty((rows, tile), np.float32)
-    S = _second(rows, tile, kind)
+    T = np.empty((step, tile), np.float32)
+    S = _second(step, tile, kind)
     tmp = np.empty((tile, C), np.float32)
-    for r0 in range(0, n, rows):
-        r1 = min(n, r0 + rows)
+    for r0 in range(0, n, step):
+        r1 = min(n, r0 + step)
         t, s = T[: r1 - r0], S[: min(len(S), r1 - r0)]
-        np.dot(X[r0:r1], W, t)
+        _product(rows, r0, r1, W, t)
         _features(t, s, phase, kind)
         for p in range(G.shape[0]):
             np.dot((t if p == 0 else s).T, R[r0:r1], tmp)
-            _add(G[p], tmp)
+            G[p] += tmp
 
 
 @njit(nogil=True, cache=True)
-def _gradient_csr(
-    indptr: Any, indices: Any, data: Any,
-    W: Any, phase: Any, kind: int, R: Any, G: Any, rows: int,
-) -> None:  # fmt: skip
-    n, C = R.shape
-    tile = W.shape[1]
-    G[:] = 0
-    T = np.empty((rows, tile), np.float32)
-    S = _second(rows, tile, kind)
-    tmp = np.empty((tile, C), np.float32)
-    for r0 in range(0, n, rows):
-        r1 = min(n, r0 + rows)
-        t, s = T[: r1 - r0], S[: min(len(S), r1 - r0)]
-        csr_times_tile(indptr, indices, data, r0, r1, W, t)
-        _features(t, s, phase, kind)
-        for p in range(G.shape[0]):
-            np.dot((t if p == 0 else s).T, R[r0:r1], tmp)
-            _add(G[p], tmp)
+def _transform(
+    rows: Any, r0: int, r1: int, W: Any, phase: Any, kind: int, scale: Any, blas: bool, out: Any
+) -> None:
+    n = -(-(r1 - r0) // PAD) * PAD
+    n_tiles, tile = W.shape[0], W.shape[2]
+    X = _tile(rows, r0, r1, n)
+    T = np.zeros((n, tile), np.float32)
+    S = _second(n, tile, kind)
+    planes = out.shape[1] // (n_tiles * tile)
+    for a in range(n_tiles):
+        _times(X, W[a], blas, T)
+        _features(T, S, phase[a * tile : (a + 1) * tile], kind)
+        for p in range(planes):
+            j, P = (p * n_tiles + a) * tile, T if p == 0 else S
+            for i in range(r1 - r0):
+                for k in range(tile):
+                    out[r0 + i, j + k] = scale * P[i, k]
 
 
 def _row_tile(d: int) -> int:
     return ROWS_WIDE if d >= WIDE else ROWS
+
+
+def _keeps(X: Matrix, tile: int) -> bool:
+    return isinstance(X, np.ndarray) and keeps_rows(X.shape[1], tile)
 
 
 def predict(
@@ -257,18 +210,13 @@ def predict(
     coef : float32 array (planes, n_tiles * TILE, C); two planes for PAIR, else one
     out : float32 array (n, C), updated in place
     """
-    n = out.shape[0]
-    rows = _row_tile(W.shape[1])
-    dense = isinstance(X, np.ndarray)
+    n, rows, step = out.shape[0], as_rows(X), _row_tile(W.shape[1])
+    blas = _keeps(X, W.shape[2]), keeps_rows(W.shape[2], coef.shape[2])
 
     def task(a: int) -> None:
-        r0, r1 = a * rows, min(n, (a + 1) * rows)
-        if dense:
-            _predict_dense(X[r0:r1], W, phase, kind, coef, out[r0:r1])
-        else:
-            _predict_csr(X.indptr, X.indices, X.data, r0, r1, W, phase, kind, coef, out[r0:r1])
+        _predict(rows, a * step, min(n, (a + 1) * step), W, phase, kind, coef, *blas, out)
 
-    parallel_for(-(-n // rows), task)
+    parallel_for(-(-n // step), task)
 
 
 def gradient(
@@ -283,58 +231,13 @@ def gradient(
 
     Shapes as in :func:`predict`, with ``R`` (n, C) float32. The tile width may be any.
     """
-    rows = _row_tile(W.shape[1])
-    tile = W.shape[2]
+    rows, step, tile = as_rows(X), _row_tile(W.shape[1]), W.shape[2]
 
     def task(a: int) -> None:
         b = phase[a * tile : (a + 1) * tile]
-        if isinstance(X, np.ndarray):
-            _gradient_dense(X, W[a], b, kind, R, G[:, a], rows)
-        else:
-            _gradient_csr(X.indptr, X.indices, X.data, W[a], b, kind, R, G[:, a], rows)
+        _gradient(rows, len(R), W[a], b, kind, R, G[:, a], step)
 
     parallel_for(W.shape[0], task)
-
-
-@njit(nogil=True, cache=True)
-def _transform_dense(X: Any, W: Any, phase: Any, kind: int, scale: Any, out: Any) -> None:
-    n = X.shape[0]
-    n_tiles, _, tile = W.shape
-    F = n_tiles * tile
-    T = np.empty((n, tile), np.float32)
-    S = _second(n, tile, kind)
-    for a in range(n_tiles):
-        j0, j1 = a * tile, (a + 1) * tile
-        np.dot(X, W[a], T)
-        _features(T, S, phase[j0:j1], kind)
-        for i in range(n):
-            for k in range(tile):
-                out[i, j0 + k] = scale * T[i, k]
-        for i in range(S.shape[0] if kind == PAIR else 0):
-            for k in range(tile):
-                out[i, F + j0 + k] = scale * S[i, k]
-
-
-@njit(nogil=True, cache=True)
-def _transform_csr(
-    indptr: Any, indices: Any, data: Any, r0: int, r1: int,
-    W: Any, phase: Any, kind: int, scale: Any, out: Any,
-) -> None:  # fmt: skip
-    n = r1 - r0
-    n_tiles, _, tile = W.shape
-    F = n_tiles * tile
-    T = np.empty((n, tile), np.float32)
-    S = _second(n, tile, kind)
-    for a in range(n_tiles):
-        j0, j1 = a * tile, (a + 1) * tile
-        csr_times_tile(indptr, indices, data, r0, r1, W[a], T)
-        _features(T, S, phase[j0:j1], kind)
-        for i in range(n):
-            for k in range(tile):
-                out[i, j0 + k] = scale * T[i, k]
-        for i in range(S.shape[0] if kind == PAIR else 0):
-            for k in range(tile):
-                out[i, F + j0 + k] = scale * S[i, k]
 
 
 def transform(
@@ -346,15 +249,10 @@ def transform(
     out: Float32Array,
 ) -> None:
     """Write scale * features(X) into `out` (n, planes * n_tiles * tile)."""
-    n = out.shape[0]
-    rows = _row_tile(W.shape[1])
-    s = np.float32(scale)
+    n, rows, step = out.shape[0], as_rows(X), _row_tile(W.shape[1])
+    s, blas = np.float32(scale), _keeps(X, W.shape[2])
 
     def task(a: int) -> None:
-        r0, r1 = a * rows, min(n, (a + 1) * rows)
-        if isinstance(X, np.ndarray):
-            _transform_dense(X[r0:r1], W, phase, kind, s, out[r0:r1])
-        else:
-            _transform_csr(X.indptr, X.indices, X.data, r0, r1, W, phase, kind, s, out[r0:r1])
+        _transform(rows, a * step, min(n, (a + 1) * step), W, phase, kind, s, blas, out)
 
-    parallel_for(-(-n // rows), task)
+    parallel_for(-(-n // step), task)

@@ -5,7 +5,7 @@ signs: three times ``n log2 n`` additions replace the ``n^2`` products of a dens
 ``4 n`` numbers describe the n rows of a *stack*: three times n signs, and n lengths.
 
 A tile holds LANES rows of X transposed, ``T`` (n, LANES): a butterfly is a sum and a
-difference of two vectors over rows. Each row keeps its lane up to the cosines and meets the
+difference of two vectors over rows. Each row keeps its lane up to the prediction and meets the
 same operations in the same order whatever its lane and its neighbours are. Features are made
 in panels of at most PANEL projections and multiplied by coefficients while they are in cache:
 nothing of size ``rows x features`` exists. Sums run over panels and over chunks of rows in
@@ -22,9 +22,11 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from kernelgrad._typing import AnyArray, Float32Array, Matrix
+from kernelgrad._typing import Float32Array, Matrix
+from kernelgrad.compute.elementary import cos_phase_turns, cos_sin_turns
+from kernelgrad.compute.rows import Csr, Dense, as_rows, by_type
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.features._fused import PAIR, cos_phase_turns, cos_sin_turns
+from kernelgrad.features._fused import PAIR
 
 # Two 16-float vectors a line. Wider lines put the 16 streams of a radix-16 pass into the same
 # sets of a first-level cache; narrower ones repeat the loads of signs and coefficients.
@@ -136,26 +138,29 @@ def transform_lanes(T: Any, sign: Any) -> None:
         _one_level(t, m)
 
 
-@njit(nogil=True, cache=True)
-def _load(dense: Any, indptr: Any, indices: Any, data: Any, r0: int, r1: int, X: Any) -> None:
-    """X (n, LANES) = rows r0..r1 transposed, zeros elsewhere; CSR unless indptr is empty."""
-    flat = X.reshape(X.size)
-    for k in range(flat.size):
-        flat[k] = 0
-    if indptr.size:
-        for i in range(r1 - r0):
-            for p in range(indptr[r0 + i], indptr[r0 + i + 1]):
-                X[indices[p], i] += data[p]
-        return
+def _load_dense(rows: Any, r0: int, r1: int, X: Any) -> None:
+    """X (n, LANES) = rows r0..r1 transposed, zeros elsewhere."""
+    dense = rows.values
+    X[:] = 0
     whole = (r1 - r0) // 8 * 8
     for i in range(0, whole, 8):  # eight rows at a time: half a cache line of the tile
-        rows = dense[r0 + i : r0 + i + 8]
+        some = dense[r0 + i : r0 + i + 8]
         for k in range(dense.shape[1]):
             for j in range(8):
-                X[k, i + j] = rows[j, k]
+                X[k, i + j] = some[j, k]
     for i in range(whole, r1 - r0):
         for k in range(dense.shape[1]):
             X[k, i] = dense[r0 + i, k]
+
+
+def _load_csr(rows: Any, r0: int, r1: int, X: Any) -> None:
+    X[:] = 0
+    for i in range(r1 - r0):
+        for p in range(rows.indptr[r0 + i], rows.indptr[r0 + i + 1]):
+            X[rows.indices[p], i] += rows.data[p]
+
+
+_load = by_type({Dense: _load_dense, Csr: _load_csr})
 
 
 @njit(nogil=True, cache=True)
@@ -190,20 +195,47 @@ def _features(T: Any, S: Any, length: Any, phase: Any, kind: int) -> None:
         cos_phase_turns(T, np.zeros(T.shape[1], np.float32))
 
 
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _add_product(T: Any, coef: Any, sums: Any) -> None:
+    """Add coef^T T to sums (C, LANES), T (m, LANES) and coef (m, C): lane by lane."""
+    m = T.shape[0]
+    for c in range(sums.shape[0]):
+        s = sums[c]
+        f = 0
+        while f + 8 <= m:
+            t = T[f : f + 8].reshape(8 * LANES)
+            a0, a1, a2, a3 = coef[f, c], coef[f + 1, c], coef[f + 2, c], coef[f + 3, c]
+            a4, a5, a6, a7 = coef[f + 4, c], coef[f + 5, c], coef[f + 6, c], coef[f + 7, c]
+            for k in range(LANES):
+                u = (t[k] * a0 + t[LANES + k] * a1) + (
+                    t[2 * LANES + k] * a2 + t[3 * LANES + k] * a3
+                )
+                v = (t[4 * LANES + k] * a4 + t[5 * LANES + k] * a5) + (
+                    t[6 * LANES + k] * a6 + t[7 * LANES + k] * a7
+                )
+                s[k] += u + v
+            f += 8
+        while f < m:
+            t, a0 = T[f], coef[f, c]
+            for k in range(LANES):
+                s[k] += t[k] * a0
+            f += 1
+
+
 @njit(nogil=True, cache=True)
 def _predict(
-    dense: Any, indptr: Any, indices: Any, data: Any, r0: int, r1: int,
+    rows: Any, r0: int, r1: int,
     stacks: Any, phase: Any, kind: int, coef: Any, first: int, used: int, out: Any,
 ) -> None:  # fmt: skip
-    """Add features 0..used of the stacks times coef[:, first:] to out (r1 - r0, C)."""
+    """Add features 0..used of the stacks times coef[:, first:] to rows r0..r1 of out."""
     n, C = stacks.shape[2], out.shape[1]
     X = np.empty((n, LANES), np.float32)
     T = np.empty((n, LANES), np.float32)
     S = np.empty((PANEL, LANES), np.float32)
-    tmp = np.empty((LANES, C), np.float32)
+    sums = np.empty((C, LANES), np.float32)
     for a in range(r0, r1, LANES):
         b = min(r1, a + LANES)
-        _load(dense, indptr, indices, data, a, b, X)
+        _load(rows, a, b, X)
         for q in range(-(-used // n)):
             _rotate(X, stacks[q], T)
             stop = min(n, used - q * n)
@@ -212,16 +244,17 @@ def _predict(
                 f0, f1 = q * n + i, q * n + j
                 t, s = T[i:j], S[: j - i]
                 _features(t, s, stacks[q, 3, i:j], phase[f0:f1], kind)
+                sums[:] = 0
                 for p in range(coef.shape[0]):
-                    np.dot((t if p == 0 else s).T, coef[p, first + f0 : first + f1], tmp)
-                    for r in range(b - a):
-                        for c in range(C):
-                            out[a - r0 + r, c] += tmp[r, c]
+                    _add_product(t if p == 0 else s, coef[p, first + f0 : first + f1], sums)
+                for r in range(b - a):
+                    for c in range(C):
+                        out[a + r, c] += sums[c, r]
 
 
 @njit(nogil=True, cache=True)
 def _gradient(
-    dense: Any, indptr: Any, indices: Any, data: Any, r0: int, r1: int,
+    rows: Any, r0: int, r1: int,
     stacks: Any, phase: Any, kind: int, offset: int, R: Any, G: Any,
 ) -> None:  # fmt: skip
     """G (planes, F, C) = features offset..offset + F of rows r0..r1, times their R."""
@@ -235,7 +268,7 @@ def _gradient(
     G[:] = 0
     for a in range(r0, r1, LANES):
         b = min(r1, a + LANES)
-        _load(dense, indptr, indices, data, a, b, X)
+        _load(rows, a, b, X)
         right[: b - a] = R[a:b]
         right[b - a :] = 0
         for q in range(stacks.shape[0]):
@@ -255,10 +288,10 @@ def _gradient(
 
 @njit(nogil=True, cache=True)
 def _transform(
-    dense: Any, indptr: Any, indices: Any, data: Any, r0: int, r1: int,
+    rows: Any, r0: int, r1: int,
     stacks: Any, phase: Any, kind: int, offset: int, scale: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Out (r1 - r0, planes, F) = scale * features offset..offset + F."""
+    """Rows r0..r1 of out (n, planes, F) = scale * features offset..offset + F."""
     n = stacks.shape[2]
     planes, F = out.shape[1:]
     X = np.empty((n, LANES), np.float32)
@@ -266,7 +299,7 @@ def _transform(
     S = np.empty((PANEL, LANES), np.float32)
     for a in range(r0, r1, LANES):
         b = min(r1, a + LANES)
-        _load(dense, indptr, indices, data, a, b, X)
+        _load(rows, a, b, X)
         for q in range(stacks.shape[0]):
             _rotate(X, stacks[q], T)
             stop = min(n, offset + F - q * n)
@@ -277,18 +310,15 @@ def _transform(
                 _features(t, s, stacks[q, 3, i:j], phase[f0:f1], kind)
                 for r in range(b - a):
                     for p in range(planes):
-                        o = out[a - r0 + r, p, f0:f1]
+                        o = out[a + r, p, f0:f1]
                         column = (t if p == 0 else s)[:, r]
                         for f in range(o.size):
                             o[f] = scale * column[f]
 
 
-def _parts(X: Matrix) -> tuple[AnyArray, AnyArray, AnyArray, AnyArray]:
-    """Return (dense, indptr, indices, data), either the first or the others empty."""
-    if isinstance(X, np.ndarray):
-        none = np.empty(0, np.int32)
-        return X, none, none, np.empty(0, np.float32)
-    return np.empty((0, 0), np.float32), X.indptr, X.indices, X.data
+def _over_tiles(n: int, task: Any) -> None:
+    """Call ``task(r0, r1)`` for tiles of ROWS rows, in parallel."""
+    parallel_for(-(-n // ROWS), lambda a: task(a * ROWS, min(n, (a + 1) * ROWS)))
 
 
 def predict(
@@ -317,14 +347,12 @@ def predict(
         Features of the stacks that take part, at most ``n_stacks * n``.
     out : float32 array (N, C), updated in place
     """
-    N = out.shape[0]
-    parts = _parts(X)
+    rows = as_rows(X)
 
-    def task(a: int) -> None:
-        r0, r1 = a * ROWS, min(N, (a + 1) * ROWS)
-        _predict(*parts, r0, r1, stacks, phase, kind, coef, first, used, out[r0:r1])
+    def task(r0: int, r1: int) -> None:
+        _predict(rows, r0, r1, stacks, phase, kind, coef, first, used, out)
 
-    parallel_for(-(-N // ROWS), task)
+    _over_tiles(len(out), task)
 
 
 def gradient(
@@ -341,8 +369,7 @@ def gradient(
     Feature f of `G` is number ``offset + f`` of the stacks; `phase` (F,) starts at f = 0. The
     sums of the chunks are added in order.
     """
-    N = R.shape[0]
-    parts = _parts(X)
+    N, rows = R.shape[0], as_rows(X)
     n_tasks = -(-N // ROWS)
     G[:] = 0
     sums = np.empty((min(_GROUP, n_tasks), *G.shape), np.float32)
@@ -351,8 +378,9 @@ def gradient(
 
         def task(a: int, start: int = start) -> None:
             r0 = (start + a) * ROWS
-            r1 = min(N, r0 + ROWS)
-            _gradient(*parts, r0, r1, stacks, phase, kind, offset, R, sums[a])
+            _gradient(
+                rows, r0, min(N, r0 + ROWS), stacks, phase, kind, offset, R, sums[a]
+            )
 
         parallel_for(len(group), task)
         for part in group:
@@ -369,15 +397,12 @@ def transform(
     out: Float32Array,
 ) -> None:
     """Write scale * features(X) into `out` (N, planes, F); `offset`, `phase` as in gradient."""
-    N = out.shape[0]
-    parts = _parts(X)
-    s = np.float32(scale)
+    rows, s = as_rows(X), np.float32(scale)
 
-    def task(a: int) -> None:
-        r0, r1 = a * ROWS, min(N, (a + 1) * ROWS)
-        _transform(*parts, r0, r1, stacks, phase, kind, offset, s, out[r0:r1])
+    def task(r0: int, r1: int) -> None:
+        _transform(rows, r0, r1, stacks, phase, kind, offset, s, out)
 
-    parallel_for(-(-N // ROWS), task)
+    _over_tiles(len(out), task)
 
 
 @njit(nogil=True, cache=True)

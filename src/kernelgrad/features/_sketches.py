@@ -1,8 +1,7 @@
 r"""Draws and hot loops of additive, polynomial and dot-product features.
 
 Everything is a pure function of (seed, feature or block, coordinate): the counters of
-`kernelgrad.compute.rng`, with a tag for each purpose. Rows are float32, dense or CSR; the
-jitted functions take both as ``(X, indptr, indices, data)``, one of them empty.
+`kernelgrad.compute.rng`, with a tag for each purpose. Rows are float32, dense or CSR.
 
 Additive features: a row ``x >= 0`` arrives as ``[sqrt(x), ln(x)]``, 2 d columns (a CSR row has
 the same number of entries in both halves, in the same order). Frequencies W are in turns. Where
@@ -27,15 +26,17 @@ import numpy as np
 from numba import njit
 
 from kernelgrad._typing import AnyArray, Float32Array, IntArray, Matrix
-from kernelgrad.compute.rng import _cauchys, _philox, _sechs, split_seed
+from kernelgrad.compute.elementary import cos_sin_turns
+from kernelgrad.compute.linalg import PAD, keeps_rows
+from kernelgrad.compute.rng import cauchys, philox, sechs, split_seed
+from kernelgrad.compute.rows import Csr, Dense, as_rows, by_type, column, entries, entry
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.features._fused import ROWS, TILE, _tile_times_coef, cos_sin_turns
+from kernelgrad.features._fused import ROWS, TILE, add_product
 
 TAG_DEGREE, TAG_SIGN, TAG_BUCKET, TAG_ADDITIVE = 3, 4, 5, 6
 SECH, HALF_CAUCHY, JENSEN_SHANNON = range(3)
 COORDINATES, SIGNS, HASHED = range(3)
 
-PAD = 16  # rows of a product, see `kernelgrad.features._fused`
 _STRETCHED = 2**18  # columns times rows of a stretched tile
 _PARTIAL = 16  # row tiles whose gradients are held at once
 
@@ -64,9 +65,9 @@ def _jensen_shannon(
     left = z.size
     attempt = 0
     while left:
-        _philox(i0, group, TAG_ADDITIVE + (attempt << 9), k0, k1, words)
-        _sechs(words, proposal, scratch)
-        _philox(i0, group, TAG_ADDITIVE + (attempt << 9) + 256, k0, k1, words)
+        philox(i0, group, TAG_ADDITIVE + (attempt << 9), k0, k1, words)
+        sechs(words, proposal, scratch)
+        philox(i0, group, TAG_ADDITIVE + (attempt << 9) + 256, k0, k1, words)
         for h in range(4):
             for k in range(z.shape[1]):
                 w = np.float64(proposal[h, k])
@@ -86,11 +87,11 @@ def _variates(
     if law == JENSEN_SHANNON:
         _jensen_shannon(i0, group, k0, k1, words, z, scratch)
     else:
-        _philox(i0, group, TAG_ADDITIVE, k0, k1, words)
+        philox(i0, group, TAG_ADDITIVE, k0, k1, words)
         if law == SECH:
-            _sechs(words, z, scratch)
+            sechs(words, z, scratch)
         else:
-            _cauchys(words, z, scratch)
+            cauchys(words, z, scratch)
     scale = _PER_TURN / _f(2) if law == HALF_CAUCHY else _PER_TURN
     for h in range(4):
         _times(scale, z[h], z[h])
@@ -124,7 +125,7 @@ def _fill_block(
         if j // (4 * _LANES) != chunk:
             chunk = j // (4 * _LANES)
             _variates(chunk * _LANES, block, k0, k1, law, words, z, scratch)
-            _philox(chunk * _LANES, block, TAG_BUCKET, k0, k1, words)
+            philox(chunk * _LANES, block, TAG_BUCKET, k0, k1, words)
         lane = (j >> 2) % _LANES
         W[p] = z[j & 3, lane]
         bucket[p] = _bucket(words[j & 3, lane], F)
@@ -190,7 +191,7 @@ def _fill_hash(
         j = columns[p]
         if j // (4 * _LANES) != chunk:
             chunk = j // (4 * _LANES)
-            _philox(chunk * _LANES, sketch, TAG_BUCKET, k0, k1, words)
+            philox(chunk * _LANES, sketch, TAG_BUCKET, k0, k1, words)
         w = words[j & 3, (j >> 2) % _LANES]
         bucket[p] = _bucket(w, F)
         sign[p] = _f(1) - _f(2) * _f(np.int32(w & np.uint32(1)))
@@ -228,7 +229,7 @@ def _fill_rademacher(
         j = columns[p]
         if j >> 7 != group:
             group = j >> 7
-            _philox(i0, group, TAG_SIGN + (level << 8), k0, k1, words)
+            philox(i0, group, TAG_SIGN + (level << 8), k0, k1, words)
             for h in range(4):
                 for q in range(features.size):
                     mine[h, q] = words[h, features[q]]
@@ -275,56 +276,63 @@ def _add_signed(root: Any, w: Any, cos: Any, sin: Any, c: Any, s: Any) -> None:
         s[k] += root * sin[k]
 
 
-@njit(nogil=True, cache=True)
-def _nonzeros(
-    X: Any, indptr: Any, indices: Any, data: Any, r: int, at: Any, root: Any, log: Any
-) -> int:
+def _dense_nonzeros(rows: Any, r: int, at: Any, root: Any, log: Any) -> int:
     """Write column, root and logarithm of the non-zeros of row r; return how many."""
-    if indptr.size:
-        p = indptr[r]
-        m = (indptr[r + 1] - p) // 2
-        for q in range(m):
-            at[q] = indices[p + q]
-            root[q] = data[p + q]
-            log[q] = data[p + m + q]
-        return int(m)
-    x = X[r]
+    x = rows.values[r]
     d = x.size // 2
     m = 0
     for j in range(d):
         if x[j] != 0:
-            at[m] = j
-            root[m] = x[j]
-            log[m] = x[d + j]
+            at[m], root[m], log[m] = j, x[j], x[d + j]
             m += 1
-    return int(m)
+    return m
+
+
+def _csr_nonzeros(rows: Any, r: int, at: Any, root: Any, log: Any) -> int:
+    p = rows.indptr[r]
+    m = (rows.indptr[r + 1] - p) // 2
+    at[:m] = rows.indices[p : p + m]
+    root[:m] = rows.data[p : p + m]
+    log[:m] = rows.data[p + m : p + 2 * m]
+    return m
+
+
+def _dense_halves(rows: Any, r: int, d: int, e: Any) -> None:
+    """Write roots and logarithms of row r, d each, to the starts of both halves of e."""
+    L = e.size // 2
+    e[:d] = rows.values[r, :d]
+    e[L : L + d] = rows.values[r, d:]
+
+
+def _csr_halves(rows: Any, r: int, d: int, e: Any) -> None:
+    L = e.size // 2
+    p = rows.indptr[r]
+    m = (rows.indptr[r + 1] - p) // 2
+    e[:] = 0
+    for q in range(p, p + m):
+        e[rows.indices[q]] = rows.data[q]
+        e[L + rows.indices[q]] = rows.data[q + m]
+
+
+_nonzeros = by_type({Dense: _dense_nonzeros, Csr: _csr_nonzeros})
+_halves = by_type({Dense: _dense_halves, Csr: _csr_halves})
 
 
 @njit(nogil=True, cache=True)
-def _stretch(
-    X: Any, indptr: Any, indices: Any, data: Any, r0: int, r1: int, d: int, E: Any
-) -> None:
-    """E[i] = the two halves of row r0 + i, each with its d columns repeated to half a row."""
-    L = E.shape[1] // 2
-    E[r1 - r0 :] = 0
-    for i in range(r1 - r0):
+def _stretched(rows: Any, r0: int, r1: int, n: int, d: int, kind: int) -> Any:
+    """Return rows of two halves, each with its d columns repeated; none unless COORDINATES."""
+    L = d + TILE
+    E = np.zeros((n if kind == COORDINATES else 0, 2 * L), np.float32)
+    for i in range(min(r1 - r0, E.shape[0])):
         e = E[i]
-        if indptr.size:
-            e[:] = 0
-            p = indptr[r0 + i]
-            m = (indptr[r0 + i + 1] - p) // 2
-            for q in range(p, p + m):
-                e[indices[q]] = data[q]
-                e[L + indices[q]] = data[q + m]
-        else:
-            e[:d] = X[r0 + i, :d]
-            e[L : L + d] = X[r0 + i, d:]
+        _halves(rows, r0 + i, d, e)
         have = d
         while have < L:
             m = min(have, L - have)
             e[have : have + m] = e[:m]
             e[L + have : L + have + m] = e[L : L + m]
             have += m
+    return E
 
 
 @njit(nogil=True, cache=True)
@@ -353,10 +361,7 @@ def _coordinates(
 
 
 @njit(nogil=True, cache=True)
-def _signs(
-    X: Any, indptr: Any, indices: Any, data: Any, r0: int, r1: int,
-    W: Any, j0: int, j1: int, T: Any, S: Any,
-) -> None:  # fmt: skip
+def _signs(rows: Any, r0: int, r1: int, W: Any, j0: int, j1: int, T: Any, S: Any) -> None:
     """T, S (rows, j1 - j0): signed sums over the non-zeros of rows r0..r1."""
     at = np.empty(W.shape[0], np.int64)
     root = np.empty(W.shape[0], np.float32)
@@ -366,7 +371,7 @@ def _signs(
     T[:] = 0
     S[:] = 0
     for i in range(r1 - r0):
-        m = _nonzeros(X, indptr, indices, data, r0 + i, at, root, log)
+        m = _nonzeros(rows, r0 + i, at, root, log)
         for q in range(m):
             w = W[at[q], j0:j1]
             _times(log[q], w, cos)
@@ -381,10 +386,7 @@ def _pick(w: Any, at: Any, log: Any, out: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _hashed(
-    X: Any, indptr: Any, indices: Any, data: Any, r0: int, r1: int,
-    w: Any, bucket: Any, T: Any, S: Any,
-) -> None:  # fmt: skip
+def _hashed(rows: Any, r0: int, r1: int, w: Any, bucket: Any, T: Any, S: Any) -> None:
     """T, S (rows, F): signed sums of one block over the non-zeros that share a bucket."""
     at = np.empty(w.size, np.int64)
     root = np.empty(w.size, np.float32)
@@ -394,7 +396,7 @@ def _hashed(
     T[:] = 0
     S[:] = 0
     for i in range(r1 - r0):
-        m = _nonzeros(X, indptr, indices, data, r0 + i, at, root, log)
+        m = _nonzeros(rows, r0 + i, at, root, log)
         _pick(w, at[:m], log[:m], cos[:m])
         cos_sin_turns(cos[:m], sin[:m])
         c, s = T[i], S[i]
@@ -405,95 +407,66 @@ def _hashed(
 
 
 @njit(nogil=True, cache=True)
-def _tile(
-    X: Any, indptr: Any, indices: Any, data: Any, r0: int, r1: int,
-    E: Any, kind: int, W: Any, where: Any, run: Any, j0: int, j1: int, T: Any, S: Any,
-) -> None:  # fmt: skip
-    """Features j0..j1 of rows r0..r1; rows of T and S beyond are zero."""
+def _planes(
+    rows: Any, r0: int, r1: int, E: Any, draws: Any, j0: int, j1: int, t: Any, s: Any
+) -> Any:
+    """Return features j0..j1 of rows r0..r1, two arrays in the memory t and s of as many rows.
+
+    Rows behind are zero.
+    """
+    kind, _, W, where, run = draws
+    n = t.shape[0]
+    T = t.reshape(t.size)[: n * (j1 - j0)].reshape(n, j1 - j0)
+    S = s.reshape(s.size)[: n * (j1 - j0)].reshape(n, j1 - j0)
     if kind == COORDINATES:
         _coordinates(E, where[0], run, W, j0, j1, T, S)
     elif kind == SIGNS:
-        _signs(X, indptr, indices, data, r0, r1, W, j0, j1, T, S)
+        _signs(rows, r0, r1, W, j0, j1, T, S)
     else:
         b = j0 // (j1 - j0)
-        _hashed(X, indptr, indices, data, r0, r1, W[b], where[b], T, S)
-
-
-@njit(nogil=True, cache=True)
-def _stretched(
-    X: Any, indptr: Any, indices: Any, data: Any, r0: int, r1: int,
-    rows: int, d: int, kind: int,
-) -> Any:  # fmt: skip
-    """Return the array E of :func:`_stretch`: empty where it is not used."""
-    E = np.empty((rows if kind == COORDINATES else 0, 2 * (d + TILE)), np.float32)
-    if kind == COORDINATES:
-        _stretch(X, indptr, indices, data, r0, r1, d, E)
-    return E
+        _hashed(rows, r0, r1, W[b], where[b], T, S)
+    return T, S
 
 
 @njit(nogil=True, cache=True)
 def _predict(
-    X: Any, indptr: Any, indices: Any, data: Any, r0: int, r1: int,
-    d: int, kind: int, width: int, W: Any, where: Any, run: Any, coef: Any, out: Any,
-) -> None:  # fmt: skip
-    n, C = out.shape
-    padded = -(-n // PAD) * PAD
-    E = _stretched(X, indptr, indices, data, r0, r1, padded, d, kind)
-    t = np.empty(padded * width, np.float32)
-    s = np.empty(padded * width, np.float32)
-    tmp = np.empty((padded, C), np.float32)
+    rows: Any, r0: int, r1: int, d: int, draws: Any, coef: Any, blas: bool, out: Any
+) -> None:
+    n, width = -(-(r1 - r0) // PAD) * PAD, draws.width
+    E = _stretched(rows, r0, r1, n, d, draws.kind)
+    t, s = np.empty((n, width), np.float32), np.empty((n, width), np.float32)
+    tmp = np.empty((n, out.shape[1]), np.float32)
     for j0 in range(0, coef.shape[1], width):
         j1 = min(j0 + width, coef.shape[1])
-        T = t[: padded * (j1 - j0)].reshape(padded, j1 - j0)
-        S = s[: padded * (j1 - j0)].reshape(padded, j1 - j0)
-        _tile(X, indptr, indices, data, r0, r1, E, kind, W, where, run, j0, j1, T, S)
-        _tile_times_coef(T, S, coef, j0, j1, out, tmp)
+        T, S = _planes(rows, r0, r1, E, draws, j0, j1, t, s)
+        add_product(T, coef[0, j0:j1], blas, tmp, out[r0:r1])
+        add_product(S, coef[1, j0:j1], blas, tmp, out[r0:r1])
 
 
 @njit(nogil=True, cache=True)
-def _gradient(
-    X: Any, indptr: Any, indices: Any, data: Any, r0: int, r1: int,
-    d: int, kind: int, width: int, W: Any, where: Any, run: Any, R: Any, G: Any,
-) -> None:  # fmt: skip
+def _gradient(rows: Any, r0: int, r1: int, d: int, draws: Any, R: Any, G: Any) -> None:
     """G (2, F, C) = features of rows r0..r1, transposed, times R (rows, C)."""
-    n, F = r1 - r0, G.shape[1]
-    E = _stretched(X, indptr, indices, data, r0, r1, n, d, kind)
-    t = np.empty(n * width, np.float32)
-    s = np.empty(n * width, np.float32)
+    n, F, width = r1 - r0, G.shape[1], draws.width
+    E = _stretched(rows, r0, r1, n, d, draws.kind)
+    t, s = np.empty((n, width), np.float32), np.empty((n, width), np.float32)
     for j0 in range(0, F, width):
         j1 = min(j0 + width, F)
-        T = t[: n * (j1 - j0)].reshape(n, j1 - j0)
-        S = s[: n * (j1 - j0)].reshape(n, j1 - j0)
-        _tile(X, indptr, indices, data, r0, r1, E, kind, W, where, run, j0, j1, T, S)
+        T, S = _planes(rows, r0, r1, E, draws, j0, j1, t, s)
         np.dot(T.T, R, G[0, j0:j1])
         np.dot(S.T, R, G[1, j0:j1])
 
 
 @njit(nogil=True, cache=True)
-def _transform(
-    X: Any, indptr: Any, indices: Any, data: Any, r0: int, r1: int,
-    d: int, kind: int, width: int, W: Any, where: Any, run: Any, gain: Any, out: Any,
-) -> None:  # fmt: skip
-    n, F = r1 - r0, gain.size
-    E = _stretched(X, indptr, indices, data, r0, r1, n, d, kind)
-    t = np.empty(n * width, np.float32)
-    s = np.empty(n * width, np.float32)
+def _transform(rows: Any, r0: int, r1: int, d: int, draws: Any, gain: Any, out: Any) -> None:
+    n, F, width = r1 - r0, gain.size, draws.width
+    E = _stretched(rows, r0, r1, n, d, draws.kind)
+    t, s = np.empty((n, width), np.float32), np.empty((n, width), np.float32)
     for j0 in range(0, F, width):
         j1 = min(j0 + width, F)
-        T = t[: n * (j1 - j0)].reshape(n, j1 - j0)
-        S = s[: n * (j1 - j0)].reshape(n, j1 - j0)
-        _tile(X, indptr, indices, data, r0, r1, E, kind, W, where, run, j0, j1, T, S)
+        T, S = _planes(rows, r0, r1, E, draws, j0, j1, t, s)
         for i in range(n):
-            _product(T[i], gain[j0:j1], out[i, j0:j1])
-            _product(S[i], gain[j0:j1], out[i, F + j0 : F + j1])
-
-
-def _arrays(X: Matrix) -> tuple[AnyArray, AnyArray, AnyArray, AnyArray]:
-    """Return (X, indptr, indices, data): the form that `X` has not is empty."""
-    if isinstance(X, np.ndarray):
-        none = np.empty(0, np.int32)
-        return X, none, none, np.empty(0, np.float32)
-    return np.empty((0, 0), np.float32), X.indptr, X.indices, X.data
+            _product(T[i], gain[j0:j1], out[r0 + i, j0:j1])
+            _product(S[i], gain[j0:j1], out[r0 + i, F + j0 : F + j1])
 
 
 def _rows(d: int, kind: int) -> int:
@@ -545,14 +518,14 @@ def additive_predict(
         Of cosines and sines, for whole blocks of the first features.
     out : float32 array (n, C), updated in place
     """
-    n, rows = out.shape[0], _rows(d, draws.kind)
-    parts = _arrays(X)
+    n, step, rows = out.shape[0], _rows(d, draws.kind), as_rows(X)
+    C, rest = coef.shape[2], coef.shape[1] % draws.width
+    blas = keeps_rows(draws.width, C) and (rest == 0 or keeps_rows(rest, C))
 
     def task(a: int) -> None:
-        r0, r1 = a * rows, min(n, (a + 1) * rows)
-        _predict(*parts, r0, r1, d, *draws, coef, out[r0:r1])
+        _predict(rows, a * step, min(n, (a + 1) * step), d, draws, coef, blas, out)
 
-    parallel_for(-(-n // rows), task)
+    parallel_for(-(-n // step), task)
 
 
 def additive_gradient(
@@ -563,16 +536,15 @@ def additive_gradient(
     Shapes as in :func:`additive_predict`, with ``R`` (n, C) float32. Partial sums of a fixed
     number of row tiles are added in order.
     """
-    n, rows = R.shape[0], _rows(d, draws.kind)
-    parts = _arrays(X)
-    n_tiles = -(-n // rows)
+    n, step, rows = R.shape[0], _rows(d, draws.kind), as_rows(X)
+    n_tiles = -(-n // step)
     partial = np.empty((min(_PARTIAL, n_tiles), *G.shape), np.float32)
     G[:] = 0
     for first in range(0, n_tiles, _PARTIAL):
 
         def task(a: int, first: int = first) -> None:
-            r0, r1 = (first + a) * rows, min(n, (first + a + 1) * rows)
-            _gradient(*parts, r0, r1, d, *draws, R[r0:r1], partial[a])
+            r0, r1 = (first + a) * step, min(n, (first + a + 1) * step)
+            _gradient(rows, r0, r1, d, draws, R[r0:r1], partial[a])
 
         m = min(_PARTIAL, n_tiles - first)
         parallel_for(m, task)
@@ -587,56 +559,37 @@ def additive_transform(
 
     Shapes as in :func:`additive_predict`.
     """
-    n, rows = out.shape[0], _rows(d, draws.kind)
-    parts = _arrays(X)
+    n, step, rows = out.shape[0], _rows(d, draws.kind), as_rows(X)
 
     def task(a: int) -> None:
-        r0, r1 = a * rows, min(n, (a + 1) * rows)
-        _transform(*parts, r0, r1, d, *draws, gain, out[r0:r1])
+        _transform(rows, a * step, min(n, (a + 1) * step), d, draws, gain, out)
 
-    parallel_for(-(-n // rows), task)
+    parallel_for(-(-n // step), task)
 
 
 # Count sketches
 
 
 @njit(nogil=True, cache=True)
-def _count_sketch(
-    X: Any, indptr: Any, indices: Any, data: Any, r0: int, r1: int,
-    bucket: Any, sign: Any, constant: Any, out: Any,
-) -> None:  # fmt: skip
-    out[:] = 0
-    last = bucket.shape[1] - 1
-    for i in range(r1 - r0):
-        for s in range(bucket.shape[0]):
-            b, g, o = bucket[s], sign[s], out[i, s]
-            if indptr.size:
-                for p in range(indptr[r0 + i], indptr[r0 + i + 1]):
-                    j = indices[p]
-                    o[b[j]] += g[j] * data[p]
-            else:
-                x = X[r0 + i]
-                for j in range(x.size):
-                    o[b[j]] += g[j] * x[j]
-            o[b[last]] += g[last] * constant
-
-
 def count_sketch(
-    X: Matrix,
-    r0: int,
-    r1: int,
-    bucket: AnyArray,
-    sign: Float32Array,
-    constant: float,
-    out: Float32Array,
+    rows: Any, r0: int, r1: int, bucket: Any, sign: Any, constant: Any, out: Any
 ) -> None:
     """Write the count sketches of rows r0..r1, each with `constant` as a last coordinate.
 
     Parameters
     ----------
-    X : float32 array (n, d), C-contiguous, or CSR float32
+    rows : Rows
+    r0, r1 : int
     bucket, sign : int32 and float32 arrays (n_sketches, d + 1), see :func:`hashes`
-    constant : float
-    out : float32 array (rows, n_sketches, n_buckets), written; rows beyond r1 - r0 too
+    constant : float32
+    out : float32 array (r1 - r0 or more, n_sketches, n_buckets), written; rows beyond too
     """
-    _count_sketch(*_arrays(X), r0, r1, bucket, sign, np.float32(constant), out)
+    out[:] = 0
+    last = bucket.shape[1] - 1
+    for i in range(r1 - r0):
+        for s in range(bucket.shape[0]):
+            b, g, o = bucket[s], sign[s], out[i, s]
+            for q in entries(rows, r0 + i):
+                j = column(rows, q)
+                o[b[j]] += g[j] * entry(rows, r0 + i, q)
+            o[b[last]] += g[last] * constant

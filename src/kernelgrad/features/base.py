@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import Float32Array, Matrix
+from kernelgrad._typing import Float32Array, IntArray, Matrix
+from kernelgrad.compute.linalg import row_products
 
 # From this density on, dense rows are cheaper than sparse ones (measured).
 DENSIFY = 0.1
@@ -22,7 +23,8 @@ class FeatureMap(ABC):
 
     Subclasses give :meth:`transform`; :meth:`predict` and :meth:`gradient` have defaults that
     go through it one block at a time. All three take rows that went through :meth:`prepare`
-    and were then cast to float32 (see :func:`float32_rows`).
+    and were then cast to float32 (see :func:`float32_rows`). Features and predictions of a row
+    depend on no other row.
 
     Parameters
     ----------
@@ -73,7 +75,7 @@ class FeatureMap(ABC):
         F = self.block_size
         for j in range(n_blocks):
             a = coef[:, j * F : (j + 1) * F].reshape(self.width, -1)
-            out += self.transform(X, j) @ a
+            out += row_products(self.transform(X, j), a)
 
     def gradient(self, X: Matrix, R: Float32Array, block: int) -> Float32Array:
         """Return ``phi_block(X)^T R``, shape (width, C)."""
@@ -97,3 +99,24 @@ def narrow_indices(X: Matrix) -> Matrix:
         return X
     parts = (X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32))
     return sp.csr_matrix(parts, shape=X.shape)
+
+
+def float64_rows(X: Matrix) -> Matrix:
+    """Return rows as float64, dense or CSR with 32-bit indices where they suffice."""
+    if isinstance(X, np.ndarray):
+        return np.asarray(X, np.float64)
+    return narrow_indices(X.astype(np.float64))
+
+
+def used_columns(X: Matrix) -> tuple[Matrix, IntArray]:
+    """Return rows and their columns; of CSR rows those that hold no entry are left out."""
+    d = X.shape[1]
+    if not sp.issparse(X):
+        return X, np.arange(d)
+    touched = np.zeros(d, bool)
+    touched[X.indices] = True
+    used = np.flatnonzero(touched)
+    place = np.empty(d, X.indices.dtype)
+    place[used] = np.arange(len(used))
+    parts = (X.data, place[X.indices], X.indptr)
+    return sp.csr_matrix(parts, shape=(X.shape[0], len(used))), used

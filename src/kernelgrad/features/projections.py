@@ -1,4 +1,4 @@
-r"""Random features ``h(w . x)`` of random weights w, and the kernels that have them.
+r"""Random features ``h(w . x)`` of random weights w.
 
 ``k(x, z) = E_w[h(w . x) h(w . z)]``: random Fourier features, the semigroup and arc-cosine
 kernels and others of Table 1 of Dai et al. (2014) differ only in h and in the law of w.
@@ -6,20 +6,72 @@ kernels and others of Table 1 of Dai et al. (2014) differ only in h and in the l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import Float32Array, IntArray, Matrix
+from kernelgrad._typing import Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad.compute import rng
 from kernelgrad.features import _fused as projections
-from kernelgrad.features.base import FeatureMap
-
-if TYPE_CHECKING:
-    from kernelgrad.kernels.projection import ProjectionKernel
+from kernelgrad.features.base import FeatureMap, used_columns
 
 _GROUP_BYTES = 16 * 2**20  # weights regenerated at once in predict
+
+
+@dataclass(frozen=True)
+class Projection:
+    """What random features ``amplitude * h(w . embed(x))`` of a kernel are made of.
+
+    Attributes
+    ----------
+    kind : int
+        The function h, a code of `kernelgrad.features._fused`.
+    law, scale : int, float
+        Weights are `scale` times standard variates of a law of `kernelgrad.compute.rng`.
+    amplitude : float
+        Constant factor of every feature.
+    embed : callable or None
+        Returns the rows whose projections are taken; None for the rows themselves.
+    factor : callable or None
+        ``factor(seed, first, n)`` gives one more factor for each of n weights, shared by its
+        coordinates, or None.
+    quantile : callable or None
+        The same factor as a function of uniform variates in (0, 1), or None.
+    name : str
+        Of the kernel, for messages.
+    """
+
+    kind: int
+    law: int
+    scale: float
+    amplitude: float = 1.0
+    embed: Callable[[Matrix], Matrix] | None = None
+    factor: Callable[[int, int, int], Float64Array | None] | None = None
+    quantile: Callable[[Float64Array], Float64Array | None] | None = None
+    name: str = ""
+
+    @property
+    def planes(self) -> int:
+        """Features per weight: two for pairs of cosine and sine."""
+        return 2 if self.kind == projections.PAIR else 1
+
+    @property
+    def turns(self) -> float:
+        """Scale of weights as the hot loops want them: those of cosines divided by 2 pi."""
+        cosines = self.kind in (projections.PAIR, projections.PHASE)
+        return self.scale / (2 * np.pi) if cosines else self.scale
+
+    def factors(self, seed: int, first: int, n: int) -> Float64Array | None:
+        """Return one factor for each of the weights first, ..., or None."""
+        return None if self.factor is None else self.factor(seed, first, n)
+
+    def phases(self, seed: int, first: int, n: int) -> Float32Array:
+        """Return phases of weights first, ... in turns; none unless the kind has them."""
+        if self.kind != projections.PHASE:
+            return np.empty(0, np.float32)
+        return rng.phases(seed, first, n)
 
 
 class ProjectionMap(FeatureMap):
@@ -30,13 +82,13 @@ class ProjectionMap(FeatureMap):
     """
 
     def __init__(
-        self, kernel: ProjectionKernel, n_features_in: int, seed: int, block_size: int
+        self, projection: Projection, n_features_in: int, seed: int, block_size: int
     ) -> None:
         super().__init__(n_features_in, seed, block_size)
-        self.kernel = kernel
-        self.kind = kernel.projection
-        self.planes = 2 if self.kind == projections.PAIR else 1
-        self._scale = kernel.amplitude * float(np.sqrt(1.0 / block_size))
+        self.projection = projection
+        self.kind = projection.kind
+        self.planes = projection.planes
+        self._scale = projection.amplitude * float(np.sqrt(1.0 / block_size))
         self._cache = np.empty((0, n_features_in, projections.TILE), np.float32)
 
     def __getstate__(self) -> dict[str, object]:
@@ -46,7 +98,7 @@ class ProjectionMap(FeatureMap):
 
     def prepare(self, X: Matrix) -> Matrix:
         """Return the rows whose projections are taken."""
-        return self.kernel.embed(X)
+        return X if self.projection.embed is None else self.projection.embed(X)
 
     def capacity(self, n_blocks: int) -> int:
         """Round up to whole tiles."""
@@ -60,36 +112,23 @@ class ProjectionMap(FeatureMap):
         Those of cosines are in turns: divided by 2 pi.
         """
         W = np.empty((n_tiles, len(columns), tile), np.float32)
-        law, scale = self.kernel.weight_law()
-        if self.kind in (projections.PAIR, projections.PHASE):
-            scale /= 2 * np.pi
-        rng.fill_tiles(W, columns, self.seed, first, law, scale)
-        factor = self.kernel.weight_factor(self.seed, first, n_tiles * tile)
+        rng.fill_tiles(W, columns, self.seed, first, self.projection.law, self.projection.turns)
+        factor = self.projection.factors(self.seed, first, n_tiles * tile)
         if factor is not None:
             W *= factor.astype(np.float32).reshape(n_tiles, 1, tile)
         return W
 
-    def phases(self, first: int, n: int) -> Float32Array:
-        """Return the phases in turns; empty unless the kind has them."""
-        if self.kind != projections.PHASE:
-            return np.empty(0, np.float32)
-        return rng.phases(self.seed, first, n)
-
     def _columns(self, X: Matrix) -> tuple[Matrix, IntArray]:
         """Drop untouched columns of wide sparse rows, so that only needed draws are made."""
-        d = self.n_features_in
-        if not sp.issparse(X) or X.nnz > d // 2:
-            return X, np.arange(d)
-        used, inverse = np.unique(X.indices, return_inverse=True)
-        indices = inverse.astype(np.int32)
-        return sp.csr_matrix((X.data, indices, X.indptr), shape=(X.shape[0], len(used))), used
+        wide = sp.issparse(X) and X.nnz <= self.n_features_in // 2
+        return used_columns(X) if wide else (X, np.arange(self.n_features_in))
 
     def _block(self, X: Matrix, block: int) -> tuple[Matrix, Float32Array, Float32Array]:
         F = self.block_size
         tile = projections.TILE if F % projections.TILE == 0 else F
         X, columns = self._columns(X)
         W = self.frequencies(block * F, F // tile, tile, columns)
-        return X, W, self.phases(block * F, F)
+        return X, W, self.projection.phases(self.seed, block * F, F)
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
         """Return ``phi_block(X)``, shape (n, planes * F), plane after plane."""
@@ -140,9 +179,36 @@ class ProjectionMap(FeatureMap):
                 group = max(1, _GROUP_BYTES // (4 * tile * max(1, len(columns))))
                 b = min(n_tiles, a + group)
                 W = self.frequencies(a * tile, b - a, tile, columns)
-            phase = self.phases(a * tile, (b - a) * tile)
+            phase = self.projection.phases(self.seed, a * tile, (b - a) * tile)
             part = np.ascontiguousarray(coef[:, a * tile : b * tile])
             projections.predict(Xa, W, phase, self.kind, part, acc)
             a = b
         acc *= np.float32(self._scale)
         out += acc
+
+
+class SummedFrequenciesMap(ProjectionMap):
+    """Random Fourier features of a product of stationary kernels: one sum of frequencies.
+
+    They are ``[cos, sin]`` pairs unless all parts ask for phases.
+    """
+
+    def __init__(
+        self,
+        seeded: Sequence[tuple[Projection, int]],
+        n_features_in: int,
+        seed: int,
+        block_size: int,
+    ) -> None:
+        self.parts = [ProjectionMap(p, n_features_in, s, block_size) for p, s in seeded]
+        pairs = [part for part in self.parts if part.kind == projections.PAIR]
+        super().__init__((pairs or self.parts)[0].projection, n_features_in, seed, block_size)
+
+    def frequencies(
+        self, first: int, n_tiles: int, tile: int, columns: IntArray
+    ) -> Float32Array:
+        """Return the sum of the parts' frequencies, in turns."""
+        W = self.parts[0].frequencies(first, n_tiles, tile, columns)
+        for part in self.parts[1:]:
+            W += part.frequencies(first, n_tiles, tile, columns)
+        return W

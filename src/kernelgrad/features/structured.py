@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.polynomial import Chebyshev
@@ -20,13 +19,9 @@ from scipy.special import gammainccinv, gammaincinv, ndtr, ndtri
 from kernelgrad._typing import Float32Array, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.compute import rng
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.features import _fused as projections
 from kernelgrad.features import _hadamard as hadamard
 from kernelgrad.features.base import FeatureMap
-from kernelgrad.features.projections import ProjectionMap
-
-if TYPE_CHECKING:
-    from kernelgrad.kernels.stationary import StationaryKernel
+from kernelgrad.features.projections import Projection, ProjectionMap
 
 TAG_ORTHOGONAL, TAG_LENGTH, TAG_SHIFT = 8, 9, 10
 
@@ -40,11 +35,11 @@ _TAIL = 8.3  # every uniform of 52 bits is the probability of a smaller normal v
 
 
 def orthogonal_map(
-    kernel: StationaryKernel, n_features_in: int, seed: int, block_size: int
+    projection: Projection, n_features_in: int, seed: int, block_size: int
 ) -> FeatureMap:
     """Return the map with orthogonal frequencies that suits the input width."""
     cls = OrthogonalMap if n_features_in <= DENSE_WIDTH else HadamardMap
-    return cls(kernel, n_features_in, seed, block_size)
+    return cls(projection, n_features_in, seed, block_size)
 
 
 class OrthogonalMap(ProjectionMap):
@@ -65,12 +60,12 @@ class OrthogonalMap(ProjectionMap):
         start = first // d * d
         lanes = max(1, _DRAWS // d) * d
         Z = np.empty((-(-(first + n - start) // lanes), d, lanes), np.float32)
-        law, scale = self.kernel.weight_law()
-        rng.fill_tiles(Z, np.arange(d), self.seed, start, law, scale / (2 * np.pi))
+        law, turns = self.projection.law, self.projection.turns
+        rng.fill_tiles(Z, np.arange(d), self.seed, start, law, turns)
         parallel_for(len(Z), lambda a: hadamard.orthogonalize(Z[a]))
         rows = Z.transpose(1, 0, 2).reshape(d, -1)[columns, first - start : first - start + n]
         W = rows.reshape(len(columns), n_tiles, tile).transpose(1, 0, 2)
-        factor = self.kernel.weight_factor(self.seed, first, n)
+        factor = self.projection.factors(self.seed, first, n)
         if factor is not None:
             W = W * factor.astype(np.float32).reshape(n_tiles, 1, tile)
         return np.ascontiguousarray(W)
@@ -96,14 +91,14 @@ class HadamardMap(FeatureMap):
     """
 
     def __init__(
-        self, kernel: StationaryKernel, n_features_in: int, seed: int, block_size: int
+        self, projection: Projection, n_features_in: int, seed: int, block_size: int
     ) -> None:
         super().__init__(n_features_in, seed, block_size)
-        self.kernel = kernel
-        self.kind = kernel.projection
-        self.planes = 2 if self.kind == projections.PAIR else 1
+        self.projection = projection
+        self.kind = projection.kind
+        self.planes = projection.planes
         self.order = max(hadamard.MIN_ORDER, 1 << int(n_features_in - 1).bit_length())
-        self._scale = kernel.amplitude * float(np.sqrt(1.0 / block_size))
+        self._scale = projection.amplitude * float(np.sqrt(1.0 / block_size))
         self._cache = np.empty((0, 4, self.order), np.float32)
 
     def __getstate__(self) -> dict[str, object]:
@@ -125,25 +120,20 @@ class HadamardMap(FeatureMap):
         bits = (words[:, :, None] >> np.arange(_WORD, dtype=np.uint32)) & np.uint32(1)
         out[:, :3] = (1.0 - 2.0 * bits).reshape(3, n_stacks, n).transpose(1, 0, 2)
         u = rng.uniforms(self.seed, first * n, n_stacks * n, TAG_LENGTH)
-        scale = self.kernel.weight_law()[1] / (2 * np.pi * n**1.5)
+        scale = self.projection.turns / n**1.5
         length = scale * _chi_of_normal(n)(ndtri(u))
-        factor = self.kernel.weight_factor(self.seed, first * n, n_stacks * n)
+        factor = self.projection.factors(self.seed, first * n, n_stacks * n)
         if factor is not None:
             length *= factor
         out[:, 3] = length.reshape(n_stacks, n)
         return out
-
-    def _phases(self, first: int, n: int) -> Float32Array:
-        if self.kind != projections.PHASE:
-            return np.empty(0, np.float32)
-        return rng.phases(self.seed, first, n)
 
     def _block(self, block: int) -> tuple[Float32Array, Float32Array, int]:
         """Return the stacks that the block touches, its phases, and where it starts in them."""
         F, n = self.block_size, self.order
         first, last = block * F // n, ((block + 1) * F - 1) // n
         stacks = self.stacks(first, last - first + 1)
-        return stacks, self._phases(block * F, F), block * F - first * n
+        return stacks, self.projection.phases(self.seed, block * F, F), block * F - first * n
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
         """Return ``phi_block(X)``, shape (n, planes * F), plane after plane."""
@@ -182,7 +172,7 @@ class HadamardMap(FeatureMap):
         while a < n_stacks:
             b = cached if a < cached else min(n_stacks, a + max(1, _GROUP_BYTES // (16 * n)))
             stacks = cache[a:b] if a < cached else self.stacks(a, b - a)
-            phase = self._phases(a * n, (b - a) * n)
+            phase = self.projection.phases(self.seed, a * n, (b - a) * n)
             part = min(used, b * n) - a * n
             hadamard.predict(X, stacks, phase, self.kind, coef, a * n, part, acc)
             a = b
@@ -214,6 +204,10 @@ def _laplace(u: FloatArray) -> FloatArray:
     return np.asarray(np.copysign(np.log1p(-2.0 * np.abs(u - 0.5)), u - 0.5))
 
 
+def _none(u: Float64Array) -> None:
+    """Return no factor."""
+
+
 _QUANTILES: dict[int, Callable[[FloatArray], FloatArray]] = {
     rng.NORMAL: ndtri,
     rng.CAUCHY: _cauchy,
@@ -230,20 +224,19 @@ class SobolMap(ProjectionMap):
     point uniform and keeps the points well spread.
     """
 
-    kernel: StationaryKernel
-
     @property
     def per_feature_unbiased(self) -> bool:
         """False: two products of points of one sequence are not independent."""
         return False
 
     def __init__(
-        self, kernel: StationaryKernel, n_features_in: int, seed: int, block_size: int
+        self, projection: Projection, n_features_in: int, seed: int, block_size: int
     ) -> None:
         from scipy.stats.qmc import Sobol  # slow to import, rarely needed
 
-        super().__init__(kernel, n_features_in, seed, block_size)
-        self._shared = kernel.factor_quantile(np.full(1, 0.5)) is not None
+        super().__init__(projection, n_features_in, seed, block_size)
+        self._quantile = projection.quantile or _none
+        self._shared = self._quantile(np.full(1, 0.5)) is not None
         self.dimension = n_features_in + self._shared
         if self.dimension > Sobol.MAXDIM:
             raise ValueError(
@@ -251,10 +244,10 @@ class SobolMap(ProjectionMap):
                 f"for {n_features_in:,} columns, but it has {Sobol.MAXDIM:,}; use "
                 "sampling='iid' or 'orthogonal', or fewer columns."
             )
-        if kernel.weight_law()[0] not in _QUANTILES:
+        if projection.law not in _QUANTILES:
             raise ValueError(
                 "sampling='qmc' inverts the normal, Cauchy and Laplace laws, not that of the "
-                f"{kernel.name} kernel; use sampling='iid'."
+                f"{projection.name} kernel; use sampling='iid'."
             )
 
     def __getstate__(self) -> dict[str, object]:
@@ -290,15 +283,15 @@ class SobolMap(ProjectionMap):
         for a in range(0, n, _DRAWS):
             points = self._points(first + a, min(_DRAWS, n - a))[:, used]
             grid[a : a + _DRAWS] = (points * 2.0**_WORD).astype(np.uint32) ^ shift
-        law, scale = self.kernel.weight_law()
-        factor = None if self._shared else self.kernel.weight_factor(self.seed, first, n)
+        law, turns = self.projection.law, self.projection.turns
+        factor = None if self._shared else self.projection.factors(self.seed, first, n)
         W = np.empty((n_tiles, len(columns), tile), np.float32)
 
         def task(a: int) -> None:
             rows = slice(a * tile, (a + 1) * tile)
             u = (grid[rows].T + 0.5) * 2.0**-_WORD
-            v = _QUANTILES[law](u[: len(columns)]) * (scale / (2 * np.pi))
-            shared = self.kernel.factor_quantile(u[-1]) if factor is None else factor[rows]
+            v = _QUANTILES[law](u[: len(columns)]) * turns
+            shared = self._quantile(u[-1]) if factor is None else factor[rows]
             W[a] = v if shared is None else v * shared
 
         parallel_for(n_tiles, task)

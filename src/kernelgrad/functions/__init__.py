@@ -1,1 +1,24 @@
-"""What a fitted function is: features and coefficients, or rows and coefficients."""
+"""Functions: random features or kernel values of rows, and sums over them."""
+
+from kernelgrad.functions.exact import ExactKernel, KernelRows
+from kernelgrad.functions.expansions import (
+    EXPANSIONS,
+    Expansion,
+    LinearExpansion,
+    RandomFeatureExpansion,
+    SupportExpansion,
+)
+from kernelgrad.functions.features import FeatureStream
+from kernelgrad.functions.scaling import InputScaling
+
+__all__ = [
+    "EXPANSIONS",
+    "ExactKernel",
+    "Expansion",
+    "FeatureStream",
+    "InputScaling",
+    "KernelRows",
+    "LinearExpansion",
+    "RandomFeatureExpansion",
+    "SupportExpansion",
+]

@@ -11,9 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
-from kernelgrad.compute.linalg import untouched
+from kernelgrad.compute.linalg import row_products, untouched
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.functions.features import InputScaling
+from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import ExactRows, Kernel, describe_kernel, restore_kernel
 from kernelgrad.kernels._tiles import blas_products
 
@@ -100,8 +100,7 @@ class ExactKernel:
             rows = slice(i * PREDICT_TILE, (i + 1) * PREDICT_TILE)
             some = A.take(rows)
             for part, weights in parts:
-                # in float64 a row's value depends on the rows beside it by 1e-14 at most
-                out[rows] += self.block(some, part).astype(np.float64) @ weights
+                out[rows] += row_products(self.block(some, part), weights)
 
         parallel_for(-(-A.n_rows // PREDICT_TILE), task)
 
@@ -151,7 +150,7 @@ class KernelRows:
         self._slot: OrderedDict[int, int] = OrderedDict()  # row -> slot, oldest use first
 
     def load(self, index: IntArray) -> IntArray:
-        """Make the rows of `index` (distinct) present and return where; until the next load."""
+        """Cache these rows, all distinct; return their slots, valid until the next call."""
         wanted = index.tolist()
         if len(wanted) > len(self._buffer):
             self._buffer = untouched(len(wanted), self.rows.n_rows)

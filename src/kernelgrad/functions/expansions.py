@@ -10,14 +10,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
-from kernelgrad.compute.linalg import solve_damped
+from kernelgrad.compute.linalg import row_products, solve_damped
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import ExactRows, Kernel, Polynomial
 
-# Rows handed to the hot loops at once. A multiple of the row tiles: cutting an input into
-# other chunks of a multiple of this gives the same bits.
+# Rows handed to the hot loops at once.
 PREDICT_ROWS = 8192
 
 
@@ -223,7 +222,7 @@ class RandomFeatureExpansion(Expansion):
         flat = delta.reshape(self.stream.width, -1)
         for start in range(0, out.shape[0], PREDICT_ROWS):
             rows = slice(start, start + PREDICT_ROWS)
-            out[rows] += self.stream.transform(X[rows], j) @ flat
+            out[rows] += row_products(self.stream.transform(X[rows], j), flat)
 
 
 class SupportExpansion(Expansion):
@@ -389,7 +388,7 @@ class LinearExpansion(Expansion):
         with single_threaded_blas():
             for start in range(0, len(out), PREDICT_ROWS):
                 rows = slice(start, min(len(out), start + PREDICT_ROWS))
-                out[rows] = X[rows] @ self.coef + self.intercept
+                out[rows] = row_products(X[rows], self.coef) + self.intercept
         return out
 
 

@@ -9,13 +9,11 @@ import numpy as np
 from sklearn.base import clone
 
 from kernelgrad._validation import ModelFileError, check_name
-from kernelgrad.features.base import FeatureMap, float32_rows, narrow_indices
-from kernelgrad.features.projections import ProjectionMap
+from kernelgrad.kernels._tiles import blas_products
 from kernelgrad.kernels.additive import Chi2, Intersection, JensenShannon
 from kernelgrad.kernels.arc_cosine import ArcCosine
-from kernelgrad.kernels.base import ExactRows, Kernel
+from kernelgrad.kernels.base import ExactRows, Kernel, ProductKernel, SumKernel, TiledKernel
 from kernelgrad.kernels.blackbox import CallableKernel, PrecomputedKernel
-from kernelgrad.kernels.composite import ProductKernel, SumKernel
 from kernelgrad.kernels.convolutional import ConvolutionKernel
 from kernelgrad.kernels.dot_product import DotProduct, Polynomial
 from kernelgrad.kernels.hellinger import Hellinger
@@ -205,7 +203,6 @@ __all__ = [
     "DotProduct",
     "ExactRows",
     "ExponentialSemigroup",
-    "FeatureMap",
     "Gaussian",
     "Hellinger",
     "Intersection",
@@ -217,17 +214,16 @@ __all__ = [
     "PrecomputedKernel",
     "ProductKernel",
     "ProjectionKernel",
-    "ProjectionMap",
     "ReciprocalSemigroup",
     "SkewedChi2",
     "SkewedIntersection",
     "StationaryKernel",
     "SumKernel",
+    "TiledKernel",
+    "blas_products",
     "describe_kernel",
-    "float32_rows",
     "get_kernel",
     "kernel_summary",
-    "narrow_indices",
     "register_kernel",
     "restore_kernel",
 ]

@@ -52,6 +52,7 @@ import scipy.sparse as sp
 from numba import njit
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
+from kernelgrad.compute.elementary import exp_flat, log2_flat
 
 DOT, CHI2, LEAST, SHANNON, ABSOLUTE, ROOTS, LORENTZ, SUMS, COSH = range(9)
 RAW, EXP, EXP_MINUS, INVERSE, POWER, POLE, SERIES, ARC0, ARC1, ARC2 = range(10)
@@ -68,22 +69,12 @@ _mode = threading.local()
 
 _f = np.float32
 _FAST = {"contract", "nsz", "arcp"}
-# exp(x) = 2^e exp(r), r = x - e ln 2 with ln 2 in two parts; exp(r) = 1 + r + r^2 Q(r)
-_LOG2E, _LN2_HIGH, _LN2_LOW = _f(1.4426950408889634), _f(0.693359375), _f(-2.12194440e-4)
-_LOWEST, _HIGHEST = _f(-87.3), _f(88.37)
-_Q0, _Q1, _Q2 = _f(0.5), _f(0.16666573286056519), _f(0.04166645556688309)
-_Q3, _Q4 = _f(0.008363776840269566), _f(0.0013934544986113906)
-# log2(m) = f L(f), f = m - 1, for m from sqrt(1/2) to sqrt(2)
-_ROOT_HALF = np.int32(0x3F3504F3)
-_L0, _L1, _L2 = _f(1.4426950216293335), _f(-0.7213473320007324), _f(0.48091059923171997)
-_L3, _L4, _L5 = _f(-0.36070483922958374), _f(0.2879183292388916), _f(-0.23892034590244293)
-_L6, _L7, _L8 = _f(0.21566985547542572), _f(-0.20742103457450867), _f(0.12614846229553223)
 # acos(c) = sqrt(1 - c) A(c) for c from 0 to 1, error 8e-8
 _A0, _A1, _A2 = _f(1.570796251296997), _f(-0.21459849178791046), _f(0.08897409588098526)
 _A3, _A4, _A5 = _f(-0.05014502629637718), _f(0.030808253213763237), _f(-0.01696547120809555)
 _A6, _A7 = _f(0.006580885034054518), _f(-0.0012370048789307475)
 _ZERO, _HALF, _ONE, _TWO, _THREE = _f(0), _f(0.5), _f(1), _f(2), _f(3)
-_PI, _INVERSE_PI, _THIRD, _TINY = _f(np.pi), _f(1 / np.pi), _f(1 / 3), _f(1e-30)
+_PI, _INVERSE_PI, _THIRD = _f(np.pi), _f(1 / np.pi), _f(1 / 3)
 
 
 # Accumulation over columns. Where there are quotients error_model="numpy" leaves out the checks
@@ -166,22 +157,6 @@ def _column(form: int, a: Any, a2: Any, w: Any, w2: Any, t: Any) -> None:
             t[j] *= one + (u * u) * (h * w2[j])
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _log2_flat(x: Any, out: Any) -> None:
-    """Float32 arrays: out = log2(x), and log2(1e-30) where x is smaller; x is overwritten."""
-    bits = x.view(np.int32)
-    for k in range(x.size):
-        x[k] = x[k] if x[k] > _TINY else _TINY
-    for k in range(x.size):
-        e = (bits[k] - _ROOT_HALF) >> np.int32(23)
-        out[k] = _f(e)
-        bits[k] -= e << np.int32(23)
-    for k in range(x.size):
-        f = x[k] - _ONE
-        v = _L4 + f * (_L5 + f * (_L6 + f * (_L7 + f * _L8)))
-        out[k] += f * (_L0 + f * (_L1 + f * (_L2 + f * (_L3 + f * v))))
-
-
 @njit(nogil=True, cache=True)  # fused, the sum would depend on which row comes first
 def _column_shannon(a: Any, a2: Any, w: Any, w2: Any, t: Any, s: Any, logs: Any) -> None:
     """As :func:`_column` for SHANNON: a2 and w2 are log2 of a and w, s and logs scratch."""
@@ -189,7 +164,7 @@ def _column_shannon(a: Any, a2: Any, w: Any, w2: Any, t: Any, s: Any, logs: Any)
         return
     for j in range(t.size):
         s[j] = a + w[j]
-    _log2_flat(s, logs)
+    log2_flat(s, logs)
     for j in range(t.size):
         v = _HALF * (a * (logs[j] - a2) + w[j] * (logs[j] - w2[j]))
         t[j] += v if w[j] > _ZERO else _ZERO
@@ -295,25 +270,6 @@ def squares(X: Matrix) -> Float64Array:
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def _exp(t: Any, bits: Any) -> None:
-    """Flat arrays: t = exp(t), relative error below 2e-7; 0 from -87.3 down, largest at 88.37.
-
-    `bits` is int32 scratch.
-    """
-    power = bits.view(np.float32)
-    for k in range(t.size):
-        x = t[k] if t[k] > _LOWEST else _LOWEST
-        x = x if x < _HIGHEST else _HIGHEST
-        e = np.rint(x * _LOG2E)
-        bits[k] = (np.int32(e) + np.int32(127)) << np.int32(23)
-        r = (x - e * _LN2_HIGH) - e * _LN2_LOW
-        v = _ONE + (r + (r * r) * (_Q0 + r * (_Q1 + r * (_Q2 + r * (_Q3 + r * _Q4)))))
-        t[k] = _ZERO if t[k] < _LOWEST else v
-    for k in range(t.size):
-        t[k] *= power[k]
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
 def _half_squares(t: Any, a: Any, b: Any) -> None:
     """Turn t into ``a + b - t``, not below 0: half a squared distance."""
     for j in range(t.size):
@@ -366,11 +322,11 @@ def _finish(T: Any, finish: int, coef: Any, degree: int, left: Any, right: Any) 
         if finish >= HALF_SQUARE:
             _half_squares(t, left[i], right)
         if finish == EXP:
-            _exp(t, bits)
+            exp_flat(t, bits)
         elif finish in (EXP_MINUS, GAUSS):
             for j in range(t.size):
                 t[j] = -t[j]
-            _exp(t, bits)
+            exp_flat(t, bits)
         elif finish == INVERSE:
             for j in range(t.size):
                 t[j] = _ONE / t[j]
@@ -398,7 +354,7 @@ def _finish(T: Any, finish: int, coef: Any, degree: int, left: Any, right: Any) 
                     keep[j] = _ONE + s
                 else:
                     keep[j] = _ONE + s + _THIRD * (s * s)
-            _exp(t, bits)
+            exp_flat(t, bits)
             for j in range(t.size):
                 t[j] *= keep[j]
 
@@ -464,7 +420,7 @@ def _second(form: int, values: AnyArray) -> AnyArray:
     if form == SHANNON and values.dtype == np.float32:
         copy = np.array(values, order="C")
         out = np.empty_like(copy)
-        _log2_flat(copy.reshape(-1), out.reshape(-1))
+        log2_flat(copy.reshape(-1), out.reshape(-1))
         return out
     return values
 

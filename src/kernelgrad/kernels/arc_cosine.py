@@ -9,15 +9,15 @@ import scipy.sparse as sp
 from sklearn.preprocessing import normalize
 from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
-from kernelgrad._typing import Float32Array, Float64Array, Matrix
-from kernelgrad._validation import check_int, check_real
+from kernelgrad._params import integer, parameters, real
+from kernelgrad._typing import Float64Array, Matrix
 from kernelgrad.compute import rng
 from kernelgrad.compute.threads import parallel_for, single_threaded_blas
 from kernelgrad.features import _fused as projections
-from kernelgrad.features.base import FeatureMap
+from kernelgrad.features.base import FeatureMap, float64_rows
 from kernelgrad.features.projections import ProjectionMap
-from kernelgrad.kernels import _tiles as exact
-from kernelgrad.kernels.base import ExactRows, exact_values, float64_rows
+from kernelgrad.kernels import _tiles as tiles
+from kernelgrad.kernels.base import ExactRows, TiledKernel, exact_values
 from kernelgrad.kernels.projection import ProjectionKernel
 
 _TILE_BYTES = 2**22  # a task's buffer
@@ -27,7 +27,8 @@ _NEAR = 1e-5
 _KINDS = (projections.STEP, projections.RAMP, projections.RAMP2)
 
 
-class ArcCosine(ProjectionKernel):
+@parameters
+class ArcCosine(TiledKernel, ProjectionKernel):
     r"""Arc-cosine kernel of order n, ``scale^(2n) |x|^n |z|^n J_n(theta) / pi``.
 
     Here theta is the angle between x and z, ``J_0 = pi - theta``,
@@ -56,17 +57,15 @@ class ArcCosine(ProjectionKernel):
 
     name: ClassVar[str] = "arc_cosine"
 
-    def __init__(self, order: int = 1, *, scale: float = 1.0, bias: float = 0.0) -> None:
-        self.order = order
-        self.scale = scale
-        self.bias = bias
+    order: int = integer(default=1, kw_only=False)
+    scale: float = real(default=1.0, low=0, low_open=True)
+    bias: float = real(default=0.0, low=0)
 
     def check(self) -> None:
         """Raise if ``order``, ``scale`` or ``bias`` is outside its domain."""
-        if check_int(self.order, "order") > 2:
+        super().check()
+        if self.order > 2:
             raise ValueError(f"order must be 0, 1 or 2, got {self.order!r}.")
-        check_real(self.scale, "scale", low=0, low_open=True)
-        check_real(self.bias, "bias", low=0)
 
     @property
     def projection(self) -> int:
@@ -91,10 +90,10 @@ class ArcCosine(ProjectionKernel):
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
         """Return the random layers of this kernel."""
-        return ProjectionMap(self, n_features_in + (self.bias > 0), seed, block_size)
+        return ProjectionMap(self.weights(), n_features_in + (self.bias > 0), seed, block_size)
 
     def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
-        """Return the exact form, in row tiles of bounded memory."""
+        """Return the exact form in row tiles, good to 1e-13 at any angle."""
         X, Z = float64_rows(self.embed(X)), float64_rows(self.embed(Z))
         size_x, size_z = self._sizes(X), self._sizes(Z)
         U, V = normalize(X), normalize(Z)
@@ -122,16 +121,18 @@ class ArcCosine(ProjectionKernel):
         """Return ``(scale |x|)^(2n)``, times 3 for order 2."""
         return (1, 1, 3)[self.order] * self._sizes(float64_rows(self.embed(X))) ** 2
 
-    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
-        """Return rows of length 1, and the squares of ``(scale |x|)^n``."""
-        X = float64_rows(self.embed(X))
-        return ExactRows(exact_values(normalize(X), wide=wide), self._sizes(X) ** 2)
+    def embedded(self, X: Matrix) -> Matrix:
+        """Return rows of length 1."""
+        return normalize(float64_rows(self.embed(X)))
 
-    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
-        """Return ``k(A_i, B_j)``, from products of rows."""
-        finish = (exact.ARC0, exact.ARC1, exact.ARC2)[self.order]
-        K = exact.block(A.values, B.values, exact.DOT, finish, left=A.square, right=B.square)
-        return K.astype(np.float32, copy=False)
+    def tile_rows(self, X: Matrix, *, wide: bool) -> ExactRows:
+        """Return rows of length 1, and the squares of ``(scale |x|)^n``."""
+        values = exact_values(self.embedded(X), wide=wide)
+        return ExactRows(values, self._sizes(float64_rows(self.embed(X))) ** 2)
+
+    def finish(self) -> dict[str, int]:
+        """Return the code of the order."""
+        return {"finish": (tiles.ARC0, tiles.ARC1, tiles.ARC2)[self.order]}
 
     def needs_wide(self, X: Matrix) -> bool:
         """Return whether the order is 0: its value falls as the angle itself.

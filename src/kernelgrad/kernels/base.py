@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+import dataclasses
 import numbers
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.extmath import row_norms
 
-from kernelgrad._typing import Float32Array, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad._validation import DataError
-from kernelgrad.features.base import DENSIFY, FeatureMap, narrow_indices
+from kernelgrad._params import anything, check_params, parameters
+from kernelgrad._typing import (
+    AnyArray,
+    Float32Array,
+    Float64Array,
+    FloatArray,
+    IntArray,
+    Matrix,
+)
+from kernelgrad._validation import CapabilityError, DataError, check_real
+from kernelgrad.compute import rng
+from kernelgrad.compute.threads import parallel_for
+from kernelgrad.features.base import DENSIFY, FeatureMap, float64_rows, narrow_indices
+from kernelgrad.features.composite import ProductMap, SumMap
+from kernelgrad.features.projections import Projection, SummedFrequenciesMap
+from kernelgrad.kernels import _tiles as tiles
+
+TAG_PART = 13
+_DIAGONAL_ROWS = 64
+_TASK_ROWS = 128  # rows of a task of a kernel matrix
 
 
 @dataclass(frozen=True)
@@ -67,13 +86,15 @@ class ExactRows:
         return replace(self, ids=ids, parts=tuple(part.numbered(ids) for part in self.parts))
 
 
+@parameters
 class Kernel(BaseEstimator, ABC):  # type: ignore[misc]
     """A positive semi-definite kernel: exact form and random features.
 
-    A subclass gives ``name``, :meth:`pairwise`, :meth:`diag`, :meth:`check`, where random
-    features exist :meth:`feature_map`, and where not all rows are allowed
-    :meth:`check_domain`. Its constructor arguments are its parameters; rules such as
-    ``gamma="median"`` become numbers in :meth:`resolve`.
+    A subclass gives ``name``, :meth:`pairwise`, :meth:`diag`, where random features exist
+    :meth:`feature_map`, and where not all rows are allowed :meth:`check_domain`. Its
+    constructor arguments are its parameters, declared as fields (see `kernelgrad._params`) or
+    checked in :meth:`check`; rules such as ``gamma="median"`` become numbers in
+    :meth:`resolve`.
     """
 
     name: ClassVar[str]
@@ -82,9 +103,9 @@ class Kernel(BaseEstimator, ABC):  # type: ignore[misc]
     # rules that the parameter gamma takes, where there is one
     gamma_rules: ClassVar[tuple[str, ...]] = ("median", "scale")
 
-    @abstractmethod
     def check(self) -> None:
         """Raise ValueError or TypeError if a parameter is outside its domain."""
+        check_params(self)
 
     @abstractmethod
     def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
@@ -129,17 +150,31 @@ class Kernel(BaseEstimator, ABC):  # type: ignore[misc]
         return self.pairwise(X, X if Z is None else Z)
 
     def __add__(self, other: Kernel) -> Kernel:
-        """Return the sum of two kernels."""
-        from kernelgrad.kernels import composite  # which imports this module
-
-        return composite.add(self, other) if isinstance(other, Kernel) else NotImplemented
+        """Return the sum of two kernels; sums among them are flattened."""
+        if not isinstance(other, Kernel):
+            return NotImplemented
+        return _sum([*_terms(self), *_terms(other)])
 
     def __mul__(self, other: Kernel | float) -> Kernel:
-        """Return the product with a kernel, or with a number > 0."""
-        from kernelgrad.kernels import composite
+        """Return the product with a kernel, or with a number > 0.
 
-        fits = isinstance(other, Kernel | numbers.Real)
-        return composite.multiply(self, other) if fits else NotImplemented
+        Products are flattened and constant factors collected.
+        """
+        if isinstance(other, numbers.Real):
+            return _sum([(kernel, weight * float(other)) for kernel, weight in _terms(self)])
+        if not isinstance(other, Kernel):
+            return NotImplemented
+        factors: list[Kernel] = []
+        constant = 1.0
+        for kernel in (self, other):
+            terms = _terms(kernel)
+            if len(terms) == 1:
+                kernel, weight = terms[0]
+                constant *= weight
+            factors += kernel.kernels if isinstance(kernel, ProductKernel) else [kernel]
+        product = ProductKernel(factors)
+        product.check()
+        return product if constant == 1.0 else _sum([(product, constant)])
 
     def __rmul__(self, other: float) -> Kernel:
         """Return the product with a number > 0."""
@@ -148,6 +183,27 @@ class Kernel(BaseEstimator, ABC):  # type: ignore[misc]
     def resolve(self, X: Matrix, seed: int) -> Self:
         """Return a copy whose data-dependent rules are numbers, from a sample `X` of rows."""
         return self
+
+    def _number(self, name: str) -> float:
+        """Return a parameter as a number; raise ValueError while it is a rule."""
+        value = getattr(self, name)
+        if isinstance(value, str):
+            raise ValueError(
+                f"{name}={value!r} is a rule; call resolve(X, seed) first or give a number."
+            )
+        return float(value)
+
+    def _replaced(self, **params: Any) -> Self:
+        """Return a copy with other parameters."""
+        copy: Self = clone(self).set_params(**params)
+        return copy
+
+    def frequencies(self) -> Projection | None:
+        """Return the random frequencies of a stationary kernel; None of others.
+
+        Those of a product of kernels add up.
+        """
+        return None
 
     def per_feature(self) -> Kernel:
         """Return a kernel of the same value whose map is unbiased feature by feature."""
@@ -158,7 +214,54 @@ class Kernel(BaseEstimator, ABC):  # type: ignore[misc]
         raise NotImplementedError(f"The {self.name} kernel has no random features.")
 
 
-_DIAGONAL_ROWS = 64
+class TiledKernel(Kernel):
+    """Base of the kernels with a form of `kernelgrad.kernels._tiles`.
+
+    Subclasses give the codes :attr:`form` and, unless the sum is the value, :attr:`finish`,
+    and :meth:`embedded`.
+    """
+
+    form_code: ClassVar[int] = tiles.DOT
+    finish_code: ClassVar[int] = tiles.RAW
+
+    @abstractmethod
+    def embedded(self, X: Matrix) -> Matrix:
+        """Return the rows whose columns the form compares, dense or CSR."""
+
+    def finish(self) -> dict[str, Any]:
+        """Return what becomes of a sum over columns, as arguments of `_tiles.block`."""
+        return {"finish": self.finish_code}
+
+    def tile_rows(self, X: Matrix, *, wide: bool) -> ExactRows:
+        """Return embedded rows, with squared norms where distances are made of them."""
+        values = exact_values(self.embedded(X), wide=wide)
+        squares = self.finish_code >= tiles.HALF_SQUARE
+        return ExactRows(values, tiles.squares(values) if squares else None)
+
+    def tile(self, A: ExactRows, B: ExactRows) -> AnyArray:
+        """Return ``k(A_i, B_j)`` in the precision of the rows, in one thread."""
+        sides = {"left": A.square, "right": B.square}
+        return tiles.block(A.values, B.values, self.form_code, **self.finish(), **sides)
+
+    def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
+        """Return the exact matrix ``k(X_i, Z_j)``, shape (n, m), float64, tile by tile."""
+        A, B = self.tile_rows(X, wide=True), self.tile_rows(Z, wide=True)
+        K = np.empty((A.n_rows, B.n_rows))
+
+        def task(i: int) -> None:
+            rows = slice(i * _TASK_ROWS, (i + 1) * _TASK_ROWS)
+            K[rows] = self.tile(A.take(rows), B)
+
+        parallel_for(-(-len(K) // _TASK_ROWS), task)
+        return K
+
+    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
+        """Return rows for :meth:`exact_block`; `wide` keeps them in float64."""
+        return self.tile_rows(X, wide=wide)
+
+    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+        """Return ``k(A_i, B_j)``, shape (n_A, n_B), float32."""
+        return self.tile(A, B).astype(np.float32, copy=False)
 
 
 def exact_values(X: Matrix, *, wide: bool) -> Matrix:
@@ -198,8 +301,285 @@ def check_least(kernel: Kernel, X: Matrix, low: float = 0.0, *, strict: bool = F
         )
 
 
-def float64_rows(X: Matrix) -> Matrix:
-    """Return rows as float64, dense or CSR with 32-bit indices where they suffice."""
-    if isinstance(X, np.ndarray):
-        return np.asarray(X, np.float64)
-    return narrow_indices(X.astype(np.float64))
+def median_distance(D: Float64Array, size: float) -> float:
+    """Return the median of the distances D (n, n) of rows of norms up to `size`; else 1.
+
+    Equal rows, which rounding leaves a little apart, count nothing.
+    """
+    D = D[np.triu_indices_from(D, 1)]
+    D = D[1e-7 * size < D]
+    return float(np.median(D)) if D.size else 1.0
+
+
+# Sums and products. A product multiplies feature by feature. That is unbiased if each single
+# feature of its parts, summed over planes, averages to k / F by draws of its own; one part may
+# do so only as a whole block, or a sequence of blocks (FeatureMap.per_feature_unbiased is
+# False). Of the others per_feature gives a kernel of the same value without that restriction.
+
+
+@parameters
+class CompositeKernel(Kernel):
+    """Base of the kernels made of other kernels.
+
+    Next to its own parameters, ``k0``, ``k1``, ... are the parts and ``k0__gamma`` a parameter
+    of the first, for ``set_params`` and grid searches.
+    """
+
+    kernels: Sequence[Kernel] = dataclasses.field(kw_only=False)
+
+    @property
+    def is_stationary(self) -> bool:  # type: ignore[override]
+        """Whether all parts are, so that inputs may be centred."""
+        return all(kernel.is_stationary for kernel in self.kernels)
+
+    @property
+    def has_random_features(self) -> bool:  # type: ignore[override]
+        """Whether all parts have."""
+        return all(kernel.has_random_features for kernel in self.kernels)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters; with `deep` also the parts and theirs."""
+        params: dict[str, Any] = super().get_params(deep=False)
+        if deep and isinstance(self.kernels, list | tuple):
+            for i, kernel in enumerate(self.kernels):
+                params[f"k{i}"] = kernel
+                if isinstance(kernel, Kernel):
+                    theirs = kernel.get_params().items()
+                    params.update((f"k{i}__{name}", value) for name, value in theirs)
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters of this kernel, parts, or parameters of parts."""
+        if "kernels" in params:
+            self.kernels = params.pop("kernels")
+        for i in range(len(self.kernels)):
+            if f"k{i}" in params:
+                part = params.pop(f"k{i}")
+                self.kernels = [*self.kernels[:i], part, *self.kernels[i + 1 :]]
+        changed: Self = super().set_params(**params)
+        return changed
+
+    def check(self) -> None:
+        """Raise unless there are parts, all of them kernels with parameters in their domain."""
+        if not isinstance(self.kernels, list | tuple):
+            raise TypeError(f"kernels must be a list of kernels, got {self.kernels!r}.")
+        if not self.kernels:
+            raise ValueError("kernels must hold at least one kernel, got an empty list.")
+        for kernel in self.kernels:
+            if not isinstance(kernel, Kernel):
+                raise TypeError(
+                    f"kernels must hold kernels such as Gaussian(0.5), got {kernel!r}."
+                )
+            if kernel.name == "precomputed":
+                raise ValueError(
+                    "kernels cannot hold a precomputed one; combine the matrices instead."
+                )
+            kernel.check()
+
+    def check_domain(self, X: Matrix) -> None:
+        """Raise DataError if a row is outside of a part's domain."""
+        for kernel in self.kernels:
+            kernel.check_domain(X)
+
+    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
+        """Return the rows of every part."""
+        parts = tuple(kernel.exact_rows(X, wide=wide) for kernel in self.kernels)
+        return ExactRows(np.empty((X.shape[0], 0), np.float32), parts=parts)
+
+    def needs_wide(self, X: Matrix) -> bool:
+        """Return whether a part does."""
+        return any(kernel.needs_wide(X) for kernel in self.kernels)
+
+    def resolve(self, X: Matrix, seed: int) -> Self:
+        """Return a copy whose parts are resolved, each by its own rules."""
+        self.check()
+        params = self.get_params(deep=False)
+        params["kernels"] = [kernel.resolve(X, seed) for kernel in self.kernels]
+        return type(self)(**params)
+
+
+@parameters
+class SumKernel(CompositeKernel):
+    r"""Weighted sum of kernels, ``k(x, z) = sum_i w_i k_i(x, z)``.
+
+    With weights that sum to 1 it is a convex combination of kernels. Its features are
+    ``[sqrt(w_1) phi_1, sqrt(w_2) phi_2, ...]`` (Dai et al. 2014, Section 2). ``k1 + k2`` and
+    ``0.3 * k1`` give such sums, and sums of sums become one.
+
+    Parameters
+    ----------
+    kernels : list of Kernel
+        The parts. Each finds its own bandwidth, so
+        ``[Gaussian(bandwidth_factor=0.5), Gaussian(bandwidth_factor=2)]`` makes sense.
+    weights : list of float > 0 or None, default=None
+        One a part; None for ones, the plain sum.
+
+    Examples
+    --------
+    >>> from kernelgrad.kernels import Gaussian, Laplacian
+    >>> 0.7 * Gaussian(0.5) + 0.3 * Laplacian(0.1)
+    SumKernel(kernels=[Gaussian(gamma=0.5), Laplacian(gamma=0.1)],
+              weights=[0.7, 0.3])
+    """
+
+    name: ClassVar[str] = "sum"
+
+    weights: Sequence[float] | None = anything(default=None, kw_only=False)
+
+    def check(self) -> None:
+        """Raise if a part or a weight is outside its domain."""
+        super().check()
+        if self.weights is None:
+            return
+        if not isinstance(self.weights, list | tuple | np.ndarray):
+            raise TypeError(f"weights must be a list of numbers, got {self.weights!r}.")
+        if len(self.weights) != len(self.kernels):
+            raise ValueError(
+                f"weights must hold one number for each of {len(self.kernels)} kernels, got "
+                f"{self.weights!r}."
+            )
+        for i, weight in enumerate(self.weights):
+            check_real(weight, f"weights[{i}]", low=0, low_open=True)
+
+    @property
+    def terms(self) -> list[tuple[Kernel, float]]:
+        """Parts with their weights."""
+        weights = [1.0] * len(self.kernels) if self.weights is None else self.weights
+        return [(k, float(w)) for k, w in zip(self.kernels, weights, strict=True)]
+
+    def per_feature(self) -> SumKernel:
+        """Return the sum of parts whose single features are unbiased."""
+        return SumKernel([kernel.per_feature() for kernel in self.kernels], self.weights)
+
+    def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
+        """Return the weighted sum of the parts' matrices."""
+        K = np.zeros((X.shape[0], Z.shape[0]))
+        for kernel, weight in self.terms:
+            K += weight * kernel.pairwise(X, Z)
+        return K
+
+    def diag(self, X: Matrix) -> Float64Array:
+        """Return the weighted sum of the parts' diagonals."""
+        k = np.zeros(X.shape[0])
+        for kernel, weight in self.terms:
+            k += weight * kernel.diag(X)
+        return k
+
+    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+        """Return the weighted sum of the parts' blocks."""
+        K = np.zeros((A.n_rows, B.n_rows), np.float32)
+        for (kernel, weight), a, b in zip(self.terms, A.parts, B.parts, strict=True):
+            K += np.float32(weight) * kernel.exact_block(a, b)
+        return K
+
+    def feature_map(self, n_features_in: int, seed: int, block_size: int) -> SumMap:
+        """Return the concatenation of the parts' features, each of its own seed."""
+        seeds = _part_seeds(seed, len(self.kernels))
+        parts = [
+            kernel.feature_map(n_features_in, part_seed, block_size)
+            for kernel, part_seed in zip(self.kernels, seeds, strict=True)
+        ]
+        weights = [weight for _, weight in self.terms]
+        return SumMap(parts, weights, n_features_in, seed, block_size)
+
+
+class ProductKernel(CompositeKernel):
+    r"""Product of kernels, ``k(x, z) = prod_i k_i(x, z)``.
+
+    The product of stationary kernels is stationary, with frequencies ``w_1 + w_2 + ...``,
+    always drawn independently (``sampling="iid"``). Other features are multiplied: with
+    ``P_i`` planes a part, a block has ``P_1 P_2 ...`` planes. ``k1 * k2`` gives such products,
+    and products of products become one.
+
+    Parameters
+    ----------
+    kernels : list of Kernel
+        The parts.
+
+    Examples
+    --------
+    >>> from kernelgrad.kernels import Gaussian, Laplacian
+    >>> Gaussian(0.5) * Laplacian(0.1)
+    ProductKernel(kernels=[Gaussian(gamma=0.5), Laplacian(gamma=0.1)])
+    """
+
+    name: ClassVar[str] = "product"
+
+    def per_feature(self) -> ProductKernel:
+        """Return the product of parts whose single features are unbiased."""
+        return ProductKernel([kernel.per_feature() for kernel in self.kernels])
+
+    def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
+        """Return the entrywise product of the parts' matrices."""
+        K = np.ones((X.shape[0], Z.shape[0]))
+        for kernel in self.kernels:
+            K *= kernel.pairwise(X, Z)
+        return K
+
+    def diag(self, X: Matrix) -> Float64Array:
+        """Return the product of the parts' diagonals."""
+        k = np.ones(X.shape[0])
+        for kernel in self.kernels:
+            k *= kernel.diag(X)
+        return k
+
+    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+        """Return the entrywise product of the parts' blocks."""
+        K = np.ones((A.n_rows, B.n_rows), np.float32)
+        for kernel, a, b in zip(self.kernels, A.parts, B.parts, strict=True):
+            K *= kernel.exact_block(a, b)
+        return K
+
+    def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
+        """Return products of features, stationary parts together as one.
+
+        Raises
+        ------
+        CapabilityError
+            The features of two parts are unbiased only as a whole.
+        """
+        size = n_features_in, seed, block_size
+        seeded = list(zip(self.kernels, _part_seeds(seed, len(self.kernels)), strict=True))
+        frequencies = [(kernel.frequencies(), s) for kernel, s in seeded]
+        summed = [(law, s) for law, s in frequencies if law is not None]
+        parts: list[FeatureMap] = []
+        if len(summed) > 1:
+            parts.append(SummedFrequenciesMap(summed, *size))
+            pairs = zip(seeded, frequencies, strict=True)
+            seeded = [item for item, (law, _) in pairs if law is None]
+        restricted = False
+        for kernel, part_seed in seeded:
+            part = kernel.feature_map(n_features_in, part_seed, block_size)
+            if restricted and not part.per_feature_unbiased:
+                twin = kernel.per_feature()
+                part = twin.feature_map(n_features_in, part_seed, block_size)
+                if not part.per_feature_unbiased:
+                    raise CapabilityError(
+                        "A product can hold one kernel whose features are unbiased only as a "
+                        f"whole, and {kernel!r} is another; choose another form of its "
+                        "features, or a sum."
+                    )
+            restricted = restricted or not part.per_feature_unbiased
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else ProductMap(parts, *size)
+
+
+def _part_seeds(seed: int, n_parts: int) -> list[int]:
+    """Return one seed a part, a function of (seed, number of the part)."""
+    low, high = rng.words(seed, 0, n_parts, TAG_PART)[:2].astype(object)
+    return [int(seed) for seed in low + (high << 32)]
+
+
+def _terms(kernel: Kernel) -> list[tuple[Kernel, float]]:
+    if not isinstance(kernel, SumKernel):
+        return [(kernel, 1.0)]
+    kernel.check()
+    return kernel.terms
+
+
+def _sum(terms: Sequence[tuple[Kernel, float]]) -> SumKernel:
+    weights = [weight for _, weight in terms]
+    plain = all(weight == 1.0 for weight in weights)
+    result = SumKernel([kernel for kernel, _ in terms], None if plain else weights)
+    result.check()
+    return result

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
+from kernelgrad._params import parameters
 from kernelgrad._typing import Float32Array, Float64Array, Matrix
 from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.kernels.base import ExactRows, Kernel
@@ -15,6 +17,7 @@ from kernelgrad.kernels.base import ExactRows, Kernel
 _DIAGONAL_ROWS = 64
 
 
+@parameters
 class CallableKernel(Kernel):
     """A function of two sets of rows, as scikit-learn's ``SVC`` takes.
 
@@ -33,8 +36,7 @@ class CallableKernel(Kernel):
     name: ClassVar[str] = "callable"
     has_random_features: ClassVar[bool] = False
 
-    def __init__(self, function: Callable[[Matrix, Matrix], Any]) -> None:
-        self.function = function
+    function: Callable[[Matrix, Matrix], Any] = dataclasses.field(kw_only=False)
 
     def check(self) -> None:
         """Raise TypeError unless there is a function."""
@@ -91,9 +93,6 @@ class PrecomputedKernel(Kernel):
 
     name: ClassVar[str] = "precomputed"
     has_random_features: ClassVar[bool] = False
-
-    def check(self) -> None:
-        """Do nothing: there are no parameters."""
 
     def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
         """Raise CapabilityError: there are no rows to compare."""

@@ -6,63 +6,31 @@ random convolution of the input, which gives a hierarchical kernel.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import clone
 from sklearn.metrics.pairwise import euclidean_distances
 
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
-from kernelgrad._validation import DataError, check_bool, check_int, check_name, check_real
+from kernelgrad._params import boolean, integer, number_or_rule, parameters, real
+from kernelgrad._typing import AnyArray, Float64Array, Matrix
+from kernelgrad._validation import DataError, check_int
 from kernelgrad.compute import rng
-from kernelgrad.compute.threads import parallel_for, single_threaded_blas
-from kernelgrad.features import _patches as patches
-from kernelgrad.features.base import FeatureMap
-from kernelgrad.kernels import _tiles as exact
-from kernelgrad.kernels.base import ExactRows, Kernel
+from kernelgrad.features.convolutional import ConvolutionMap, PatchGrid
+from kernelgrad.kernels import _tiles as tiles
+from kernelgrad.kernels.base import ExactRows, TiledKernel, median_distance
 
-TAG_CELL = 12
 TAG_PATCH = 14
 MEDIAN_PATCHES = 2000
 _FAR_SQUARED = 100.0  # gamma |patch|^2 from which float32 would cancel in distances
-_MIN_GROUP, _MAX_GROUP = 8, 64  # features of a group share a cell
 _SIDE = 1024  # patches on each side of a tile of the exact form
 _CHUNK = 64  # images held densely at once while patches are drawn
 
 
-@dataclass(frozen=True)
-class PatchGrid:
-    """Where the patches of an image lie in its flat row, cell by cell.
-
-    Attributes
-    ----------
-    origins : int64 array (n_patches,)
-        Column of each patch's first pixel, the patches of a cell one after another.
-    starts : int64 array (n_cells + 1,)
-        Cell c holds ``origins[starts[c] : starts[c + 1]]``.
-    within : int64 array (q,)
-        Columns of a patch's pixels, counted from its first.
-    """
-
-    origins: IntArray
-    starts: IntArray
-    within: IntArray
-
-    @property
-    def n_cells(self) -> int:
-        """Number of cells."""
-        return len(self.starts) - 1
-
-    def columns(self, cell: int) -> IntArray:
-        """Return the columns of the patches of a cell, shape (n_patches_of_cell, q)."""
-        inside = self.origins[self.starts[cell] : self.starts[cell + 1]]
-        return inside[:, None] + self.within
-
-
-class ConvolutionKernel(Kernel):
+@parameters
+class ConvolutionKernel(TiledKernel):
     r"""Kernel of images as sets of patches, compared cell by cell.
 
     An image holds patches ``x_p`` of `patch_size` x `patch_size` pixels at every `stride`-th
@@ -118,27 +86,19 @@ class ConvolutionKernel(Kernel):
 
     name: ClassVar[str] = "convolutional"
 
-    def __init__(
-        self,
-        image_shape: Sequence[int],
-        patch_size: int = 5,
-        stride: int = 1,
-        pool_size: int = 3,
-        gamma: float | str = "median",
-        *,
-        bandwidth_factor: float = 1.0,
-        normalize: bool = False,
-    ) -> None:
-        self.image_shape = image_shape
-        self.patch_size = patch_size
-        self.stride = stride
-        self.pool_size = pool_size
-        self.gamma = gamma
-        self.bandwidth_factor = bandwidth_factor
-        self.normalize = normalize
+    image_shape: Sequence[int] = dataclasses.field(kw_only=False)
+    patch_size: int = integer(default=5, low=1, kw_only=False)
+    stride: int = integer(default=1, low=1, kw_only=False)
+    pool_size: int = integer(default=3, low=1, kw_only=False)
+    gamma: float | str = number_or_rule(
+        ("median",), default="median", low=0, low_open=True, kw_only=False
+    )
+    bandwidth_factor: float = real(default=1.0, low=0, low_open=True)
+    normalize: bool = boolean(default=False)
 
     def check(self) -> None:
         """Raise if a parameter is outside its domain, or a patch larger than the image."""
+        super().check()
         shape = self.image_shape
         if not isinstance(shape, list | tuple | np.ndarray) or len(shape) not in (2, 3):
             raise ValueError(
@@ -147,19 +107,11 @@ class ConvolutionKernel(Kernel):
             )
         for size in shape:
             check_int(size, "image_shape", low=1)
-        for name in ("patch_size", "stride", "pool_size"):
-            check_int(getattr(self, name), name, low=1)
         if self.patch_size > min(shape[:2]):
             raise ValueError(
                 f"patch_size={self.patch_size} is larger than an image of shape "
                 f"{tuple(shape)}; take at most {min(shape[:2])}."
             )
-        if isinstance(self.gamma, str):
-            check_name(self.gamma, ("median",), "rule for gamma")
-        else:
-            check_real(self.gamma, "gamma", low=0, low_open=True)
-        check_real(self.bandwidth_factor, "bandwidth_factor", low=0, low_open=True)
-        check_bool(self.normalize, "normalize")
 
     def check_domain(self, X: Matrix) -> None:
         """Raise DataError unless rows are as long as flat images."""
@@ -177,11 +129,7 @@ class ConvolutionKernel(Kernel):
     @property
     def gamma_value(self) -> float:
         """The number gamma; raises when it is still a rule."""
-        if isinstance(self.gamma, str):
-            raise ValueError(
-                f"gamma={self.gamma!r} is a rule; call resolve(X, seed) first or give a number."
-            )
-        return float(self.gamma)
+        return self._number("gamma")
 
     def grid(self) -> PatchGrid:
         """Return where patches and cells lie."""
@@ -211,19 +159,14 @@ class ConvolutionKernel(Kernel):
         D = euclidean_distances(units)
         seen = norms > 1e-7 * norms.max()  # flat patches have no direction
         D = D[np.ix_(seen, seen)]
-        D = D[np.triu_indices_from(D, 1)]
         size = np.sqrt((units**2).sum(axis=1).max(initial=0.0))
-        D = D[1e-7 * float(size) < D]  # rounding leaves equal patches a little apart
-        median = float(np.median(D)) if D.size else 1.0
-        gamma = 1.0 / (2.0 * (median * self.bandwidth_factor) ** 2)
+        gamma = 1.0 / (2.0 * (median_distance(D, float(size)) * self.bandwidth_factor) ** 2)
         if not np.isfinite(gamma) or gamma <= 0:
             raise DataError(
                 f"gamma={self.gamma!r} gives {gamma!r} on these data; scale the inputs or give "
                 "gamma as a number."
             )
-        resolved: Self = clone(self)
-        resolved.set_params(gamma=gamma, bandwidth_factor=1.0)
-        return resolved
+        return self._replaced(gamma=gamma, bandwidth_factor=1.0)
 
     def _random_patches(self, X: Matrix, seed: int) -> Float64Array:
         """Return patches of random rows and positions, shape (MEDIAN_PATCHES, q)."""
@@ -247,32 +190,6 @@ class ConvolutionKernel(Kernel):
         norms = np.sqrt((P**2).sum(axis=-1))
         return P / np.where(norms > 0, norms, 1.0)[..., None], norms
 
-    def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
-        """Return the mean over cells, in tiles of rows of bounded memory."""
-        gamma = self.gamma_value
-        for A in (X, Z):
-            self._check_width(A.shape[1])
-        grid = self.grid()
-        n, m = X.shape[0], Z.shape[0]
-        side = max(1, _SIDE // int(np.diff(grid.starts).max()))
-        across = -(-m // side)
-        K = np.zeros((n, m))
-
-        def task(t: int) -> None:
-            a, b = t // across * side, t % across * side
-            x, z, out = _dense64(X[a : a + side]), _dense64(Z[b : b + side]), K[a:, b:]
-            out = out[: len(x), : len(z)]
-            for cell in range(grid.n_cells):
-                columns = grid.columns(cell)
-                P, u = self._compared(x[:, columns])
-                Q, v = self._compared(z[:, columns])
-                out += _mean_over_patches(P, u, Q, v, gamma)
-            out /= grid.n_cells
-
-        with single_threaded_blas():
-            parallel_for(-(-n // side) * across, task)
-        return K
-
     def diag(self, X: Matrix) -> Float64Array:
         """Return ``k(x, x)``, in (0, 1] unless patches are normalised."""
         gamma = self.gamma_value
@@ -290,29 +207,33 @@ class ConvolutionKernel(Kernel):
                 k[a : a + side] += np.einsum("ip,ipq,iq->i", u, E, u) / P.shape[1] ** 2
         return k / grid.n_cells
 
-    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
+    def embedded(self, X: Matrix) -> Matrix:
         """Return the images, dense."""
         self._check_width(X.shape[1])
-        dense = X.toarray() if sp.issparse(X) else X
-        return ExactRows(np.array(dense, np.float64 if wide else np.float32, order="C"))
+        return X.toarray() if sp.issparse(X) else X
 
-    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+    def tile_rows(self, X: Matrix, *, wide: bool) -> ExactRows:
+        """Return the images, dense, row after row."""
+        images = self.embedded(X)
+        return ExactRows(np.array(images, np.float64 if wide else np.float32, order="C"))
+
+    def tile(self, A: ExactRows, B: ExactRows) -> AnyArray:
         """Return ``k(A_i, B_j)``, in tiles of images whose patches fit the cache."""
         grid = self.grid()
         side = max(1, _SIDE // int(np.diff(grid.starts).max()))
-        K = np.empty((A.n_rows, B.n_rows), np.float32)
+        K = np.empty((A.n_rows, B.n_rows), A.values.dtype)
         for b in range(0, B.n_rows, side):
             right = [
                 self._scaled_patches(B.values[b : b + side], grid, c)
                 for c in range(grid.n_cells)
             ]
             for a in range(0, A.n_rows, side):
-                tile = A.values[a : a + side]
+                left = A.values[a : a + side]
                 total = 0.0
                 for cell, (Q, norms_q, v) in enumerate(right):
-                    P, norms_p, u = self._scaled_patches(tile, grid, cell)
-                    E = exact.block(P, Q, exact.DOT, exact.GAUSS, left=norms_p, right=norms_q)
-                    total = total + exact.pool(E, u, v) / u.shape[1] ** 2
+                    P, norms_p, u = self._scaled_patches(left, grid, cell)
+                    E = tiles.block(P, Q, tiles.DOT, tiles.GAUSS, left=norms_p, right=norms_q)
+                    total = total + tiles.pool(E, u, v) / u.shape[1] ** 2
                 K[a : a + side, b : b + side] = total / grid.n_cells
         return K
 
@@ -323,7 +244,7 @@ class ConvolutionKernel(Kernel):
         P, u = self._compared(images[:, grid.columns(cell)].astype(np.float64))
         P = P.swapaxes(0, 1).reshape(-1, P.shape[2]) * float(np.sqrt(2 * self.gamma_value))
         P = np.asfortranarray(P, images.dtype)
-        return P, exact.squares(P), u
+        return P, tiles.squares(P), u
 
     def needs_wide(self, X: Matrix) -> bool:
         """Return whether ``gamma |x_p|^2`` of a patch of usual large pixels exceeds 100."""
@@ -335,84 +256,10 @@ class ConvolutionKernel(Kernel):
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> ConvolutionMap:
         """Return pooled random convolutions."""
-        self.gamma_value  # noqa: B018 - raises while gamma is a rule
+        gamma = self.gamma_value
         self._check_width(n_features_in)
-        return ConvolutionMap(self, n_features_in, seed, block_size)
-
-
-class ConvolutionMap(FeatureMap):
-    r"""``|c|^-1 sum_{p in c} [cos, sin](w . x_p) / sqrt(F)`` for random filters and cells.
-
-    Consecutive features form groups on one cell, so that their convolution is a matrix product
-    of patches with filters. Groups have ``F / n_cells`` features, within 8 and 64: a block
-    sees as many cells as it can. Its cells come from random permutations keyed by (seed,
-    block), each used up before the next, so every group is uniform over the cells.
-    """
-
-    planes = 2
-
-    def __init__(
-        self, kernel: ConvolutionKernel, n_features_in: int, seed: int, block_size: int
-    ) -> None:
-        super().__init__(n_features_in, seed, block_size)
-        self.kernel = kernel
-        self.grid = kernel.grid()
-        ideal = block_size // self.grid.n_cells
-        self.group = min(block_size, max(_MIN_GROUP, min(_MAX_GROUP, ideal)))
-        self.n_groups = -(-block_size // self.group)
-
-    def cells(self, block: int) -> IntArray:
-        """Return the cell of each group of a block."""
-        n = self.grid.n_cells
-        rounds = -(-self.n_groups // n)
-        u = rng.uniforms(self.seed, block * rounds * n, rounds * n, TAG_CELL)
-        order = np.argsort(u.reshape(rounds, n), axis=1)
-        return np.asarray(order.ravel()[: self.n_groups], np.int64)
-
-    def filters(self, block: int) -> Float32Array:
-        """Return the filters of a block in turns, shape (n_groups, q, group)."""
-        q = len(self.grid.within)
-        W = np.empty((self.n_groups, q, self.group), np.float32)
-        scale = float(np.sqrt(2 * self.kernel.gamma_value)) / (2 * np.pi)
-        first = block * self.block_size
-        rng.fill_tiles(W, np.arange(q), self.seed, first, rng.NORMAL, scale)
-        return W
-
-    def transform(self, X: Matrix, block: int) -> Float32Array:
-        """Return ``phi_block(X)``, shape (n, 2 F), cosines before sines."""
-        out = np.empty((X.shape[0], self.width), np.float32)
-        g = self.grid
-        patches.transform(
-            X.toarray() if sp.issparse(X) else X,
-            g.origins,
-            g.starts,
-            g.within,
-            self.cells(block),
-            self.filters(block),
-            bool(self.kernel.normalize),
-            float(np.sqrt(1.0 / self.block_size)),
-            out,
-        )
-        return out
-
-
-def _mean_over_patches(
-    P: Float64Array, u: Float64Array, Q: Float64Array, v: Float64Array, gamma: float
-) -> Float64Array:
-    """Return means over p, q of ``u_p v_q exp(-gamma |P_p - Q_q|^2)``, shape (n, m)."""
-    (n, size, q), m = P.shape, len(Q)
-    # patches before images: the sums over p and q then run along whole rows
-    P, Q = (A.swapaxes(0, 1).reshape(-1, q) for A in (P, Q))
-    D = P @ Q.T
-    D *= 2 * gamma
-    D -= gamma * (P**2).sum(axis=1)[:, None]
-    D -= gamma * (Q**2).sum(axis=1)
-    np.minimum(D, 0.0, out=D)
-    np.exp(D, out=D)
-    D *= u.T.reshape(-1, 1)
-    D *= v.T.ravel()
-    means: Float64Array = D.reshape(size, n, size, m).sum(axis=(0, 2)) / size**2
-    return means
+        contrast = bool(self.normalize)
+        return ConvolutionMap(self.grid(), gamma, contrast, n_features_in, seed, block_size)
 
 
 def _dense64(X: Matrix) -> AnyArray:

@@ -7,24 +7,20 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import scipy.fft
 import scipy.sparse as sp
 from scipy.special import gammaln
-from sklearn.base import clone
-from sklearn.utils.extmath import row_norms, safe_sparse_dot
+from sklearn.utils.extmath import row_norms
 
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
-from kernelgrad._validation import DataError, check_int, check_name, check_real
-from kernelgrad.compute import rng
-from kernelgrad.compute.linalg import csr_times_tile
-from kernelgrad.compute.threads import parallel_for
-from kernelgrad.features import _sketches as sketches
-from kernelgrad.features.base import FeatureMap
-from kernelgrad.kernels import _tiles as exact
-from kernelgrad.kernels.base import ExactRows, Kernel, exact_values, float64_rows
+from kernelgrad._params import anything, integer, number_or_rule, parameters, real
+from kernelgrad._typing import Float64Array, IntArray, Matrix
+from kernelgrad._validation import DataError, check_name, check_real
+from kernelgrad.features.base import FeatureMap, float64_rows
+from kernelgrad.features.dot_product import RandomMaclaurin, TensorSketch
+from kernelgrad.kernels import _tiles as tiles
+from kernelgrad.kernels.base import ExactRows, TiledKernel
 
 # gamma |x|^2 must stay below: the pole, and the largest exponent of float64
 _LIMITS = {"vovk": 1.0, "exponential": 700.0}
@@ -33,53 +29,34 @@ _LIMITS = {"vovk": 1.0, "exponential": 700.0}
 _STEEP = 10.0
 
 
-class InnerProductKernel(Kernel):
-    """Base of the kernels ``g(gamma <x, z>)``; subclasses give g."""
+@parameters
+class InnerProductKernel(TiledKernel):
+    """Base of the kernels ``g(gamma <x, z>)``; subclasses give g and its code."""
 
     gamma_rules: ClassVar[tuple[str, ...]] = ("auto",)
-    gamma: float | str
-
-    def check(self) -> None:
-        """Raise if ``gamma`` is outside its domain."""
-        if isinstance(self.gamma, str):
-            check_name(self.gamma, ("auto",), "rule for gamma")
-        else:
-            check_real(self.gamma, "gamma", low=0, low_open=True)
+    gamma: float | Literal["auto"] = number_or_rule(("auto",), default=1.0, low=0, low_open=True)
 
     @property
     def gamma_value(self) -> float:
         """The number gamma; raises when it is still a rule."""
-        if isinstance(self.gamma, str):
-            raise ValueError(
-                f"gamma={self.gamma!r} is a rule; call resolve(X, seed) first or give a number."
-            )
-        return float(self.gamma)
+        return self._number("gamma")
 
     def resolve(self, X: Matrix, seed: int) -> Self:
         """Replace ``gamma="auto"`` by ``1 / d``, d the number of columns."""
         self.check()
-        if not isinstance(self.gamma, str):
-            return self
-        resolved: Self = clone(self)
-        resolved.set_params(gamma=1.0 / X.shape[1])
-        return resolved
+        return self._replaced(gamma=1.0 / X.shape[1]) if isinstance(self.gamma, str) else self
 
     @abstractmethod
     def of_product(self, t: Float64Array) -> Float64Array:
         """Return ``g(t)``, elementwise."""
 
-    def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
-        """Return ``g(gamma <x, z>)``."""
-        products = safe_sparse_dot(float64_rows(X), float64_rows(Z).T, dense_output=True)
-        return self.of_product(self.gamma_value * np.asarray(products, np.float64))
-
     def diag(self, X: Matrix) -> Float64Array:
         """Return ``g(gamma |x|^2)``."""
         return self.of_product(self.gamma_value * row_norms(float64_rows(X), squared=True))
 
-    @abstractmethod
-    def _finish(self) -> dict[str, Any]:
-        """Return the code of g and its numbers, as `kernelgrad.kernels._tiles` takes them."""
+    def embedded(self, X: Matrix) -> Matrix:
+        """Return ``sqrt(gamma) x``."""
+        return X * float(np.sqrt(self.gamma_value))
 
     def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
         """Return ``sqrt(gamma) x``.
@@ -89,8 +66,8 @@ class InnerProductKernel(Kernel):
         DataError
             A value ``k(x, x)`` does not fit into float32.
         """
-        values = exact_values(X * float(np.sqrt(self.gamma_value)), wide=wide)
-        t = exact.squares(values).max(initial=0.0)
+        rows = self.tile_rows(X, wide=wide)
+        t = tiles.squares(rows.values).max(initial=0.0)
         with np.errstate(over="ignore", divide="ignore"):
             most = float(self.of_product(t))
         if not 0.0 <= most <= float(np.finfo(np.float32).max):
@@ -99,12 +76,7 @@ class InnerProductKernel(Kernel):
                 f"gamma |x|^2 = {t:g}, which float32 does not hold; use a smaller gamma or "
                 "scale the rows down."
             )
-        return ExactRows(values)
-
-    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
-        """Return ``k(A_i, B_j)``, from products of rows."""
-        K = exact.block(A.values, B.values, exact.DOT, **self._finish())
-        return K.astype(np.float32, copy=False)
+        return rows
 
     def needs_wide(self, X: Matrix) -> bool:
         """Return whether g changes by more than 10 % where its largest argument does by 1 %."""
@@ -116,86 +88,10 @@ class InnerProductKernel(Kernel):
         return bool(t > 0 and not steepness <= _STEEP)  # not a number where g overflows
 
 
-class InnerProductMap(FeatureMap):
-    """Features of rows ``sqrt(gamma) x``, one plane, in row tiles.
-
-    Subclasses give :meth:`_draw` and :meth:`_tile`.
-    """
-
-    ROWS: ClassVar[int]  # rows of a tile, a power of two
-
-    def __init__(
-        self, kernel: InnerProductKernel, n_features_in: int, seed: int, block_size: int
-    ) -> None:
-        super().__init__(n_features_in, seed, block_size)
-        self._root = float(np.sqrt(kernel.gamma_value))
-
-    @abstractmethod
-    def _draw(self, block: int, columns: IntArray) -> Any:
-        """Return the random numbers of a block for the given coordinates."""
-
-    @abstractmethod
-    def _tile(self, X: Matrix, r0: int, r1: int, draws: Any) -> Float32Array:
-        """Return features of rows r0..r1; there may be more rows, of any values, behind."""
-
-    def prepare(self, X: Matrix) -> Matrix:
-        """Return ``sqrt(gamma) x``."""
-        return X * self._root
-
-    def _columns(self, X: Matrix) -> tuple[Matrix, IntArray]:
-        """Drop untouched columns of sparse rows, so that only needed draws are made."""
-        d = self.n_features_in
-        if not sp.issparse(X):
-            return X, np.arange(d)
-        touched = np.zeros(d, bool)
-        touched[X.indices] = True
-        used = np.flatnonzero(touched)
-        place = np.empty(d, X.indices.dtype)
-        place[used] = np.arange(len(used))
-        parts = (X.data, place[X.indices], X.indptr)
-        return sp.csr_matrix(parts, shape=(X.shape[0], len(used))), used
-
-    def transform(self, X: Matrix, block: int) -> Float32Array:
-        """Return ``phi_block(X)``, shape (n, F)."""
-        X, columns = self._columns(X)
-        draws = self._draw(block, columns)
-        n = X.shape[0]
-        out = np.empty((n, self.block_size), np.float32)
-
-        def task(a: int) -> None:
-            r0, r1 = a * self.ROWS, min(n, (a + 1) * self.ROWS)
-            out[r0:r1] = self._tile(X, r0, r1, draws)[: r1 - r0]
-
-        parallel_for(-(-n // self.ROWS), task)
-        return out
-
-    def predict(
-        self, X: Matrix, coef: Float32Array, n_blocks: int, out: Float32Array, cache_bytes: int
-    ) -> None:
-        """Add the prediction of blocks 0..n_blocks to `out`, tile after tile.
-
-        Nothing is kept between calls: draws cost little next to features.
-        """
-        X, columns = self._columns(X)
-        n, F = X.shape[0], self.block_size
-        for j in range(n_blocks):
-            draws = self._draw(j, columns)
-            a = coef[0, j * F : (j + 1) * F]
-
-            def task(t: int, draws: Any = draws, a: Float32Array = a) -> None:
-                r0, r1 = t * self.ROWS, min(n, (t + 1) * self.ROWS)
-                out[r0:r1] += (self._tile(X, r0, r1, draws) @ a)[: r1 - r0]
-
-            parallel_for(-(-n // self.ROWS), task)
-
-
-def _padded(n: int) -> int:
-    return -(-n // sketches.PAD) * sketches.PAD
-
-
 # Polynomial kernel
 
 
+@parameters
 class Polynomial(InnerProductKernel):
     r"""Polynomial kernel, ``(gamma <x, z> + coef0)^degree`` (scikit-learn's ``poly``).
 
@@ -217,68 +113,32 @@ class Polynomial(InnerProductKernel):
 
     name: ClassVar[str] = "polynomial"
 
-    def __init__(
-        self, degree: int = 2, gamma: float | Literal["auto"] = 1.0, coef0: float = 1.0
-    ) -> None:
-        self.degree = degree
-        self.gamma = gamma
-        self.coef0 = coef0
-
-    def check(self) -> None:
-        """Raise if a parameter is outside its domain."""
-        super().check()
-        check_int(self.degree, "degree", low=1)
-        check_real(self.coef0, "coef0", low=0)
+    degree: int = integer(default=2, low=1, kw_only=False)
+    gamma: float | Literal["auto"] = number_or_rule(
+        ("auto",), default=1.0, low=0, low_open=True, kw_only=False
+    )
+    coef0: float = real(default=1.0, low=0, kw_only=False)
 
     def of_product(self, t: Float64Array) -> Float64Array:
         """Return ``(t + coef0)^degree``."""
         powers: Float64Array = (t + float(self.coef0)) ** int(self.degree)
         return powers
 
-    def _finish(self) -> dict[str, Any]:
+    def finish(self) -> dict[str, Any]:
+        """Return the code of a power and its numbers."""
         n, c = int(self.degree), float(self.coef0)
-        return {"finish": exact.POWER, "coef": (c,), "degree": n}
+        return {"finish": tiles.POWER, "coef": (c,), "degree": n}
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
         """Return TensorSketches of this kernel."""
-        return TensorSketch(self, n_features_in, seed, block_size)
-
-
-class TensorSketch(InnerProductMap):
-    """One TensorSketch a block.
-
-    FFTs are in float32: measured errors of a row's features are below 1e-6 of their norm
-    (degrees up to 5, F up to 1,024), in two thirds of the time of float64.
-    """
-
-    ROWS = 64
-
-    def __init__(
-        self, kernel: Polynomial, n_features_in: int, seed: int, block_size: int
-    ) -> None:
-        super().__init__(kernel, n_features_in, seed, block_size)
-        self.degree = int(kernel.degree)
-        self._constant = float(np.sqrt(kernel.coef0))
-
-    def _draw(self, block: int, columns: IntArray) -> tuple[AnyArray, Float32Array]:
-        """Return buckets and signs (degree, n_columns + 1), the constant's last."""
-        columns = np.append(columns, self.n_features_in)
-        first = block * self.degree
-        return sketches.hashes(columns, self.seed, first, self.degree, self.block_size)
-
-    def _tile(
-        self, X: Matrix, r0: int, r1: int, draws: tuple[AnyArray, Float32Array]
-    ) -> Float32Array:
-        C = np.empty((_padded(r1 - r0), self.degree, self.block_size), np.float32)
-        sketches.count_sketch(X, r0, r1, *draws, self._constant, C)
-        spectrum = np.multiply.reduce(scipy.fft.rfft(C, axis=2), axis=1)
-        P: Float32Array = scipy.fft.irfft(spectrum, n=self.block_size, axis=1)
-        return P
+        law = self.gamma_value, int(self.degree), float(self.coef0)
+        return TensorSketch(*law, n_features_in, seed, block_size)
 
 
 # Power series
 
 
+@parameters
 class DotProduct(InnerProductKernel):
     r"""Power series of the inner product, ``sum_n a_n (gamma <x, z>)^n`` with ``a_n >= 0``.
 
@@ -313,20 +173,15 @@ class DotProduct(InnerProductKernel):
 
     name: ClassVar[str] = "dot_product"
 
-    def __init__(
-        self,
-        series: str | Sequence[float] | Float64Array = "exponential",
-        gamma: float | Literal["auto"] = 1.0,
-        p: float = 2.0,
-    ) -> None:
-        self.series = series
-        self.gamma = gamma
-        self.p = p
+    series: str | Sequence[float] | Float64Array = anything(default="exponential", kw_only=False)
+    gamma: float | Literal["auto"] = number_or_rule(
+        ("auto",), default=1.0, low=0, low_open=True, kw_only=False
+    )
+    p: float = real(default=2.0, low=1, low_open=True, kw_only=False)
 
     def check(self) -> None:
         """Raise if a parameter is outside its domain."""
         super().check()
-        check_real(self.p, "p", low=1, low_open=True)
         if isinstance(self.series, str):
             check_name(self.series, _LIMITS, "series")
             return
@@ -380,12 +235,11 @@ class DotProduct(InnerProductKernel):
             return np.asarray(np.exp(t) if self.series == "exponential" else 1.0 / (1.0 - t))
         return np.asarray(np.polynomial.polynomial.polyval(t, np.asarray(self.series, float)))
 
-    def _finish(self) -> dict[str, Any]:
-        if self.series == "exponential":
-            return {"finish": exact.EXP}
+    def finish(self) -> dict[str, Any]:
+        """Return the code of the series and its coefficients."""
         if isinstance(self.series, str):
-            return {"finish": exact.POLE}
-        return {"finish": exact.SERIES, "coef": self.series}
+            return {"finish": tiles.EXP if self.series == "exponential" else tiles.POLE}
+        return {"finish": tiles.SERIES, "coef": self.series}
 
     def degrees(self, u: Float64Array) -> tuple[IntArray, Float64Array]:
         """Return degrees N for uniforms u in (0, 1), and ``a_N / P[N]``."""
@@ -403,78 +257,5 @@ class DotProduct(InnerProductKernel):
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
         """Return random Maclaurin features of this kernel."""
-        return RandomMaclaurin(self, n_features_in, seed, block_size)
-
-
-class MaclaurinDraws(NamedTuple):
-    """Random numbers of a block, its features sorted by falling degree.
-
-    Attributes
-    ----------
-    place : int array (F,)
-        Where each feature stands in that order.
-    amplitude : float32 array (F,)
-    levels : list of float32 arrays (n_columns, n_l)
-        Signs of level l = 1, 2, ... for the n_l features of degree l or more.
-    """
-
-    place: IntArray
-    amplitude: Float32Array
-    levels: list[Float32Array]
-
-
-class RandomMaclaurin(InnerProductMap):
-    """Products of N random projections, all features of a level in one matrix product."""
-
-    ROWS = 256
-
-    def __init__(
-        self, kernel: DotProduct, n_features_in: int, seed: int, block_size: int
-    ) -> None:
-        super().__init__(kernel, n_features_in, seed, block_size)
-        self.kernel = kernel
-
-    def prepare(self, X: Matrix) -> Matrix:
-        """Return ``sqrt(gamma) x``; DataError where the variance would be infinite."""
-        self.kernel.check_variance(X)
-        return super().prepare(X)
-
-    def degrees(self, block: int) -> tuple[IntArray, Float64Array]:
-        """Return degrees N of a block's features and ``a_N / P[N]``.
-
-        Their uniforms are one from each of F equal strata, in random order.
-        """
-        F, tag = self.block_size, sketches.TAG_DEGREE
-        inside = rng.uniforms(self.seed, block * F, F, tag)
-        order = np.argsort(rng.uniforms(self.seed, block * F, F, tag, group=1), kind="stable")
-        return self.kernel.degrees((order + inside) / F)
-
-    def _draw(self, block: int, columns: IntArray) -> MaclaurinDraws:
-        F = self.block_size
-        N, squared = self.degrees(block)
-        order = np.argsort(-N, kind="stable")
-        levels = [
-            sketches.rademacher(
-                columns, order[: np.count_nonzero(level < N)], self.seed, block * F, F, level
-            )
-            for level in range(int(N.max()))
-        ]
-        amplitude = np.sqrt(squared[order] / F).astype(np.float32)
-        return MaclaurinDraws(np.argsort(order, kind="stable"), amplitude, levels)
-
-    def _tile(self, X: Matrix, r0: int, r1: int, draws: MaclaurinDraws) -> Float32Array:
-        n = r1 - r0
-        P = np.tile(draws.amplitude, (_padded(n), 1))
-        dense = not sp.issparse(X)
-        if dense:
-            rows = np.zeros((len(P), X.shape[1]), np.float32)
-            rows[:n] = X[r0:r1]
-        for W in draws.levels:
-            if dense:
-                P[:, : W.shape[1]] *= rows @ W
-            else:
-                T = np.empty((n, W.shape[1]), np.float32)
-                csr_times_tile(X.indptr, X.indices, X.data, r0, r1, W, T)
-                P[:n, : W.shape[1]] *= T
-        features: Float32Array = np.take(P, draws.place, axis=1)
-        return features
+        law = self.gamma_value, self.degrees, self.check_variance
+        return RandomMaclaurin(*law, n_features_in, seed, block_size)

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Any
 
+from kernelgrad._params import choice, parameters
 from kernelgrad._typing import Float64Array, Matrix
+from kernelgrad.features import _fused as projections
 from kernelgrad.features.base import FeatureMap
-from kernelgrad.features.projections import ProjectionMap
+from kernelgrad.features.projections import Projection, ProjectionMap
 from kernelgrad.kernels.base import Kernel
 
 
+def form_of_cosines() -> Any:
+    """Return the field of the form of random Fourier features."""
+    return choice(("pair", "phase"), default="pair", what="feature form")
+
+
+@parameters
 class ProjectionKernel(Kernel):
     """Base of the kernels whose features are functions of random projections.
 
-    Subclasses give :attr:`projection` (the function h), :meth:`weight_law`, and where rows
-    are transformed first, :meth:`embed`.
+    Subclasses give :meth:`weight_law`, :attr:`projection` (the function h) unless it is
+    a cosine in a ``form``, and where rows are transformed first, :meth:`embed`.
     """
 
     @property
-    @abstractmethod
     def projection(self) -> int:
-        """The function h, a code of `kernelgrad.features._fused`."""
+        """The function h, a code of `kernelgrad.features._fused`: cosines in their form."""
+        return projections.PAIR if getattr(self, "form", "") == "pair" else projections.PHASE
 
     @property
     def amplitude(self) -> float:
@@ -31,14 +40,17 @@ class ProjectionKernel(Kernel):
     def weight_law(self) -> tuple[int, float]:
         """Return (law, scale): weights are scale times standard variates of that law."""
 
-    def weight_factor(self, seed: int, first: int, n: int) -> Float64Array | None:
-        """Return one factor per feature shared by all its coordinates, or None."""
-        return None
-
     def embed(self, X: Matrix) -> Matrix:
         """Return the rows whose projections are taken; zeros stay zeros."""
         return X
 
+    def weights(self) -> Projection:
+        """Return what makes up the random projections of this kernel."""
+        law, scale = self.weight_law()
+        return Projection(
+            self.projection, law, scale, self.amplitude, embed=self.embed, name=self.name
+        )
+
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
         """Return the random projections of this kernel."""
-        return ProjectionMap(self, n_features_in, seed, block_size)
+        return ProjectionMap(self.weights(), n_features_in, seed, block_size)

@@ -11,23 +11,23 @@ from typing import ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import clone
 
-from kernelgrad._typing import Float32Array, Float64Array, Matrix
-from kernelgrad._validation import DataError, check_name, check_real
+from kernelgrad._params import number_or_rule, parameters
+from kernelgrad._typing import Float64Array, Matrix
+from kernelgrad._validation import DataError
 from kernelgrad.compute import rng
 from kernelgrad.features import _fused as projections
-from kernelgrad.kernels import _tiles as exact
-from kernelgrad.kernels.base import ExactRows, check_least, exact_values, float64_rows
+from kernelgrad.features.base import float64_rows
+from kernelgrad.kernels import _tiles as tiles
+from kernelgrad.kernels.base import TiledKernel, check_least
 from kernelgrad.kernels.projection import ProjectionKernel
-from kernelgrad.kernels.skewed import sum_over_columns
 
 MEDIAN_ROWS = 2000
 # Outside of these the float32 weights or their products with rows overflow or vanish.
 SMALLEST, LARGEST = 1e-12, 1e12
 
 
-class SemigroupKernel(ProjectionKernel):
+class SemigroupKernel(TiledKernel, ProjectionKernel):
     r"""Base of the kernels ``exp(-sum_j g(x_j + z_j))`` with ``g(0) = 0``.
 
     Their values lie in (0, 1], but ``k(x, x)`` is 1 only for ``x = 0``. Subclasses give one
@@ -39,21 +39,7 @@ class SemigroupKernel(ProjectionKernel):
     @property
     def value(self) -> float:
         """The parameter as a number; raises when it is still a rule."""
-        value = getattr(self, self.parameter)
-        if isinstance(value, str):
-            raise ValueError(
-                f"{self.parameter}={value!r} is a rule; call resolve(X, seed) first or give a "
-                "number."
-            )
-        return float(value)
-
-    def check(self) -> None:
-        """Raise if the parameter is neither a rule nor a number from 1e-12 to 1e12."""
-        value = getattr(self, self.parameter)
-        if isinstance(value, str):
-            check_name(value, ("median",), f"rule for {self.parameter}")
-        else:
-            check_real(value, self.parameter, low=SMALLEST, high=LARGEST)
+        return self._number(self.parameter)
 
     def check_domain(self, X: Matrix) -> None:
         """Raise DataError unless every entry is at least 0."""
@@ -65,8 +51,8 @@ class SemigroupKernel(ProjectionKernel):
         return projections.DECAY
 
     @abstractmethod
-    def _terms(self, x: Float64Array, z: Float64Array) -> Float64Array:
-        """Return ``g(x + z)`` for broadcast arrays."""
+    def _terms(self, x: Float64Array) -> Float64Array:
+        """Return ``g(2 x)``."""
 
     @abstractmethod
     def _from_rows(self, X: Matrix) -> float:
@@ -98,27 +84,20 @@ class SemigroupKernel(ProjectionKernel):
                 f"{self.parameter}='median' gives {value:g} on these data; scale the inputs "
                 f"or give {self.parameter} as a number."
             )
-        resolved: Self = clone(self)
-        resolved.set_params(**{self.parameter: value})
-        return resolved
-
-    def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
-        """Return ``exp(-sum_j g(x_j + z_j))``, in bounded memory."""
-        self.value  # noqa: B018 - raises while the parameter is a rule
-        K = sum_over_columns(float64_rows(X), float64_rows(Z), self._terms)
-        return np.exp(np.negative(K, out=K), out=K)
+        return self._replaced(**{self.parameter: value})
 
     def diag(self, X: Matrix) -> Float64Array:
         """Return ``exp(-sum_j g(2 x_j))``."""
         X = float64_rows(X)
         if sp.issparse(X):
-            terms = self._terms(X.data, X.data)
+            terms = self._terms(X.data)
             X = sp.csr_matrix((terms, X.indices, X.indptr), shape=X.shape)
         else:
-            X = self._terms(X, X)
+            X = self._terms(X)
         return np.exp(-_row_sums(X))
 
 
+@parameters
 class ExponentialSemigroup(SemigroupKernel):
     r"""Exponential semigroup kernel, ``exp(-beta sum_j sqrt(x_j + z_j))``.
 
@@ -138,33 +117,30 @@ class ExponentialSemigroup(SemigroupKernel):
 
     name: ClassVar[str] = "exponential_semigroup"
     parameter: ClassVar[str] = "beta"
+    form_code: ClassVar[int] = tiles.ROOTS
+    finish_code: ClassVar[int] = tiles.EXP_MINUS
 
-    def __init__(self, beta: float | str = "median") -> None:
-        self.beta = beta
+    beta: float | str = number_or_rule(
+        ("median",), default="median", low=SMALLEST, high=LARGEST, kw_only=False
+    )
 
     def weight_law(self) -> tuple[int, float]:
         """Return the Levy law with scale ``beta^2 / 2``."""
         return rng.LEVY, self.value**2 / 2
 
-    def _terms(self, x: Float64Array, z: Float64Array) -> Float64Array:
-        K: Float64Array = np.sqrt(x + z)
-        K *= self.value
-        return K
+    def _terms(self, x: Float64Array) -> Float64Array:
+        return np.asarray(self.value * np.sqrt(2.0 * x))
 
-    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
+    def embedded(self, X: Matrix) -> Matrix:
         """Return ``beta^2 x``."""
-        return ExactRows(exact_values(X * self.value**2, wide=wide))
-
-    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
-        """Return ``k(A_i, B_j)``, column by column."""
-        K = exact.block(A.values, B.values, exact.ROOTS, exact.EXP_MINUS)
-        return K.astype(np.float32, copy=False)
+        return X * self.value**2
 
     def _from_rows(self, X: Matrix) -> float:
         roots = X.sqrt() if sp.issparse(X) else np.sqrt(X)
         return float(1.0 / (np.sqrt(2.0) * np.median(_row_sums(roots))))
 
 
+@parameters
 class ReciprocalSemigroup(SemigroupKernel):
     r"""Reciprocal semigroup kernel, ``prod_j lam / (x_j + z_j + lam)``.
 
@@ -182,25 +158,23 @@ class ReciprocalSemigroup(SemigroupKernel):
 
     name: ClassVar[str] = "reciprocal_semigroup"
     parameter: ClassVar[str] = "lam"
+    form_code: ClassVar[int] = tiles.SUMS
+    finish_code: ClassVar[int] = tiles.INVERSE
 
-    def __init__(self, lam: float | str = "median") -> None:
-        self.lam = lam
+    lam: float | str = number_or_rule(
+        ("median",), default="median", low=SMALLEST, high=LARGEST, kw_only=False
+    )
 
     def weight_law(self) -> tuple[int, float]:
         """Return the exponential law with rate lam."""
         return rng.EXPONENTIAL, 1.0 / self.value
 
-    def _terms(self, x: Float64Array, z: Float64Array) -> Float64Array:
-        return np.log1p((x + z) / self.value)
+    def _terms(self, x: Float64Array) -> Float64Array:
+        return np.log1p(2.0 * x / self.value)
 
-    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
+    def embedded(self, X: Matrix) -> Matrix:
         """Return ``x / lam``."""
-        return ExactRows(exact_values(X * (1.0 / self.value), wide=wide))
-
-    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
-        """Return ``k(A_i, B_j)``, column by column."""
-        K = exact.block(A.values, B.values, exact.SUMS, exact.INVERSE)
-        return K.astype(np.float32, copy=False)
+        return X * (1.0 / self.value)
 
     def _from_rows(self, X: Matrix) -> float:
         return float(2.0 * np.median(_row_sums(X)))

@@ -6,27 +6,23 @@ average to them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import Float32Array, Float64Array, IntArray, Matrix
-from kernelgrad._validation import check_name, check_real
+from kernelgrad._params import parameters, real
+from kernelgrad._typing import Float64Array, Matrix
 from kernelgrad.compute import rng
-from kernelgrad.compute.threads import parallel_for
-from kernelgrad.features import _fused as projections
-from kernelgrad.kernels import _tiles as exact
-from kernelgrad.kernels.base import ExactRows, check_least, exact_values, float64_rows
-from kernelgrad.kernels.projection import ProjectionKernel
+from kernelgrad.features.base import float64_rows
+from kernelgrad.kernels import _tiles as tiles
+from kernelgrad.kernels.base import TiledKernel, check_least
+from kernelgrad.kernels.projection import ProjectionKernel, form_of_cosines
 from kernelgrad.kernels.stationary import Form
 
-_TILE_BYTES = 2**20  # a task's buffer: terms of one column stay in cache
-_COLUMN_BYTES = 2**24  # columns held densely at once
 
-
-class SkewedKernel(ProjectionKernel):
+@parameters
+class SkewedKernel(TiledKernel, ProjectionKernel):
     r"""Base of the kernels ``prod_j g(log(x_j + c) - log(z_j + c))`` with ``g(0) = 1``.
 
     Rows are embedded as ``log(1 + x / c)``: it differs from the table's ``log(x + c)`` by a
@@ -34,23 +30,12 @@ class SkewedKernel(ProjectionKernel):
     rows.
     """
 
-    def __init__(self, c: float = 1.0, *, form: Form = "pair") -> None:
-        self.c = c
-        self.form = form
-
-    def check(self) -> None:
-        """Raise if ``c`` or ``form`` is outside its domain."""
-        check_real(self.c, "c", low=0, low_open=True)
-        check_name(self.form, ("pair", "phase"), "feature form")
+    c: float = real(default=1.0, low=0, low_open=True, kw_only=False)
+    form: Form = form_of_cosines()
 
     def check_domain(self, X: Matrix) -> None:
         """Raise DataError unless every entry is above ``-c``."""
         check_least(self, X, -float(self.c), strict=True)
-
-    @property
-    def projection(self) -> int:
-        """Cosine-sine pairs, or cosines with a phase."""
-        return projections.PAIR if self.form == "pair" else projections.PHASE
 
     def embed(self, X: Matrix) -> Matrix:
         """Return ``log(1 + x / c)``, dense or CSR, in float64."""
@@ -85,31 +70,21 @@ class SkewedChi2(SkewedKernel):
     """
 
     name: ClassVar[str] = "skewed_chi2"
+    form_code: ClassVar[int] = tiles.COSH
+    finish_code: ClassVar[int] = tiles.INVERSE
 
     def weight_law(self) -> tuple[int, float]:
         """Return the hyperbolic secant law of density ``sech(pi w)``."""
         return rng.SECH, 1.0
 
-    def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
-        """Return the product over coordinates, through sums of logarithms."""
-        K = sum_over_columns(self.embed(X), self.embed(Z), _minus_log_sech_half)
-        return np.exp(np.negative(K, out=K), out=K)
-
-    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
+    def embedded(self, X: Matrix) -> Matrix:
         r"""Return ``a = sqrt(1 + x / c) - 1``, of which zeros are those of x.
 
         A factor of k is then ``1 / (1 + (a - b)^2 / (2 (1 + a) (1 + b)))``: of small
         differences, without logarithms.
         """
         half = self.embed(X) * 0.5
-        return ExactRows(
-            exact_values(half.expm1() if sp.issparse(half) else np.expm1(half), wide=wide)
-        )
-
-    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
-        """Return ``k(A_i, B_j)``, column by column."""
-        K = exact.block(A.values, B.values, exact.COSH, exact.INVERSE)
-        return K.astype(np.float32, copy=False)
+        return half.expm1() if sp.issparse(half) else np.expm1(half)
 
 
 class SkewedIntersection(SkewedKernel):
@@ -123,77 +98,13 @@ class SkewedIntersection(SkewedKernel):
     """
 
     name: ClassVar[str] = "skewed_intersection"
+    form_code: ClassVar[int] = tiles.ABSOLUTE
+    finish_code: ClassVar[int] = tiles.EXP_MINUS
 
     def weight_law(self) -> tuple[int, float]:
         """Return the Cauchy law with scale 1/2."""
         return rng.CAUCHY, 0.5
 
-    def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
-        """Return ``exp(-||log(x + c) - log(z + c)||_1 / 2)``."""
-        K = sum_over_columns(self.embed(X), self.embed(Z), _distance)
-        K *= -0.5
-        return np.exp(K, out=K)
-
-    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
+    def embedded(self, X: Matrix) -> Matrix:
         """Return ``log(1 + x / c) / 2``."""
-        return ExactRows(exact_values(self.embed(X) * 0.5, wide=wide))
-
-    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
-        """Return ``k(A_i, B_j)``, column by column."""
-        K = exact.block(A.values, B.values, exact.ABSOLUTE, exact.EXP_MINUS)
-        return K.astype(np.float32, copy=False)
-
-
-def _distance(x: Float64Array, z: Float64Array) -> Float64Array:
-    return np.abs(x - z)
-
-
-def _minus_log_sech_half(x: Float64Array, z: Float64Array) -> Float64Array:
-    """Return ``-log sech((x - z) / 2)``, exactly 0 at 0 and without overflow."""
-    delta = np.abs(x - z)
-    return 0.5 * delta + np.log1p(np.expm1(-delta) / 2)
-
-
-def sum_over_columns(
-    X: Matrix, Z: Matrix, term: Callable[[Float64Array, Float64Array], Float64Array]
-) -> Float64Array:
-    """Return ``sum_j term(x_j, z_j)`` for all pairs of rows, in bounded memory.
-
-    Parameters
-    ----------
-    X : float64 array (n, d) or CSR
-    Z : float64 array (m, d) or CSR
-    term : callable
-        Takes columns of shapes (r, 1) and (m,), returns (r, m); ``term(0, 0)`` must be 0, so
-        that columns of zeros may be left out.
-
-    Returns
-    -------
-    float64 array (n, m)
-        Beside it only some MiB are needed, whatever n, m and d.
-    """
-    n, m = X.shape[0], Z.shape[0]
-    out = np.zeros((n, m))
-    used = np.union1d(_used_columns(X), _used_columns(Z))
-    width = max(1, _COLUMN_BYTES // (8 * max(1, n + m)))
-    rows = max(1, _TILE_BYTES // (8 * max(1, m)))
-    for first in range(0, len(used), width):
-        columns = used[first : first + width]
-        A, B = (_transposed(part[:, columns]) for part in (X, Z))
-
-        def task(a: int, A: Float64Array = A, B: Float64Array = B) -> None:
-            r = slice(a * rows, (a + 1) * rows)
-            for x, z in zip(A, B, strict=True):
-                out[r] += term(x[r, None], z)
-
-        parallel_for(-(-n // rows), task)
-    return out
-
-
-def _used_columns(X: Matrix) -> IntArray:
-    """Return the columns that may hold another value than 0."""
-    return np.unique(X.indices) if sp.issparse(X) else np.flatnonzero(X.any(axis=0))
-
-
-def _transposed(X: Matrix) -> Float64Array:
-    return np.ascontiguousarray((X.toarray() if sp.issparse(X) else X).T)
+        return self.embed(X) * 0.5

@@ -7,38 +7,36 @@ kernel's spectral law, so ``[cos(w . x), sin(w . x)]`` averages to the kernel.
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import ClassVar, Literal, Self
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaincinv, gammaln, kve
-from sklearn.base import clone
-from sklearn.metrics.pairwise import euclidean_distances, laplacian_kernel, manhattan_distances
-from sklearn.utils.extmath import row_norms
+from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
 
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, Matrix
-from kernelgrad._validation import DataError, check_name, check_real
+from kernelgrad._params import choice, number_or_rule, parameters, real
+from kernelgrad._typing import AnyArray, Float64Array, Matrix
+from kernelgrad._validation import DataError
 from kernelgrad.compute import rng
-from kernelgrad.compute.threads import parallel_for
-from kernelgrad.features import _fused as projections
-from kernelgrad.features.base import FeatureMap
-from kernelgrad.features.projections import ProjectionMap
+from kernelgrad.features.base import FeatureMap, float64_rows
+from kernelgrad.features.projections import Projection, ProjectionMap
 from kernelgrad.features.structured import SobolMap, orthogonal_map
-from kernelgrad.kernels import _tiles as exact
-from kernelgrad.kernels.base import ExactRows, exact_values, float64_rows, large_norm
-from kernelgrad.kernels.projection import ProjectionKernel
+from kernelgrad.kernels import _tiles as tiles
+from kernelgrad.kernels.base import ExactRows, TiledKernel, large_norm, median_distance
+from kernelgrad.kernels.projection import ProjectionKernel, form_of_cosines
 
 MEDIAN_ROWS = 2000
 MAX_FACTOR = 2.0**16
 # Float32 rounds a squared distance to 1e-7 of the squared norms, and an entry to 6e-8 of
 # itself: from these norms on, in length scales, kernel values suffer by 1e-5.
 _FAR_SQUARED, _FAR = 100.0, 100.0
-_BLOCK_BYTES = 32 * 2**20  # a tile buffer never exceeds this
 
 Form = Literal["pair", "phase"]
 Sampling = Literal["iid", "orthogonal", "qmc"]
 
 
+@parameters
 class StationaryKernel(ProjectionKernel):
     """Base of the kernels ``k(x, z) = k(x - z)`` with ``k(x, x) = 1``.
 
@@ -48,30 +46,17 @@ class StationaryKernel(ProjectionKernel):
 
     is_stationary: ClassVar[bool] = True
     is_isotropic: ClassVar[bool] = False
-    sampling: Sampling = "iid"  # of subclasses whose constructor does not know it
 
-    def __init__(
-        self,
-        gamma: float | str = "median",
-        *,
-        bandwidth_factor: float = 1.0,
-        form: Form = "pair",
-        sampling: Sampling = "iid",
-    ) -> None:
-        self.gamma = gamma
-        self.bandwidth_factor = bandwidth_factor
-        self.form = form
-        self.sampling = sampling
+    gamma: float | str = number_or_rule(
+        ("median", "scale"), default="median", low=0, low_open=True, kw_only=False
+    )
+    bandwidth_factor: float = real(default=1.0, low=0, low_open=True)
+    form: Form = form_of_cosines()
+    sampling: Sampling = choice(("iid", "orthogonal", "qmc"), default="iid")
 
     def check(self) -> None:
         """Raise if a parameter is outside its domain."""
-        if isinstance(self.gamma, str):
-            check_name(self.gamma, ("median", "scale"), "rule for gamma")
-        else:
-            check_real(self.gamma, "gamma", low=0, low_open=True)
-        check_real(self.bandwidth_factor, "bandwidth_factor", low=0, low_open=True)
-        check_name(self.form, ("pair", "phase"), "feature form")
-        check_name(self.sampling, ("iid", "orthogonal", "qmc"), "sampling")
+        super().check()
         if self.sampling == "orthogonal" and not self.is_isotropic:
             raise ValueError(
                 f"sampling='orthogonal' needs a spectral law that no rotation changes, unlike "
@@ -82,19 +67,18 @@ class StationaryKernel(ProjectionKernel):
     @property
     def gamma_value(self) -> float:
         """The number gamma; raises when it is still a rule."""
-        if isinstance(self.gamma, str):
-            raise ValueError(
-                f"gamma={self.gamma!r} is a rule; call resolve(X, seed) first or give a number."
-            )
-        return float(self.gamma)
+        return self._number("gamma")
 
     @abstractmethod
     def spectral_law(self) -> tuple[int, float]:
         """Return (law, scale): frequencies are scale times standard variates of that law."""
 
     def frequency_factor(self, seed: int, first: int, n: int) -> Float64Array | None:
-        """Return one factor per feature shared by all its coordinates, or None."""
-        return None
+        """Return one factor per feature shared by all its coordinates, or None.
+
+        By default this is :meth:`factor_quantile` of n uniform variates.
+        """
+        return self.factor_quantile(rng.uniforms(seed, first, n, rng.TAG_AUXILIARY))
 
     def factor_quantile(self, u: Float64Array) -> Float64Array | None:
         """Return :meth:`frequency_factor` as a function of uniform variates in (0, 1), or None.
@@ -103,18 +87,22 @@ class StationaryKernel(ProjectionKernel):
         """
         return None
 
-    @property
-    def projection(self) -> int:
-        """Cosine-sine pairs, or cosines with a phase."""
-        return projections.PAIR if self.form == "pair" else projections.PHASE
-
     def weight_law(self) -> tuple[int, float]:
         """Return the spectral law."""
         return self.spectral_law()
 
-    def weight_factor(self, seed: int, first: int, n: int) -> Float64Array | None:
-        """Return :meth:`frequency_factor`."""
-        return self.frequency_factor(seed, first, n)
+    def weights(self) -> Projection:
+        """Return the law of the frequencies and their factors."""
+        return replace(
+            super().weights(),
+            embed=None,
+            factor=self.frequency_factor,
+            quantile=self.factor_quantile,
+        )
+
+    def frequencies(self) -> Projection:
+        """Return the law of the frequencies."""
+        return self.weights()
 
     def _distances(self, X: Matrix) -> Float64Array:
         """Return the distances whose median sets the bandwidth."""
@@ -163,19 +151,17 @@ class StationaryKernel(ProjectionKernel):
             size = np.sqrt(
                 X.multiply(X).sum(1).max() if sp.issparse(X) else (X**2).sum(1).max()
             )
-            D = self._distances(X)
-            D = D[np.triu_indices_from(D, 1)]
-            D = D[1e-7 * float(size) < D]  # rounding leaves equal rows a little apart
-            median = float(np.median(D)) if D.size else 1.0
+            median = median_distance(self._distances(X), float(size))
             gamma = self._gamma_from_bandwidth(median * self.bandwidth_factor)
+        return self._with_gamma(gamma)
+
+    def _with_gamma(self, gamma: float) -> Self:
         if not np.isfinite(gamma) or gamma <= 0:
             raise DataError(
                 f"gamma={self.gamma!r} gives {gamma!r} on these data; scale the inputs or give "
                 "gamma as a number."
             )
-        resolved: Self = clone(self)
-        resolved.set_params(gamma=float(gamma), bandwidth_factor=1.0)
-        return resolved
+        return self._replaced(gamma=float(gamma), bandwidth_factor=1.0)
 
     def diag(self, X: Matrix) -> Float64Array:
         """Return ones: every kernel here has ``k(x, x) = 1``."""
@@ -183,10 +169,7 @@ class StationaryKernel(ProjectionKernel):
 
     def per_feature(self) -> StationaryKernel:
         """Return the kernel with independent frequencies instead of a sequence of points."""
-        if self.sampling != "qmc":
-            return self
-        twin: StationaryKernel = clone(self).set_params(sampling="iid")
-        return twin
+        return self._replaced(sampling="iid") if self.sampling == "qmc" else self
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
         """Return random Fourier features of this kernel.
@@ -198,14 +181,38 @@ class StationaryKernel(ProjectionKernel):
             too few coordinates for `n_features_in` columns.
         """
         self.check()
-        self.gamma_value  # noqa: B018 - raises while gamma is a rule
-        args = n_features_in, seed, block_size
+        args = self.weights(), n_features_in, seed, block_size
         if self.sampling == "orthogonal":
-            return orthogonal_map(self, *args)
-        return (SobolMap if self.sampling == "qmc" else ProjectionMap)(self, *args)
+            return orthogonal_map(*args)
+        return (SobolMap if self.sampling == "qmc" else ProjectionMap)(*args)
 
 
-class Gaussian(StationaryKernel):
+class _Isotropic(TiledKernel, StationaryKernel):
+    """A function of Euclidean distances, in the exact form by products of rows."""
+
+    is_isotropic: ClassVar[bool] = True
+
+    def spectral_law(self) -> tuple[int, float]:
+        """Return the normal law with standard deviation ``sqrt(2 gamma)``."""
+        return rng.NORMAL, float(np.sqrt(2 * self.gamma_value))
+
+
+class _ByColumns(TiledKernel, StationaryKernel):
+    """A function of the rows ``gamma x``, in the exact form column by column."""
+
+    def embedded(self, X: Matrix) -> Matrix:
+        """Return ``gamma x``."""
+        return X * self.gamma_value
+
+    def needs_wide(self, X: Matrix) -> bool:
+        """Return whether ``gamma |x|`` exceeds 100, but for outliers."""
+        return self.gamma_value * large_norm(X) > _FAR
+
+    def _gamma_from_bandwidth(self, bandwidth: float) -> float:
+        return 1.0 / bandwidth
+
+
+class Gaussian(_Isotropic):
     r"""Gaussian kernel, ``exp(-gamma ||x - z||^2)`` (scikit-learn's ``rbf``).
 
     Frequencies are normal with standard deviation ``sqrt(2 gamma)`` (Table 1, row 1).
@@ -231,32 +238,18 @@ class Gaussian(StationaryKernel):
     """
 
     name: ClassVar[str] = "rbf"
-    is_isotropic: ClassVar[bool] = True
+    finish_code: ClassVar[int] = tiles.GAUSS
 
-    def spectral_law(self) -> tuple[int, float]:
-        """Return the normal law with standard deviation ``sqrt(2 gamma)``."""
-        return rng.NORMAL, float(np.sqrt(2 * self.gamma_value))
-
-    def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
-        """Return ``exp(-gamma ||x - z||^2)``."""
-        D = euclidean_distances(float64_rows(X), float64_rows(Z), squared=True)
-        K: Float64Array = np.exp(-self.gamma_value * D)
-        return K
-
-    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
-        """Return ``sqrt(2 gamma) x`` with squared norms."""
-        return _scaled_rows(X, float(np.sqrt(2 * self.gamma_value)), wide=wide)
-
-    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
-        """Return ``k(A_i, B_j)``, from products of rows."""
-        return _of_distances(A, B, exact.GAUSS).astype(np.float32, copy=False)
+    def embedded(self, X: Matrix) -> Matrix:
+        """Return ``sqrt(2 gamma) x``."""
+        return X * float(np.sqrt(2 * self.gamma_value))
 
     def needs_wide(self, X: Matrix) -> bool:
         """Return whether ``gamma |x|^2`` exceeds 100, but for outliers."""
         return self.gamma_value * large_norm(X) ** 2 > _FAR_SQUARED
 
 
-class Laplacian(StationaryKernel):
+class Laplacian(_ByColumns):
     r"""Laplacian kernel, ``exp(-gamma ||x - z||_1)``.
 
     Frequencies are Cauchy with scale gamma in every coordinate (Table 1, row 2). The median
@@ -265,6 +258,8 @@ class Laplacian(StationaryKernel):
     """
 
     name: ClassVar[str] = "laplacian"
+    form_code: ClassVar[int] = tiles.ABSOLUTE
+    finish_code: ClassVar[int] = tiles.EXP_MINUS
 
     def spectral_law(self) -> tuple[int, float]:
         """Return the Cauchy law with scale gamma."""
@@ -274,34 +269,11 @@ class Laplacian(StationaryKernel):
         D: Float64Array = manhattan_distances(X)
         return D
 
-    def _gamma_from_bandwidth(self, bandwidth: float) -> float:
-        return 1.0 / bandwidth
-
     def _gamma_from_scale(self, gamma: float) -> float:
         return gamma / self.bandwidth_factor
 
-    def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
-        """Return ``exp(-gamma ||x - z||_1)``."""
-        K: Float64Array = laplacian_kernel(
-            float64_rows(X), float64_rows(Z), gamma=self.gamma_value
-        )
-        return K
 
-    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
-        """Return ``gamma x``."""
-        return ExactRows(exact_values(X * self.gamma_value, wide=wide))
-
-    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
-        """Return ``k(A_i, B_j)``, column by column."""
-        K = exact.block(A.values, B.values, exact.ABSOLUTE, exact.EXP_MINUS)
-        return K.astype(np.float32, copy=False)
-
-    def needs_wide(self, X: Matrix) -> bool:
-        """Return whether ``gamma |x|`` exceeds 100, but for outliers."""
-        return self.gamma_value * large_norm(X) > _FAR
-
-
-class Cauchy(StationaryKernel):
+class Cauchy(_ByColumns):
     r"""Cauchy kernel, ``prod_j 1 / (1 + gamma^2 (x_j - z_j)^2)``.
 
     Frequencies are Laplace with scale gamma in every coordinate (Table 1, row 3; the factor 2
@@ -312,46 +284,19 @@ class Cauchy(StationaryKernel):
     """
 
     name: ClassVar[str] = "cauchy"
+    form_code: ClassVar[int] = tiles.LORENTZ
+    finish_code: ClassVar[int] = tiles.INVERSE
 
     def spectral_law(self) -> tuple[int, float]:
         """Return the Laplace law with scale gamma."""
         return rng.LAPLACE, self.gamma_value
 
-    def _gamma_from_bandwidth(self, bandwidth: float) -> float:
-        return 1.0 / bandwidth
-
     def _gamma_from_scale(self, gamma: float) -> float:
         return float(np.sqrt(gamma)) / self.bandwidth_factor
 
-    def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
-        """Return the product over coordinates, in row tiles of bounded memory."""
-        X, Z = _dense64(X), _dense64(Z)
-        out = np.empty((len(X), len(Z)))
-        rows = max(1, _BLOCK_BYTES // (8 * max(1, Z.size)))
-        g2 = self.gamma_value**2
 
-        def task(a: int) -> None:
-            part = X[a * rows : (a + 1) * rows, None, :] - Z[None, :, :]
-            out[a * rows : (a + 1) * rows] = np.exp(-np.log1p(g2 * part**2).sum(axis=2))
-
-        parallel_for(-(-len(X) // rows), task)
-        return out
-
-    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
-        """Return ``gamma x``."""
-        return ExactRows(exact_values(X * self.gamma_value, wide=wide))
-
-    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
-        """Return ``k(A_i, B_j)``, column by column."""
-        K = exact.block(A.values, B.values, exact.LORENTZ, exact.INVERSE)
-        return K.astype(np.float32, copy=False)
-
-    def needs_wide(self, X: Matrix) -> bool:
-        """Return whether ``gamma |x|`` exceeds 100, but for outliers."""
-        return self.gamma_value * large_norm(X) > _FAR
-
-
-class Matern(StationaryKernel):
+@parameters
+class Matern(_Isotropic):
     r"""Matérn kernel of smoothness ``nu`` with length scale ``l = 1 / sqrt(2 gamma)``.
 
     ``k(r) = 2^(1-nu) / Gamma(nu) (sqrt(2 nu) r / l)^nu K_nu(sqrt(2 nu) r / l)``; it tends to
@@ -369,7 +314,9 @@ class Matern(StationaryKernel):
     """
 
     name: ClassVar[str] = "matern"
-    is_isotropic: ClassVar[bool] = True
+    finish_code: ClassVar[int] = tiles.HALF_SQUARE
+
+    nu: float = real(default=1.5, low=0, low_open=True, kw_only=False)
 
     def __init__(
         self,
@@ -383,19 +330,6 @@ class Matern(StationaryKernel):
         super().__init__(gamma, bandwidth_factor=bandwidth_factor, form=form, sampling=sampling)
         self.nu = nu
 
-    def check(self) -> None:
-        """Raise if a parameter is outside its domain."""
-        super().check()
-        check_real(self.nu, "nu", low=0, low_open=True)
-
-    def spectral_law(self) -> tuple[int, float]:
-        """Return the normal law of scale ``1 / l``; see :meth:`frequency_factor`."""
-        return rng.NORMAL, float(np.sqrt(2 * self.gamma_value))
-
-    def frequency_factor(self, seed: int, first: int, n: int) -> Float64Array:
-        """Return ``sqrt(2 nu / chi2_{2 nu})``, by inversion of the chi-square law."""
-        return self.factor_quantile(rng.uniforms(seed, first, n, rng.TAG_AUXILIARY))
-
     def factor_quantile(self, u: Float64Array) -> Float64Array:
         """Return ``sqrt(2 nu / chi2_{2 nu})`` where the chi-square law has probability u."""
         half_chi2 = gammaincinv(self.nu, u)
@@ -405,44 +339,27 @@ class Matern(StationaryKernel):
         factor: Float64Array = np.sqrt(self.nu / np.maximum(half_chi2, smallest))
         return factor
 
-    def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
-        """Return the Matérn function of Euclidean distances."""
-        X, Z = float64_rows(X), float64_rows(Z)
-        squared = euclidean_distances(X, Z, squared=True)
-        norms = [row_norms(A, squared=True) for A in (X, Z)]
-        # equal rows must be at distance zero, whatever the rounding of |x|^2 - 2 x.z + |z|^2
-        rounding = 8 * np.finfo(float).eps * (norms[0][:, None] + norms[1][None, :])
-        squared[squared <= rounding] = 0.0
-        return self._of_scaled(np.sqrt(2 * float(self.nu) * squared * 2 * self.gamma_value))
-
     def _of_scaled(self, a: Float64Array) -> Float64Array:
         """Return k for distances a in units of ``l / sqrt(2 nu)``."""
         nu = float(self.nu)
-        if nu == 0.5:
-            return np.asarray(np.exp(-a))
-        if nu == 1.5:
-            return np.asarray((1 + a) * np.exp(-a))
-        if nu == 2.5:
-            return np.asarray((1 + a + a**2 / 3) * np.exp(-a))
         K = np.ones_like(a)
         far = a > 0
         log_k = (1 - nu) * np.log(2.0) - gammaln(nu) + nu * np.log(a[far])
         K[far] = np.exp(np.minimum(log_k + _log_bessel_k(nu, a[far]), 0.0))
         return np.asarray(K, np.float64)
 
-    def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
-        """Return ``2 sqrt(2 nu gamma) x`` with squared norms."""
-        factor = 2 * float(np.sqrt(2 * self.nu * self.gamma_value))
-        return _scaled_rows(X, factor, wide=wide)
+    def embedded(self, X: Matrix) -> Matrix:
+        """Return ``2 sqrt(2 nu gamma) x``."""
+        return X * (2 * float(np.sqrt(2 * self.nu * self.gamma_value)))
 
-    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
-        """Return ``k(A_i, B_j)``, from products of rows."""
+    def tile(self, A: ExactRows, B: ExactRows) -> AnyArray:
+        """Return ``k(A_i, B_j)``, from half the squared distances of embedded rows."""
+        finish = _CLOSED_FORMS.get(self.nu, tiles.HALF_SQUARE)
+        sides = {"left": A.square, "right": B.square}
+        K = tiles.block(A.values, B.values, tiles.DOT, finish, **sides)
         if self.nu in _CLOSED_FORMS:
-            K = _of_distances(A, B, _CLOSED_FORMS[self.nu])
-        else:
-            squared = _of_distances(A, B, exact.HALF_SQUARE).astype(np.float64)
-            K = self._of_scaled(np.sqrt(squared))
-        return K.astype(np.float32, copy=False)
+            return K
+        return self._of_scaled(np.sqrt(K.astype(np.float64)))
 
     def needs_wide(self, X: Matrix) -> bool:
         """Return whether ``2 nu gamma |x|^2`` exceeds 100, but for outliers, or ``nu < 1``.
@@ -454,16 +371,7 @@ class Matern(StationaryKernel):
         return bool(self.nu < 1 or far > _FAR_SQUARED)
 
 
-_CLOSED_FORMS = {0.5: exact.MATERN1, 1.5: exact.MATERN3, 2.5: exact.MATERN5}
-
-
-def _scaled_rows(X: Matrix, factor: float, *, wide: bool) -> ExactRows:
-    values = exact_values(X * factor, wide=wide)
-    return ExactRows(values, exact.squares(values))
-
-
-def _of_distances(A: ExactRows, B: ExactRows, finish: int) -> AnyArray:
-    return exact.block(A.values, B.values, exact.DOT, finish, left=A.square, right=B.square)
+_CLOSED_FORMS = {0.5: tiles.MATERN1, 1.5: tiles.MATERN3, 2.5: tiles.MATERN5}
 
 
 def _log_bessel_k(nu: float, a: Float64Array) -> Float64Array:
@@ -485,8 +393,3 @@ def _log_bessel_k(nu: float, a: Float64Array) -> Float64Array:
     series = np.log1p(-u1 / nu + u2 / nu**2 - u3 / nu**3)
     expansion: Float64Array = 0.5 * np.log(np.pi / (2 * nu) * t) - nu * eta + series
     return expansion
-
-
-def _dense64(X: Matrix) -> AnyArray:
-    dense = X.toarray() if sp.issparse(X) else X
-    return np.asarray(dense, np.float64)

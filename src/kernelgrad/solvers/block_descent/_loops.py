@@ -46,8 +46,8 @@ import numpy as np
 from numba import njit
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray
+from kernelgrad.compute.elementary import exp_flat, log2_flat
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.kernels._tiles import _exp, _log2_flat
 from kernelgrad.losses.scalar import (
     HINGE,
     HUBER,
@@ -110,7 +110,7 @@ def _log1p(F: Any) -> None:
     """F[_X] = log(1 + F[_T]) of numbers from 0 up, to a few units in the last place."""
     for j in range(_N):
         F[_B + j] = _ONE + F[_T + j]
-    _log2_flat(F[_B : _B + _N], F[_X : _X + _N])
+    log2_flat(F[_B : _B + _N], F[_X : _X + _N])
     for j in range(_N):
         e = F[_T + j]
         u = _ONE + e
@@ -121,7 +121,7 @@ def _log1p(F: Any) -> None:
 def _logistic(F: Any, V: Any) -> None:
     for j in range(_N):
         F[_T + j] = -abs(F[_Y + j] * F[_U + j])
-    _exp(F[_T : _T + _N], F[_B : _B + _N].view(np.int32))
+    exp_flat(F[_T : _T + _N], F[_B : _B + _N].view(np.int32))
     _log1p(F)
     for j in range(_N):
         y, e = F[_Y + j], F[_T + j]
@@ -139,7 +139,7 @@ def _growth(F: Any, V: Any) -> None:
     for j in range(_N):
         u = F[_U + j]
         F[_T + j] = u if u < _LINEAR_FROM else _LINEAR_FROM
-    _exp(F[_T : _T + _N], F[_B : _B + _N].view(np.int32))
+    exp_flat(F[_T : _T + _N], F[_B : _B + _N].view(np.int32))
     for j in range(_N):
         u, e, positive = F[_U + j], F[_T + j], F[_Y + j] > _ZERO
         over = u - _LINEAR_FROM
@@ -373,7 +373,7 @@ def _normalise(E: Any, F: Any) -> None:
     bits = F[_B : _B + _N].view(np.int32)
     for c in range(E.shape[0]):
         e = E[c]
-        _exp(e, bits)
+        exp_flat(e, bits)
         for j in range(_N):
             below = e[j] < _ONE
             F[_T + j] += e[j] if below else _ZERO

@@ -1,0 +1,143 @@
+"""Features of sums and products of kernels, made of the features of their parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse as sp
+
+from kernelgrad._typing import Float32Array, Matrix
+from kernelgrad.features.base import FeatureMap
+
+
+class PartsMap(FeatureMap):
+    """Base of the maps of several maps, which may each prepare rows in their own way.
+
+    Prepared rows are one matrix: the rows themselves if any part takes them as they are, then
+    what the other parts make of them, column after column.
+    """
+
+    def __init__(
+        self, parts: Sequence[FeatureMap], n_features_in: int, seed: int, block_size: int
+    ) -> None:
+        super().__init__(n_features_in, seed, block_size)
+        self.parts = list(parts)
+        widths = [_prepared_width(part, n_features_in) for part in parts]
+        self._shared = None in widths
+        stop = n_features_in if self._shared else 0
+        self._ranges = []
+        for width in widths:
+            self._ranges.append((0, n_features_in) if width is None else (stop, stop + width))
+            stop += width or 0
+
+    @property
+    def per_feature_unbiased(self) -> bool:
+        """Whether each single feature averages to ``k / F``."""
+        return all(part.per_feature_unbiased for part in self.parts)
+
+    def capacity(self, n_blocks: int) -> int:
+        """Return the most that a part needs."""
+        return max(part.capacity(n_blocks) for part in self.parts)
+
+    def prepare(self, X: Matrix) -> Matrix:
+        """Return rows that hold what every part needs: `X` itself if it is all."""
+        pieces = [X] if self._shared else []
+        for part, (start, _) in zip(self.parts, self._ranges, strict=True):
+            if start or not self._shared:
+                pieces.append(part.prepare(X))
+        if len(pieces) == 1:
+            return pieces[0]
+        if all(sp.issparse(piece) for piece in pieces):
+            return sp.hstack(pieces, format="csr")
+        return np.hstack([p.toarray() if sp.issparse(p) else p for p in pieces])
+
+    def part_rows(self, X: Matrix, i: int) -> Matrix:
+        """Return part i's columns of prepared rows."""
+        start, stop = self._ranges[i]
+        if stop - start == X.shape[1]:
+            return X
+        rows = X[:, start:stop]
+        return rows if sp.issparse(rows) else np.ascontiguousarray(rows)
+
+
+class SumMap(PartsMap):
+    """The features of all parts side by side, times the square roots of their weights."""
+
+    def __init__(
+        self,
+        parts: Sequence[FeatureMap],
+        weights: Sequence[float],
+        n_features_in: int,
+        seed: int,
+        block_size: int,
+    ) -> None:
+        super().__init__(parts, n_features_in, seed, block_size)
+        self.planes = sum(part.planes for part in parts)
+        self._roots = [np.float32(math.sqrt(weight)) for weight in weights]
+
+    def transform(self, X: Matrix, block: int) -> Float32Array:
+        """Return ``phi_block(X)``, part after part."""
+        out = np.empty((X.shape[0], self.width), np.float32)
+        a = 0
+        for i, part in enumerate(self.parts):
+            b = a + part.width
+            np.multiply(
+                part.transform(self.part_rows(X, i), block), self._roots[i], out=out[:, a:b]
+            )
+            a = b
+        return out
+
+    def gradient(self, X: Matrix, R: Float32Array, block: int) -> Float32Array:
+        """Return ``phi_block(X)^T R`` by the parts' own ways."""
+        return np.concatenate(
+            [
+                part.gradient(self.part_rows(X, i), R, block) * self._roots[i]
+                for i, part in enumerate(self.parts)
+            ]
+        )
+
+    def predict(
+        self, X: Matrix, coef: Float32Array, n_blocks: int, out: Float32Array, cache_bytes: int
+    ) -> None:
+        """Add the prediction by the parts' own ways, each with its share of the cache."""
+        a = 0
+        for i, part in enumerate(self.parts):
+            own = np.zeros_like(out)
+            planes = coef[a : a + part.planes]
+            rows = self.part_rows(X, i)
+            part.predict(rows, planes, n_blocks, own, cache_bytes // len(self.parts))
+            own *= self._roots[i]
+            out += own
+            a += part.planes
+
+
+class ProductMap(PartsMap):
+    r"""``sqrt(F) phi_1[plane a, i] phi_2[plane b, i]`` for all planes (a, b) and features i."""
+
+    def __init__(
+        self, parts: Sequence[FeatureMap], n_features_in: int, seed: int, block_size: int
+    ) -> None:
+        super().__init__(parts, n_features_in, seed, block_size)
+        self.planes = math.prod(part.planes for part in parts)
+
+    def transform(self, X: Matrix, block: int) -> Float32Array:
+        """Return ``phi_block(X)``, the planes of the last part fastest."""
+        n, F = X.shape[0], self.block_size
+        product = np.full((n, 1, 1), F ** ((len(self.parts) - 1) / 2), np.float32)
+        for i, part in enumerate(self.parts):
+            phi = part.transform(self.part_rows(X, i), block).reshape(n, 1, part.planes, F)
+            product = (product[:, :, None, :] * phi).reshape(n, -1, F)
+        return product.reshape(n, self.width)
+
+
+def _prepared_width(part: FeatureMap, n_features_in: int) -> int | None:
+    """Return how many columns a part prepares, or None if it takes rows as they are."""
+    probe = np.ones((1, n_features_in))
+    probes = (probe, sp.csr_matrix(probe))
+    with np.errstate(all="ignore"):  # the width counts, not the value
+        prepared = [part.prepare(rows) for rows in probes]
+    if all(after is before for after, before in zip(prepared, probes, strict=True)):
+        return None
+    return int(prepared[0].shape[1])

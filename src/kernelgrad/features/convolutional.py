@@ -1,0 +1,108 @@
+"""Pooled random convolutions of images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from kernelgrad._typing import Float32Array, IntArray, Matrix
+from kernelgrad.compute import rng
+from kernelgrad.features import _patches as patches
+from kernelgrad.features.base import FeatureMap
+
+TAG_CELL = 12
+_MIN_GROUP, _MAX_GROUP = 8, 64  # features of a group share a cell
+
+
+@dataclass(frozen=True)
+class PatchGrid:
+    """Where the patches of an image lie in its flat row, cell by cell.
+
+    Attributes
+    ----------
+    origins : int64 array (n_patches,)
+        Column of each patch's first pixel, the patches of a cell one after another.
+    starts : int64 array (n_cells + 1,)
+        Cell c holds ``origins[starts[c] : starts[c + 1]]``.
+    within : int64 array (q,)
+        Columns of a patch's pixels, counted from its first.
+    """
+
+    origins: IntArray
+    starts: IntArray
+    within: IntArray
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells."""
+        return len(self.starts) - 1
+
+    def columns(self, cell: int) -> IntArray:
+        """Return the columns of the patches of a cell, shape (n_patches_of_cell, q)."""
+        inside = self.origins[self.starts[cell] : self.starts[cell + 1]]
+        return inside[:, None] + self.within
+
+
+class ConvolutionMap(FeatureMap):
+    r"""``|c|^-1 sum_{p in c} [cos, sin](w . x_p) / sqrt(F)`` for random filters and cells.
+
+    Consecutive features form groups on one cell, so that their convolution is a matrix product
+    of patches with filters. Groups have ``F / n_cells`` features, within 8 and 64: a block
+    sees as many cells as it can. Its cells come from random permutations keyed by (seed,
+    block), each used up before the next, so every group is uniform over the cells.
+    """
+
+    planes = 2
+
+    def __init__(
+        self,
+        grid: PatchGrid,
+        gamma: float,
+        contrast: bool,
+        n_features_in: int,
+        seed: int,
+        block_size: int,
+    ) -> None:
+        super().__init__(n_features_in, seed, block_size)
+        self.grid = grid
+        self.gamma = gamma
+        self.contrast = contrast
+        ideal = block_size // self.grid.n_cells
+        self.group = min(block_size, max(_MIN_GROUP, min(_MAX_GROUP, ideal)))
+        self.n_groups = -(-block_size // self.group)
+
+    def cells(self, block: int) -> IntArray:
+        """Return the cell of each group of a block."""
+        n = self.grid.n_cells
+        rounds = -(-self.n_groups // n)
+        u = rng.uniforms(self.seed, block * rounds * n, rounds * n, TAG_CELL)
+        order = np.argsort(u.reshape(rounds, n), axis=1)
+        return np.asarray(order.ravel()[: self.n_groups], np.int64)
+
+    def filters(self, block: int) -> Float32Array:
+        """Return the filters of a block in turns, shape (n_groups, q, group)."""
+        q = len(self.grid.within)
+        W = np.empty((self.n_groups, q, self.group), np.float32)
+        scale = float(np.sqrt(2 * self.gamma)) / (2 * np.pi)
+        first = block * self.block_size
+        rng.fill_tiles(W, np.arange(q), self.seed, first, rng.NORMAL, scale)
+        return W
+
+    def transform(self, X: Matrix, block: int) -> Float32Array:
+        """Return ``phi_block(X)``, shape (n, 2 F), cosines before sines."""
+        out = np.empty((X.shape[0], self.width), np.float32)
+        g = self.grid
+        patches.transform(
+            X.toarray() if sp.issparse(X) else X,
+            g.origins,
+            g.starts,
+            g.within,
+            self.cells(block),
+            self.filters(block),
+            self.contrast,
+            float(np.sqrt(1.0 / self.block_size)),
+            out,
+        )
+        return out

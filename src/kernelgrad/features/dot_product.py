@@ -1,0 +1,205 @@
+"""Features of kernels of the inner product: TensorSketches and random Maclaurin features."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import scipy.fft
+
+from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
+from kernelgrad.compute import rng
+from kernelgrad.compute.linalg import PAD, csr_times_tile, row_products
+from kernelgrad.compute.rows import Csr, Rows, as_rows
+from kernelgrad.compute.threads import parallel_for
+from kernelgrad.features import _sketches as sketches
+from kernelgrad.features.base import FeatureMap, used_columns
+
+
+class InnerProductMap(FeatureMap):
+    """Features of rows ``sqrt(gamma) x``, one plane, in row tiles.
+
+    Subclasses give :meth:`_draw` and :meth:`_tile`.
+    """
+
+    ROWS: ClassVar[int]  # rows of a tile, a power of two
+
+    def __init__(self, gamma: float, n_features_in: int, seed: int, block_size: int) -> None:
+        super().__init__(n_features_in, seed, block_size)
+        self._root = float(np.sqrt(gamma))
+
+    @abstractmethod
+    def _draw(self, block: int, columns: IntArray) -> Any:
+        """Return the random numbers of a block for the given coordinates."""
+
+    @abstractmethod
+    def _tile(self, rows: Rows, r0: int, r1: int, draws: Any) -> Float32Array:
+        """Return features of rows r0..r1; there may be more rows, of any values, behind."""
+
+    def prepare(self, X: Matrix) -> Matrix:
+        """Return ``sqrt(gamma) x``."""
+        return X * self._root
+
+    def transform(self, X: Matrix, block: int) -> Float32Array:
+        """Return ``phi_block(X)``, shape (n, F)."""
+        X, columns = used_columns(X)
+        draws, rows, n = self._draw(block, columns), as_rows(X), X.shape[0]
+        out = np.empty((n, self.block_size), np.float32)
+
+        def task(t: int) -> None:
+            r0, r1 = t * self.ROWS, min(n, (t + 1) * self.ROWS)
+            out[r0:r1] = self._tile(rows, r0, r1, draws)[: r1 - r0]
+
+        parallel_for(-(-n // self.ROWS), task)
+        return out
+
+    def predict(
+        self, X: Matrix, coef: Float32Array, n_blocks: int, out: Float32Array, cache_bytes: int
+    ) -> None:
+        """Add the prediction of blocks 0..n_blocks to `out`, tile after tile.
+
+        Nothing is kept between calls: draws cost little next to features.
+        """
+        X, columns = used_columns(X)
+        rows, n, F = as_rows(X), X.shape[0], self.block_size
+        for j in range(n_blocks):
+            draws = self._draw(j, columns)
+            a = coef[0, j * F : (j + 1) * F]
+
+            def task(t: int, draws: Any = draws, a: Float32Array = a) -> None:
+                r0, r1 = t * self.ROWS, min(n, (t + 1) * self.ROWS)
+                out[r0:r1] += row_products(self._tile(rows, r0, r1, draws), a)[: r1 - r0]
+
+            parallel_for(-(-n // self.ROWS), task)
+
+
+def _padded(n: int) -> int:
+    return -(-n // PAD) * PAD
+
+
+class TensorSketch(InnerProductMap):
+    """One TensorSketch of ``(gamma <x, z> + coef0)^degree`` a block.
+
+    FFTs are in float32: measured errors of a row's features are below 1e-6 of their norm
+    (degrees up to 5, F up to 1,024), in two thirds of the time of float64.
+    """
+
+    ROWS = 64
+
+    def __init__(
+        self,
+        gamma: float,
+        degree: int,
+        coef0: float,
+        n_features_in: int,
+        seed: int,
+        block_size: int,
+    ) -> None:
+        super().__init__(gamma, n_features_in, seed, block_size)
+        self.degree = degree
+        self._constant = np.float32(np.sqrt(coef0))
+
+    def _draw(self, block: int, columns: IntArray) -> tuple[AnyArray, Float32Array]:
+        """Return buckets and signs (degree, n_columns + 1), the constant's last."""
+        columns = np.append(columns, self.n_features_in)
+        first = block * self.degree
+        return sketches.hashes(columns, self.seed, first, self.degree, self.block_size)
+
+    def _tile(
+        self, rows: Rows, r0: int, r1: int, draws: tuple[AnyArray, Float32Array]
+    ) -> Float32Array:
+        C = np.empty((_padded(r1 - r0), self.degree, self.block_size), np.float32)
+        sketches.count_sketch(rows, r0, r1, *draws, self._constant, C)
+        spectrum = np.multiply.reduce(scipy.fft.rfft(C, axis=2), axis=1)
+        P: Float32Array = scipy.fft.irfft(spectrum, n=self.block_size, axis=1)
+        return P
+
+
+class MaclaurinDraws(NamedTuple):
+    """Random numbers of a block, its features sorted by falling degree.
+
+    Attributes
+    ----------
+    place : int array (F,)
+        Where each feature stands in that order.
+    amplitude : float32 array (F,)
+    levels : list of float32 arrays (n_columns, n_l)
+        Signs of level l = 1, 2, ... for the n_l features of degree l or more.
+    """
+
+    place: IntArray
+    amplitude: Float32Array
+    levels: list[Float32Array]
+
+
+class RandomMaclaurin(InnerProductMap):
+    """Products of N random projections, all features of a level in one matrix product.
+
+    Parameters
+    ----------
+    gamma : float
+    law : callable
+        Returns degrees N for uniforms in (0, 1), and ``a_N / P[N]``.
+    check : callable
+        Raises where features of rows would have infinite variance.
+    n_features_in, seed, block_size
+        As in :class:`~kernelgrad.features.base.FeatureMap`.
+    """
+
+    ROWS = 256
+
+    def __init__(
+        self,
+        gamma: float,
+        law: Callable[[Float64Array], tuple[IntArray, Float64Array]],
+        check: Callable[[Matrix], None],
+        n_features_in: int,
+        seed: int,
+        block_size: int,
+    ) -> None:
+        super().__init__(gamma, n_features_in, seed, block_size)
+        self.law = law
+        self.check = check
+
+    def prepare(self, X: Matrix) -> Matrix:
+        """Return ``sqrt(gamma) x``; DataError where the variance would be infinite."""
+        self.check(X)
+        return super().prepare(X)
+
+    def degrees(self, block: int) -> tuple[IntArray, Float64Array]:
+        """Return degrees N of a block's features and ``a_N / P[N]``.
+
+        Their uniforms are one from each of F equal strata, in random order.
+        """
+        F, tag = self.block_size, sketches.TAG_DEGREE
+        inside = rng.uniforms(self.seed, block * F, F, tag)
+        order = np.argsort(rng.uniforms(self.seed, block * F, F, tag, group=1), kind="stable")
+        return self.law((order + inside) / F)
+
+    def _draw(self, block: int, columns: IntArray) -> MaclaurinDraws:
+        F = self.block_size
+        N, squared = self.degrees(block)
+        order = np.argsort(-N, kind="stable")
+        levels = [
+            sketches.rademacher(
+                columns, order[: np.count_nonzero(level < N)], self.seed, block * F, F, level
+            )
+            for level in range(int(N.max()))
+        ]
+        amplitude = np.sqrt(squared[order] / F).astype(np.float32)
+        return MaclaurinDraws(np.argsort(order, kind="stable"), amplitude, levels)
+
+    def _tile(self, rows: Rows, r0: int, r1: int, draws: MaclaurinDraws) -> Float32Array:
+        n = r1 - r0
+        P = np.tile(draws.amplitude, (_padded(n), 1))
+        for W in draws.levels:
+            if isinstance(rows, Csr):
+                T = np.empty((n, W.shape[1]), np.float32)
+                csr_times_tile(rows.indptr, rows.indices, rows.data, r0, r1, W, T)
+            else:
+                T = row_products(rows.values[r0:r1], W)
+            P[:n, : W.shape[1]] *= T
+        features: Float32Array = np.take(P, draws.place, axis=1)
+        return features
