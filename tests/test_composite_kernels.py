@@ -12,7 +12,8 @@ from kernelgrad import KernelRegressor, load
 from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.compute import rng
 from kernelgrad.features.base import FeatureMap, float32_rows
-from kernelgrad.functions.features import FeatureStream, InputScaling
+from kernelgrad.functions.features import FeatureStream
+from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import (
     KERNELS,
     Cauchy,
@@ -24,7 +25,7 @@ from kernelgrad.kernels import (
     restore_kernel,
 )
 from kernelgrad.kernels.additive import Chi2
-from kernelgrad.kernels.composite import ProductKernel, SumKernel
+from kernelgrad.kernels.base import ProductKernel, SumKernel
 from kernelgrad.kernels.skewed import SkewedChi2
 from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import DSG, check_capabilities

@@ -15,7 +15,7 @@ from kernelgrad.features import _patches as patches
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import KERNELS, Gaussian, describe_kernel, restore_kernel
 from kernelgrad.kernels import convolutional as module
-from kernelgrad.kernels.composite import ProductKernel, SumKernel
+from kernelgrad.kernels.base import ProductKernel, SumKernel
 from kernelgrad.kernels.convolutional import ConvolutionKernel
 from kernelgrad.testing import check_kernel
 

@@ -9,7 +9,8 @@ import scipy.sparse as sp
 import oracles
 from kernelgrad.compute.threads import set_num_threads
 from kernelgrad.functions.expansions import PREDICT_ROWS, RandomFeatureExpansion
-from kernelgrad.functions.features import FeatureStream, InputScaling
+from kernelgrad.functions.features import FeatureStream
+from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import (
     KERNELS,
     Gaussian,

@@ -171,7 +171,7 @@ def test_orthogonal_frequencies_against_qr(d):
     kernel = Gaussian(0.3, sampling="orthogonal")
     features = kernel.feature_map(d, 9, 64)
     assert type(features) is OrthogonalMap
-    normal = ProjectionMap(kernel, d, 9, 64).frequencies(0, 1, 320, np.arange(d))[0]
+    normal = ProjectionMap(kernel.weights(), d, 9, 64).frequencies(0, 1, 320, np.arange(d))[0]
     W = features.frequencies(0, 1, 320, np.arange(d))[0]
     for s in range(320 // d):
         Z = normal[:, s * d : (s + 1) * d].astype(float)

@@ -21,7 +21,7 @@ from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.estimators._support import canonical_rows
 from kernelgrad.functions.exact import PREDICT_TILE, ExactKernel, KernelRows
 from kernelgrad.functions.expansions import SupportExpansion
-from kernelgrad.functions.features import InputScaling
+from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import (
     ArcCosine,
     Chi2,

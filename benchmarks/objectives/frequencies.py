@@ -17,8 +17,9 @@ from kernelgrad import set_num_threads
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.features import _fused as projections
 from kernelgrad.features import _hadamard as hadamard
+from kernelgrad.features.projections import ProjectionMap
 from kernelgrad.features.structured import HadamardMap
-from kernelgrad.kernels import Gaussian, Kernel, Matern, ProjectionMap
+from kernelgrad.kernels import Gaussian, Matern, StationaryKernel
 
 CACHE = 2**31
 CHUNK = 2**16  # frequencies of one block in the check of the bias
@@ -63,8 +64,8 @@ def make_case(operation: str, d: int, C: int, threads: int, n: int, frequencies:
     random = np.random.default_rng(0)
     X = random.standard_normal((n, d), np.float32) / np.float32(np.sqrt(d))
     kernel = Gaussian(0.5)
-    iid = ProjectionMap(kernel, d, 0, frequencies)
-    fast = HadamardMap(kernel, d, 0, frequencies)
+    iid = ProjectionMap(kernel.weights(), d, 0, frequencies)
+    fast = HadamardMap(kernel.weights(), d, 0, frequencies)
     ways: dict[str, Callable[[], Any]]
     if operation == "predict":
         coef = random.standard_normal((2, frequencies, C), np.float32)
@@ -95,7 +96,7 @@ def make_case(operation: str, d: int, C: int, threads: int, n: int, frequencies:
 
 
 def squared_errors(
-    kernel: Kernel, X: np.ndarray, frequencies: int, seeds: range
+    kernel: StationaryKernel, X: np.ndarray, frequencies: int, seeds: range
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return mean squared errors over pairs of rows, per seed, and errors per seed and pair."""
     pairs = np.triu_indices(len(X), 1)

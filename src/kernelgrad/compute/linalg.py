@@ -171,7 +171,7 @@ def rows_times(A: Any, B: Any, T: Any, blas: bool) -> None:
 
 
 @lru_cache(maxsize=256)
-def keeps_rows(depth: int, width: int, dtype: type = np.float32) -> bool:
+def keeps_rows(depth: int, width: int, dtype: str = "float32") -> bool:
     """Return whether BLAS multiplies equal rows alike in every place of its products.
 
     Tried once in a process, for each number of rows that :func:`rows_times` may ask for, with
@@ -180,13 +180,14 @@ def keeps_rows(depth: int, width: int, dtype: type = np.float32) -> bool:
     if width == 1:
         return False  # not asked
     rng = np.random.default_rng(0)
-    x, B = rng.standard_normal(depth).astype(dtype), rng.standard_normal((depth, width))
-    A, first = np.tile(x, (_PIECES[0], 1)), None
-    B, T = B.astype(dtype), np.empty((_PIECES[0], width), dtype)
+    A = np.tile(rng.standard_normal(depth).astype(dtype), (_PIECES[0], 1))
+    B = rng.standard_normal((depth, width)).astype(dtype)
+    T: FloatArray = np.empty((_PIECES[0], width), dtype)
+    first = B[:0]
     with single_threaded_blas():
         for size in reversed(_PIECES):
             rows_times(A[:size], B, T[:size], True)
-            first = T[0].copy() if first is None else first
+            first = first if len(first) else T[:1].copy()
             if (T[:size] != first).any():
                 return False
     return True
@@ -202,7 +203,7 @@ def row_products(A: Matrix, B: FloatArray) -> AnyArray:
     n = A.shape[0]
     B = np.ascontiguousarray(B)
     T = np.empty((-(-n // PAD) * PAD, B.shape[1]), B.dtype)
-    blas = keeps_rows(*B.shape, B.dtype.type)
+    blas = keeps_rows(*B.shape, B.dtype.name)
     for a in range(0, n, _ROWS):
         rows, out = np.ascontiguousarray(A[a : a + _ROWS], B.dtype), T[a : a + _ROWS]
         if len(rows) < len(out):

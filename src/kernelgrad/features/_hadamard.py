@@ -378,9 +378,7 @@ def gradient(
 
         def task(a: int, start: int = start) -> None:
             r0 = (start + a) * ROWS
-            _gradient(
-                rows, r0, min(N, r0 + ROWS), stacks, phase, kind, offset, R, sums[a]
-            )
+            _gradient(rows, r0, min(N, r0 + ROWS), stacks, phase, kind, offset, R, sums[a])
 
         parallel_for(len(group), task)
         for part in group:

@@ -290,7 +290,7 @@ def _dense_nonzeros(rows: Any, r: int, at: Any, root: Any, log: Any) -> int:
 
 def _csr_nonzeros(rows: Any, r: int, at: Any, root: Any, log: Any) -> int:
     p = rows.indptr[r]
-    m = (rows.indptr[r + 1] - p) // 2
+    m: int = (rows.indptr[r + 1] - p) // 2
     at[:m] = rows.indices[p : p + m]
     root[:m] = rows.data[p : p + m]
     log[:m] = rows.data[p + m : p + 2 * m]

@@ -291,8 +291,9 @@ class SobolMap(ProjectionMap):
             rows = slice(a * tile, (a + 1) * tile)
             u = (grid[rows].T + 0.5) * 2.0**-_WORD
             v = _QUANTILES[law](u[: len(columns)]) * turns
-            shared = self._quantile(u[-1]) if factor is None else factor[rows]
-            W[a] = v if shared is None else v * shared
+            if self._shared:
+                v = v * self._quantile(u[-1])
+            W[a] = v if factor is None else v * factor[rows]
 
         parallel_for(n_tiles, task)
         return W

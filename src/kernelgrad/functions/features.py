@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
-import scipy.sparse as sp
-
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, Matrix
+from kernelgrad._typing import AnyArray, Float32Array, Matrix
 from kernelgrad.features.base import FeatureMap, float32_rows
+from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel, describe_kernel, restore_kernel
 
 CACHE_BYTES = 64 * 2**20

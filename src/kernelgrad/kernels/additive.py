@@ -112,7 +112,6 @@ class Chi2(AdditiveKernel):
     form_code: ClassVar[int] = tiles.CHI2
 
 
-
 class Intersection(AdditiveKernel):
     r"""Histogram intersection kernel, ``sum_j min(x_j, z_j)`` on ``x >= 0``.
 
@@ -124,7 +123,6 @@ class Intersection(AdditiveKernel):
     name: ClassVar[str] = "intersection"
     law: ClassVar[int] = sketches.HALF_CAUCHY
     form_code: ClassVar[int] = tiles.LEAST
-
 
 
 class JensenShannon(AdditiveKernel):

@@ -240,8 +240,8 @@ class TiledKernel(Kernel):
 
     def tile(self, A: ExactRows, B: ExactRows) -> AnyArray:
         """Return ``k(A_i, B_j)`` in the precision of the rows, in one thread."""
-        sides = {"left": A.square, "right": B.square}
-        return tiles.block(A.values, B.values, self.form_code, **self.finish(), **sides)
+        finish = {**self.finish(), "left": A.square, "right": B.square}
+        return tiles.block(A.values, B.values, self.form_code, **finish)
 
     def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
         """Return the exact matrix ``k(X_i, Z_j)``, shape (n, m), float64, tile by tile."""

@@ -29,12 +29,11 @@ _LIMITS = {"vovk": 1.0, "exponential": 700.0}
 _STEEP = 10.0
 
 
-@parameters
 class InnerProductKernel(TiledKernel):
     """Base of the kernels ``g(gamma <x, z>)``; subclasses give g and its code."""
 
     gamma_rules: ClassVar[tuple[str, ...]] = ("auto",)
-    gamma: float | Literal["auto"] = number_or_rule(("auto",), default=1.0, low=0, low_open=True)
+    gamma: float | Literal["auto"]
 
     @property
     def gamma_value(self) -> float:
@@ -173,7 +172,9 @@ class DotProduct(InnerProductKernel):
 
     name: ClassVar[str] = "dot_product"
 
-    series: str | Sequence[float] | Float64Array = anything(default="exponential", kw_only=False)
+    series: str | Sequence[float] | Float64Array = anything(
+        default="exponential", kw_only=False
+    )
     gamma: float | Literal["auto"] = number_or_rule(
         ("auto",), default=1.0, low=0, low_open=True, kw_only=False
     )

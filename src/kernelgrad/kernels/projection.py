@@ -6,7 +6,7 @@ from abc import abstractmethod
 from typing import Any
 
 from kernelgrad._params import choice, parameters
-from kernelgrad._typing import Float64Array, Matrix
+from kernelgrad._typing import Matrix
 from kernelgrad.features import _fused as projections
 from kernelgrad.features.base import FeatureMap
 from kernelgrad.features.projections import Projection, ProjectionMap

@@ -354,12 +354,14 @@ class Matern(_Isotropic):
 
     def tile(self, A: ExactRows, B: ExactRows) -> AnyArray:
         """Return ``k(A_i, B_j)``, from half the squared distances of embedded rows."""
-        finish = _CLOSED_FORMS.get(self.nu, tiles.HALF_SQUARE)
-        sides = {"left": A.square, "right": B.square}
-        K = tiles.block(A.values, B.values, tiles.DOT, finish, **sides)
+        K = super().tile(A, B)
         if self.nu in _CLOSED_FORMS:
             return K
         return self._of_scaled(np.sqrt(K.astype(np.float64)))
+
+    def finish(self) -> dict[str, int]:
+        """Return the code of a closed form, or of half the squared distances."""
+        return {"finish": _CLOSED_FORMS.get(self.nu, tiles.HALF_SQUARE)}
 
     def needs_wide(self, X: Matrix) -> bool:
         """Return whether ``2 nu gamma |x|^2`` exceeds 100, but for outliers, or ``nu < 1``.

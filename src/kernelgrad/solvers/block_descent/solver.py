@@ -14,7 +14,8 @@ from kernelgrad._validation import CapabilityError, check_int, check_name, check
 from kernelgrad.compute.linalg import first_of_equals, row_hashes, untouched
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.expansions import Expansion, RandomFeatureExpansion, SupportExpansion
-from kernelgrad.functions.features import FeatureStream, InputScaling
+from kernelgrad.functions.features import FeatureStream
+from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import ExactRows, restore_kernel
 from kernelgrad.losses.regression import ResidualLoss
 from kernelgrad.losses.unlabelled import SemiSupervised

@@ -12,7 +12,7 @@ from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Mat
 from kernelgrad._validation import CapabilityError
 from kernelgrad.functions.exact import CACHE_BYTES, ExactKernel, KernelRows
 from kernelgrad.functions.expansions import SupportExpansion
-from kernelgrad.functions.features import InputScaling
+from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import ExactRows
 from kernelgrad.solvers.base import (
     Problem,

@@ -10,7 +10,8 @@ import numpy as np
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
 from kernelgrad.functions.expansions import RandomFeatureExpansion
-from kernelgrad.functions.features import FeatureStream, InputScaling
+from kernelgrad.functions.features import FeatureStream
+from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.solvers.base import Problem, StepInfo, Tracker, TrainBatch, rows_digest
 
 
