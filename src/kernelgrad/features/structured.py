@@ -291,8 +291,8 @@ class SobolMap(ProjectionMap):
             rows = slice(a * tile, (a + 1) * tile)
             u = (grid[rows].T + 0.5) * 2.0**-_WORD
             v = _QUANTILES[law](u[: len(columns)]) * turns
-            if self._shared:
-                v = v * self._quantile(u[-1])
+            shared = self._quantile(u[-1]) if self._shared else None
+            v = v if shared is None else v * shared
             W[a] = v if factor is None else v * factor[rows]
 
         parallel_for(n_tiles, task)
