@@ -151,7 +151,7 @@ def test_margin_rises_to_the_optimum_at_the_rate_of_lemma_3_2(monkeypatch):
 
     # rows drawn from everywhere, not from under water
     everywhere = lambda c, level, weight=None: np.arange(len(c))  # noqa: E731
-    monkeypatch.setattr(sbp_module.water, "submerged", everywhere)
+    monkeypatch.setattr(sbp_module.minimax, "rows_below", everywhere)
     wrong = margins(X, y, nu, K, 1024, seeds=8)
     mean, error = mean_and_error(best - wrong)
     assert mean - early / 4 > 5 * np.hypot(error, early_error / 4)

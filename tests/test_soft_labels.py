@@ -214,11 +214,11 @@ def test_parameters_are_checked(params, message):
 
 def test_problems_are_checked():
     one, batch, _, _ = case()
-    with pytest.raises(CapabilityError, match="SemiSupervisedKernelClassifier"):
+    with pytest.raises(CapabilityError, match="needs labelled and unlabelled rows"):
         SoftLabels().check_problem(replace(one, loss=Hinge()))
     for rows in (slice(0, LABELLED), slice(LABELLED, None)):
         some = TrainBatch(
             batch.X[rows], batch.y[rows], batch.sample_weight[rows], batch.rows[rows]
         )
-        with pytest.raises(DataError, match="labelled and unlabelled"):
+        with pytest.raises(DataError, match="rows with a label and rows without"):
             SoftLabels().init(one, some)

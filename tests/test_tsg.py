@@ -214,7 +214,7 @@ def test_parameters_are_checked(params, message):
 
 def test_problems_are_checked():
     one = problem()
-    with pytest.raises(CapabilityError, match="loss of unlabelled rows"):
+    with pytest.raises(CapabilityError, match="needs labelled and unlabelled rows"):
         TSG().check_problem(replace(one, loss=Logistic()))
     with pytest.raises(CapabilityError, match="finite C"):
         TSG().check_problem(replace(one, alpha=0.0))

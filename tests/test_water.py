@@ -4,7 +4,7 @@ import pytest
 import oracles_exact
 from kernelgrad._validation import DataError
 from kernelgrad.solvers.kernel import minimax as water
-from kernelgrad.solvers.kernel.minimax import submerged, two_basins, water_level
+from kernelgrad.solvers.kernel.minimax import rows_below, slack_level, two_class_level
 
 VOLUMES = [0.01, 0.3, 2.0, 20.0]
 EXACT = 1e-12
@@ -66,10 +66,10 @@ def sampled(monkeypatch):
 
 def test_level_and_distribution_solve_the_linear_program():
     for c, _, volume, weight, w in problems():
-        level = water_level(c, volume, weight)
+        level = slack_level(c, volume, weight)
         assert abs(level - oracles_exact.level_program(c, volume, w)) < EXACT
         assert abs(w @ np.maximum(0, level - c) - volume) < EXACT * max(1, volume)
-        rows = submerged(c, level)
+        rows = rows_below(c, level)
         p = np.zeros(len(c))
         p[rows] = w[rows] / w[rows].sum()
         assert abs(p @ c + volume * (p / w).max() - level) < EXACT
@@ -80,7 +80,7 @@ def test_every_start_gives_the_same_level(sampled):
         level = oracles_exact.level_by_sort(c, volume, w)
         starts = [None, np.nan, -np.inf, np.inf, -1e300, 1e300, c.min(), c.max(), level]
         for start in starts:
-            assert abs(water_level(c, volume, weight, start=start) - level) < EXACT
+            assert abs(slack_level(c, volume, weight, start=start) - level) < EXACT
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -90,34 +90,34 @@ def test_level_of_many_rows(weighted, volume):
     w = np.ones(c.size) if weight is None else weight
     expected = oracles_exact.level_by_sort(c, volume, w)
     for start in (None, expected + 0.01, expected - 0.01, c.min() - 1):
-        assert water_level(c, volume, weight, start=start) == pytest.approx(expected, rel=1e-13)
+        assert slack_level(c, volume, weight, start=start) == pytest.approx(expected, rel=1e-13)
 
 
 def test_volume_nothing_is_the_lowest_response():
     c = np.array([0.3, -0.2, 0.5, -0.2])
-    assert water_level(c, 0) == -0.2
-    assert submerged(c, -0.2).tolist() == [1, 3]
+    assert slack_level(c, 0) == -0.2
+    assert rows_below(c, -0.2).tolist() == [1, 3]
     weight = np.array([1.0, 0.0, 2.0, 0.0])
-    assert water_level(c, 0, weight) == 0.3
-    assert submerged(c, 0.3, weight).tolist() == [0]
+    assert slack_level(c, 0, weight) == 0.3
+    assert rows_below(c, 0.3, weight).tolist() == [0]
     # too little to raise the level by one unit in the last place
-    assert water_level(np.full(10, 0.1), 1e-30) == 0.1
+    assert slack_level(np.full(10, 0.1), 1e-30) == 0.1
 
 
 def test_rows_of_weight_zero_do_not_exist():
     c = np.array([-5.0, 0.1, 0.4, -7.0])
     weight = np.array([0.0, 2.0, 1.0, 0.0])
-    level = water_level(c, 0.1, weight)
-    assert level == water_level(c[1:3], 0.1, weight[1:3]) == pytest.approx(0.15)
+    level = slack_level(c, 0.1, weight)
+    assert level == slack_level(c[1:3], 0.1, weight[1:3]) == pytest.approx(0.15)
     for start in (-6.0, -9.0):
-        assert water_level(c, 0.1, weight, start=start) == level
-    assert submerged(c, level, weight).tolist() == [1]
+        assert slack_level(c, 0.1, weight, start=start) == level
+    assert rows_below(c, level, weight).tolist() == [1]
 
 
 def test_responses_of_very_different_sizes():
     c = np.array([0.25, 1e300, 0.75, 1e17, -1.0])
-    assert water_level(c, 4.0) == 4.0 / 3.0
-    assert water_level(c, 4.0, start=1e301) == 4.0 / 3.0
+    assert slack_level(c, 4.0) == 4.0 / 3.0
+    assert slack_level(c, 4.0, start=1e301) == 4.0 / 3.0
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -126,7 +126,7 @@ def test_a_handful_of_passes_at_every_size(weighted):
     for n in (1_000, 30_000, 1_000_000):
         c, _, weight = many(n, weighted=weighted)
         for nu in (1e-4, 1e-2, 0.3):
-            level = water_level(c, nu * n, weight)
+            level = slack_level(c, nu * n, weight)
             w = None if weight is None else weight[:: water._stride(n)].copy()
             few = c[:: water._stride(n)].copy()
             guess = water._rise(few, w, nu * few.size, np.inf)[0]
@@ -142,7 +142,7 @@ def test_a_handful_of_passes_at_every_size(weighted):
 
 
 def check_basins(c, y, volume, weight, w):
-    basins = two_basins(c, *classes(y), volume, weight)
+    basins = two_class_level(c, *classes(y), volume, weight)
     level = oracles_exact.level_program(c, volume, w, y)
     assert abs(basins.level - level) < EXACT
     heights = c + y * basins.bias
@@ -168,7 +168,7 @@ def test_basins_solve_the_linear_program_by_samples(sampled):
 
 def test_a_biased_level_is_no_lower_than_any_other():
     for c, y, volume, weight, w in problems(40):
-        basins = two_basins(c, *classes(y), volume, weight)
+        basins = two_class_level(c, *classes(y), volume, weight)
         for b in (basins.bias - 0.1, basins.bias + 0.1, 0.0):
             other = oracles_exact.level_by_sort(c + y * b, volume, w)
             assert other <= basins.level + EXACT
@@ -181,10 +181,10 @@ def test_integer_weights_are_repeated_rows():
         copies = np.repeat(np.arange(c.size), weight)
         w = weight.astype(float)
         for start in (None, 0.0):
-            level = water_level(c, volume, w, start=start)
-            assert abs(level - water_level(c[copies], volume)) < EXACT
-        one = two_basins(c, *classes(y), volume, w)
-        many_rows = two_basins(c[copies], *classes(y[copies]), volume)
+            level = slack_level(c, volume, w, start=start)
+            assert abs(level - slack_level(c[copies], volume)) < EXACT
+        one = two_class_level(c, *classes(y), volume, w)
+        many_rows = two_class_level(c[copies], *classes(y[copies]), volume)
         assert abs(one.level - many_rows.level) < EXACT
         assert abs(one.bias - many_rows.bias) < EXACT
         # the same probability on every response of a class; which of the tied rows is free
@@ -199,8 +199,8 @@ def test_integer_weights_are_repeated_rows():
 def test_unit_weights_change_no_bit():
     c, y, _ = many()
     for volume in (0.5, 40.0, 1e4):
-        bare = two_basins(c, *classes(y), volume)
-        ones = two_basins(c, *classes(y), volume, np.ones(c.size))
+        bare = two_class_level(c, *classes(y), volume)
+        ones = two_class_level(c, *classes(y), volume, np.ones(c.size))
         for left, right in zip(bare, ones, strict=True):
             np.testing.assert_array_equal(left, right)
         assert np.unique(bare.p_positive).tolist() == [1 / (2 * bare.positive.size)]
@@ -210,24 +210,24 @@ def test_unit_weights_change_no_bit():
 def test_no_volume_takes_the_lowest_row_of_each_class():
     c = np.array([0.5, 0.2, 0.9, 0.4])
     positive, negative = np.array([0, 2]), np.array([3, 1])
-    basins = two_basins(c, positive, negative, 0.0)
+    basins = two_class_level(c, positive, negative, 0.0)
     assert basins.level == pytest.approx(0.35)
     assert basins.bias == pytest.approx(-0.15)
     assert (basins.positive.tolist(), basins.negative.tolist()) == ([0], [1])
     assert basins.p_positive.tolist() == basins.p_negative.tolist() == [0.5]
-    basins = two_basins(c, positive, negative, 0.0, np.array([3.0, 2.0, 1.0, 1.0]))
+    basins = two_class_level(c, positive, negative, 0.0, np.array([3.0, 2.0, 1.0, 1.0]))
     assert (basins.positive.tolist(), basins.negative.tolist()) == ([0], [1])
     assert basins.p_positive.tolist() == basins.p_negative.tolist() == [0.5]
 
 
 def test_a_small_class_wholly_under_water():
     c = np.array([0.0, 0.1, 1.0, 4.0, 4.5])
-    basins = two_basins(c, np.array([0]), np.arange(1, 5), 5.0)
+    basins = two_class_level(c, np.array([0]), np.arange(1, 5), 5.0)
     # u = 5.1; the negative basin stands between its rows at .1 and 1, the other takes the rest
     assert basins.level == pytest.approx(2.55)
     assert basins.bias == pytest.approx((0.1 + 1.0) / 2 - 2.55)
     assert (basins.positive.tolist(), basins.negative.tolist()) == ([0], [1])
-    basins = two_basins(c[:2], np.array([0]), np.array([1]), 1e9)
+    basins = two_class_level(c[:2], np.array([0]), np.array([1]), 1e9)
     assert basins.level == pytest.approx(5e8)
     assert abs(basins.bias) <= 0.05 * (1 + 1e-6)
 
@@ -249,7 +249,7 @@ def test_basins_of_many_rows(weighted, volume, monkeypatch):
     c, y, weight = many(6_000, weighted=weighted)
     if weight is not None:
         weight[::7] = 0
-    basins = two_basins(c, *classes(y), volume, weight)
+    basins = two_class_level(c, *classes(y), volume, weight)
     assert basins.level == pytest.approx(reference_basins(c, y, volume, weight), abs=1e-11)
     w = np.ones(c.size) if weight is None else weight
     heights, p = c + y * basins.bias, dense(basins, c.size)
@@ -262,7 +262,7 @@ def test_basins_of_many_rows(weighted, volume, monkeypatch):
     assert p @ heights + volume * largest == pytest.approx(basins.level, abs=1e-12)
     # the guess is a matter of time alone
     monkeypatch.setattr(water, "_stride", lambda n: 1)
-    whole = two_basins(c, *classes(y), volume, weight)
+    whole = two_class_level(c, *classes(y), volume, weight)
     assert basins.level == pytest.approx(whole.level, rel=1e-13)
     assert basins.bias == pytest.approx(whole.bias, rel=1e-11)
     np.testing.assert_allclose(dense(whole, c.size), p, rtol=0, atol=1e-14)
@@ -282,7 +282,7 @@ def test_most_rows_are_never_sorted(monkeypatch):
         c += np.random.default_rng(2).normal(scale=1e-4, size=n)
         for volume in (1e-4 * n, 1e-2 * n, 0.3 * n):
             sizes.clear()
-            two_basins(c, *classes(y), volume)
+            two_class_level(c, *classes(y), volume)
             share.append(sum(sizes) / n)
     share = np.reshape(share, (3, 3)).max(axis=1)
     assert share[0] < 0.4
@@ -296,8 +296,8 @@ def test_nothing_is_written_to():
     c, y, weight = many(5_000, weighted=True)
     for array in (c, y, weight):
         array.flags.writeable = False
-    water_level(c, 10.0, weight)
-    two_basins(c, *classes(y), 10.0, weight)
+    slack_level(c, 10.0, weight)
+    two_class_level(c, *classes(y), 10.0, weight)
 
 
 def test_a_memory_of_less_than_one_more_array():
@@ -305,9 +305,9 @@ def test_a_memory_of_less_than_one_more_array():
 
     c, _, weight = many(1_000_000, weighted=True)
     for w in (None, weight):
-        water_level(c, 10.0, w)
+        slack_level(c, 10.0, w)
         tracemalloc.start()
-        water_level(c, 1e5, w)
+        slack_level(c, 1e5, w)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < c.nbytes / 10
@@ -317,24 +317,24 @@ def test_bad_input_is_named():
     c = np.array([0.1, 0.2, 0.3])
     pair = np.array([0]), np.array([1, 2])
     with pytest.raises(ValueError, match="volume"):
-        water_level(c, -1.0)
+        slack_level(c, -1.0)
     with pytest.raises(ValueError, match="volume"):
-        two_basins(c, *pair, np.nan)
+        two_class_level(c, *pair, np.nan)
     with pytest.raises(ValueError, match="at least one of the rows"):
-        water_level(c[:0], 1.0)
+        slack_level(c[:0], 1.0)
     with pytest.raises(ValueError, match="at least one of the negative rows"):
-        two_basins(c, np.arange(3), np.array([], int), 1.0)
+        two_class_level(c, np.arange(3), np.array([], int), 1.0)
     for bad in (np.nan, np.inf, -np.inf):
         with pytest.raises(DataError, match="NaN or infinity"):
-            water_level(np.array([0.1, bad]), 1.0)
+            slack_level(np.array([0.1, bad]), 1.0)
         with pytest.raises(DataError, match="positive rows hold NaN or infinity"):
-            two_basins(np.array([bad, 0.1, 0.2]), *pair, 1.0)
+            two_class_level(np.array([bad, 0.1, 0.2]), *pair, 1.0)
     for bad in (np.nan, np.inf, -1.0):
         with pytest.raises(ValueError, match="finite and not negative"):
-            water_level(c, 1.0, np.array([1.0, bad, 1.0]))
+            slack_level(c, 1.0, np.array([1.0, bad, 1.0]))
     with pytest.raises(ValueError, match="all zero"):
-        water_level(c, 1.0, np.zeros(3))
+        slack_level(c, 1.0, np.zeros(3))
     with pytest.raises(ValueError, match="positive rows are all zero"):
-        two_basins(c, *pair, 1.0, np.array([0.0, 1.0, 1.0]))
+        two_class_level(c, *pair, 1.0, np.array([0.0, 1.0, 1.0]))
     with pytest.raises(ValueError, match="shape of c"):
-        water_level(c, 1.0, np.ones(2))
+        slack_level(c, 1.0, np.ones(2))

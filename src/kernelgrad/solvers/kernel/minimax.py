@@ -1,14 +1,14 @@
-r"""Water levels: how high a volume of slack lifts the lowest responses.
+r"""Minimax margin under a slack budget.
 
-Given responses c, weights w (1 by default) and a volume V, the level of one basin is
+Given responses c, weights w (1 by default) and a volume V of slack, the level is
 
 .. math:: \gamma = \max_\xi \min_i (c_i + \xi_i)
           \quad\text{subject to}\quad \xi \ge 0,\ \sum_i w_i \xi_i \le V,
 
 the root of :math:`\sum_i w_i \max(0, \gamma - c_i) = V` (section 3.2 of [1]_). With an
-unregularised bias b the heights are :math:`c_i + y_i b` and b is chosen along with
-:math:`\xi` (section 3.6): the classes are then two basins, and as much weight is under water
-in the one as in the other. A row of integer weight w is w copies of the row.
+unregularised bias b the responses are :math:`c_i + y_i b` and b is chosen along with
+:math:`\xi` (section 3.6): as much weight of the one class then lies below the level as of the
+other. A row of integer weight w is w copies of the row.
 
 No function sorts all n responses. The bounds of the cost are those of the expected case.
 
@@ -35,13 +35,13 @@ SAMPLE = 512  # rows of a first guess; at most so many are simply taken all
 _LOWER, _HIGHER_A, _HIGHER_B = 1, 2, 4
 
 
-class Basins(NamedTuple):
-    """The common level of two basins, and the minimax distribution of section 3.6.
+class TwoClassLevel(NamedTuple):
+    """The level of two classes with a bias, and the minimax distribution of section 3.6.
 
     Attributes
     ----------
     level : float
-        gamma, to which the water stands above the heights ``c_i + y_i bias``.
+        gamma, that slack lifts the lowest responses ``c_i + y_i bias`` to.
     bias : float
     positive, negative : intp arrays
         Rows of each class with a probability, by their place in c.
@@ -76,7 +76,7 @@ def _fault(c: Any, weight: Any) -> int:
 
 def _check(c: Float64Array, weight: Float64Array | None, rows: str) -> None:
     if c.size == 0:
-        raise ValueError(f"A water level needs at least one of the {rows}, got none.")
+        raise ValueError(f"A slack level needs at least one of the {rows}, got none.")
     if weight is not None and weight.shape != c.shape:
         raise ValueError(f"weight must have the shape of c, {c.shape}, got {weight.shape}.")
     fault = _fault(c, weight)
@@ -149,7 +149,7 @@ def _rise(c: Any, weight: Any, volume: float, level: float) -> tuple[float, int]
         level, before = following, count
 
 
-def water_level(
+def slack_level(
     c: Float64Array,
     volume: float,
     weight: Float64Array | None = None,
@@ -199,14 +199,14 @@ def water_level(
     return float(_rise(c, weight, volume, start)[0])
 
 
-def submerged(c: Float64Array, level: float, weight: Float64Array | None = None) -> IntArray:
+def rows_below(c: Float64Array, level: float, weight: Float64Array | None = None) -> IntArray:
     """Return the rows below the level, where the minimax distribution follows the weights.
 
     Parameters
     ----------
     c : float64 array (n,)
     level : float
-        From :func:`water_level`.
+        From :func:`slack_level`.
     weight : float64 array (n,) or None
         Rows of weight 0 are left out.
 
@@ -307,7 +307,7 @@ def _meet(
         covered += q
         i, part_a = (i, part_a + q) if rest_a > q else (i + 1, 0.0)
         j, part_b = (j, part_b + q) if rest_b > q else (j + 1, 0.0)
-    # s ascends: one piece of the windows under water shows that all below them is too
+    # s ascends: one piece of the windows below the level shows that all before them is too
     if missing == 0 and ((i == 0 and part_a == 0.0) or (j == 0 and part_b == 0.0)):
         missing = _LOWER
     if missing:
@@ -370,7 +370,7 @@ def _probabilities(
     c: Float64Array, weight: Float64Array | None, window: _Window,
     whole_rows: int, part: float, covered: float,
 ) -> tuple[IntArray, Float64Array]:  # fmt: skip
-    """Rows with their weight under water, divided by ``2 Q``."""
+    """Rows with their weight below the level, divided by ``2 Q``."""
     below = c < window.low
     if weight is not None:
         below &= weight > 0.0
@@ -381,14 +381,14 @@ def _probabilities(
     return rows, p / (2.0 * covered)
 
 
-def two_basins(
+def two_class_level(
     c: Float64Array,
     positive: IntArray,
     negative: IntArray,
     volume: float,
     weight: Float64Array | None = None,
-) -> Basins:
-    r"""Return the level, the bias and the minimax distribution of two basins.
+) -> TwoClassLevel:
+    r"""Return the level, the bias and the minimax distribution of two classes.
 
     With a(q), b(q) the responses of the classes at cumulative weight q, ascending,
 
@@ -397,8 +397,8 @@ def two_basins(
 
     and the level is u/2. Any :math:`\gamma_+` of the interval :math:`[\max(a(Q^-), u -
     b(Q^+)), \min(a(Q^+), u - b(Q^-))]` and :math:`\gamma_- = u - \gamma_+` are levels of the
-    basins at one optimal bias :math:`(\gamma_- - \gamma_+) / 2`; the midpoint is taken. It is
-    finite as long as both classes have rows: where the smaller class is all under water
+    classes at one optimal bias :math:`(\gamma_- - \gamma_+) / 2`; the midpoint is taken. It is
+    finite as long as both classes have rows: where the smaller class lies all below
     :math:`a(Q^+)` is infinite and the interval ends at :math:`u - b(Q^-)`.
 
     The rows up to Q have the probability ``w_i / (2 Q)``, a row across Q only for its part
@@ -421,7 +421,7 @@ def two_basins(
 
     Returns
     -------
-    Basins
+    TwoClassLevel
 
     Raises
     ------
@@ -452,6 +452,6 @@ def two_basins(
     level_positive = 0.5 * (max(last_a, u - next_b) + min(next_a, u - last_b))
     rows_a, p_a = _probabilities(a, wa, A, i, part_a, Q)
     rows_b, p_b = _probabilities(b, wb, B, j, part_b, Q)
-    return Basins(
+    return TwoClassLevel(
         0.5 * u, 0.5 * u - level_positive, positive[rows_a], p_a, negative[rows_b], p_b
     )

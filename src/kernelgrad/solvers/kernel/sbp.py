@@ -3,7 +3,7 @@ r"""The Stochastic Batch Perceptron for exact kernel SVMs (Cotter et al. 2012)."
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numba import njit
@@ -14,7 +14,7 @@ from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.losses.base import monotone_root
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws
-from kernelgrad.solvers.kernel import minimax as water
+from kernelgrad.solvers.kernel import minimax
 from kernelgrad.solvers.kernel.base import RowsSolver, RowsState, SupportUpdate
 
 _TAG = 0x736270
@@ -43,7 +43,7 @@ class SBPState(RowsState):
     nu: Float64Array  # (C,); nan until it is known
     scale: Float64Array  # of the result, (C,)
     bias: Float64Array  # of the average, in its units, (C,)
-    covered: Float64Array  # share of weight under water, averaged as the iterates, (C,)
+    covered: Float64Array  # share of weight below the level, averaged as the iterates, (C,)
     updates: int = 0
     nu_due: int = 1
 
@@ -55,14 +55,14 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
     .. math:: \max_{\|w\| \le 1} \max_{\xi \ge 0,\ \sum_i w_i \xi_i \le \nu \sum_i w_i}
               \min_i\ (y_i \langle w, \Phi(x_i) \rangle + \xi_i)
 
-    The responses ``c_i = y_i f(x_i)`` of all rows are kept. The best slack fills them like
-    water up to a level gamma; a supergradient is the mean of ``y_i Phi(x_i)`` over the rows
-    under water (Lemma 3.1). Each update samples `batch_size` of them, adds one kernel row for
+    The responses ``c_i = y_i f(x_i)`` of all rows are kept. The best slack lifts the lowest of
+    them to a level gamma; a supergradient is the mean of ``y_i Phi(x_i)`` over the rows below
+    it (Lemma 3.1). Each update samples `batch_size` of them, adds one kernel row for
     each, and projects on the unit ball. The result is the average of the iterates, divided by
     its own level (Algorithm 1): a margin of 1, as in the regularised problem.
 
-    Where an unregularised bias is fitted there are two basins, one for each class, of equal
-    submerged weight (Section 3.6, Appendix B), and half of each sample comes from each.
+    Where an unregularised bias is fitted each class has a level, with as much weight below it
+    as the other (Section 3.6, Appendix B), and half of each sample comes from each.
 
     More than two classes are one against the rest. All classes use all sampled kernel rows:
     a row drawn for any class enters the estimate of class c with weight
@@ -196,7 +196,7 @@ class _Round:
         self.step_size = 0.0
         C = len(self.y)
         self.levels: list[float | None] = [None] * C
-        self.covered = np.ones(C)  # share of weight under water, of the current iterate
+        self.covered = np.ones(C)  # share of weight below the level, of the current iterate
         # w = scale * base;  weight_sum * average = mass * base - late
         self.base, self.late = state.coef, -state.weight_sum * state.average
         self.scale, self.mass = np.ones(C), np.zeros(C)
@@ -270,25 +270,26 @@ class _Round:
         self.late = -state.weight_sum * state.average
         self.scale, self.mass = np.ones_like(self.scale), np.zeros_like(self.mass)
 
-    def _has_basins(self, c: int) -> bool:
+    def _has_bias(self, c: int) -> bool:
         """Return whether there is a bias to fit: one class alone needs none."""
         both = len(self.positive[c]) and len(self.negative[c])
         return self.problem.fit_intercept and bool(both)
 
-    def _level(self, c: int, values: Float64Array, volume: float) -> tuple[Any, ...]:
-        """Return (level, bias, indices and probabilities of the submerged rows)."""
-        if self._has_basins(c):
-            basins = water.two_basins(
+    def _level(
+        self, c: int, values: Float64Array, volume: float
+    ) -> tuple[float, float, list[tuple[IntArray, Float64Array]]]:
+        """Return level, bias, and the rows below with their probabilities, by class."""
+        if self._has_bias(c):
+            found = minimax.two_class_level(
                 values, self.positive[c], self.negative[c], volume, self.weight
             )
-            first = basins.positive, basins.p_positive
-            second = basins.negative, basins.p_negative
-            return basins.level, basins.bias, first, second
-        level = water.water_level(values, volume, self.weight, start=self.levels[c])
+            parts = [(found.positive, found.p_positive), (found.negative, found.p_negative)]
+            return found.level, found.bias, parts
+        level = minimax.slack_level(values, volume, self.weight, start=self.levels[c])
         self.levels[c] = level
-        index = water.submerged(values, level)
+        index = minimax.rows_below(values, level)
         w = np.ones(len(index)) if self.weight is None else self.weight[index]
-        return level, 0.0, (index, w / w.sum()), None
+        return level, 0.0, [(index, w / w.sum())]
 
     def _sample(
         self, rng: np.random.Generator, m: int
@@ -302,8 +303,7 @@ class _Round:
             nu = self.state.nu[c]
             # before nu is known all responses are equal: any volume covers all rows
             volume = n * (nu if np.isfinite(nu) else 1.0)
-            _, _, *parts = self._level(c, self.state.responses[c], volume)
-            chances[c] = [part for part in parts if part is not None]
+            chances[c] = self._level(c, self.state.responses[c], volume)[2]
             self.covered[c] = self._share(chances[c])
 
         parallel_for(C, level)
@@ -319,9 +319,9 @@ class _Round:
         return np.concatenate(pooled), chances
 
     def _share(self, parts: list[tuple[IntArray, Float64Array]]) -> float:
-        """Return the share of the weight that is under water."""
-        # a row wholly under water has its own weight over theirs as its probability, one that
-        # is partly under water less
+        """Return the share of the weight that is below the level."""
+        # a row wholly below has its own weight over theirs as its probability, one that is
+        # partly below less
         n = self.state.coef.shape[0]
         each = [np.max(p if self.weight is None else p / self.weight[i]) for i, p in parts]
         return float(min(1.0, 1.0 / (max(each) * n)))
@@ -356,10 +356,10 @@ class _Round:
     def _follow_alpha(self) -> None:
         r"""Move nu towards that of the regularised problem.
 
-        At the optimum of the slack-constrained problem, with level gamma and a share q under
-        water, the same function divided by gamma solves the regularised problem for
+        At the optimum of the slack-constrained problem, with level gamma and a share q below
+        it, the same function divided by gamma solves the regularised problem for
         ``alpha(nu) = gamma (gamma q - nu)``: the gradient there is q times the mean over the
-        rows under water, which is parallel to w and has the length ``gamma - nu / q``.
+        rows below, which is parallel to w and has the length ``gamma - nu / q``.
         alpha(nu) grows with nu. q is averaged over the iterates, as the dual variables are.
         """
         state, problem = self.state, self.problem
@@ -386,11 +386,11 @@ class _Round:
     def _first_nu(self, c: int, values: Float64Array, square: float) -> float:
         """Return nu at the scale of the average that is best for alpha.
 
-        With a bias the submerged rows of both classes are the lowest of equal weight. Their
-        slacks add up to ``2 - s (a_k + b_k)`` whatever the bias, which leaves one variable.
+        With a bias the rows below of both classes are the lowest of equal weight. Their slacks
+        add up to ``2 - s (a_k + b_k)`` whatever the bias, which leaves one variable.
         """
         heights, p, margin = values, self.p, 1.0
-        if self._has_basins(c):
+        if self._has_bias(c):
             rows = self.positive[c], self.negative[c]
             heights, p = paired_heights(values, self.p, *rows)
             margin = 2.0
@@ -414,7 +414,7 @@ class _Round:
             if solver.nu is None:  # the slack of the average, whose norm is below 1
                 square = float(state.average[:, c] @ (self.y[c] * values))
                 nu *= np.sqrt(max(0.0, square))
-            level, state.bias[c], *_ = self._level(c, values, n * nu)
+            level, state.bias[c], _ = self._level(c, values, n * nu)
             # a level below 0 has no margin yet to scale to 1
             state.scale[c] = 1.0 / level if level > 0 else 1.0
         state.intercept = state.scale * state.bias

@@ -28,7 +28,7 @@ from kernelgrad.compute.rows import FAST, Rows, add, as_rows
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses import Loss, scalar
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, transient
-from kernelgrad.solvers.kernel import minimax as water
+from kernelgrad.solvers.kernel import minimax
 from kernelgrad.solvers.kernel.sbp import best_scale, paired_heights
 from kernelgrad.solvers.linear._dual import best_bias
 from kernelgrad.solvers.linear.base import (
@@ -245,9 +245,11 @@ class _Rows:
         values, volume = self.responses(c, w), nu * self.data.n
         weight = None if self.data.is_uniform else self.weight
         if self.has_basins(c):
-            found = water.two_basins(values, self.positive[c], self.negative[c], volume, weight)
+            found = minimax.two_class_level(
+                values, self.positive[c], self.negative[c], volume, weight
+            )
             return found.level, found.bias
-        return water.water_level(values, volume, weight), 0.0
+        return minimax.slack_level(values, volume, weight), 0.0
 
     def bias(self, c: int, w: Float64Array, start: float) -> float:
         """Return the bias with the least mean hinge loss."""

@@ -1,4 +1,4 @@
-r"""Soft labels: a supervised machine, refined by ridge regression to its own sides."""
+"""Self-training: an SVM plus ridge regression on its soft labels."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import scipy.linalg
 
 from kernelgrad._params import boolean, integer, parameters, real
 from kernelgrad._typing import Float32Array, Float64Array, IntArray
-from kernelgrad._validation import CapabilityError, DataError, check_int
+from kernelgrad._validation import CapabilityError, check_int
 from kernelgrad.compute import linalg
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows
-from kernelgrad.losses import SemiSupervised
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, transient
 from kernelgrad.solvers.block_descent.solver import CachedBlockDescent
 from kernelgrad.solvers.kernel.base import RowsSolver, RowsState, SupportUpdate
+from kernelgrad.solvers.semi_supervised.base import check_kinds, semi_supervised
 
 _TAG = 0x736F6674
 _TILE, _PART = 4096, 512  # rows whose kernel values are made at once, and those of one task
@@ -147,22 +147,19 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
 
     def check_problem(self, problem: Problem) -> None:
         """Raise CapabilityError unless the loss is one of labelled and unlabelled rows."""
-        if not isinstance(problem.loss, SemiSupervised) or problem.kind_weights is None:
+        loss = semi_supervised(problem, self.name)
+        if problem.kind_weights is None:
             raise CapabilityError(
-                f"solver {self.name!r} is for SemiSupervisedKernelClassifier: it needs a loss "
-                f"of unlabelled rows beside {problem.loss.name!r}."
+                f"solver {self.name!r} is for SemiSupervisedKernelClassifier, which knows the "
+                "weights of both kinds of rows."
             )
-        CachedBlockDescent().check_problem(replace(problem, loss=problem.loss.labelled))
+        CachedBlockDescent().check_problem(replace(problem, loss=loss.labelled))
 
     def init(self, problem: Problem, batch: TrainBatch) -> SoftLabelsState:
         """Resolve the kernel, draw centres and folds."""
+        check_kinds(batch.y, batch.sample_weight, self.name)
         known = batch.y.any(axis=1)
         labelled, others = np.flatnonzero(known), np.flatnonzero(~known)
-        if not len(labelled) or not len(others):
-            raise DataError(
-                f"solver {self.name!r} needs labelled and unlabelled rows; for labels alone "
-                "use KernelClassifier."
-            )
         rng = draws(problem.seed, _TAG, 0)
         M, C = int(self.n_centres), problem.n_outputs
         half = (
@@ -223,8 +220,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         """Fit the labels in the first step; make one round of soft labels in the others."""
         memory = self._recall(problem, state, batch)
         weight, C = self._costs(problem, batch)
-        loss = problem.loss
-        assert isinstance(loss, SemiSupervised)
+        loss = semi_supervised(problem, self.name)
         last = int(self.last_round) if len(state.bias) > 1 else int(self.rounds)
         number = state.iteration
         if number == 0:
@@ -254,7 +250,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     ) -> None:  # fmt: skip
         """Fit the labels of each lane; rows that are held out keep coefficients of 0."""
         assert state.memory is not None
-        assert isinstance(problem.loss, SemiSupervised)
+        loss = semi_supervised(problem, self.name).labelled
         solver = CachedBlockDescent(tol=_SUPERVISED_TOL)
         state.supervised, state.bias = state.supervised.copy(), state.bias.copy()
         for lane in range(len(state.bias)):
@@ -264,7 +260,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
             numbers = None if batch.rows is None else batch.rows[at]
             part = TrainBatch(state.memory.scaled[own], batch.y[at], w, numbers)
             one = replace(
-                problem, loss=problem.loss.labelled, kernel=state.exact.kernel,
+                problem, loss=loss, kernel=state.exact.kernel,
                 alpha=1.0 / (C * w.sum()), standardize=False, fixed_rows=True,
             )  # fmt: skip
             inner = solver.init(one, part)

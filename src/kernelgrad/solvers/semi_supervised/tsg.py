@@ -16,6 +16,7 @@ from kernelgrad.losses import Loss, SemiSupervised
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
 from kernelgrad.solvers.random_features.dsg import DSG, DSGState
 from kernelgrad.solvers.schedules import check_ramp, iterations, ramp_share, slope_grows
+from kernelgrad.solvers.semi_supervised.base import semi_supervised
 
 BATCH = 256
 _STREAM_BLOCK = 128  # frequencies where the number of rows is not known
@@ -97,11 +98,7 @@ SemiSupervised` with ``alpha = 1 / (2 C)``. A batch may hold both kinds in any n
 
     def check_problem(self, problem: Problem) -> None:
         """Raise CapabilityError unless the loss is one of labelled and unlabelled rows."""
-        if not isinstance(problem.loss, SemiSupervised):
-            raise CapabilityError(
-                f"solver {self.name!r} is for SemiSupervisedKernelClassifier: it needs a loss "
-                f"of unlabelled rows beside {problem.loss.name!r}."
-            )
+        semi_supervised(problem, self.name)
         if not problem.alpha > 0:
             raise CapabilityError(
                 f"solver {self.name!r} needs alpha > 0 (a finite C): its steps are in units of "
@@ -124,8 +121,7 @@ SemiSupervised` with ``alpha = 1 / (2 C)``. A batch may hold both kinds in any n
             return super()._first_step(problem, batch, stream, L)
         diagonal = stream.kernel.diag(stream.scaling.apply(batch.X))
         step = 2.0 * _STEP / max(float(diagonal.mean()), 1e-30)
-        loss = problem.loss
-        assert isinstance(loss, SemiSupervised)
+        loss = semi_supervised(problem, self.name)
         if slope_grows(loss.labelled):
             safe = super()._first_step(problem, batch, stream, largest_curvature(loss, L))
             step = min(step, float(safe.min()))
@@ -161,8 +157,7 @@ SemiSupervised` with ``alpha = 1 / (2 C)``. A batch may hold both kinds in any n
         return _STREAM_BLOCK if n is None else int(np.ceil(np.sqrt(n)))
 
     def _loss(self, problem: Problem, t: int) -> Loss:
-        loss = problem.loss
-        assert isinstance(loss, SemiSupervised)
+        loss = semi_supervised(problem, self.name)
         share = ramp_share(self.ramp, iterations(self.horizon, problem), t)
         if share == 1:
             return loss
