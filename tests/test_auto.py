@@ -20,7 +20,7 @@ from kernelgrad import (
     load,
     open_source,
 )
-from kernelgrad.estimators._search import ALPHAS, choose_solver, usable_memory
+from kernelgrad.estimators._auto import ALPHAS, choose_solver, usable_memory
 from kernelgrad.kernels import CallableKernel, ConvolutionKernel, Gaussian, PrecomputedKernel
 from kernelgrad.losses import (
     Hinge,

@@ -16,7 +16,8 @@ from kernelgrad import ArraySource, KernelGaussianProcessRegressor, load
 from kernelgrad._validation import CapabilityError
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import SquaredError
-from kernelgrad.solvers import DSG, Problem, TrainBatch, explained_covariance
+from kernelgrad.estimators._posterior import explained_covariance
+from kernelgrad.solvers import DSG, Problem, TrainBatch
 from kernelgrad.solvers.random_features.base import build_stream
 
 GAMMA = 0.5
@@ -164,7 +165,7 @@ def test_keeping_no_coefficients_changes_no_bit(problem):
     batch = TrainBatch(X, y[:, None], np.ones(len(X)))
     solver = DSG(block_size=32)
     stream = build_stream(base, batch, lambda planes: 32)
-    fast = explained_covariance(solver, base, stream, [batch] * 8, Z, 8)
+    fast = explained_covariance(solver, base, stream, lambda: iter([batch] * 8), Z, 8)
     state = None
     targets = Gaussian(GAMMA).pairwise(X, Z).astype(np.float32)
     wide = Problem(**{**base.__dict__, "n_outputs": len(Z)})

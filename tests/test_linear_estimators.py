@@ -566,7 +566,7 @@ def test_prediction_leaves_sparse_rows_sparse(monkeypatch):
     X.data[:] = 1.0
     y = rng.integers(0, 2, 50)
     model = LinearClassifier(max_iter=2, random_state=0)
-    monkeypatch.setattr("kernelgrad.estimators.base.canonical_rows", lambda *a, merge: a)
+    monkeypatch.setattr("kernelgrad.estimators._rows.canonical_rows", lambda *a, merge: a)
 
     def refuse(*args, **kwargs):
         raise AssertionError("made dense")

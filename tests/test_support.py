@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import kernelgrad
 from kernelgrad import KernelClassifier, KernelRegressor
 from kernelgrad._validation import CapabilityError, DataError
-from kernelgrad.estimators._support import canonical_rows
+from kernelgrad.estimators._rows import canonical_rows
 from kernelgrad.functions.exact import PREDICT_TILE, ExactKernel, KernelRows
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.functions.scaling import InputScaling

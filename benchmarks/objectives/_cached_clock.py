@@ -78,7 +78,7 @@ PLACES: list[tuple[Any, str, str, str]] = [
     *_named(cached, MOVE, MOVE, "row_hashes", "first_of_equals", "batch_digest"),
     *_named(contract, MOVE, MOVE, "rows_digest"),
     *_named(base, MOVE, MOVE, "canonical_rows"),
-    *_named(base.BaseRowsEstimator, REST, REST, "_adopt_arrays", "_train_batch"),
+    *_named(base.BaseRowsEstimator, REST, REST, "_array_rows", "_run"),
     # what is serial on arrays of all rows, and Python
     *_defined(newton.BlockSteps, newton),
     *_defined(newton, newton),

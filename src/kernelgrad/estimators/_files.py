@@ -155,7 +155,8 @@ def load(path: str | os.PathLike[str]) -> Any:
         limit = estimator.memory_limit
         kind = EXPANSIONS[header["expansion"]["kind"]]
         cache = CACHE_BYTES if limit is None else int(limit) // 4
-        estimator._set_function(kind.restore(header["expansion"], tensors, cache))
+        expansion = kind.restore(header["expansion"], tensors, cache)
+        estimator._set(estimator._function_attributes(expansion))
         estimator.history_ = header["history"]
         for key in HISTORY_KEYS:  # of files from before a key was there
             estimator.history_.setdefault(key, [None] * len(estimator.history_["iteration"]))
@@ -164,7 +165,8 @@ def load(path: str | os.PathLike[str]) -> Any:
         estimator._restore_extra(header["extra"], _below("extra.", tensors))
         if header["state"] is not None:
             arrays = _below("state.", tensors)
-            problem = estimator._problem(estimator.loss_)
+            problem = estimator._restored_problem()
+            problem = estimator._restored_problem()
             estimator._state = estimator.solver_.restore(problem, header["state"], arrays)
     except (KeyError, TypeError, AttributeError) as error:
         raise ModelFileError(

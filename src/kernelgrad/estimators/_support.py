@@ -1,30 +1,49 @@
-"""Helpers of the estimators: scikit-learn's callbacks, and rows in a canonical order."""
+"""Helpers of the estimators: callbacks of scikit-learn, warnings, fits that fail, columns."""
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import numpy as np
-import scipy.sparse as sp
+from sklearn.utils import check_random_state, metaestimators
 
-from kernelgrad._typing import AnyArray, Float64Array, Matrix
+from kernelgrad._validation import DataError
 from kernelgrad.callbacks import FitEvent
+from kernelgrad.data import BatchSource
 from kernelgrad.solvers import Solver, State
 
 try:  # scikit-learn >= 1.9
-    from sklearn.callback import CallbackSupportMixin, with_callbacks
+    from sklearn.callback import CallbackSupportMixin
+    from sklearn.callback import with_callbacks as _with_callbacks
 except ImportError:
+    _with_callbacks = None
 
     class CallbackSupportMixin:  # type: ignore[no-redef]
         """Nothing to support before scikit-learn 1.9."""
 
-    def with_callbacks(method: Any) -> Any:
-        """Return the method unchanged."""
-        return method
+
+F = TypeVar("F", bound=Callable[..., Any])
+_ATTRIBUTES = ("classes_", "feature_names_in_", "n_outputs_", "_y_ndim", "loss_")
 
 
-# Above this many cells, exact duplicates of sparse rows are not looked for.
-_MERGE_CELLS = 10_000_000
+def with_callbacks(method: F) -> F:
+    """Return `fit` with scikit-learn's callbacks where there are any, of the same type."""
+    return method if _with_callbacks is None else _with_callbacks(method)
+
+
+def available_if(check: Callable[[Any], bool]) -> Callable[[F], F]:
+    """Return scikit-learn's decorator of that name with a type."""
+    return metaestimators.available_if(check)  # type: ignore[no-any-return]
+
+
+def can_stream(estimator: Any) -> bool:
+    """Return True, or raise AttributeError where the solver needs all rows at once."""
+    estimator._check_streams()
+    return True
 
 
 class SklearnCallbacks:
@@ -35,6 +54,16 @@ class SklearnCallbacks:
         self._ctx = ctx
         self._solver = solver
 
+    @classmethod
+    def begin(
+        cls, estimator: Any, X: Any, y: Any, solver: Solver[Any]
+    ) -> SklearnCallbacks | None:
+        """Return what reports a fit that begins; None without callbacks."""
+        if not getattr(estimator, "_skl_callbacks", None):
+            return None
+        ctx = estimator._init_callback_context(max_subtasks=estimator.max_iter)
+        return cls(estimator, ctx.call_on_fit_task_begin(estimator=estimator, X=X, y=y), solver)
+
     def __call__(self, event: FitEvent, state: State) -> bool:
         estimator = self._estimator
 
@@ -42,10 +71,11 @@ class SklearnCallbacks:
             expansion = self._solver.expansion(state).copy()
             fitted: dict[str, Any] = estimator._function_attributes(expansion)
             fitted |= {"n_iter_": event.iteration, "n_features_in_": estimator.n_features_in_}
-            for name in ("classes_", "feature_names_in_", "n_outputs_", "_y_ndim", "loss_"):
-                if hasattr(estimator, name):
-                    fitted[name] = getattr(estimator, name)
-            return fitted
+            return fitted | {
+                name: getattr(estimator, name)
+                for name in _ATTRIBUTES
+                if hasattr(estimator, name)
+            }
 
         sub = self._ctx.subcontext(task_name="iteration")
         sub.call_on_fit_task_begin(estimator=estimator)
@@ -54,31 +84,71 @@ class SklearnCallbacks:
         )
 
 
-def canonical_rows(
-    X: Matrix, y: AnyArray, weight: Float64Array, *, merge: bool
-) -> tuple[Matrix, AnyArray, Float64Array]:
-    """Drop rows of weight zero; with `merge`, sort rows and merge exact duplicates.
-
-    When all rows fit into one batch their order carries no information, so a canonical
-    order makes "weight 2" and "given twice" the same computation, bit for bit.
-    """
-    keep = weight > 0
-    if not keep.all():
-        X, y, weight = X[np.flatnonzero(keep)], y[keep], weight[keep]
-    if not merge:
-        return X, y, weight
-    if sp.issparse(X):
-        if X.shape[0] * X.shape[1] > _MERGE_CELLS:
-            return X, y, weight
-        dense = X.toarray()
-    else:
-        dense = np.asarray(X)
-    columns = [dense.astype(np.float64), y.reshape(len(y), -1).astype(np.float64)]
-    table = np.ascontiguousarray(np.concatenate(columns, axis=1)) + 0.0  # -0.0 becomes 0.0
-    rows = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))).ravel()
-    _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
-    total: Float64Array = np.bincount(inverse.ravel(), weights=weight).astype(np.float64)
-    return X[first], y[first], total
+@contextmanager
+def all_or_nothing(estimator: Any) -> Iterator[None]:
+    """Leave the estimator as it was where a fit fails."""
+    before = dict(estimator.__dict__)
+    try:
+        yield
+    except BaseException:
+        estimator.__dict__.clear()
+        estimator.__dict__.update(before)
+        raise
 
 
-__all__ = ["CallbackSupportMixin", "SklearnCallbacks", "canonical_rows", "with_callbacks"]
+def warn_caller(message: str) -> None:
+    """Warn at the line that called this package, whatever lies between."""
+    frame, level = sys._getframe().f_back, 2
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(
+        ("kernelgrad.", "sklearn.", "contextlib")
+    ):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)
+
+
+def new_seed(random_state: Any) -> int:
+    """Return the seed of a fit."""
+    return int(check_random_state(random_state).randint(0, 2**31 - 1))
+
+
+def adopt_columns(estimator: Any, source: BatchSource) -> None:
+    """Take number and names of columns from a source, as scikit-learn does from arrays."""
+    if source.n_rows == 0:
+        raise DataError("The source has no rows.")
+    estimator.n_features_in_ = source.n_features
+    if source.feature_names is not None:
+        estimator.feature_names_in_ = np.asarray(source.feature_names, dtype=object)
+    elif hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+
+
+def check_columns(estimator: Any, source: BatchSource) -> None:
+    """Raise if a source has other columns than those of the fit."""
+    if source.n_features != estimator.n_features_in_:
+        raise ValueError(
+            f"The source has {source.n_features} features, but {type(estimator).__name__} is "
+            f"expecting {estimator.n_features_in_} features as input."
+        )
+    mine = getattr(estimator, "feature_names_in_", None)
+    if mine is None or source.feature_names is None:
+        return
+    for i, (a, b) in enumerate(zip(mine, source.feature_names, strict=True)):
+        if a != b:
+            raise ValueError(
+                f"Column {i} of the source is {b!r}, but the model was fitted with {a!r} "
+                "there; open the file with feature_names=model.feature_names_in_."
+            )
+
+
+__all__ = [
+    "CallbackSupportMixin",
+    "SklearnCallbacks",
+    "adopt_columns",
+    "all_or_nothing",
+    "available_if",
+    "can_stream",
+    "check_columns",
+    "new_seed",
+    "warn_caller",
+    "with_callbacks",
+]

@@ -1,15 +1,165 @@
-"""Kernel classification."""
+"""Kernel classification, and what all classifiers share."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar, Self
 
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from kernelgrad._params import anything, parameters
+from kernelgrad._typing import AnyArray, Float64Array
+from kernelgrad._validation import DataError
+from kernelgrad.data import BatchSource
+from kernelgrad.estimators._rows import weights_of
+from kernelgrad.estimators._support import available_if, can_stream
 from kernelgrad.estimators._tasks import Classification
-from kernelgrad.estimators.kernel import BaseKernelEstimator
-from kernelgrad.losses import Loss
+from kernelgrad.estimators.base import BaseRowsEstimator, joined
+from kernelgrad.estimators.kernel import BaseSearchedEstimator
+from kernelgrad.losses import Loss, get_loss
 
 
-class KernelClassifier(Classification, BaseKernelEstimator):
+def _has_proba(estimator: BaseClassifier) -> bool:
+    loss = getattr(estimator, "loss_", None)
+    if loss is None:
+        loss = get_loss(estimator.loss, task="classification", n_classes=2)
+    if loss.has_proba:
+        return True
+    raise AttributeError(
+        f"predict_proba is not available with loss={loss.name!r}; use loss='log_loss', or wrap "
+        "the estimator in sklearn.calibration.CalibratedClassifierCV."
+    )
+
+
+@parameters
+class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
+    """Classes, predictions and scores of a classifier."""
+
+    class_weight: Any = anything(default=None)
+
+    _sibling: ClassVar[str] = "a regressor"  # that takes continuous targets, for messages
+    _task_type: ClassVar[type[Classification]] = Classification
+
+    def _make_loss(self, n_classes: int) -> Loss:
+        return get_loss(self.loss, task="classification", n_classes=n_classes)
+
+    def _check_targets(self, y: AnyArray) -> AnyArray:
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        return np.asarray(y)
+
+    def _learn(
+        self, targets: AnyArray | BatchSource, declared: AnyArray | None
+    ) -> Classification:
+        if isinstance(targets, BatchSource):
+            found, counts = self._labels_of_source(targets, declared)
+        else:
+            found, counts = np.unique(targets, return_counts=True)
+        return self._task_type.learn(
+            found,
+            counts,
+            declared=declared,
+            make_loss=self._make_loss,
+            class_weight=self.class_weight,
+            owner=type(self).__name__,
+        )
+
+    def _labels_of_source(
+        self, source: BatchSource, declared: AnyArray | None
+    ) -> tuple[AnyArray, AnyArray]:
+        """Return the distinct labels of a source and how many rows each has."""
+        summary = source.summarize_target()
+        if summary.classes is None:
+            raise DataError(
+                "The target has more than 1,000 distinct values; for a continuous target use "
+                f"{self._sibling}."
+            )
+        if summary.kind == "float" and summary.infer_task() == "regression":
+            raise DataError(
+                f"The target is continuous; use {self._sibling}, or encode it as classes."
+            )
+        return np.asarray(summary.classes), np.asarray(summary.counts)
+
+    def _task(self) -> Classification:
+        # copies that scikit-learn's callbacks make on the way have no class weights
+        weights = getattr(self, "_class_weights", None)
+        return self._task_type(self.loss_, self.classes_, weights)
+
+    @available_if(can_stream)
+    def partial_fit(
+        self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Take further steps, one for every ``batch_size`` rows of `X`, in the order given.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in :meth:`fit`.
+        classes : array-like or None
+            All classes; needed in the first call unless its `y` holds them all.
+
+        Returns
+        -------
+        self
+        """
+        if classes is None:
+            return self._partial_fit(X, y, sample_weight)
+        declared = np.unique(np.asarray(classes))
+        if hasattr(self, "_state") and not np.array_equal(declared, self.classes_):
+            raise ValueError(
+                f"classes={declared.tolist()!r} is not the same as on the first call: "
+                f"{self.classes_.tolist()!r}."
+            )
+        return self._partial_fit(X, y, sample_weight, declared=declared)
+
+    def decision_function(self, X: Any) -> Float64Array:
+        """Return f(X): (n,) for two classes (positive favours ``classes_[1]``), else (n, K)."""
+        raw = self._raw(X)
+        return raw.ravel() if raw.shape[1] == 1 else raw
+
+    def predict(self, X: Any) -> AnyArray:
+        """Return the predicted class of every row, shape (n,)."""
+        return joined(self._task().predict(raw) for raw in self._responses(X))
+
+    @available_if(_has_proba)
+    def predict_proba(self, X: Any) -> Float64Array:
+        """Return class probabilities, shape (n, n_classes), in the order of ``classes_``.
+
+        Available with log losses. One-vs-rest probabilities are normalised to sum 1.
+        """
+        check_is_fitted(self, "expansion_")
+        return np.asarray(self.loss_.predict_proba(self._raw(X)), np.float64)
+
+    @available_if(_has_proba)
+    def predict_log_proba(self, X: Any) -> Float64Array:
+        """Return the logarithm of :meth:`predict_proba`."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.predict_proba(X)))
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the accuracy on arrays, or on a BatchSource with its own targets."""
+        if not isinstance(X, BatchSource):
+            return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
+        refuse_targets(y, sample_weight)
+        hits = total = 0.0
+        for batch, raw in self._scored_chunks(X):
+            w = weights_of(batch)
+            hits += float(w @ (self._task().predict(raw) == column_or_1d(batch.y)))
+            total += float(w.sum())
+        return hits / total
+
+
+def refuse_targets(y: Any, sample_weight: Any) -> None:
+    """Raise if targets are given beside a source."""
+    if y is not None or sample_weight is not None:
+        raise ValueError("A BatchSource carries its own y and weights; leave them out.")
+
+
+@parameters
+class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     r"""Kernel classifier: any loss, kernel and solver, on data too large for kernel matrices.
 
     Minimises ``mean_i w_i loss(y_i, f(x_i)) / mean_i w_i + (alpha / 2) ||f - b||^2_H`` over the
@@ -120,50 +270,9 @@ class KernelClassifier(Classification, BaseKernelEstimator):
     True
     """
 
-    def __init__(
-        self,
-        loss: str | Loss = "log_loss",
-        kernel: Any = "rbf",
-        *,
-        gamma: float | str = "median",
-        bandwidth_factor: float = 1.0,
-        solver: Any = "auto",
-        alpha: float | str = 1e-6,
-        C: float | None = None,
-        max_iter: int = 40,
-        tol: float = 1e-4,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        class_weight: Any = None,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        memory_limit: float | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-        verbose: int = 0,
-        callbacks: Any = None,
-    ) -> None:
-        self.loss = loss
-        self.kernel = kernel
-        self.gamma = gamma
-        self.bandwidth_factor = bandwidth_factor
-        self.solver = solver
-        self.alpha = alpha
-        self.C = C
-        self.max_iter = max_iter
-        self.tol = tol
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.class_weight = class_weight
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.memory_limit = memory_limit
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callbacks = callbacks
+    loss: str | Loss = anything(default="log_loss", kw_only=False)
 
-    _searches = True
     _sibling = "KernelRegressor"
+
+
+__all__ = ["BaseClassifier", "KernelClassifier", "refuse_targets"]

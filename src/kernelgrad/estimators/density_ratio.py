@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
-from dataclasses import replace
-from itertools import count
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.utils import ClassifierTags
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray
+from kernelgrad._params import anything, boolean, parameters, real
+from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import DataError
-from kernelgrad.data import ArraySource, BatchSource, sample_batches
-from kernelgrad.estimators._support import canonical_rows, with_callbacks
+from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches
+from kernelgrad.estimators._rows import (
+    Batches,
+    TrainingRows,
+    forever,
+    stacked,
+    weights_of,
+)
+from kernelgrad.estimators._support import with_callbacks
+from kernelgrad.estimators._tasks import NoTargets
+from kernelgrad.estimators.base import Parts, checked_weights
 from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.losses import KLDensityRatio, LeastSquaresDensityRatio, Loss, get_loss
-from kernelgrad.solvers import DSG, Solver, State, TrainBatch, check_capabilities
+from kernelgrad.solvers import DSG, Solver, TrainBatch
 
 # Blocks of 1,024 frequencies were no more accurate (10,000 rows of each sample, one and five
 # dimensions) and cost twelve times as much.
@@ -34,6 +36,41 @@ _NEEDS_BOTH = (
 )
 
 
+@dataclass(frozen=True)
+class TwoSamples(TrainingRows):
+    """Rows of the numerator, and of the denominator; half of each batch is of either."""
+
+    denominator: TrainingRows = field(kw_only=True)
+
+    @property
+    def sources(self) -> tuple[BatchSource, ...]:
+        """Numerator and denominator."""
+        return self.source, self.denominator.source
+
+    def ordered(self, limit: int | None) -> TwoSamples:
+        """Return each sample in canonical order."""
+        half = None if limit is None else max(1, limit // 2)
+        ours, other = super().ordered(half), self.denominator.ordered(half)
+        return replace(self, source=ours.source, denominator=other)
+
+    def batches(
+        self, solver: Solver[Any], seed: int, start: int, size: int | None = None
+    ) -> tuple[Batches, bool]:
+        """Return batches for ever: half is drawn from each sample, independently."""
+        halves = [max(1, solver.resolve_batch_size(2 * s.n_rows) // 2) for s in self.sources]
+        pairs = list(zip(self.sources, halves, strict=True))
+        if all(s.n_rows <= half for s, half in pairs):
+            whole = [s.read(0, s.n_rows) for s in self.sources]
+            return forever(_joined(whole), start), True
+        p, q = (
+            sample_batches(source, half, seed=seed + i, start=start)
+            for i, (source, half) in enumerate(pairs)
+        )
+        both = zip(p, q, strict=False)
+        return ((_joined([a.batch, b.batch]), a.fraction) for a, b in both), False
+
+
+@parameters
 class KernelDensityRatio(BaseKernelEstimator):
     r"""Ratio p/q of two densities from a sample of each, without estimating either.
 
@@ -87,49 +124,23 @@ class KernelDensityRatio(BaseKernelEstimator):
     True
     """
 
-    def __init__(
-        self,
-        loss: str | Loss = "kl",
-        kernel: Any = "rbf",
-        *,
-        gamma: float | str = "median",
-        bandwidth_factor: float = 1.0,
-        solver: Any = "auto",
-        alpha: float = 1e-4,
-        max_iter: int = 40,
-        standardize: bool = False,
-        memory_limit: float | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-        verbose: int = 0,
-        callbacks: Any = None,
-    ) -> None:
-        self.loss = loss
-        self.kernel = kernel
-        self.gamma = gamma
-        self.bandwidth_factor = bandwidth_factor
-        self.solver = solver
-        self.alpha = alpha
-        self.max_iter = max_iter
-        self.standardize = standardize
-        self.memory_limit = memory_limit
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callbacks = callbacks
+    loss: str | Loss = anything(default="kl", kw_only=False)
+    kernel: Any = anything(default="rbf", kw_only=False)
+    alpha: float = real(default=1e-4, low=0)
+    warm_start: bool = boolean(default=False)
 
+    _requires_y = False
     fit_intercept = True
 
-    @property
-    def _alpha(self) -> float:
+    def _alpha_for(self, rows: TrainingRows, *, stream: bool = False) -> float:
         return float(self.alpha)
-
-    @property
-    def _n_outputs(self) -> int:
-        return 1
 
     def _make_loss(self) -> Loss:
         return get_loss(self.loss, task="density_ratio")
+
+    def _make_parts(self) -> Parts:
+        self._make_loss()
+        return super()._make_parts()
 
     def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
         solver = super()._make_solver(auto)
@@ -137,9 +148,11 @@ class KernelDensityRatio(BaseKernelEstimator):
             solver.set_params(block_size=_BLOCK_SIZE, batch_size=_BATCH_SIZE)
         return solver
 
-    def _check_parameters(self) -> None:
-        self._make_loss()
-        super()._check_parameters()
+    def _learn(self, targets: AnyArray | BatchSource, declared: AnyArray | None) -> NoTargets:
+        return NoTargets(self._make_loss())
+
+    def _task(self) -> NoTargets:
+        return NoTargets(self.loss_)
 
     @with_callbacks
     def fit(
@@ -170,44 +183,31 @@ class KernelDensityRatio(BaseKernelEstimator):
             For parameters outside their domain, NaN or infinite values, a sample without
             rows, or both or none of y and `denominator`; before any work is done.
         """
-        self._denominator = denominator
-        try:
-            return self._fit_checked(X, y, sample_weight)
-        finally:
-            self.__dict__.pop("_denominator", None)
+        return self._fit_checked(X, y, sample_weight, denominator=denominator)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
-        denominator = self.__dict__.pop("_denominator", None)
-        warm = bool(self.warm_start) and hasattr(self, "_state")
-        if not warm:
-            self._new_seed()
-        loss = self._make_loss()
-        sources = self._two_sources(X, y, sample_weight, denominator, reset=not warm)
-        if warm:
-            solver, reason = self.solver_, self.history_["solver_reason"]
-        else:
-            solver, reason = self._select_solver(loss, sources)
-        problem = self._problem(loss)
-        check_capabilities(solver, loss, problem.kernel)
-        state: State | None = self._state.copy() if warm else None
-        start = 0 if state is None else state.iteration
-        batches: Iterator[tuple[TrainBatch, float]]
-        halves = [max(1, solver.resolve_batch_size(2 * s.n_rows) // 2) for s in sources]
-        if all(s.n_rows <= half for s, half in zip(sources, halves, strict=True)):
-            problem = replace(problem, fixed_rows=True)
-            joined = _joined([s.take(np.arange(s.n_rows)) for s in sources])
-            batches = ((joined, float(t)) for t in count(start + 1))
-        else:
-            batches = self._pairs(sources, halves, start)
-        history = copy.deepcopy(self.history_) if warm else None
-        ctx = self._begin_sklearn_callbacks(X, y)
-        self._finish(problem, solver, batches, self.max_iter, state, None, history, ctx)
-        self._record_choice(solver, reason)
+    def _all_rows(
+        self,
+        parts: Parts,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        *,
+        fresh: bool,
+        denominator: Any = None,
+    ) -> TwoSamples:
+        p, q, values = self._two_sources(X, y, sample_weight, denominator, fresh=fresh)
+        if fresh:
+            self.samples_ = values
+        task, arrays = NoTargets(self._make_loss()), not isinstance(X, BatchSource)
+        if arrays and not self.standardize:
+            for sample in (p, q):
+                parts.kernel.check_domain(sample.read(0, sample.n_rows).X)
+        return TwoSamples(p, task, arrays, denominator=TrainingRows(q, task, arrays))
 
     def _two_sources(
-        self, X: Any, y: Any, sample_weight: Any, denominator: Any, *, reset: bool
-    ) -> tuple[BatchSource, BatchSource]:
-        """Return the numerator and the denominator."""
+        self, X: Any, y: Any, sample_weight: Any, denominator: Any, *, fresh: bool
+    ) -> tuple[BatchSource, BatchSource, AnyArray]:
+        """Return numerator, denominator and what tells them apart."""
         if denominator is not None and y is not None:
             raise ValueError(f"{_NEEDS_BOTH}, not both y and denominator.")
         if isinstance(X, BatchSource) or isinstance(denominator, BatchSource):
@@ -217,71 +217,36 @@ class KernelDensityRatio(BaseKernelEstimator):
                 )
             if sample_weight is not None:
                 raise ValueError("A BatchSource carries its own weights; leave them out.")
-            self._adopt_source(X, reset=reset)
-            self._adopt_source(denominator, reset=False)
-            if reset:
-                self.samples_ = np.array([0, 1])
-            return X, denominator
-        if denominator is None:
-            if y is None:
-                raise ValueError(
-                    "requires y to be passed, but the target y is None: " + _NEEDS_BOTH + "."
-                )
-            X, y = validate_data(self, X, y, reset=reset, accept_sparse="csr", dtype="numeric")
-            weight = self._weights(sample_weight, X)
-            values = np.unique(np.asarray(y)[weight > 0])
-            if not reset:
-                unknown = np.setdiff1d(values, self.samples_)
-                if len(unknown):
-                    raise ValueError(
-                        f"y holds {unknown[:5]}, but the samples of the fit are "
-                        f"{self.samples_} (denominator, numerator)."
-                    )
-            if len(values) != 2:
-                raise ValueError(
-                    f"y must have two distinct values, one per sample, got {len(values)} "
-                    f"class(es): {values[:5]}."
-                )
-            numerator = np.asarray(y) == values[1]
-            parts = (X[numerator], weight[numerator]), (X[~numerator], weight[~numerator])
-        else:
-            X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype="numeric")
-            Z = validate_data(
-                self, denominator, reset=False, accept_sparse="csr", dtype="numeric"
+            self._adopt_source(X, fresh=fresh)
+            self._adopt_source(denominator, fresh=False)
+            return X, denominator, np.array([0, 1])
+        checks = {"accept_sparse": "csr", "dtype": "numeric"}
+        if denominator is not None:
+            X = validate_data(self, X, reset=fresh, **checks)
+            Z = validate_data(self, denominator, reset=False, **checks)
+            weight = checked_weights(sample_weight, X)
+            return _source(X, weight), _source(Z, np.ones(Z.shape[0])), np.array([0, 1])
+        if y is None:
+            raise ValueError(
+                "requires y to be passed, but the target y is None: " + _NEEDS_BOTH + "."
             )
-            values = np.array([0, 1])
-            parts = (X, self._weights(sample_weight, X)), (Z, np.ones(Z.shape[0]))
-        if reset:
-            self.samples_ = values
-        solver = self._make_solver() if reset else self.solver_
-        size = max(1, solver.resolve_batch_size(None) // 2)
-        sources = []
-        for rows, w in parts:
-            if not self.standardize:
-                self._make_kernel().check_domain(rows)
-            ones = np.zeros(rows.shape[0])
-            rows, ones, w = canonical_rows(rows, ones, w, merge=rows.shape[0] <= size)
-            sources.append(ArraySource(rows, ones, w, checked=True))
-        return sources[0], sources[1]
-
-    def _weights(self, sample_weight: Any, X: Any) -> Float64Array:
-        weight: Float64Array = _check_sample_weight(
-            sample_weight, X, dtype=np.float64, ensure_non_negative=True
-        )
-        if not weight.sum() > 0:
-            raise ValueError("All sample weights are zero; at least one row must count.")
-        return weight
-
-    def _pairs(
-        self, sources: tuple[BatchSource, BatchSource], halves: list[int], start: int
-    ) -> Iterator[tuple[TrainBatch, float]]:
-        """Yield batches of half a batch from each sample, drawn independently."""
-        p, q = (
-            sample_batches(source, half, seed=self._seed + i, start=start)
-            for i, (source, half) in enumerate(zip(sources, halves, strict=True))
-        )
-        for one, other in zip(p, q, strict=False):
-            yield _joined([one.batch, other.batch]), one.fraction
+        X, y = validate_data(self, X, y, reset=fresh, **checks)
+        weight, y = checked_weights(sample_weight, X), np.asarray(y)
+        values = np.unique(y[weight > 0])
+        if not fresh:
+            unknown = np.setdiff1d(values, self.samples_)
+            if len(unknown):
+                raise ValueError(
+                    f"y holds {unknown[:5]}, but the samples of the fit are "
+                    f"{self.samples_} (denominator, numerator)."
+                )
+        if len(values) != 2:
+            raise ValueError(
+                f"y must have two distinct values, one per sample, got {len(values)} "
+                f"class(es): {values[:5]}."
+            )
+        p, q = y == values[1], y != values[1]
+        return _source(X[p], weight[p]), _source(X[q], weight[q]), values
 
     def predict(self, X: Any) -> Float64Array:
         """Return the estimated ratio p/q at the rows of `X`, shape (n,); never negative."""
@@ -309,13 +274,12 @@ class KernelDensityRatio(BaseKernelEstimator):
         """
         loss = self._ratio_loss
         constant = 1.0 if isinstance(loss, KLDensityRatio) else -0.5
-        sources = self._two_sources(X, y, sample_weight, denominator, reset=False)
+        sources = self._two_sources(X, y, sample_weight, denominator, fresh=False)[:2]
         means = []
         for sign, source in zip((1.0, -1.0), sources, strict=True):
             total, weight = 0.0, 0.0
             for batch in source.chunks():
-                w = np.ones(batch.X.shape[0])
-                w = w if batch.sample_weight is None else np.asarray(batch.sample_weight)
+                w = weights_of(batch)
                 f = self.expansion_.raw_prediction(batch.X)
                 total += float(w @ loss.value(np.full(f.shape, sign), f))
                 weight += float(w.sum())
@@ -324,29 +288,6 @@ class KernelDensityRatio(BaseKernelEstimator):
             means.append(total / weight)
         return constant - means[0] - means[1]
 
-    # -- what the base asks of supervised estimators; batches here are made by _pairs ------
-
-    _stratified = False
-    _requires_y = False
-
-    def _prepare_targets(self, y: AnyArray, *, reset: bool) -> tuple[AnyArray, Loss]:
-        return y, self._make_loss()
-
-    def _prepare_source(self, source: BatchSource) -> Loss:
-        return self._make_loss()
-
-    def _internal(self, y: AnyArray) -> AnyArray:
-        return y
-
-    def _encode(self, y: AnyArray, loss: Loss) -> FloatArray:
-        return np.where(y.reshape(-1, 1) > 0, 1.0, -1.0)
-
-    def _class_factor(self, y: AnyArray) -> Float64Array | None:
-        return None
-
-    def _validation_score(self, loss: Loss) -> tuple[str, Any]:
-        return "negative loss", None
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
@@ -354,18 +295,20 @@ class KernelDensityRatio(BaseKernelEstimator):
         return tags
 
 
-def _joined(batches: list[Any]) -> TrainBatch:
+def _source(X: Matrix, weight: Float64Array) -> ArraySource:
+    return ArraySource(X, np.zeros(X.shape[0]), weight, checked=True)
+
+
+def _joined(batches: list[Batch]) -> TrainBatch:
     """Return one batch of numerator and denominator rows, half the weight each."""
     X, weights = [], []
     for batch in batches:
-        w = np.ones(batch.X.shape[0])
-        w = w if batch.sample_weight is None else np.asarray(batch.sample_weight, np.float64)
+        w = weights_of(batch)
         keep = np.flatnonzero(w > 0)
         if len(keep) == 0:
             raise DataError("All weights of a batch are zero; drop such rows of the source.")
         X.append(batch.X if len(keep) == len(w) else batch.X[keep])
         weights.append(w[keep] / (2.0 * w.sum()))
     sizes = [len(w) for w in weights]
-    rows = sp.vstack(X, format="csr") if any(sp.issparse(A) for A in X) else np.concatenate(X)
     y = np.repeat([1.0, -1.0], sizes)[:, None].astype(np.float32)
-    return TrainBatch(rows, y, sum(sizes) * np.concatenate(weights))
+    return TrainBatch(stacked(X), y, sum(sizes) * np.concatenate(weights))

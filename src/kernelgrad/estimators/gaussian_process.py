@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Self
 
@@ -14,29 +14,21 @@ from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import column_or_1d, validate_data
 
+from kernelgrad._params import anything, boolean, integer, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, Matrix
-from kernelgrad._validation import (
-    CapabilityError,
-    DataError,
-    check_bool,
-    check_name,
-    check_real,
-)
+from kernelgrad._validation import CapabilityError, DataError, check_name
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.data import ArraySource, BatchSource, sample_batches
-from kernelgrad.estimators._search import GIVEN
+from kernelgrad.data import ArraySource, BatchSource
+from kernelgrad.estimators._auto import GIVEN
+from kernelgrad.estimators._posterior import PosteriorOperator, explained_covariance
+from kernelgrad.estimators._rows import TrainingRows, weights_of
 from kernelgrad.estimators._support import with_callbacks
+from kernelgrad.estimators._tasks import Task
+from kernelgrad.estimators.base import Parts
 from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.losses import Loss, SquaredError
-from kernelgrad.solvers import (
-    DSG,
-    PosteriorOperator,
-    Problem,
-    Solver,
-    TrainBatch,
-    explained_covariance,
-)
+from kernelgrad.solvers import DSG, Solver, TrainBatch
 
 # A posterior is wanted to a few per cent, where a prediction needs less: blocks are larger
 # than for other tasks of few rows (a block's inverse covariance is biased by the features it
@@ -47,6 +39,42 @@ _OPERATOR_BLOCK = 64  # frequencies per block of the operator
 _TEST_ROWS = 1024  # rows of one group of predict(return_std=True)
 
 
+@dataclass(frozen=True)
+class ScaledColumn(Task):
+    """One column of numbers, of which ``(y - centre) / scale`` is fitted.
+
+    ``total`` is the sum of the weights of its rows, where they have been read.
+    """
+
+    centre: float = 0.0
+    scale: float = 1.0
+    total: float = np.nan
+    loss: Loss = field(default_factory=SquaredError)
+
+    @property
+    def n_outputs(self) -> int:
+        """One."""
+        return 1
+
+    def internal(self, y: AnyArray) -> AnyArray:
+        """Return the column as float64."""
+        y = np.asarray(y, np.float64)
+        if y.ndim == 2 and y.shape[1] != 1:
+            raise ValueError(
+                f"y must have one column, got {y.shape[1]}; fit one estimator per column."
+            )
+        return np.asarray(y if y.ndim == 1 else column_or_1d(y, warn=True))
+
+    def encode(self, y: AnyArray) -> FloatArray:
+        """Return scaled targets, (n, 1)."""
+        return ((y - self.centre) / self.scale).reshape(-1, 1)
+
+    def attributes(self) -> dict[str, Any]:
+        """Return centre and scale."""
+        return {"y_mean_": self.centre, "y_scale_": self.scale}
+
+
+@parameters
 class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # type: ignore[misc]
     r"""Posterior mean and variance of a Gaussian process, without a kernel matrix.
 
@@ -111,49 +139,19 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
     True
     """
 
-    def __init__(
-        self,
-        noise_variance: float = 0.1,
-        *,
-        signal_variance: float = 1.0,
-        kernel: Any = "rbf",
-        gamma: float | str = "median",
-        bandwidth_factor: float = 1.0,
-        normalize_y: bool = False,
-        variance: str = "per_point",
-        solver: Any = "auto",
-        max_iter: int = 60,
-        standardize: bool = False,
-        memory_limit: float | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-        callbacks: Any = None,
-    ) -> None:
-        self.noise_variance = noise_variance
-        self.signal_variance = signal_variance
-        self.kernel = kernel
-        self.gamma = gamma
-        self.bandwidth_factor = bandwidth_factor
-        self.normalize_y = normalize_y
-        self.variance = variance
-        self.solver = solver
-        self.max_iter = max_iter
-        self.standardize = standardize
-        self.memory_limit = memory_limit
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callbacks = callbacks
+    noise_variance: float = real(default=0.1, low=0, low_open=True, kw_only=False)
+    signal_variance: float = real(default=1.0, low=0, low_open=True)
+    kernel: Any = anything(default="rbf")
+    normalize_y: bool = boolean(default=False)
+    variance: str = anything(default="per_point")
+    max_iter: int = integer(default=60, low=1)
 
-    _stratified = False
     _y_numeric = True
+    _tells_alpha = True
 
-    @property
-    def _alpha(self) -> float:
-        return float(self.alpha_)
-
-    @property
-    def _n_outputs(self) -> int:
-        return 1
+    def _make_parts(self) -> Parts:
+        check_name(self.variance, ("per_point", "operator"), "variance estimator")
+        return super()._make_parts()
 
     def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
         solver = super()._make_solver(auto)
@@ -165,17 +163,18 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
             )
         return solver
 
-    def _select_solver(
-        self, loss: Loss, sources: tuple[BatchSource, ...], *, stream: bool = False
+    def _choose(
+        self, parts: Parts, rows: TrainingRows, *, stream: bool = False
     ) -> tuple[Solver[Any], str]:
-        return self._make_solver(), "it gives the variance" if self._auto_solver else GIVEN
+        return parts.solver, "it gives the variance" if self._auto_solver else GIVEN
 
-    def _check_parameters(self) -> None:
-        check_real(self.noise_variance, "noise_variance", low=0, low_open=True)
-        check_real(self.signal_variance, "signal_variance", low=0, low_open=True)
-        check_bool(self.normalize_y, "normalize_y")
-        check_name(self.variance, ("per_point", "operator"), "variance estimator")
-        super()._check_parameters()
+    def _learn(
+        self, targets: AnyArray | BatchSource, declared: AnyArray | None
+    ) -> ScaledColumn:
+        return ScaledColumn()
+
+    def _task(self) -> ScaledColumn:
+        return ScaledColumn(self.y_mean_, self.y_scale_)
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -196,75 +195,53 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         """
         return self._fit_checked(X, y, sample_weight)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
-        self.alpha_ = np.nan  # known once the rows are
-        super()._fit(X, y, sample_weight)
-
-    def _adopt_arrays(
-        self, X: Any, y: Any, sample_weight: Any, *, reset: bool
-    ) -> tuple[Matrix, AnyArray, Float64Array, Loss]:
-        X, y, weight, loss = super()._adopt_arrays(X, y, sample_weight, reset=reset)
-        self._set_scales(float(weight.sum()), y, weight)
-        return X, y, weight, loss
-
-    def _set_scales(self, total: float, y: AnyArray, weight: Float64Array) -> None:
-        self.signal_variance_ = float(self.signal_variance)
-        self.alpha_ = float(self.noise_variance) / (self.signal_variance_ * total)
-        self.y_mean_, self.y_scale_ = 0.0, 1.0
-        if self.normalize_y:
-            self.y_mean_ = float(np.average(y, weights=weight))
-            spread = float(np.sqrt(np.average((y - self.y_mean_) ** 2, weights=weight)))
-            rounding = 10 * np.finfo(float).eps * float(np.abs(y).max())
-            self.y_scale_ = spread if spread > rounding else 1.0
-
-    def _prepare_targets(self, y: AnyArray, *, reset: bool) -> tuple[AnyArray, Loss]:
-        y = np.asarray(y, np.float64)
-        if y.ndim == 2:
-            if y.shape[1] != 1:
-                raise ValueError(
-                    f"y must have one column, got {y.shape[1]}; fit one estimator per column."
-                )
-            y = column_or_1d(y, warn=True)
-        return y, SquaredError()
-
-    def _prepare_source(self, source: BatchSource) -> Loss:
-        targets, weights = [], []
-        for batch in source.chunks():
-            y = np.asarray(batch.y)
-            if y.dtype.kind not in "iufb" or y.ndim != 1:
-                raise DataError(f"The target must be one column of numbers, got {y[:1]!r}.")
-            w = np.ones(len(y)) if batch.sample_weight is None else batch.sample_weight
-            targets.append(y.astype(np.float64))
-            weights.append(np.asarray(w, np.float64))
-        self._internal_y = False
-        weight = np.concatenate(weights)
-        if not weight.sum() > 0:
-            raise DataError("All sample weights are zero; at least one row must count.")
-        self._set_scales(float(weight.sum()), np.concatenate(targets), weight)
-        return SquaredError()
-
-    def _internal(self, y: AnyArray) -> AnyArray:
-        return np.asarray(y, np.float64)
-
-    def _encode(self, y: AnyArray, loss: Loss) -> FloatArray:
-        return ((y - self.y_mean_) / self.y_scale_).reshape(-1, 1)
-
-    def _class_factor(self, y: AnyArray) -> Float64Array | None:
-        return None
-
-    def _validation_score(self, loss: Loss) -> tuple[str, Any]:
-        return "negative loss", None
-
-    def _calibrate(self, source: BatchSource) -> None:
+    def _fit(
+        self, parts: Parts, X: Any, y: Any, sample_weight: Any, **more: Any
+    ) -> TrainingRows:
+        rows = super()._fit(parts, X, y, sample_weight, **more)
+        source = rows.source
         if isinstance(source, ArraySource) and source.in_memory:
-            rows = source.take(np.arange(source.n_rows))  # a copy: callers may change theirs
-            source = ArraySource(rows.X, rows.y, rows.sample_weight, checked=True)
+            kept = source.take(np.arange(source.n_rows))  # a copy: callers may change theirs
+            source = ArraySource(kept.X, kept.y, kept.sample_weight, checked=True)
         self._source: BatchSource | None = source
+        self._encoded = rows.encoded
         self._operator: PosteriorOperator | None = None
         if self.variance == "operator":
             with single_threaded_blas():
                 self._operator = self._fit_operator()
             self._source = None
+        return rows
+
+    def _all_rows(
+        self, parts: Parts, X: Any, y: Any, sample_weight: Any, *, fresh: bool
+    ) -> TrainingRows:
+        rows = super()._all_rows(parts, X, y, sample_weight, fresh=fresh)
+        targets, weights = [], []
+        for batch in rows.source.chunks():
+            values = np.asarray(batch.y)
+            if values.dtype.kind not in "iufb" or values.ndim != 1:
+                raise DataError(
+                    f"The target must be one column of numbers, got {values[:1]!r}."
+                )
+            targets.append(values.astype(np.float64))
+            weights.append(weights_of(batch))
+        values, weight = np.concatenate(targets), np.concatenate(weights)
+        if not weight.sum() > 0:
+            raise DataError("All sample weights are zero; at least one row must count.")
+        centre, scale = 0.0, 1.0
+        if self.normalize_y:
+            centre = float(np.average(values, weights=weight))
+            spread = float(np.sqrt(np.average((values - centre) ** 2, weights=weight)))
+            rounding = 10 * np.finfo(float).eps * float(np.abs(values).max())
+            scale = spread if spread > rounding else 1.0
+        task = ScaledColumn(centre, scale, total=float(weight.sum()))
+        self._set(task.attributes() | {"signal_variance_": float(self.signal_variance)})
+        return replace(rows, task=task)
+
+    def _alpha_for(self, rows: TrainingRows, *, stream: bool = False) -> float:
+        task = rows.task
+        assert isinstance(task, ScaledColumn)
+        return float(self.noise_variance / (self.signal_variance_ * task.total))
 
     def _operator_of(self, n_blocks: int) -> PosteriorOperator:
         stream = self.expansion_.stream
@@ -276,7 +253,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
             for seed in np.random.SeedSequence([self._seed, 0x6F7072]).generate_state(2)
         )  # fmt: skip
         return PosteriorOperator(
-            left, right, n_blocks, self._alpha, 1.0, float(n_blocks), damping=1.0
+            left, right, n_blocks, self.alpha_, 1.0, float(n_blocks), damping=1.0
         )
 
     def _fit_operator(self) -> PosteriorOperator:
@@ -287,14 +264,19 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
             operator.step(batch)
         return operator
 
+    def _kept_rows(self) -> TrainingRows:
+        """Return the training rows, which a model from a file or an operator may not have."""
+        assert self._source is not None
+        return TrainingRows(self._source, self._task(), self._encoded)
+
     def _extra_arrays(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         if self._operator is not None:
             theta = self._operator.theta
             return {"n_blocks": self._operator.n_blocks}, {"theta": theta}
         if not isinstance(self._source, ArraySource) or not self._source.in_memory:
             return {}, {}  # a file, memory map or stream is no part of a model file
-        batch = self._source.take(np.arange(self._source.n_rows))
-        X, y, weight, _ = self._usable_rows(batch, np.asarray(batch.y))
+        batch = self._source.read(0, self._source.n_rows)
+        X, y, weight, _ = self._kept_rows().usable(batch)
         arrays = {"y": y, "weight": weight}
         if sp.issparse(X):
             arrays |= {"data": X.data, "indices": X.indices, "indptr": X.indptr}
@@ -303,7 +285,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         return {"n_rows": len(y)}, arrays
 
     def _restore_extra(self, values: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
-        self._source, self._operator, self._internal_y = None, None, True
+        self._source, self._operator, self._encoded = None, None, True
         if "n_blocks" in values:
             self._operator = self._operator_of(values["n_blocks"])
             self._operator.n_blocks = values["n_blocks"]
@@ -318,18 +300,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
 
     def _posterior_batches(self) -> Iterator[TrainBatch]:
         """Yield training rows for the variance; the same batch where all rows fit in one."""
-        source, loss = self._source, self.loss_
-        assert source is not None
-        size = self.solver_.resolve_batch_size(source.n_rows)
-        if source.n_rows <= size:
-            train = self._train_batch(source.take(np.arange(source.n_rows)), loss)
-            assert train is not None
-            while True:
-                yield train
-        for train, _ in self._train_batches(
-            sample_batches(source, size, seed=self._seed), loss
-        ):
-            yield train
+        batches, _ = self._kept_rows().batches(self.solver_, self._seed, 0)
+        return (train for train, _ in batches)
 
     # -- prediction --------------------------------------------------------------------
 
@@ -388,12 +360,11 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
             )
         stream = self.expansion_.stream
         fits = self._source.n_rows <= self.solver_.resolve_batch_size(self._source.n_rows)
-        problem: Problem = replace(
-            self._problem(self.loss_), kernel=stream.kernel, fixed_rows=fits
-        )
+        problem = self._problem(stream.kernel, self.loss_, 1, self.alpha_)
+        problem = replace(problem, fixed_rows=fits)
         with single_threaded_blas():
             explained = explained_covariance(
-                self.solver_, problem, stream, _Again(self._posterior_batches), X, self.n_iter_
+                self.solver_, problem, stream, self._posterior_batches, X, self.n_iter_
             )
         scaled = stream.scaling.apply(X)
         covariance = self.kernel_.pairwise(scaled, scaled) - explained
@@ -418,13 +389,3 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return R^2 of the posterior mean."""
         return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
-
-
-class _Again:
-    """An iterable that starts a fresh iterator every time."""
-
-    def __init__(self, make: Any) -> None:
-        self._make = make
-
-    def __iter__(self) -> Iterator[TrainBatch]:
-        return iter(self._make())

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, IntArray, Matrix
-from kernelgrad._validation import CapabilityError, check_bool, check_name, check_real
-from kernelgrad.data import BatchSource, split_rows
-from kernelgrad.estimators._search import (
+from kernelgrad._params import anything, boolean, parameters
+from kernelgrad._typing import Matrix
+from kernelgrad._validation import CapabilityError, check_name
+from kernelgrad.data import BatchSource
+from kernelgrad.estimators._auto import (
     ALPHAS,
     FACTORS,
     GIVEN,
@@ -22,7 +24,13 @@ from kernelgrad.estimators._search import (
     search_bandwidth,
     usable_memory,
 )
-from kernelgrad.estimators.base import MAX_VALIDATION_ROWS, BaseRowsEstimator
+from kernelgrad.estimators._rows import TrainingRows
+from kernelgrad.estimators.base import (
+    BaseRowsEstimator,
+    BaseSupervisedEstimator,
+    Parts,
+    Plan,
+)
 from kernelgrad.functions.features import CACHE_BYTES
 from kernelgrad.kernels import Kernel, PrecomputedKernel, get_kernel, kernel_summary
 from kernelgrad.losses import Loss
@@ -36,43 +44,18 @@ from kernelgrad.solvers import (
 )
 
 
+def is_auto(value: Any) -> bool:
+    """Whether a parameter is the word "auto"."""
+    return isinstance(value, str) and value == "auto"
+
+
+@parameters
 class BaseKernelEstimator(BaseRowsEstimator):
     """Parameters and choices of the kernel estimators."""
 
-    _searches = False  # whether alpha and gamma may be "auto"
-
-    @property
-    def _alpha(self) -> float:
-        """The regularisation of the objective; NaN until a search has found it."""
-        if self._searches_alpha:
-            return float(getattr(self, "alpha_", np.nan))
-        return float(self.alpha)
-
-    @property
-    def _searches_alpha(self) -> bool:
-        return self._searches and isinstance(self.alpha, str) and self.alpha == "auto"
-
-    @property
-    def _searches_gamma(self) -> bool:
-        if not (self._searches and isinstance(self.gamma, str) and self.gamma == "auto"):
-            return False
-        # kernels of the inner product have a rule of that name
-        return not (isinstance(self.kernel, str) and self._candidate(1.0).gamma == "auto")
-
-    def _candidate(self, factor: float) -> Any:
-        """Return the kernel of that many median bandwidths, for ``gamma="auto"``."""
-        kernel = get_kernel(
-            self.kernel,
-            gamma="median",
-            bandwidth_factor=self.bandwidth_factor * factor,
-        )
-        if not (isinstance(self.kernel, str) and hasattr(kernel, "gamma")):
-            raise ValueError(
-                f"gamma='auto' is for kernels given by name that have a gamma, not for "
-                f"{self.kernel!r}; leave it at 'median', or search over kernel objects with "
-                "GridSearchCV."
-            )
-        return kernel
+    gamma: float | str = anything(default="median")
+    bandwidth_factor: float = anything(default=1.0)
+    standardize: bool = boolean(default=False)
 
     @property
     def _is_precomputed(self) -> bool:
@@ -82,92 +65,59 @@ class BaseKernelEstimator(BaseRowsEstimator):
         )
 
     @property
-    def _orders_rows(self) -> bool:
+    def _orders_rows(self) -> bool:  # type: ignore[override]
         return not self._is_precomputed  # the columns of a kernel matrix stand for its rows
 
-    def _make_kernel(self) -> Kernel:
-        """Return the kernel that the parameters ask for, checked."""
-        if self._searches_gamma:
-            return self._candidate(1.0)  # type: ignore[no-any-return]
-        return get_kernel(self.kernel, gamma=self.gamma, bandwidth_factor=self.bandwidth_factor)
+    def _make_parts(self) -> Parts:
+        kernel = get_kernel(
+            self.kernel, gamma=self.gamma, bandwidth_factor=self.bandwidth_factor
+        )
+        return Parts(kernel, self._make_solver())
 
     def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
         return get_solver(self.solver if auto is None else auto)
 
-    def _select_solver(
-        self, loss: Loss, sources: tuple[BatchSource, ...], *, stream: bool = False
+    def _choose(
+        self, parts: Parts, rows: TrainingRows, *, stream: bool = False
     ) -> tuple[Solver[Any], str]:
         if not self._auto_solver:
-            return self._make_solver(), GIVEN
-        rows = "disk"
-        n_rows, row_bytes = sum(source.n_rows for source in sources), 0.0
+            return parts.solver, GIVEN
+        sources, place = rows.sources, "disk"
         if stream:
-            rows = "stream"
-        elif all(source.in_memory for source in sources):
-            rows = "memory"
-            row_bytes = sum(rows_nbytes(source) for source in sources)
+            place = "stream"
+        elif rows.in_memory:
+            place = "memory"
         chosen, reason = choose_solver(
-            loss,
-            self._make_kernel(),
-            rows=rows,
-            n_rows=n_rows,
-            row_bytes=row_bytes,
-            n_outputs=self._n_outputs * (len(ALPHAS) if self._searches_alpha else 1),
+            rows.task.loss,
+            parts.kernel,
+            rows=place,
+            n_rows=sum(source.n_rows for source in sources),
+            row_bytes=sum(map(rows_nbytes, sources)) if place == "memory" else 0.0,
+            n_outputs=rows.task.n_outputs * self._n_paths,
             memory=usable_memory(self.memory_limit),
-            stops=bool(self.early_stopping),
+            stops=bool(getattr(self, "early_stopping", False)),
         )
         return self._make_solver(chosen), reason
 
-    def _check_alpha(self) -> None:
-        if self._searches_alpha:
-            return
-        if self._searches and isinstance(self.alpha, str):
-            check_name(self.alpha, ("auto",), "rule for alpha")
-        check_real(self.alpha, "alpha", low=0)
-
-    def _check_family(self) -> None:
-        if getattr(self, "C", None) is not None and self._searches_alpha:
-            raise ValueError(
-                "C and alpha are two ways to say one thing; leave C out with alpha='auto'."
-            )
-        check_bool(self.standardize, "standardize")
-        self._make_kernel()
+    @property
+    def _n_paths(self) -> int:
+        """Functions that are fitted side by side."""
+        return 1
 
     def _check_streams(self) -> None:
-        solver = self.solver
         if self._is_precomputed:
             raise AttributeError(
                 "partial_fit takes rows, which kernel='precomputed' does not have; use fit."
             )
-        if isinstance(solver, str) and solver == "auto":
-            fitted = getattr(self, "solver_", None)
-            if fitted is None or fitted.streams:
-                return
-            raise AttributeError(
-                f"fit took the solver {fitted.name!r} ({self.history_['solver_reason']}), "
-                "which cannot go on with other rows; for partial_fit take a new estimator, "
-                "with solver='dsg', or 'pegasos' for kernels without random features, where it "
-                "begins with fit."
-            )
-        cls = SOLVERS.get(solver) if isinstance(solver, str) else type(solver)
-        if not getattr(cls, "streams", True):
-            raise AttributeError(
-                f"solver {getattr(cls, 'name', solver)!r} needs all rows at once and has no "
-                "partial_fit; use fit, or a solver for streams such as 'dsg', 'norma' or "
-                "'perceptron'."
-            )
+        check_streams(
+            self, SOLVERS,
+            ", with solver='dsg', or 'pegasos' for kernels without random features, where it "
+            "begins with fit", "'dsg', 'norma' or 'perceptron'",
+        )  # fmt: skip
 
-    def _check_stream_start(self) -> None:
-        for name, wanted in (("alpha", self._searches_alpha), ("gamma", self._searches_gamma)):
-            if wanted:
-                raise ValueError(
-                    f"{name}='auto' needs all rows at once; give {name} as a number for "
-                    "partial_fit, or use fit."
-                )
-
-    def _check_rows(self, X: Matrix) -> None:
+    def _check_rows(self, parts: Parts, X: Matrix) -> None:
         if not self.standardize:
-            self._make_kernel().check_domain(X)
+            parts.kernel.check_domain(X)
         if not self._is_precomputed:
             return
         if self.standardize:
@@ -188,82 +138,20 @@ class BaseKernelEstimator(BaseRowsEstimator):
                 f"{type(source).__name__}."
             )
 
-    def _problem(self, loss: Loss) -> Problem:
-        cache = CACHE_BYTES if self.memory_limit is None else int(self.memory_limit) // 4
+    def _problem(self, kernel: Kernel, loss: Loss, n_outputs: int, alpha: float) -> Problem:
+        limit = None if self.memory_limit is None else int(self.memory_limit)
         return Problem(
             loss=loss,
-            kernel=self._make_kernel(),
-            alpha=self._alpha,
-            n_outputs=self._n_outputs,
+            kernel=kernel,
+            alpha=alpha,
+            n_outputs=n_outputs,
             n_features_in=self.n_features_in_,
             seed=self._seed,
             fit_intercept=bool(self.fit_intercept),
             standardize=bool(self.standardize),
-            cache_bytes=cache,
-            memory_limit=None if self.memory_limit is None else int(self.memory_limit),
+            cache_bytes=CACHE_BYTES if limit is None else limit // 4,
+            memory_limit=limit,
         )
-
-    def _tune(
-        self,
-        problem: Problem,
-        solver: Solver[Any],
-        reason: str,
-        source: BatchSource,
-        held: IntArray | None,
-        stratify: AnyArray | None,
-    ) -> tuple[Problem, int, list[dict[str, Any]]] | None:
-        """Find alpha and gamma where they are "auto"."""
-        if not (self._searches_alpha or self._searches_gamma):
-            return None
-        if isinstance(solver, DirectSolve):  # solves for one alpha; blocks share kernel values
-            solver = CachedBlockDescent()
-        if not (isinstance(solver, CachedBlockDescent) and source.in_memory):
-            name = "alpha" if self._searches_alpha else "gamma"
-            why = reason if source.in_memory else "the rows are on disk"
-            raise CapabilityError(
-                f"{name}='auto' needs all rows in memory and solver 'cached', but the solver "
-                f"is {solver.name!r} ({why}); give {name} as a number, load the rows into "
-                "arrays, or raise memory_limit."
-            )
-        loss = problem.loss
-        if held is None:
-            held = split_rows(
-                source,
-                self.validation_fraction,
-                seed=self._seed,
-                stratify=stratify,
-                max_rows=MAX_VALIDATION_ROWS,
-            )
-        train = np.setdiff1d(np.arange(source.n_rows), held)
-        trials: list[Trial] = []
-        if self._searches_gamma:
-            some, few = bandwidth_rows(train, held, stratify, self._seed)
-            kernel, trials = search_bandwidth(
-                solver,
-                problem,
-                [self._candidate(factor) for factor in FACTORS],
-                self._all_rows(source, some, loss),
-                self._validation(source, few, loss, None),
-                ALPHAS if self._searches_alpha else (problem.alpha,),
-            )
-            problem = replace(problem, kernel=kernel)
-        blocks = int(self.max_iter)
-        if self._searches_alpha:
-            best, more = search_alpha(
-                solver,
-                problem,
-                self._all_rows(source, train, loss),
-                self._validation(source, held, loss, None),
-                blocks,
-            )
-            problem = replace(problem, alpha=best.alpha)
-            trials, blocks = trials + more, best.blocks
-        return problem, blocks, [trial.record() for trial in trials]
-
-    def _finish(self, *args: Any) -> None:
-        super()._finish(*args)
-        if self._searches:
-            self.alpha_ = self._fitted_alpha
 
     def _function_attributes(self, expansion: Any) -> dict[str, Any]:
         return super()._function_attributes(expansion) | {
@@ -279,3 +167,141 @@ class BaseKernelEstimator(BaseRowsEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self._is_precomputed
         return tags
+
+
+@parameters
+class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
+    """Parameters and searches that classifier and regressor share."""
+
+    loss: str | Loss = anything(default="squared", kw_only=False)
+    kernel: Any = anything(default="rbf", kw_only=False)
+
+    @property
+    def _searches_alpha(self) -> bool:
+        return is_auto(self.alpha)
+
+    @property
+    def _n_paths(self) -> int:
+        return len(ALPHAS) if self._searches_alpha else 1
+
+    def _check_alpha(self) -> None:
+        if not self._searches_alpha:
+            if isinstance(self.alpha, str):
+                check_name(self.alpha, ("auto",), "rule for alpha")
+            super()._check_alpha()
+        elif self.C is not None:
+            raise ValueError(
+                "C and alpha are two ways to say one thing; leave C out with alpha='auto'."
+            )
+
+    def _given_alpha(self) -> float:
+        # a search has found it, or will
+        return float(getattr(self, "alpha_", np.nan) if self._searches_alpha else self.alpha)
+
+    def _make_parts(self) -> Parts:
+        if not is_auto(self.gamma):
+            return super()._make_parts()
+        kernels = tuple(map(self._candidate, FACTORS))
+        kernel = kernels[FACTORS.index(1.0)]
+        # kernels of the inner product have a rule of that name
+        own = isinstance(self.kernel, str) and kernel.gamma == "auto"
+        return Parts(kernel, self._make_solver(), () if own else kernels)
+
+    def _candidate(self, factor: float) -> Any:
+        """Return the kernel of that many median bandwidths, for ``gamma="auto"``."""
+        kernel = get_kernel(
+            self.kernel, gamma="median", bandwidth_factor=self.bandwidth_factor * factor
+        )
+        if not (isinstance(self.kernel, str) and hasattr(kernel, "gamma")):
+            raise ValueError(
+                f"gamma='auto' is for kernels given by name that have a gamma, not for "
+                f"{self.kernel!r}; leave it at 'median', or search over kernel objects with "
+                "GridSearchCV."
+            )
+        return kernel
+
+    def _check_stream_start(self, parts: Parts) -> None:
+        wanted = {"alpha": self._searches_alpha, "gamma": bool(parts.kernels)}
+        for name in wanted:
+            if wanted[name]:
+                raise ValueError(
+                    f"{name}='auto' needs all rows at once; give {name} as a number for "
+                    "partial_fit, or use fit."
+                )
+
+    def _plan(
+        self, parts: Parts, rows: TrainingRows, solver: Solver[Any], reason: str, *, warm: bool
+    ) -> Plan:
+        plan = super()._plan(parts, rows, solver, reason, warm=warm)
+        if warm or not (self._searches_alpha or parts.kernels):
+            return plan
+        start = time.perf_counter()
+        plan = self._tune(parts, plan)
+        return replace(plan, seconds=time.perf_counter() - start)
+
+    def _tune(self, parts: Parts, plan: Plan) -> Plan:
+        """Find alpha and gamma where they are "auto"."""
+        rows, problem, solver = plan.rows, plan.problem, plan.solver
+        if isinstance(solver, DirectSolve):  # solves for one alpha; blocks share kernel values
+            solver = CachedBlockDescent()
+        if not (isinstance(solver, CachedBlockDescent) and rows.in_memory):
+            name = "alpha" if self._searches_alpha else "gamma"
+            why = plan.reason if rows.in_memory else "the rows are on disk"
+            raise CapabilityError(
+                f"{name}='auto' needs all rows in memory and solver 'cached', but the solver "
+                f"is {solver.name!r} ({why}); give {name} as a number, load the rows into "
+                "arrays, or raise memory_limit."
+            )
+        if not self.early_stopping:
+            rows = rows.hold_out(self.validation_fraction, self._seed)
+        trials: list[Trial] = []
+        if parts.kernels:
+            some, few = bandwidth_rows(rows.train, rows.held, rows.strata, self._seed)
+            kernel, trials = search_bandwidth(
+                solver,
+                problem,
+                parts.kernels,
+                rows.take(some),
+                rows.validation(self.n_iter_no_change, self.tol, rows=few),
+                ALPHAS if self._searches_alpha else (problem.alpha,),
+            )
+            problem = replace(problem, kernel=kernel)
+        blocks = int(self.max_iter)
+        if self._searches_alpha:
+            validation = rows.validation(self.n_iter_no_change, self.tol)
+            best, more = search_alpha(
+                solver, problem, rows.take(rows.train), validation, blocks
+            )
+            problem = replace(problem, alpha=best.alpha)
+            trials, blocks = trials + more, best.blocks
+        return replace(
+            plan,
+            problem=problem,
+            max_iter=plan.max_iter if self.early_stopping else min(plan.max_iter, blocks),
+            found={"search": [trial.record() for trial in trials]},
+        )
+
+
+def check_streams(
+    estimator: Any, solvers: dict[str, Any], instead: str, for_streams: str
+) -> None:
+    """Raise AttributeError if the solver needs all rows at once."""
+    solver = estimator.solver
+    if is_auto(solver):
+        fitted = getattr(estimator, "solver_", None)
+        if fitted is None or fitted.streams:
+            return
+        raise AttributeError(
+            f"fit took the solver {fitted.name!r} ({estimator.history_['solver_reason']}), "
+            "which cannot go on with other rows; for partial_fit take a new estimator"
+            f"{instead}."
+        )
+    cls = solvers.get(solver) if isinstance(solver, str) else type(solver)
+    if not getattr(cls, "streams", True):
+        raise AttributeError(
+            f"solver {getattr(cls, 'name', solver)!r} needs all rows at once and has no "
+            f"partial_fit; use fit, or a solver for streams such as {for_streams}."
+        )
+
+
+__all__ = ["BaseKernelEstimator", "BaseSearchedEstimator", "check_streams", "is_auto"]

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from kernelgrad._params import anything, choice, integer, parameters, real
 from kernelgrad._typing import AnyArray
-from kernelgrad._validation import check_name, check_real
-from kernelgrad.data import BatchSource
-from kernelgrad.estimators._search import GIVEN, rows_nbytes, usable_memory
-from kernelgrad.estimators._tasks import Classification, Regression
-from kernelgrad.estimators.base import BaseRowsEstimator
+from kernelgrad._validation import check_name
+from kernelgrad.estimators._auto import GIVEN, rows_nbytes, usable_memory
+from kernelgrad.estimators._rows import TrainingRows
+from kernelgrad.estimators.base import BaseSupervisedEstimator, Parts, Plan
+from kernelgrad.estimators.classifier import BaseClassifier
+from kernelgrad.estimators.kernel import check_streams
+from kernelgrad.estimators.regressor import BaseRegressor
 from kernelgrad.functions.expansions import LinearExpansion
-from kernelgrad.kernels import Polynomial
+from kernelgrad.kernels import Kernel, Polynomial
 from kernelgrad.losses import Loss
 from kernelgrad.solvers import (
     LINEAR_SOLVERS,
@@ -103,113 +107,107 @@ def choose_linear_solver(
     return SGD(), "the loss has kinks and the penalty no L2 part, or a very small one"
 
 
-class BaseLinearEstimator(BaseRowsEstimator):
+@parameters
+class BaseLinearEstimator(BaseSupervisedEstimator):
     """Parameters and choices of the linear estimators."""
 
+    loss: str | Loss = anything(default="squared", kw_only=False)
+    penalty: str | None = choice(_PENALTIES, default="l2", words=(None,))
+    l1_ratio: float = real(default=0.5, low=0, high=1)
+    alpha: float = anything(default=1e-4)
+    max_iter: int = integer(default=100, low=1)
+    n_iter_no_change: int = integer(default=5, low=1)
+
     @property
-    def _penalty(self) -> tuple[float, float]:
-        """Weight of the penalty and share of L1 in it."""
-        if self.penalty is None:
-            return 0.0, 0.0
-        share = {"l2": 0.0, "l1": 1.0, "elasticnet": float(self.l1_ratio)}
-        return float(self.alpha), share[self.penalty]
+    def _l1_share(self) -> float:
+        """Share of L1 in the penalty."""
+        shares = {None: 0.0, "l2": 0.0, "l1": 1.0, "elasticnet": float(self.l1_ratio)}
+        return shares[self.penalty]
+
+    def _given_alpha(self) -> float:
+        return 0.0 if self.penalty is None else float(self.alpha)
+
+    def _make_parts(self) -> Parts:
+        if self.penalty is None and self.C is not None:
+            raise ValueError("penalty=None has no strength; leave C out, or name a penalty.")
+        return Parts(_INNER_PRODUCT, self._make_solver())
 
     def _make_solver(self, auto: Solver[Any] | None = None) -> LinearSolver[Any]:
         return get_linear_solver(self.solver if auto is None else auto)
 
-    def _select_solver(
-        self, loss: Loss, sources: tuple[BatchSource, ...], *, stream: bool = False
+    def _choose(
+        self, parts: Parts, rows: TrainingRows, *, stream: bool = False
     ) -> tuple[Solver[Any], str]:
         if not self._auto_solver:
-            return self._make_solver(), GIVEN
+            return parts.solver, GIVEN
+        place = "disk"
         if stream:
-            rows = "stream"
-        elif not all(source.in_memory for source in sources):
-            rows = "disk"
-        else:
-            rows = "memory" if all(self._fits(source) for source in sources) else "large"
-        n = sum(source.n_rows for source in sources)
-        alpha, share = self._penalty
-        if self.C is not None:
-            alpha = 1.0 / (float(self.C) * max(1, n))  # but for weights
+            place = "stream"
+        elif rows.in_memory:
+            place = "memory" if self._fits(rows) else "large"
+        n = rows.source.n_rows
+        # but for weights
+        alpha = self._given_alpha() if self.C is None else 1.0 / (float(self.C) * max(1, n))
         return choose_linear_solver(
-            loss,
-            rows=rows,
+            rows.task.loss,
+            rows=place,
             n_rows=n,
             n_features=int(self.n_features_in_),
-            n_outputs=self._n_outputs,
-            l2=alpha * (1.0 - share),
+            n_outputs=rows.task.n_outputs,
+            l2=alpha * (1.0 - self._l1_share),
         )
 
-    def _fits(self, source: BatchSource) -> bool:
+    def _fits(self, rows: TrainingRows) -> bool:
         """Whether the memory holds the rows, a copy of them and what belongs to responses."""
-        responses = _RESPONSE_BYTES * source.n_rows * self._n_outputs
-        needed = _COPIES * rows_nbytes(source) + responses
+        responses = _RESPONSE_BYTES * rows.source.n_rows * rows.task.n_outputs
+        needed = _COPIES * rows_nbytes(rows.source) + responses
         return needed <= usable_memory(self.memory_limit)
 
-    def _batch_size(self, solver: Solver[Any], source: BatchSource, n_train: int) -> int:
-        in_memory = source.in_memory and not (self._auto_solver and not self._fits(source))
+    def _plan(
+        self, parts: Parts, rows: TrainingRows, solver: Solver[Any], reason: str, *, warm: bool
+    ) -> Plan:
+        plan = super()._plan(parts, rows, solver, reason, warm=warm)
+        in_memory = rows.in_memory and not (self._auto_solver and not self._fits(rows))
         if in_memory or not solver.streams:
-            return solver.resolve_batch_size(n_train)
-        low, high = _DISK_ROWS
-        return int(np.clip(_DISK_CELLS // max(1, source.n_features), low, high))
-
-    def _check_family(self) -> None:
-        if self.penalty is not None:
-            check_name(self.penalty, _PENALTIES, "penalty")
-        elif self.C is not None:
-            raise ValueError("penalty=None has no strength; leave C out, or name a penalty.")
-        check_real(self.l1_ratio, "l1_ratio", low=0, high=1)
+            return plan
+        size = int(np.clip(_DISK_CELLS // max(1, rows.source.n_features), *_DISK_ROWS))
+        return replace(plan, batch_size=size)
 
     def _check_streams(self) -> None:
-        solver = self.solver
-        if isinstance(solver, str) and solver == "auto":
-            fitted = getattr(self, "solver_", None)
-            if fitted is None or fitted.streams:
-                return
-            raise AttributeError(
-                f"fit took the solver {fitted.name!r} ({self.history_['solver_reason']}), "
-                "which cannot go on with other rows; for partial_fit take a new estimator with "
-                "solver='sgd'."
-            )
-        cls = LINEAR_SOLVERS.get(solver) if isinstance(solver, str) else type(solver)
-        if not getattr(cls, "streams", True):
-            raise AttributeError(
-                f"solver {getattr(cls, 'name', solver)!r} needs all rows at once and has no "
-                "partial_fit; use fit, or a solver for streams such as 'sgd'."
-            )
+        check_streams(self, LINEAR_SOLVERS, " with solver='sgd'", "'sgd'")
 
-    def _problem(self, loss: Loss) -> LinearProblem:
-        alpha, share = self._penalty
+    def _problem(
+        self, kernel: Kernel, loss: Loss, n_outputs: int, alpha: float
+    ) -> LinearProblem:
         return LinearProblem(
             loss=loss,
-            kernel=_INNER_PRODUCT,
+            kernel=kernel,
             alpha=alpha,
-            n_outputs=self._n_outputs,
+            n_outputs=n_outputs,
             n_features_in=self.n_features_in_,
             seed=self._seed,
             fit_intercept=bool(self.fit_intercept),
             memory_limit=None if self.memory_limit is None else int(self.memory_limit),
-            l1_ratio=share,
+            l1_ratio=self._l1_share,
             tol=float(self.tol),
         )
 
-    def _finish(self, *args: Any) -> None:
+    def _run(self, *args: Any, **options: Any) -> None:
         with np.errstate(over="ignore", invalid="ignore"):  # raised as an error that says why
-            super()._finish(*args)
+            super()._run(*args, **options)
         objective = self.history_.get("audit", {}).get("objective", 0.0)
         if not np.isfinite(objective):
             raise ValueError(
                 f"solver {self.solver_.name!r} diverged: the objective is {objective!r} after "
                 f"{self.n_iter_} iterations; give a smaller step_size, or leave it at 'auto'."
             )
-        self.alpha_ = self._fitted_alpha
 
     def _function_info(self) -> dict[str, Any]:
-        return {"penalty": self.penalty, "l1_ratio": self._penalty[1]}
+        return {"penalty": self.penalty, "l1_ratio": self._l1_share}
 
 
-class LinearClassifier(Classification, BaseLinearEstimator):
+@parameters
+class LinearClassifier(BaseClassifier, BaseLinearEstimator):
     r"""Linear classifier: any loss, L1 and L2 penalties, and solvers for many rows.
 
     Minimises, over coefficients W and an intercept b that has no penalty,
@@ -310,46 +308,7 @@ class LinearClassifier(Classification, BaseLinearEstimator):
     True
     """
 
-    def __init__(
-        self,
-        loss: str | Loss = "log_loss",
-        *,
-        penalty: str | None = "l2",
-        l1_ratio: float = 0.5,
-        alpha: float = 1e-4,
-        C: float | None = None,
-        solver: Any = "auto",
-        max_iter: int = 100,
-        tol: float = 1e-4,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 5,
-        class_weight: Any = None,
-        fit_intercept: bool = True,
-        memory_limit: float | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-        verbose: int = 0,
-        callbacks: Any = None,
-    ) -> None:
-        self.loss = loss
-        self.penalty = penalty
-        self.l1_ratio = l1_ratio
-        self.alpha = alpha
-        self.C = C
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.class_weight = class_weight
-        self.fit_intercept = fit_intercept
-        self.memory_limit = memory_limit
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callbacks = callbacks
+    loss: str | Loss = anything(default="log_loss", kw_only=False)
 
     _sibling = "LinearRegressor"
 
@@ -359,7 +318,8 @@ class LinearClassifier(Classification, BaseLinearEstimator):
         }
 
 
-class LinearRegressor(Regression, BaseLinearEstimator):
+@parameters
+class LinearRegressor(BaseRegressor, BaseLinearEstimator):
     r"""Linear regressor: any loss, L1 and L2 penalties, and solvers for many rows.
 
     Minimises, over coefficients W and an intercept b that has no penalty,
@@ -405,45 +365,6 @@ class LinearRegressor(Regression, BaseLinearEstimator):
     >>> model.coef_.round(2) + 0.0, round(model.intercept_, 2)
     (array([ 1., -2.,  0.]), 3.0)
     """
-
-    def __init__(
-        self,
-        loss: str | Loss = "squared",
-        *,
-        penalty: str | None = "l2",
-        l1_ratio: float = 0.5,
-        alpha: float = 1e-4,
-        C: float | None = None,
-        solver: Any = "auto",
-        max_iter: int = 100,
-        tol: float = 1e-4,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 5,
-        fit_intercept: bool = True,
-        memory_limit: float | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-        verbose: int = 0,
-        callbacks: Any = None,
-    ) -> None:
-        self.loss = loss
-        self.penalty = penalty
-        self.l1_ratio = l1_ratio
-        self.alpha = alpha
-        self.C = C
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.fit_intercept = fit_intercept
-        self.memory_limit = memory_limit
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callbacks = callbacks
 
     _sibling = "LinearClassifier"
 

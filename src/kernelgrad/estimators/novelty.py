@@ -6,13 +6,15 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import OutlierMixin
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray
+from kernelgrad._params import anything, boolean, integer, parameters
+from kernelgrad._typing import AnyArray, Float64Array, IntArray
 from kernelgrad.data import BatchSource
-from kernelgrad.estimators._support import with_callbacks
-from kernelgrad.estimators.base import MAX_VALIDATION_ROWS, can_stream
+from kernelgrad.estimators._rows import MAX_VALIDATION_ROWS, TrainingRows
+from kernelgrad.estimators._support import available_if, can_stream, with_callbacks
+from kernelgrad.estimators._tasks import NoTargets
+from kernelgrad.estimators.base import Parts
 from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.losses import Loss, OneClass, get_loss
 from kernelgrad.solvers import DSG, Solver
@@ -22,6 +24,7 @@ from kernelgrad.solvers import DSG, Solver
 _BLOCK_SIZE, _BATCH_SIZE = 256, 8192
 
 
+@parameters
 class KernelNoveltyDetector(OutlierMixin, BaseKernelEstimator):  # type: ignore[misc]
     r"""One-class support vector machine on data too large for kernel matrices.
 
@@ -77,49 +80,23 @@ class KernelNoveltyDetector(OutlierMixin, BaseKernelEstimator):  # type: ignore[
     array([ 1, -1])
     """
 
-    def __init__(
-        self,
-        nu: float = 0.1,
-        kernel: Any = "rbf",
-        *,
-        gamma: float | str = "median",
-        bandwidth_factor: float = 1.0,
-        solver: Any = "auto",
-        max_iter: int = 100,
-        standardize: bool = False,
-        memory_limit: float | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-        verbose: int = 0,
-        callbacks: Any = None,
-    ) -> None:
-        self.nu = nu
-        self.kernel = kernel
-        self.gamma = gamma
-        self.bandwidth_factor = bandwidth_factor
-        self.solver = solver
-        self.max_iter = max_iter
-        self.standardize = standardize
-        self.memory_limit = memory_limit
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callbacks = callbacks
+    nu: float = anything(default=0.1, kw_only=False)
+    kernel: Any = anything(default="rbf", kw_only=False)
+    max_iter: int = integer(default=100, low=1)
+    warm_start: bool = boolean(default=False)
 
-    _stratified = False
     _requires_y = False
     fit_intercept = True  # the level, which starts at 0
 
-    @property
-    def _alpha(self) -> float:
+    def _alpha_for(self, rows: TrainingRows, *, stream: bool = False) -> float:
         return float(self.nu)  # the objective's own scale: another alpha rescales f and tau
-
-    @property
-    def _n_outputs(self) -> int:
-        return 1
 
     def _make_loss(self) -> Loss:
         return get_loss(OneClass(self.nu), task="novelty")
+
+    def _make_parts(self) -> Parts:
+        self._make_loss()
+        return super()._make_parts()
 
     def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
         solver = super()._make_solver(auto)
@@ -130,27 +107,11 @@ class KernelNoveltyDetector(OutlierMixin, BaseKernelEstimator):  # type: ignore[
             )  # fmt: skip
         return solver
 
-    def _check_parameters(self) -> None:
-        self._make_loss()
-        super()._check_parameters()
+    def _learn(self, targets: AnyArray | BatchSource, declared: AnyArray | None) -> NoTargets:
+        return NoTargets(self._make_loss())
 
-    def _prepare_targets(self, y: AnyArray, *, reset: bool) -> tuple[AnyArray, Loss]:
-        return y, self._make_loss()
-
-    def _prepare_source(self, source: BatchSource) -> Loss:
-        return self._make_loss()
-
-    def _internal(self, y: AnyArray) -> AnyArray:
-        return np.zeros(len(y))
-
-    def _encode(self, y: AnyArray, loss: Loss) -> FloatArray:
-        return np.zeros((len(y), 1), np.float32)
-
-    def _class_factor(self, y: AnyArray) -> Float64Array | None:
-        return None
-
-    def _validation_score(self, loss: Loss) -> tuple[str, Any]:
-        return "negative loss", None
+    def _task(self) -> NoTargets:
+        return NoTargets(self.loss_)
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -185,41 +146,35 @@ class KernelNoveltyDetector(OutlierMixin, BaseKernelEstimator):  # type: ignore[
         """
         return self._partial_fit(X, None, sample_weight)
 
-    def _calibrate(self, source: BatchSource) -> None:
-        rows: IntArray = np.arange(source.n_rows)
-        if source.n_rows > MAX_VALIDATION_ROWS:
+    def _settled(self, expansion: Any, rows: TrainingRows) -> Any:
+        n, at = rows.source.n_rows, rows.train
+        if n > MAX_VALIDATION_ROWS:
             key = np.random.SeedSequence([self._seed, 0x6C766C])
             rng = np.random.Generator(np.random.Philox(key))
-            rows = np.sort(rng.choice(source.n_rows, MAX_VALIDATION_ROWS, replace=False))
-        batch = source.take(rows)
-        X, _, weight, _ = self._usable_rows(batch, np.zeros(batch.X.shape[0]))
-        previous = self._previous_level
-        expansion = self.expansion_.copy()  # the solver goes on with a level of its own
-        expansion.intercept = np.zeros(1)
-        loss = self.loss_
+            at = np.sort(rng.choice(n, MAX_VALIDATION_ROWS, replace=False))
+        X, _, weight, _ = rows.usable(rows.source.take(at))
+        loss = rows.task.loss
         assert isinstance(loss, OneClass)
+        expansion = expansion.copy()  # the solver goes on with a level of its own
+        expansion.intercept = np.zeros(1)
         if len(weight):
             expansion.intercept = -loss.level(expansion.raw_prediction(X), weight)
-        elif previous is not None:  # no row that counts: the level stays
-            expansion.intercept = np.array([-previous])
-        self._set_function(expansion)
+        elif hasattr(self, "offset_"):  # no row that counts: the level stays
+            expansion.intercept = np.array([-self.offset_])
+        return expansion
 
-    def _finish(self, *args: Any) -> None:
-        self._previous_level = getattr(self, "offset_", None)
-        super()._finish(*args)
-
-    def _check_continuation(self) -> None:
+    def _check_continuation(self, parts: Parts) -> None:
         before = self.loss_.nu if hasattr(self, "_state") else self.nu
         if float(before) != float(self.nu):
             raise ValueError(
                 f"nu changed from {before!r} to {self.nu!r} in the middle of a fit; set it "
                 "back, or fit a new estimator."
             )
-        super()._check_continuation()
+        super()._check_continuation(parts)
 
-    def _set_function(self, expansion: Any) -> None:
-        super()._set_function(expansion)
-        self.offset_ = -float(expansion.intercept[0])
+    def _function_attributes(self, expansion: Any) -> dict[str, Any]:
+        offset = -float(expansion.intercept[0])
+        return super()._function_attributes(expansion) | {"offset_": offset}
 
     def decision_function(self, X: Any) -> Float64Array:
         """Return ``f(X) - offset_``, shape (n,): negative for outliers."""
@@ -227,7 +182,7 @@ class KernelNoveltyDetector(OutlierMixin, BaseKernelEstimator):  # type: ignore[
 
     def score_samples(self, X: Any) -> Float64Array:
         """Return ``f(X)``, shape (n,): the smaller, the more abnormal."""
-        return self.decision_function(X) + self.offset_
+        return np.asarray(self.decision_function(X) + self.offset_)
 
     def predict(self, X: Any) -> IntArray:
         """Return +1 for ordinary rows and -1 for outliers, shape (n,)."""

@@ -1,15 +1,111 @@
-"""Kernel regression."""
+"""Kernel regression, and what all regressors share."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar, Self
 
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
+
+from kernelgrad._params import parameters
+from kernelgrad._typing import AnyArray, Float64Array
+from kernelgrad._validation import DataError
+from kernelgrad.data import BatchSource
+from kernelgrad.estimators._rows import weights_of
+from kernelgrad.estimators._support import available_if, can_stream
 from kernelgrad.estimators._tasks import Regression
-from kernelgrad.estimators.kernel import BaseKernelEstimator
-from kernelgrad.losses import Loss
+from kernelgrad.estimators.base import BaseRowsEstimator, joined
+from kernelgrad.estimators.classifier import refuse_targets
+from kernelgrad.estimators.kernel import BaseSearchedEstimator
+from kernelgrad.losses import get_loss
 
 
-class KernelRegressor(Regression, BaseKernelEstimator):
+class BaseRegressor(RegressorMixin, BaseRowsEstimator):  # type: ignore[misc]
+    """Outputs, predictions and scores of a regressor."""
+
+    _y_numeric = True
+    _sibling: ClassVar[str] = "a classifier"  # that takes text, for messages
+
+    def _learn(self, targets: AnyArray | BatchSource, declared: AnyArray | None) -> Regression:
+        loss = get_loss(self.loss, task="regression")
+        if isinstance(targets, BatchSource):
+            targets = np.asarray(next(iter(targets.target_chunks())))
+            if targets.dtype.kind not in "iufb":
+                raise DataError(
+                    f"The target holds text such as {np.ravel(targets)[0]!r}; use "
+                    f"{self._sibling}, or name a numeric column."
+                )
+        return Regression.learn(targets, loss, type(self).__name__)
+
+    def _task(self) -> Regression:
+        return Regression(self.loss_, self.n_outputs_, self._y_ndim, type(self).__name__)
+
+    @available_if(can_stream)
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Take further steps, one for every ``batch_size`` rows of `X`, in the order given.
+
+        What is estimated from rows once, such as the first intercept and the bandwidth of a
+        kernel, comes from the first batch of the first call; there is no early stopping.
+        Parameters are those of :meth:`fit`.
+        """
+        return self._partial_fit(X, y, sample_weight)
+
+    def predict(self, X: Any) -> Float64Array:
+        """Return f(X), shape (n,) or (n, n_outputs) as y was; quantiles in increasing order."""
+        return joined(self._task().predict(raw) for raw in self._responses(X))
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return R^2 on arrays, or on a BatchSource with its own targets.
+
+        For several quantiles: 1 minus their mean pinball loss over that of the best constants,
+        the share of the loss that the model explains.
+        """
+        if isinstance(X, BatchSource):
+            refuse_targets(y, sample_weight)
+            return self._streamed_r2(X)
+        f = self.predict(X)
+        if self.loss_.n_outputs is None:
+            return float(r2_score(y, f, sample_weight=sample_weight))
+        if np.shape(y) not in ((len(f),), (len(f), 1)):
+            raise ValueError(
+                f"y must hold one target for each of the {len(f)} rows, got shape "
+                f"{np.shape(y)}."
+            )
+        return self._quantile_score(f, np.asarray(y), sample_weight)
+
+    def _quantile_score(self, f: Float64Array, y: AnyArray, sample_weight: Any) -> float:
+        targets = self._task().encode(np.asarray(y, np.float64))
+        weight = np.ones(len(f)) if sample_weight is None else np.asarray(sample_weight)
+        constant = np.tile(self.loss_.intercept(targets, weight), (len(f), 1))
+        ours = float(weight @ self.loss_.value(targets, f))
+        best = float(weight @ self.loss_.value(targets, constant))
+        return 1.0 - ours / best if best > 0 else float(ours == 0)
+
+    def _streamed_r2(self, source: BatchSource) -> float:
+        """Return R^2, averaged over outputs, from running sums."""
+        if self.loss_.n_outputs is not None:
+            raise ValueError("Several quantiles are scored on arrays; give X and y.")
+        origin: Any = None
+        total, sums = 0.0, np.zeros((3, self.n_outputs_))
+        for batch, raw in self._scored_chunks(source):
+            y = np.asarray(batch.y, np.float64).reshape(len(raw), -1)
+            w = weights_of(batch)
+            origin = y[0].copy() if origin is None else origin  # keeps the sums accurate
+            total += float(w.sum())
+            sums += [w @ (y - origin), w @ (y - origin) ** 2, w @ (y - raw) ** 2]
+        variance = sums[1] - sums[0] ** 2 / total
+        ratio = np.where(variance > 0, sums[2] / np.where(variance > 0, variance, 1.0), 1.0)
+        return float(np.mean(1.0 - np.where((variance <= 0) & (sums[2] == 0), 0.0, ratio)))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+@parameters
+class KernelRegressor(BaseRegressor, BaseSearchedEstimator):
     r"""Kernel regressor: any loss, kernel and solver, on data too large for kernel matrices.
 
     Minimises ``mean_i w_i loss(y_i, f(x_i)) / mean_i w_i + (alpha / 2) ||f - b||^2_H`` over the
@@ -51,48 +147,7 @@ class KernelRegressor(Regression, BaseKernelEstimator):
     True
     """
 
-    def __init__(
-        self,
-        loss: str | Loss = "squared",
-        kernel: Any = "rbf",
-        *,
-        gamma: float | str = "median",
-        bandwidth_factor: float = 1.0,
-        solver: Any = "auto",
-        alpha: float | str = 1e-6,
-        C: float | None = None,
-        max_iter: int = 40,
-        tol: float = 1e-4,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        memory_limit: float | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-        verbose: int = 0,
-        callbacks: Any = None,
-    ) -> None:
-        self.loss = loss
-        self.kernel = kernel
-        self.gamma = gamma
-        self.bandwidth_factor = bandwidth_factor
-        self.solver = solver
-        self.alpha = alpha
-        self.C = C
-        self.max_iter = max_iter
-        self.tol = tol
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.memory_limit = memory_limit
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callbacks = callbacks
-
-    _searches = True
     _sibling = "KernelClassifier"
+
+
+__all__ = ["BaseRegressor", "KernelRegressor"]

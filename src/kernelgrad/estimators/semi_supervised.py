@@ -2,63 +2,58 @@
 
 from __future__ import annotations
 
-import copy
-import warnings
-from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain, islice
 from typing import Any, Self
 
 import numpy as np
+from sklearn.linear_model import LogisticRegression
 from sklearn.utils import _safe_indexing, check_consistent_length
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import (
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from kernelgrad._params import anything, boolean, integer, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad._validation import DataError, check_bool, check_int, check_name, check_real
+from kernelgrad._validation import DataError, check_name, check_real
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
-from kernelgrad.estimators._folds import folds, sigmoids
-from kernelgrad.estimators._mixed import (
+from kernelgrad.estimators._auto import GIVEN
+from kernelgrad.estimators._marks import (
     NO_LABEL,
-    MixedRows,
-    Targets,
+    MarkedClassification,
+    SemiSupervisedRows,
+    is_labelled,
     is_signed,
     labels_of,
     plain,
-    stacked,
-    unmarked,
 )
-from kernelgrad.estimators._search import GIVEN
-from kernelgrad.estimators._support import canonical_rows, with_callbacks
+from kernelgrad.estimators._rows import Batches, TrainingRows, stacked, weights_of
+from kernelgrad.estimators._support import (
+    available_if,
+    can_stream,
+    check_columns,
+    warn_caller,
+    with_callbacks,
+)
 from kernelgrad.estimators._tasks import Classification, decide
-from kernelgrad.estimators.base import can_stream
+from kernelgrad.estimators.base import Parts, Plan, checked_weights
+from kernelgrad.estimators.classifier import BaseClassifier, refuse_targets
 from kernelgrad.estimators.kernel import BaseKernelEstimator
+from kernelgrad.kernels import Kernel
 from kernelgrad.losses import (
     Loss,
     Perceptron,
     SemiSupervised,
     UnlabelledLoss,
-    encode_labels,
     get_loss,
     get_unlabelled_loss,
 )
-from kernelgrad.solvers import (
-    DSG,
-    TSG,
-    CachedBlockDescent,
-    Problem,
-    Solver,
-    State,
-    TrainBatch,
-    check_capabilities,
-    get_solver,
-)
+from kernelgrad.solvers import DSG, TSG, CachedBlockDescent, Problem, Solver, get_solver
 
 _RATIO = 0.5  # C* over C
 _DRIFT, _ERRORS = 0.1, 5.0  # of class fractions, and in their standard errors
+_MOST_FOLD_ROWS = 5000  # labelled rows that are held out in all folds together
+_TAG = 0x666F6C64
+_FIRM = 1e6  # C of calibration: hardly a penalty
 
 
 def _gives_proba(estimator: SemiSupervisedKernelClassifier) -> bool:
@@ -70,7 +65,8 @@ def _gives_proba(estimator: SemiSupervisedKernelClassifier) -> bool:
     )
 
 
-class SemiSupervisedKernelClassifier(Classification, BaseKernelEstimator):
+@parameters
+class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     r"""Kernel support vector machine of few labelled and many unlabelled rows.
 
     All solvers but the default minimise, for each class against the rest,
@@ -171,97 +167,58 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
     True
     """
 
-    def __init__(
-        self,
-        loss: str | Loss = "hinge",
-        unlabelled_loss: str | UnlabelledLoss = "symmetric_hinge",
-        kernel: Any = "rbf",
-        *,
-        gamma: float | str = "median",
-        bandwidth_factor: float = 1.0,
-        solver: Any = "auto",
-        C: float = 10.0,
-        C_star: float | str = "auto",
-        max_iter: int = 200,
-        early_stopping: bool = False,
-        probability: bool = False,
-        n_folds: int = 5,
-        class_weight: Any = None,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        memory_limit: float | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-        verbose: int = 0,
-        callbacks: Any = None,
-    ) -> None:
-        self.loss = loss
-        self.unlabelled_loss = unlabelled_loss
-        self.kernel = kernel
-        self.gamma = gamma
-        self.bandwidth_factor = bandwidth_factor
-        self.solver = solver
-        self.C = C
-        self.C_star = C_star
-        self.max_iter = max_iter
-        self.early_stopping = early_stopping
-        self.probability = probability
-        self.n_folds = n_folds
-        self.class_weight = class_weight
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.memory_limit = memory_limit
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callbacks = callbacks
+    loss: str | Loss = anything(default="hinge", kw_only=False)
+    unlabelled_loss: str | UnlabelledLoss = anything(default="symmetric_hinge", kw_only=False)
+    kernel: Any = anything(default="rbf", kw_only=False)
+    C: float = real(default=10.0, low=0, low_open=True)
+    C_star: float | str = anything(default="auto")
+    max_iter: int = integer(default=200, low=1)
+    early_stopping: bool = boolean(default=False)
+    probability: bool = boolean(default=False)
+    n_folds: int = integer(default=5, low=2)
+    fit_intercept: bool = boolean(default=True)
+    warm_start: bool = boolean(default=False)
 
     _sibling = "KernelRegressor"
-
-    @property
-    def _alpha(self) -> float:
-        return float("nan")  # comes from C and the labelled rows
+    _task_type = MarkedClassification
 
     # -- parameters --------------------------------------------------------------------
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_real(self.C, "C", low=0, low_open=True)
+    def _make_parts(self) -> Parts:
         if isinstance(self.C_star, str):
             check_name(self.C_star, ("auto", "paper"), "rule for C_star")
         else:
             check_real(self.C_star, "C_star", low=0)
-        check_bool(self.probability, "probability")
-        check_int(self.n_folds, "n_folds", low=2)
         get_unlabelled_loss(self.unlabelled_loss)
+        return super()._make_parts()
 
     def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
-        if not self._auto_solver:
-            solver = get_solver(self.solver)
-            if isinstance(solver, DSG) and not isinstance(solver, TSG):
-                raise ValueError(
-                    f"solver {solver.name!r} does not tell labelled rows from others; take "
-                    "'tsg', which makes the same steps on batches of either kind."
-                )
-            return solver
-        # the first has no unlabelled loss: who asks for one gets it
-        asked = self.unlabelled_loss != "symmetric_hinge"
-        asked = asked and self._make_kernel().has_random_features
-        return get_solver("tsg" if asked else "soft_labels")
+        if self._auto_solver:
+            return get_solver("soft_labels")
+        solver = get_solver(self.solver)
+        if isinstance(solver, DSG) and not isinstance(solver, TSG):
+            raise ValueError(
+                f"solver {solver.name!r} does not tell labelled rows from others; take "
+                "'tsg', which makes the same steps on batches of either kind."
+            )
+        return solver
 
-    def _select_solver(
-        self, loss: Loss, sources: tuple[BatchSource, ...], *, stream: bool = False
+    def _choose(
+        self, parts: Parts, rows: TrainingRows, *, stream: bool = False
     ) -> tuple[Solver[Any], str]:
         if not self._auto_solver:
-            return self._make_solver(), GIVEN
-        if stream or not all(source.in_memory for source in sources):
+            return parts.solver, GIVEN
+        has_features = parts.kernel.has_random_features
+        if stream or not rows.in_memory:
             why = "a stream" if stream else "rows on disk"
-            if self._make_kernel().has_random_features:
+            if has_features:
                 return get_solver("tsg"), why
             return get_solver("bgs3vm"), f"{why}, a kernel without random features"
-        return self._make_solver(), "rows in memory"
+        # the first has no unlabelled loss: who asks for one gets it
+        asked = self.unlabelled_loss != "symmetric_hinge" and has_features
+        return get_solver("tsg" if asked else "soft_labels"), "rows in memory"
 
-    def _get_loss(self, n_classes: int) -> Loss:
+    def _make_loss(self, n_classes: int) -> Loss:
         # one-vs-rest: a row without a label has no place in a multinomial loss
         loss = get_loss(self.loss, task="classification", n_classes=2)
         if isinstance(loss, Perceptron):
@@ -271,11 +228,16 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
             )
         return loss
 
-    def _problem(self, loss: Loss) -> Problem:
-        joint = SemiSupervised(loss, get_unlabelled_loss(self.unlabelled_loss), self._ratio())
-        return replace(super()._problem(joint), max_iter=int(self.max_iter))
+    def _alpha_for(self, rows: TrainingRows, *, stream: bool = False) -> float:
+        return float("nan")  # comes from C and the labelled rows
 
-    def _ratio(self, labelled: float = np.nan, unlabelled: float = np.nan) -> float:
+    def _problem(self, kernel: Kernel, loss: Loss, n_outputs: int, alpha: float) -> Problem:
+        unlabelled = get_unlabelled_loss(self.unlabelled_loss)
+        joint = SemiSupervised(loss, unlabelled, self._ratio(np.nan, np.nan))
+        problem = super()._problem(kernel, joint, n_outputs, alpha)
+        return replace(problem, max_iter=int(self.max_iter))
+
+    def _ratio(self, labelled: float, unlabelled: float) -> float:
         """Return C*/C; sums of weights are for the paper's."""
         if self.C_star == "auto":
             return _RATIO
@@ -283,6 +245,18 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
             known = np.isfinite(labelled) and unlabelled > 0
             return labelled / unlabelled if known else _RATIO
         return float(self.C_star) / float(self.C)
+
+    def _weighted(self, problem: Problem, labelled: float, unlabelled: float) -> Problem:
+        """Return the problem for these sums of weights."""
+        loss = problem.loss
+        assert isinstance(loss, SemiSupervised)
+        ratio = self._ratio(labelled, unlabelled)
+        return replace(
+            problem,
+            loss=SemiSupervised(loss.labelled, loss.unlabelled, ratio),
+            alpha=1.0 / (2.0 * float(self.C) * labelled),
+            kind_weights=(labelled, unlabelled),
+        )
 
     def _check_streams(self) -> None:
         try:
@@ -296,197 +270,125 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
                 "'bgs3vm', or begin with partial_fit where the solver is 'auto'."
             ) from None
 
-    def _with_weights(self, problem: Problem, labelled: float, unlabelled: float) -> Problem:
-        loss = problem.loss
-        assert isinstance(loss, SemiSupervised)
-        ratio = self._ratio(labelled, unlabelled)
-        return replace(
-            problem,
-            loss=SemiSupervised(loss.labelled, loss.unlabelled, ratio),
-            alpha=1.0 / (2.0 * float(self.C) * labelled),
-            kind_weights=(labelled, unlabelled),
-        )
-
-    @property
-    def _signed(self) -> bool:
-        """Whether -1 is a class and no mark."""
-        return bool(np.isin(self.classes_, [-1]).any())
-
-    def _model_loss(self, loss: Loss) -> Loss:
-        return loss.labelled if isinstance(loss, SemiSupervised) else loss
-
     # -- rows --------------------------------------------------------------------------
 
-    def _adopt_arrays(
-        self, X: Any, y: Any, sample_weight: Any, *, reset: bool
-    ) -> tuple[Matrix, AnyArray, Float64Array, Loss]:
+    def _array_rows(
+        self,
+        parts: Parts,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        fresh: bool,
+        declared: AnyArray | None,
+    ) -> TrainingRows:
         raw = labels_of(y)
-        if not reset:
-            signed = self._signed
-        elif hasattr(self, "_declared"):
-            signed = bool(np.isin(self._declared, [-1]).any())
-        else:
-            signed = is_signed(raw)
-        known = unmarked(raw, signed)
+        known = is_labelled(raw, self._signed(raw, declared, fresh))
+        if fresh and declared is None and not known.any():
+            raise DataError(
+                f"y has no label: all {len(raw)} rows are marked as unlabelled (-1, None "
+                "or NaN); at least one row of each class must have its label."
+            )
         filled = raw
         if not known.all():
-            if not known.any() and not hasattr(self, "_declared") and reset:
-                raise DataError(
-                    f"y has no label: all {len(raw)} rows are marked as unlabelled (-1, None "
-                    "or NaN); at least one row of each class must have its label."
-                )
             filled = raw.copy()
             filled[~known] = raw[known][0] if known.any() else 0
-        X, filled = validate_data(
-            self, X, filled, reset=reset, accept_sparse="csr", dtype="numeric"
-        )
-        self._check_rows(X)
-        self._internal_y = True
-        codes = np.full(len(filled), NO_LABEL)
-        loss = self.loss_ if not reset else None
-        if loss is None and not known.any():
-            loss = self._set_classes(self._declared)
-            self._set_class_weights(np.zeros(len(self.classes_)))
-        elif known.any():
-            labels = np.asarray(filled)[known]
-            if labels.dtype == object:
-                labels = plain(labels)
-            try:
-                codes[known], loss = self._prepare_targets(labels, reset=reset)
-            except DataError as error:
-                raise _explained(error, raw) from None
-        weight = self._checked_weights(sample_weight, X, codes)
-        assert loss is not None
-        return X, codes, weight, loss
+        checks = {"reset": fresh, "accept_sparse": "csr", "dtype": "numeric"}
+        X, filled = validate_data(self, X, filled, **checks)
+        self._check_rows(parts, X)
+        labels = plain(np.asarray(filled)[known])
+        try:
+            if len(labels):
+                labels = self._check_targets(labels)
+            task = self._learn(labels, declared) if fresh else self._task()
+        except DataError as error:
+            raise _explained(error, raw) from None
+        codes = np.full(len(raw), NO_LABEL)
+        if len(labels):
+            codes[known] = task.codes(labels)
+        weight = checked_weights(sample_weight, X, task.class_factor(codes))
+        return TrainingRows(ArraySource(X, codes, weight, checked=True), task, True)
 
-    def _prepare_source(self, source: BatchSource) -> Loss:
-        """Learn the classes from the labels of a source, or from those that are declared."""
+    def _signed(self, y: AnyArray, declared: AnyArray | None, fresh: bool) -> bool:
+        """Whether -1 is a class and no mark."""
+        if fresh and declared is None:
+            return is_signed(y)
+        classes = self.classes_ if declared is None else declared
+        return -1 in np.asarray(classes).tolist()
+
+    def _learn(
+        self, targets: AnyArray | BatchSource, declared: AnyArray | None
+    ) -> Classification:
+        if declared is not None and not isinstance(targets, BatchSource) and not len(targets):
+            targets = declared[:0]  # of their type
+        return super()._learn(targets, declared)
+
+    def _labels_of_source(
+        self, source: BatchSource, declared: AnyArray | None
+    ) -> tuple[AnyArray, AnyArray]:
         summary = source.summarize_target()
         if summary.classes is None:
             raise DataError(
                 "The target has more than 1,000 distinct values; classes are needed here."
             )
         found, counts = np.asarray(summary.classes), np.asarray(summary.counts)
-        declared = getattr(self, "_declared", None)
-        signed = is_signed(found) if declared is None else bool(np.isin(declared, [-1]).any())
-        known = unmarked(found, signed)
+        known = is_labelled(found, self._signed(found, declared, True))
         if declared is None and not known.any():
             raise DataError(
                 "The source has no label: all rows are marked by -1; at least one row of each "
                 "class must have its own."
             )
-        self._internal_y = False
-        loss = self._set_classes(found[known] if declared is None else declared)
-        total = np.zeros(len(self.classes_))
-        total[self._codes(found[known])] = counts[known]
-        self._set_class_weights(total)
-        return loss
+        return found[known], counts[known]
 
-    def _codes(self, y: AnyArray) -> AnyArray:
-        """Return class codes of raw labels, -1 of rows without one."""
-        y = labels_of(y)
-        known = unmarked(y, self._signed)
-        codes = np.full(len(y), NO_LABEL)
-        labels = plain(y[known]) if y.dtype == object else y[known]
-        if known.any():
-            codes[known] = super()._codes(labels)
-        return codes
-
-    def _encode(self, y: AnyArray, loss: Loss) -> FloatArray:
-        codes = np.asarray(y)
-        known = codes != NO_LABEL
-        out = np.zeros((len(codes), self._n_outputs), np.float32)
-        out[known] = encode_labels(codes[known], len(self.classes_), self._model_loss(loss))
-        return out
-
-    def _class_factor(self, y: AnyArray) -> Float64Array | None:
-        factor = super()._class_factor(y)
-        return None if factor is None else np.where(np.asarray(y) == NO_LABEL, 1.0, factor)
-
-    def _mixed_arrays(
-        self, X: Any, y: Any, sample_weight: Any, extra: Any, *, reset: bool
-    ) -> tuple[MixedRows, Loss]:
-        """Return the rows of arrays; `extra` are more rows without labels."""
-        X, codes, weight, loss = self._adopt_arrays(X, y, sample_weight, reset=reset)
-        if extra is not None:
-            self._check_extra()
-            more = validate_data(self, extra, reset=False, accept_sparse="csr", dtype="numeric")
-            self._check_rows(more)
-            X = stacked([X, more])
-            codes = np.concatenate([codes, np.full(more.shape[0], NO_LABEL)])
-            weight = np.concatenate([weight, np.ones(more.shape[0])])
-        self._given = X, codes
-        limit = self._make_solver().resolve_batch_size(None)
-        if self._orders_rows:
-            X, codes, weight = canonical_rows(X, codes, weight, merge=X.shape[0] <= limit)
-        known = codes != NO_LABEL
-        weights = np.bincount(codes[known], weight[known], len(self.classes_)).astype(float)
-        self._check_classes(weights)
-        at = np.flatnonzero(known), np.flatnonzero(~known)
-        labelled = ArraySource(X[at[0]], codes[at[0]], weight[at[0]], checked=True)
-        others = None
-        if len(at[1]):
-            others = ArraySource(X[at[1]], None, weight[at[1]], checked=True)
-        targets = self._code_targets(loss)
-        columns = None if self._orders_rows else at
-        return MixedRows(labelled, others, None, targets, columns), loss
-
-    def _check_classes(self, weights: Float64Array) -> None:
-        if (weights > 0).all():
-            return
-        label = self.classes_[int(np.argmin(weights))].item()
-        raise DataError(
-            f"Class {label!r} has no labelled row of positive weight; label some rows of each "
-            "class, or leave the class out."
-        )
-
-    def _targets(self, loss: Loss) -> Targets:
-        return Targets(
-            codes=self._codes,
-            factor=self._class_factor,
-            encode=lambda codes: self._encode(codes, loss),
-            n_outputs=self._n_outputs,
-        )
-
-    def _mixed_sources(self, X: Any, extra: Any, *, reset: bool) -> tuple[MixedRows, Loss]:
-        """Return the rows of a source, whose targets may hold marks, and of another one."""
-        self._adopt_source(X, reset=reset)
-        if extra is not None:
-            extra = self._extra_source(extra)
-        loss = self._prepare_source(X) if reset else self.loss_
-        signed = self._signed
-        marks = np.concatenate([unmarked(np.asarray(y), signed) for y in X.target_chunks()])
-        if marks.all():
-            return MixedRows(X, extra, None, self._targets(loss)), loss
+    def _all_rows(
+        self,
+        parts: Parts,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        *,
+        fresh: bool,
+        X_unlabelled: Any = None,
+    ) -> SemiSupervisedRows:
+        rows = self._rows(parts, X, y, sample_weight, fresh=fresh)
+        if X_unlabelled is not None and self._is_precomputed:
+            raise ValueError(
+                "kernel='precomputed' takes one kernel matrix of all rows; mark rows without a "
+                "label in y, and leave X_unlabelled out."
+            )
+        source, task, extra = rows.source, rows.task, self._extra_rows(parts, X_unlabelled)
+        assert isinstance(task, MarkedClassification)
+        if rows.encoded and not isinstance(X_unlabelled, BatchSource):
+            given = _one_source([source] if extra is None else [source, extra])
+            return SemiSupervisedRows(given, task, True, unlabelled=None, given=given)
+        codes = [y if rows.encoded else task.internal(y) for y in source.target_chunks()]
+        known = np.flatnonzero(np.concatenate(codes) != NO_LABEL)
+        if len(known) == source.n_rows:
+            return SemiSupervisedRows(source, task, rows.encoded, unlabelled=extra)
+        if rows.encoded:
+            raise ValueError(
+                "y marks rows as unlabelled, and X_unlabelled is a source; put all "
+                "unlabelled rows into the source."
+            )
         if extra is not None:
             raise ValueError(
                 "The source has rows marked as unlabelled, and X_unlabelled was given too; put "
                 "all unlabelled rows into one of them."
             )
-        rows = np.flatnonzero(marks)
-        batch = X.take(rows)
+        batch = source.take(known)
         labelled = ArraySource(batch.X, batch.y, batch.sample_weight, checked=True)
-        return MixedRows(labelled, X, rows, self._targets(loss)), loss
+        return SemiSupervisedRows(labelled, task, unlabelled=source, marked=known)
 
-    def _code_targets(self, loss: Loss) -> Targets:
-        """Return what becomes of codes whose weights are final."""
-        return replace(self._targets(loss), codes=np.asarray, factor=lambda codes: None)
-
-    def _check_extra(self) -> None:
-        if self._is_precomputed:
-            raise ValueError(
-                "kernel='precomputed' takes one kernel matrix of all rows; mark rows without a "
-                "label in y, and leave X_unlabelled out."
-            )
-
-    def _extra_source(self, extra: Any) -> BatchSource:
-        self._check_extra()
+    def _extra_rows(self, parts: Parts, extra: Any) -> BatchSource | None:
+        """Return X_unlabelled, checked, as a source."""
+        if extra is None:
+            return None
         if isinstance(extra, BatchSource):
-            self._check_source_columns(extra)
+            check_columns(self, extra)
             if extra.n_rows == 0:
                 raise DataError("X_unlabelled has no rows.")
             return extra
         more = validate_data(self, extra, reset=False, accept_sparse="csr", dtype="numeric")
+        self._check_rows(parts, more)
         return ArraySource(more, checked=True)
 
     # -- fitting -----------------------------------------------------------------------
@@ -522,67 +424,34 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
             For parameters outside their domain, NaN or infinite values, wrong shapes, no or
             one class among the labels, a class without a labelled row; before any work.
         """
-        self._unlabelled = X_unlabelled
-        try:
-            return self._fit_checked(X, y, sample_weight)
-        finally:
-            self.__dict__.pop("_unlabelled", None)
-            self.__dict__.pop("_given", None)
+        return self._fit_checked(X, y, sample_weight, X_unlabelled=X_unlabelled)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> None:
-        extra = self.__dict__.pop("_unlabelled", None)
-        warm = bool(self.warm_start) and hasattr(self, "_state")
-        if not warm:
-            self._new_seed()
-        if isinstance(X, BatchSource):
-            if y is not None or sample_weight is not None:
-                raise ValueError(
-                    "A BatchSource carries its own y and weights; leave y and sample_weight "
-                    "out."
-                )
-            self._check_source(X)
-            mixed, loss = self._mixed_sources(X, extra, reset=not warm)
-        else:
-            if y is None:
-                raise ValueError(
-                    f"requires y to be passed, but the target y is None: give y to "
-                    f"{type(self).__name__}.fit, or a BatchSource with a target."
-                )
-            if isinstance(extra, BatchSource):
-                X, codes, weight, loss = self._adopt_arrays(X, y, sample_weight, reset=not warm)
-                if (codes == NO_LABEL).any():
-                    raise ValueError(
-                        "y marks rows as unlabelled, and X_unlabelled is a source; put all "
-                        "unlabelled rows into the source."
-                    )
-                labelled = ArraySource(X, codes, weight, checked=True)
-                more = self._extra_source(extra)
-                mixed = MixedRows(labelled, more, None, self._code_targets(loss))
-            else:
-                mixed, loss = self._mixed_arrays(X, y, sample_weight, extra, reset=not warm)
-        if warm:
-            solver, reason = self.solver_, self.history_["solver_reason"]
-        else:
-            given = [mixed.labelled] + ([mixed.unlabelled] if mixed.unlabelled else [])
-            solver, reason = self._select_solver(loss, tuple(given))
-        problem = self._problem(loss)
-        weights, others = mixed.class_weights(len(self.classes_)), mixed.unlabelled_weight()
-        self._check_classes(weights)
-        labelled_weight = self.labelled_weight_ = float(weights.sum())
-        problem = self._with_weights(problem, labelled_weight, others)
-        problem = replace(problem, n_rows=mixed.n_labelled + mixed.n_unlabelled)
+    def _fit(
+        self, parts: Parts, X: Any, y: Any, sample_weight: Any, **more: Any
+    ) -> TrainingRows:
+        rows = super()._fit(parts, X, y, sample_weight, **more)
+        self._transduce(rows)
+        return rows
+
+    def _plan(
+        self, parts: Parts, rows: TrainingRows, solver: Solver[Any], reason: str, *, warm: bool
+    ) -> Plan:
+        assert isinstance(rows, SemiSupervisedRows)
+        weights, others = rows.class_weights(), rows.unlabelled_weight()
+        rows.task.require_all(weights)
+        self.labelled_weight_ = float(weights.sum())
+        problem = self._weighted(self._pose(parts, rows), self.labelled_weight_, others)
+        problem = replace(problem, n_rows=rows.n_train + rows.n_unlabelled)
         if others == 0:
-            mixed = replace(mixed, unlabelled=None, marked=None)
-            problem, solver, reason = self._supervised(problem, solver, reason)
-        solver.check_problem(problem)
-        check_capabilities(solver, problem.loss, problem.kernel)
-        if not solver.streams and not mixed.in_memory:
+            rows = rows.supervised()
+            problem, solver, reason = _supervised(problem, solver, reason)
+        plan = Plan(rows, problem, solver, reason, int(self.max_iter))
+        self._check_plan(plan)
+        if not solver.streams and not rows.in_memory:
             raise DataError(
                 f"solver {solver.name!r} keeps all rows, which are on disk here; load them "
                 "into arrays, or take solver='tsg'."
             )
-        most = int(self.max_iter)
-        scores: list[float] | None = None
         if hasattr(self, "calibration_"):  # of another function
             del self.calibration_
         if warm and self.probability:
@@ -590,140 +459,63 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
                 "probability=True calibrates one whole fit, not the continued one of "
                 "warm_start=True; set one of them to False."
             )
-        if (self.early_stopping or self.probability) and not warm:
-            scores, calibration = self._cross_validate(problem, solver, mixed)
-            if self.early_stopping:
-                most = 1 + int(np.argmax(scores))
-            if self.probability:
-                self.calibration_: Float64Array = calibration
-        state: State | None = self._state.copy() if warm else None
-        history = copy.deepcopy(self.history_) if warm else None
-        batches, problem = self._feed(
-            problem,
-            solver,
-            mixed,
-            np.empty(0, np.int64),
-            0 if state is None else state.iteration,
-        )
-        ctx = self._begin_sklearn_callbacks(X, y)
-        self._finish(problem, solver, batches, most, state, None, history, ctx)
-        self._record_choice(solver, reason)
-        if scores is not None:
-            self.history_["cv_accuracy"] = scores
-            if self.early_stopping:
-                self.best_score_ = scores[most - 1]
-                if most < self.max_iter and self.n_iter_ == most:
-                    self.fit_status_ = "converged"
-        self._transduce(mixed)
-
-    def _supervised(
-        self, problem: Problem, solver: Solver[Any], reason: str
-    ) -> tuple[Problem, Solver[Any], str]:
-        """Return what fits the labelled rows alone."""
-        warnings.warn(
-            "There are no unlabelled rows: the fit is supervised. Mark rows by -1 or None in "
-            "y, or give X_unlabelled.",
-            UserWarning,
-            stacklevel=6,
-        )
-        if solver.streams:
-            return problem, solver, reason
-        loss = problem.loss
-        assert isinstance(loss, SemiSupervised)
-        if solver.name != "cached":
-            solver = CachedBlockDescent()
-        # without a second kind of rows the labelled ones are all of the mean, not half of it
-        problem = replace(problem, loss=loss.labelled, alpha=2.0 * problem.alpha)
-        return problem, solver, "no unlabelled rows"
-
-    def _feed(
-        self,
-        problem: Problem,
-        solver: Solver[Any],
-        mixed: MixedRows,
-        held: IntArray,
-        start: int,
-    ) -> tuple[Iterator[tuple[TrainBatch, float]], Problem]:
-        """Return the batches of a fit and the problem that says whether all are the same."""
-        if solver.streams:
-            size = max(1, solver.resolve_batch_size(None) // 2)
-            fixed = mixed.n_labelled - len(held) <= size and 0 < mixed.n_unlabelled <= size
-            batches = mixed.pairs(size, self._seed, start, held)
-            return batches, replace(problem, fixed_rows=fixed)
-        whole = mixed.whole(held)
-        return self._same_batch(whole, start), replace(problem, fixed_rows=True)
+        if warm or not (self.early_stopping or self.probability):
+            return plan
+        scores, calibration = self._cross_validate(plan, rows)
+        if self.probability:
+            self.calibration_: Float64Array = calibration
+        plan = replace(plan, found={"cv_accuracy": scores})
+        if not self.early_stopping:
+            return plan
+        return replace(plan, max_iter=1 + int(np.argmax(scores)), best_score=max(scores))
 
     def _cross_validate(
-        self, problem: Problem, solver: Solver[Any], mixed: MixedRows
+        self, plan: Plan, rows: SemiSupervisedRows
     ) -> tuple[list[float], Float64Array]:
         """Return the mean accuracy on held-out labels after each iteration, and calibration."""
-        parts = [mixed.targets.codes(np.asarray(y)) for y in mixed.labelled.target_chunks()]
-        codes, most = np.concatenate(parts), int(self.max_iter)
+        most, solver = plan.max_iter, plan.solver
+        y = np.concatenate(list(rows.source.target_chunks()))
+        codes = y if rows.encoded else rows.task.internal(y)
         hits, total = np.zeros(most), 0.0
         held_out: list[tuple[list[FloatArray], AnyArray, Float64Array]] = []
-        for held in folds(codes, self.classes_, int(self.n_folds), self._seed):
-            X, y, w, _ = mixed.labels(mixed.labelled.take(held))
-            batches, one = self._feed(problem, solver, mixed, held, 0)
+        for held in _folds(codes, self.classes_, int(self.n_folds), self._seed):
+            X, y, w, _ = rows.usable(rows.source.take(held))
+            batches, fixed = replace(rows, held=held).batches(solver, self._seed, 0)
             # the cost of a label stays what it is though there are fewer of them
-            one = replace(one, alpha=one.alpha / (1.0 - w.sum() / self.labelled_weight_))
-            path: list[FloatArray] = []
-            state, tracker, t = None, None, 0
-            with single_threaded_blas():
-                for t, (batch, _) in zip(range(most), batches, strict=False):
-                    if state is None:
-                        state = solver.init(one, batch)
-                        tracker = solver.track(state, X)
-                    assert tracker is not None
-                    info = solver.step(one, state, batch)
-                    tracker.advance(info)
-                    raw = np.array(tracker.raw_prediction(), np.float32)
-                    hits[t] += float(w @ (decide(raw) == y))
-                    if self.probability:
-                        # which iteration counts is known in the end, if it is not the last
-                        path = [*path, raw] if self.early_stopping else [raw]
-                    if info.converged:
-                        break
-            hits[t + 1 :] += float(w @ (decide(raw) == y))
+            alpha = plan.problem.alpha / (1.0 - w.sum() / self.labelled_weight_)
+            problem = replace(plan.problem, alpha=alpha, fixed_rows=fixed)
+            path = _path(solver, problem, batches, X, most)
+            scores = np.array([float(w @ (decide(raw) == y)) for raw in path])
+            hits[: len(path)] += scores
+            hits[len(path) :] += scores[-1]
             total += float(w.sum())
-            held_out.append((path, y, w))
-        scores = (hits / total).tolist()
-        calibration = np.zeros((self._n_outputs, 2))
-        if self.probability:
-            best = int(np.argmax(scores)) if self.early_stopping else most
-            raw = np.concatenate([path[min(best, len(path) - 1)] for path, _, _ in held_out])
-            y, w = (np.concatenate([part[i] for part in held_out]) for i in (1, 2))
-            with single_threaded_blas():
-                calibration = sigmoids(raw.astype(np.float64), y, w)
-        return scores, calibration
+            if self.probability:
+                # which iteration counts is known in the end, if it is not the last
+                held_out.append((path if self.early_stopping else path[-1:], y, w))
+        accuracies = (hits / total).tolist()
+        if not self.probability:
+            return accuracies, np.empty((0, 2))
+        best = int(np.argmax(accuracies)) if self.early_stopping else most
+        raw = np.concatenate([path[min(best, len(path) - 1)] for path, _, _ in held_out])
+        y, w = (np.concatenate([part[i] for part in held_out]) for i in (1, 2))
+        with single_threaded_blas():
+            return accuracies, _sigmoids(raw.astype(np.float64), y, w)
 
-    def _transduce(self, mixed: MixedRows) -> None:
+    def _transduce(self, rows: TrainingRows) -> None:
         """Label the given rows; warn where the classes of unlabelled rows are other ones."""
         if hasattr(self, "transduction_"):
             del self.transduction_
-        if "_given" not in self.__dict__:
+        assert isinstance(rows, SemiSupervisedRows)
+        if rows.given is None:
             return
-        X, codes = self._given
-        known = codes != NO_LABEL
-        labels = np.array(codes)
-        if (~known).any():
-            labels[~known] = decide(self.expansion_.raw_prediction(X[np.flatnonzero(~known)]))
-            self._compare(labels[~known], codes[known])
+        batch = rows.given.read(0, rows.given.n_rows)
+        labels = np.array(batch.y)
+        others = np.flatnonzero(labels == NO_LABEL)
+        if len(others):
+            labelled = labels[labels != NO_LABEL]
+            labels[others] = decide(self.expansion_.raw_prediction(batch.X[others]))
+            _compare(self.classes_, labels[others], labelled)
         self.transduction_: AnyArray = self.classes_[labels]
-
-    def _compare(self, found: AnyArray, labelled: AnyArray) -> None:
-        k = len(self.classes_)
-        p = np.bincount(labelled, minlength=k) / len(labelled)
-        q = np.bincount(found, minlength=k) / len(found)
-        error = np.sqrt(np.maximum(p * (1 - p), 1e-4) / len(labelled))
-        worst = int(np.argmax(np.abs(p - q) - _ERRORS * error))
-        if abs(p[worst] - q[worst]) > max(_DRIFT, _ERRORS * error[worst]):
-            warnings.warn(
-                f"Class {self.classes_[worst].item()!r} is {p[worst]:.0%} of the labelled "
-                f"rows, but {q[worst]:.0%} of what unlabelled rows are predicted to be: the "
-                "boundary may have left the classes. Lower C_star, or compare with C_star=0.",
-                UserWarning,
-                stacklevel=8,
-            )
 
     @available_if(can_stream)
     def partial_fit(
@@ -751,51 +543,45 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
                 delattr(self, name)
         return self
 
-    def _stream_cost(self, problem: Problem, source: BatchSource) -> Problem:
-        """Return the problem for C times the labelled rows so far."""
+    def _pose(self, parts: Parts, rows: TrainingRows, *, stream: bool = False) -> Problem:
+        problem = super()._pose(parts, rows, stream=stream)
+        if not stream:
+            return problem
         total = float(getattr(self, "labelled_weight_", 0.0))
-        for batch in source.chunks():
-            codes = np.asarray(batch.y)
-            w = np.ones(len(codes)) if batch.sample_weight is None else batch.sample_weight
-            if not self._internal_y:
-                codes = self._codes(codes)
-                factor = self._class_factor(codes)
-                w = w if factor is None else w * factor
+        for batch in rows.source.chunks():  # C times the labelled rows so far
+            _, codes, w, _ = rows.usable(batch)
             total += float(w[codes != NO_LABEL].sum())
         self.labelled_weight_ = total
-        return self._with_weights(replace(problem, max_iter=None), max(total, 1.0), np.nan)
+        return self._weighted(replace(problem, max_iter=None), max(total, 1.0), np.nan)
 
     # -- predictions -------------------------------------------------------------------
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy on rows that have a label, of arrays or of a BatchSource."""
-        if isinstance(X, BatchSource) and y is None and sample_weight is None:
-            return self._streamed_score(X)
-        if isinstance(X, BatchSource) or y is None:
+        no_label = DataError("No row has a label to score against: all of y are marks.")
+        if isinstance(X, BatchSource):
+            refuse_targets(y, sample_weight)
+            hits = total = 0.0
+            for batch, raw in self._scored_chunks(X):
+                codes = self._task().internal(np.asarray(batch.y))
+                w = weights_of(batch) * (codes != NO_LABEL)
+                hits += float(w @ (decide(raw) == codes))
+                total += float(w.sum())
+            if not total > 0:
+                raise no_label
+            return hits / total
+        if y is None:
             return super().score(X, y, sample_weight)
         check_is_fitted(self, "expansion_")
         raw = labels_of(y)
-        known = np.flatnonzero(unmarked(raw, self._signed))
+        known = np.flatnonzero(is_labelled(raw, self._signed(raw, None, False)))
         if len(known) == len(raw):
             return super().score(X, y, sample_weight)
         if len(known) == 0:
-            raise DataError("No row has a label to score against: all of y are marks.")
+            raise no_label
         check_consistent_length(X, raw, sample_weight)
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
-        labels = plain(raw[known]) if raw.dtype == object else raw[known]
-        return super().score(_safe_indexing(X, known), labels, weight)
-
-    def _streamed_score(self, source: BatchSource) -> float:
-        hits = total = 0.0
-        for batch, raw in self._raw_chunks(source):
-            codes = self._codes(np.asarray(batch.y))
-            w = np.ones(len(raw)) if batch.sample_weight is None else batch.sample_weight
-            w = w * (codes != NO_LABEL)
-            hits += float(w @ (decide(raw) == codes))
-            total += float(w.sum())
-        if not total > 0:
-            raise DataError("No row has a label to score against: all of y are marks.")
-        return hits / total
+        return super().score(_safe_indexing(X, known), plain(raw[known]), weight)
 
     @available_if(_gives_proba)
     def predict_proba(self, X: Any) -> Float64Array:
@@ -820,17 +606,123 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
             return np.asarray(np.log(self.predict_proba(X)))
 
     def _extra_arrays(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        names = ("calibration_",)
-        return {}, {k: getattr(self, k) for k in names if hasattr(self, k)}
+        found = hasattr(self, "calibration_")
+        return {}, {"calibration_": self.calibration_} if found else {}
 
     def _restore_extra(self, values: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
-        for name, array in arrays.items():
-            setattr(self, name, np.array(array))
+        self._set({name: np.array(array) for name, array in arrays.items()})
+
+
+def _one_source(sources: list[BatchSource]) -> ArraySource:
+    """Return rows of arrays with codes, and below them rows without a label."""
+    parts = [source.read(0, source.n_rows) for source in sources]
+    codes = [np.full(len(p.rows), NO_LABEL) if p.y is None else p.y for p in parts]
+    X = parts[0].X if len(parts) == 1 else stacked([p.X for p in parts])
+    weight = np.concatenate([weights_of(p) for p in parts])
+    return ArraySource(X, np.concatenate(codes), weight, checked=True)
+
+
+def _supervised(
+    problem: Problem, solver: Solver[Any], reason: str
+) -> tuple[Problem, Solver[Any], str]:
+    """Return what fits the labelled rows alone."""
+    warn_caller(
+        "There are no unlabelled rows: the fit is supervised. Mark rows by -1 or None in "
+        "y, or give X_unlabelled."
+    )
+    if solver.streams:
+        return problem, solver, reason
+    loss = problem.loss
+    assert isinstance(loss, SemiSupervised)
+    if solver.name != "cached":
+        solver = CachedBlockDescent()
+    # without a second kind of rows the labelled ones are all of the mean, not half of it
+    problem = replace(problem, loss=loss.labelled, alpha=2.0 * problem.alpha)
+    return problem, solver, "no unlabelled rows"
+
+
+def _compare(classes: AnyArray, found: AnyArray, labelled: AnyArray) -> None:
+    """Warn if the classes `found` in unlabelled rows are not those of labelled rows."""
+    k = len(classes)
+    p = np.bincount(labelled, minlength=k) / len(labelled)
+    q = np.bincount(found, minlength=k) / len(found)
+    error = np.sqrt(np.maximum(p * (1 - p), 1e-4) / len(labelled))
+    worst = int(np.argmax(np.abs(p - q) - _ERRORS * error))
+    if abs(p[worst] - q[worst]) > max(_DRIFT, _ERRORS * error[worst]):
+        warn_caller(
+            f"Class {classes[worst].item()!r} is {p[worst]:.0%} of the labelled "
+            f"rows, but {q[worst]:.0%} of what unlabelled rows are predicted to be: the "
+            "boundary may have left the classes. Lower C_star, or compare with C_star=0."
+        )
+
+
+def _path(
+    solver: Solver[Any], problem: Problem, batches: Batches, X: Matrix, most: int
+) -> list[FloatArray]:
+    """Return f on `X` after each of `most` iterations, fewer where the fit converges."""
+    path: list[FloatArray] = []
+    first, _ = next(batches)
+    with single_threaded_blas():
+        state = solver.init(problem, first)
+        tracker = solver.track(state, X)
+        for batch, _ in chain([(first, 0.0)], islice(batches, most - 1)):
+            info = solver.step(problem, state, batch)
+            tracker.advance(info)
+            path.append(np.array(tracker.raw_prediction(), np.float32))
+            if info.converged:
+                break
+    return path
+
+
+def _folds(codes: AnyArray, classes: AnyArray, n_folds: int, seed: int) -> list[IntArray]:
+    """Return the rows of each fold, every class spread over all of them.
+
+    Raises
+    ------
+    DataError
+        A class has fewer than two rows.
+    """
+    counts = np.bincount(codes, minlength=len(classes))
+    if counts.min() < 2:
+        label = classes[int(np.argmin(counts))].item()
+        raise DataError(
+            f"Class {label!r} has {int(counts.min())} distinct labelled row; cross-validation "
+            "needs two of each class. Set early_stopping and probability to False, or label "
+            "more."
+        )
+    rng = np.random.default_rng(np.random.SeedSequence([seed, _TAG]))
+    order = rng.permutation(len(codes))
+    order = order[np.argsort(codes[order], kind="stable")]
+    fold = np.empty(len(codes), np.int64)
+    fold[order] = np.arange(len(codes)) % n_folds
+    most = max(1, _MOST_FOLD_ROWS // n_folds)
+    found = [rng.permutation(np.flatnonzero(fold == k))[:most] for k in range(n_folds)]
+    return [np.sort(rows) for rows in found if len(rows)]
+
+
+def _sigmoids(raw: Float64Array, y: AnyArray, weight: Float64Array) -> Float64Array:
+    """Return slope and intercept of a sigmoid of each output, (C, 2), as Platt fits them.
+
+    Targets are ``(N+ + 1) / (N+ + 2)`` and ``1 / (N- + 2)``, so that separable scores have a
+    finite slope.
+    """
+    out = np.empty((raw.shape[1], 2))
+    for c in range(raw.shape[1]):
+        positive = y == (1 if raw.shape[1] == 1 else c)
+        up, down = float(weight[positive].sum()), float(weight[~positive].sum())
+        t = np.where(positive, (up + 1.0) / (up + 2.0), 1.0 / (down + 2.0))
+        scale = max(float(np.abs(raw[:, c]).max()), 1e-300)
+        f = np.tile(raw[:, c : c + 1] / scale, (2, 1))
+        side = np.repeat([1, 0], len(y))
+        w = np.concatenate([weight * t, weight * (1.0 - t)])
+        model = LogisticRegression(C=_FIRM, max_iter=1000, tol=1e-8).fit(f, side, w)
+        out[c] = model.coef_[0, 0] / scale, model.intercept_[0]
+    return out
 
 
 def _explained(error: DataError, y: AnyArray) -> DataError:
     """Return the error with what -1 means, where that is why there is one class."""
-    minus = unmarked(y, True) & ~unmarked(y, False)
+    minus = is_labelled(y, True) & ~is_labelled(y, False)
     if not minus.any():
         return error
     return DataError(

@@ -9,13 +9,19 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from kernelgrad._params import anything, boolean, check_params, integer, parameters, real
 from kernelgrad._typing import Float32Array, Float64Array, IntArray, Matrix
-from kernelgrad._validation import CapabilityError, DataError, check_bool, check_int, check_real
+from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.compute import rng
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches
-from kernelgrad.estimators._support import canonical_rows
-from kernelgrad.estimators.base import BaseRowsEstimator
+from kernelgrad.estimators._rows import canonical_rows
+from kernelgrad.estimators._support import (
+    adopt_columns,
+    all_or_nothing,
+    check_columns,
+    new_seed,
+)
 from kernelgrad.functions.expansions import PREDICT_ROWS
 from kernelgrad.functions.features import CACHE_BYTES, FeatureStream
 from kernelgrad.kernels import Kernel, get_kernel
@@ -33,6 +39,7 @@ _PAD = 16
 TAG_CHOICE = 15
 
 
+@parameters
 class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     r"""Random features of any kernel: rows whose inner products estimate it.
 
@@ -115,38 +122,17 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     (1797, 1024)
     """
 
-    def __init__(
-        self,
-        kernel: Any = "rbf",
-        n_components: int = 1024,
-        *,
-        gamma: float | str = "median",
-        bandwidth_factor: float = 1.0,
-        block_size: int | str = "auto",
-        standardize: bool = False,
-        memory_limit: float | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.n_components = n_components
-        self.gamma = gamma
-        self.bandwidth_factor = bandwidth_factor
-        self.block_size = block_size
-        self.standardize = standardize
-        self.memory_limit = memory_limit
-        self.random_state = random_state
-
-    # the estimators' own: the same seed and the same complaints
-    _new_seed = BaseRowsEstimator._new_seed
-    _check_source_columns = BaseRowsEstimator._check_source_columns
+    kernel: Any = anything(default="rbf", kw_only=False)
+    n_components: int = integer(default=1024, low=1, kw_only=False)
+    gamma: float | str = anything(default="median")
+    bandwidth_factor: float = anything(default=1.0)
+    block_size: int | str = integer(default="auto", low=1, words=("auto",))
+    standardize: bool = boolean(default=False)
+    memory_limit: float | None = real(default=None, low=0, words=(None,))
+    random_state: Any = anything(default=None)
 
     def _check_parameters(self) -> Kernel:
-        check_int(self.n_components, "n_components", low=1)
-        if self.block_size != "auto":
-            check_int(self.block_size, "block_size", low=1)
-        check_bool(self.standardize, "standardize")
-        if self.memory_limit is not None:
-            check_real(self.memory_limit, "memory_limit", low=0)
+        check_params(self)
         kernel = get_kernel(
             self.kernel, gamma=self.gamma, bandwidth_factor=self.bandwidth_factor
         )
@@ -179,28 +165,15 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             kernel's domain.
         """
         kernel = self._check_parameters()
-        before = dict(self.__dict__)
-        try:
-            self._new_seed()
-            with single_threaded_blas():
-                self._build(kernel, self._sample(X, kernel))
-        except BaseException:
-            # a fit that fails leaves the transformer as it was
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+        with all_or_nothing(self), single_threaded_blas():
+            self._seed = new_seed(self.random_state)
+            self._build(kernel, self._sample(X, kernel))
         return self
 
     def _sample(self, X: Any, kernel: Kernel) -> tuple[Matrix, Float64Array]:
         """Return rows and weights, those of an estimator's first batch."""
         if isinstance(X, BatchSource):
-            if X.n_rows == 0:
-                raise DataError("The source has no rows.")
-            self.n_features_in_ = X.n_features
-            if X.feature_names is not None:
-                self.feature_names_in_ = np.asarray(X.feature_names, dtype=object)
-            elif hasattr(self, "feature_names_in_"):
-                del self.feature_names_in_
+            adopt_columns(self, X)
             return _first_rows(X, self._seed)
         memmap = X if isinstance(X, np.memmap) else None
         X = validate_data(self, X, accept_sparse="csr", dtype="numeric")
@@ -260,7 +233,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         check_is_fitted(self, "stream_")
         if isinstance(X, BatchSource):
-            self._check_source_columns(X)
+            check_columns(self, X)
             out = np.empty((X.n_rows, self._n_features_out), np.float32)
             for batch in X.chunks():
                 start = int(batch.rows[0])

@@ -35,10 +35,6 @@ from kernelgrad.solvers.loop import run as run
 from kernelgrad.solvers.random_features.dsg import CDSG as CDSG
 from kernelgrad.solvers.random_features.dsg import DSG as DSG
 from kernelgrad.solvers.random_features.dsg import UDSG as UDSG
-from kernelgrad.solvers.random_features.posterior import PosteriorOperator as PosteriorOperator
-from kernelgrad.solvers.random_features.posterior import (
-    explained_covariance as explained_covariance,
-)
 from kernelgrad.solvers.registry import LINEAR_SOLVERS as LINEAR_SOLVERS
 from kernelgrad.solvers.registry import SOLVERS as SOLVERS
 from kernelgrad.solvers.registry import get_linear_solver as get_linear_solver

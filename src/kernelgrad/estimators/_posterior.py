@@ -7,8 +7,9 @@ paper gives two ways, both here: one function ``A k(x*, .)`` per test row, and t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
@@ -16,8 +17,7 @@ from kernelgrad._typing import Float32Array, Float64Array, Matrix
 from kernelgrad.compute import linalg
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.losses import SquaredError
-from kernelgrad.solvers.base import Problem, TrainBatch
-from kernelgrad.solvers.random_features.dsg import DSG
+from kernelgrad.solvers import DSG, Problem, TrainBatch
 
 # Coefficients of the functions of one group of test rows, three copies of float32
 _GROUP_BYTES = 512 * 2**20
@@ -27,7 +27,7 @@ def explained_covariance(
     solver: DSG,
     problem: Problem,
     stream: FeatureStream,
-    batches: Iterable[TrainBatch],
+    batches: Callable[[], Iterator[TrainBatch]],
     X: Matrix,
     n_steps: int,
 ) -> Float64Array:
@@ -45,8 +45,8 @@ def explained_covariance(
         Of the posterior mean: kernel with numbers, alpha, seed.
     stream : FeatureStream
         Of the posterior mean; gives scaling and features.
-    batches : iterable of TrainBatch
-        Restarted for every group of rows; targets are ignored.
+    batches : callable
+        Returns the training batches, for every group of rows anew; targets are ignored.
     X : array or CSR matrix (m, d)
     n_steps : int
     """
@@ -66,7 +66,7 @@ def explained_covariance(
         )
         state = None
         last: tuple[Matrix, TrainBatch] | None = None
-        for batch in _first(batches, n_steps):
+        for batch in islice(batches(), n_steps):
             if last is None or last[0] is not batch.X:
                 targets = kernel.pairwise(stream.scaling.apply(batch.X), scaled[some])
                 train = TrainBatch(batch.X, targets.astype(np.float32), batch.sample_weight)
@@ -80,13 +80,6 @@ def explained_covariance(
             raise ValueError("There was no batch of training rows.")
         result[some] = tracker.raw_prediction().T
     return result
-
-
-def _first(batches: Iterable[TrainBatch], n: int) -> Iterator[TrainBatch]:
-    for i, batch in enumerate(batches):
-        if i == n:
-            return
-        yield batch
 
 
 class PosteriorOperator:

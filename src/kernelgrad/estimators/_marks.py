@@ -1,0 +1,293 @@
+"""Rows with and without labels: how they are told apart, and their batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_array
+from sklearn.utils.validation import column_or_1d
+
+from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad._validation import DataError
+from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches
+from kernelgrad.estimators._rows import (
+    Batches,
+    TrainingRows,
+    canonical_rows,
+    forever,
+    no_rows,
+    stacked,
+    weights_of,
+)
+from kernelgrad.estimators._tasks import Classification
+from kernelgrad.losses import encode_labels
+from kernelgrad.solvers import Solver, TrainBatch
+
+NO_LABEL = -1  # code of a row without a label
+_MOST_ROWS = 2**31
+
+
+def _is_missing(value: Any) -> bool:
+    """Tell whether a target is none: None, NaN, pandas.NA or NaT."""
+    if value is None:
+        return True
+    try:
+        return bool(value != value)
+    except TypeError:  # pandas.NA has no truth value
+        return True
+
+
+def _is_number(value: Any) -> bool:
+    number = isinstance(value, int | float | np.integer | np.floating)
+    return number and not isinstance(value, bool)
+
+
+def is_signed(y: AnyArray) -> bool:
+    """Labels are exactly {-1, 1}, so -1 is a class."""
+    if y.dtype.kind == "O":
+        values = y.tolist()
+        return all(map(_is_number, values)) and set(values) == {-1, 1}
+    return y.dtype.kind in "if" and np.array_equal(np.unique(y), [-1, 1])
+
+
+def is_labelled(y: AnyArray, signed: bool) -> AnyArray:
+    """Mask of labelled rows.
+
+    The others are marked by -1, which is a class where labels are `signed`, None or NaN.
+    """
+    if y.dtype.kind == "O":
+        known = [not _is_missing(v) and (signed or not (_is_number(v) and v == -1)) for v in y]
+        return np.array(known, bool)
+    if y.dtype.kind not in "if":
+        return np.ones(len(y), bool)
+    return np.asarray((y == y) & (signed | (y != -1)))
+
+
+def labels_of(y: Any) -> AnyArray:
+    """Return targets as a one-dimensional array, missing ones as they are."""
+    if hasattr(y, "to_numpy"):
+        y = y.to_numpy()
+    if isinstance(y, list | tuple) and any(isinstance(v, str) for v in y):
+        y = np.array(y, dtype=object)  # else NaN becomes a name
+    y = np.asarray(y)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = column_or_1d(y, warn=True)
+    if y.ndim != 1:
+        check_array(y, ensure_2d=False, dtype=None)
+        raise ValueError(
+            f"y should be a 1d array, got an array of shape {y.shape} instead: one label or "
+            "mark for each row."
+        )
+    return np.asarray(y)
+
+
+def plain(labels: AnyArray) -> AnyArray:
+    """Return labels of objects, such as text, in the type that fits them.
+
+    Raises
+    ------
+    TypeError
+        Labels of several types, such as text and numbers.
+    """
+    if labels.dtype != object:
+        return labels
+    kinds = {_kind(v): v for v in labels.tolist()}
+    if len(kinds) > 1:
+        some = " and ".join(map(repr, kinds.values()))
+        raise TypeError(f"y holds labels of several types, such as {some}; give them as one.")
+    return np.asarray(labels.tolist())
+
+
+def _kind(value: Any) -> str:
+    for kind, types in (("text", str), ("bool", bool | np.bool_)):
+        if isinstance(value, types):
+            return kind
+    return "number" if _is_number(value) else type(value).__name__
+
+
+@dataclass(frozen=True)
+class MarkedClassification(Classification):
+    """Classes of labelled rows; rows without a label have the code -1 and targets 0."""
+
+    @property
+    def signed(self) -> bool:
+        """Whether -1 is a class and no mark."""
+        return -1 in self.classes.tolist()
+
+    def internal(self, y: AnyArray) -> AnyArray:
+        """Return class codes of raw labels, -1 of rows without one."""
+        y = labels_of(y)
+        known = is_labelled(y, self.signed)
+        codes = np.full(len(y), NO_LABEL)
+        if known.any():
+            codes[known] = self.codes(plain(y[known]))
+        return codes
+
+    def require_all(self, weights: Float64Array) -> None:
+        """Raise if a class has no labelled row, given the sum of weights of each."""
+        if not (weights > 0).all():
+            label = self.classes[int(np.argmin(weights))].item()
+            raise DataError(
+                f"Class {label!r} has no labelled row of positive weight; label some rows of "
+                "each class, or leave the class out."
+            )
+
+    def encode(self, y: AnyArray) -> FloatArray:
+        """Return targets of -1 and +1, and of 0 for rows without a label."""
+        known = y != NO_LABEL
+        out = np.zeros((len(y), self.n_outputs), np.float32)
+        out[known] = encode_labels(y[known], len(self.classes), self.loss)
+        return out
+
+    def class_factor(self, y: AnyArray) -> Float64Array | None:
+        """Return the class weight of each row, 1 of rows without a label."""
+        factor = super().class_factor(y)
+        return None if factor is None else np.where(y == NO_LABEL, 1.0, factor)
+
+
+@dataclass(frozen=True)
+class SemiSupervisedRows(TrainingRows):
+    """A labelled source, and a source of unlabelled rows or None.
+
+    Attributes
+    ----------
+    unlabelled : BatchSource or None
+    marked : int array
+        Numbers of the rows of `unlabelled` that have labels and belong to `source`.
+    given : ArraySource or None
+        All rows of arrays with their codes, as they were given; `ordered` splits them.
+    columns : (int array, int array) or None
+        Of each labelled and each unlabelled row in a kernel matrix.
+    """
+
+    task: MarkedClassification
+    unlabelled: BatchSource | None = field(kw_only=True)
+    marked: IntArray = field(default_factory=no_rows, kw_only=True)
+    given: ArraySource | None = field(default=None, kw_only=True)
+    columns: tuple[IntArray, IntArray] | None = field(default=None, kw_only=True)
+
+    @property
+    def sources(self) -> tuple[BatchSource, ...]:
+        """Labelled and unlabelled rows."""
+        return (self.source,) if self.unlabelled is None else (self.source, self.unlabelled)
+
+    @property
+    def n_unlabelled(self) -> int:
+        """Number of unlabelled rows."""
+        return 0 if self.unlabelled is None else self.unlabelled.n_rows - len(self.marked)
+
+    def ordered(self, limit: int | None) -> SemiSupervisedRows:
+        """Return labelled and unlabelled rows of arrays, in canonical order if there are few.
+
+        Without a `limit` rows keep their places, which are their columns in a kernel matrix.
+        """
+        if self.given is None:
+            return self
+        n = self.given.n_rows
+        batch = self.given.read(0, n)
+        X, codes, w = batch.X, np.asarray(batch.y), weights_of(batch)
+        if limit is not None:
+            X, codes, w = canonical_rows(X, codes, w, merge=n <= limit)
+        k, known = len(self.task.classes), codes != NO_LABEL
+        self.task.require_all(np.bincount(codes[known], w[known], k).astype(float))
+        at = np.flatnonzero(known), np.flatnonzero(~known)
+        labelled, *others = (
+            ArraySource(X[i], codes[i], w[i], checked=True) for i in at if len(i)
+        )
+        columns, extra = at if limit is None else None, others[0] if others else None
+        return replace(self, source=labelled, unlabelled=extra, columns=columns)
+
+    def class_weights(self) -> Float64Array:
+        """Return the sum of the weights of the labelled rows of each class."""
+        k = len(self.task.classes)
+        total = np.zeros(k)
+        for batch in self.source.chunks():
+            _, codes, weight, _ = self.usable(batch)
+            total += np.bincount(codes, weights=weight, minlength=k)
+        return total
+
+    def unlabelled_weight(self) -> float:
+        """Return the sum of the weights of unlabelled rows."""
+        if self.unlabelled is None:
+            return 0.0
+        return sum(
+            float(weights_of(batch) @ ~np.isin(batch.rows, self.marked))
+            for batch in self.unlabelled.chunks()
+        )
+
+    def join(self, labelled: Batch, unlabelled: Batch | None) -> TrainBatch:
+        """Return one batch; each kind has the same sum of weights, and numbers of its own."""
+        X, codes, weight, numbers = self.usable(labelled)
+        if len(codes) == 0:
+            raise DataError(
+                "All labelled rows of a batch have weight zero; drop such rows, or raise the "
+                "solver's batch_size."
+            )
+        y = self.task.encode(codes)
+        parts: list[Matrix] = [X]
+        weights, rows = [weight], [self._column(0, numbers)]
+        w = np.empty(0) if unlabelled is None else weights_of(unlabelled)
+        keep = np.flatnonzero(w > 0)
+        if unlabelled is not None and len(keep):
+            parts.append(unlabelled.X[keep])
+            weights.append(w[keep])
+            rows.append(self._column(1, unlabelled.rows[keep]))
+            y = np.concatenate([y, np.zeros((len(keep), y.shape[1]), y.dtype)])
+        share = len(y) / len(weights)
+        return TrainBatch(
+            stacked(parts),
+            y,
+            np.concatenate([w * (share / w.sum()) for w in weights]),
+            np.concatenate(rows),
+        )
+
+    def _column(self, kind: int, rows: IntArray) -> IntArray:
+        """Return numbers of rows of a kind that no row of the other kind has."""
+        return kind * _MOST_ROWS + rows if self.columns is None else self.columns[kind][rows]
+
+    def whole(self) -> TrainBatch:
+        """Return all training rows as one batch."""
+        others = None
+        if self.unlabelled is not None:
+            rows = np.setdiff1d(np.arange(self.unlabelled.n_rows), self.marked)
+            others = self.unlabelled.take(rows)
+        return self.join(self.source.take(self.train), others)
+
+    def batches(
+        self, solver: Solver[Any], seed: int, start: int, size: int | None = None
+    ) -> tuple[Batches, bool]:
+        """Return batches for ever, of each kind half as many rows as `solver` takes.
+
+        They are drawn independently; an epoch is a pass over the unlabelled rows, or over the
+        labelled ones where there are no others. Few rows are all in every batch.
+        """
+        half = max(1, solver.resolve_batch_size(None) // 2)
+        few = self.n_train <= half and self.n_unlabelled <= half
+        if few or not solver.streams:
+            return forever(self.whole(), start), not solver.streams or self.n_unlabelled > 0
+        labelled = sample_batches(self.source, half, seed=seed, start=start, exclude=self.held)
+        if self.unlabelled is None or self.n_unlabelled == 0:
+            return ((self.join(a.batch, None), a.fraction) for a in labelled), False
+        others = sample_batches(
+            self.unlabelled, half, seed=seed + 1, start=start, exclude=self.marked
+        )
+        both = zip(labelled, others, strict=False)
+        return ((self.join(a.batch, b.batch), b.fraction) for a, b in both), False
+
+    def supervised(self) -> SemiSupervisedRows:
+        """Return the labelled rows alone."""
+        return replace(self, unlabelled=None, marked=no_rows())
+
+
+__all__ = [
+    "NO_LABEL",
+    "MarkedClassification",
+    "SemiSupervisedRows",
+    "is_labelled",
+    "is_signed",
+    "labels_of",
+    "plain",
+    "stacked",
+]

@@ -1,0 +1,253 @@
+"""The rows of a fit, and how they become batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad._validation import DataError
+from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches, split_rows
+from kernelgrad.data.sampling import EpochBatch
+from kernelgrad.estimators._tasks import Task
+from kernelgrad.solvers import Solver, TrainBatch, Validation
+
+MAX_VALIDATION_ROWS = 20_000  # validation responses stay in memory, whatever the file size
+# Above this many cells, exact duplicates of sparse rows are not looked for.
+_MERGE_CELLS = 10_000_000
+_NO_WEIGHT = "All sample weights of a whole epoch are zero; at least one row must count."
+
+Batches = Iterator[tuple[TrainBatch, float]]
+
+
+def no_rows() -> IntArray:
+    """Return no row numbers."""
+    return np.empty(0, np.int64)
+
+
+def weights_of(batch: Batch) -> Float64Array:
+    """Return the weights of a batch, ones where there are none."""
+    if batch.sample_weight is None:
+        return np.ones(batch.X.shape[0])
+    return np.asarray(batch.sample_weight, np.float64)
+
+
+def forever(batch: TrainBatch, start: int) -> Batches:
+    """Yield one batch with all rows for ever, a pass each time."""
+    return ((batch, float(t)) for t in count(start + 1))
+
+
+def stacked(parts: list[Matrix]) -> Matrix:
+    """Return the rows of all parts, CSR where any part is."""
+    if any(sp.issparse(part) for part in parts):
+        return sp.vstack(parts, format="csr")
+    return np.concatenate(parts)
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """Rows of one source.
+
+    Attributes
+    ----------
+    source : BatchSource
+    task : Task
+        What the targets are.
+    encoded : bool
+        Whether the source holds internal targets and final weights, as checked arrays do; else
+        raw targets, and weights without those of the classes.
+    held : int array
+        Numbers of the rows that are kept for validation, increasing.
+    """
+
+    source: BatchSource
+    task: Task
+    encoded: bool = False
+    held: IntArray = field(default_factory=no_rows)
+
+    @property
+    def sources(self) -> tuple[BatchSource, ...]:
+        """All sources, for the choice of a solver."""
+        return (self.source,)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether all rows are arrays."""
+        return all(source.in_memory for source in self.sources)
+
+    @property
+    def n_train(self) -> int:
+        """Number of training rows."""
+        return self.source.n_rows - len(self.held)
+
+    @property
+    def train(self) -> IntArray:
+        """Numbers of the training rows."""
+        return np.setdiff1d(np.arange(self.source.n_rows), self.held)
+
+    @property
+    def strata(self) -> AnyArray | None:
+        """Class codes to stratify by, where they are known for all rows."""
+        if not (self.encoded and self.task.stratified):
+            return None
+        return np.concatenate(list(self.source.target_chunks()))
+
+    @property
+    def total_weight(self) -> float | None:
+        """Sum of the weights of the training rows; None where only reading them would tell."""
+        if isinstance(self.source, ArraySource) and self.encoded:
+            weight = self.source.sample_weight
+            return float(weight.sum() - weight[self.held].sum())
+        weighted = self.source.has_weight or getattr(self.task, "weights", None) is not None
+        return None if weighted else float(self.n_train)
+
+    def ordered(self, limit: int | None) -> TrainingRows:
+        """Return arrays without rows of weight 0, up to `limit` rows in canonical order.
+
+        None is for rows that stay as they are.
+        """
+        if limit is None or not (self.encoded and self.in_memory):  # maps stay on disk
+            return self
+        whole, n = self.source.read(0, self.source.n_rows), self.source.n_rows
+        y = np.zeros(n) if whole.y is None else whole.y
+        X, y, weight = canonical_rows(whole.X, y, weights_of(whole), merge=n <= limit)
+        return replace(self, source=ArraySource(X, y, weight, checked=True))
+
+    def hold_out(self, fraction: float, seed: int) -> TrainingRows:
+        """Return the rows with a fraction, at most 20,000, kept for validation."""
+        held = split_rows(
+            self.source, fraction, seed=seed, stratify=self.strata, max_rows=MAX_VALIDATION_ROWS
+        )
+        return replace(self, held=held)
+
+    def usable(self, batch: Batch) -> tuple[Matrix, AnyArray, Float64Array, IntArray]:
+        """Return X, internal y, final weights and numbers of the rows of weight above 0."""
+        weight, y = weights_of(batch), batch.y
+        if y is None:
+            if self.task.has_targets:
+                raise DataError("The source gave a batch without targets.")
+            y = np.zeros(len(weight))
+        if not self.encoded:
+            y = self.task.internal(y)
+            factor = self.task.class_factor(y)
+            weight = weight if factor is None else weight * factor
+        keep = np.flatnonzero(weight > 0)
+        if len(keep) == len(y):
+            return batch.X, y, weight, batch.rows
+        return batch.X[keep], y[keep], weight[keep], batch.rows[keep]
+
+    def batch(self, batch: Batch, *, numbered: bool = True) -> TrainBatch | None:
+        """Return what solvers take; None where no row counts."""
+        X, y, weight, rows = self.usable(batch)
+        if len(y) == 0:
+            return None
+        return TrainBatch(X, self.task.encode(y), weight, rows if numbered else None)
+
+    def take(self, rows: IntArray) -> TrainBatch:
+        """Return some rows as one batch."""
+        train = self.batch(self.source.take(rows))
+        if train is None:
+            raise DataError(_NO_WEIGHT)
+        return train
+
+    def batches(
+        self, solver: Solver[Any], seed: int, start: int, size: int | None = None
+    ) -> tuple[Batches, bool]:
+        """Return training batches for ever from iteration `start`, and whether all are equal.
+
+        Batches have `size` rows, by default as many as `solver` takes.
+        """
+        size = solver.resolve_batch_size(self.n_train) if size is None else size
+        if self.n_train <= size:
+            return forever(self.take(self.train), start), True
+        sampled = sample_batches(self.source, size, seed=seed, start=start, exclude=self.held)
+        return self.sampled(sampled), False
+
+    def sampled(self, batches: Iterable[EpochBatch]) -> Batches:
+        """Yield random batches in which any row counts."""
+        useful = 0.0
+        for item in batches:
+            train = self.batch(item.batch)
+            if train is not None:
+                useful = item.fraction
+                yield train, item.fraction
+            elif item.fraction - useful >= 1.0:
+                raise DataError(_NO_WEIGHT)
+
+    def stream(self, size: int, epochs: float) -> Batches:
+        """Yield all rows in order; epochs count the calls, as a stream has no passes."""
+        for batch in self.source.chunks(size):
+            train = self.batch(batch, numbered=False)
+            if train is not None:
+                yield train, epochs + (int(batch.rows[-1]) + 1) / self.source.n_rows
+
+    def validation(
+        self, patience: int, tol: float, *, start: Any = None, rows: IntArray | None = None
+    ) -> Validation:
+        """Return how functions are scored on the rows held out, or on `rows`."""
+        batch = self.source.take(self.held if rows is None else rows)
+        X, y, weight, _ = self.usable(batch)
+        if len(y) == 0:
+            raise DataError(
+                "All validation rows have weight zero; raise validation_fraction or set "
+                "early_stopping=False."
+            )
+        encoded, loss = self.task.encode(y), self.task.loss
+        name, score = self.task.score()
+
+        def mean_loss(raw: FloatArray) -> float:
+            return float(np.average(loss.value(encoded, raw), weights=weight))
+
+        return Validation(
+            X=X,
+            score=lambda raw: score(y, raw, weight) if score else -mean_loss(raw),
+            loss=mean_loss,
+            start=start,
+            name=name,
+            patience=patience,
+            tol=tol,
+        )
+
+
+def canonical_rows(
+    X: Matrix, y: AnyArray, weight: Float64Array, *, merge: bool
+) -> tuple[Matrix, AnyArray, Float64Array]:
+    """Drop rows of weight zero; with `merge`, sort rows and merge exact duplicates.
+
+    When all rows fit into one batch their order carries no information, so a canonical
+    order makes "weight 2" and "given twice" the same computation, bit for bit.
+    """
+    keep = weight > 0
+    if not keep.all():
+        X, y, weight = X[np.flatnonzero(keep)], y[keep], weight[keep]
+    if not merge:
+        return X, y, weight
+    if sp.issparse(X):
+        if X.shape[0] * X.shape[1] > _MERGE_CELLS:
+            return X, y, weight
+        dense = X.toarray()
+    else:
+        dense = np.asarray(X)
+    columns = [dense.astype(np.float64), y.reshape(len(y), -1).astype(np.float64)]
+    table = np.ascontiguousarray(np.concatenate(columns, axis=1)) + 0.0  # -0.0 becomes 0.0
+    rows = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))).ravel()
+    _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
+    total: Float64Array = np.bincount(inverse.ravel(), weights=weight).astype(np.float64)
+    return X[first], y[first], total
+
+
+__all__ = [
+    "MAX_VALIDATION_ROWS",
+    "Batches",
+    "TrainingRows",
+    "canonical_rows",
+    "forever",
+    "no_rows",
+    "stacked",
+    "weights_of",
+]
