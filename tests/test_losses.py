@@ -100,8 +100,8 @@ class BiasedIntercept(Hinge):
 
 
 class Overflowing(Logistic):
-    def _phi(self, margin):
-        return np.log1p(np.exp(-margin))
+    def value(self, y, f):
+        return np.log1p(np.exp(-y.astype(f.dtype) * f)).sum(axis=1)
 
 
 class HalfStep(Huber):
@@ -110,10 +110,11 @@ class HalfStep(Huber):
 
 
 class Concave(Absolute):
-    def _phi(self, z):
-        return np.sqrt(np.abs(z))
+    def value(self, y, f):
+        return np.sqrt(np.abs(f - y.astype(f.dtype))).sum(axis=1)
 
-    def _slope(self, z):
+    def gradient(self, y, f):
+        z = f - y.astype(f.dtype)
         return 0.5 * np.sign(z) / np.sqrt(np.abs(z))
 
 

@@ -186,6 +186,7 @@ class Loss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no t
     name: ClassVar[str]
     tasks: ClassVar[frozenset[Task]]
     code: ClassVar[int | None] = None
+    _entry: ClassVar[int]  # of the table, behind the methods of a ScalarLoss
     is_multinomial: ClassVar[bool] = False
     has_proba: ClassVar[bool] = False
     smoothness: float | None = None
@@ -195,7 +196,10 @@ class Loss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no t
     def __init_subclass__(cls, **options: Any) -> None:
         """Drop an inherited code where a subclass has methods of its own."""
         super().__init_subclass__(**options)
-        if "code" not in vars(cls) and {"value", "gradient"} & vars(cls).keys():
+        own = vars(cls)
+        if own.get("code") is not None:
+            cls._entry = own["code"]
+        elif {"value", "gradient"} & own.keys():
             cls.code = None
 
     @property
@@ -391,7 +395,7 @@ class Loss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no t
             return -float(weights @ np.einsum("ic,ic->i", gradient, h))
 
         low, slope_low = 0.0, slope(0.0)
-        if not math.isfinite(slope_low):
+        if not (math.isfinite(slope_low) and np.isfinite(f).all()):
             raise ValueError(
                 f"the derivative along h is {slope_low} at step 0; y, f and h must be finite."
             )
@@ -446,7 +450,6 @@ class ScalarLoss(Loss):
         Name of the hyper-parameter that is the parameter of `code`.
     """
 
-    code: ClassVar[int]
     parameter: ClassVar[str | None] = None
 
     def params(self, n_outputs: int) -> Float64Array:
@@ -462,21 +465,21 @@ class ScalarLoss(Loss):
 
     def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
         """Return the loss of each row, shape (n,)."""
-        total: FloatArray = scalar.value.py_func(self.code, *self._arguments(y, f)).sum(axis=1)
+        total: FloatArray = scalar.value.py_func(self._entry, *self._arguments(y, f)).sum(axis=1)
         return total
 
     def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
         """Return ``dl/df``, shape (n, C); see the class for its choice at kinks."""
-        slope = scalar.slope.py_func(self.code, *self._arguments(y, f))
+        slope = scalar.slope.py_func(self._entry, *self._arguments(y, f))
         return np.asarray(slope, f.dtype)
 
     def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
         """Return the largest weight over the outputs, shape (n,); see the class."""
         arguments = self._arguments(y, f)
         d = 0.0
-        if self.code in scalar.KINKED:
-            d = smoothing_width(scalar.kink_distance.py_func(self.code, *arguments), width)
+        if self._entry in scalar.KINKED:
+            d = smoothing_width(scalar.kink_distance.py_func(self._entry, *arguments), width)
         weight = scalar.curvature.py_func(
-            self.code, *arguments, f.dtype.type(d), f.dtype.type(1)
+            self._entry, *arguments, f.dtype.type(d), f.dtype.type(1)
         )
         return np.asarray(np.broadcast_to(weight, f.shape).max(axis=1), f.dtype)

@@ -70,6 +70,26 @@ def _choose(condition: Any, yes: Any, no: Any) -> Any:
     return lambda condition, yes, no: yes if condition else no
 
 
+def clamp(x: Any, low: Any, high: Any) -> Any:
+    """Return x, or the end of [low, high] beyond which it is."""
+    return np.clip(x, low, high)
+
+
+@overload(clamp, strict=False)
+def _clamp(x: Any, low: Any, high: Any) -> Any:
+    return lambda x, low, high: low if x < low else (high if x > high else x)
+
+
+def larger(a: Any, b: Any) -> Any:
+    """Return the larger of both, a where it is not a number."""
+    return np.maximum(a, b)
+
+
+@overload(larger, strict=False)
+def _larger(a: Any, b: Any) -> Any:
+    return lambda a, b: b if a < b else a
+
+
 @register_jitable
 def sigmoid(x: Any) -> Any:
     """Return ``1 / (1 + exp(-x))``."""
@@ -82,20 +102,20 @@ def value(code: int, p: Any, y: Any, f: Any) -> Any:
     """Return the loss of one output."""
     if code == LOGISTIC:
         m = y * f
-        return np.log1p(np.exp(-np.abs(m))) + np.maximum(-m, _ZERO)
+        return np.log1p(np.exp(-np.abs(m))) + larger(-m, _ZERO)
     if code == HINGE:
-        return np.maximum(_ONE - y * f, _ZERO)
+        return larger(_ONE - y * f, _ZERO)
     if code == SMOOTHED_HINGE:
         t = _ONE - y * f
-        s = np.minimum(np.maximum(t, _ZERO), p) / p
+        s = clamp(t, _ZERO, p) / p
         return s * (t - _HALF * p * s)
     if code == SQUARED_HINGE:
-        s = np.maximum(_ONE - y * f, _ZERO)
+        s = larger(_ONE - y * f, _ZERO)
         return s * s
     if code == PERCEPTRON:
-        return np.maximum(-y * f, _ZERO)
+        return larger(-y * f, _ZERO)
     if code == ONE_CLASS:
-        return np.maximum(-f, _ZERO)
+        return larger(-f, _ZERO)
     if code == KL:
         near = np.minimum(f, _LINEAR_FROM)
         return choose(y > _ZERO, -f, np.exp(near) * (_ONE + (f - near)))
@@ -105,11 +125,11 @@ def value(code: int, p: Any, y: Any, f: Any) -> Any:
     if code == SQUARED:
         return _HALF * z * z
     if code == HUBER:
-        s = np.minimum(np.maximum(z, -p), p)
+        s = clamp(z, -p, p)
         return s * (z - _HALF * s)
     if code == EPSILON:
-        return np.maximum(np.abs(z) - p, _ZERO)
-    return np.maximum((_ONE - p) * z, -p * z)
+        return larger(np.abs(z) - p, _ZERO)
+    return larger((_ONE - p) * z, -p * z)
 
 
 @njit(nogil=True, cache=True)
@@ -123,9 +143,9 @@ def slope(code: int, p: Any, y: Any, f: Any) -> Any:
     if code == HINGE:
         return choose(y * f < _ONE, -y, _ZERO * y)
     if code == SMOOTHED_HINGE:
-        return -y * (np.minimum(np.maximum(_ONE - y * f, _ZERO), p) / p)
+        return -y * (clamp(_ONE - y * f, _ZERO, p) / p)
     if code == SQUARED_HINGE:
-        return -_TWO * y * np.maximum(_ONE - y * f, _ZERO)
+        return -_TWO * y * larger(_ONE - y * f, _ZERO)
     if code == PERCEPTRON:
         return choose(y * f <= _ZERO, -y, _ZERO * y)
     if code == ONE_CLASS:
@@ -138,7 +158,7 @@ def slope(code: int, p: Any, y: Any, f: Any) -> Any:
     if code == SQUARED:
         return z
     if code == HUBER:
-        return np.minimum(np.maximum(z, -p), p)
+        return clamp(z, -p, p)
     if code == EPSILON:
         return choose(z > p, _ONE, choose(z < -p, -_ONE, _ZERO))
     return choose(z > _ZERO, _ONE - p, choose(z < _ZERO, -p, _ZERO))
@@ -147,7 +167,7 @@ def slope(code: int, p: Any, y: Any, f: Any) -> Any:
 @register_jitable
 def _kink(t: Any, width: Any, far: Any) -> Any:
     a = np.abs(t)
-    return choose(a < width, _ONE, far) / np.maximum(a, width)
+    return choose(a < width, _ONE, far) / larger(a, width)
 
 
 @njit(nogil=True, cache=True)
@@ -182,6 +202,58 @@ def curvature(code: int, p: Any, y: Any, f: Any, width: Any, far: Any) -> Any:
         a = np.abs(z)
         return _HALF * (_kink(a - p, width, far) + _kink(a + p, width, far))
     return _HALF * _kink(z, width, far)
+
+
+@register_jitable
+def _size(t: Any, width: Any) -> Any:
+    """Return ``|t|_d``."""
+    a = np.abs(t)
+    return choose(a < width, _HALF * (t * t / width + width), a)
+
+
+@register_jitable
+def _sign(t: Any, width: Any) -> Any:
+    """Return the derivative of ``|t|_d``."""
+    return clamp(t / width, -_ONE, _ONE)
+
+
+@njit(nogil=True, cache=True)
+def smooth_value(code: int, p: Any, y: Any, f: Any, width: Any) -> Any:
+    """Return the loss of one output with its kinks smoothed over a positive width."""
+    if code == HINGE:
+        t = _ONE - y * f
+        return _HALF * (_size(t, width) + t)
+    if code == PERCEPTRON:
+        return _HALF * (_size(f, width) - y * f)
+    if code == ONE_CLASS:
+        return _HALF * (_size(f, width) - f)
+    if code == EPSILON:
+        a = np.abs(f - y)
+        # in this order both terms are exactly 0 inside the tube
+        inner = _HALF * (_size(a - p, width) + (a - p))
+        return inner + _HALF * (_size(a + p, width) - (a + p))
+    if code == QUANTILE:
+        return _HALF * _size(f - y, width) + (_HALF - p) * (f - y)
+    return value(code, p, y, f)
+
+
+@njit(nogil=True, cache=True)
+def smooth_slope(code: int, p: Any, y: Any, f: Any, width: Any) -> Any:
+    """Return the derivative of :func:`smooth_value`."""
+    if code == HINGE:
+        return -_HALF * y * (_sign(_ONE - y * f, width) + _ONE)
+    if code == PERCEPTRON:
+        return _HALF * (_sign(f, width) - y)
+    if code == ONE_CLASS:
+        return _HALF * (_sign(f, width) - _ONE)
+    if code == EPSILON:
+        z = f - y
+        a = np.abs(z)
+        size = _HALF * (_sign(a - p, width) + _sign(a + p, width))
+        return choose(z > _ZERO, size, -size)
+    if code == QUANTILE:
+        return _HALF * _sign(f - y, width) + (_HALF - p)
+    return slope(code, p, y, f)
 
 
 @njit(nogil=True, cache=True)

@@ -49,17 +49,23 @@ from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray
 from kernelgrad.compute.elementary import exp_flat, log2_flat
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses.scalar import (
+    EPSILON,
     HINGE,
     HUBER,
     KINKED,
     KL,
+    LEAST_SQUARES,
     LOGISTIC,
     MULTINOMIAL,
     ONE_CLASS,
+    PERCEPTRON,
     QUANTILE,
     SMOOTHED_HINGE,
     SQUARED,
     SQUARED_HINGE,
+    curvature,
+    smooth_slope,
+    smooth_value,
 )
 
 SCALE, STEP, MOMENTUM = 1, 2, 4  # bits of the directions of :func:`along`
@@ -76,33 +82,12 @@ _FAST = {"contract", "nsz", "arcp"}
 _ZERO, _HALF, _ONE, _TWO, _TINY = _f(0), _f(0.5), _f(1), _f(2), _f(1e-30)
 _LN2 = _f(np.log(2.0))
 _LINEAR_FROM = _f(30.0)  # exp of KL is a straight line from here
+_LEAST_WIDTH = 1e-30  # where kinks are to be kept
 _LEAST_G, _LARGEST_G = 1e-30, 1e30  # of SMOOTHED_HINGE: float32 holds them and their inverses
 
 
 # One piece: from points F[_U], targets F[_Y] to values V, slopes F[_R] and curvatures F[_C].
 # error_model="numpy" leaves out the checks for a divisor of 0.
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
-def _sign(t: Any, inverse: Any) -> Any:
-    """Return the derivative of ``|t|_d``, ``inverse = 1/d``."""
-    s = t * inverse
-    s = s if s < _ONE else _ONE
-    return s if s > -_ONE else -_ONE
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
-def _size(t: Any, s: Any, d: Any) -> Any:
-    """Return ``|t|_d``, s its derivative; exactly ``|t|`` outside the width."""
-    a = abs(t)
-    return _HALF * (t * s + (a if a > d else d))
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
-def _bend(t: Any, d: Any, near: Any, far: Any) -> Any:
-    """Return the curvature: `near` inside the width, ``far / |t|`` outside."""
-    a = abs(t)
-    return near if a < d else far / (a if a > _TINY else _TINY)
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
@@ -150,106 +135,47 @@ def _growth(F: Any, V: Any) -> None:
         V[j] = -_d(u) if positive else _d(e) * (1.0 + _d(over))
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
-def _quadratic(kind: int, number: float, majorise: bool, F: Any, V: Any) -> None:
-    if kind == SQUARED:
-        for j in range(_N):
-            z = F[_U + j] - F[_Y + j]
-            F[_R + j] = z
-            F[_C + j] = _ONE
-            V[j] = 0.5 * (_d(z) * _d(z))
-    elif kind == SQUARED_HINGE:
-        for j in range(_N):
-            y = F[_Y + j]
-            t = _ONE - y * F[_U + j]
-            s = t if t > _ZERO else _ZERO
-            F[_R + j] = -_TWO * (y * s)
-            F[_C + j] = _TWO if t > _ZERO else _ZERO
-            V[j] = _d(s) * _d(s)
-    elif kind == HUBER:
-        delta = _f(number)
-        far = delta if majorise else _ZERO
-        for j in range(_N):
-            z = F[_U + j] - F[_Y + j]
-            r = z if z < delta else delta
-            r = r if r > -delta else -delta
-            F[_R + j] = r
-            F[_C + j] = _bend(z, delta, _ONE, far)
-            V[j] = _d(r) * (_d(z) - 0.5 * _d(r))
-    elif kind == SMOOTHED_HINGE:
-        g = _f(min(max(number, _LEAST_G), _LARGEST_G))
-        half, inverse, exact_inverse = _HALF * g, _ONE / g, 1.0 / _d(g)
-        far = _HALF if majorise else _ZERO
-        for j in range(_N):
-            y = F[_Y + j]
-            t = _ONE - y * F[_U + j]
-            s = t if t > _ZERO else _ZERO
-            s = s if s < g else g
-            F[_R + j] = -y * (s * inverse)
-            F[_C + j] = _bend(t - half, half, inverse, far)
-            V[j] = _d(s) * exact_inverse * (_d(t) - 0.5 * _d(s))
-    else:
-        for j in range(_N):
-            u, positive = F[_U + j], F[_Y + j] > _ZERO
-            F[_R + j] = -_ONE if positive else u
-            F[_C + j] = _ZERO if positive else _ONE
-            V[j] = -_d(u) if positive else 0.5 * (_d(u) * _d(u))
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
-def _kinked(kind: int, number: float, width: float, majorise: bool, F: Any, V: Any) -> None:
-    """Kinks smoothed with a width; 0 keeps them, with slope 0 of ``|t|`` and no curvature."""
-    d = _f(width)
-    inverse = _ONE / (d if d > _TINY else _TINY)
-    near = inverse if d > _ZERO else _ZERO
+@njit(inline="always")
+def _entries(code: int, p: float, width: float, majorise: bool, F: Any, V: Any) -> None:
+    """Take a piece from the table; `code` is a constant where this is called."""
+    g, d = _f(p), _f(max(width, _LEAST_WIDTH))
     far = _ONE if majorise else _ZERO
-    if kind == HINGE:
-        for j in range(_N):
-            y = F[_Y + j]
-            t = _ONE - y * F[_U + j]
-            s = _sign(t, inverse)
-            F[_R + j] = -y * (_HALF * (s + _ONE))
-            F[_C + j] = _HALF * _bend(t, d, near, far)
-            V[j] = _HALF * (_size(t, s, d) + t)
-    elif kind == ONE_CLASS:
-        for j in range(_N):
-            t = -F[_U + j]
-            s = _sign(t, inverse)
-            F[_R + j] = -_HALF * (s + _ONE)
-            F[_C + j] = _HALF * _bend(t, d, near, far)
-            V[j] = _HALF * (_size(t, s, d) + t)
-    elif kind == QUANTILE:
-        up, down = _f(1.0 - number), _f(number)
-        for j in range(_N):
-            z = F[_U + j] - F[_Y + j]
-            s = _sign(z, inverse)
-            F[_R + j] = _HALF * ((_ONE + s) * up - (_ONE - s) * down)
-            F[_C + j] = _HALF * _bend(z, d, near, far)
-            V[j] = 0.5 * _d(_size(z, s, d)) + (0.5 - number) * _d(z)
-    else:
-        epsilon = _f(number)
-        for j in range(_N):
-            z = F[_U + j] - F[_Y + j]
-            a = abs(z)
-            t, o = a - epsilon, a + epsilon
-            s, r = _sign(t, inverse), _sign(o, inverse)
-            slope = _HALF * (s + r)
-            F[_R + j] = slope if z > _ZERO else -slope
-            F[_C + j] = _HALF * (_bend(t, d, near, far) + _bend(o, d, near, far))
-            # in this order both terms are exactly 0 inside the tube
-            V[j] = _HALF * (_size(t, s, d) + t) + _HALF * (_size(o, r, d) - o)
+    for j in range(_N):
+        y, u = F[_Y + j], F[_U + j]
+        F[_R + j] = smooth_slope(code, g, y, u, d)
+        F[_C + j] = curvature(code, g, y, u, d, far)
+        if code in KINKED:
+            V[j] = smooth_value(code, g, y, u, d)
+        else:
+            V[j] = smooth_value(code, p, _d(y), _d(u), 1.0)
 
 
-@njit(nogil=True, cache=True)
-def _piece(kind: int, number: float, width: float, majorise: bool, F: Any, V: Any) -> None:
-    if kind == LOGISTIC:
+@njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
+def _piece(code: int, p: float, width: float, majorise: bool, F: Any, V: Any) -> None:
+    if code == LOGISTIC:
         _logistic(F, V)
-    elif kind == KL:
+    elif code == KL:
         _growth(F, V)
-    elif kind in KINKED:
-        _kinked(kind, number, width, majorise, F, V)
+    elif code == HINGE:
+        _entries(HINGE, p, width, majorise, F, V)
+    elif code == SMOOTHED_HINGE:
+        _entries(SMOOTHED_HINGE, min(max(p, _LEAST_G), _LARGEST_G), width, majorise, F, V)
+    elif code == SQUARED_HINGE:
+        _entries(SQUARED_HINGE, p, width, majorise, F, V)
+    elif code == PERCEPTRON:
+        _entries(PERCEPTRON, p, width, majorise, F, V)
+    elif code == SQUARED:
+        _entries(SQUARED, p, width, majorise, F, V)
+    elif code == HUBER:
+        _entries(HUBER, p, width, majorise, F, V)
+    elif code == EPSILON:
+        _entries(EPSILON, p, width, majorise, F, V)
+    elif code == QUANTILE:
+        _entries(QUANTILE, p, width, majorise, F, V)
+    elif code == ONE_CLASS:
+        _entries(ONE_CLASS, p, width, majorise, F, V)
     else:
-        _quadratic(kind, number, majorise, F, V)
+        _entries(LEAST_SQUARES, p, width, majorise, F, V)
 
 
 # Sums. "reassoc" lets them run in vector registers; the order follows from the constant width.
