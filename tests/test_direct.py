@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.kernel_ridge import KernelRidge
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import oracles_direct as oracles
 from kernelgrad import (
     DataError,
     DirectSolve,
-    KernelClassifier,
     KernelRegressor,
-    load,
-    set_num_threads,
 )
 from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.kernels import Gaussian
-from kernelgrad.losses import Huber, SquaredError
+from kernelgrad.losses import SquaredError
 from kernelgrad.solvers.base import Problem, TrainBatch
 from kernelgrad.solvers.kernel import direct
 from kernelgrad.solvers.kernel.direct import SymmetricMatrix, direct_bytes
 from kernelgrad.solvers.loop import run
-
-
-@parametrize_with_checks([KernelRegressor(solver="direct")])
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
 
 
 def setting(n=170, *, alpha=1e-3, outputs=2, weighted=True, seed=0, **options):
@@ -136,49 +125,6 @@ def test_an_alpha_below_the_resolution_of_float32_is_raised():
     assert info.objective == pytest.approx(coarse, rel=1e-6)
 
 
-def test_it_is_kernel_ridge_of_scikit_learn():
-    problem, batch = setting(150, outputs=2, fit_intercept=False)
-    _, state, _ = fit(problem, batch)
-    p = batch.sample_weight / batch.sample_weight.sum()
-    live = p > 0
-    theirs = KernelRidge(alpha=problem.alpha, kernel="precomputed")
-    theirs.fit(values(state)[np.ix_(live, live)], batch.y[live].astype(float), p[live])
-    np.testing.assert_allclose(state.coef[live], theirs.dual_coef_, rtol=0, atol=1e-7)
-
-
-@pytest.mark.parametrize("alpha", [1e-2, 1e-7])
-def test_a_weight_is_a_row_given_so_many_times(alpha):
-    problem, batch = setting(120, alpha=alpha)
-    times = batch.sample_weight.astype(int)
-    twice = TrainBatch(
-        np.repeat(batch.X, times, axis=0),
-        np.repeat(batch.y, times, axis=0),
-        np.ones(times.sum()),
-    )
-    (solver, state, info), (_, other, info2) = fit(problem, batch), fit(problem, twice)
-    a, b = (solver.expansion(s).raw_prediction(batch.X) for s in (state, other))
-    np.testing.assert_allclose(a, b, rtol=0, atol=2e-6)
-    assert info.objective == pytest.approx(info2.objective, rel=1e-7)
-    one = fit(problem, replace(batch, sample_weight=np.ones(120)))[1]
-    c = solver.expansion(one).raw_prediction(batch.X)
-    assert np.abs(a - c).max() > 1e-3
-
-
-def test_bits_do_not_depend_on_threads():
-    problem, batch = setting(1300, alpha=1e-5)
-    found = []
-    for threads in (1, 2, 3):
-        set_num_threads(threads)
-        try:
-            _, state, info = fit(problem, batch)
-        finally:
-            set_num_threads(None)
-        found.append((state.coef, state.responses, state.intercept, info.duality_gap))
-    for other in found[1:]:
-        for mine, theirs in zip(found[0], other, strict=True):
-            np.testing.assert_array_equal(mine, theirs)
-
-
 @pytest.mark.parametrize("n", [1, 127, 128, 129, 513, 1000])
 def test_the_factor_and_the_matrix_share_an_array(n):
     rng = np.random.default_rng(n)
@@ -214,14 +160,6 @@ def test_memory_is_asked_for_first():
         DirectSolve().init(problem, many)
 
 
-def test_only_the_squared_loss():
-    X, y = np.zeros((4, 1)), np.arange(4.0)
-    with pytest.raises(CapabilityError, match="needs squared_loss"):
-        KernelRegressor(Huber(1.0), solver="direct").fit(X, y)
-    with pytest.raises(CapabilityError, match="needs squared_loss"):
-        KernelClassifier(solver="direct").fit(X, y > 1)
-
-
 def curve(n=250, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.uniform(-3, 3, (n, 2))
@@ -231,26 +169,6 @@ def curve(n=250, seed=0):
 def gaussian(X, Z):
     X, Z = (A.toarray() if sp.issparse(A) else A for A in (X, Z))
     return np.exp(-((X[:, None] - Z[None]) ** 2).sum(axis=2))
-
-
-def test_forms_of_rows_and_kernels_agree():
-    X, y = curve()
-    X = X.astype(np.float32).astype(np.float64)
-    T = curve(seed=1)[0]
-    settings = {"solver": "direct", "alpha": 1e-3, "random_state": 0}
-    model = KernelRegressor(gamma=1.0, **settings).fit(X, y)
-    wanted = model.predict(T)
-    assert model.fit_status_ == "converged"
-    assert model.n_iter_ == 1
-    for form in (X.astype(np.float32), sp.csr_matrix(X)):
-        other = KernelRegressor(gamma=1.0, **settings).fit(form, y)
-        np.testing.assert_allclose(other.predict(T), wanted, atol=2e-5)
-    function = KernelRegressor(kernel=gaussian, **settings).fit(X, y)
-    np.testing.assert_allclose(function.predict(T), wanted, atol=2e-5)
-    given = KernelRegressor(kernel="precomputed", **settings).fit(gaussian(X, X), y)
-    np.testing.assert_allclose(given.predict(gaussian(T, X)), wanted, atol=2e-5)
-    both = KernelRegressor(gamma=1.0, **settings).fit(X, np.stack([y, -y], axis=1))
-    np.testing.assert_allclose(both.predict(T), np.stack([wanted, -wanted], 1), atol=2e-5)
 
 
 def test_an_indefinite_matrix_is_refused():
@@ -276,41 +194,6 @@ def test_rows_given_twice_and_no_penalty():
     assert np.mean(noisy.predict(X) - y) == pytest.approx(0.5, abs=0.01)
 
 
-def test_files_and_going_on(tmp_path):
-    X, y = curve()
-    model = KernelRegressor(solver=DirectSolve(), warm_start=True, random_state=0).fit(X, y)
-    model.save(tmp_path / "model", resumable=True)
-    for twin in (load(tmp_path / "model"), pickle.loads(pickle.dumps(model))):
-        np.testing.assert_array_equal(twin.predict(X), model.predict(X))
-        assert twin.history_ == model.history_
-        twin.set_params(alpha=0.1).fit(X, y)
-        assert twin.n_iter_ == 2
-        fresh = KernelRegressor(solver="direct", alpha=0.1, random_state=0).fit(X, y)
-        np.testing.assert_array_equal(twin.predict(X), fresh.predict(X))
-        with pytest.raises(CapabilityError, match="same rows"):
-            twin.fit(X, y + 1)
-    assert not hasattr(model, "partial_fit")
-
-
-def test_a_restored_state_and_a_tracker_tell_the_same():
-    problem, batch = setting(200)
-    result = run(DirectSolve(), problem, iter([(batch, 1.0)] * 3), max_iter=3)
-    assert result.status == "converged"
-    assert result.state.iteration == 1
-    solver, state = DirectSolve(), result.state
-    restored = solver.restore(problem, *solver.state_arrays(state))
-    tracker = solver.track(restored, batch.X[:20])
-    with single_threaded_blas():
-        tracker.advance(solver.step(problem, restored, batch))
-        np.testing.assert_array_equal(restored.coef, state.coef)
-        wanted = result.expansion.raw_prediction(batch.X[:20])
-        np.testing.assert_allclose(tracker.raw_prediction(), wanted, atol=1e-10)
-        fresh = solver.init(problem, batch)
-        tracker = solver.track(fresh, batch.X[:20])
-        tracker.advance(solver.step(problem, fresh, batch))
-    np.testing.assert_allclose(tracker.raw_prediction(), wanted, atol=1e-10)
-
-
 def test_the_audit_makes_kernel_values_anew():
     problem, batch = setting(1500, alpha=1e-4)
     result = run(DirectSolve(), problem, iter([(batch, 1.0)]), max_iter=1)
@@ -327,12 +210,3 @@ def test_the_audit_makes_kernel_values_anew():
     assert 64 <= some["rows"] < 1500
     assert some["drift"] < 1e-7
     assert wrong["drift"] > 1e-5
-
-
-def test_early_stopping_scores_the_held_out_rows():
-    X, y = curve(400)
-    model = KernelRegressor(solver="direct", early_stopping=True, random_state=0).fit(X, y)
-    assert model.n_iter_ == model.best_iteration_ == 1
-    assert model.best_score_ > 0.8
-    classes = KernelClassifier("squared", solver="direct", random_state=0)
-    assert classes.fit(X, y > 0).score(X, y > 0) > 0.9

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +12,7 @@ from sklearn.svm import LinearSVC
 import oracles_sdca as oracles
 from kernelgrad import set_num_threads
 from kernelgrad._validation import CapabilityError
-from kernelgrad.kernels import CallableKernel, Gaussian, Polynomial, PrecomputedKernel
+from kernelgrad.kernels import Gaussian, Polynomial
 from kernelgrad.losses import (
     Absolute,
     EpsilonInsensitive,
@@ -170,26 +169,6 @@ def test_tube_is_the_quadratic_program():
     np.testing.assert_allclose(K @ state.coef[:, 0], K @ a, atol=1e-3)
 
 
-@each_loss
-def test_weights_are_repeated_rows(loss):
-    problem, batch = setting(loss, n=60, alpha=1e-2, weighted=True)
-    times = batch.sample_weight.astype(int)
-    many = TrainBatch(
-        np.repeat(batch.X, times, axis=0),
-        np.repeat(batch.y, times, axis=0),
-        np.ones(times.sum()),
-    )
-    one, a, first = fit(problem, batch, tol=1e-7)
-    two, b, second = fit(problem, many, tol=1e-7)
-    assert first.converged
-    assert second.converged
-    assert a.primal == pytest.approx(b.primal, rel=1e-6)
-    np.testing.assert_allclose(
-        one.expansion(a).raw_prediction(batch.X), two.expansion(b).raw_prediction(batch.X),
-        atol=1e-3,
-    )  # fmt: skip
-
-
 def test_outputs_do_not_see_each_other():
     problem, batch = setting(Hinge(), outputs=3, alpha=1e-3, fit_intercept=True)
     _, state, _ = fit(problem, batch, n_steps=4, tol=0.0)
@@ -242,63 +221,6 @@ def test_rounds_do_not_change_the_order_of_visits(loss):
     other = replace(problem, seed=8)
     _, moved, _ = fit(other, batch, n_steps=3, tol=0.0)
     assert np.abs(moved.coef - whole.coef).max() > 1e-5
-
-
-def test_a_matrix_or_a_function_is_a_kernel():
-    problem, batch = setting(Hinge(), alpha=1e-3, fit_intercept=True)
-    _, state, _ = fit(problem, batch, n_steps=5, tol=0.0)
-    K = state.exact.matrix(state.prepared, state.prepared)
-    given = replace(problem, kernel=PrecomputedKernel(), n_features_in=len(K))
-    rows = replace(batch, X=K, rows=np.arange(len(K)))
-    _, twin, _ = fit(given, rows, n_steps=5, tol=0.0)
-    np.testing.assert_allclose(twin.coef, state.coef, atol=1e-6)
-    given = replace(problem, kernel=CallableKernel(problem.kernel.pairwise))
-    _, twin, _ = fit(given, batch, n_steps=5, tol=0.0)
-    np.testing.assert_allclose(twin.coef, state.coef, atol=1e-2)
-    assert twin.primal == pytest.approx(state.primal, rel=1e-4)
-
-
-@pytest.mark.parametrize("through", ["arrays", "pickle", "copy"])
-def test_a_fit_goes_on_where_it_stopped(through):
-    problem, batch = setting(Hinge(), alpha=1e-3, fit_intercept=True)
-    _, whole, _ = fit(problem, batch, n_steps=9, round_size=67, tol=0.0)
-    solver, state, _ = fit(problem, batch, n_steps=4, round_size=67, tol=0.0)
-    if through == "arrays":
-        values, arrays = solver.state_arrays(state)
-        state = solver.restore(problem, values, arrays)
-    elif through == "pickle":
-        state = pickle.loads(pickle.dumps(state))
-    else:
-        old, state = state, state.copy()
-        before = old.coef.copy()
-    for _ in range(5):
-        solver.step(problem, state, batch)
-    np.testing.assert_array_equal(state.coef, whole.coef)
-    assert state.rows_seen == whole.rows_seen == 9 * 67
-    np.testing.assert_array_equal(state.gap, whole.gap)
-    if through == "copy":
-        np.testing.assert_array_equal(old.coef, before)
-
-
-def test_other_rows_are_refused():
-    problem, batch = setting(Hinge())
-    solver, state, _ = fit(problem, batch, n_steps=1)
-    state.release()
-    with pytest.raises(CapabilityError, match="same rows"):
-        solver.step(problem, state, setting(Hinge(), seed=1)[1])
-
-
-def test_the_tracker_is_the_expansion():
-    problem, batch = setting(Hinge(), alpha=1e-3, outputs=2, fit_intercept=True)
-    X = setting(Hinge(), seed=5)[1].X
-    solver = SDCA(round_size=40, tol=0.0)
-    state = solver.init(problem, batch)
-    tracker = solver.track(state, X)
-    for _ in range(8):
-        tracker.advance(solver.step(problem, state, batch))
-        np.testing.assert_allclose(
-            tracker.raw_prediction(), solver.expansion(state).raw_prediction(X), atol=1e-4
-        )
 
 
 def test_kernel_values_are_only_computed_where_rows_move():

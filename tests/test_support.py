@@ -13,10 +13,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
 from sklearn.svm import SVC
-from sklearn.utils.estimator_checks import check_estimator
 
 import kernelgrad
-from kernelgrad import KernelClassifier, KernelRegressor
+from kernelgrad import KernelClassifier
 from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.estimators._rows import canonical_rows
 from kernelgrad.functions.exact import PREDICT_TILE, ExactKernel, KernelRows
@@ -24,7 +23,6 @@ from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import (
     ArcCosine,
-    Chi2,
     DotProduct,
     Gaussian,
     Laplacian,
@@ -91,14 +89,6 @@ def test_a_row_is_predicted_alike_in_any_company():
     np.testing.assert_allclose(e.raw_prediction(X[690:691]), f[690:691], rtol=1e-5, atol=1e-5)
     kernelgrad.set_num_threads(1)
     np.testing.assert_array_equal(e.raw_prediction(X), f)
-
-
-def test_scaling_is_applied_to_new_rows():
-    S, X = rows(50), rows(20, seed=5)
-    centre, scale = np.array([1.0, -2.0, 0.5]), np.array([2.0, 0.5, 3.0])
-    e = expansion(Gaussian(gamma=0.3), S, centre=centre, scale=scale)
-    K = np.exp(-(((X[:, None] - S[None]) / scale * np.sqrt(0.3)) ** 2).sum(-1))
-    np.testing.assert_allclose(e.raw_prediction(X), K @ e.coef + e.intercept, atol=1e-4)
 
 
 def test_memory_is_a_tile_not_a_matrix(monkeypatch):
@@ -225,27 +215,10 @@ def test_kept_rows_are_the_last_used():
     assert free.n_evaluations <= (n // 3) * n
 
 
-@pytest.mark.parametrize("budget", [0, 1, 3 * 160, 10**9])
-def test_more_rows_than_the_budget(budget):
-    cache = kernel_rows(40, budget)
-    K = Gaussian(gamma=0.3)(rows(40), rows(40))
-    for index in (np.arange(20), np.array([3]), np.arange(10, 40)):
-        slots = cache.load(index)
-        np.testing.assert_allclose(cache.square(slots, np.arange(40)), K[index], atol=1e-6)
-
-
 def test_budget_is_bytes():
     assert kernel_rows(40, 7 * 160 + 159)._buffer.nbytes == 7 * 160
     assert kernel_rows(40, 10**9)._buffer.nbytes == 40 * 160
     assert kernel_rows(40, 0)._buffer.nbytes == 160
-
-
-def test_matrix_is_the_kernel():
-    exact = ExactKernel(Gaussian(gamma=0.3), 3)
-    A, B = rows(30), rows(2500, seed=2)
-    K = exact.matrix(exact.prepare(A), exact.prepare(B))
-    assert K.dtype == np.float32
-    np.testing.assert_allclose(K, Gaussian(gamma=0.3)(A, B), atol=1e-6)
 
 
 def test_rows_far_from_their_centre_keep_their_differences():
@@ -260,81 +233,6 @@ def test_rows_far_from_their_centre_keep_their_differences():
     K = np.exp(-((X[:, None] - X[None, used]) ** 2).sum(-1))
     f = (K @ z.expansion_.coef).ravel() + z.intercept_
     np.testing.assert_allclose(z.decision_function(X), f, atol=1e-3)
-
-
-# -- files and copies ------------------------------------------------------------------
-
-
-def fitted_cases():
-    X = rows(120)
-    sparse = np.where(np.abs(rows(120, 40)) > 1.5, rows(120, 40), 0.0)
-    return {
-        "dense": (X, labels(X), {}),
-        "three classes": (X, three(X), {}),
-        "sparse": (sp.csr_matrix(sparse), three(sparse), {"gamma": 0.05}),
-        "standardize": (X * [1, 9, 0.1] + [1, 2, 3], three(X), {"standardize": True}),
-        "float32": (X.astype(np.float32), labels(X), {}),
-        "far away": (X + 1e6, labels(X), {}),
-        "precomputed": (rbf_kernel(X, gamma=0.3), three(X), {"kernel": "precomputed"}),
-        "polynomial": (X, three(X), {"kernel": Polynomial(degree=2)}),
-        "chi2": (np.abs(X), labels(X), {"kernel": Chi2()}),
-        "no bias": (X, three(X), {"fit_intercept": False}),
-        "early stopping": (X, labels(X), {"early_stopping": True}),
-        "limited": (X, three(X), {"solver": StochasticBatchPerceptron(max_support=20)}),
-    }
-
-
-@pytest.mark.parametrize("resumable", [False, True])
-@pytest.mark.parametrize("name", fitted_cases())
-def test_files_are_exact(name, resumable, tmp_path):
-    X, y, params = fitted_cases()[name]
-    z = model(**params).fit(X, y)
-    f = z.decision_function(X)
-    z.save(tmp_path / "m.kg", resumable=resumable)
-    loaded = kernelgrad.load(tmp_path / "m.kg")
-    np.testing.assert_array_equal(loaded.decision_function(X), f)
-    np.testing.assert_array_equal(loaded.predict(X), z.predict(X))
-    assert loaded.n_support_ == z.n_support_ > 0
-    assert loaded.n_random_features_ == 0
-    assert loaded.history_ == z.history_
-    info = loaded.model_info()
-    assert info["n_support"] == z.n_support_
-    assert info["resumable"] is resumable
-    assert {**info, "resumable": 0} == {**z.model_info(), "resumable": 0}
-    for twin in (pickle.loads(pickle.dumps(z)), clone(z).fit(X, y)):
-        np.testing.assert_array_equal(twin.decision_function(X), f)
-    if not resumable:
-        with pytest.raises(ValueError, match="resumable"):
-            loaded.set_params(warm_start=True).fit(X, y)
-        return
-    z.set_params(warm_start=True).fit(X, y)
-    loaded.set_params(warm_start=True).fit(X, y)
-    np.testing.assert_array_equal(loaded.decision_function(X), z.decision_function(X))
-    assert name == "early stopping" or np.any(z.decision_function(X) != f)
-
-
-def test_a_file_holds_support_rows_only(tmp_path):
-    X = rows(2000, 20)
-    z = model(max_iter=1).fit(X, labels(X))
-    z.save(tmp_path / "m.kg")
-    assert z.n_support_ < 200
-    assert (tmp_path / "m.kg").stat().st_size < 200 * 21 * 8 + 20_000
-    assert z.expansion_.nbytes < 200 * 22 * 8 + 1000
-
-
-def test_copies_are_independent():
-    X = rows(50)
-    e = expansion(Gaussian(gamma=0.3), X)
-    f, twin = e.raw_prediction(X), e.copy()
-    twin.coef[:] = 0.0
-    twin.intercept[:] = 7.0
-    np.testing.assert_array_equal(e.raw_prediction(X), f)
-
-
-def test_a_pickle_does_not_hold_kernel_rows():
-    X = rows(1000)
-    z = model().fit(X, labels(X))
-    assert len(pickle.dumps(z)) < 40 * 1000 * 8
 
 
 # -- functions as kernels --------------------------------------------------------------
@@ -420,35 +318,6 @@ def test_a_matrix_is_the_kernel_it_holds(bias):
     )
 
 
-def test_weights_of_rows_of_a_matrix():
-    X, y = canonical()
-    w = np.random.default_rng(0).integers(0, 3, len(y)).astype(float)
-    z = model(kernel="precomputed").fit(gaussian(X, X), y, w)
-    named = model().fit(X, y, w)
-    T = rows(40, seed=4)
-    np.testing.assert_allclose(
-        z.decision_function(gaussian(T, X)), named.decision_function(T), atol=1e-4
-    )
-
-
-def test_early_stopping_on_a_matrix():
-    X, y = canonical(300)
-    K = gaussian(X, X)
-    z = model(kernel="precomputed", early_stopping=True, max_iter=15).fit(K, y)
-    assert z.score(K, y) > 0.7
-    assert len(z.history_["validation_score"]) == z.n_iter_
-    again = clone(z).set_params(max_iter=z.best_iteration_).fit(K, y)
-    np.testing.assert_array_equal(again.decision_function(K), z.decision_function(K))
-
-
-def test_warm_start_on_a_matrix():
-    X, y = canonical()
-    K = gaussian(X, X)
-    whole = model(kernel="precomputed").fit(K, y)
-    half = model(kernel="precomputed", max_iter=4, warm_start=True).fit(K, y).fit(K, y)
-    np.testing.assert_array_equal(half.decision_function(K), whole.decision_function(K))
-
-
 def test_cross_validation_slices_both_sides():
     X, y = canonical()
     K = gaussian(X, X)
@@ -480,29 +349,6 @@ def test_a_matrix_must_be_square_and_unscaled():
         z.predict(K)
 
 
-# -- scikit-learn ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("solver", ["sbp", "sdca", "pegasos", "norma", "perceptron"])
-def test_estimator_checks(solver):
-    loss = "perceptron" if solver == "perceptron" else "hinge"
-    z = KernelClassifier(loss=loss, solver=solver, max_iter=10)
-    check_estimator(z, on_skip=None)
-
-
-@pytest.mark.parametrize("solver", ["sdca", "pegasos", "norma"])
-def test_estimator_checks_of_regression(solver):
-    check_estimator(KernelRegressor(solver=solver, max_iter=10), on_skip=None)
-
-
-def test_estimator_checks_of_a_matrix():
-    z = KernelClassifier(loss="hinge", solver="sbp", kernel="precomputed", max_iter=5)
-    check_estimator(z, on_skip=None)
-
-
-# -- found by reading ------------------------------------------------------------------
-
-
 def disc(n=120):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, 3))
@@ -519,12 +365,6 @@ def test_a_precomputed_kernel_by_object_is_one_by_name():
         for k in ("precomputed", PrecomputedKernel())
     ]
     np.testing.assert_array_equal(*scores)
-
-
-def test_a_precomputed_kernel_is_no_part_of_another():
-    for factor in (2.0, Gaussian(1.0)):
-        with pytest.raises(ValueError, match="combine the matrices"):
-            factor * PrecomputedKernel()
 
 
 def test_every_precomputed_fit_needs_a_square_matrix():
@@ -575,14 +415,6 @@ def test_sdca_goes_on_with_another_alpha(other):
     assert objective(z) == pytest.approx(objective(fresh), rel=2e-3)
 
 
-def test_visits_of_a_warm_start_add_to_the_rows_they_know():
-    X, y = disc()
-    z = KernelClassifier("hinge", solver="pegasos", C=1.0, warm_start=True, random_state=0)
-    for _ in range(4):
-        z.fit(X, y)
-    assert z.n_support_ == len(np.unique(z.expansion_.support.values, axis=0))
-
-
 def test_a_torn_step_is_never_kept(monkeypatch):
     X, y = disc()
     z = KernelClassifier("hinge", solver="sbp", max_iter=30, random_state=0)
@@ -619,11 +451,3 @@ def test_what_a_solver_cannot_do_is_said_before_rows_are_read(solver, params):
     with pytest.raises(ValueError, match=r"solver|loss"):
         z.fit(Counting(X, y))
     assert Counting.reads == 0
-
-
-def test_the_alpha_of_c_is_reported(tmp_path):
-    X, y = disc()
-    z = KernelClassifier("hinge", solver="sbp", C=2.0, random_state=0).fit(X, y)
-    z.save(tmp_path / "model")
-    for model in (z, kernelgrad.load(tmp_path / "model")):
-        assert model.model_info()["alpha"] == pytest.approx(1 / (2.0 * len(y)))
