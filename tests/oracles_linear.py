@@ -1,8 +1,19 @@
 """Slow references for the linear solvers, from the formulas alone."""
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import LinearConstraint, minimize
 from scipy.special import expit, softmax
+from sklearn.svm import SVC
+
+NUMBERS = {"huber": "delta", "smoothed_hinge": "width", "epsilon": "epsilon",
+           "quantile": "quantile"}  # fmt: skip
+
+
+def spec(loss):
+    """Name and number of a loss object."""
+    name = {"log_loss": "multinomial", "absolute": "epsilon",
+            "epsilon_insensitive": "epsilon"}.get(loss.name, loss.name)  # fmt: skip
+    return name, getattr(loss, NUMBERS.get(name, ""), 0.0)
 
 
 def ramp(t, g):
@@ -165,3 +176,123 @@ def data(name, n, d, C, seed=0, clusters=0):
     else:
         Y = np.where(U > 0.1, 1.0, -1.0)
     return X.astype(np.float32).astype(float), Y.astype(np.float32).astype(float)
+
+
+def elastic_net(X, y, p, l1, l2, sweeps=5000):
+    """Squared loss with bias, one output: descent on coefficients of standardised columns."""
+    mean = p @ X
+    Z = X - mean
+    size = np.sqrt(p @ Z**2)
+    Z = Z / size
+    A, c = Z.T @ (p[:, None] * Z), Z.T @ (p * (y - p @ y))
+    w = np.zeros(len(c))
+    for _ in range(sweeps):
+        for j in range(len(c)):
+            r = c[j] - A[j] @ w + A[j, j] * w[j]
+            w[j] = np.sign(r) * max(abs(r) - l1 / size[j], 0.0) / (A[j, j] + l2 / size[j] ** 2)
+    return w / size, p @ y - mean @ (w / size)
+
+
+def mirror_steps(loss, X, Y, W, b, rows, chosen, first, eta, eta_bias, l1, l2):
+    """Proximal steps on one block of columns each, row by row of `rows`."""
+    for at, block in zip(rows, chosen, strict=True):
+        G = slope(loss[0], Y[at], X[at] @ W + b, loss[1]) / len(at)
+        B = slice(first[block], first[block + 1])
+        Z = W[B] - eta[block] * X[at, B].T @ G
+        Z = np.sign(Z) * np.maximum(np.abs(Z) - eta[block] * l1, 0.0)
+        W[B] = Z / (1.0 + eta[block] * l2)
+        b = b - eta_bias * G.sum(axis=0)
+    return W, b
+
+
+def kinked_minimum(pieces, X, p, l1, l2, fit_bias):
+    """Return (objective, w, b) for losses ``max_k (a_k f + c_k)`` as a quadratic program.
+
+    `pieces` are pairs of arrays (a, c) of n; variables are w+, w-, b and the n losses.
+    """
+    n, d = X.shape
+    H = np.hstack([X, -X, np.full((n, 1), float(fit_bias))])
+    A = np.vstack([np.hstack([-a[:, None] * H, np.eye(n)]) for a, _ in pieces])
+    low = np.concatenate([c for _, c in pieces])
+    cost = np.concatenate([np.full(2 * d, l1), [0.0], p])
+    D = np.hstack([np.eye(d), -np.eye(d), np.zeros((d, n + 1))])
+
+    def objective(v):
+        w = D @ v
+        return cost @ v + l2 / 2 * w @ w, cost + l2 * D.T @ w
+
+    start = np.concatenate([np.zeros(2 * d + 1), np.max([c for _, c in pieces], axis=0)])
+    bounds = [(0, None)] * (2 * d) + [(None, None)] * (n + 1)
+    found = minimize(
+        objective, start, jac=True, method="SLSQP", bounds=bounds,
+        constraints=LinearConstraint(A, low, np.inf), options={"maxiter": 2000, "ftol": 1e-15},
+    )  # fmt: skip
+    return found.fun, D @ found.x, found.x[2 * d] * fit_bias
+
+
+def slack_optimum(X, y, weight, C):
+    """Return (nu, level, alpha, objective) of slack and regularised problem, with a bias.
+
+    The minimum w of the regularised problem is, at unit length, the maximum of the
+    slack-constrained one for ``nu = mean hinge / |w|``, with the level ``1 / |w|``.
+    """
+    svc = SVC(C=C, kernel="linear", tol=1e-9).fit(X, y, weight)
+    w, p, alpha = svc.coef_[0], weight / weight.sum(), 1 / (C * weight.sum())
+    mean = p @ np.maximum(0, 1 - y * (X @ w + svc.intercept_[0]))
+    length = np.linalg.norm(w)
+    return mean / length, 1 / length, alpha, mean + alpha / 2 * length**2
+
+
+def level(c, y, weight, volume):
+    """Return ``max_(b, xi) min_i (c_i + y_i b + xi_i)`` with ``sum weight xi <= volume``."""
+
+    def height(b):
+        heights = c + y * b
+        low, high = heights.min(), heights.min() + volume / weight.min() + 1
+        for _ in range(100):
+            middle = (low + high) / 2
+            full = weight @ np.maximum(0, middle - heights) > volume
+            low, high = (low, middle) if full else (middle, high)
+        return low
+
+    low, high = -2 * np.abs(c).max() - 1, 2 * np.abs(c).max() + 1
+    for _ in range(100):  # concave in b
+        a, b = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (a, high) if height(a) < height(b) else (low, b)
+    return height((low + high) / 2)
+
+
+def greedy_slack(q, s, volume, most):
+    """Return the slack of each row that maximises ``sum s q xi``; ties share alike."""
+    xi, left = np.zeros(len(q)), volume
+    for value in np.unique(q[s > 0])[::-1]:
+        ties = q == value
+        xi[ties] = min(most, left / s[ties].sum())
+        left -= s[ties] @ xi[ties]
+        if left <= 0:
+            break
+    return xi
+
+
+def simba(X, y, s, volume, fit_bias, rounds):
+    """Return the average of w and q after rounds of (T, 2) uniform numbers, in plain arrays."""
+    n = len(y)
+    Z = y[:, None] * X / np.linalg.norm(X, axis=1).max()
+    q, S, total = np.ones(n), np.zeros(X.shape[1]), np.zeros(X.shape[1])
+    done, before = 0, 1.0
+    for uniform in rounds:
+        horizon = done + len(uniform)
+        eta = np.sqrt(np.log(n) / horizon)
+        q, before = q ** (eta / before), eta
+        for first, second in uniform:
+            mass = s * q
+            S = S + Z[np.searchsorted(np.cumsum(mass), first * mass.sum(), side="right")]
+            w = S / max(np.sqrt(2 * horizon), np.linalg.norm(S))
+            done += 1
+            total += done * w
+            j = np.searchsorted(np.cumsum(S**2), second * S @ S, side="right")
+            v = Z[:, j] * (w @ w) / w[j] + greedy_slack(q, s, volume, 2.0)
+            v += y * np.sign(mass @ y) * fit_bias
+            v = np.clip(v, -1 / eta, 1 / eta)
+            q = np.maximum(q * n / mass.sum() * (1 - eta * v + eta**2 * v**2), 1e-30)
+    return total / (done * (done + 1) / 2), q

@@ -25,7 +25,9 @@ HUBER has ``min(1, delta / |z|)``, whose parabola lies above the loss.
 from __future__ import annotations
 
 import math
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numba import njit
@@ -38,8 +40,13 @@ from kernelgrad.losses.scalar import (
     LOGISTIC,
     MULTINOMIAL,
     ROWS,
-    SMOOTHED_HINGE,
     SQUARED,
+    SQUARED_HINGE,
+    curvature,
+    slope,
+    slopes_of_row,
+    value,
+    value_of_row,
 )
 from kernelgrad.solvers.linear._loops import shrink
 
@@ -59,80 +66,67 @@ _TILE = 2**17  # numbers of a tile of dense rows: 1 MiB
 _BIAS_ROWS = 4.0  # rows moved, over n, between two visits of a bias apart
 
 
-# -- losses ----------------------------------------------------------------------------
+# -- the loss at the responses ---------------------------------------------------------
+
+
+class Targets(NamedTuple):
+    """Code and numbers (C,) of the loss, targets Y (n, C) and shares (n,) of the rows."""
+
+    code: int
+    numbers: Float64Array
+    Y: Float64Array
+    share: Float64Array
+
+
+class Point(NamedTuple):
+    """Responses U (n, C); values V, derivatives G and curvatures H of the loss there.
+
+    V is (n, C), of MULTINOMIAL (n, 1); G and H are (n, C).
+    """
+
+    U: Float64Array
+    V: Float64Array
+    G: Float64Array
+    H: Float64Array
 
 
 @njit(nogil=True, cache=True)
-def _point(kind: int, number: float, y: float, u: float) -> Any:
-    """Return value, derivative and curvature of one output's loss."""
-    if kind == LOGISTIC:
+def _point(code: int, number: float, y: float, u: float) -> Any:
+    """Return value, derivative and positive curvature of one output's loss."""
+    if code == LOGISTIC:  # as in the table, with one exponential for all three
         m = y * u
         e = math.exp(-abs(m))
         s = 1.0 / (1.0 + e)
         wrong = e * s if m > 0.0 else s
         return math.log1p(e) + max(-m, 0.0), -y * wrong, max(s * e * s, _LEAST)
-    z = u - y
-    if kind == SQUARED:
-        return 0.5 * z * z, z, 1.0
-    if kind == HUBER:
-        a = abs(z)
-        if a <= number:
-            return 0.5 * z * z, z, 1.0
-        return number * (a - 0.5 * number), math.copysign(number, z), number / a
-    t = 1.0 - y * u
-    if kind == SMOOTHED_HINGE:
-        if t <= 0.0:
-            return 0.0, 0.0, _FLAT / number
-        if t > number:
-            return t - 0.5 * number, -y, _FLAT / number
-        return 0.5 * t * t / number, -y * t / number, 1.0 / number
-    if t <= 0.0:
-        return 0.0, 0.0, 2.0 * _FLAT
-    return t * t, -2.0 * y * t, 2.0
+    v, g = value(code, number, y, u), slope(code, number, y, u)
+    if code == SQUARED:
+        return v, g, 1.0
+    if code == HUBER:
+        return v, g, curvature(code, number, y, u, 1.0, 1.0)
+    least = 2.0 * _FLAT if code == SQUARED_HINGE else _FLAT / number
+    return v, g, max(curvature(code, number, y, u, 1.0, 0.0), least)
 
 
 @njit(nogil=True, cache=True)
-def _look(
-    kind: int,
-    numbers: Float64Array,
-    y: Float64Array,
-    u: Float64Array,
-    v: Float64Array,
-    g: Float64Array,
-    h: Float64Array,
-) -> None:
-    """Write a row's values (C or, of MULTINOMIAL, 1), derivatives and curvatures (C)."""
-    C = len(u)
-    if kind != MULTINOMIAL:
-        for c in range(C):
-            v[c], g[c], h[c] = _point(kind, numbers[c], y[c], u[c])
+def _look(loss: Any, i: int, at: Any, r: int) -> None:
+    """Write values, derivatives and curvatures of row i at its responses, in row r of `at`."""
+    code, y, u, v, g, h = loss.code, loss.Y[i], at.U[r], at.V[r], at.G[r], at.H[r]
+    if code == MULTINOMIAL:
+        v[0] = value_of_row(code, loss.numbers, y, u)
+        slopes_of_row(code, loss.numbers, y, u, g)
+        for c in range(len(u)):
+            q = g[c] + y[c]
+            h[c] = max(2.0 * q * (1.0 - q), _LEAST)
         return
-    top, total, chosen = u[0], 0.0, 0.0
-    for c in range(1, C):
-        top = max(top, u[c])
-    for c in range(C):
-        g[c] = math.exp(u[c] - top)
-        total += g[c]
-        chosen += y[c] * u[c]
-    for c in range(C):
-        q = g[c] / total
-        h[c] = max(2.0 * q * (1.0 - q), _LEAST)
-        g[c] = q - y[c]
-    v[0] = math.log(total) + top - chosen
+    for c in range(len(u)):
+        v[c], g[c], h[c] = _point(code, loss.numbers[c], y[c], u[c])
 
 
 @njit(nogil=True, cache=True)
-def _look_at_all(
-    kind: int,
-    numbers: Float64Array,
-    Y: Float64Array,
-    U: Float64Array,
-    V: Float64Array,
-    G: Float64Array,
-    H: Float64Array,
-) -> None:
-    for i in range(len(U)):
-        _look(kind, numbers, Y[i], U[i], V[i], G[i], H[i])
+def _look_at_all(loss: Any, start: int, stop: int, at: Any) -> None:
+    for i in range(start, stop):
+        _look(loss, i, at, i)
 
 
 class LossState:
@@ -140,35 +134,34 @@ class LossState:
 
     Parameters
     ----------
-    kind : int
+    code : int
     numbers : float64 array (C,)
     Y, U : float64 arrays (n, C)
         U is written to by the loops.
     share : float64 array (n,)
-
-    Attributes
-    ----------
-    V : float64 array (n, C), of MULTINOMIAL (n, 1)
-    G, H : float64 arrays (n, C)
     """
 
     def __init__(
-        self, kind: int, numbers: Float64Array, Y: Float64Array, U: Float64Array,
+        self, code: int, numbers: Float64Array, Y: Float64Array, U: Float64Array,
         share: Float64Array,
     ) -> None:  # fmt: skip
-        self.kind, self.numbers, self.Y, self.U, self.share = kind, numbers, Y, U, share
-        self.V = np.empty((len(U), 1 if kind == MULTINOMIAL else U.shape[1]))
-        self.G, self.H = np.empty_like(U), np.empty_like(U)
-
-        def task(t: int) -> None:
-            r = slice(t * ROWS, (t + 1) * ROWS)
-            _look_at_all(kind, numbers, Y[r], U[r], self.V[r], self.G[r], self.H[r])
-
-        parallel_for(-(-len(U) // ROWS), task)
+        self.targets = Targets(code, numbers, Y, share)
+        V = np.empty((len(U), 1 if code == MULTINOMIAL else U.shape[1]))
+        self.at = Point(U, V, np.empty_like(U), np.empty_like(U))
+        over_tiles(len(U), lambda a, z: _look_at_all(self.targets, a, z, self.at))
 
     def losses(self) -> Float64Array:
         """Return ``sum_i p_i l(y_i, u_i)`` of each output; of MULTINOMIAL one number."""
-        return np.asarray(self.share @ self.V)
+        return np.asarray(self.targets.share @ self.at.V)
+
+    def slack(self) -> Float64Array:
+        """Return what rounding makes of these sums."""
+        return np.asarray(4.0 * np.finfo(np.float64).eps * self.losses())
+
+
+def over_tiles(n: int, task: Callable[[int, int], None]) -> None:
+    """Call ``task(start, stop)`` on tiles of n rows, in parallel."""
+    parallel_for(-(-n // ROWS), lambda t: task(t * ROWS, min((t + 1) * ROWS, n)))
 
 
 # -- the model of a block --------------------------------------------------------------
@@ -393,13 +386,13 @@ class _Place:
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _moves(X: AnyArray, D: Float64Array, dU: Float64Array) -> None:
+def _moves(X: AnyArray, D: Float64Array, dU: Float64Array, start: int, stop: int) -> None:
     """Write ``X D^T``, with the last of D for a column of ones if D has one more than X."""
-    n, k = X.shape
+    k = X.shape[1]
     for c in range(len(D)):
         d = D[c]
         shift = d[k] if len(d) > k else 0.0
-        for i in range(n):
+        for i in range(start, stop):
             s = shift
             for j in range(k):
                 s += X[i, j] * d[j]
@@ -408,27 +401,18 @@ def _moves(X: AnyArray, D: Float64Array, dU: Float64Array) -> None:
 
 @njit(nogil=True, cache=True)
 def _try(
-    kind: int,
-    numbers: Float64Array,
-    Y: Float64Array,
-    share: Float64Array,
-    U: Float64Array,
-    V: Float64Array,
-    dU: Float64Array,
-    t: Float64Array,
-    newU: Float64Array,
-    newV: Float64Array,
-    newG: Float64Array,
-    newH: Float64Array,
-    change: Float64Array,
-) -> None:
+    loss: Any, at: Any, dU: Float64Array, t: Float64Array, new: Any, changes: Float64Array,
+    start: int, stop: int,
+) -> None:  # fmt: skip
+    """Write the loss after a share t of the moves, and by how much its sum changes."""
+    change = changes[start // ROWS]
     change[:] = 0.0
-    for i in range(len(U)):
-        for c in range(U.shape[1]):
-            newU[i, c] = U[i, c] + t[c] * dU[i, c]
-        _look(kind, numbers, Y[i], newU[i], newV[i], newG[i], newH[i])
-        for c in range(V.shape[1]):
-            change[c] += share[i] * (newV[i, c] - V[i, c])
+    for i in range(start, stop):
+        for c in range(dU.shape[1]):
+            new.U[i, c] = at.U[i, c] + t[c] * dU[i, c]
+        _look(loss, i, new, i)
+        for c in range(len(change)):
+            change[c] += loss.share[i] * (new.V[i, c] - at.V[i, c])
 
 
 class DenseBlocks:
@@ -504,12 +488,12 @@ class DenseBlocks:
 
     def _gradient(self, X: AnyArray, f: LossState) -> Float64Array:
         """Return g (C, k + bias)."""
-        k, C = X.shape[1], f.U.shape[1]
+        k, C = X.shape[1], f.at.U.shape[1]
         parts = np.zeros((PARTS, C, k + self.fit_bias))
 
         def task(part: int) -> None:
             for r in self._tiles(part, len(X), k):
-                g = f.share[r, None] * f.G[r]
+                g = f.targets.share[r, None] * f.at.G[r]
                 parts[part, :, :k] += g.T @ np.asarray(X[r], np.float64)
                 if self.fit_bias:
                     parts[part, :, k] += g.sum(axis=0)
@@ -522,15 +506,15 @@ class DenseBlocks:
         if i in self._constant:
             return self._constant[i].copy()
         X = self.blocks[i]
-        k, C = X.shape[1], f.U.shape[1]
+        k, C = X.shape[1], f.at.U.shape[1]
         parts = np.zeros((PARTS, C, k + self.fit_bias, k + self.fit_bias))
 
         def task(part: int) -> None:
             A = parts[part]
             for r in self._tiles(part, len(X), k):
                 rows = np.asarray(X[r], np.float64)
-                for c in range(1 if f.kind == SQUARED else C):
-                    root = np.sqrt(f.share[r] * f.H[r, c])
+                for c in range(1 if f.targets.code == SQUARED else C):
+                    root = np.sqrt(f.targets.share[r] * f.at.H[r, c])
                     S = rows * root[:, None]
                     A[c, :k, :k] += S.T @ S
                     if self.fit_bias:
@@ -540,7 +524,7 @@ class DenseBlocks:
         parallel_for(PARTS, task)
         found = np.asarray(parts.sum(axis=0))
         found[:, :k, k:] = found[:, k:, :k].transpose(0, 2, 1)
-        if f.kind == SQUARED:
+        if f.targets.code == SQUARED:
             found[1:] = found[0]
             self._constant[i] = found.copy()
         return found
@@ -575,15 +559,12 @@ class DenseBlocks:
         shortest : float
             The smallest share of a direction that was taken.
         """
-        C = W.shape[1]
-        slack = 4.0 * np.finfo(np.float64).eps * f.losses()
-        spare = [np.empty_like(a) for a in (f.U, f.V, f.G, f.H, f.U)]
+        n, place, slack = len(f.at.U), self._place, f.slack()
+        spare, dU = Point(*(np.empty_like(a) for a in f.at)), np.empty_like(f.at.U)
         violation, shortest = 0.0, 1.0
-        place = self._place
-        tiles = -(-len(f.U) // ROWS)
         for i in order.tolist():
-            X = self.blocks[i]
-            cols, k = slice(self.first[i], self.first[i + 1]), X.shape[1]
+            X, cols = self.blocks[i], slice(self.first[i], self.first[i + 1])
+            k = X.shape[1]
             grad = self._gradient(X, f)
             found = _violation(
                 W[cols], grad, place.rest[cols], place.scale[cols], self.fit_bias, l1, l2
@@ -595,27 +576,12 @@ class DenseBlocks:
             _directions(self._curvature(i, f), grad, W[cols], k, l1, l2, D)
             if not D.any():
                 continue
-            newU, newV, newG, newH, dU = spare
-            changes = np.zeros((tiles, f.V.shape[1]))
-            t = np.ones(C)
+            over_tiles(n, partial(_moves, X, D, dU))
+            t, changes = np.ones(W.shape[1]), np.zeros((-(-n // ROWS), f.at.V.shape[1]))
 
-            def move(q: int, X: AnyArray = X, D: AnyArray = D, dU: AnyArray = dU) -> None:
-                r = slice(q * ROWS, (q + 1) * ROWS)
-                _moves(X[r], D, dU[r])
-
-            def attempt(
-                q: int, t: AnyArray = t, changes: AnyArray = changes, spare: Any = spare
-            ) -> None:
-                r = slice(q * ROWS, (q + 1) * ROWS)
-                newU, newV, newG, newH, dU = (a[r] for a in spare)
-                _try(
-                    f.kind, f.numbers, f.Y[r], f.share[r], f.U[r], f.V[r], dU, t, newU, newV,
-                    newG, newH, changes[q],
-                )  # fmt: skip
-
-            parallel_for(tiles, move)
+            attempt = partial(_try, f.targets, f.at, dU, t, spare, changes)
             for _ in range(_HALVINGS):
-                parallel_for(tiles, attempt)
+                over_tiles(n, attempt)
                 if not _shorten(grad, W[cols], D, t, changes.sum(axis=0), slack, l1, l2):
                     break
             else:
@@ -624,8 +590,7 @@ class DenseBlocks:
             W[cols] += (t[:, None] * D[:, :k]).T
             if self.fit_bias:
                 b += t * (D[:, k] - D[:, :k] @ place.shift[cols])
-            spare = [f.U, f.V, f.G, f.H, dU]
-            f.U, f.V, f.G, f.H = newU, newV, newG, newH
+            f.at, spare = spare, f.at
         return violation, shortest
 
 
@@ -715,59 +680,50 @@ def _sparse_moments(
         spread[j] = math.sqrt(spread[j] + max(absent, 0.0) * mean[j] ** 2)
 
 
+class Cut(NamedTuple):
+    """Rows of one block of columns, or of all blocks one after the other.
+
+    Row r has the entries ``ptr[r], ..., ptr[r + 1] - 1`` of X, in columns `local` of the block,
+    and is row ``rows[r]`` of the whole; rest, scale and shift are as in :class:`_Place`.
+    """
+
+    X: AnyArray
+    local: IntArray
+    rows: IntArray
+    ptr: IntArray
+    rest: Float64Array
+    scale: Float64Array
+    shift: Float64Array
+
+
 @njit(nogil=True, cache=True)
 def _sparse_step(
-    kind: int,
-    numbers: Float64Array,
-    Y: Float64Array,
-    share: Float64Array,
-    U: Float64Array,
-    V: Float64Array,
-    G: Float64Array,
-    H: Float64Array,
-    W: Any,
-    b: Float64Array,
-    X: AnyArray,
-    local: IntArray,
-    rows: IntArray,
-    ptr: IntArray,
-    rest: Float64Array,
-    scale: Float64Array,
-    shift: Float64Array,
-    joint: bool,
-    l1: float,
-    l2: float,
-    quiet: float,
-    slack: Float64Array,
-    newU: Float64Array,
-    newV: Float64Array,
-    newG: Float64Array,
-    newH: Float64Array,
-) -> Any:
+    loss: Any, at: Any, new: Any, W: Any, b: Float64Array, cut: Any, joint: bool, l1: float,
+    l2: float, quiet: float, slack: Float64Array,
+) -> Any:  # fmt: skip
     """Descend on one block; returns its least subgradient and the share of the direction."""
     k, C = W.shape
     m = k + 1 if joint else k
-    n = len(rows)
+    X, local, rows, ptr = cut.X, cut.local, cut.rows, cut.ptr
     grad = np.zeros((C, m))
-    for r in range(n):
+    for r in range(len(rows)):
         i = rows[r]
-        p = share[i]
+        p = loss.share[i]
         for q in range(ptr[r], ptr[r + 1]):
             j, x = local[q], p * X[q]
             for c in range(C):
-                grad[c, j] += x * G[i, c]
+                grad[c, j] += x * at.G[i, c]
         if joint:
             for c in range(C):
-                grad[c, k] += p * G[i, c]
-    violation = _violation(W, grad, rest, scale, joint, l1, l2)
+                grad[c, k] += p * at.G[i, c]
+    violation = _violation(W, grad, cut.rest, cut.scale, joint, l1, l2)
     if violation <= quiet:
         return violation, 1.0
     A = np.zeros((C, m, m))
-    for r in range(n):
+    for r in range(len(rows)):
         i = rows[r]
-        p = share[i]
         for c in range(C):
-            h, a = p * H[i, c], A[c]
+            h, a = loss.share[i] * at.H[i, c], A[c]
             for q in range(ptr[r], ptr[r + 1]):
                 x, row = h * X[q], a[local[q]]
                 for s in range(ptr[r], q + 1):  # columns ascend: the lower triangle
@@ -784,28 +740,28 @@ def _sparse_step(
     _directions(A, grad, W, k, l1, l2, D)
     if not np.any(D):
         return violation, 1.0
-    t, change = np.ones(C), np.zeros(V.shape[1])
+    t, change = np.ones(C), np.zeros(at.V.shape[1])
     for _ in range(_HALVINGS):
         change[:] = 0.0
-        for r in range(n):
+        for r in range(len(rows)):
             i = rows[r]
             for c in range(C):
                 move = D[c, k] if joint else 0.0
                 for q in range(ptr[r], ptr[r + 1]):
                     move += X[q] * D[c, local[q]]
-                newU[r, c] = U[i, c] + t[c] * move
-            _look(kind, numbers, Y[i], newU[r], newV[r], newG[r], newH[r])
-            for c in range(V.shape[1]):
-                change[c] += share[i] * (newV[r, c] - V[i, c])
+                new.U[r, c] = at.U[i, c] + t[c] * move
+            _look(loss, i, new, r)
+            for c in range(len(change)):
+                change[c] += loss.share[i] * (new.V[r, c] - at.V[i, c])
         if not _shorten(grad, W, D, t, change, slack, l1, l2):
-            for r in range(n):
+            for r in range(len(rows)):
                 i = rows[r]
-                U[i], V[i], G[i], H[i] = newU[r], newV[r], newG[r], newH[r]
+                at.U[i], at.V[i], at.G[i], at.H[i] = new.U[r], new.V[r], new.G[r], new.H[r]
             for c in range(C):
                 for j in range(k):
                     W[j, c] += t[c] * D[c, j]
                     if joint:
-                        b[c] -= t[c] * D[c, j] * shift[j]
+                        b[c] -= t[c] * D[c, j] * cut.shift[j]
                 if joint:
                     b[c] += t[c] * D[c, k]
             return violation, t.min()
@@ -814,56 +770,33 @@ def _sparse_step(
 
 @njit(nogil=True, cache=True)
 def _sparse_descend(
-    kind: int,
-    numbers: Float64Array,
-    Y: Float64Array,
-    share: Float64Array,
-    U: Float64Array,
-    V: Float64Array,
-    G: Float64Array,
-    H: Float64Array,
-    W: Float64Array,
-    b: Float64Array,
-    X: AnyArray,
-    local: IntArray,
-    rows: IntArray,
-    ptr: IntArray,
-    start: IntArray,
-    first: IntArray,
-    rest: Float64Array,
-    scale: Float64Array,
-    shift: Float64Array,
-    whole: AnyArray,
-    order: IntArray,
-    apart: bool,
-    l1: float,
-    l2: float,
-    quiet: float,
-    slack: Float64Array,
-) -> Any:
-    C = len(b)
-    n = len(U)
-    newU, newG, newH = np.empty((n, C)), np.empty((n, C)), np.empty((n, C))
-    newV = np.empty((n, V.shape[1]))
-    every, none = np.arange(n), np.zeros(n + 1, np.int64)
+    loss: Any, at: Any, W: Float64Array, b: Float64Array, blocks: Any, start: IntArray,
+    first: IntArray, whole: AnyArray, order: IntArray, apart: bool, l1: float, l2: float,
+    quiet: float, slack: Float64Array,
+) -> Any:  # fmt: skip
+    n = len(at.U)
+    new = Point(
+        np.empty_like(at.U), np.empty_like(at.V), np.empty_like(at.G), np.empty_like(at.H)
+    )
+    X, local, rows, ptr, rest, scale, shift = blocks
+    bias = Cut(
+        X, local, np.arange(n), np.zeros(n + 1, np.int64), rest[:0], scale[:0], shift[:0]
+    )
     violation, shortest, moved = 0.0, 1.0, 0.0
-    for at in range(len(order) + 1):
-        if apart and (at == len(order) or moved >= _BIAS_ROWS * n):
-            found, t = _sparse_step(
-                kind, numbers, Y, share, U, V, G, H, W[:0], b, X, local, every, none, rest[:0],
-                scale[:0], shift[:0], True, l1, l2, quiet, slack, newU, newV, newG, newH,
-            )  # fmt: skip
+    for turn in range(len(order) + 1):
+        if apart and (turn == len(order) or moved >= _BIAS_ROWS * n):
+            found, t = _sparse_step(loss, at, new, W[:0], b, bias, True, l1, l2, quiet, slack)
             violation, shortest = max(violation, found), min(shortest, t)
             moved = 0.0
-        if at == len(order):
+        if turn == len(order):
             break
-        i = order[at]
-        part, cols = slice(start[i], start[i + 1]), slice(first[i], first[i + 1])
-        found, t = _sparse_step(
-            kind, numbers, Y, share, U, V, G, H, W[cols], b, X, local, rows[part],
-            ptr[start[i] : start[i + 1] + 1], rest[cols], scale[cols], shift[cols], whole[i],
-            l1, l2, quiet, slack, newU, newV, newG, newH,
+        i = order[turn]
+        cols = slice(first[i], first[i + 1])
+        cut = Cut(
+            X, local, rows[start[i] : start[i + 1]], ptr[start[i] : start[i + 1] + 1],
+            rest[cols], scale[cols], shift[cols],
         )  # fmt: skip
+        found, t = _sparse_step(loss, at, new, W[cols], b, cut, whole[i], l1, l2, quiet, slack)
         violation, shortest = max(violation, found), min(shortest, t)
         moved += start[i + 1] - start[i]
     return violation, shortest
@@ -941,11 +874,13 @@ class SparseBlocks:
         quiet: float = 0.0,
     ) -> tuple[float, float]:
         """Descend on each block of `order` in turn, in place; see :class:`DenseBlocks`."""
-        slack = 4.0 * np.finfo(np.float64).eps * f.losses()
+        blocks = Cut(
+            self.X, self.local, self.rows, self.ptr, self._rest, self._place.scale,
+            self._place.shift,
+        )  # fmt: skip
         violation, shortest = _sparse_descend(
-            f.kind, f.numbers, f.Y, f.share, f.U, f.V, f.G, f.H, W, b, self.X, self.local,
-            self.rows, self.ptr, self.start, self.first, self._rest, self._place.scale,
-            self._place.shift, self.whole, order, self.apart, l1, l2, quiet, slack,
+            f.targets, f.at, W, b, blocks, self.start, self.first, self.whole, order,
+            self.apart, l1, l2, quiet, f.slack(),
         )  # fmt: skip
         return float(violation), float(shortest)
 

@@ -1,0 +1,408 @@
+"""Block methods for linear functions: their optimum, their steps, their bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import oracles_linear as oracles
+from kernelgrad.compute.rows import as_rows
+from kernelgrad.kernels import Polynomial
+from kernelgrad.losses import (
+    Absolute,
+    Hinge,
+    Huber,
+    Logistic,
+    Multinomial,
+    SmoothedHinge,
+    SquaredError,
+    SquaredHinge,
+)
+from kernelgrad.solvers.base import TrainBatch
+from kernelgrad.solvers.linear import _loops as loops
+from kernelgrad.solvers.linear._blocks import LossState, cut_into_blocks
+from kernelgrad.solvers.linear.base import LinearProblem, PreparedRows, draw_batches
+from kernelgrad.solvers.linear.blocks import RBCD, SBMD
+
+SMOOTH = [
+    SquaredError(), Logistic(), SquaredHinge(), SmoothedHinge(), Huber(0.4), Multinomial(),
+]  # fmt: skip
+each_smooth = pytest.mark.parametrize("loss", SMOOTH, ids=lambda loss: loss.name)
+each_form = pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "csr"])
+
+
+def setting(
+    loss, n=300, d=13, seed=0, *, outputs=2, weighted=False, form=np.asarray, **options
+):
+    """Rows with a third of the entries, a mean apart from zero and weights 0 to 3."""
+    rng = np.random.default_rng(seed)
+    X = (rng.standard_normal((n, d)) + 0.5) * (rng.random((n, d)) < 0.35)
+    true = rng.standard_normal((d, outputs)) * (rng.random((d, 1)) < 0.5)
+    y = X @ true + 0.5 * rng.standard_normal((n, outputs)) + 0.3
+    if isinstance(loss, Multinomial):
+        y = np.eye(outputs)[y.argmax(axis=1)]
+    elif "classification" in loss.tasks:
+        y = np.where(y > 0.2, 1.0, -1.0)
+    weight = rng.integers(0, 4, n).astype(float) if weighted else np.ones(n)
+    settings = {"alpha": 1e-2, "l1_ratio": 0.0, "tol": 1e-9} | options
+    kernel = Polynomial(degree=1, gamma=1.0, coef0=0.0)
+    problem = LinearProblem(
+        loss=loss, kernel=kernel, n_outputs=outputs, n_features_in=d, seed=7, **settings
+    )
+    return problem, TrainBatch(form(X), y, weight)
+
+
+def fit(solver, problem, batch, n_steps=300):
+    state = solver.init(problem, batch)
+    for _ in range(n_steps):
+        info = solver.step(problem, state, batch)
+        if info.converged:
+            break
+    return state, info
+
+
+def plain(batch):
+    X = batch.X.toarray() if sp.issparse(batch.X) else batch.X
+    return X, batch.y, batch.sample_weight / batch.sample_weight.sum()
+
+
+def value(problem, batch, W, b):
+    X, y, p = plain(batch)
+    return oracles.objective(oracles.spec(problem.loss), X, y, p, W, b, problem.l1, problem.l2)
+
+
+@each_form
+@each_smooth
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.8])
+@pytest.mark.parametrize("block_size", ["auto", 1, 4])
+def test_rbcd_ends_at_the_minimum(loss, form, l1_ratio, block_size):
+    problem, batch = setting(
+        loss, form=form, l1_ratio=l1_ratio, alpha=3e-2, weighted=True, outputs=3
+    )
+    X, y, p = plain(batch)
+    W, b = oracles.optimum(oracles.spec(loss), X, y, p, problem.l1, problem.l2, True)
+    state, info = fit(RBCD(block_size=block_size), problem, batch)
+    assert info.converged
+    best = value(problem, batch, W, b)
+    assert value(problem, batch, state.coef, state.bias) <= best + 1e-9 * best
+    assert info.objective == pytest.approx(best, rel=1e-8)
+    if isinstance(loss, Multinomial):  # a constant in all outputs is free
+        state.bias -= state.bias.mean() - b.mean()
+    np.testing.assert_allclose(state.coef, W, atol=2e-4)
+    np.testing.assert_allclose(state.bias, b, atol=2e-4)
+    if l1_ratio:
+        np.testing.assert_array_equal(state.coef != 0, np.abs(W) > 1e-6)
+        assert 0 < np.count_nonzero(state.coef) < W.size
+
+
+@each_form
+@each_smooth
+@pytest.mark.parametrize("block_size", [1, 4])
+def test_no_block_raises_the_objective(loss, form, block_size):
+    problem, batch = setting(loss, form=form, alpha=1e-4, l1_ratio=0.5, weighted=True, n=60)
+    data = PreparedRows.build(problem, batch)
+    # far from the minimum, where a model without a search for the step goes astray
+    W = 8.0 * np.random.default_rng(3).standard_normal((data.d, 2))
+    b = np.array([4.0, -4.0])
+    U = data.responses(data.native(W), b)
+    f = LossState(data.code, data.numbers, data.Y, U, data.share)
+    blocks = cut_into_blocks(data.rows, data.d, block_size, True, data.share)
+    start = last = value(problem, batch, W, b)
+    shares = []
+    for i in [*range(blocks.n_blocks)] * 3:
+        _, t = blocks.descend(f, W, b, np.array([i]), problem.l1, problem.l2)
+        now = value(problem, batch, W, b)
+        assert now <= last * (1 + 1e-13)
+        np.testing.assert_allclose(f.U, plain(batch)[0] @ W + b, atol=1e-9)
+        last = now
+        shares.append(t)
+    assert last < 0.5 * start
+    if isinstance(loss, Logistic):
+        assert min(shares) < 1.0  # the search was needed
+
+
+def test_one_column_of_squared_loss_is_its_exact_minimum():
+    problem, batch = setting(SquaredError(), outputs=1, fit_intercept=False, l1_ratio=0.5)
+    X, y, p = plain(batch)
+    blocks = cut_into_blocks(as_rows(X), 13, 1, False, p)
+    W, b = np.zeros((13, 1)), np.zeros(1)
+    f = LossState(problem.loss.code, np.zeros(1), y.copy(), np.zeros((300, 1)), p)
+    blocks.descend(f, W, b, np.array([6]), problem.l1, problem.l2)
+    slope = p @ (X[:, 6] * y[:, 0])
+    best = np.sign(slope) * max(abs(slope) - problem.l1, 0) / (p @ X[:, 6] ** 2 + problem.l2)
+    assert best != 0
+    assert W[6, 0] == pytest.approx(best, rel=1e-9)
+    assert np.count_nonzero(W) == 1
+
+
+def test_a_bias_apart_is_visited():
+    # rows with one entry each of many columns: no block has half of the rows
+    n, d = 400, 100
+    rng = np.random.default_rng(0)
+    X = sp.csr_matrix((rng.random(n) + 0.5, (np.arange(n), rng.integers(0, d, n))), (n, d))
+    y = np.where(rng.random((n, 1)) < 0.8, 1.0, -1.0)
+    problem, _ = setting(Logistic(), d=d, outputs=1, alpha=1e-3)
+    batch = TrainBatch(X, y, np.ones(n))
+    state, info = fit(RBCD(block_size=2), problem, batch)
+    assert state.blocks.apart
+    assert info.converged
+    W, b = oracles.optimum(("logistic", 0.0), *plain(batch), 0.0, problem.l2, True)
+    np.testing.assert_allclose(state.coef, W, atol=1e-4)
+    np.testing.assert_allclose(state.bias, b, atol=1e-4)
+
+
+def scaled_rows(case, n=2000):
+    """Columns of very different scale or far from zero, and y with a coefficient 1 of each."""
+    rng = np.random.default_rng(11)
+    Z = rng.standard_normal((n, 3))
+    Z[:, 1] += 0.5 * Z[:, 0]
+    if case == "income":
+        return np.c_[np.exp(10.8 + 0.9 * Z[:, 0]), rng.random(n)], np.array([1e-5, 3.0])
+    if case.startswith("scale"):
+        scale = np.array([float(case[5:]), 1.0, 1.0])
+        return Z * scale, 1.0 / scale
+    return Z + np.array([float(case[6:]), 0.0, 3.0]), np.ones(3)
+
+
+CASES = ["income", "scale1e5", "scale1e6", "scale1e-6", "offset1e3", "offset1e7"]
+
+
+@each_form
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("alpha", "l1_ratio"), [(0.0, 0.0), (1e-3, 0.0), (0.1, 0.5), (0.1, 1)])
+@pytest.mark.parametrize("block_size", ["auto", 1])
+def test_units_and_means_of_columns_do_not_matter(form, case, alpha, l1_ratio, block_size):
+    X, true = scaled_rows(case)
+    noise = 0.1 * np.random.default_rng(3).standard_normal(len(X))
+    y = X @ true + noise
+    problem, _ = setting(
+        SquaredError(), d=X.shape[1], outputs=1, alpha=alpha, l1_ratio=l1_ratio, tol=1e-6
+    )
+    batch = TrainBatch(form(X), y[:, None], np.ones(len(X)))
+    state, info = fit(RBCD(block_size=block_size), problem, batch, n_steps=100)
+    assert info.converged
+    assert state.iteration < (10 if block_size == "auto" else 60)
+    w, b = oracles.elastic_net(X, y, np.full(len(X), 1 / len(X)), problem.l1, problem.l2)
+    if alpha == 0:
+        centred = X - X.mean(axis=0)
+        size = centred.std(axis=0)
+        exact, *_ = np.linalg.lstsq(centred / size, y - y.mean(), rcond=None)
+        np.testing.assert_allclose(w, exact / size, rtol=1e-9)
+    size = X.std(axis=0)
+    np.testing.assert_allclose(state.coef[:, 0] * size, w * size, rtol=1e-5, atol=1e-5)
+    mean = X.mean(axis=0)
+    assert state.bias[0] + mean @ state.coef[:, 0] == pytest.approx(b + mean @ w, abs=1e-5)
+    R = X @ state.coef[:, 0] + state.bias[0] - y
+    if alpha == 0:
+        assert R.std() < 0.11  # with 0.1 of noise
+    assert abs(R.mean()) < 1e-5
+    np.testing.assert_array_equal(X, scaled_rows(case)[0])  # a copy is moved
+
+
+@each_form
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("loss", [Logistic(), Huber(0.4), Multinomial()], ids=lambda v: v.name)
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.5])
+def test_means_of_columns_do_not_matter_to_other_losses(loss, form, dtype, l1_ratio):
+    far = 2.0**12 if dtype == np.float32 else 2.0**23
+    problem, batch = setting(loss, alpha=1e-2, l1_ratio=l1_ratio, tol=1e-6, weighted=True)
+    X = np.round(64.0 * batch.X) / 64.0  # and so is the sum
+    X[:, 5] += np.linspace(0.0, 2.0, len(X)).round(2)
+    X = X.astype(dtype).astype(float)
+    offset = np.zeros(13)
+    offset[[2, 5, 8]] = far, -far, 2 * far
+    moved = (X + offset).astype(dtype)
+    X = moved - offset
+    one, first = fit(RBCD(block_size=4), problem, replace(batch, X=X))
+    two, second = fit(RBCD(block_size=4), problem, replace(batch, X=form(moved)))
+    assert first.converged
+    assert second.converged
+    assert two.iteration <= one.iteration + 3
+    np.testing.assert_allclose(two.coef, one.coef, atol=1e-4)
+    bias = two.bias + offset @ two.coef
+    np.testing.assert_allclose(bias - bias.mean(), one.bias - one.bias.mean(), atol=1e-3)
+
+
+@each_form
+def test_constant_columns_far_from_zero_stay_at_zero(form):
+    problem, batch = setting(SquaredError(), alpha=0.0, tol=1e-7)
+    X = batch.X.copy()
+    X[:, 4], X[:, 7] = 1e7 / 3, -0.1
+    state, info = fit(RBCD(), problem, replace(batch, X=form(X)))
+    assert info.converged
+    assert not state.coef[[4, 7]].any()
+    rest = np.setdiff1d(np.arange(13), [4, 7])
+    f, *_ = np.linalg.lstsq(np.c_[X[:, rest], np.ones(len(X))], batch.y, rcond=None)
+    np.testing.assert_allclose(state.coef[rest], f[:-1], atol=1e-6)
+    np.testing.assert_allclose(state.bias, f[-1], atol=1e-6)
+
+
+def test_rbcd_stops_by_the_tolerance_at_all_columns_at_once():
+    problem, batch = setting(Logistic(), tol=1e-3)
+    solver = RBCD(block_size=2)
+    state, info = fit(solver, problem, batch)
+    assert info.converged
+    assert 1 < state.iteration < 100
+    X, y, p = plain(batch)
+    G = p[:, None] * oracles.slope("logistic", y, X @ state.coef + state.bias)
+    Z = X - p @ X
+    size = np.sqrt(p @ Z**2)[:, None]
+    start = p[:, None] * oracles.slope("logistic", y, solver.init(problem, batch).bias)
+    aim = 1e-3 * np.abs(Z.T @ start / size).max()
+    least = np.abs((Z.T @ G + problem.l2 * state.coef) / size).max()
+    assert max(least, np.abs(G.sum(axis=0)).max()) <= aim
+    tight, _ = fit(solver, replace(problem, tol=1e-10), batch)
+    assert tight.iteration > state.iteration
+
+
+def test_zero_and_repeated_columns_without_penalty():
+    problem, batch = setting(SquaredError(), alpha=0.0, tol=1e-8)
+    X = batch.X.copy()
+    X[:, 3], X[:, 4], X[:, 5] = 0.0, 1.0, X[:, 6]
+    for form in (np.asarray, sp.csr_matrix):
+        state, info = fit(RBCD(), problem, replace(batch, X=form(X)))
+        assert info.converged
+        assert not state.coef[3].any()
+        f, *_ = np.linalg.lstsq(np.c_[X, np.ones(len(X))], batch.y, rcond=None)
+        best = np.c_[X, np.ones(len(X))] @ f
+        np.testing.assert_allclose(X @ state.coef + state.bias, best, atol=1e-5)
+
+
+@each_form
+@pytest.mark.parametrize("loss", [*SMOOTH, Hinge(), Absolute()], ids=lambda loss: loss.name)
+def test_sbmd_steps_are_those_of_the_formula(loss, form):
+    problem, batch = setting(loss, weighted=True, form=form, alpha=0.2, l1_ratio=0.4)
+    solver = SBMD(batch_size=4, n_blocks=3)
+    state = solver.init(problem, batch)
+    data = state.data
+    rng = np.random.default_rng(0)
+    order, share = draw_batches(data, 50, 4, rng)
+    chosen = rng.integers(0, 3, 50)
+    np.testing.assert_array_equal(share, 0.25)
+    eta, eta_bias = solver.first_steps(state, data, 4, 3)
+    first = solver.cuts(13)
+    eta *= 3.0  # a stranger scale than the solver's own, for penalties that bite
+    W, b = data.native(state.coef), state.bias.copy()
+    blocks = loops.Blocks.make(first, eta, problem.l1, problem.l2, chosen)
+    loops.descend_on_blocks(data.code, data.numbers, data.rows, data.Y, W, b, order, share,
+                            chosen, blocks, eta_bias)  # fmt: skip
+    X, y, _ = plain(batch)
+    expected, bias = oracles.mirror_steps(
+        oracles.spec(loss), X, y, state.coef.copy(), state.bias.copy(), order, chosen, first,
+        eta, eta_bias, problem.l1, problem.l2,
+    )  # fmt: skip
+    np.testing.assert_allclose(data.native(W), expected, atol=1e-12)
+    np.testing.assert_allclose(b, bias, atol=1e-12)
+    assert np.abs(expected).max() > 0.05
+    assert (expected == 0).any()
+
+
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.7])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sbmd_comes_near_the_minimum(l1_ratio, weighted):
+    problem, batch = setting(
+        Logistic(), n=3000, outputs=1, l1_ratio=l1_ratio, weighted=weighted, alpha=2e-3
+    )
+    X, y, p = plain(batch)
+    best = value(
+        problem,
+        batch,
+        *oracles.optimum(("logistic", 0.0), X, y, p, problem.l1, problem.l2, True),
+    )
+    solver = SBMD()
+    state, info = fit(solver, problem, batch, n_steps=60)
+    reached = value(problem, batch, *solver.solution(state)) / best - 1
+    start = solver.init(problem, batch)
+    assert not info.converged
+    assert 0 <= reached < 1e-2 < 0.2 < value(problem, batch, start.coef, start.bias) / best - 1
+
+
+def test_sbmd_takes_new_rows_and_larger_ones():
+    problem, batch = setting(Logistic(), n=600, outputs=1, alpha=1e-3)
+    solver = SBMD()
+    state, _ = fit(solver, problem, batch, n_steps=1)
+    before = state.top.copy()
+    larger = replace(batch, X=30.0 * batch.X)
+    info = solver.step(problem, state, larger)
+    np.testing.assert_allclose(state.top, 900.0 * before)
+    assert info.step_size < 1e-2
+    assert np.isfinite(state.average).all()
+
+
+def test_sbmd_steps_of_a_stream_do_not_fall_by_chunk():
+    problem, batch = setting(Logistic(), n=2000, outputs=1)
+    chunks = [
+        TrainBatch(batch.X[i : i + 50], batch.y[i : i + 50], np.ones(50))
+        for i in range(0, 2000, 50)
+    ]
+    solver = SBMD(step_size=0.1)
+    state = solver.init(problem, chunks[0])
+    steps = [solver.step(problem, state, chunk).step_size for chunk in chunks]
+    # the last of them starts when 1,990 rows were drawn
+    assert steps[-1] == pytest.approx(0.1 * (1 + 1990 / 4096) ** -0.75)
+    large = setting(Logistic(), n=6000, outputs=1)[1]
+    solver.step(problem, state, large)
+    assert state.pass_rows == 6000
+    whole = replace(problem, fixed_rows=True)
+    state = solver.init(whole, batch)
+    solver.step(whole, state, batch)
+    assert state.pass_rows == 2000
+    assert state.n_drawn == 2000
+
+
+@each_form
+def test_sbmd_knows_the_scale_of_each_block(form):
+    problem, batch = setting(Logistic(), form=form, weighted=True, n=5000)
+    solver = SBMD(n_blocks=3)
+    state = solver.init(problem, batch)
+    X, _, p = plain(batch)
+    norms = np.add.reduceat(X**2, [0, 4, 8], axis=1)
+    np.testing.assert_allclose(state.top, norms[p > 0].max(axis=0), rtol=1e-12)
+    for at, part in enumerate((slice(0, 4), slice(4, 8), slice(8, 13))):
+        M = X[:, part].T @ (p[:, None] * X[:, part])
+        assert state.mean[at] == pytest.approx(np.linalg.eigvalsh(M)[-1], rel=0.1)
+
+
+@each_form
+def test_sbmd_says_that_it_diverged(form):
+    problem, batch = setting(SquaredError(), form=form, n=3000)
+    solver = SBMD(step_size=1e4)
+    state = solver.init(problem, batch)
+    with pytest.raises(ValueError, match="'sbmd' diverged in iteration 1; give a smaller"):
+        solver.step(problem, state, batch)
+    assert np.isfinite(state.average).all()
+
+
+def test_only_the_chosen_block_moves():
+    problem, batch = setting(Logistic(), outputs=1, alpha=0.5, l1_ratio=0.5)
+    for form in (np.asarray, sp.csr_matrix):
+        data = PreparedRows.build(problem, replace(batch, X=form(batch.X)))
+        W = data.native(np.ones((13, 1)))
+        order, share = np.arange(20).reshape(5, 4), np.full((5, 4), 0.25)
+        first, eta = np.array([0, 4, 9, 13]), np.full(3, 0.1)
+        chosen = np.full(5, 1)
+        blocks = loops.Blocks.make(first, eta, problem.l1, problem.l2, chosen)
+        loops.descend_on_blocks(data.code, data.numbers, data.rows, data.Y, W, np.zeros(1),
+                                order, share, chosen, blocks, 0.0)  # fmt: skip
+        moved = data.native(W)[:, 0] != 1.0
+        np.testing.assert_array_equal(np.flatnonzero(moved), np.arange(4, 9))
+
+
+def test_automatic_blocks():
+    def size(d, outputs=1, form=np.asarray):
+        problem, batch = setting(Logistic(), n=40, d=d, outputs=outputs, form=form)
+        return RBCD().resolve_block_size(PreparedRows.build(problem, batch))
+
+    assert size(512) == 512
+    assert size(513) == 32
+    assert size(512, outputs=5) == 32
+    assert size(100, outputs=20) == 100
+    # 14 entries a column
+    assert size(2000, form=sp.csr_matrix) == 7
+    with pytest.raises(TypeError, match="n_blocks"):
+        SBMD(n_blocks=2.5).check()
+    np.testing.assert_array_equal(SBMD().cuts(3), [0, 1, 2, 3])
+    np.testing.assert_array_equal(SBMD(n_blocks=3).cuts(13), [0, 4, 8, 13])

@@ -1,0 +1,350 @@
+"""Dual coordinate ascent and SIMBA on linear functions: minima, gaps, bits, refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import oracles_linear as oracles
+from kernelgrad._validation import CapabilityError
+from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.kernels import Polynomial
+from kernelgrad.losses import (
+    Absolute,
+    EpsilonInsensitive,
+    Hinge,
+    Huber,
+    Logistic,
+    Multinomial,
+    Quantile,
+    SmoothedHinge,
+    SquaredError,
+    SquaredHinge,
+)
+from kernelgrad.solvers.base import TrainBatch, draws
+from kernelgrad.solvers.linear import _dual as dual
+from kernelgrad.solvers.linear.base import LinearProblem
+from kernelgrad.solvers.linear.sdca import LinearSDCA
+from kernelgrad.solvers.linear.simba import SIMBA, _split
+
+SMOOTH = [
+    SquaredError(),
+    Logistic(),
+    SquaredHinge(),
+    Huber(delta=0.5),
+    SmoothedHinge(width=0.5),
+]
+MARGIN = ("hinge", "logistic", "squared_hinge", "smoothed_hinge")
+
+
+def rows(loss, n=300, d=6, *, outputs=1, seed=0, offset=0.5, dtype=np.float64):
+    """Rows off centre, targets with noise, and one class that is larger."""
+    rng = np.random.default_rng(seed)
+    X = (rng.standard_normal((n, d)) * np.linspace(0.3, 1, d) + offset).astype(dtype)
+    f = X @ rng.standard_normal((d, outputs)) + 0.7 * rng.standard_normal((n, outputs)) + 0.5
+    return X, np.where(f > 0, 1.0, -1.0) if loss.name in MARGIN else f
+
+
+def setting(loss, X, y, *, alpha=1e-2, l1_ratio=0.0, weight=None, **options):
+    problem = LinearProblem(
+        loss=loss, kernel=Polynomial(degree=1, gamma=1.0, coef0=0.0), alpha=alpha,
+        n_outputs=y.shape[1], n_features_in=X.shape[1], l1_ratio=l1_ratio,
+        **{"seed": 3, "tol": 1e-8} | options,
+    )  # fmt: skip
+    weight = np.ones(len(y)) if weight is None else weight
+    return problem, TrainBatch(X, y.astype(np.float32), weight)
+
+
+def fit(problem, batch, solver=None, *, steps=400, state=None):
+    """Return solver, state and what each step told."""
+    solver = LinearSDCA() if solver is None else solver
+    solver.check()
+    state = solver.init(problem, batch) if state is None else state
+    infos = []
+    with single_threaded_blas():
+        for _ in range(steps):
+            infos.append(solver.step(problem, state, batch))
+            if infos[-1].converged:
+                break
+    return solver, state, infos
+
+
+def target(batch):
+    """Targets as the solver sees them, of one output."""
+    return batch.y[:, 0].astype(np.float64), batch.sample_weight / batch.sample_weight.sum()
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("alpha", [1.0, 1e-2, 1e-3])
+@pytest.mark.parametrize("loss", SMOOTH, ids=lambda loss: loss.name)
+def test_smooth_losses_come_to_the_minimum(loss, alpha, fit_intercept):
+    X, y = rows(loss)
+    weight = np.random.default_rng(1).integers(0, 4, len(y)).astype(float)
+    problem, batch = setting(
+        loss, X, y, alpha=alpha, weight=weight, fit_intercept=fit_intercept, tol=1e-7
+    )
+    _, state, infos = fit(problem, batch, steps=2000)
+    truth = minimum(problem, batch)
+    assert infos[-1].converged
+    assert infos[-1].duality_gap <= 1e-7 * infos[-1].objective
+    for info in infos:  # a bound at each step, never below what it bounds
+        assert info.objective - truth[0] <= info.duality_gap + 1e-11
+        assert info.objective >= truth[0] * (1 - 1e-9)
+    assert infos[-1].objective == pytest.approx(truth[0], rel=2e-7)
+    # from strong convexity: alpha |W - W*|^2 / 2 is at most the gap
+    near = np.sqrt(2 * infos[-1].duality_gap / alpha) + 1e-6
+    assert np.linalg.norm(state.coef[:, 0] - truth[1]) <= near
+    if not fit_intercept:
+        assert state.bias[0] == 0.0
+
+
+def minimum(problem, batch):
+    """Return (objective, w, b) by L-BFGS-B, of one output."""
+    (y, p), loss = target(batch), oracles.spec(problem.loss)
+    own = loss, batch.X, y[:, None], p
+    W, b = oracles.optimum(*own, problem.l1, problem.l2, problem.fit_intercept)
+    return oracles.objective(*own, W, b, problem.l1, problem.l2), W[:, 0], b[0]
+
+
+def pieces_of(loss, y):
+    one, zero = np.ones_like(y), np.zeros_like(y)
+    if loss.name == "hinge":
+        return [(zero, zero), (-y, one)]
+    if loss.name == "quantile":
+        q = float(loss.quantile)
+        return [((1 - q) * one, -(1 - q) * y), (-q * one, q * y)]
+    e = getattr(loss, "epsilon", 0.0)
+    return [(zero, zero), (one, -y - e), (-one, y - e)]
+
+
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.6])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize(
+    "loss",
+    [Hinge(), Absolute(), EpsilonInsensitive(epsilon=0.3), Quantile(0.2)],
+    ids=lambda loss: loss.name,
+)
+def test_losses_with_kinks_come_to_the_minimum(loss, fit_intercept, l1_ratio):
+    X, y = rows(loss, 30, 3)
+    problem, batch = setting(
+        loss, X, y, alpha=0.05, fit_intercept=fit_intercept, l1_ratio=l1_ratio, tol=1e-4
+    )
+    _, state, infos = fit(problem, batch, steps=6000)
+    y64, p = target(batch)
+    truth = oracles.kinked_minimum(
+        pieces_of(loss, y64), X, p, problem.l1, problem.l2, fit_intercept
+    )
+    assert infos[-1].converged
+    for info in infos:
+        assert info.objective - truth[0] <= info.duality_gap + 1e-9
+        assert info.objective >= truth[0] - 1e-9
+    assert infos[-1].objective == pytest.approx(truth[0], rel=1e-4)
+    near = np.sqrt(2 * infos[-1].duality_gap / problem.l2) + 1e-4
+    assert np.linalg.norm(state.coef[:, 0] - truth[1]) <= near
+
+
+@pytest.mark.parametrize("loss", [SquaredError(), Logistic()], ids=lambda loss: loss.name)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_elastic_net_has_the_support_of_the_minimum(loss, sparse):
+    X, y = rows(loss, 200, 12, seed=4)
+    problem, batch = setting(loss, X, y, alpha=0.12, l1_ratio=0.8, tol=1e-10)
+    if sparse:
+        batch = replace(batch, X=sp.csr_matrix(X))
+    _, state, infos = fit(problem, batch)
+    truth = minimum(problem, batch)
+    assert infos[-1].converged
+    assert infos[-1].objective == pytest.approx(truth[0], rel=1e-8)
+    np.testing.assert_allclose(state.coef[:, 0], truth[1], atol=1e-5)
+    support = state.coef[:, 0] != 0
+    assert 2 <= support.sum() <= 10
+    np.testing.assert_array_equal(support, np.abs(truth[1]) > 1e-9)
+
+
+def test_another_alpha_starts_from_the_dual():
+    X, y = rows(Logistic(), 800)
+    problem, batch = setting(Logistic(), X, y, alpha=1e-3)
+    solver, state, _ = fit(problem, batch)
+    near = replace(problem, alpha=0.9e-3, l1_ratio=0.01)
+    truth = minimum(near, batch)[0]
+    fresh = state.copy()
+    fresh.release()
+    _, _, infos = fit(near, batch, solver, state=state)
+    fit(near, batch, solver, state=fresh)
+    np.testing.assert_array_equal(state.coef, fresh.coef)  # nothing of the old alpha is left
+    _, _, cold = fit(near, batch)
+    assert len(infos) < len(cold)
+    assert infos[0].duality_gap < 0.01 * cold[0].duality_gap
+    for info in infos:
+        assert info.objective - truth <= info.duality_gap + 1e-11
+    assert infos[-1].objective == pytest.approx(truth, rel=2e-6)  # of the oracle
+
+
+def test_sums_do_not_drift():
+    X, y = rows(Logistic(), 400)
+    problem, batch = setting(Logistic(), X, y, alpha=1e-6, tol=0.0)
+    _, state, _ = fit(problem, batch, steps=300)
+    anew = -(state.dual * (1 / 400)) @ X / problem.l2
+    np.testing.assert_allclose(state.sums, anew, rtol=0, atol=1e-12 * np.abs(anew).max())
+
+
+def test_the_gap_counts_what_the_bias_lacks():
+    # one pass leaves sum_i p_i u_i well away from zero: a dual that ignores the constraint
+    # is above the minimum, and its gap too small or below zero
+    X, y = rows(SquaredError(), 60, 2, offset=3.0)
+    problem, batch = setting(SquaredError(), X, y, alpha=1e-2)
+    _, state, infos = fit(problem, batch, steps=3)
+    _, p = target(batch)
+    least = minimum(problem, batch)[0]
+    u = state.dual[0]
+    assert abs(p @ u) > 1e-4 * (p @ np.abs(u))
+    assert infos[-1].objective - least <= infos[-1].duality_gap
+    for each in (u, -u):
+        feasible = dual.balance(each, p)
+        np.testing.assert_allclose(p @ feasible, 0, atol=1e-15)
+        assert np.all(feasible * each >= 0)
+        assert np.all(np.abs(feasible) <= np.abs(each))
+        assert np.any(feasible == each)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), SquaredHinge()], ids=lambda loss: loss.name)
+def test_the_bias_is_the_best_for_the_responses(loss):
+    rng = np.random.default_rng(8)
+    f, y, p = 3 * rng.standard_normal(50), np.sign(rng.standard_normal(50)), np.full(50, 0.02)
+
+    def mean(b):
+        return p @ oracles.value(loss.name, y[:, None], f[:, None] + b)
+
+    b = dual.best_bias(loss.code, 0.0, y, f, p, 40.0, 1e-12)
+    grid = min(mean(each) for each in np.linspace(-20, 20, 20_001))
+    assert mean(b) <= grid + 1e-12
+
+
+def test_one_class_alone_is_fitted():
+    X, _ = rows(Logistic(), 50)
+    for loss in (Logistic(), Hinge(), SquaredHinge()):
+        problem, batch = setting(loss, X, np.ones((50, 1)), tol=1e-4)
+        _, state, infos = fit(problem, batch, steps=5)
+        assert np.isfinite(state.bias).all()
+        assert infos[-1].objective < 1e-2
+
+
+def test_what_sdca_refuses():
+    X, y = rows(Logistic())
+    with pytest.raises(CapabilityError, match="does not take the loss 'log_loss'"):
+        fit(*setting(Multinomial(), X, np.hstack([y > 0, y <= 0]).astype(float)))
+    with pytest.raises(ValueError, match="needs an L2 penalty"):
+        fit(*setting(Logistic(), X, y, l1_ratio=1.0))
+    with pytest.raises(ValueError, match="needs an L2 penalty"):
+        fit(*setting(Logistic(), X, y, alpha=0.0))
+    with pytest.raises(ValueError, match="round_size must be at least 1"):
+        fit(*setting(Logistic(), X, y), LinearSDCA(round_size=0))
+    problem, batch = setting(Logistic(), X, y)
+    solver, state, _ = fit(problem, batch, steps=1)
+    with pytest.raises(CapabilityError, match="continued with the same rows"):
+        solver.step(problem, state, replace(batch, X=X + 1))
+
+
+# -- SIMBA -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_simba_comes_near_the_slack_constrained_optimum(weighted):
+    X, y = rows(Hinge(), 250, 5)
+    weight = np.random.default_rng(0).integers(1, 4, 250).astype(float)
+    weight = weight if weighted else np.ones(250)
+    nu, level, alpha, least = oracles.slack_optimum(X, y[:, 0], weight, 1.0)
+    problem, batch = setting(Hinge(), X, y, alpha=alpha, weight=weight)
+    _, state, infos = fit(problem, batch, SIMBA(nu=nu, round_size=4000), steps=30)
+    # the function at unit length, on rows as they are
+    w = state.coef[:, 0]
+    scale = 1 / np.linalg.norm(w)
+    reached = oracles.level(scale * y[:, 0] * (X @ w), y[:, 0], weight, nu * weight.sum())
+    assert 0.99 * level <= reached <= level * (1 + 1e-6)
+    assert least * (1 - 1e-9) <= infos[-1].objective <= 1.02 * least
+    # ten iterations are not enough: the check above can fail
+    early = fit(problem, batch, SIMBA(nu=nu, round_size=10), steps=1)[1].coef[:, 0]
+    early /= np.linalg.norm(early)
+    start = oracles.level(y[:, 0] * (X @ early), y[:, 0], weight, nu * weight.sum())
+    assert start < 0.97 * level
+
+
+@pytest.mark.parametrize("C", [0.03, 1.0, 30.0])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_simba_follows_alpha(C, sparse):
+    X, y = rows(Hinge(), 250, 5)
+    _, _, alpha, least = oracles.slack_optimum(X, y[:, 0], np.ones(250), C)
+    problem, batch = setting(Hinge(), sp.csr_matrix(X) if sparse else X, y, alpha=alpha)
+    _, _, infos = fit(problem, batch, SIMBA(round_size=4000), steps=30)
+    assert least * (1 - 1e-9) <= infos[-1].objective <= 1.02 * least
+
+
+def test_simba_without_a_bias():
+    X, y = rows(Hinge(), 40, 3)
+    problem, batch = setting(Hinge(), X, y, alpha=0.05, fit_intercept=False)
+    p = np.full(40, 1 / 40)
+    least = oracles.kinked_minimum(pieces_of(Hinge(), y[:, 0]), X, p, 0.0, 0.05, False)[0]
+    _, state, infos = fit(problem, batch, SIMBA(round_size=4000), steps=20)
+    assert state.bias[0] == 0.0
+    assert least - 1e-9 <= infos[-1].objective <= 1.02 * least
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_simba_takes_the_iterations_of_the_paper(fit_intercept):
+    X, y = rows(Hinge(), 60, 3)
+    weight = np.random.default_rng(0).integers(0, 3, 60).astype(float)
+    problem, batch = setting(Hinge(), X, y, weight=weight, fit_intercept=fit_intercept)
+    _, state, _ = fit(problem, batch, SIMBA(nu=0.2, round_size=150), steps=3)
+    s, live = 60 * weight / weight.sum(), weight > 0
+    rounds = [draws(problem.seed, 0x73696D62, k).random((1, 150, 2))[0] for k in range(3)]
+    longest = np.linalg.norm(X[live], axis=1).max()
+    X[~live] *= 0.1  # rows of weight 0 do not set the scale of the others
+    average, q = oracles.simba(X, y[:, 0], s, 60 * 0.2 / longest, fit_intercept, rounds)
+    np.testing.assert_allclose(state.average[0], average, rtol=1e-9)
+    np.testing.assert_allclose(state.weights[0][live], q[live], rtol=1e-7)
+    assert np.ptp(np.log(q[live])) > 1  # far from where it started
+    # the result is the average at a margin of 1
+    heights = y[:, 0] * (X @ average)
+    if fit_intercept:
+        level = oracles.level(heights[live], y[live, 0], weight[live], 0.2 * weight.sum())
+        np.testing.assert_allclose(state.coef[:, 0] * level, average, rtol=1e-6)
+
+
+def test_slack_goes_to_the_largest_weights():
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        n = int(rng.integers(1, 40))
+        q = rng.exponential(size=n).round(int(rng.integers(0, 3)))  # with ties
+        s = rng.integers(0, 4, n).astype(float)
+        s[0] = 1.0
+        volume = float(rng.choice([0.01, 0.3, 0.9, 1.7, 2.0, 5.0]) * s.sum())
+        level, part = _split(q, s, volume, rng.choice([1e-3, 1.0, 7.0]), 1.1)
+        xi = np.where(q > level, 2.0, np.where(q == level, part, 0.0))
+        best = oracles.greedy_slack(q, s, volume, 2.0)
+        np.testing.assert_allclose(s * xi, s * best, atol=1e-12)
+
+
+def test_simba_on_noise_returns_a_function_no_worse_than_a_constant():
+    rng = np.random.default_rng(6)
+    X, y = rng.standard_normal((100, 2)), np.where(np.arange(100) % 10 == 0, 1.0, -1.0)[:, None]
+    problem, batch = setting(Hinge(), np.vstack([X, -X]), np.vstack([y, y]), alpha=1.0)
+    _, state, infos = fit(problem, batch, SIMBA(), steps=3)
+    assert infos[-1].objective <= 0.2 + 1e-9  # of the constant -1
+    assert np.isfinite(state.coef).all()
+
+
+def test_what_simba_refuses():
+    X, y = rows(Hinge())
+    with pytest.raises(CapabilityError, match="does not take the loss 'logistic'"):
+        fit(*setting(Logistic(), X, y), SIMBA())
+    with pytest.raises(CapabilityError, match="no L1 penalty"):
+        fit(*setting(Hinge(), X, y, l1_ratio=0.5), SIMBA())
+    with pytest.raises(ValueError, match=r"choose a positive alpha .* or nu"):
+        fit(*setting(Hinge(), X, y, alpha=0.0), SIMBA())
+    fit(*setting(Hinge(), X, y, alpha=0.0), SIMBA(nu=0.1, round_size=5), steps=1)
+    with pytest.raises(ValueError, match="nu must lie in"):
+        SIMBA(nu=0.0).check()
+    with pytest.raises(ValueError, match="round_size must be at least 1"):
+        SIMBA(round_size=0).check()
