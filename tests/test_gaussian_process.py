@@ -10,24 +10,16 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from kernelgrad import ArraySource, KernelGaussianProcessRegressor, load
 from kernelgrad._validation import CapabilityError
+from kernelgrad.estimators._posterior import explained_covariance
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import SquaredError
-from kernelgrad.estimators._posterior import explained_covariance
 from kernelgrad.solvers import DSG, Problem, TrainBatch
 from kernelgrad.solvers.random_features.base import build_stream
 
 GAMMA = 0.5
-
-
-@parametrize_with_checks(
-    [KernelGaussianProcessRegressor(solver=DSG(block_size=64), max_iter=6, random_state=0)],
-)
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
 
 
 def closed_form(X, y, Z, noise, signal=1.0, gamma=GAMMA, weight=None):
@@ -114,20 +106,6 @@ def test_signal_variance_scales_the_prior(problem):
     other, unit = same.predict(Z, return_std=True)
     np.testing.assert_allclose(other, ours, atol=1e-5)
     np.testing.assert_allclose(np.sqrt(3) * unit, std, atol=1e-4)
-
-
-def test_weights_are_repeated_observations(problem):
-    X, y, Z = problem
-    weight = np.random.default_rng(1).integers(0, 3, len(X)).astype(float)
-    times = weight.astype(int)
-    a = KernelGaussianProcessRegressor(0.04, gamma=GAMMA, random_state=0, max_iter=8)
-    b = clone(a)
-    a.fit(X, y, sample_weight=weight)
-    b.fit(np.repeat(X, times, axis=0), np.repeat(y, times))
-    for one, two in zip(
-        a.predict(Z, return_std=True), b.predict(Z, return_std=True), strict=True
-    ):
-        np.testing.assert_allclose(one, two, atol=1e-6)
 
 
 def test_more_rows_than_a_batch_and_sources(problem):
@@ -223,21 +201,6 @@ def test_a_model_of_a_source_is_saved_without_its_rows(problem, tmp_path):
     np.testing.assert_array_equal(twin.predict(Z), gp.predict(Z))
     with pytest.raises(CapabilityError, match="operator"):
         twin.predict(Z, return_std=True)
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"noise_variance": 0.0}, "noise_variance"),
-        ({"signal_variance": -1.0}, "signal_variance"),
-        ({"variance": "exact"}, "variance estimator"),
-        ({"max_iter": 0}, "max_iter"),
-    ],
-)
-def test_bad_parameters_are_named(problem, params, message):
-    X, y, _ = problem
-    with pytest.raises(ValueError, match=message):
-        KernelGaussianProcessRegressor(**params).fit(X, y)
 
 
 def test_one_column_and_one_wish(problem):

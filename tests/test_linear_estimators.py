@@ -1,19 +1,11 @@
 from __future__ import annotations
 
-import doctest
-import importlib
-import pickle
-
-import joblib
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris, make_classification
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression, Ridge
-from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from kernelgrad import (
     ArraySource,
@@ -27,10 +19,9 @@ from kernelgrad import (
     load,
     open_source,
 )
-from kernelgrad.callbacks import Callback
 from kernelgrad.estimators import COMPETITORS, competitor
 from kernelgrad.estimators.linear import choose_linear_solver
-from kernelgrad.losses import Huber, Logistic, Quantile, SquaredError, get_loss
+from kernelgrad.losses import Logistic, Quantile, get_loss
 from kernelgrad.persistence import read_container, write_container
 from kernelgrad.solvers import LINEAR_SOLVERS, S3GD, SCV, SGD, SSGD, SVRG, get_linear_solver
 
@@ -42,34 +33,6 @@ LOSSES = {  # one that the solver takes
     name: "logistic" if LINEAR_SOLVERS[name].takes(Logistic()) else "hinge" for name in NAMES
 }
 TIGHT = {"tol": 1e-9, "max_iter": 2000, "random_state": 0}
-
-
-def checked(names):
-    """Return estimators with these solvers, for scikit-learn's checks."""
-    models = [LinearClassifier(LOSSES[name], solver=name) for name in names]
-    squared = [name for name in names if LINEAR_SOLVERS[name].takes(SquaredError())]
-    return models + [LinearRegressor(solver=name) for name in squared]
-
-
-# one with a table of rows, one that streams, one with dual variables; the others are slow
-FEW = ["saga", "sdca", "sgd"]
-DEFAULTS = [
-    LinearClassifier(),
-    LinearRegressor(),
-    LinearClassifier("hinge"),
-    LinearRegressor("absolute"),
-]
-
-
-@pytest.mark.slow
-@parametrize_with_checks(checked([name for name in NAMES if name not in FEW]))
-def test_scikit_learn_checks_of_the_others(estimator, check):
-    check(estimator)
-
-
-@parametrize_with_checks([*DEFAULTS, *checked(FEW)])
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
 
 
 def scaled(X):
@@ -167,36 +130,6 @@ class TestAgainstScikitLearn:
         np.testing.assert_allclose([*ours.coef_, ours.intercept_], exact, atol=1e-4)
 
 
-@pytest.mark.parametrize("solver", NAMES)
-def test_sparse_rows_are_dense_rows(solver, cancer):
-    X, y = cancer
-    X = np.where(np.abs(X) > 1, X, 0.0)
-    # k-means, which picks the anchors, rounds otherwise and comes to other clusters
-    chosen = S3GD(inner_steps=20) if solver == "s3gd" else solver
-    atol = 5e-3 if solver == "s3gd" else 1e-6
-    options = {"alpha": 0.01, "solver": chosen, "max_iter": 5, "random_state": 0}
-    dense = LinearClassifier(LOSSES[solver], **options).fit(X, y)
-    sparse = LinearClassifier(LOSSES[solver], **options).fit(sp.csr_array(X), y)
-    np.testing.assert_allclose(sparse.coef_, dense.coef_, atol=atol)
-    np.testing.assert_allclose(
-        sparse.decision_function(sp.csr_matrix(X)), sparse.decision_function(X), atol=1e-12
-    )
-
-
-@pytest.mark.parametrize("solver", NAMES)
-def test_a_weight_of_two_is_a_row_given_twice(solver, cancer):
-    X, y = cancer
-    weight = 1.0 + (np.arange(len(X)) % 3 == 0)
-    weight[:5] = 0.0
-    again = np.repeat(np.arange(len(X)), weight.astype(int))
-    options = {"alpha": 0.01, "solver": solver, "max_iter": 4, "random_state": 0}
-    weighted = LinearClassifier(LOSSES[solver], **options).fit(X, y, sample_weight=weight)
-    repeated = LinearClassifier(LOSSES[solver], **options).fit(X[again], y[again])
-    np.testing.assert_array_equal(weighted.coef_, repeated.coef_)
-    plain = LinearClassifier(LOSSES[solver], **options).fit(X, y)
-    assert np.abs(plain.coef_ - weighted.coef_).max() > 1e-4
-
-
 @pytest.mark.parametrize("loss", ["log_loss", "squared_hinge"])
 def test_balanced_classes_are_equation_46(loss):
     # mean over classes of the mean loss of a class, in words of weights: 1 / (K n_c)
@@ -229,25 +162,6 @@ def test_names_and_order_of_classes_do_not_matter(iris):
     order = np.argsort(names)
     np.testing.assert_allclose(named.coef_, numbers.coef_[order], atol=1e-6)
     np.testing.assert_array_equal(named.predict(X), names[numbers.predict(X)])
-
-
-@pytest.mark.parametrize(
-    "loss", ["log_loss", "logistic", "squared_hinge", "smoothed_hinge", "hinge", "squared"]
-)
-def test_every_classification_loss_learns(loss, iris):
-    X, y = iris
-    model = LinearClassifier(loss, alpha=1e-3, random_state=0).fit(X, y)
-    assert model.score(X, y) > 0.8
-    assert model.coef_.shape == (3, 4)
-    assert hasattr(model, "predict_proba") == (loss in ("log_loss", "logistic"))
-
-
-@pytest.mark.parametrize("loss", ["squared", "huber", "absolute", "epsilon_insensitive"])
-def test_every_regression_loss_learns(loss, line):
-    X, y = line
-    model = LinearRegressor(loss, alpha=1e-2, random_state=0).fit(X, y)
-    assert model.score(X, y) > 0.9
-    np.testing.assert_allclose(model.coef_, np.linspace(-1, 1, 8), atol=0.15)
 
 
 def test_several_quantiles(line):
@@ -361,17 +275,6 @@ def test_a_step_too_large_says_so(line, solver, max_iter):
     with pytest.raises(ValueError, match="smaller step_size"):
         model.fit(X, y)
     assert not hasattr(model, "coef_")
-
-
-def test_a_failed_fit_leaves_the_model_as_it_was(line):
-    X, y = line
-    model = LinearRegressor(max_iter=3, random_state=0).fit(X, y)
-    before = model.coef_.copy()
-    model.set_params(solver=SGD(step_size=1e9))
-    with pytest.raises(ValueError, match="smaller step_size"):
-        model.fit(X, y)
-    np.testing.assert_array_equal(model.coef_, before)
-    assert model.history_["solver"] == "rbcd"
 
 
 # -- going on -----------------------------------------------------------------------------
@@ -488,17 +391,6 @@ def test_early_stopping_keeps_the_best_iterate():
     np.testing.assert_array_equal(short.coef_, model.coef_)
 
 
-def test_callbacks_see_and_stop(cancer, capsys):
-    class Third(Callback):
-        def on_iteration(self, event):
-            return event.iteration == 3
-
-    model = LinearClassifier(tol=0.0, callbacks=[Third()], verbose=1).fit(*cancer)
-    assert model.fit_status_ == "stopped"
-    assert model.n_iter_ == 3
-    assert "3" in capsys.readouterr().err
-
-
 # -- rows from elsewhere ------------------------------------------------------------------
 
 
@@ -538,28 +430,6 @@ def test_a_memory_map_is_read_in_batches(tmp_path, monkeypatch):
     assert model.score(X, y) > LinearClassifier(random_state=0).fit(X, y).score(X, y) - 0.02
 
 
-def test_frames_give_names(line):
-    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
-    X, y = line
-    names = list("abcdefgh")
-    plain = LinearRegressor(max_iter=3, random_state=0).fit(X, y)
-    for frame in (pd.DataFrame(X, columns=names), pl.DataFrame(X, schema=names)):
-        model = LinearRegressor(max_iter=3, random_state=0).fit(frame, y)
-        assert model.feature_names_in_.tolist() == names
-        np.testing.assert_array_equal(model.coef_, plain.coef_)
-        np.testing.assert_allclose(model.predict(frame), plain.predict(X), rtol=1e-10)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
-def test_numbers_of_any_kind(dtype):
-    X = np.random.default_rng(0).integers(0, 2, (200, 4)).astype(dtype)
-    y = np.asarray(X, float) @ [1.0, -1.0, 2.0, 0.0]
-    model = LinearRegressor(alpha=1e-5, **TIGHT).fit(X, y)
-    np.testing.assert_allclose(model.predict(X), y, atol=1e-3)
-    sparse = LinearRegressor(alpha=1e-5, **TIGHT).fit(sp.csr_matrix(X), y)
-    np.testing.assert_allclose(sparse.coef_, model.coef_, atol=1e-6)
-
-
 def test_prediction_leaves_sparse_rows_sparse(monkeypatch):
     rng = np.random.default_rng(0)
     X = sp.random(50, 10_000, 1e-3, format="csr", random_state=rng)
@@ -579,41 +449,6 @@ def test_prediction_leaves_sparse_rows_sparse(monkeypatch):
 # -- files, copies and searches -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("solver", NAMES)
-def test_a_file_holds_the_model(solver, iris, tmp_path):
-    X, y = iris
-    names = np.array(["setosa", "versicolor", "virginica"])[y]
-    model = LinearClassifier(
-        LOSSES[solver], solver=get_linear_solver(solver), alpha=0.01, max_iter=3,
-        class_weight={"setosa": 2.0, "versicolor": 1.0, "virginica": 1.0}, random_state=0,
-    ).fit(X, names)  # fmt: skip
-    model.save(tmp_path / "m.kgm")
-    again = load(tmp_path / "m.kgm")
-    assert type(again.solver_) is type(model.solver_) is LINEAR_SOLVERS[solver]
-    assert repr(again.get_params()) == repr(model.get_params())
-    for name in ("coef_", "intercept_", "classes_"):
-        np.testing.assert_array_equal(getattr(again, name), getattr(model, name))
-    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
-    assert again.alpha_ == 0.01
-    ours, theirs = model.model_info(), again.model_info()
-    assert (ours.pop("resumable"), theirs.pop("resumable")) == (True, False)
-    assert ours == theirs
-    with pytest.raises(ValueError, match="resumable=True"):
-        again.set_params(warm_start=True).fit(X, names)
-
-
-def test_files_of_regressors(line, tmp_path):
-    X, y = line
-    for loss, targets in ((Huber(0.5), y), ("squared", y[:, None]), ("absolute", y)):
-        model = LinearRegressor(loss, max_iter=3, random_state=0).fit(X, targets)
-        model.save(tmp_path / "m.kgm")
-        again = load(tmp_path / "m.kgm")
-        np.testing.assert_array_equal(again.coef_, model.coef_)
-        assert np.shape(again.intercept_) == np.shape(model.intercept_)
-        np.testing.assert_array_equal(again.predict(X), model.predict(X))
-        assert again.predict(X).shape == targets.shape
-
-
 def test_a_kernel_solver_of_the_same_name_is_another(line, tmp_path):
     X, y = line
     kernel = KernelRegressor("absolute", solver="pegasos", alpha=0.1, max_iter=2).fit(X, y)
@@ -631,55 +466,6 @@ def test_a_file_with_an_unknown_solver(line, tmp_path):
     write_container(tmp_path / "n.kgm", header, tensors)
     with pytest.raises(ModelFileError, match=r"linear solver 'os.system'.*not registered"):
         load(tmp_path / "n.kgm")
-
-
-@pytest.mark.parametrize("solver", NAMES)
-def test_pickles_and_clones(solver, cancer, tmp_path):
-    X, y = cancer
-    model = LinearClassifier(LOSSES[solver], solver=solver, max_iter=3, tol=0.0, random_state=0)
-    model.set_params(alpha=0.01, warm_start=True).fit(X, y)
-    assert vars(clone(model)) == vars(
-        LinearClassifier(
-            LOSSES[solver], solver=solver, max_iter=3, tol=0.0, random_state=0, alpha=0.01,
-            warm_start=True,
-        )
-    )  # fmt: skip
-    joblib.dump(model, tmp_path / "m.joblib")
-    for again in (pickle.loads(pickle.dumps(model)), joblib.load(tmp_path / "m.joblib")):
-        np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
-    assert len(pickle.dumps(model)) < X.nbytes
-    again.fit(X, y)
-    assert again.n_iter_ == 6
-
-
-def test_searches(cancer):
-    X, y = cancer
-    search = GridSearchCV(
-        LinearClassifier(solver=SVRG(), max_iter=5, random_state=0),
-        {"solver__batch_size": [1, 10], "alpha": [1e-3, 1e3]},
-        cv=3,
-        n_jobs=2,
-    ).fit(X, y)
-    assert search.best_params_["alpha"] == 1e-3
-    assert search.best_score_ > 0.95
-    assert (
-        search.best_estimator_.solver_.batch_size == search.best_params_["solver__batch_size"]
-    )
-    scores = cross_val_score(LinearRegressor(max_iter=20), X, X @ np.ones(30), cv=3)
-    assert scores.min() > 0.99
-
-
-@pytest.mark.parametrize("solver", NAMES)
-def test_a_seed_decides_the_bits(solver, cancer):
-    X, y = cancer
-    options = {"solver": solver, "max_iter": 3, "tol": 0.0, "alpha": 0.01}
-    first, second = (
-        LinearClassifier(LOSSES[solver], random_state=1, **options).fit(X, y) for _ in range(2)
-    )
-    np.testing.assert_array_equal(first.coef_, second.coef_)
-    if solver not in ("rbcd", "sbmd"):  # these draw nothing where one block holds all columns
-        other = LinearClassifier(LOSSES[solver], random_state=2, **options).fit(X, y)
-        assert not np.array_equal(first.coef_, other.coef_)
 
 
 def test_covariances_have_a_limit(cancer):
@@ -734,13 +520,6 @@ def test_competitors_by_name():
         competitor("r-pegasos", gamma=1.0, max_iter=0)
     with pytest.raises(TypeError, match="max_iter must be an integer"):
         competitor("r-pegasos", gamma=1.0, max_iter=2.5)
-
-
-@pytest.mark.parametrize("module", ["linear", "competitors"])
-def test_the_examples_run(module):
-    found = doctest.testmod(importlib.import_module(f"kernelgrad.estimators.{module}"))
-    assert found.failed == 0
-    assert found.attempted > 0
 
 
 def test_tol_is_the_optimality_that_is_reached(cancer):
@@ -798,17 +577,3 @@ def test_scikit_learn_callbacks_see_coefficients(line):
     assert model.n_iter_ == len(seen) == 3
     np.testing.assert_array_equal(seen[-1][0], model.coef_)
     assert seen[-1][1] == model.score(*line)
-
-
-def test_an_interrupt_keeps_the_model(cancer):
-    class Interrupt(Callback):
-        def on_iteration(self, event):
-            if event.iteration == 2:
-                raise KeyboardInterrupt
-
-    options = {"tol": 0.0, "warm_start": True, "random_state": 0}
-    model = LinearClassifier(callbacks=Interrupt(), **options).fit(*cancer)
-    assert (model.fit_status_, model.n_iter_) == ("interrupted", 2)
-    model.set_params(callbacks=None, max_iter=3).fit(*cancer)
-    whole = LinearClassifier(max_iter=5, **options).fit(*cancer)
-    np.testing.assert_array_equal(model.coef_, whole.coef_)

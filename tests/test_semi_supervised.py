@@ -6,17 +6,13 @@ import warnings
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.datasets import load_digits, make_blobs, make_moons
-from sklearn.exceptions import NotFittedError
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.svm import SVC
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from kernelgrad import (
-    TSG,
     ArraySource,
     CapabilityError,
     DataError,
@@ -31,15 +27,6 @@ WHOLE = [*S3VM, "soft_labels"]
 SOLVERS = STOCHASTIC + WHOLE
 SUPERVISED = "There are no unlabelled rows"
 each_solver = pytest.mark.parametrize("solver", SOLVERS)
-
-
-@parametrize_with_checks(
-    [SemiSupervisedKernelClassifier(solver=s, max_iter=10) for s in ("auto", *SOLVERS[:-1])]
-)
-@pytest.mark.filterwarnings(f"ignore:{SUPERVISED}:UserWarning")
-@pytest.mark.filterwarnings("ignore:Class .* of the labelled rows:UserWarning")
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
 
 
 def draw(n=120, n_labelled=12, noise=0.1, seed=0):
@@ -162,24 +149,6 @@ def test_the_cost_of_the_paper_is_one_of_weights():
     b = make(C_star=10 * 24 / 324).fit(X, Y, sample_weight=w)
     np.testing.assert_allclose(a.decision_function(X), b.decision_function(X), atol=1e-5)
     assert a.labelled_weight_ == 24
-
-
-@each_solver
-@pytest.mark.parametrize("sparse", [False, True])
-def test_weights_are_repeated_rows(solver, sparse):
-    w = np.random.default_rng(0).integers(0, 3, len(Y))
-    w[L] = np.resize([0, 2, 1], len(L))
-    assert set(w[U]) == {0, 1, 2}
-    Z, R = X, np.repeat(X, w, axis=0)
-    if sparse:
-        Z, R = sp.csr_matrix(Z), sp.csr_matrix(R)
-    params = {"solver": solver, "gamma": "median", "max_iter": 15}
-    weighted = make(**params).fit(Z, Y, sample_weight=w)
-    repeated = make(**params).fit(R, np.repeat(Y, w))
-    np.testing.assert_array_equal(weighted.decision_function(X), repeated.decision_function(X))
-    plain = make(**params).fit(Z, Y)
-    assert not np.allclose(weighted.decision_function(X), plain.decision_function(X), atol=1e-3)
-    assert len(weighted.transduction_) == len(Y)
 
 
 @each_solver
@@ -332,58 +301,6 @@ def test_bad_data_are_refused_and_change_nothing(args, message):
     np.testing.assert_array_equal(model.transduction_[L], Y[L])
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"loss": "hing"}, "Unknown loss 'hing'; choose one of"),
-        ({"loss": "huber"}, "'huber' is not for classification"),
-        ({"unlabelled_loss": "ramped"}, "Unknown unlabelled loss 'ramped'; choose one of"),
-        ({"unlabelled_loss": 3}, "unlabelled loss must be a name .*got 3"),
-        ({"solver": "sgd"}, "Unknown solver 'sgd'; choose one of"),
-        ({"solver": "sdca"}, "'sdca'.*(other|another) solver"),
-        ({"solver": TSG(batch_size=0)}, "batch_size must be at least 1, got 0"),
-        ({"solver": TSG(ramp=(0.6, 0.3))}, "ramp must lie in"),
-        ({"solver": TSG(horizon=0)}, "horizon must be at least 1"),
-        ({"C_star": "best"}, "Unknown rule for C_star 'best'; choose one of: auto, paper"),
-        ({"C_star": -1.0}, r"C_star must lie in \[0, inf\), got -1.0"),
-        ({"C_star": None}, "C_star must be a real number, got None"),
-        ({"C_star": np.nan}, "C_star must lie in"),
-        ({"C": 0.0}, r"C must lie in \(0, inf\), got 0.0"),
-        ({"C": -1}, "C must lie in"),
-        ({"C": "auto"}, "C must be a real number"),
-        ({"n_folds": 1}, "n_folds must be at least 2, got 1"),
-        ({"n_folds": 2.5}, "n_folds must be an integer, got 2.5"),
-        ({"max_iter": 0}, "max_iter must be at least 1, got 0"),
-        ({"gamma": "auto"}, "Unknown rule for gamma 'auto'; choose one of: median, scale"),
-        ({"kernel": "gauss"}, "Unknown kernel 'gauss'"),
-        ({"class_weight": {0: -1.0, 1: 1.0}}, "class_weight of 0 is -1.0"),
-        ({"class_weight": {5: 1.0}}, "class_weight"),
-        ({"class_weight": {0: 1.0, 1: 0.0}}, "Class 1 has no labelled row of positive weight"),
-        *(
-            ({flag: "no"}, f"{flag} must be True or False, got 'no'")
-            for flag in
-            ("early_stopping", "probability", "fit_intercept", "standardize", "warm_start")
-        ),
-    ],
-)  # fmt: skip
-def test_bad_parameters_are_named(params, message):
-    model = make(**params)
-    with pytest.raises((ValueError, TypeError), match=message):
-        model.fit(X, Y)
-    assert not hasattr(model, "expansion_")
-    assert not hasattr(model, "classes_")
-
-
-def test_before_fit():
-    for call in ("predict", "decision_function"):
-        with pytest.raises(NotFittedError):
-            getattr(make(), call)(X)
-    with pytest.raises(NotFittedError):
-        make(probability=True).predict_proba(X)
-    with pytest.raises(NotFittedError, match="call fit before save"):
-        make().save("model.kg")
-
-
 # -- iterations by cross-validation ----------------------------------------------------
 
 
@@ -467,33 +384,6 @@ def test_searches_with_marks():
         make(unlabelled_loss=Ramp()), {"unlabelled_loss__s": [-0.8, 0.0]}, cv=2
     )
     assert set(losses.fit(Z, y).best_params_) == {"unlabelled_loss__s"}
-
-
-@each_solver
-def test_callbacks_stop_a_fit(solver):
-    recorder = Recorder(stop_at=2)
-    model = make(solver=solver, callbacks=recorder).fit(X, Y)
-    assert recorder.seen == [1, 2]
-    assert model.fit_status_ == recorder.status == "stopped"
-    np.testing.assert_array_equal(model.transduction_[U], model.predict(X[U]))
-
-
-def test_a_failed_fit_leaves_the_estimator_as_it_was():
-    model = make(max_iter=3).fit(X, Y)
-    known, before = set(vars(model)), model.decision_function(X)
-    model.set_params(callbacks=Recorder(stop_at=-2))
-    for call, y in ((model.fit, np.where(Y < 0, -1, Y + 5)), (model.fit, Y)):
-        with pytest.raises(RuntimeError, match="no"):
-            call(X, y)
-        assert set(vars(model)) == known
-        assert model.classes_.tolist() == [0, 1]
-        np.testing.assert_array_equal(model.decision_function(X), before)
-    model.set_params(callbacks=Recorder(stop_at=-4))
-    with pytest.raises(RuntimeError, match="no"):
-        model.partial_fit(X, Y)
-    assert set(vars(model)) == known
-    assert model.labelled_weight_ == len(L)
-    np.testing.assert_array_equal(model.decision_function(X), before)
 
 
 # -- two moons -------------------------------------------------------------------------

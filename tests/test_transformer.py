@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
 import itertools
-import pickle
-from pathlib import Path
 
-import joblib
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.datasets import load_diabetes, load_digits, make_moons
+from sklearn.datasets import load_diabetes, load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.kernel_ridge import KernelRidge
-from sklearn.linear_model import LogisticRegression, Ridge, SGDClassifier
-from sklearn.model_selection import GridSearchCV
+from sklearn.linear_model import Ridge, SGDClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_info
 
 from kernelgrad import (
     DSG,
     ArraySource,
-    CapabilityError,
     DataError,
     KernelClassifier,
     KernelRegressor,
@@ -37,28 +28,9 @@ from kernelgrad import (
     set_num_threads,
 )
 from kernelgrad.data import sample_batches
-from kernelgrad.estimators import transformer
 from kernelgrad.estimators.transformer import RandomFeatures
 from kernelgrad.features.base import FeatureMap
 from kernelgrad.kernels import Chi2, Gaussian, Kernel, Laplacian
-
-
-@parametrize_with_checks(
-    [
-        RandomFeatures(n_components=32),
-        RandomFeatures("laplacian", 33, block_size=8, standardize=True),
-        RandomFeatures(Gaussian("scale", form="phase"), 20),
-    ]
-)
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
-
-
-def test_documentation():
-    found = doctest.testmod(transformer)
-    assert found.attempted > 5
-    assert found.failed == 0
-
 
 # -- the stream of the estimators --------------------------------------------------------
 
@@ -212,23 +184,6 @@ def test_any_number_of_columns_is_unbiased(kernel, n_components, block_size):
     assert np.abs(z + K / error / (n_components + 1)).max() > 5
 
 
-def test_every_registered_kernel(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
-    table = importlib.import_module("benchmarks.objectives.kernels")
-    assert table.missing_cases() == []
-    for rows, kernels in table.CASES:
-        X = rows(np.random.default_rng(0))
-        for kernel in kernels:
-            features = RandomFeatures(kernel, 4097, block_size=256, random_state=0).fit(X)
-            Z = features.transform(X).astype(np.float64)
-            K = features.kernel_(X)
-            # about 1.4 / sqrt(4097 / 32) = 0.12 for the noisiest one
-            assert np.linalg.norm(Z @ Z.T - K) < 0.2 * np.linalg.norm(K), kernel
-            few = RandomFeatures(kernel, 37, random_state=0).fit_transform(X)
-            assert few.shape == (len(X), 37)
-            assert np.isfinite(few).all()
-
-
 def test_pairs_are_kept_together():
     X = normal_rows(50)
     for n, block_size in ((100, 32), (100, "auto"), (6, 512)):
@@ -361,86 +316,6 @@ def test_long_sources():
     np.testing.assert_array_equal(features.transform(ArraySource(X)), features.transform(X))
 
 
-def test_memory_maps(tmp_path):
-    X = dense(2000).astype(np.float32)
-    X.tofile(tmp_path / "X.dat")
-    mapped = np.memmap(tmp_path / "X.dat", np.float32, "r", shape=X.shape)
-    features = RandomFeatures(n_components=50, random_state=0).fit(mapped)
-    Z = features.transform(mapped)
-    assert type(Z) is np.ndarray
-    np.testing.assert_array_equal(features.transform(X), Z)
-    np.testing.assert_allclose(clone(features).fit_transform(X), Z, rtol=0, atol=1e-5)
-
-
-def test_frames_and_names():
-    frame = pd.DataFrame(normal_rows(30), columns=list("abcde"))
-    features = RandomFeatures(n_components=5, random_state=0).fit(frame)
-    assert features.n_features_in_ == 5
-    names = features.get_feature_names_out().tolist()
-    assert names == [f"randomfeatures{i}" for i in range(5)]
-    Z = features.transform(frame)
-    np.testing.assert_array_equal(features.transform(pl.DataFrame(frame.to_dict("list"))), Z)
-    out = features.set_output(transform="pandas").transform(frame)
-    assert out.columns.tolist() == names
-    assert (out.dtypes == np.float32).all()
-    np.testing.assert_array_equal(out.to_numpy(), Z)
-    with pytest.raises(ValueError, match="feature names"):
-        features.transform(frame[list("bacde")])
-
-
-def test_pickle_and_clone(tmp_path):
-    X = normal_rows(100)
-    features = RandomFeatures(Laplacian(), 200, block_size=32, random_state=0)
-    fitted = clone(features).fit(X)
-    Z = fitted.transform(X)
-    joblib.dump(fitted, tmp_path / "features.joblib")
-    for twin in (pickle.loads(pickle.dumps(fitted)), joblib.load(tmp_path / "features.joblib")):
-        np.testing.assert_array_equal(twin.transform(X), Z)
-    parallel = joblib.Parallel(2, "threading")(
-        joblib.delayed(fitted.transform)(X) for _ in range(2)
-    )
-    for part in parallel:
-        np.testing.assert_array_equal(part, Z)
-    assert (tmp_path / "features.joblib").stat().st_size < 5000  # a seed, no weights
-    fitted.set_params(n_components=3)  # has no effect before the next fit
-    np.testing.assert_array_equal(fitted.transform(X), Z)
-
-
-def test_random_state():
-    X = normal_rows(50)
-    none = RandomFeatures(n_components=8)
-    assert not np.allclose(none.fit_transform(X), none.fit_transform(X), atol=0.01)
-    shared = RandomFeatures(n_components=8, random_state=np.random.RandomState(0))
-    assert not np.allclose(shared.fit_transform(X), shared.fit_transform(X), atol=0.01)
-
-
-def test_pipelines_and_grids():
-    X, y = make_moons(400, noise=0.15, random_state=0)
-    pipe = make_pipeline(
-        StandardScaler(),
-        RandomFeatures(n_components=200, random_state=0),
-        LogisticRegression(C=100.0),
-    )
-    grid = GridSearchCV(
-        pipe,
-        {
-            "randomfeatures__kernel": ["rbf", "laplacian", Gaussian(form="phase")],
-            "randomfeatures__bandwidth_factor": [0.3, 1000.0],
-        },
-        cv=2,
-        error_score="raise",
-    ).fit(X, y)
-    assert grid.best_score_ > 0.93
-    assert grid.best_params_["randomfeatures__bandwidth_factor"] == 0.3
-    nested = GridSearchCV(
-        make_pipeline(RandomFeatures(Gaussian(), 101, random_state=0), Ridge(1e-3)),
-        {"randomfeatures__kernel__gamma": [1e-3, 3.0]},
-        cv=2,
-        error_score="raise",
-    ).fit(X, y)
-    assert nested.best_params_ == {"randomfeatures__kernel__gamma": 3.0}
-
-
 def test_a_stream_is_learned_without_partial_fit():
     X, y = load_digits(return_X_y=True)
     features = RandomFeatures(n_components=1000, random_state=0).fit(X[:300])
@@ -460,31 +335,6 @@ class Positive(Gaussian):
     def check_domain(self, X):
         if X.min() < 0:
             raise DataError("The positive kernel is defined for x >= 0.")
-
-
-class NoFeatures(Gaussian):
-    name = "no_features"
-    has_random_features = False
-
-
-@pytest.mark.parametrize(
-    ("params", "error", "match"),
-    [
-        ({"n_components": 0}, ValueError, "n_components must be at least 1"),
-        ({"n_components": 2.0}, TypeError, "n_components must be an integer"),
-        ({"block_size": 0}, ValueError, "block_size must be at least 1"),
-        ({"block_size": "all"}, TypeError, "block_size must be an integer"),
-        ({"standardize": "yes"}, TypeError, "standardize must be True or False"),
-        ({"memory_limit": -1}, ValueError, "memory_limit"),
-        ({"kernel": "rbff"}, ValueError, "Unknown kernel 'rbff'"),
-        ({"gamma": -1.0}, ValueError, "gamma"),
-        ({"bandwidth_factor": 0}, ValueError, "bandwidth_factor"),
-        ({"kernel": NoFeatures()}, CapabilityError, "no random features; choose another"),
-    ],
-)
-def test_parameters_are_checked_in_fit(params, error, match):
-    with pytest.raises(error, match=match):
-        RandomFeatures(**params).fit(normal_rows(10))
 
 
 @pytest.mark.parametrize("standardize", [False, True])
