@@ -68,17 +68,17 @@ def derivatives(key, U, Y, w, width):
     _, kind, number, _ = KINDS[key]
     C = len(U)
     R, W = np.full_like(U, np.nan), np.full_like(U, np.nan)
-    numbers = np.column_stack([np.full(C, number), np.zeros(C)])
-    sums = descent.derivatives(kind, numbers, np.full(C, width), U, Y, w, R, W)
+    params = np.full(C, number)
+    sums = descent.derivatives(kind, params, np.full(C, width), U, Y, w, R, W)
     return (*sums, R, W)
 
 
 def along(key, U, base, D, P, Y, w, steps, width, **options):
     _, kind, number, _ = KINDS[key]
     C = len(U)
-    numbers = np.column_stack([np.full(C, number), np.zeros(C)])
+    params = np.full(C, number)
     widths = np.full(C, width)
-    return descent.along(kind, numbers, widths, U, base, D, P, Y, w, steps, **options)
+    return descent.along(kind, params, widths, U, base, D, P, Y, w, steps, **options)
 
 
 @pytest.mark.parametrize(
@@ -212,18 +212,18 @@ def test_along_takes_the_losses_themselves(key):
     assert not got[:, 4:].any()
 
 
-def test_outputs_have_numbers_widths_and_steps_of_their_own():
+def test_outputs_have_parameters_widths_and_steps_of_their_own():
     U, Y, w = setting("quantile", 3, 1500, seed=7)
-    numbers = np.column_stack([[0.1, 0.5, 0.95], np.zeros(3)])
+    params = np.array([0.1, 0.5, 0.95])
     widths, steps = np.array([0.1, 0.4, 1.0]), np.diag([0.1, 0.2, 0.3])
     base, kind = np.array([0.5, -0.5, 0.0]), scalar.QUANTILE
     R, W, D = np.empty_like(U), np.empty_like(U), U[::-1].copy()
-    both = descent.derivatives(kind, numbers, widths, U, Y, w, R, W)
-    sums = descent.along(kind, numbers, widths, U, base, D, Y, Y, w, steps)
+    both = descent.derivatives(kind, params, widths, U, Y, w, R, W)
+    sums = descent.along(kind, params, widths, U, base, D, Y, Y, w, steps)
     for c in range(3):
         one = slice(c, c + 1)
         R1, W1 = np.empty_like(U[one]), np.empty_like(U[one])
-        own = numbers[one], widths[one], U[one]
+        own = params[one], widths[one], U[one]
         alone = descent.derivatives(kind, *own, Y[one], w, R1, W1)
         np.testing.assert_allclose(both[0][c], alone[0][0], rtol=1e-12)
         np.testing.assert_allclose(both[1][c], alone[1][0], rtol=1e-12)
@@ -337,7 +337,7 @@ def test_the_smoothed_hinge_is_that_of_its_methods(g):
         values = objective.derivatives(widths, U, R, W)
         steps = np.array([[0.1, -0.2, 0.3]])
         sums = objective.along(widths, U, np.ones(1), D, P, steps, 7)
-        results.append((objective.kind, values, R, W, sums[:, :4]))
+        results.append((objective.code, values, R, W, sums[:, :4]))
     assert [kind for kind, *_ in results] == [scalar.SMOOTHED_HINGE, None]
     for own, other in zip(results[0][1:], results[1][1:], strict=True):
         # rounded margins on the steepest parabola

@@ -465,7 +465,9 @@ class ScalarLoss(Loss):
 
     def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
         """Return the loss of each row, shape (n,)."""
-        total: FloatArray = scalar.value.py_func(self._entry, *self._arguments(y, f)).sum(axis=1)
+        total: FloatArray = scalar.value.py_func(self._entry, *self._arguments(y, f)).sum(
+            axis=1
+        )
         return total
 
     def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:

@@ -22,9 +22,15 @@ MULTINOMIAL     ``log sum_c exp(f_c) - sum_c y_c f_c``          ``p_c (1 - p_c)`
 ==============  ==============================================  ======================  =====
 
 (s the logistic function; exp of KL is a straight line from f = 30.) The absolute error is
-EPSILON with eps = 0. A curvature ``|t| / 2`` stands for that of the kink, ``1/2 / max(|t|, d)``
-with a width d, and for as many terms as there are kinks: such a parabola touches the loss at
-the prediction and lies above it everywhere, as those of HUBER and SMOOTHED_HINGE do.
+EPSILON with eps = 0. Kinks may be smoothed over a width d > 0: a loss with kinks is
+``sum |t| / 2`` over them and a line, and every ``|t|`` becomes
+
+.. math:: |t|_d = |t| \text{ where } |t| \ge d, \text{ else } t^2 / (2 d) + d / 2,
+
+which is at most d/2 above ``|t|``. Its second derivative is 1/d inside the width and 0 outside;
+``1 / max(|t|, d)`` is that of the parabola that touches ``|t|_d`` at t and lies above it
+everywhere, the *majorising* curvature, which the table gives as ``|t|`` / 2; outside their
+parabolas those of HUBER and SMOOTHED_HINGE are majorising too.
 
 :func:`value`, :func:`slope` and :func:`curvature` are expressions without branches, so that
 their ``py_func`` takes arrays as it takes numbers and needs no compiler. Constants are in

@@ -1,35 +1,8 @@
 r"""Losses of all rows at once: their derivatives, and their sums along three directions.
 
 Responses U, targets Y and directions are (C, n), outputs by rows, float32 and C-contiguous, so
-that the inner loops run over rows. The loss of an output is known by its *kind* and one number:
-
-==============  ============================================  =========================
-kind            l(y, f), with ``m = y f`` and ``z = f - y``   curvature
-==============  ============================================  =========================
-SQUARED         ``z^2 / 2``                                   1
-LOGISTIC        ``log(1 + exp(-m))``                          ``s(m) s(-m)``
-MULTINOMIAL     ``log sum_c exp(f_c) - sum_c y_c f_c``        ``p_c (1 - p_c)``
-SQUARED_HINGE   ``max(0, 1 - m)^2``                           2 where ``m < 1``
-HINGE           ``(|t| + t) / 2``, ``t = 1 - m``              of the kink
-HUBER           ``z^2 / 2``, a line from ``|z| = delta``      ``min(1, delta / |z|)``
-EPSILON         ``(|z - eps| + |z + eps|) / 2 - eps``         of both kinks
-QUANTILE        ``|z| / 2 + (1/2 - q) z``                     of the kink
-ONE_CLASS       ``(|t| + t) / 2``, ``t = -f``                 of the kink
-KL              ``-f`` where y > 0, else ``exp f``            0; ``exp f``
-LEAST_SQUARES   ``-f`` where y > 0, else ``f^2 / 2``          0; 1
-SMOOTHED_HINGE  0; ``t^2 / 2g``; ``t - g/2``; ``t = 1 - m``   ``1 / max(|2 t - g|, g)``
-==============  ============================================  =========================
-
-(exp of KL is a straight line from f = 30.) The number is delta, eps, q or g; g between 1e-30
-and 1e30, or the nearer of both. Kinks are smoothed with a width d > 0: every ``|t|`` of their
-kinds becomes
-
-.. math:: |t|_d = |t| \text{ where } |t| \ge d, \text{ else } t^2 / (2 d) + d / 2,
-
-which is at most d/2 above ``|t|``. Its second derivative is 1/d inside the width and 0 outside;
-``1 / max(|t|, d)`` is that of the parabola that touches ``|t|_d`` at t and lies above it
-everywhere, the *majorising* curvature of the table (outside their parabolas also those of
-HUBER and SMOOTHED_HINGE).
+that the inner loops run over rows. The loss is an entry of :mod:`kernelgrad.losses.scalar`, its
+kinks smoothed over a width.
 
 Entries are computed in float32, in pieces of constant width, quadratic values and all sums in
 float64: sums are good to some 1e-7 of the sum of absolute terms, and finite up to |U| = 1e30.
@@ -58,7 +31,6 @@ from kernelgrad.losses.scalar import (
     LOGISTIC,
     MULTINOMIAL,
     ONE_CLASS,
-    PERCEPTRON,
     QUANTILE,
     SMOOTHED_HINGE,
     SQUARED,
@@ -92,7 +64,7 @@ _LEAST_G, _LARGEST_G = 1e-30, 1e30  # of SMOOTHED_HINGE: float32 holds them and 
 
 @njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
 def _log1p(F: Any) -> None:
-    """F[_X] = log(1 + F[_T]) of numbers from 0 up, to a few units in the last place."""
+    """F[_X] = log(1 + F[_T]) of params from 0 up, to a few units in the last place."""
     for j in range(_N):
         F[_B + j] = _ONE + F[_T + j]
     log2_flat(F[_B : _B + _N], F[_X : _X + _N])
@@ -162,8 +134,6 @@ def _piece(code: int, p: float, width: float, majorise: bool, F: Any, V: Any) ->
         _entries(SMOOTHED_HINGE, min(max(p, _LEAST_G), _LARGEST_G), width, majorise, F, V)
     elif code == SQUARED_HINGE:
         _entries(SQUARED_HINGE, p, width, majorise, F, V)
-    elif code == PERCEPTRON:
-        _entries(PERCEPTRON, p, width, majorise, F, V)
     elif code == SQUARED:
         _entries(SQUARED, p, width, majorise, F, V)
     elif code == HUBER:
@@ -336,7 +306,7 @@ def _centre(E: Any, M: Any, c: int, F: Any, add: bool) -> None:
 
 @njit(nogil=True, cache=True)
 def _derivatives(
-    kind: int, numbers: Any, widths: Any, U: Any, Y: Any, w: Any, R: Any, W: Any,
+    code: int, params: Any, widths: Any, U: Any, Y: Any, w: Any, R: Any, W: Any,
     start: int, stop: int, sums: Any,
 ) -> None:  # fmt: skip
     """Add the smooth and exact sums of columns [start, stop) to `sums` (2, C)."""
@@ -347,14 +317,14 @@ def _derivatives(
         for c in range(U.shape[0]):
             _load(U[c, i : i + m], F[_U : _U + _N])
             _load(Y[c, i : i + m], F[_Y : _Y + _N])
-            _piece(kind, numbers[c, 0], widths[c], True, F, V)
+            _piece(code, params[c], widths[c], True, F, V)
             for j in range(m):
                 R[c, i + j] = F[_W + j] * F[_R + j]
                 W[c, i + j] = F[_W + j] * F[_C + j]
             total = _total(F, V)
             sums[0, c] += total
-            if kind in KINKED:
-                _piece(kind, numbers[c, 0], 0.0, True, F, V)
+            if code in KINKED:
+                _piece(code, params[c], 0.0, True, F, V)
                 total = _total(F, V)
             sums[1, c] += total
 
@@ -387,7 +357,7 @@ def _derivatives_joint(
 
 @njit(nogil=True, cache=True)
 def _along(
-    kind: int, numbers: Any, widths: Any, U: Any, base: Any, D: Any, P: Any, Y: Any, w: Any,
+    code: int, params: Any, widths: Any, U: Any, base: Any, D: Any, P: Any, Y: Any, w: Any,
     steps: Any, directions: int, start: int, stop: int, sums: Any,
 ) -> None:  # fmt: skip
     """Add the sums of columns [start, stop) to `sums` (C, 10)."""
@@ -399,7 +369,7 @@ def _along(
             _load(Y[c, i : i + m], F[_Y : _Y + _N])
             _load_directions(U, base[c], D, P, c, i, m, directions, F)
             _load_point(U[c, i : i + m], steps[c], F)
-            _piece(kind, numbers[c, 0], widths[c], False, F, V)
+            _piece(code, params[c], widths[c], False, F, V)
             sums[c, 0] += _total(F, V)
             if directions:
                 _three_directions(F, sums[c])
@@ -489,8 +459,8 @@ def _over_tiles(
 
 
 def derivatives(
-    kind: int,
-    numbers: Float64Array,
+    code: int,
+    params: Float64Array,
     widths: Float64Array,
     U: Float32Array,
     Y: Float32Array,
@@ -502,12 +472,8 @@ def derivatives(
 
     Parameters
     ----------
-    kind : int
-        Code of this module.
-    numbers : float64 array (C, 2)
-        The number of each output's loss in the first column: delta of HUBER, epsilon of
-        EPSILON (0 for the absolute error), q of QUANTILE, g of SMOOTHED_HINGE. Otherwise
-        unused.
+    code, params : int, float64 array (C,)
+        The loss and its parameter for each output.
     widths : float64 array (C,)
         d of each output, positive; unused by losses without kinks.
     U, Y : float32 arrays (C, n)
@@ -526,18 +492,18 @@ def derivatives(
     """
 
     def task(start: int, stop: int, sums: Any) -> None:
-        if kind == MULTINOMIAL:
+        if code == MULTINOMIAL:
             _derivatives_joint(U, Y, w, R, W, start, stop, sums)
         else:
-            _derivatives(kind, numbers, widths, U, Y, w, R, W, start, stop, sums)
+            _derivatives(code, params, widths, U, Y, w, R, W, start, stop, sums)
 
     smooth, exact = _over_tiles(U.shape, (2, len(U)), task)
     return smooth, exact
 
 
 def along(
-    kind: int,
-    numbers: Float64Array,
+    code: int,
+    params: Float64Array,
     widths: Float64Array,
     U: Float32Array,
     base: AnyArray,
@@ -558,7 +524,7 @@ def along(
 
     Parameters
     ----------
-    kind, numbers, widths, U, Y, w
+    code, params, widths, U, Y, w
         As for :func:`derivatives`.
     base : array (C,)
         What the scale leaves alone: the bias of each output.
@@ -586,10 +552,10 @@ def along(
 
     def task(start: int, stop: int, sums: Any) -> None:
         arrays = U, offset, first, second, Y, w, steps, directions, start, stop, sums
-        if kind == MULTINOMIAL:
+        if code == MULTINOMIAL:
             _along_joint(*arrays)
         else:
-            _along(kind, numbers, used_widths, *arrays)
+            _along(code, params, used_widths, *arrays)
 
     return _over_tiles(U.shape, (len(U), _SUMS), task)
 

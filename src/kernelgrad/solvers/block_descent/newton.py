@@ -13,7 +13,7 @@ from kernelgrad.compute import linalg
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses import scalar
 from kernelgrad.solvers.block_descent import _loops as descent
-from kernelgrad.solvers.block_descent.coordinates import Block, Blocks
+from kernelgrad.solvers.block_descent.coordinates import Block, Blocks, SupportBlocks
 from kernelgrad.solvers.block_descent.objective import (
     MOMENTUM,
     SCALE,
@@ -104,7 +104,7 @@ class Iterate:
         return self.objective > self.constant
 
 
-class Path:
+class BlockUpdate:
     """How one block moved f and the last step p: ``f <- a f + b p + K c``, the same for p."""
 
     def __init__(self, n_outputs: int, width: int) -> None:
@@ -129,7 +129,7 @@ class Path:
 
 
 @dataclass
-class Memory:
+class Workspace:
     """What comes from the rows and can be made again."""
 
     blocks: Blocks
@@ -138,6 +138,10 @@ class Memory:
     scale: float
     peak: float
     n_features: int
+
+    def copy(self) -> Workspace | None:
+        """Return what a copied state may share: no blocks that remember their centres."""
+        return None if isinstance(self.blocks, SupportBlocks) else self
 
 
 def _shifted(values: Float32Array, bias: Float64Array) -> Float32Array:
@@ -175,7 +179,7 @@ class _Curvature:
         self.weights = W * share
         self.share = share * objective.weight[rows]
         self.probabilities: Float32Array | None = None
-        if objective.kind == scalar.MULTINOMIAL:
+        if objective.code == scalar.MULTINOMIAL:
             U = it.responses[:, rows] + it.bias.astype(np.float32)[:, None]
             self.probabilities = np.empty_like(U)
             descent.softmax(U, self.probabilities)
@@ -219,7 +223,7 @@ class _Curvature:
 class BlockSteps:
     """Newton steps of one iterate on one block."""
 
-    def __init__(self, it: Iterate, memory: Memory) -> None:
+    def __init__(self, it: Iterate, memory: Workspace) -> None:
         self.it, self.memory = it, memory
         C, n = it.responses.shape
         self.R = np.empty((C, n), np.float32)
@@ -252,7 +256,7 @@ class BlockSteps:
     def enter(self, block: Block, fit_bias: bool) -> None:
         """Begin with a block."""
         self.block, self.fit_bias = block, fit_bias
-        self.path = Path(len(self.it.bias), block.width)
+        self.update = BlockUpdate(len(self.it.bias), block.width)
         self._factor: Any = None
         self._factored = np.nan, np.nan
 
@@ -498,7 +502,7 @@ class BlockSteps:
         it.coef[moved] += it.coef_momentum[moved]
         if kept.any():
             it.momentum[kept], it.bias_momentum[kept], it.coef_momentum[kept] = last
-        self.path.step(s, found.moved, moves)
+        self.update.step(s, found.moved, moves)
         typical = float(np.median(s[moved, 1]))
         self.last_step = typical
         if typical < 0.5:
@@ -540,7 +544,7 @@ class BlockSteps:
         it.coef_momentum[:] = 0
         it.damping = min(max(100 * it.damping, 1e-4), _MOST_DAMPING)
         it.claim = np.inf
-        self.path.undo()
+        self.update.undo()
         self.live = False
         self._derive()
 

@@ -63,13 +63,13 @@ class Objective:
         self.offset = np.zeros(self.C)
         if self._pseudo is not None:
             loss = loss.labelled  # of rows whose sides are fixed
-        self.kind = None if loss.code == scalar.PERCEPTRON else loss.code
-        self.numbers = np.zeros((self.C, 2))
-        self.numbers[:, 0] = loss.params(self.C)
-        self.joint = self.kind in (None, scalar.MULTINOMIAL)
-        self.kinked = self.kind in scalar.KINKED
-        self.exponential = self.kind == scalar.KL
-        self.constant_curvature = self.kind == scalar.SQUARED
+        # smoothing would lead the perceptron away from its minimum, zero at the kink of all rows
+        self.code = None if loss.code == scalar.PERCEPTRON else loss.code
+        self.params = loss.params(self.C)
+        self.joint = self.code in (None, scalar.MULTINOMIAL)
+        self.kinked = self.code in scalar.KINKED
+        self.exponential = self.code == scalar.KL
+        self.constant_curvature = self.code == scalar.SQUARED
         self.linear = np.full(self.C, loss.nu if isinstance(loss, OneClass) else 0.0)
 
     def at(self, U: Float32Array, share: float) -> Objective:
@@ -120,16 +120,16 @@ class Objective:
 
     def initial_widths(self, scale: float) -> Float64Array:
         """Return the first widths of smoothing, (C,); `scale` is that of the kernel."""
-        if self.kind == scalar.ONE_CLASS:
+        if self.code == scalar.ONE_CLASS:
             return np.full(self.C, 0.1 * scale)
-        if self.kind == scalar.HINGE or not self.kinked:
+        if self.code == scalar.HINGE or not self.kinked:
             return np.full(self.C, _INITIAL_WIDTH)
         spread = np.abs(self.Y.astype(np.float64)) @ self.weight / self.n
         return np.where(spread > 0, _INITIAL_WIDTH * spread, 1.0)
 
     def largest_gap(self, widths: Float64Array) -> float:
         """Return the largest difference that smoothing can make to the mean loss."""
-        kinks = 2.0 if self.kind == scalar.EPSILON else 1.0
+        kinks = 2.0 if self.code == scalar.EPSILON else 1.0
         return 0.25 * kinks * float(widths.sum())
 
     def derivatives(
@@ -139,9 +139,9 @@ class Objective:
 
         The first is smoothed, the second exact.
         """
-        if self.kind is not None:
+        if self.code is not None:
             smooth, exact = descent.derivatives(
-                self.kind, self.numbers, widths, U, self.Y, self.weight, R, W
+                self.code, self.params, widths, U, self.Y, self.weight, R, W
             )
             offset = float(self.offset.sum())
             return (
@@ -174,9 +174,9 @@ class Objective:
         float64 array (groups, 10)
             Value, gradient and upper triangle of the Hessian in (s0, s1, s2).
         """
-        if self.kind is not None:
+        if self.code is not None:
             sums = descent.along(
-                self.kind, self.numbers, widths, U, base, D, P, self.Y, self.weight, steps,
+                self.code, self.params, widths, U, base, D, P, self.Y, self.weight, steps,
                 directions=directions,
             )  # fmt: skip
             sums = sums[: self.n_groups] / self.n

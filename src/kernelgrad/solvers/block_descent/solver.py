@@ -2,15 +2,15 @@ r"""Block descent with cached responses: exact gradients, Newton blocks, a searc
 
 from __future__ import annotations
 
-import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import clone
 
+from kernelgrad._params import choice, integer, parameters, real
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
-from kernelgrad._validation import CapabilityError, check_int, check_name, check_real
+from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.linalg import first_of_equals, row_hashes, untouched
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.expansions import Expansion, RandomFeatureExpansion, SupportExpansion
@@ -19,6 +19,7 @@ from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import ExactRows, restore_kernel
 from kernelgrad.losses.regression import ResidualLoss
 from kernelgrad.losses.unlabelled import SemiSupervised
+from kernelgrad.solvers.audit import Audit
 from kernelgrad.solvers.base import (
     Problem,
     Solver,
@@ -28,6 +29,7 @@ from kernelgrad.solvers.base import (
     TrainBatch,
     batch_digest,
     draws,
+    transient,
 )
 from kernelgrad.solvers.block_descent.coordinates import (
     Block,
@@ -36,10 +38,8 @@ from kernelgrad.solvers.block_descent.coordinates import (
     FeatureBlocks,
     SupportBlocks,
 )
-from kernelgrad.solvers.block_descent.newton import BlockSteps, Iterate, Memory, Path
-from kernelgrad.solvers.block_descent.objective import (
-    Objective,
-)
+from kernelgrad.solvers.block_descent.newton import BlockSteps, BlockUpdate, Iterate, Workspace
+from kernelgrad.solvers.block_descent.objective import Objective
 from kernelgrad.solvers.kernel.base import MERGE_ROWS, build_exact
 from kernelgrad.solvers.random_features.base import build_stream
 
@@ -59,25 +59,6 @@ _AUDIT_EVERY = 16  # blocks
 _AUDIT_WORK, _AUDIT_LEAST = 2 * 10**9, 64  # operations, and rows at least
 _DOUBT = 1e-2  # of the constant's objective, above which a function is not returned
 _DRIFT = 1e-5  # of the objective, above which responses are made anew
-
-
-@dataclass(frozen=True)
-class Audit:
-    """The objective that cached responses claim, and the one found in float64.
-
-    Attributes
-    ----------
-    claimed, objective : float
-    drift : float
-        Their difference, relative to the claim.
-    rows : int
-        Training rows whose responses were made anew: all, or a sample where that is dear.
-    """
-
-    claimed: float
-    objective: float
-    drift: float
-    rows: int
 
 
 @dataclass(kw_only=True)
@@ -108,27 +89,59 @@ class CachedState(State):
     iterates: list[Iterate]
     kernel_evaluations: int = 0
     slow: int = 0
-    memory: Memory | None = field(default=None, repr=False)
-
-    def copy(self) -> CachedState:
-        """Return a state with its own arrays; the rows are shared."""
-        twin = copy.copy(self)
-        twin.used = self.used.copy()
-        twin.iterates = copy.deepcopy(self.iterates)
-        if twin.memory is not None and isinstance(twin.memory.blocks, SupportBlocks):
-            twin.memory = None
-        return twin
+    memory: Workspace | None = transient()
 
     def keep(self, indices: list[int]) -> None:
         """Go on with some of the iterates, in this order."""
         self.iterates = [self.iterates[i] for i in indices]
 
-    def release(self) -> None:
-        """Let go of the rows and of block values: the next step makes them again."""
-        self.memory = None
+    def describe_parts(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """Return the kernel or the stream, and the iterates."""
+        home = self.exact if self.exact is not None else self.stream
+        assert home is not None
+        arrays = {f"scaling.{k}": a for k, a in home.scaling.arrays().items()}
+        iterates = []
+        for i, it in enumerate(self.iterates):
+            plain = {}
+            for name, value in vars(it).items():
+                if isinstance(value, np.ndarray):
+                    arrays[f"{i}.{name}"] = value
+                else:
+                    plain[name] = value if np.isfinite(value) else None
+            iterates.append(plain)
+        kind = "support" if self.exact is not None else "features"
+        return {"kind": kind, "home": home.describe(), "iterates": iterates}, arrays
 
-    def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"memory": None}
+    @classmethod
+    def restore_parts(
+        cls, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
+    ) -> dict[str, Any]:
+        """Return the fields that :meth:`describe_parts` described."""
+        home = values["home"]
+        scaling = InputScaling.from_arrays(
+            {k: arrays.get(f"scaling.{k}") for k in ("centre", "scale")}
+        )
+        kernel = restore_kernel(home["kernel"])
+        exact, stream = None, None
+        if values["kind"] == "support":
+            exact = ExactKernel(kernel, home["n_features_in"], scaling, wide=home["wide"])
+        else:
+            stream = FeatureStream(
+                kernel, home["n_features_in"], home["seed"], home["block_size"], scaling,
+                problem.cache_bytes,
+            )  # fmt: skip
+        iterates = []
+        for i, plain in enumerate(values["iterates"]):
+            own: dict[str, Any] = {k: np.inf if v is None else v for k, v in plain.items()}
+            prefix = f"{i}."
+            own |= {
+                k.removeprefix(prefix): np.array(a)
+                for k, a in arrays.items()
+                if k.startswith(prefix)
+            }
+            iterates.append(Iterate(**own))
+        counters = values.get("numbers", {})  # of files of 0.1.0
+        return {"exact": exact, "stream": stream, "iterates": iterates, **counters}
 
 
 @dataclass(frozen=True)
@@ -136,7 +149,7 @@ class BlockMove:
     """One block and how it moved each iterate."""
 
     block: Block
-    paths: list[Path]
+    updates: list[BlockUpdate]
 
 
 class CachedTracker(Tracker):
@@ -168,14 +181,14 @@ class CachedTracker(Tracker):
             self._f = [np.zeros(shape) for _ in self._state.iterates]
             self._p = [np.zeros(shape) for _ in self._state.iterates]
         move: BlockMove = info.update
-        stacked = np.concatenate([np.concatenate([p.kf, p.kp]) for p in move.paths])
+        stacked = np.concatenate([np.concatenate([p.kf, p.kp]) for p in move.updates])
         K = move.block.products(self._rows, stacked)
         C = len(self._state.offset)
-        for i, path in enumerate(move.paths):
+        for i, update in enumerate(move.updates):
             f, p = self._f[i], self._p[i]
             new = K[2 * i * C : (2 * i + 1) * C], K[(2 * i + 1) * C : (2 * i + 2) * C]
-            self._f[i] = path.f[:, :1] * f + path.f[:, 1:] * p + new[0]
-            self._p[i] = path.p[:, :1] * f + path.p[:, 1:] * p + new[1]
+            self._f[i] = update.f[:, :1] * f + update.f[:, 1:] * p + new[0]
+            self._p[i] = update.p[:, :1] * f + update.p[:, 1:] * p + new[1]
 
     def keep(self, indices: list[int]) -> None:
         """Go on with some of the iterates, as :meth:`CachedState.keep` did."""
@@ -199,6 +212,7 @@ class CachedTracker(Tracker):
         return self.raw_predictions()[0]
 
 
+@parameters
 class CachedBlockDescent(Solver[CachedState]):
     r"""Block descent with cached responses: the responses of all rows are kept and updated.
 
@@ -270,33 +284,15 @@ class CachedBlockDescent(Solver[CachedState]):
     """
 
     name: ClassVar[str] = "cached"
-    requires: ClassVar[frozenset[str]] = frozenset({"gradient"})
-    streams = False
+    state_class: ClassVar[type[State]] = CachedState
+    streams: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        *,
-        blocks: str = "support",
-        block_size: int | str = "auto",
-        n_blocks: int | str = "auto",
-        hessian_rows: int | str = "auto",
-        inner_steps: int | str = "auto",
-        tol: float = 1e-3,
-    ) -> None:
-        self.blocks = blocks
-        self.block_size = block_size
-        self.n_blocks = n_blocks
-        self.hessian_rows = hessian_rows
-        self.inner_steps = inner_steps
-        self.tol = tol
-
-    def check(self) -> None:
-        """Raise if a parameter is outside its domain."""
-        check_name(self.blocks, ("support", "features", "race"), "blocks")
-        for name in ("block_size", "n_blocks", "hessian_rows", "inner_steps"):
-            if getattr(self, name) != "auto":
-                check_int(getattr(self, name), name, low=1)
-        check_real(self.tol, "tol", low=0)
+    blocks: str = choice(("support", "features", "race"), default="support")
+    block_size: int | str = integer(default="auto", low=1, words=("auto",))
+    n_blocks: int | str = integer(default="auto", low=1, words=("auto",))
+    hessian_rows: int | str = integer(default="auto", low=1, words=("auto",))
+    inner_steps: int | str = integer(default="auto", low=1, words=("auto",))
+    tol: float = real(default=1e-3, low=0)
 
     def check_problem(self, problem: Problem) -> None:
         """Raise CapabilityError if features are asked of a kernel that has none."""
@@ -405,7 +401,7 @@ class CachedBlockDescent(Solver[CachedState]):
 
     def _prepare(
         self, problem: Problem, state: CachedState, batch: TrainBatch, rows: ExactRows | None
-    ) -> Memory:
+    ) -> Workspace:
         Y = np.ascontiguousarray((batch.y - state.offset).T.astype(np.float32))
         objective = Objective(problem.loss, Y, batch.sample_weight)
         n = batch.n_rows
@@ -434,9 +430,9 @@ class CachedBlockDescent(Solver[CachedState]):
         if problem.memory_limit is not None:
             fixed = 2 * row_bytes + _WORK_BYTES + 60 * n * problem.n_outputs
         buffer = untouched(n, blocks.max_width).reshape(-1) if size + fixed <= limit else None
-        return Memory(blocks, objective, buffer, scale, peak, batch.X.shape[1])
+        return Workspace(blocks, objective, buffer, scale, peak, batch.X.shape[1])
 
-    def _attach(self, problem: Problem, state: CachedState, batch: TrainBatch) -> Memory:
+    def _attach(self, problem: Problem, state: CachedState, batch: TrainBatch) -> Workspace:
         if state.memory is None:
             if batch_digest(problem, batch) != state.digest:
                 raise CapabilityError(
@@ -488,7 +484,7 @@ class CachedBlockDescent(Solver[CachedState]):
                 if state.stream
                 else 0
             ),
-            update=BlockMove(block, [s.path for s in steps]),
+            update=BlockMove(block, [s.update for s in steps]),
             n_support=int(np.count_nonzero(first.coef.any(axis=0))) if state.exact else 0,
             kernel_evaluations=state.kernel_evaluations,
             epoch=float(state.iteration),
@@ -499,7 +495,7 @@ class CachedBlockDescent(Solver[CachedState]):
     def _descend(
         self,
         state: CachedState,
-        memory: Memory,
+        memory: Workspace,
         block: Block,
         matrix: BlockMatrix,
         steps: list[BlockSteps],
@@ -658,69 +654,6 @@ class CachedBlockDescent(Solver[CachedState]):
     def track(self, state: CachedState, X: Matrix) -> CachedTracker:
         """Return the responses of the rows of `X`."""
         return CachedTracker(self, state, X)
-
-    def state_arrays(self, state: CachedState) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        """Return counters, coefficients and responses; not the rows."""
-        home = state.exact if state.exact is not None else state.stream
-        assert home is not None
-        values: dict[str, Any] = {
-            "kind": "support" if state.exact is not None else "features",
-            "home": home.describe(),
-            "digest": state.digest.hex(),
-            "numbers": {
-                k: getattr(state, k)
-                for k in ("iteration", "rows_seen", "kernel_evaluations", "slow")
-            },
-            "iterates": [],
-        }
-        arrays: dict[str, AnyArray] = {"offset": state.offset, "used": state.used}
-        arrays |= {f"scaling.{k}": a for k, a in home.scaling.arrays().items()}
-        for i, it in enumerate(state.iterates):
-            plain = {}
-            for name, value in vars(it).items():
-                if isinstance(value, np.ndarray):
-                    arrays[f"{i}.{name}"] = value
-                else:
-                    plain[name] = value if np.isfinite(value) else None
-            values["iterates"].append(plain)
-        return values, arrays
-
-    def restore(
-        self, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
-    ) -> CachedState:
-        """Return the state that :meth:`state_arrays` described."""
-        home = values["home"]
-        scaling = InputScaling.from_arrays(
-            {k: arrays.get(f"scaling.{k}") for k in ("centre", "scale")}
-        )
-        kernel = restore_kernel(home["kernel"])
-        exact, stream = None, None
-        if values["kind"] == "support":
-            exact = ExactKernel(kernel, home["n_features_in"], scaling, wide=home["wide"])
-        else:
-            stream = FeatureStream(
-                kernel, home["n_features_in"], home["seed"], home["block_size"], scaling,
-                problem.cache_bytes,
-            )  # fmt: skip
-        iterates = []
-        for i, plain in enumerate(values["iterates"]):
-            own: dict[str, Any] = {k: np.inf if v is None else v for k, v in plain.items()}
-            prefix = f"{i}."
-            own |= {
-                k.removeprefix(prefix): np.array(a)
-                for k, a in arrays.items()
-                if k.startswith(prefix)
-            }
-            iterates.append(Iterate(**own))
-        return CachedState(
-            exact=exact,
-            stream=stream,
-            digest=bytes.fromhex(values["digest"]),
-            offset=arrays["offset"],
-            used=np.array(arrays["used"], bool),
-            iterates=iterates,
-            **values["numbers"],
-        )
 
 
 def _hashes(rows: ExactRows) -> AnyArray:

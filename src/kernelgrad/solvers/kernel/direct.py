@@ -14,8 +14,8 @@ from kernelgrad._params import parameters
 from kernelgrad._typing import AnyArray, Float64Array
 from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.compute.threads import parallel_for
+from kernelgrad.solvers.audit import Audit
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws
-from kernelgrad.solvers.block_descent.solver import Audit
 from kernelgrad.solvers.kernel.base import RowsSolver, RowsState, SupportUpdate
 
 _TAG = 0x646972

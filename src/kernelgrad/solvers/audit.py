@@ -1,0 +1,24 @@
+"""What a last look at a result found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The objective that cached responses claim, and the one found in float64.
+
+    Attributes
+    ----------
+    claimed, objective : float
+    drift : float
+        Their difference, relative to the claim.
+    rows : int
+        Training rows whose responses were made anew: all, or a sample where that is dear.
+    """
+
+    claimed: float
+    objective: float
+    drift: float
+    rows: int
