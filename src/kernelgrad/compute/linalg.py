@@ -90,7 +90,7 @@ def untouched(n_rows: int, n_columns: int) -> Float32Array:
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def _times_wide(A: Any, B: Any, T: Any) -> None:
+def times_wide(A: Any, B: Any, T: Any) -> None:
     """T = A B, sums over columns of A one after another; the rows of A are a multiple of 4."""
     depth, width = B.shape
     for i in range(0, A.shape[0], 4):
@@ -127,13 +127,13 @@ def _times_wide(A: Any, B: Any, T: Any) -> None:
 @njit(nogil=True, cache=True, fastmath=_FAST | {"reassoc"})
 def _times_narrow(A: Any, columns: Any, T: Any) -> None:
     """T = A B, each entry a sum along a row, `columns` (m, k) being those of B."""
-    width = columns.shape[0]
+    width, zero = columns.shape[0], T.dtype.type(0)
     for i in range(A.shape[0]):
         a, t = A[i], T[i]
         j = 0
         while j + 4 <= width:
             p, q, r, s = columns[j], columns[j + 1], columns[j + 2], columns[j + 3]
-            t0 = t1 = t2 = t3 = a.dtype.type(0)
+            t0, t1, t2, t3 = zero, zero, zero, zero
             for k in range(a.size):
                 t0 += a[k] * p[k]
                 t1 += a[k] * q[k]
@@ -142,7 +142,7 @@ def _times_narrow(A: Any, columns: Any, T: Any) -> None:
             t[j], t[j + 1], t[j + 2], t[j + 3] = t0, t1, t2, t3
             j += 4
         while j < width:
-            p, t0 = columns[j], a.dtype.type(0)
+            p, t0 = columns[j], zero
             for k in range(a.size):
                 t0 += a[k] * p[k]
             t[j] = t0
@@ -167,7 +167,7 @@ def rows_times(A: Any, B: Any, T: Any, blas: bool) -> None:
     elif B.shape[1] < _NARROW:
         _times_narrow(A, np.ascontiguousarray(B.T), T)
     else:
-        _times_wide(A, B, T)
+        times_wide(A, B, T)
 
 
 @lru_cache(maxsize=256)
@@ -200,9 +200,13 @@ def row_products(A: Matrix, B: FloatArray) -> AnyArray:
     """
     if sp.issparse(A):
         return np.asarray(A @ B, B.dtype)
-    n = A.shape[0]
+    n, width = A.shape[0], B.shape[1]
+    if width == 1 or (B.dtype == np.float64 and width < _NARROW):
+        out = np.empty((n, width), B.dtype)
+        _times_narrow(A, np.ascontiguousarray(B.T), out)
+        return out
     B = np.ascontiguousarray(B)
-    T = np.empty((-(-n // PAD) * PAD, B.shape[1]), B.dtype)
+    T = np.empty((-(-n // PAD) * PAD, width), B.dtype)
     blas = keeps_rows(*B.shape, B.dtype.name)
     for a in range(0, n, _ROWS):
         rows, out = np.ascontiguousarray(A[a : a + _ROWS], B.dtype), T[a : a + _ROWS]

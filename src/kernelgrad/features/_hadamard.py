@@ -17,6 +17,7 @@ All arrays are float32 and C-contiguous; projections are in turns.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,9 @@ from numba import njit
 
 from kernelgrad._typing import Float32Array, Matrix
 from kernelgrad.compute.elementary import cos_phase_turns, cos_sin_turns
+from kernelgrad.compute.linalg import times_wide
 from kernelgrad.compute.rows import Csr, Dense, as_rows, by_type
-from kernelgrad.compute.threads import parallel_for
+from kernelgrad.compute.threads import parallel_for, single_threaded_blas
 from kernelgrad.features._fused import PAIR
 
 # Two 16-float vectors a line. Wider lines put the 16 streams of a radix-16 pass into the same
@@ -195,44 +197,50 @@ def _features(T: Any, S: Any, length: Any, phase: Any, kind: int) -> None:
         cos_phase_turns(T, np.zeros(T.shape[1], np.float32))
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _add_product(T: Any, coef: Any, sums: Any) -> None:
-    """Add coef^T T to sums (C, LANES), T (m, LANES) and coef (m, C): lane by lane."""
-    m = T.shape[0]
-    for c in range(sums.shape[0]):
-        s = sums[c]
-        f = 0
-        while f + 8 <= m:
-            t = T[f : f + 8].reshape(8 * LANES)
-            a0, a1, a2, a3 = coef[f, c], coef[f + 1, c], coef[f + 2, c], coef[f + 3, c]
-            a4, a5, a6, a7 = coef[f + 4, c], coef[f + 5, c], coef[f + 6, c], coef[f + 7, c]
-            for k in range(LANES):
-                u = (t[k] * a0 + t[LANES + k] * a1) + (
-                    t[2 * LANES + k] * a2 + t[3 * LANES + k] * a3
-                )
-                v = (t[4 * LANES + k] * a4 + t[5 * LANES + k] * a5) + (
-                    t[6 * LANES + k] * a6 + t[7 * LANES + k] * a7
-                )
-                s[k] += u + v
-            f += 8
-        while f < m:
-            t, a0 = T[f], coef[f, c]
-            for k in range(LANES):
-                s[k] += t[k] * a0
-            f += 1
+@njit(nogil=True, cache=True)
+def _add_product(T: Any, coef: Any, blas: bool, rows: Any, padded: Any, sums: Any) -> None:
+    """Add the products of the columns of T (m, LANES) with coef (m, C), which do not see each
+    other, to sums (LANES, C); `rows` and `padded` are scratch.
+    """
+    m, C = coef.shape
+    if blas and m == PANEL:
+        np.dot(T.T, coef, rows)
+        sums += rows
+        return
+    columns = np.zeros((padded.shape[0], m), np.float32)
+    columns[:C] = coef.T
+    times_wide(columns, T, padded)
+    sums += padded[:C].T
+
+
+@njit(nogil=True, cache=True)
+def _dot(T: Any, coef: Any, out: Any) -> None:
+    np.dot(T.T, coef, out)
+
+
+@lru_cache(maxsize=64)
+def _keeps_lanes(C: int) -> bool:
+    """Return whether BLAS multiplies equal lanes of a whole panel alike, tried once."""
+    rng = np.random.default_rng(0)
+    T = np.repeat(rng.standard_normal((PANEL, 1)).astype(np.float32), LANES, axis=1)
+    out = np.empty((LANES, C), np.float32)
+    with single_threaded_blas():
+        _dot(T, rng.standard_normal((PANEL, C)).astype(np.float32), out)
+    return bool((out == out[0]).all())
 
 
 @njit(nogil=True, cache=True)
 def _predict(
     rows: Any, r0: int, r1: int,
-    stacks: Any, phase: Any, kind: int, coef: Any, first: int, used: int, out: Any,
+    stacks: Any, phase: Any, kind: int, coef: Any, first: int, used: int, blas: bool, out: Any,
 ) -> None:  # fmt: skip
     """Add features 0..used of the stacks times coef[:, first:] to rows r0..r1 of out."""
     n, C = stacks.shape[2], out.shape[1]
     X = np.empty((n, LANES), np.float32)
     T = np.empty((n, LANES), np.float32)
     S = np.empty((PANEL, LANES), np.float32)
-    sums = np.empty((C, LANES), np.float32)
+    sums, tmp = np.empty((LANES, C), np.float32), np.empty((LANES, C), np.float32)
+    padded = np.empty((-(-C // 4) * 4, LANES), np.float32)
     for a in range(r0, r1, LANES):
         b = min(r1, a + LANES)
         _load(rows, a, b, X)
@@ -246,10 +254,11 @@ def _predict(
                 _features(t, s, stacks[q, 3, i:j], phase[f0:f1], kind)
                 sums[:] = 0
                 for p in range(coef.shape[0]):
-                    _add_product(t if p == 0 else s, coef[p, first + f0 : first + f1], sums)
+                    some = coef[p, first + f0 : first + f1]
+                    _add_product(t if p == 0 else s, some, blas, tmp, padded, sums)
                 for r in range(b - a):
                     for c in range(C):
-                        out[a + r, c] += sums[c, r]
+                        out[a + r, c] += sums[r, c]
 
 
 @njit(nogil=True, cache=True)
@@ -347,10 +356,10 @@ def predict(
         Features of the stacks that take part, at most ``n_stacks * n``.
     out : float32 array (N, C), updated in place
     """
-    rows = as_rows(X)
+    rows, blas = as_rows(X), _keeps_lanes(coef.shape[2])
 
     def task(r0: int, r1: int) -> None:
-        _predict(rows, r0, r1, stacks, phase, kind, coef, first, used, out)
+        _predict(rows, r0, r1, stacks, phase, kind, coef, first, used, blas, out)
 
     _over_tiles(len(out), task)
 

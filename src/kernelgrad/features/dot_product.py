@@ -17,6 +17,8 @@ from kernelgrad.compute.threads import parallel_for
 from kernelgrad.features import _sketches as sketches
 from kernelgrad.features.base import FeatureMap, used_columns
 
+_WIDTH = 16  # signs are drawn for a multiple of features, so that few shapes of products occur
+
 
 class InnerProductMap(FeatureMap):
     """Features of rows ``sqrt(gamma) x``, one plane, in row tiles.
@@ -125,13 +127,13 @@ class MaclaurinDraws(NamedTuple):
     place : int array (F,)
         Where each feature stands in that order.
     amplitude : float32 array (F,)
-    levels : list of float32 arrays (n_columns, n_l)
-        Signs of level l = 1, 2, ... for the n_l features of degree l or more.
+    levels : list of (int, float32 array (n_columns, n_l or more))
+        Numbers n_l of features of degree l = 1, 2, ... or more, and their signs of level l.
     """
 
     place: IntArray
     amplitude: Float32Array
-    levels: list[Float32Array]
+    levels: list[tuple[int, Float32Array]]
 
 
 class RandomMaclaurin(InnerProductMap):
@@ -182,24 +184,24 @@ class RandomMaclaurin(InnerProductMap):
         F = self.block_size
         N, squared = self.degrees(block)
         order = np.argsort(-N, kind="stable")
-        levels = [
-            sketches.rademacher(
-                columns, order[: np.count_nonzero(level < N)], self.seed, block * F, F, level
-            )
-            for level in range(int(N.max()))
-        ]
+        levels = []
+        for level in range(int(N.max())):
+            n = int(np.count_nonzero(level < N))
+            drawn = order[: -(-n // _WIDTH) * _WIDTH]
+            W = sketches.rademacher(columns, drawn, self.seed, block * F, F, level)
+            levels.append((n, W))
         amplitude = np.sqrt(squared[order] / F).astype(np.float32)
         return MaclaurinDraws(np.argsort(order, kind="stable"), amplitude, levels)
 
     def _tile(self, rows: Rows, r0: int, r1: int, draws: MaclaurinDraws) -> Float32Array:
         n = r1 - r0
         P = np.tile(draws.amplitude, (_padded(n), 1))
-        for W in draws.levels:
+        for m, W in draws.levels:
             if isinstance(rows, Csr):
                 T = np.empty((n, W.shape[1]), np.float32)
                 csr_times_tile(rows.indptr, rows.indices, rows.data, r0, r1, W, T)
             else:
                 T = row_products(rows.values[r0:r1], W)
-            P[:n, : W.shape[1]] *= T
+            P[:n, :m] *= T[:, :m]
         features: Float32Array = np.take(P, draws.place, axis=1)
         return features
