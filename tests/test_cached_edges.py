@@ -248,13 +248,3 @@ def test_a_constant_target_needs_no_function(blocks):
         width = oracles.EPSILON if name == "epsilon_insensitive" else 0.0
         np.testing.assert_allclose(model.predict(X), 7.0, atol=width + 1e-5)
         assert model.history_["objective"][-1] == pytest.approx(0.0, abs=1e-6)
-
-
-def test_every_parameter_has_a_domain():
-    X, t = signal(50)
-    for bad in (
-        {"blocks": "rows"}, {"block_size": 0}, {"block_size": "large"}, {"hessian_rows": 0},
-        {"inner_steps": 0}, {"tol": -1.0}, {"n_blocks": 0}, {"n_blocks": 1.5},
-    ):  # fmt: skip
-        with pytest.raises((ValueError, TypeError), match=next(iter(bad))):
-            KernelRegressor(solver=CachedBlockDescent(**bad)).fit(X, t)

@@ -176,22 +176,6 @@ def test_labels_come_before_sides():
     assert state.iterates[0].coef.any(axis=0)[LABELLED:].any()
 
 
-@pytest.mark.parametrize(("loss", "unlabelled"), [MATCHES[1], SMOOTH[0]])
-def test_states_go_through_files_between_shares(loss, unlabelled):
-    one, batch = case(loss, unlabelled, outputs=2)
-    solver = CachedBlockDescent(block_size=64)
-    state = solver.init(one, batch)
-    for _ in range(12):
-        if state.iterates[0].share > 0:
-            break
-        solver.step(one, state, batch)
-    assert 0 < state.iterates[0].share < 1
-    again = solver.restore(one, *solver.state_arrays(state))
-    for _ in range(6):
-        a, b = (solver.step(one, s, batch).objective for s in (state, again))
-        assert a == b
-
-
 def test_a_constant_is_no_result():
     # one side for all rows makes this objective smaller than any function that labels some
     one, batch = case("hinge", "symmetric_hinge", alpha=0.5)

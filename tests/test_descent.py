@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import oracles_descent as oracles
-from kernelgrad import KernelClassifier, set_num_threads
+from kernelgrad import KernelClassifier
 from kernelgrad.losses import (
     Absolute,
     EpsilonInsensitive,
@@ -274,22 +274,6 @@ def test_extreme_values_stay_finite(key):
         assert W[(U > 29) & (U < 30) & (w > 0) & (Y < 0)].all()
 
 
-@each_kind
-def test_threads_change_no_bit(key):
-    C, n = 3, 40_001
-    U, Y, w = setting(key, C, n, seed=9)
-    D, P = np.random.default_rng(10).normal(size=(2, C, n)).astype(np.float32)
-    steps = np.full((C, 3), 0.05)
-    results = []
-    for n_threads in (1, 2, 3):
-        set_num_threads(n_threads)
-        sums = along(key, U, np.zeros(C), D, P, Y, w, steps, 0.1)
-        results.append((*derivatives(key, U, Y, w, 0.1), sums))
-    for other in results[1:]:
-        for a, b in zip(results[0], other, strict=True):
-            np.testing.assert_array_equal(a, b)
-
-
 @pytest.mark.parametrize(("C", "n"), [(2, 1), (3, 1500), (10, 20_003)])
 def test_softmax_and_the_multinomial_hessian(C, n):
     U, Y, w = setting("multinomial", C, n, seed=11)
@@ -309,15 +293,6 @@ def test_softmax_and_the_multinomial_hessian(C, n):
     np.testing.assert_array_equal(copy, out)
     descent.softmax(U, U)
     np.testing.assert_array_equal(U, P)
-
-
-def test_a_common_shift_of_outputs_changes_nothing():
-    U, Y, w = setting("multinomial", 4, 3000, seed=13)
-    V = np.random.default_rng(14).normal(size=U.shape).astype(np.float32)
-    zero = np.zeros((4, 3))
-    plain = along("multinomial", U, np.zeros(4), V, U, Y, w, zero, 1.0, directions=2)
-    moved = along("multinomial", U, np.zeros(4), V + 1000, U, Y, w, zero, 1.0, directions=2)
-    np.testing.assert_allclose(moved, plain, rtol=1e-4)
 
 
 class MethodsAlone(SmoothedHinge):

@@ -91,18 +91,6 @@ def test_the_digest_knows_values_shapes_and_kinds():
     assert rows_digest(np.asfortranarray(X)) == rows_digest(X)
 
 
-def test_memory_travels_as_responses_not_rows():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((2000, 200))
-    model = KernelRegressor(solver=DSG(block_size=32), max_iter=3, random_state=0)
-    model.fit(X, X[:, 0])
-    assert len(pickle.dumps(model)) < X.nbytes / 10
-    twin = pickle.loads(pickle.dumps(model))
-    for m in (model, twin):
-        m.set_params(warm_start=True, max_iter=2).fit(X, X[:, 0])
-    np.testing.assert_array_equal(model.predict(X), twin.predict(X))
-
-
 def test_a_large_penalty_with_a_covariance_of_some_rows():
     """The block covariance sees every other row; the penalty must see the same ones."""
     rng = np.random.default_rng(0)
@@ -126,16 +114,3 @@ def test_a_large_penalty_with_a_covariance_of_some_rows():
     f = solver.expansion(state).raw_prediction(X)[:, 0]
     assert np.sqrt(np.mean((f - exact) ** 2)) < 0.02  # .19 with all rows in the penalty
     assert np.std(exact) > 0.2
-
-
-def test_a_copy_without_coefficients_stays_without():
-    problem, batch = setting()
-    p = replace(problem, fixed_rows=True, keep_coefficients=False)
-    solver = DSG(block_size=32)
-    state = solver.init(p, batch)
-    solver.step(p, state, batch)
-    twin = state.copy()
-    losses = [solver.step(p, s, batch).train_loss for s in (state, twin, state, twin)]
-    assert losses[0::2] == losses[1::2]
-    assert twin.iterates.x.n_blocks == 3
-    assert twin.iterates.x._coef.size == 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +9,7 @@ from scipy.stats import norm
 from sklearn.model_selection import GridSearchCV
 
 import oracles
-from kernelgrad import DSG, KernelRegressor, load, open_source, set_num_threads
+from kernelgrad import DSG, KernelRegressor, open_source
 from kernelgrad.losses import Quantile
 
 QUANTILES = (0.1, 0.5, 0.9)
@@ -158,19 +156,6 @@ def test_the_score_chooses_parameters():
     assert grid.predict(X).shape == (600, loss.n_outputs)
 
 
-def test_early_stopping_and_weights():
-    X, y = heteroscedastic(1000)
-    model = regressor(early_stopping=True, max_iter=60, n_iter_no_change=3, tol=1e-2)
-    model.fit(X, y)
-    assert model.fit_status_ == "converged"
-    assert model.history_["score_name"] == "negative loss"
-    w = np.random.default_rng(0).integers(0, 3, 300)
-    weighted = regressor(max_iter=8).fit(X[:300], y[:300], sample_weight=w)
-    R, t = np.repeat(X[:300], w, axis=0), np.repeat(y[:300], w)
-    repeated = regressor(max_iter=8).fit(R, t)
-    np.testing.assert_array_equal(weighted.predict(X), repeated.predict(X))
-
-
 def test_streams_and_files(tmp_path):
     X, y = heteroscedastic(3000)
     pd.DataFrame({"x": X[:, 0], "y": y}).to_csv(tmp_path / "rows.csv", index=False)
@@ -187,36 +172,6 @@ def test_streams_and_files(tmp_path):
     assert stream.score(Z, t) > 0.3
     with pytest.raises(ValueError, match="scored on arrays"):
         model.score(source)
-
-
-@pytest.mark.parametrize("quantile", [QUANTILES, [0.2, 0.8], np.array([0.3, 0.6]), (0.5,)])
-def test_models_in_files_are_exact(tmp_path, quantile):
-    X, y = heteroscedastic(300)
-    model = regressor(quantile, max_iter=8, solver="dsg").fit(X, y)
-    model.save(tmp_path / "model.kg", resumable=True)
-    assert model.predict(X).shape == (300, len(quantile))
-    for again in (load(tmp_path / "model.kg"), pickle.loads(pickle.dumps(model))):
-        np.testing.assert_array_equal(again.predict(X), model.predict(X))
-        assert again.score(X, y) == model.score(X, y)
-        assert again.partial_fit(X, y).n_iter_ == 9
-
-
-def test_threads_change_nothing():
-    X, y = heteroscedastic(1500)
-    predictions = []
-    for threads in (1, 2, 3):
-        set_num_threads(threads)
-        model = regressor(max_iter=6, solver=DSG(block_size=64, batch_size=500))
-        predictions.append(model.fit(X, y).predict(X))
-    np.testing.assert_array_equal(predictions[0], predictions[1])
-    np.testing.assert_array_equal(predictions[0], predictions[2])
-
-
-@pytest.mark.parametrize("solver", ["udsg", "cdsg"])
-def test_other_solvers(solver):
-    Z, t = heteroscedastic(2000, seed=1)
-    model = regressor(solver=solver).fit(*heteroscedastic(2000))
-    assert covered(model.predict(Z), t).all()
 
 
 @pytest.mark.parametrize(

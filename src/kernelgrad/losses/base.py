@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from kernelgrad._params import check_params
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray
 from kernelgrad._validation import CapabilityError, check_real
 from kernelgrad.losses import scalar
@@ -189,8 +191,8 @@ class Loss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no t
     _entry: ClassVar[int]  # of the table, behind the methods of a ScalarLoss
     is_multinomial: ClassVar[bool] = False
     has_proba: ClassVar[bool] = False
-    smoothness: float | None = None
-    typical_curvature: float | None = None
+    smoothness: ClassVar[float | None] = None
+    typical_curvature: ClassVar[float | None] = None
     adaptive_intercept: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -217,6 +219,8 @@ class Loss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no t
 
     def check(self) -> None:
         """Raise ValueError or TypeError if a hyper-parameter cannot be used."""
+        if is_dataclass(self):
+            check_params(self)
 
     @abstractmethod
     def value(self, y: AnyArray, f: FloatArray) -> FloatArray:

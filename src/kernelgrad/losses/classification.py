@@ -7,8 +7,9 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import expit, log_expit
 
+from kernelgrad._params import parameters, real
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray
-from kernelgrad._validation import check_int, check_real
+from kernelgrad._validation import check_int
 from kernelgrad.losses import scalar
 from kernelgrad.losses.base import (
     Loss,
@@ -102,6 +103,7 @@ class Hinge(MarginLoss):
         return np.sign(positive - negative)
 
 
+@parameters
 class SmoothedHinge(MarginLoss):
     r"""Hinge whose kink is rounded off by a parabola over a width g.
 
@@ -137,12 +139,7 @@ class SmoothedHinge(MarginLoss):
     code: ClassVar[int] = scalar.SMOOTHED_HINGE
     parameter: ClassVar[str | None] = "width"
 
-    def __init__(self, width: float = 1.0) -> None:
-        self.width = width
-
-    def check(self) -> None:
-        """Raise ValueError or TypeError unless width is positive and finite."""
-        check_real(self.width, "width", low=0.0, low_open=True)
+    width: float = real(default=1.0, low=0.0, low_open=True, kw_only=False)
 
     @property
     def smoothness(self) -> float | None:  # type: ignore[override]  # follows width
@@ -176,7 +173,7 @@ class SquaredHinge(MarginLoss):
 
     name: ClassVar[str] = "squared_hinge"
     code: ClassVar[int] = scalar.SQUARED_HINGE
-    smoothness: float | None = 2.0
+    smoothness: ClassVar[float | None] = 2.0
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return ``(W+ - W-) / (W+ + W-)``, shape (C,); errors as in `Loss`."""
@@ -195,7 +192,7 @@ class Logistic(MarginLoss):
     name: ClassVar[str] = "logistic"
     code: ClassVar[int] = scalar.LOGISTIC
     has_proba: ClassVar[bool] = True
-    smoothness: float | None = 0.25
+    smoothness: ClassVar[float | None] = 0.25
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return the log odds ``log(W+ / W-)`` of each output, shape (C,); errors as in `Loss`.
@@ -260,10 +257,10 @@ class Multinomial(Loss):
     tasks: ClassVar[frozenset[Task]] = frozenset({"classification"})
     is_multinomial: ClassVar[bool] = True
     has_proba: ClassVar[bool] = True
-    smoothness: float | None = 0.5
+    smoothness: ClassVar[float | None] = 0.5
     # the bound of each diagonal entry of the Hessian: a step moves all outputs by the same
     # operator, and the bound of the whole matrix halves its speed for nothing (measured)
-    typical_curvature: float | None = 0.25
+    typical_curvature: ClassVar[float | None] = 0.25
 
     def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
         """Return ``log sum_c exp(f_c) - sum_c y_c f_c``, shape (n,)."""

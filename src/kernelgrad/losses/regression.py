@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from kernelgrad._params import parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray
 from kernelgrad._validation import check_real
 from kernelgrad.losses import scalar
@@ -68,7 +69,7 @@ class SquaredError(ResidualLoss):
     name: ClassVar[str] = "squared"
     code: ClassVar[int] = scalar.SQUARED
     tasks: ClassVar[frozenset[Task]] = frozenset({"classification", "regression"})
-    smoothness: float | None = 1.0
+    smoothness: ClassVar[float | None] = 1.0
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return the weighted mean of each output, shape (C,); errors as in `Loss`."""
@@ -99,6 +100,7 @@ class SquaredError(ResidualLoss):
         return min(fall / bend, float(upper)) if fall > 0.0 and bend > 0.0 else 0.0
 
 
+@parameters
 class Huber(ResidualLoss):
     """Huber loss: quadratic near zero, linear beyond ``delta``.
 
@@ -126,16 +128,12 @@ class Huber(ResidualLoss):
     name: ClassVar[str] = "huber"
     code: ClassVar[int] = scalar.HUBER
     parameter: ClassVar[str | None] = "delta"
-    smoothness: float | None = 1.0
+    smoothness: ClassVar[float | None] = 1.0
 
-    def __init__(self, delta: float = 1.0) -> None:
-        self.delta = delta
-
-    def check(self) -> None:
-        """Raise ValueError or TypeError unless delta is positive and finite."""
-        check_real(self.delta, "delta", low=0.0, low_open=True)
+    delta: float = real(default=1.0, low=0.0, low_open=True, kw_only=False)
 
 
+@parameters
 class EpsilonInsensitive(ResidualLoss):
     """Support vector regression loss, ``l(y, f) = max(0, |f - y| - epsilon)``.
 
@@ -161,12 +159,7 @@ class EpsilonInsensitive(ResidualLoss):
     code: ClassVar[int] = scalar.EPSILON
     parameter: ClassVar[str | None] = "epsilon"
 
-    def __init__(self, epsilon: float = 0.1) -> None:
-        self.epsilon = epsilon
-
-    def check(self) -> None:
-        """Raise ValueError or TypeError unless epsilon is non-negative and finite."""
-        check_real(self.epsilon, "epsilon", low=0.0)
+    epsilon: float = real(default=0.1, low=0.0, kw_only=False)
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return the weighted median of ``y -+ epsilon``, shape (C,); errors as in `Loss`."""

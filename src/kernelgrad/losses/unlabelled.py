@@ -9,11 +9,13 @@ symmetric hinge without it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import is_dataclass
 from typing import ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from kernelgrad._params import check_params, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray
 from kernelgrad._validation import check_name, check_real
 from kernelgrad.losses.base import Loss, Task, kink_weight, row_weights, smoothing_width
@@ -43,6 +45,8 @@ class UnlabelledLoss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
 
     def check(self) -> None:
         """Raise ValueError or TypeError if a hyper-parameter cannot be used."""
+        if is_dataclass(self):
+            check_params(self)
 
     @abstractmethod
     def _size(self, a: FloatArray) -> FloatArray:
@@ -112,6 +116,7 @@ class SquaredSymmetricHinge(UnlabelledLoss):
         return np.ones_like(a)
 
 
+@parameters
 class Ramp(UnlabelledLoss):
     r"""Ramp loss of both pseudo-labels, ``min(1 + s, max(0, 1 - |r|))``.
 
@@ -127,12 +132,7 @@ class Ramp(UnlabelledLoss):
 
     name: ClassVar[str] = "ramp"
 
-    def __init__(self, s: float = -0.3) -> None:
-        self.s = s
-
-    def check(self) -> None:
-        """Raise unless s is in (-1, 0]."""
-        check_real(self.s, "s", low=-1.0, high=0.0, low_open=True)
+    s: float = real(default=-0.3, low=-1.0, high=0.0, low_open=True, kw_only=False)
 
     def sides(self, f: FloatArray) -> FloatArray:
         """Return the sign of a response beyond ``-s``, else 0."""

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from kernelgrad._params import parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray
-from kernelgrad._validation import check_real
 from kernelgrad.losses import scalar
 from kernelgrad.losses.base import (
     ScalarLoss,
@@ -21,6 +21,7 @@ _LARGEST_LOG = 709.0  # exp of it is a float64
 _LINEAR_FROM = 30.0
 
 
+@parameters
 class OneClass(ScalarLoss):
     r"""One-class loss, ``l(u) = max(0, -u)`` of ``u = f - tau``.
 
@@ -48,12 +49,9 @@ class OneClass(ScalarLoss):
     tasks: ClassVar[frozenset[Task]] = frozenset({"novelty"})
     adaptive_intercept: ClassVar[bool] = True
 
-    def __init__(self, nu: float = 0.1) -> None:
-        self.nu = nu
-
-    def check(self) -> None:
-        """Raise ValueError or TypeError unless nu lies inside (0, 1)."""
-        check_real(self.nu, "nu", low=0.0, high=1.0, low_open=True, high_open=True)
+    nu: float = real(
+        default=0.1, low=0.0, high=1.0, low_open=True, high_open=True, kw_only=False
+    )
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return zeros: the level of the function zero."""
@@ -95,7 +93,7 @@ class KLDensityRatio(_RatioLoss):
 
     name: ClassVar[str] = "kl"
     code: ClassVar[int] = scalar.KL
-    typical_curvature: float | None = 1.0
+    typical_curvature: ClassVar[float | None] = 1.0
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return ``log(weight of p / weight of q)``: 0 when both weigh the same."""
@@ -117,7 +115,7 @@ class LeastSquaresDensityRatio(_RatioLoss):
 
     name: ClassVar[str] = "least_squares"
     code: ClassVar[int] = scalar.LEAST_SQUARES
-    smoothness: float | None = 1.0
+    smoothness: ClassVar[float | None] = 1.0
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return the weight of p over that of q: 1 when both weigh the same."""

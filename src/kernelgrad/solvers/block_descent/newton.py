@@ -97,7 +97,7 @@ class Iterate:
 
     @property
     def is_poor(self) -> bool:
-        """Whether the best constant has a lower objective: it then is the result.
+        """True if the constant model beats this iterate; it then is the result.
 
         While kinks are smoothed a function may be worse, and few blocks may not mend it.
         """

@@ -63,7 +63,7 @@ class Objective:
         self.offset = np.zeros(self.C)
         if self._pseudo is not None:
             loss = loss.labelled  # of rows whose sides are fixed
-        # smoothing would lead the perceptron away from its minimum, zero at the kink of all rows
+        # smoothing leads the perceptron away from its minimum, the kink of all rows
         self.code = None if loss.code == scalar.PERCEPTRON else loss.code
         self.params = loss.params(self.C)
         self.joint = self.code in (None, scalar.MULTINOMIAL)
