@@ -48,29 +48,35 @@ def gram(P: FloatArray) -> Float64Array:
     return H
 
 
-def solve_damped(H: Float64Array, damping: float, G: FloatArray) -> Float64Array:
-    """Return ``(H + damping I)^-1 G`` by Cholesky in float64.
+def factor_damped(H: Float64Array, damping: float) -> Any:
+    """Return the Cholesky factor of ``H + damping I`` for :func:`scipy.linalg.cho_solve`.
 
-    `H` holds the lower triangle of a positive semi-definite matrix known to float32
-    rounding. Where rounding made it indefinite, damping grows tenfold until it is not.
+    `H` holds the lower triangle of a positive semi-definite matrix. Where rounding made it
+    indefinite, damping grows tenfold until it is not.
     """
     diagonal = H.diagonal().copy()
-    floor = float(np.finfo(np.float32).eps) * max(float(diagonal.max(initial=0.0)), 1e-30)
-    damping = max(float(damping), floor)
     while True:
         work = H.copy()
         work[np.diag_indices_from(work)] = diagonal + damping
         try:
-            factor = scipy.linalg.cho_factor(
+            return scipy.linalg.cho_factor(
                 work, lower=True, overwrite_a=True, check_finite=False
             )
         except scipy.linalg.LinAlgError:
             damping *= 10.0
-            continue
-        solution: Float64Array = scipy.linalg.cho_solve(
-            factor, G.astype(np.float64), check_finite=False
-        )
-        return solution
+
+
+def solve_damped(H: Float64Array, damping: float, G: FloatArray) -> Float64Array:
+    """Return ``(H + damping I)^-1 G`` by Cholesky in float64.
+
+    `H` is as in :func:`factor_damped`, known to float32 rounding: damping is at least that.
+    """
+    top = max(float(H.diagonal().max(initial=0.0)), 1e-30)
+    damping = max(float(damping), float(np.finfo(np.float32).eps) * top)
+    solution: Float64Array = scipy.linalg.cho_solve(
+        factor_damped(H, damping), G.astype(np.float64), check_finite=False
+    )
+    return solution
 
 
 def untouched(n_rows: int, n_columns: int) -> Float32Array:

@@ -34,20 +34,6 @@ _INDEFINITE, _GROWTH = 1e-5, 4.0
 _AUDIT_WORK, _AUDIT_LEAST = 2 * 10**9, 64  # operations, and rows at least
 
 
-@dataclass(frozen=True)
-class DirectAudit(Audit):
-    """As `Audit` of block descent, with the alpha that was solved for.
-
-    Attributes
-    ----------
-    alpha : float
-        The problem's, unless kernel values in float32 are too coarse for that; see
-        :class:`DirectSolve`.
-    """
-
-    alpha: float
-
-
 @dataclass(kw_only=True)
 class DirectState(RowsState):
     """State of :class:`DirectSolve`.
@@ -175,7 +161,8 @@ class DirectSolve(RowsSolver[DirectState]):
     def finish(self, problem: Problem, state: DirectState, batch: TrainBatch) -> dict[str, Any]:
         """Return the objective claimed and the one found from kernel values made anew.
 
-        From the responses of all rows or, where that is dear, of a sample.
+        From the responses of all rows or, where that is dear, of a sample; with the alpha that
+        was solved for.
         """
         prepared = self._attach(problem, state, batch).rows
         n = batch.n_rows
@@ -194,7 +181,7 @@ class DirectSolve(RowsSolver[DirectState]):
         claimed = state.objective
         found = claimed + change + 0.5 * problem.alpha * norm
         drift = abs(found - claimed) / abs(claimed) if claimed else 0.0
-        return asdict(DirectAudit(claimed, found, drift, len(rows), state.alpha))
+        return asdict(Audit(claimed, found, drift, len(rows))) | {"alpha": state.alpha}
 
 
 def _check_memory(problem: Problem, batch: TrainBatch) -> None:

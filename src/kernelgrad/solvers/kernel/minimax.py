@@ -278,25 +278,24 @@ def _catch_up(a: Any, wa: Any, mass: float) -> tuple[int, float, float]:
 
 @njit(nogil=True, cache=True)
 def _meet(
-    volume: float,
-    mass_a: float, total_a: float, a: Any, wa: Any, whole_a: bool,
-    mass_b: float, total_b: float, b: Any, wb: Any, whole_b: bool,
-) -> tuple[int, float, float, int, float, float, float, int, float, float, float]:  # fmt: skip
+    volume: float, A: Any, B: Any
+) -> tuple[int, float, float, int, float, float, float, int, float, float, float]:
     """Fill s(q) = a(q) + b(q), where a(q) is the response at cumulative weight q.
 
-    Returns what is missing from the windows (0 for nothing), the level u of s, the weight Q
-    below it in each class, and for a and for b: whole rows of the window below, the part of
-    the next one below, the last response below, the next one (infinity for none).
+    Returns what is missing from the windows A and B (0 for nothing), the level u of s, the
+    weight Q below it in each class, and for a and for b: whole rows of the window below, the
+    part of the next one below, the last response below, the next one (infinity for none).
     """
-    covered = max(mass_a, mass_b)
-    i, part_a, more_a = _catch_up(a, wa, covered - mass_a)
-    j, part_b, more_b = _catch_up(b, wb, covered - mass_b)
-    total = total_a + total_b + more_a + more_b
+    a, wa, b, wb = A.values, A.weights, B.values, B.weights
+    covered = max(A.mass, B.mass)
+    i, part_a, more_a = _catch_up(a, wa, covered - A.mass)
+    j, part_b, more_b = _catch_up(b, wb, covered - B.mass)
+    total = A.total + B.total + more_a + more_b
     missing = 0
     while True:
         if i == a.size or j == b.size:
-            missing |= _HIGHER_A if i == a.size and not whole_a else 0
-            missing |= _HIGHER_B if j == b.size and not whole_b else 0
+            missing |= _HIGHER_A if i == a.size and not A.whole else 0
+            missing |= _HIGHER_B if j == b.size and not B.whole else 0
             break
         s = a[i] + b[j]
         if covered > 0.0 and s >= (volume + total) / covered:
@@ -316,14 +315,6 @@ def _meet(
         0, (volume + total) / covered, covered,
         i, part_a, a[i] if part_a > 0.0 else a[i - 1], a[i] if i < a.size else np.inf,
         j, part_b, b[j] if part_b > 0.0 else b[j - 1], b[j] if j < b.size else np.inf,
-    )  # fmt: skip
-
-
-def _fill(volume: float, A: _Window, B: _Window) -> Any:
-    return _meet(
-        volume,
-        A.mass, A.total, A.values, A.weights, A.whole,
-        B.mass, B.total, B.values, B.weights, B.whole,
     )  # fmt: skip
 
 
@@ -356,7 +347,7 @@ def _guess(
     A, B = samples
     if not A.rows.size or not B.rows.size:  # only rows of weight 0 were drawn
         return everything, everything
-    found = _fill(volume, A, B)
+    found = _meet(volume, A, B)
     return _bracket(A, steps[0], found[3]), _bracket(B, steps[1], found[7])
 
 
@@ -438,7 +429,7 @@ def two_class_level(
     (low_a, high_a), (low_b, high_b) = _guess(a, wa, b, wb, volume)
     while True:
         A, B = _window(a, wa, low_a, high_a), _window(b, wb, low_b, high_b)
-        missing, u, Q, i, part_a, last_a, next_a, j, part_b, last_b, next_b = _fill(
+        missing, u, Q, i, part_a, last_a, next_a, j, part_b, last_b, next_b = _meet(
             volume, A, B
         )
         if not missing:

@@ -437,24 +437,27 @@ class _Visits:
             blend = self.blend / state.weight_sum
         # entries that moved, wherever they were, and those that went
         index = np.flatnonzero(state.stamp >= self.first)
-        origin, old = self.origin[index], self.origin[self.origin >= 0]
-        gone = np.setdiff1d(np.arange(len(self.w)), old)
-        w, v = (
-            np.concatenate([np.where(origin[:, None] < 0, 0.0, a[origin]), a[gone]])
-            if len(a)
-            else np.zeros((len(index), a.shape[1]))
-            for a in (self.w, self.v)
-        )
-        now = np.zeros((2, *w.shape))
+        lost = np.ones(len(self.w), bool)
+        lost[self.origin[self.origin >= 0]] = False
+        gone, rows = np.flatnonzero(lost), [state.rows.take(index)]
+        origin = self.origin[index]
+        old = np.flatnonzero(origin >= 0)
+        before = np.zeros((2, len(index) + len(gone), len(self.kept)))
+        now = np.zeros_like(before)
         now[0, : len(index)] = state.current[index]
         now[1, : len(index)] = state.average[index]
+        for out, coef in zip(before, (self.w, self.v), strict=True):
+            out[old] = coef[origin[old]]
+            out[len(index) :] = coef[gone]
+        if len(gone):
+            rows.append(self.rows.take(gone))
         return SupportUpdate(
-            rows=join_rows([state.rows.take(index), self.rows.take(gone)]),
+            rows=join_rows(rows),
             scale=self.kept,
-            moved=now[0] - self.kept * w,
+            moved=now[0] - self.kept * before[0],
             keep=keep,
             blend=blend,
-            drift=now[1] - keep * v - blend * w,
+            drift=now[1] - keep * before[1] - blend * before[0],
         )
 
 
@@ -584,9 +587,7 @@ class NORMA(OnlineSolver):
         moves; its noise is what the average is for. 0.5 is the rate of the paper's convergence
         theorem.
     average : {"auto", "linear", "uniform", None}, default="auto"
-        Weights of the iterates in the result: growing as t, equal, or the last one alone.
-        ``"auto"`` is ``"linear"`` (the best of the three in error and in objective, measured),
-        or None where `max_support` is given: an average would need the rows that went.
+        As in :class:`Pegasos`.
     max_support : int or None, default=None
         Support rows to keep; a visit costs as many kernel values. None keeps all, which is far
         more accurate unless alpha is large enough for the bound above, but grows for ever on
@@ -650,8 +651,7 @@ class KernelPerceptron(OnlineSolver):
         one. ``"auto"`` is True, or False where `max_support` is given: the mean would need the
         rows that went.
     max_support : int or None, default=None
-        Support rows to keep. When a group of 256 visits leaves more, those with the smallest
-        ``k(x_s, x_s) max_c a_sc^2`` go, the oldest of equal ones first.
+        As in :class:`Pegasos`.
 
     Notes
     -----

@@ -37,7 +37,6 @@ class _Memory:
     exact: ExactKernel
     rows: ExactRows
     centres: ExactRows
-    scaled: Any  # labelled rows as the kernel sees them
     tiles: list[Float32Array] | None
     factors: list[Any] | None = None
 
@@ -200,11 +199,9 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         if state.memory is None:
             size = 4 * batch.n_rows * len(state.centre)
             limit = _STORE_BYTES if problem.memory_limit is None else problem.memory_limit
-            scaled = state.exact.scaling.apply(batch.X[state.labelled])
             keep = size + (0 if problem.memory_limit is None else 2 * rows.nbytes) <= limit
-            state.memory = _Memory(
-                state.exact, rows, rows.take(state.centre), scaled, [] if keep else None
-            )
+            centres = rows.take(state.centre)
+            state.memory = _Memory(state.exact, rows, centres, [] if keep else None)
         return state.memory
 
     def _costs(self, problem: Problem, batch: TrainBatch) -> tuple[Float64Array, float]:
@@ -249,8 +246,8 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         weight: Float64Array, C: float,
     ) -> None:  # fmt: skip
         """Fit the labels of each lane; rows that are held out keep coefficients of 0."""
-        assert state.memory is not None
         loss = semi_supervised(problem, self.name).labelled
+        labelled = state.exact.scaling.apply(batch.X[state.labelled])  # as the kernel sees it
         solver = CachedBlockDescent(tol=_SUPERVISED_TOL)
         state.supervised, state.bias = state.supervised.copy(), state.bias.copy()
         for lane in range(len(state.bias)):
@@ -258,7 +255,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
             at = state.labelled[own]
             w = weight[at]
             numbers = None if batch.rows is None else batch.rows[at]
-            part = TrainBatch(state.memory.scaled[own], batch.y[at], w, numbers)
+            part = TrainBatch(labelled[own], batch.y[at], w, numbers)
             one = replace(
                 problem, loss=loss, kernel=state.exact.kernel,
                 alpha=1.0 / (C * w.sum()), standardize=False, fixed_rows=True,
@@ -318,17 +315,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
                     f"{size:g}); lower C, or scale the kernel."
                 )
             damping = _DAMPING * (size if size > 0 else 1.0)
-            while True:
-                damped = H + damping * np.eye(M)
-                try:
-                    factors.append(
-                        scipy.linalg.cho_factor(
-                            damped, lower=True, overwrite_a=True, check_finite=False
-                        )
-                    )
-                    break
-                except scipy.linalg.LinAlgError:
-                    damping *= 10.0  # kernel values in float32 are indefinite by rounding
+            factors.append(linalg.factor_damped(H, damping))
         return factors
 
     def _round(
