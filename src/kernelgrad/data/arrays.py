@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
-from kernelgrad._validation import DataError
 from kernelgrad.data.base import Batch, BatchSource, check_batch, check_range, check_rows
+from kernelgrad.exceptions import DataError
 
 
 class ArraySource(BatchSource):

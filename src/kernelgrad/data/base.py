@@ -12,7 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
-from kernelgrad._validation import DataError, check_int
+from kernelgrad._validation import check_int
+from kernelgrad.exceptions import DataError
 
 MAX_CLASSES = 1000
 """More distinct target values than this are not listed by `TargetSummary`."""

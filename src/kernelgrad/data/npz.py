@@ -13,9 +13,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Matrix
-from kernelgrad._validation import DataError
 from kernelgrad.data._columns import missing_column
 from kernelgrad.data.arrays import ArraySource
+from kernelgrad.exceptions import DataError
 
 _CSR_PARTS = ("data", "indices", "indptr", "shape")
 _TARGET_KEYS = ("y", "y_train", "train_y")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernelgrad._typing import AnyArray, IntArray
-from kernelgrad._validation import DataError, check_int, check_real
+from kernelgrad._validation import check_int, check_real
 from kernelgrad.data.base import (
     Batch,
     BatchSource,
@@ -16,6 +16,7 @@ from kernelgrad.data.base import (
     concat_batches,
     index_batch,
 )
+from kernelgrad.exceptions import DataError
 
 _PAGES_PER_BUFFER = 16
 
@@ -44,7 +45,6 @@ class EpochBatch(NamedTuple):
 class _Buffer(NamedTuple):
     """Rows that are shuffled together, before any of them is read."""
 
-    epoch: int
     carried: IntArray  # rows left over from the buffer before
     pages: list[tuple[int, int]]  # row ranges read in addition
     rows: IntArray  # carried rows and page rows, without the excluded ones
@@ -116,52 +116,40 @@ def sample_batches(
             f"{len(excluded)} are excluded; give more data or exclude fewer rows."
         )
     size = min(batch_size, n_rows)
-    return _batches(
-        source, size, seed, start, excluded, max(buffer_rows, size), chunk_rows, max_epochs
-    )
+    per_epoch = n_rows // size
 
-
-def _batches(
-    source: BatchSource,
-    size: int,
-    seed: int,
-    start: int,
-    excluded: IntArray,
-    buffer_rows: int,
-    chunk_rows: int,
-    max_epochs: int | None,
-) -> Iterator[EpochBatch]:
-    per_epoch = (source.n_rows - len(excluded)) // size
-    epoch, skip = divmod(start, per_epoch)
-    while max_epochs is None or epoch < max_epochs:
-        done = 0
-        left: Batch | None = None  # rows carried to the next buffer
-        if source.in_memory:
-            plan = _plan_in_memory(source, epoch, seed, excluded)
-        else:
-            plan = _plan_paged(source, size, epoch, seed, excluded, buffer_rows)
-        for buffer in plan:
-            n_batches = len(buffer.rows) // size
-            first = min(max(skip - done, 0), n_batches)
-            if first == n_batches:
+    def batches() -> Iterator[EpochBatch]:
+        epoch, skip = divmod(start, per_epoch)
+        while max_epochs is None or epoch < max_epochs:
+            done = 0
+            left: Batch | None = None  # rows carried to the next buffer
+            if source.in_memory:
+                plan = _plan_in_memory(source, epoch, seed, excluded)
+            else:
+                plan = _plan_paged(source, size, epoch, seed, excluded, max(buffer_rows, size))
+            for buffer in plan:
+                n_batches = len(buffer.rows) // size
+                first = min(max(skip - done, 0), n_batches)
+                if first == n_batches:
+                    done += n_batches
+                    continue
+                held = None if source.in_memory else _fill(source, buffer, left, chunk_rows)
+                for i in range(first, n_batches):
+                    chosen = buffer.order[i * size : (i + 1) * size]
+                    if held is None:
+                        batch = source.take(buffer.rows[chosen])
+                    else:
+                        batch = index_batch(held, chosen)
+                    at = done + i + 1
+                    number = epoch * per_epoch + at - 1
+                    yield EpochBatch(batch, epoch, number, epoch + at / per_epoch)
+                if held is not None:
+                    left = index_batch(held, buffer.order[n_batches * size :])
+                    held = None  # before the next one is filled
                 done += n_batches
-                continue
-            held = None if source.in_memory else _fill(source, buffer, left, chunk_rows)
-            for i in range(first, n_batches):
-                chosen = buffer.order[i * size : (i + 1) * size]
-                if held is None:
-                    batch = source.take(buffer.rows[chosen])
-                else:
-                    batch = index_batch(held, chosen)
-                at = done + i
-                yield EpochBatch(
-                    batch, epoch, epoch * per_epoch + at, epoch + (at + 1) / per_epoch
-                )
-            if held is not None:
-                left = index_batch(held, buffer.order[n_batches * size :])
-                held = None  # before the next one is filled
-            done += n_batches
-        epoch, skip = epoch + 1, 0
+            epoch, skip = epoch + 1, 0
+
+    return batches()
 
 
 def _rng(seed: int, epoch: int, stream: int) -> np.random.Generator:
@@ -178,7 +166,7 @@ def _plan_in_memory(
     source: BatchSource, epoch: int, seed: int, excluded: IntArray
 ) -> Iterator[_Buffer]:
     rows = _kept(0, source.n_rows, excluded)
-    yield _Buffer(epoch, rows[:0], [], rows, _rng(seed, epoch, 0).permutation(len(rows)))
+    yield _Buffer(rows[:0], [], rows, _rng(seed, epoch, 0).permutation(len(rows)))
 
 
 def _plan_paged(
@@ -198,7 +186,7 @@ def _plan_paged(
         if taken and (full or high == 0):
             held = np.concatenate(parts)
             order = _rng(seed, epoch, stream).permutation(len(held))
-            yield _Buffer(epoch, carried, taken, held, order)
+            yield _Buffer(carried, taken, held, order)
             carried = held[order[len(held) // size * size :]]
             taken, parts, n_held = [], [carried], len(carried)
             stream += 1

@@ -16,8 +16,8 @@ from sklearn.base import BaseEstimator
 
 from kernelgrad._params import check_params
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.threads import parallel_for
+from kernelgrad.exceptions import CapabilityError
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss
