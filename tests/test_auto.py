@@ -10,7 +10,6 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from kernelgrad import (
-    DSG,
     ArraySource,
     DataError,
     KernelClassifier,
@@ -190,19 +189,6 @@ def test_rows_on_disk_and_streams(tmp_path):
     with pytest.raises(AttributeError) as error:
         stream.partial_fit(X, y)
     assert "solver='dsg'" in str(error.value.__cause__)
-
-
-def test_a_warm_start_goes_on_with_the_solver_it_had():
-    X, y = two_classes(300)
-    model = KernelClassifier(random_state=0, max_iter=2, memory_limit=1000, warm_start=True)
-    model.fit(X, y).set_params(memory_limit=None).fit(X, y)
-    assert model.history_["solver"] == "dsg"
-    assert model.n_iter_ == 4
-    with pytest.raises(ValueError, match="solver changed"):
-        model.set_params(solver="cached").fit(X, y)
-    given = KernelClassifier(random_state=0, max_iter=2, solver=DSG(momentum=0.0)).fit(X, y)
-    with pytest.raises(ValueError, match="solver changed"):
-        given.set_params(solver="auto", warm_start=True).fit(X, y)
 
 
 def test_alpha_is_found():

@@ -14,24 +14,19 @@ from kernelgrad import (
     KernelRegressor,
     LinearClassifier,
     LinearRegressor,
-    ModelFileError,
     RandomFeatures,
     load,
     open_source,
 )
 from kernelgrad.estimators import COMPETITORS, competitor
 from kernelgrad.estimators.linear import choose_linear_solver
-from kernelgrad.losses import Logistic, Quantile, get_loss
-from kernelgrad.persistence import read_container, write_container
-from kernelgrad.solvers import LINEAR_SOLVERS, S3GD, SCV, SGD, SSGD, SVRG, get_linear_solver
+from kernelgrad.losses import Quantile, get_loss
+from kernelgrad.solvers import LINEAR_SOLVERS, S3GD, SGD, SVRG, get_linear_solver
 
 NAMES = sorted(LINEAR_SOLVERS)
 STREAMS = [name for name in NAMES if LINEAR_SOLVERS[name].streams]
 # solvers whose noise vanishes, so that they come as close as tol says
 EXACT = [name for name in NAMES if name in ("rbcd", "s3gd", "saga", "sdca", "svrg")]
-LOSSES = {  # one that the solver takes
-    name: "logistic" if LINEAR_SOLVERS[name].takes(Logistic()) else "hinge" for name in NAMES
-}
 TIGHT = {"tol": 1e-9, "max_iter": 2000, "random_state": 0}
 
 
@@ -152,18 +147,6 @@ def test_balanced_classes_are_equation_46(loss):
     assert np.abs(plain.coef_ - ours.coef_).max() > 1e-2
 
 
-def test_names_and_order_of_classes_do_not_matter(iris):
-    X, y = iris
-    options = {"alpha": 0.01} | TIGHT
-    numbers = LinearClassifier(**options).fit(X, y)
-    names = np.array(["c", "a", "b"])
-    named = LinearClassifier(**options).fit(X, names[y])
-    assert named.classes_.tolist() == ["a", "b", "c"]
-    order = np.argsort(names)
-    np.testing.assert_allclose(named.coef_, numbers.coef_[order], atol=1e-6)
-    np.testing.assert_array_equal(named.predict(X), names[numbers.predict(X)])
-
-
 def test_several_quantiles(line):
     X, y = line
     model = LinearRegressor(Quantile((0.1, 0.9)), random_state=0).fit(X, y)
@@ -280,26 +263,6 @@ def test_a_step_too_large_says_so(line, solver, max_iter):
 # -- going on -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("solver", NAMES)
-@pytest.mark.parametrize("through_file", [False, True])
-def test_a_warm_start_is_a_longer_fit(solver, through_file, cancer, tmp_path):
-    X, y = cancer
-    options = {"alpha": 0.01, "solver": solver, "tol": 0.0, "random_state": 3}
-    whole = LinearClassifier(LOSSES[solver], max_iter=6, **options).fit(X, y)
-    parts = LinearClassifier(LOSSES[solver], max_iter=2, warm_start=True, **options).fit(X, y)
-    if through_file:
-        parts.save(tmp_path / "m.kgm", resumable=True)
-        parts = load(tmp_path / "m.kgm")
-    if through_file and solver == "s3gd":  # its graph is built again, and no more
-        parts.set_params(max_iter=4).fit(X, y)
-        np.testing.assert_allclose(parts.coef_, whole.coef_, rtol=1e-9)
-    else:
-        parts.set_params(max_iter=4).fit(X, y)
-        np.testing.assert_array_equal(parts.coef_, whole.coef_)
-    assert parts.n_iter_ == whole.n_iter_ == 6
-    assert len(parts.history_["iteration"]) == 6
-
-
 @pytest.mark.parametrize("solver", EXACT)
 def test_a_path_of_penalties(solver, cancer):
     X, y = cancer
@@ -344,17 +307,6 @@ def test_a_stream(solver):
     assert model.history_["solver"] == ("sgd" if solver == "auto" else solver)
     reference = LinearClassifier(alpha=1e-3, random_state=0).fit(X, y)
     assert model.score(X, y) > reference.score(X, y) - 0.02
-
-
-def test_a_stream_of_regression_and_its_file(line, tmp_path):
-    X, y = line
-    one = LinearRegressor(solver="sgd", random_state=0)
-    for _ in range(3):
-        one.partial_fit(X, y)
-    two = LinearRegressor(solver="sgd", random_state=0).partial_fit(X, y)
-    two.save(tmp_path / "m.kgm", resumable=True)
-    two = load(tmp_path / "m.kgm").partial_fit(X, y).partial_fit(X, y)
-    np.testing.assert_array_equal(one.coef_, two.coef_)
 
 
 @pytest.mark.parametrize("solver", sorted(set(NAMES) - set(STREAMS)))
@@ -459,27 +411,6 @@ def test_a_kernel_solver_of_the_same_name_is_another(line, tmp_path):
     assert type(kernel.solver_) is not type(linear.solver_)
 
 
-def test_a_file_with_an_unknown_solver(line, tmp_path):
-    LinearRegressor(max_iter=2).fit(*line).save(tmp_path / "m.kgm")
-    header, tensors = read_container(tmp_path / "m.kgm")
-    header["solver"]["name"] = "os.system"
-    write_container(tmp_path / "n.kgm", header, tensors)
-    with pytest.raises(ModelFileError, match=r"linear solver 'os.system'.*not registered"):
-        load(tmp_path / "n.kgm")
-
-
-def test_covariances_have_a_limit(cancer):
-    X, y = cancer
-    with pytest.raises(CapabilityError, match="memory_limit"):
-        LinearClassifier(solver=SCV(), memory_limit=1000).fit(X, y)
-
-
-def test_strata_of_one_row(line):
-    X, y = line
-    model = LinearRegressor(solver=SSGD(batch_size=50), max_iter=3).fit(X[:20], y[:20])
-    assert np.isfinite(model.coef_).all()
-
-
 # -- competitors --------------------------------------------------------------------------
 
 
@@ -531,30 +462,6 @@ def test_tol_is_the_optimality_that_is_reached(cancer):
     assert rough.n_iter_ < fine.n_iter_
     assert 1e-6 < rough.history_["audit"]["optimality"] <= 1e-2
     assert fine.history_["audit"]["optimality"] <= 1e-6
-
-
-def test_the_command_line_reads_linear_models(cancer, tmp_path, capsys):
-    pytest.importorskip("typer")
-    pd = pytest.importorskip("pandas")
-    from kernelgrad.cli import main
-
-    X, y = cancer
-    frame = pd.DataFrame(X, columns=[f"c{i}" for i in range(30)])
-    frame.assign(y=y).to_csv(tmp_path / "rows.csv", index=False)
-    model = LinearClassifier(alpha=0.01, random_state=0).fit(frame, y)
-    model.save(tmp_path / "m.kgm")
-    for command in (
-        ["inspect", "m.kgm"],
-        ["score", "m.kgm", "rows.csv", "--target", "y"],
-        ["predict", "m.kgm", "rows.csv", "--output", "out.csv"],
-    ):
-        at = [str(tmp_path / a) if "." in a else a for a in command]
-        assert main(at) == 0
-    shown = capsys.readouterr().out
-    assert "LinearClassifier" in shown
-    assert "l1 ratio" in shown
-    found = pd.read_csv(tmp_path / "out.csv").iloc[:, -1]
-    np.testing.assert_array_equal(found, model.predict(frame))
 
 
 def test_scikit_learn_callbacks_see_coefficients(line):

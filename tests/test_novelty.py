@@ -5,16 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import OneClassSVM
 
 import oracles_unsupervised as oracles
 from kernelgrad import (
-    CDSG,
     DSG,
-    UDSG,
     ArraySource,
     DataError,
     KernelNoveltyDetector,
@@ -102,16 +99,6 @@ def test_the_duality_gap_closes():
     assert np.sqrt(np.mean((model.score_samples(X) - K @ a[::-1]) ** 2)) > f.std()
 
 
-@pytest.mark.parametrize("batch_size", [40, 150])
-def test_small_batches_find_the_level_too(batch_size):
-    X = two_clusters(3000)
-    nu = 0.1
-    scores, _, _ = exact(X, nu)
-    model = detector(nu, max_iter=200, solver=small_batches(nu, batch_size=batch_size)).fit(X)
-    assert np.corrcoef(model.score_samples(X), scores)[0, 1] > 0.98
-    assert distance(model, X, scores) < 0.5
-
-
 @pytest.mark.parametrize("nu", [0.05, 0.1, 0.2, 0.5])
 def test_a_fraction_nu_of_the_rows_are_outliers(nu):
     X = two_clusters()
@@ -126,19 +113,6 @@ def test_the_level_of_many_rows_is_that_of_a_sample():
     error = 5 * np.sqrt(0.1 * 0.9 / 20_000)  # five standard errors of the level's sample
     assert share == pytest.approx(0.1, abs=error)
     assert share != pytest.approx(0.12, abs=error)
-
-
-def test_outliers_are_found_among_digits():
-    X, y = load_digits(return_X_y=True)
-    X = X / 16
-    zeros = X[y == 0]
-    model = KernelNoveltyDetector(0.1, random_state=0).fit(zeros[:100])
-    truth = np.r_[np.ones(len(zeros) - 100), np.zeros((y != 0).sum())]
-    rows = np.vstack([zeros[100:], X[y != 0]])
-    peer = OneClassSVM(nu=0.1, gamma=model.kernel_.gamma_value).fit(zeros[:100])
-    ours, theirs = (roc_auc_score(truth, m.decision_function(rows)) for m in (model, peer))
-    assert ours > 0.99
-    assert ours > theirs - 0.005
 
 
 # -- what users rely on ----------------------------------------------------------------
@@ -238,15 +212,6 @@ def test_solvers_by_name(solver):
     assert np.mean(model.predict(X) == -1) == pytest.approx(0.1)
     if solver == "udsg":
         assert model.expansion_.n_blocks == 50
-
-
-@pytest.mark.parametrize("solver", [DSG(), small_batches(solver=UDSG), CDSG(block_size=64)])
-def test_solver_objects_are_used_as_they_are(solver):
-    X = two_clusters()
-    scores, level, _ = exact(X, 0.1)
-    model = detector(max_iter=160, solver=solver).fit(X)
-    assert repr(model.solver_) == repr(solver)
-    assert roc_auc_score(scores > level, model.score_samples(X)) > 0.97
 
 
 @pytest.mark.parametrize("kernel", ["laplacian", "cauchy", "matern"])

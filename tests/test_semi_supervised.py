@@ -7,14 +7,13 @@ import warnings
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.datasets import load_digits, make_blobs, make_moons
+from sklearn.datasets import make_blobs, make_moons
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.svm import SVC
 
 from kernelgrad import (
     ArraySource,
-    CapabilityError,
     DataError,
     SemiSupervisedKernelClassifier,
 )
@@ -182,39 +181,6 @@ def test_no_unlabelled_rows_is_a_supervised_fit(solver):
         np.testing.assert_array_equal(model.transduction_[y >= 0], y[y >= 0])
 
 
-@pytest.mark.parametrize(
-    "loss", ["hinge", "squared_hinge", "smoothed_hinge", "logistic", "log_loss", "squared"]
-)
-@pytest.mark.filterwarnings("ignore:Class .* of the labelled rows:UserWarning")
-@pytest.mark.parametrize("solver", STOCHASTIC)
-def test_every_loss_learns_digits(loss, solver):
-    D, t = load_digits(return_X_y=True)
-    D, t = D[:600], t[:600]
-    y = np.where(np.arange(600) < 100, t, -1)
-    model = SemiSupervisedKernelClassifier(loss, solver=solver, max_iter=60, random_state=0)
-    model.fit(D, y)
-    assert np.abs(model.decision_function(D)).max() < 100
-    assert np.mean(model.transduction_[100:] == t[100:]) > 0.6
-
-
-@pytest.mark.parametrize("solver", ["tsg", "bgs3vm", "cccp_s3vm", "cached"])
-def test_unlabelled_losses_by_name_and_object(solver):
-    def fit(loss):
-        return make(solver=solver, unlabelled_loss=loss).fit(X, Y).decision_function(X)
-
-    np.testing.assert_array_equal(fit("ramp"), fit(Ramp()))
-    assert not np.array_equal(fit(Ramp(s=-0.5)), fit("ramp"))
-    np.testing.assert_allclose(fit(Ramp(s=0.0)), fit("symmetric_hinge"), atol=1e-5)
-    with pytest.raises(ValueError, match=r"s must lie in \(-1, 0\], got 0.5"):
-        fit(Ramp(s=0.5))
-
-
-def test_what_a_solver_cannot_do_is_said():
-    for solver in S3VM:
-        with pytest.raises(CapabilityError, match=f"'{solver}'.*(tsg|bgs3vm)"):
-            make(solver=solver, unlabelled_loss="gaussian").fit(X, Y)
-
-
 # -- warnings --------------------------------------------------------------------------
 
 
@@ -351,17 +317,6 @@ def test_probabilities(solver):
     with pytest.raises(AttributeError) as caught:
         plain.predict_proba(X)
     assert "set probability=True" in str(caught.value.__cause__)
-
-
-def test_probabilities_of_many_classes():
-    B, t = make_blobs(200, centers=4, cluster_std=1.5, random_state=0)
-    y = np.where(np.arange(200) < 40, t, -1)
-    model = make(probability=True, early_stopping=True, gamma="median").fit(B, y)
-    p = model.predict_proba(B)
-    assert model.calibration_.shape == (4, 2)
-    np.testing.assert_allclose(p.sum(axis=1), 1.0)
-    assert np.mean(model.classes_[p.argmax(axis=1)] == model.predict(B)) > 0.9
-    assert log_loss(t, p) < 0.8
 
 
 # -- other tools -----------------------------------------------------------------------

@@ -21,7 +21,6 @@ from kernelgrad import (
 
 STOCHASTIC = ["tsg", "fr_s3vm", "bgs3vm"]
 WHOLE = ["cccp_s3vm", "s3vm_light", "cached", "soft_labels"]
-SUPERVISED = "There are no unlabelled rows"
 each_stream = pytest.mark.parametrize("solver", STOCHASTIC)
 
 
@@ -115,12 +114,6 @@ def test_marks_of_names(base, y):
 def test_nan_in_a_list_of_names_is_no_class():
     model = make().fit(X, named(float("nan")).tolist())
     assert model.classes_.tolist() == ["a", "b"]
-
-
-def test_text_is_never_a_mark():
-    with pytest.warns(UserWarning, match=SUPERVISED):
-        model = make().fit(X, Y.astype(str))
-    assert model.classes_.tolist() == ["-1", "0", "1"]
 
 
 def test_a_column_of_labels_warns(base):
@@ -305,24 +298,10 @@ def test_sources_without_a_class(X_, y, extra, match):
         make().fit(X_, y, weight, X_unlabelled=extra)
 
 
-def test_early_stopping_and_probabilities_of_files(tmp_path):
-    Z, t, y = draw(300, 80, noise=0.2, seed=1)
-    known = y >= 0
-    others = opened(tmp_path, "npz", Z[~known])
-    model = make(early_stopping=True, probability=True)
-    model.fit(Z[known], y[known], X_unlabelled=others)
-    assert len(model.history_["cv_accuracy"]) == 20
-    assert model.n_iter_ == int(np.argmax(model.history_["cv_accuracy"])) + 1
-    assert model.best_score_ == max(model.history_["cv_accuracy"]) > 0.85
-    p = model.predict_proba(Z)
-    assert -np.mean(np.log(p[np.arange(len(t)), t])) < 0.7 * np.log(2)
-
-
 # -- streams ---------------------------------------------------------------------------
 
 PAIRS = np.stack([L[Y[L] == c] for c in (0, 1)], axis=1)  # a label of each class
 PARTS = [np.r_[pair, U[14 * i : 14 * i + 14]] for i, pair in enumerate(PAIRS)] + [U[84:100]]
-ORDER = np.concatenate(PARTS)
 
 
 def stream(**params):
@@ -333,26 +312,6 @@ def feed(model, parts, y=Y):
     for rows in parts:
         model.partial_fit(X[rows], y[rows], classes=[0, 1])
     return model
-
-
-def test_streams_repeat_and_may_be_sources():
-    model, again, source = feed(stream(), PARTS), feed(stream(), PARTS), stream()
-    for rows in PARTS:
-        source.partial_fit(ArraySource(X[rows], Y[rows]), classes=[0, 1])
-    for other in (again, source):
-        np.testing.assert_array_equal(model.decision_function(X), other.decision_function(X))
-    assert model.n_iter_ == 7
-    assert model.labelled_weight_ == (Y[ORDER] >= 0).sum()
-    assert not hasattr(model, "transduction_")
-    assert feed(stream(), [ORDER[:100]]).n_iter_ == 7
-
-
-def test_calls_may_be_split_where_the_labels_have_come():
-    """The penalty follows the labels so far; it is the same once all have come."""
-    rows = np.concatenate([L, U])[:112]
-    whole = feed(stream(), [rows])
-    split = feed(stream(), [rows[i : i + 16] for i in range(0, 112, 16)])
-    np.testing.assert_array_equal(whole.decision_function(X), split.decision_function(X))
 
 
 @each_stream
@@ -429,12 +388,6 @@ def test_a_stream_goes_on_from_a_file(tmp_path):
     rest = feed(load(tmp_path / "half.kg"), PARTS[3:])
     np.testing.assert_array_equal(rest.decision_function(X), straight.decision_function(X))
     assert rest.labelled_weight_ == straight.labelled_weight_
-
-
-def test_warm_start_knows_the_classes():
-    model = make(max_iter=4, warm_start=True).fit(X, Y)
-    with pytest.raises(DataError, match="Class 0 has no labelled row"):
-        model.fit(X, np.where(Y == 0, -1, Y))  # -1 and 1, of classes 0 and 1
 
 
 # -- what changes no bits --------------------------------------------------------------

@@ -11,7 +11,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -58,6 +58,17 @@ class Parts:
     kernel: Kernel
     solver: Solver[Any]
     kernels: tuple[Kernel, ...] = ()
+
+
+class Given(NamedTuple):
+    """What the user gave to a fit."""
+
+    X: Any
+    y: Any
+    sample_weight: Any
+
+
+Choice = tuple[Solver[Any], str]  # a solver, and why it was chosen
 
 
 @dataclass(frozen=True)
@@ -130,9 +141,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
         """Return the solver that the parameters ask for, checked; `auto` is what "auto" is."""
 
     @abstractmethod
-    def _choose(
-        self, parts: Parts, rows: TrainingRows, *, stream: bool = False
-    ) -> tuple[Solver[Any], str]:
+    def _choose(self, parts: Parts, rows: TrainingRows, *, stream: bool = False) -> Choice:
         """Return the solver for these rows and the reason of the choice."""
 
     @abstractmethod
@@ -238,30 +247,28 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
         if self.warm_start:
             self._check_continuation(parts)
         with all_or_nothing(self):
-            self._fit(parts, X, y, sample_weight, **more)
+            self._fit(parts, Given(X, y, sample_weight), **more)
         return self
 
-    def _fit(
-        self, parts: Parts, X: Any, y: Any, sample_weight: Any, **more: Any
-    ) -> TrainingRows:
+    def _fit(self, parts: Parts, given: Given, **more: Any) -> TrainingRows:
         """Fit; `more` is what a kind of estimator takes beside X and y. Return the rows."""
         warm = bool(self.warm_start) and hasattr(self, "_state")
         if not warm:
             self._seed = new_seed(self.random_state)
-        rows = self._all_rows(parts, X, y, sample_weight, fresh=not warm, **more)
-        solver, reason = self._kept_solver() if warm else self._choose(parts, rows)
-        rows = rows.ordered(solver.resolve_batch_size(None) if self._orders_rows else None)
-        plan = self._plan(parts, rows, solver, reason, warm=warm)
+        rows = self._all_rows(parts, given, fresh=not warm, **more)
+        chosen = self._kept_solver() if warm else self._choose(parts, rows)
+        rows = rows.ordered(chosen[0].resolve_batch_size(None) if self._orders_rows else None)
+        plan = self._plan(parts, rows, chosen, warm=warm)
         start = self.n_iter_ if warm else 0
         batches, fixed = plan.rows.batches(plan.solver, self._seed, start, plan.batch_size)
         plan = replace(plan, problem=replace(plan.problem, fixed_rows=fixed))
-        report = SklearnCallbacks.begin(self, X, y, plan.solver)
+        report = SklearnCallbacks.begin(self, given.X, given.y, plan.solver)
         self._run(plan, batches, goes_on=warm, report=report)
         if self.n_iter_ == plan.max_iter < self.max_iter:
             self._set({"fit_status_": "converged"})  # as held-out rows told
         return plan.rows
 
-    def _kept_solver(self) -> tuple[Solver[Any], str]:
+    def _kept_solver(self) -> Choice:
         """Return the solver that training goes on with."""
         return self.solver_, self.history_["solver_reason"]
 
@@ -273,7 +280,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
             if first:
                 self._seed = new_seed(self.random_state)
                 self._check_stream_start(parts)
-            rows = self._rows(parts, X, y, sample_weight, fresh=first, **more)
+            rows = self._rows(parts, Given(X, y, sample_weight), fresh=first, **more)
             chosen = self._choose(parts, rows, stream=True) if first else self._kept_solver()
             size = chosen[0].resolve_batch_size(None)
             problem = self._pose(parts, rows, stream=True)
@@ -283,23 +290,15 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
             self._run(plan, rows.stream(size, epochs), goes_on=not first)
         return self
 
-    def _all_rows(
-        self, parts: Parts, X: Any, y: Any, sample_weight: Any, *, fresh: bool
-    ) -> TrainingRows:
+    def _all_rows(self, parts: Parts, given: Given, *, fresh: bool) -> TrainingRows:
         """Return the rows of a fit."""
-        return self._rows(parts, X, y, sample_weight, fresh=fresh)
+        return self._rows(parts, given, fresh=fresh)
 
     def _rows(
-        self,
-        parts: Parts,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        *,
-        fresh: bool,
-        declared: AnyArray | None = None,
+        self, parts: Parts, given: Given, *, fresh: bool, declared: AnyArray | None = None
     ) -> TrainingRows:
         """Return the rows of one source or of arrays; if `fresh`, learn columns and task."""
+        X, y, sample_weight = given
         if isinstance(X, BatchSource):
             if y is not None or sample_weight is not None:
                 raise ValueError(
@@ -315,20 +314,15 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
                     f"requires y to be passed, but the target y is None: give y to "
                     f"{type(self).__name__}.fit, or a BatchSource with a target."
                 )
-            rows = self._array_rows(parts, X, y, sample_weight, fresh, declared)
+            rows = self._array_rows(parts, given, fresh, declared)
         if fresh:
             self._set(rows.task.attributes())
         return rows
 
     def _array_rows(
-        self,
-        parts: Parts,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        fresh: bool,
-        declared: AnyArray | None,
+        self, parts: Parts, given: Given, fresh: bool, declared: AnyArray | None
     ) -> TrainingRows:
+        X, y, sample_weight = given
         memmap = X if isinstance(X, np.memmap) else None
         checks = {"reset": fresh, "accept_sparse": "csr", "dtype": "numeric"}
         if self._requires_y:
@@ -361,11 +355,9 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
         alpha = self._alpha_for(rows, stream=stream)
         return self._problem(parts.kernel, rows.task.loss, rows.task.n_outputs, alpha)
 
-    def _plan(
-        self, parts: Parts, rows: TrainingRows, solver: Solver[Any], reason: str, *, warm: bool
-    ) -> Plan:
+    def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
         """Return what is run on these rows, checked."""
-        plan = Plan(rows, self._pose(parts, rows), solver, reason, int(self.max_iter))
+        plan = Plan(rows, self._pose(parts, rows), *chosen, max_iter=int(self.max_iter))
         self._check_plan(plan)
         return plan
 
@@ -558,13 +550,11 @@ class BaseSupervisedEstimator(BaseRowsEstimator):
             )
         return 1.0 / (float(self.C) * total)
 
-    def _plan(
-        self, parts: Parts, rows: TrainingRows, solver: Solver[Any], reason: str, *, warm: bool
-    ) -> Plan:
+    def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
         if not self.early_stopping:
-            return super()._plan(parts, rows, solver, reason, warm=warm)
+            return super()._plan(parts, rows, chosen, warm=warm)
         rows = rows.hold_out(self.validation_fraction, self._seed)
-        plan = super()._plan(parts, rows, solver, reason, warm=warm)
+        plan = super()._plan(parts, rows, chosen, warm=warm)
         start = self.expansion_ if warm else None
         validation = rows.validation(self.n_iter_no_change, self.tol, start=start)
         return replace(plan, validation=validation)
@@ -592,6 +582,8 @@ def joined(parts: Iterator[AnyArray]) -> AnyArray:
 __all__ = [
     "BaseRowsEstimator",
     "BaseSupervisedEstimator",
+    "Choice",
+    "Given",
     "Parts",
     "Plan",
     "checked_weights",

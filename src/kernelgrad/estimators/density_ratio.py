@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils import ClassifierTags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from kernelgrad._params import anything, boolean, parameters, real
+from kernelgrad._params import anything, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import DataError
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches
@@ -22,14 +22,11 @@ from kernelgrad.estimators._rows import (
 )
 from kernelgrad.estimators._support import with_callbacks
 from kernelgrad.estimators._tasks import NoTargets
-from kernelgrad.estimators.base import Parts, checked_weights
-from kernelgrad.estimators.kernel import BaseKernelEstimator
+from kernelgrad.estimators.base import Given, Parts, checked_weights
+from kernelgrad.estimators.kernel import BaseUnlabelledEstimator
 from kernelgrad.losses import KLDensityRatio, LeastSquaresDensityRatio, Loss, get_loss
-from kernelgrad.solvers import DSG, Solver, TrainBatch
+from kernelgrad.solvers import Solver, TrainBatch
 
-# Blocks of 1,024 frequencies were no more accurate (10,000 rows of each sample, one and five
-# dimensions) and cost twelve times as much.
-_BLOCK_SIZE, _BATCH_SIZE = 256, 8192
 _NEEDS_BOTH = (
     "A density ratio needs two samples: give fit(X_p, denominator=X_q), or all rows and their "
     "sample as y"
@@ -71,7 +68,7 @@ class TwoSamples(TrainingRows):
 
 
 @parameters
-class KernelDensityRatio(BaseKernelEstimator):
+class KernelDensityRatio(BaseUnlabelledEstimator):
     r"""Ratio p/q of two densities from a sample of each, without estimating either.
 
     With ``loss="kl"`` f estimates ``log p/q`` by minimising (Dai et al. 2014, Section 4)
@@ -127,10 +124,6 @@ class KernelDensityRatio(BaseKernelEstimator):
     loss: str | Loss = anything(default="kl", kw_only=False)
     kernel: Any = anything(default="rbf", kw_only=False)
     alpha: float = real(default=1e-4, low=0)
-    warm_start: bool = boolean(default=False)
-
-    _requires_y = False
-    fit_intercept = True
 
     def _alpha_for(self, rows: TrainingRows, *, stream: bool = False) -> float:
         return float(self.alpha)
@@ -138,21 +131,10 @@ class KernelDensityRatio(BaseKernelEstimator):
     def _make_loss(self) -> Loss:
         return get_loss(self.loss, task="density_ratio")
 
-    def _make_parts(self) -> Parts:
-        self._make_loss()
-        return super()._make_parts()
-
-    def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
-        solver = super()._make_solver(auto)
-        if isinstance(self.solver, str) and isinstance(solver, DSG):
-            solver.set_params(block_size=_BLOCK_SIZE, batch_size=_BATCH_SIZE)
-        return solver
-
-    def _learn(self, targets: AnyArray | BatchSource, declared: AnyArray | None) -> NoTargets:
-        return NoTargets(self._make_loss())
-
-    def _task(self) -> NoTargets:
-        return NoTargets(self.loss_)
+    def _dsg_parameters(self) -> dict[str, Any]:
+        # Blocks of 1,024 frequencies were no more accurate (10,000 rows of each sample, one
+        # and five dimensions) and cost twelve times as much.
+        return {"block_size": 256, "batch_size": 8192}
 
     @with_callbacks
     def fit(
@@ -186,28 +168,22 @@ class KernelDensityRatio(BaseKernelEstimator):
         return self._fit_checked(X, y, sample_weight, denominator=denominator)
 
     def _all_rows(
-        self,
-        parts: Parts,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        *,
-        fresh: bool,
-        denominator: Any = None,
+        self, parts: Parts, given: Given, *, fresh: bool, denominator: Any = None
     ) -> TwoSamples:
-        p, q, values = self._two_sources(X, y, sample_weight, denominator, fresh=fresh)
+        p, q, values = self._two_sources(given, denominator, fresh=fresh)
         if fresh:
             self.samples_ = values
-        task, arrays = NoTargets(self._make_loss()), not isinstance(X, BatchSource)
+        task, arrays = NoTargets(self._make_loss()), not isinstance(given.X, BatchSource)
         if arrays and not self.standardize:
             for sample in (p, q):
                 parts.kernel.check_domain(sample.read(0, sample.n_rows).X)
         return TwoSamples(p, task, arrays, denominator=TrainingRows(q, task, arrays))
 
     def _two_sources(
-        self, X: Any, y: Any, sample_weight: Any, denominator: Any, *, fresh: bool
+        self, given: Given, denominator: Any, *, fresh: bool
     ) -> tuple[BatchSource, BatchSource, AnyArray]:
         """Return numerator, denominator and what tells them apart."""
+        X, y, sample_weight = given
         if denominator is not None and y is not None:
             raise ValueError(f"{_NEEDS_BOTH}, not both y and denominator.")
         if isinstance(X, BatchSource) or isinstance(denominator, BatchSource):
@@ -274,7 +250,8 @@ class KernelDensityRatio(BaseKernelEstimator):
         """
         loss = self._ratio_loss
         constant = 1.0 if isinstance(loss, KLDensityRatio) else -0.5
-        sources = self._two_sources(X, y, sample_weight, denominator, fresh=False)[:2]
+        given = Given(X, y, sample_weight)
+        sources = self._two_sources(given, denominator, fresh=False)[:2]
         means = []
         for sign, source in zip((1.0, -1.0), sources, strict=True):
             total, weight = 0.0, 0.0

@@ -24,16 +24,12 @@ from kernelgrad.estimators._posterior import PosteriorOperator, explained_covari
 from kernelgrad.estimators._rows import TrainingRows, weights_of
 from kernelgrad.estimators._support import with_callbacks
 from kernelgrad.estimators._tasks import Task
-from kernelgrad.estimators.base import Parts
+from kernelgrad.estimators.base import Choice, Given, Parts
 from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.losses import Loss, SquaredError
 from kernelgrad.solvers import DSG, Solver, TrainBatch
 
-# A posterior is wanted to a few per cent, where a prediction needs less: blocks are larger
-# than for other tasks of few rows (a block's inverse covariance is biased by the features it
-# lacks) and steps more damped (measured on 500 and 2,048 rows).
-_BLOCK_SIZE, _BATCH_SIZE, _DAMPING = 512, 8192, 3.0
 _OPERATOR_FEATURES = 4096  # of each side: 64 MiB of coefficients
 _OPERATOR_BLOCK = 64  # frequencies per block of the operator
 _TEST_ROWS = 1024  # rows of one group of predict(return_std=True)
@@ -155,17 +151,19 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
 
     def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
         solver = super()._make_solver(auto)
-        if isinstance(self.solver, str) and isinstance(solver, DSG):
-            solver.set_params(block_size=_BLOCK_SIZE, batch_size=_BATCH_SIZE, damping=_DAMPING)
         if not isinstance(solver, DSG):
             raise CapabilityError(
                 f"solver {solver.name!r} gives no posterior variance; use dsg, udsg or cdsg."
             )
         return solver
 
-    def _choose(
-        self, parts: Parts, rows: TrainingRows, *, stream: bool = False
-    ) -> tuple[Solver[Any], str]:
+    def _dsg_parameters(self) -> dict[str, Any]:
+        # A posterior is wanted to a few per cent, where a prediction needs less: blocks are
+        # larger than for other tasks of few rows (a block's inverse covariance is biased by
+        # the features it lacks) and steps more damped (measured on 500 and 2,048 rows).
+        return {"block_size": 512, "batch_size": 8192, "damping": 3.0}
+
+    def _choose(self, parts: Parts, rows: TrainingRows, *, stream: bool = False) -> Choice:
         return parts.solver, "it gives the variance" if self._auto_solver else GIVEN
 
     def _learn(
@@ -195,10 +193,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         """
         return self._fit_checked(X, y, sample_weight)
 
-    def _fit(
-        self, parts: Parts, X: Any, y: Any, sample_weight: Any, **more: Any
-    ) -> TrainingRows:
-        rows = super()._fit(parts, X, y, sample_weight, **more)
+    def _fit(self, parts: Parts, given: Given, **more: Any) -> TrainingRows:
+        rows = super()._fit(parts, given, **more)
         source = rows.source
         if isinstance(source, ArraySource) and source.in_memory:
             kept = source.take(np.arange(source.n_rows))  # a copy: callers may change theirs
@@ -212,10 +208,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
             self._source = None
         return rows
 
-    def _all_rows(
-        self, parts: Parts, X: Any, y: Any, sample_weight: Any, *, fresh: bool
-    ) -> TrainingRows:
-        rows = super()._all_rows(parts, X, y, sample_weight, fresh=fresh)
+    def _all_rows(self, parts: Parts, given: Given, *, fresh: bool) -> TrainingRows:
+        rows = super()._all_rows(parts, given, fresh=fresh)
         targets, weights = [], []
         for batch in rows.source.chunks():
             values = np.asarray(batch.y)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kernelgrad._params import anything, boolean, parameters
-from kernelgrad._typing import Matrix
+from kernelgrad._typing import AnyArray, Matrix
 from kernelgrad._validation import CapabilityError, check_name
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators._auto import (
@@ -25,9 +26,11 @@ from kernelgrad.estimators._auto import (
     usable_memory,
 )
 from kernelgrad.estimators._rows import TrainingRows
+from kernelgrad.estimators._tasks import NoTargets
 from kernelgrad.estimators.base import (
     BaseRowsEstimator,
     BaseSupervisedEstimator,
+    Choice,
     Parts,
     Plan,
 )
@@ -35,6 +38,7 @@ from kernelgrad.functions.features import CACHE_BYTES
 from kernelgrad.kernels import Kernel, PrecomputedKernel, get_kernel, kernel_summary
 from kernelgrad.losses import Loss
 from kernelgrad.solvers import (
+    DSG,
     SOLVERS,
     CachedBlockDescent,
     DirectSolve,
@@ -75,11 +79,16 @@ class BaseKernelEstimator(BaseRowsEstimator):
         return Parts(kernel, self._make_solver())
 
     def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
-        return get_solver(self.solver if auto is None else auto)
+        solver = get_solver(self.solver if auto is None else auto)
+        if isinstance(self.solver, str) and isinstance(solver, DSG):
+            solver.set_params(**self._dsg_parameters())
+        return solver
 
-    def _choose(
-        self, parts: Parts, rows: TrainingRows, *, stream: bool = False
-    ) -> tuple[Solver[Any], str]:
+    def _dsg_parameters(self) -> dict[str, Any]:
+        """Return the parameters that the name of a solver of the family of DSG stands for."""
+        return {}
+
+    def _choose(self, parts: Parts, rows: TrainingRows, *, stream: bool = False) -> Choice:
         if not self._auto_solver:
             return parts.solver, GIVEN
         sources, place = rows.sources, "disk"
@@ -229,10 +238,8 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
                     "partial_fit, or use fit."
                 )
 
-    def _plan(
-        self, parts: Parts, rows: TrainingRows, solver: Solver[Any], reason: str, *, warm: bool
-    ) -> Plan:
-        plan = super()._plan(parts, rows, solver, reason, warm=warm)
+    def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
+        plan = super()._plan(parts, rows, chosen, warm=warm)
         if warm or not (self._searches_alpha or parts.kernels):
             return plan
         start = time.perf_counter()
@@ -282,6 +289,30 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
         )
 
 
+@parameters
+class BaseUnlabelledEstimator(BaseKernelEstimator):
+    """Estimators of rows alone, whose loss has no targets and starts from a constant."""
+
+    warm_start: bool = boolean(default=False)
+
+    _requires_y = False
+    fit_intercept = True
+
+    @abstractmethod
+    def _make_loss(self) -> Loss:
+        """Return the loss that the parameters ask for, checked."""
+
+    def _make_parts(self) -> Parts:
+        self._make_loss()
+        return super()._make_parts()
+
+    def _learn(self, targets: AnyArray | BatchSource, declared: AnyArray | None) -> NoTargets:
+        return NoTargets(self._make_loss())
+
+    def _task(self) -> NoTargets:
+        return NoTargets(self.loss_)
+
+
 def check_streams(
     estimator: Any, solvers: dict[str, Any], instead: str, for_streams: str
 ) -> None:
@@ -304,4 +335,10 @@ def check_streams(
         )
 
 
-__all__ = ["BaseKernelEstimator", "BaseSearchedEstimator", "check_streams", "is_auto"]
+__all__ = [
+    "BaseKernelEstimator",
+    "BaseSearchedEstimator",
+    "BaseUnlabelledEstimator",
+    "check_streams",
+    "is_auto",
+]

@@ -12,7 +12,7 @@ from kernelgrad._typing import AnyArray
 from kernelgrad._validation import check_name
 from kernelgrad.estimators._auto import GIVEN, rows_nbytes, usable_memory
 from kernelgrad.estimators._rows import TrainingRows
-from kernelgrad.estimators.base import BaseSupervisedEstimator, Parts, Plan
+from kernelgrad.estimators.base import BaseSupervisedEstimator, Choice, Parts, Plan
 from kernelgrad.estimators.classifier import BaseClassifier
 from kernelgrad.estimators.kernel import check_streams
 from kernelgrad.estimators.regressor import BaseRegressor
@@ -135,9 +135,7 @@ class BaseLinearEstimator(BaseSupervisedEstimator):
     def _make_solver(self, auto: Solver[Any] | None = None) -> LinearSolver[Any]:
         return get_linear_solver(self.solver if auto is None else auto)
 
-    def _choose(
-        self, parts: Parts, rows: TrainingRows, *, stream: bool = False
-    ) -> tuple[Solver[Any], str]:
+    def _choose(self, parts: Parts, rows: TrainingRows, *, stream: bool = False) -> Choice:
         if not self._auto_solver:
             return parts.solver, GIVEN
         place = "disk"
@@ -163,12 +161,10 @@ class BaseLinearEstimator(BaseSupervisedEstimator):
         needed = _COPIES * rows_nbytes(rows.source) + responses
         return needed <= usable_memory(self.memory_limit)
 
-    def _plan(
-        self, parts: Parts, rows: TrainingRows, solver: Solver[Any], reason: str, *, warm: bool
-    ) -> Plan:
-        plan = super()._plan(parts, rows, solver, reason, warm=warm)
+    def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
+        plan = super()._plan(parts, rows, chosen, warm=warm)
         in_memory = rows.in_memory and not (self._auto_solver and not self._fits(rows))
-        if in_memory or not solver.streams:
+        if in_memory or not plan.solver.streams:
             return plan
         size = int(np.clip(_DISK_CELLS // max(1, rows.source.n_features), *_DISK_ROWS))
         return replace(plan, batch_size=size)

@@ -35,7 +35,7 @@ from kernelgrad.estimators._support import (
     with_callbacks,
 )
 from kernelgrad.estimators._tasks import Classification, decide
-from kernelgrad.estimators.base import Parts, Plan, checked_weights
+from kernelgrad.estimators.base import Choice, Given, Parts, Plan, checked_weights
 from kernelgrad.estimators.classifier import BaseClassifier, refuse_targets
 from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.kernels import Kernel
@@ -203,9 +203,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
             )
         return solver
 
-    def _choose(
-        self, parts: Parts, rows: TrainingRows, *, stream: bool = False
-    ) -> tuple[Solver[Any], str]:
+    def _choose(self, parts: Parts, rows: TrainingRows, *, stream: bool = False) -> Choice:
         if not self._auto_solver:
             return parts.solver, GIVEN
         has_features = parts.kernel.has_random_features
@@ -273,14 +271,9 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
     # -- rows --------------------------------------------------------------------------
 
     def _array_rows(
-        self,
-        parts: Parts,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        fresh: bool,
-        declared: AnyArray | None,
+        self, parts: Parts, given: Given, fresh: bool, declared: AnyArray | None
     ) -> TrainingRows:
+        X, y, sample_weight = given
         raw = labels_of(y)
         known = is_labelled(raw, self._signed(raw, declared, fresh))
         if fresh and declared is None and not known.any():
@@ -340,16 +333,9 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         return found[known], counts[known]
 
     def _all_rows(
-        self,
-        parts: Parts,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        *,
-        fresh: bool,
-        X_unlabelled: Any = None,
+        self, parts: Parts, given: Given, *, fresh: bool, X_unlabelled: Any = None
     ) -> SemiSupervisedRows:
-        rows = self._rows(parts, X, y, sample_weight, fresh=fresh)
+        rows = self._rows(parts, given, fresh=fresh)
         if X_unlabelled is not None and self._is_precomputed:
             raise ValueError(
                 "kernel='precomputed' takes one kernel matrix of all rows; mark rows without a "
@@ -358,8 +344,8 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         source, task, extra = rows.source, rows.task, self._extra_rows(parts, X_unlabelled)
         assert isinstance(task, MarkedClassification)
         if rows.encoded and not isinstance(X_unlabelled, BatchSource):
-            given = _one_source([source] if extra is None else [source, extra])
-            return SemiSupervisedRows(given, task, True, unlabelled=None, given=given)
+            whole = _one_source([source] if extra is None else [source, extra])
+            return SemiSupervisedRows(whole, task, True, unlabelled=None, given=whole)
         codes = [y if rows.encoded else task.internal(y) for y in source.target_chunks()]
         known = np.flatnonzero(np.concatenate(codes) != NO_LABEL)
         if len(known) == source.n_rows:
@@ -426,16 +412,12 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         """
         return self._fit_checked(X, y, sample_weight, X_unlabelled=X_unlabelled)
 
-    def _fit(
-        self, parts: Parts, X: Any, y: Any, sample_weight: Any, **more: Any
-    ) -> TrainingRows:
-        rows = super()._fit(parts, X, y, sample_weight, **more)
+    def _fit(self, parts: Parts, given: Given, **more: Any) -> TrainingRows:
+        rows = super()._fit(parts, given, **more)
         self._transduce(rows)
         return rows
 
-    def _plan(
-        self, parts: Parts, rows: TrainingRows, solver: Solver[Any], reason: str, *, warm: bool
-    ) -> Plan:
+    def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
         assert isinstance(rows, SemiSupervisedRows)
         weights, others = rows.class_weights(), rows.unlabelled_weight()
         rows.task.require_all(weights)
@@ -444,8 +426,9 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         problem = replace(problem, n_rows=rows.n_train + rows.n_unlabelled)
         if others == 0:
             rows = rows.supervised()
-            problem, solver, reason = _supervised(problem, solver, reason)
-        plan = Plan(rows, problem, solver, reason, int(self.max_iter))
+            problem, chosen = _supervised(problem, chosen)
+        plan = Plan(rows, problem, *chosen, max_iter=int(self.max_iter))
+        solver = plan.solver
         self._check_plan(plan)
         if not solver.streams and not rows.in_memory:
             raise DataError(
@@ -622,23 +605,22 @@ def _one_source(sources: list[BatchSource]) -> ArraySource:
     return ArraySource(X, np.concatenate(codes), weight, checked=True)
 
 
-def _supervised(
-    problem: Problem, solver: Solver[Any], reason: str
-) -> tuple[Problem, Solver[Any], str]:
+def _supervised(problem: Problem, chosen: Choice) -> tuple[Problem, Choice]:
     """Return what fits the labelled rows alone."""
     warn_caller(
         "There are no unlabelled rows: the fit is supervised. Mark rows by -1 or None in "
         "y, or give X_unlabelled."
     )
+    solver = chosen[0]
     if solver.streams:
-        return problem, solver, reason
+        return problem, chosen
     loss = problem.loss
     assert isinstance(loss, SemiSupervised)
     if solver.name != "cached":
         solver = CachedBlockDescent()
     # without a second kind of rows the labelled ones are all of the mean, not half of it
     problem = replace(problem, loss=loss.labelled, alpha=2.0 * problem.alpha)
-    return problem, solver, "no unlabelled rows"
+    return problem, (solver, "no unlabelled rows")
 
 
 def _compare(classes: AnyArray, found: AnyArray, labelled: AnyArray) -> None:
