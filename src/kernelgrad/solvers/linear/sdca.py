@@ -147,7 +147,7 @@ class LinearSDCA(LinearSolver[LinearSDCAState]):
     def takes(cls, loss: Loss) -> bool:
         """Return whether the solver is for this loss: one with a dual step."""
         try:
-            conjugate_of(loss, 1)
+            conjugate_of(loss, loss.n_outputs or 1)
         except CapabilityError:
             return False
         return super().takes(loss)
