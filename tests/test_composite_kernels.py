@@ -5,24 +5,18 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.gaussian_process import kernels as gp
-from sklearn.metrics.pairwise import chi2_kernel, laplacian_kernel, rbf_kernel
-from sklearn.model_selection import GridSearchCV
 
-from kernelgrad import KernelRegressor, load
 from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.compute import rng
 from kernelgrad.features.base import FeatureMap, float32_rows
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import (
-    KERNELS,
     Cauchy,
     Gaussian,
     Kernel,
     Laplacian,
     Matern,
-    describe_kernel,
-    restore_kernel,
 )
 from kernelgrad.kernels.additive import Chi2
 from kernelgrad.kernels.base import ProductKernel, SumKernel
@@ -74,13 +68,6 @@ def test_contract(kernel):
     check_kernel(kernel)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("kernel", CASES, ids=range(len(CASES)))
-def test_contract_with_many_blocks(kernel, seed):
-    check_kernel(kernel, X=rows(12, 5, seed), random_state=seed, n_blocks=8000)
-
-
 # Exact values
 
 
@@ -92,16 +79,6 @@ def test_sums_and_products_against_scikit_learn():
     for A, B in ((X, Z), (sp.csr_matrix(X), sp.csr_matrix(Z)), (X.astype(np.float32), Z)):
         np.testing.assert_allclose(ours(A, B), theirs(X, Z), rtol=1e-6)
     np.testing.assert_allclose(ours.diag(X), theirs.diag(X), rtol=1e-12)
-
-
-def test_three_parts_against_scikit_learn():
-    X, Z = rows(20), rows(12, seed=1)
-    parts = [rbf_kernel(X, Z, 0.3), laplacian_kernel(X, Z, 0.2)]
-    chi2 = 0.5 * (X.sum(1)[:, None] + Z.sum(1) + np.log(chi2_kernel(X, Z, 1.0)))
-    kernels = [Gaussian(0.3), Laplacian(0.2), Chi2()]
-    weighted = 0.2 * parts[0] + 0.3 * parts[1] + 0.5 * chi2
-    np.testing.assert_allclose(SumKernel(kernels, [0.2, 0.3, 0.5])(X, Z), weighted)
-    np.testing.assert_allclose(ProductKernel(kernels)(X, Z), parts[0] * parts[1] * chi2)
 
 
 def test_a_part_keeps_its_domain():
@@ -172,24 +149,6 @@ def test_clone_repr_and_pickle(kernel):
     assert all(a is not b for a, b in zip(twin.kernels, kernel.kernels, strict=True))
     assert repr(twin) == repr(kernel) == repr(pickle.loads(pickle.dumps(kernel)))
     assert all(type(part).__name__ in repr(kernel) for part in kernel.kernels)
-
-
-def test_grid_search_reaches_the_parts():
-    X = rows(120)
-    y = np.sin(3 * X[:, 0]) + X[:, 1]
-    kernel = SumKernel([Gaussian(1.0), Laplacian(0.1)])
-    model = KernelRegressor(kernel=kernel, solver="dsg", max_iter=6, random_state=0)
-    grid = {
-        "kernel__k0__gamma": [1e-6, 1.0],
-        "kernel__k1": [Laplacian(0.1), Cauchy(0.2)],
-        "kernel__weights": [None, [0.5, 0.5]],
-    }
-    search = GridSearchCV(model, grid, cv=2).fit(X, y)
-    scores = search.cv_results_["mean_test_score"]
-    assert len(set(scores)) == 8
-    best = search.best_estimator_.kernel_
-    assert best.kernels[0].gamma == search.best_params_["kernel__k0__gamma"] == 1.0
-    assert model.kernel.kernels[0].gamma == 1.0
 
 
 def test_parameters_outside_their_domain():
@@ -309,7 +268,14 @@ def test_sparse_rows_stay_sparse():
     P, D = stream.prepare(X), stream.prepare(X.toarray())
     assert sp.issparse(P)
     assert P.shape[1] == 2000 + 4000 + 4000
-    np.testing.assert_allclose(stream.transform(P, 0), stream.transform(D, 0), atol=1e-5)
+    # sums of float32 products in another order: each is off by the rounding of its terms
+    plain, _, product = stream.map.parts
+    sums = [
+        abs(part.prepare(X)) @ abs(part.frequencies(0, 1, 16, np.arange(2000))[0])
+        for part in (plain, *product.parts)
+    ]
+    atol = 2 * np.pi * np.finfo(np.float32).eps * max(s.max() for s in sums)
+    np.testing.assert_allclose(stream.transform(P, 0), stream.transform(D, 0), atol=atol)
 
 
 def test_the_cache_is_shared_and_changes_nothing():
@@ -408,31 +374,3 @@ def test_two_block_features_cannot_be_multiplied(other):
 
 
 # Estimators and files
-
-
-@pytest.fixture
-def registered(monkeypatch):
-    for cls in (SumKernel, ProductKernel, Chi2, SkewedChi2):
-        monkeypatch.setitem(KERNELS, cls.name, cls)
-
-
-@pytest.mark.parametrize("kernel", CASES, ids=range(len(CASES)))
-def test_descriptions(kernel, registered):
-    X = rows()
-    kernel = kernel.resolve(X, 0)
-    twin = restore_kernel(describe_kernel(kernel))
-    assert type(twin) is type(kernel)
-    np.testing.assert_array_equal(twin(X), kernel(X))
-
-
-@pytest.mark.parametrize("storage", [np.asarray, sp.csr_matrix])
-def test_an_estimator_and_its_file(storage, registered, tmp_path):
-    X = rows(300)
-    y = np.sin(2 * X[:, 0]) + np.log1p(X[:, 1]) * X[:, 2]
-    kernel = 0.5 * Gaussian() + SkewedChi2() * Gaussian(bandwidth_factor=2) + 0.1 * Chi2()
-    model = KernelRegressor(kernel=kernel, random_state=0).fit(storage(X), y)
-    assert model.score(storage(X), y) > 0.98
-    model.save(tmp_path / "model")
-    again = load(tmp_path / "model")
-    np.testing.assert_array_equal(again.predict(storage(X)), model.predict(storage(X)))
-    assert repr(again.kernel_) == repr(model.kernel_)

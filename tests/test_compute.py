@@ -9,10 +9,9 @@ import pytest
 import scipy.sparse as sp
 import scipy.stats
 import threadpoolctl
-from threadpoolctl import threadpool_info
 
 import oracles
-from kernelgrad.compute import linalg, rng
+from kernelgrad.compute import elementary, linalg, rng
 from kernelgrad.compute.threads import (
     get_num_threads,
     parallel_for,
@@ -107,14 +106,6 @@ def test_columns_tiles_and_first_only_select(law):
     assert not np.isin(draw(law, seed=6, n_tiles=4, d=13, tile=64), full).mean() > 0.01
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_filling_does_not_depend_on_threads(law):
-    set_num_threads(1)
-    one = draw(law)
-    set_num_threads(2)
-    np.testing.assert_array_equal(draw(law), one)
-
-
 def test_laws_pass_kolmogorov_smirnov_and_wrong_scales_fail():
     laws = {
         "normal": scipy.stats.norm,
@@ -131,30 +122,6 @@ def test_laws_pass_kolmogorov_smirnov_and_wrong_scales_fail():
     u = rng.uniforms(11, 0, 2**16, rng.TAG_AUXILIARY)
     assert scipy.stats.kstest(u, scipy.stats.uniform.cdf).pvalue > five_sigma
     assert scipy.stats.kstest(u**1.05, scipy.stats.uniform.cdf).pvalue < five_sigma
-
-
-def z_score(samples, expected):
-    """Standardised mean of independent block means."""
-    blocks = samples.reshape(64, -1).mean(axis=1)
-    return (blocks.mean() - expected) / (blocks.std(ddof=1) / 8)
-
-
-@pytest.mark.parametrize("law", ["normal", "laplace"])
-def test_moments_and_independence_of_coordinates(law):
-    W = draw(law, seed=3, n_tiles=256, d=8).astype(float)
-    x = W.transpose(0, 2, 1)  # (tile, lane, coordinate)
-    second = {"normal": 1, "laplace": 2}[law]
-    fourth = {"normal": 3, "laplace": 24}[law]
-    for moment, expected in ((x, 0), (x**2, second), (x**3, 0), (x**4, fourth)):
-        assert abs(z_score(moment, expected)) < 5
-    # sine and cosine of one radius are uncorrelated, and so are their squares
-    for a in range(8):
-        for b in range(a):
-            assert abs(z_score(x[..., a] * x[..., b], 0)) < 5
-            assert abs(z_score(x[..., a] ** 2 * x[..., b] ** 2, second**2)) < 5
-    # neighbouring features
-    assert abs(z_score(x[:, 1:] * x[:, :-1], 0)) < 5
-    assert abs(z_score((1.02 * x) ** 2, second)) > 5
 
 
 def test_uniforms_use_52_bits_and_stay_inside():
@@ -196,7 +163,7 @@ POLYNOMIALS = {
         dense_nodes(-0.25, 0.25),
         lambda y: np.sin(2 * np.pi * y),
         lambda y: [y ** (2 * k + 1) for k in range(5)],
-        [projections._S0, projections._S1, projections._S2, projections._S3, projections._S4],
+        [elementary._S0, elementary._S1, elementary._S2, elementary._S3, elementary._S4],
     ),
     "sine": (
         dense_nodes(-0.125, 0.125),
@@ -237,7 +204,7 @@ def test_refitted_polynomial_is_not_three_times_better(name):
 def test_cos_sin_turns_error():
     t = np.linspace(-0.5, 0.5, 2**20 + 1).astype(np.float32)
     c, s = t.copy(), np.empty_like(t)
-    projections.cos_sin_turns(c, s)
+    elementary.cos_sin_turns(c, s)
     angle = 2 * np.pi * t.astype(float)
     assert np.abs(c - np.cos(angle)).max() < 2.5e-7
     assert np.abs(s - np.sin(angle)).max() < 2.5e-7
@@ -250,8 +217,8 @@ def test_reduction_of_large_turns_is_exact():
         small = fraction.astype(np.float32)
         assert np.array_equal(t.astype(float), whole + fraction)
         c, s, c0, s0 = t.copy(), t.copy(), small.copy(), small.copy()
-        projections.cos_sin_turns(c, s)
-        projections.cos_sin_turns(c0, s0)
+        elementary.cos_sin_turns(c, s)
+        elementary.cos_sin_turns(c0, s0)
         np.testing.assert_array_equal(c, c0)
         inside = np.abs(fraction) < 0.5  # at half a turn sin is 0 up to sign
         np.testing.assert_array_equal(s[inside], s0[inside])
@@ -262,7 +229,7 @@ def test_phase_form_error():
     t = np.linspace(-3, 3, 2**16).astype(np.float32).reshape(64, -1)
     phase = np.linspace(-0.5, 0.5, t.shape[1]).astype(np.float32)
     out = t.copy()
-    projections.cos_phase_turns(out, phase)
+    elementary.cos_phase_turns(out, phase)
     exact = np.sqrt(2) * np.cos(2 * np.pi * (t + phase).astype(float))
     assert np.abs(out - exact).max() < 4e-7
 
@@ -271,7 +238,7 @@ def test_special_values():
     for bad in (np.nan, np.inf, -np.inf):
         t = np.array([bad, 0.25, 0.0], np.float32)
         s = np.empty_like(t)
-        projections.cos_sin_turns(t, s)
+        elementary.cos_sin_turns(t, s)
         np.testing.assert_allclose(t, [np.nan, 0, 1], atol=1e-6)
         np.testing.assert_allclose(s, [np.nan, 1, 0], atol=1e-6)
 
@@ -314,28 +281,6 @@ def run_gradient(X, W, phase, R):
     return G.reshape(-1, R.shape[1])
 
 
-def run_transform(X, W, phase, scale=1.0):
-    planes = 1 if len(phase) else 2
-    out = np.full((X.shape[0], planes * len(W) * W.shape[2]), np.nan, np.float32)
-    with single_threaded_blas():
-        projections.transform(X, W, phase, kind_of(phase), scale, out)
-    return out
-
-
-@pytest.mark.parametrize("density", [None, 0.3])
-@pytest.mark.parametrize("form", ["pair", "phase"])
-@pytest.mark.parametrize("d", [1, 5, 520])
-def test_fused_tiles_against_float64(d, form, density):
-    for n in (1, 7, 255, 256, 257, 600):
-        for C in (1, 3):
-            X, W, phase, coef, R = problem(n, d, C, form, density=density, seed=n)
-            Phi = oracles.fourier_features(X, np.hstack(list(W)), phase)
-            flat = coef.reshape(-1, C).astype(float)
-            np.testing.assert_allclose(run_transform(X, W, phase, 0.5), Phi / 2, atol=1e-5)
-            np.testing.assert_allclose(run_predict(X, W, phase, coef), Phi @ flat, atol=5e-4)
-            np.testing.assert_allclose(run_gradient(X, W, phase, R), Phi.T @ R, atol=5e-4)
-
-
 def test_predict_adds_and_gradient_overwrites():
     X, W, phase, coef, R = problem(40, 3, 2, "pair")
     once = run_predict(X, W, phase, coef)
@@ -343,55 +288,6 @@ def test_predict_adds_and_gradient_overwrites():
     projections.predict(X, W, phase, kind_of(phase), coef, out)
     np.testing.assert_allclose(out, 1 + once, atol=1e-4)
     assert np.isfinite(run_gradient(X, W, phase, R)).all()
-
-
-def test_gradient_and_transform_take_any_tile_width():
-    X, W, phase, _, R = problem(300, 4, 2, "phase")
-    W, phase = np.ascontiguousarray(W[:, :, :100]), phase[:200]
-    Phi = oracles.fourier_features(X, np.hstack(list(W)), phase)
-    np.testing.assert_allclose(run_transform(X, W, phase), Phi, atol=1e-5)
-    np.testing.assert_allclose(run_gradient(X, W, phase, R), Phi.T @ R, atol=5e-4)
-
-
-@pytest.mark.parametrize("density", [None, 0.3])
-@pytest.mark.parametrize("form", ["pair", "phase"])
-def test_threads_do_not_change_a_bit(form, density):
-    X, W, phase, coef, R = problem(1100, 6, 3, form, density=density, n_tiles=5)
-    results = []
-    for n_threads in (1, 2, 3):
-        set_num_threads(n_threads)
-        results.append(
-            [
-                run_predict(X, W, phase, coef),
-                run_gradient(X, W, phase, R),
-                run_transform(X, W, phase),
-            ]
-        )
-    for other in results[1:]:
-        for a, b in zip(results[0], other, strict=True):
-            np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.parametrize("density", [None, 0.3])
-@pytest.mark.parametrize("form", ["pair", "phase"])
-@pytest.mark.parametrize(("d", "C"), [(1, 1), (5, 3), (18, 1), (64, 10), (520, 1), (520, 3)])
-def test_prediction_of_a_row_does_not_depend_on_its_neighbours(d, C, form, density):
-    X, W, phase, coef, _ = problem(600, d, C, form, density=density)
-    cores = {lib.get("architecture") for lib in threadpool_info() if lib["user_api"] == "blas"}
-
-    def same(a, b):
-        if cores == {"SkylakeX"}:
-            np.testing.assert_array_equal(a, b)
-        else:  # other cores treat the edges of a block otherwise: float32 rounding remains
-            np.testing.assert_allclose(a, b, atol=5e-6 * np.abs(batch).max())
-
-    batch = run_predict(X, W, phase, coef)
-    for i in (0, 5, 255, 256, 511, 599):
-        same(run_predict(X[i : i + 1], W, phase, coef)[0], batch[i])
-    for n in (2, 15, 17, 255, 300):
-        same(run_predict(X[:n], W, phase, coef), batch[:n])
-    order = np.random.default_rng(1).permutation(600)
-    same(run_predict(X[order], W, phase, coef), batch[order])
 
 
 def test_tiles_may_be_handed_over_in_parts():
@@ -403,22 +299,6 @@ def test_tiles_may_be_handed_over_in_parts():
         part = np.ascontiguousarray(coef[:, j])
         projections.predict(X, W[a:b], phase[j], projections.PHASE, part, out)
     np.testing.assert_array_equal(out, whole)
-
-
-@pytest.mark.parametrize("sparse_rows", [False, True])
-@pytest.mark.parametrize("form", ["pair", "phase"])
-def test_a_bad_value_stays_in_its_row(form, sparse_rows):
-    X, W, phase, coef, _ = problem(40, 5, 2, form)
-    clean = run_predict(X, W, phase, coef)
-    for bad in (np.nan, np.inf, -np.inf):
-        Y = X.copy()
-        Y[17, 3] = bad
-        out = run_predict(sp.csr_matrix(Y) if sparse_rows else Y, W, phase, coef)
-        Phi = run_transform(sp.csr_matrix(Y) if sparse_rows else Y, W, phase)
-        assert np.isnan(out[17]).all()
-        assert np.isnan(Phi[17]).all()
-        others = np.arange(40) != 17
-        np.testing.assert_allclose(out[others], clean[others], atol=1e-4)
 
 
 def test_read_only_arrays():
@@ -509,21 +389,6 @@ def test_every_task_runs_once(n_threads, n_tasks):
     seen = []
     parallel_for(n_tasks, seen.append)
     assert sorted(seen) == list(range(n_tasks))
-
-
-def test_result_does_not_depend_on_the_order_of_tasks():
-    set_num_threads(2)
-    out = np.zeros(40)
-    order = []
-
-    def task(i):
-        time.sleep(0.002 * (i % 3))
-        order.append(i)
-        out[i] = i * i
-
-    parallel_for(40, task)
-    assert order != sorted(order)  # else this shows nothing
-    np.testing.assert_array_equal(out, np.arange(40) ** 2)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])

@@ -1,7 +1,5 @@
 import itertools
 import math
-import pickle
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -9,11 +7,10 @@ import scipy.sparse as sp
 from scipy.signal import correlate
 from scipy.spatial.distance import pdist
 
-from kernelgrad import KernelClassifier, load, set_num_threads
+from kernelgrad import KernelClassifier, set_num_threads
 from kernelgrad._validation import DataError
 from kernelgrad.features import _patches as patches
-from kernelgrad.functions.features import FeatureStream
-from kernelgrad.kernels import KERNELS, Gaussian, describe_kernel, restore_kernel
+from kernelgrad.kernels import Gaussian
 from kernelgrad.kernels import convolutional as module
 from kernelgrad.kernels.base import ProductKernel, SumKernel
 from kernelgrad.kernels.convolutional import ConvolutionKernel
@@ -85,13 +82,6 @@ def test_contract(kernel):
     check_kernel(kernel, X=images(kernel))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("kernel", CASES + COMPOSITE, ids=range(len(CASES + COMPOSITE)))
-def test_contract_with_many_blocks(kernel, seed):
-    check_kernel(kernel, X=images(kernel, 12, seed), random_state=seed, n_blocks=8000)
-
-
 # Exact values
 
 
@@ -128,17 +118,6 @@ def test_tiles_change_nothing(side, monkeypatch):
     monkeypatch.setattr(module, "_SIDE", side)
     np.testing.assert_allclose(kernel(X[:20], X), K, rtol=1e-12)
     np.testing.assert_allclose(kernel.diag(X), k, rtol=1e-12)
-
-
-def test_memory_of_the_exact_form_is_bounded():
-    kernel = ConvolutionKernel((28, 28), pool_size=24, gamma=0.1)
-    X = images(kernel, 10)
-    set_num_threads(1)
-    tracemalloc.start()
-    kernel(X)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 16e6 < 8 * (10 * 24**2) ** 2 / 10
 
 
 # Invariances
@@ -334,46 +313,3 @@ def test_rows_that_are_no_images():
 
 
 # Estimators
-
-
-def test_description_and_file(monkeypatch, tmp_path):
-    for cls in (ConvolutionKernel, SumKernel):
-        monkeypatch.setitem(KERNELS, cls.name, cls)
-    kernel = ConvolutionKernel((8, 6), np.int64(3), normalize=True)
-    twin = restore_kernel(describe_kernel(kernel))
-    assert twin.get_params() == {**kernel.get_params(), "image_shape": [8, 6]}
-    X = images(kernel, 200)
-    y = X[:, :24].mean(1) > X[:, 24:].mean(1)
-    model = KernelClassifier(kernel=kernel + Gaussian(), max_iter=5, random_state=0)
-    model.fit(sp.csr_matrix(X), y)
-    model.save(tmp_path / "model")
-    again = load(tmp_path / "model")
-    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
-    assert len(pickle.dumps(model.expansion_.stream.map)) < 20_000
-
-
-def test_wide_sparse_rows():
-    kernel = ConvolutionKernel((100, 100), 5, pool_size=20, gamma=0.3)
-    X = sp.random(10, 10_000, 0.002, format="csr", random_state=0)
-    stream = FeatureStream(kernel, 10_000, 0, 16)
-    rows = stream.prepare(X)
-    assert sp.issparse(rows)
-    dense = stream.transform(stream.prepare(X.toarray()), 1)
-    np.testing.assert_array_equal(stream.transform(rows, 1), dense)
-
-
-def test_digits_from_few_examples(real_data):
-    """On 1,000 digits at equally many features: half the errors of the Gaussian kernel."""
-    mnist = real_data("mnist")
-    rng = np.random.default_rng(0)
-    train, test = rng.choice(60_000, 1000, False), rng.choice(10_000, 1000, False)
-    X, y = mnist["X_train"][train] / 255.0, mnist["y_train"][train]
-    Z, truth = mnist["X_test"][test] / 255.0, mnist["y_test"][test]
-
-    def error(kernel):
-        model = KernelClassifier(kernel=kernel, solver="dsg", max_iter=20, random_state=0)
-        assert model.fit(X, y).n_random_features_ == 2560
-        return 1.0 - model.score(Z, truth)
-
-    gaussian = min(error(Gaussian(bandwidth_factor=c)) for c in (0.5, 1.0))
-    assert error(ConvolutionKernel((28, 28), bandwidth_factor=0.5)) < 0.75 * gaussian

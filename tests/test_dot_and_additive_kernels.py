@@ -1,20 +1,16 @@
-import itertools
 import pickle
-import tracemalloc
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import scipy.stats
 from scipy.spatial.distance import jensenshannon
-from sklearn.base import clone
 from sklearn.kernel_approximation import PolynomialCountSketch
 from sklearn.metrics.pairwise import additive_chi2_kernel, polynomial_kernel
 
 import oracles_sketch
 from kernelgrad._validation import DataError
 from kernelgrad.compute import rng
-from kernelgrad.compute.threads import set_num_threads
 from kernelgrad.features import _sketches as sketches
 from kernelgrad.features.base import float32_rows
 from kernelgrad.functions.features import FeatureStream
@@ -77,22 +73,6 @@ def test_contract_of_product_kernels(kernel):
     check_kernel(kernel, X=unit(), random_state=1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("d", [7, 45])
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("cls", ADDITIVE)
-def test_contract_of_additive_kernels_with_many_blocks(cls, form, d, seed):
-    check_kernel(cls(form), X=positive(12, d, seed), random_state=seed, n_blocks=8000)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("kernel", PRODUCTS, ids=repr)
-def test_contract_of_product_kernels_with_many_blocks(kernel, seed):
-    check_kernel(kernel, X=unit(12, 6, seed), random_state=seed, n_blocks=8000)
-
-
 # Exact values
 
 
@@ -143,37 +123,6 @@ def test_additive_kernels_of_sparse_rows(cls):
         assert other.nnz == before  # the caller's rows are left as they are
 
 
-def test_additive_kernels_of_wide_sparse_rows_stay_sparse():
-    X = sp.random(60, 500_000, 1e-4, "csr", rng=np.random.default_rng(0))
-    tracemalloc.start()
-    try:
-        K = Chi2()(X)
-        features = Chi2().feature_map(X.shape[1], 0, 64)
-        P = features.transform(prepared(features, X), 0)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    np.testing.assert_allclose(K.diagonal(), X.sum(1).A1, rtol=1e-12)
-    assert P.shape == (60, 128)
-    assert peak < 60 * 500_000 * 8 / 8
-
-
-@pytest.mark.parametrize("cls", ADDITIVE)
-def test_additive_kernels_reject_negative_rows(cls):
-    X = positive()
-    X[2, 1] = -0.25
-    for rows in (X, sp.csr_matrix(X)):
-        with pytest.raises(DataError, match=rf"{cls.name} .* x >= 0.*-0\.25"):
-            cls()(rows)
-        with pytest.raises(DataError, match=cls.name):
-            FeatureStream(cls(), 5, 0, 32).prepare(rows)
-
-
-def test_additive_form_is_checked():
-    with pytest.raises(ValueError, match=r"form.*coordinates, hashed, signs"):
-        Chi2("column")(positive())
-
-
 @pytest.mark.parametrize("degree", [1, 2, 5])
 def test_polynomial_against_scikit_learn(degree):
     X, Z = unit(20, 6), unit(10, 6, seed=1)
@@ -201,30 +150,6 @@ def test_dot_product_series():
 # Parameters
 
 
-@pytest.mark.parametrize(
-    ("kernel", "error", "message"),
-    [
-        (Polynomial(degree=0), ValueError, "degree must be at least 1, got 0"),
-        (Polynomial(degree=2.0), TypeError, "degree must be an integer, got 2.0"),
-        (Polynomial(gamma=0), ValueError, "gamma"),
-        (Polynomial(gamma="median"), ValueError, "rule for gamma 'median'.*auto"),
-        (Polynomial(coef0=-1), ValueError, "coef0.*-1"),
-        (DotProduct("sine"), ValueError, "series 'sine'.*exponential, vovk"),
-        (DotProduct([1.0, -0.5]), ValueError, r"series\[1\].*-0.5"),
-        (DotProduct([1.0, "a"]), TypeError, r"series\[1\]"),
-        (DotProduct([0.0, 0.0]), ValueError, "positive coefficient"),
-        (DotProduct([]), ValueError, "positive coefficient"),
-        (DotProduct([[1.0]]), TypeError, "sequence of coefficients"),
-        (DotProduct(3.0), TypeError, "sequence of coefficients"),
-        (DotProduct(p=1.0), ValueError, "p must lie in"),
-    ],
-    ids=repr,
-)
-def test_parameters_are_checked(kernel, error, message):
-    with pytest.raises(error, match=message):
-        kernel(unit())
-
-
 def test_gamma_auto_needs_resolving():
     for kernel in (Polynomial(gamma="auto"), DotProduct(gamma="auto")):
         with pytest.raises(ValueError, match="call resolve"):
@@ -235,15 +160,6 @@ def test_gamma_auto_needs_resolving():
         assert resolved.gamma == 0.125
         assert kernel.gamma == "auto"
         assert resolved.resolve(unit(d=4), 0) is resolved
-
-
-def test_series_survive_clone_and_pickle():
-    for series in ([1, 0.5], (1, 0.5), np.array([1, 0.5])):
-        kernel = DotProduct(series, gamma=0.5)
-        assert kernel.series is series
-        for twin in (clone(kernel), pickle.loads(pickle.dumps(kernel))):
-            assert type(twin.series) is type(series)
-            np.testing.assert_array_equal(twin(unit()), kernel(unit()))
 
 
 # Domain and variance of power series
@@ -558,33 +474,6 @@ def test_stratified_degrees_lower_the_variance():
 # Every path to the same sum
 
 
-@pytest.mark.parametrize("F", [48, 300])  # blocks that tiles cut, and tiles that blocks cut
-@pytest.mark.parametrize("d", [3, 20, 400])
-def test_predict_and_gradient_are_sums_over_transform(d, F):
-    n, n_blocks, C = 300, 11, 3
-    g = np.random.default_rng(0)
-    X = 0.3 * positive(n, d, zeros=0.95) / np.sqrt(d)
-    R = g.standard_normal((n, C)).astype(np.float32)
-    for features in every_map(d, F):
-        coef = g.standard_normal((features.planes, n_blocks * F, C)).astype(np.float32)
-        dense, sparse = (prepared(features, A) for A in (X, sp.csr_matrix(X)))
-        assert sp.issparse(sparse)
-        blocks = [features.transform(dense, j).astype(float) for j in range(n_blocks)]
-        expected = sum(
-            P @ coef[:, j * F : (j + 1) * F].reshape(features.width, C).astype(float)
-            for j, P in enumerate(blocks)
-        )
-        scale = np.abs(expected).max()
-        for rows in (dense, sparse):
-            out = np.zeros((n, C), np.float32)
-            features.predict(rows, coef, n_blocks, out, 0)
-            np.testing.assert_allclose(out, expected, atol=1e-5 * scale)
-            G = features.gradient(rows, R, 1)
-            np.testing.assert_allclose(G, blocks[1].T @ R, atol=1e-5 * np.abs(G).max())
-        P = features.transform(sparse, 1)
-        np.testing.assert_allclose(P, blocks[1], atol=1e-5 * np.abs(P).max())
-
-
 def test_untouched_columns_do_not_change_features():
     X = np.zeros((20, 60))
     X[:, [3, 17, 50]] = 0.3 * positive(20, 3, zeros=0.0)
@@ -617,32 +506,6 @@ def test_cached_draws_give_the_same_bits(form):
     fresh = np.zeros((20, C), np.float32)
     Chi2(form).feature_map(d, 0, F).predict(rows, coef[:, : 3 * F], 3, fresh, 0)
     np.testing.assert_array_equal(short, fresh)
-
-
-def test_threads_and_chunks_do_not_change_a_bit():
-    n, d, F, n_blocks = 1100, 12, 40, 8
-    X = 0.3 * positive(n, d, zeros=0.5)
-    R = np.random.default_rng(1).standard_normal((n, 2)).astype(np.float32)
-    for features in every_map(d, F):
-        rows = prepared(features, X)
-        coef = np.ones((features.planes, n_blocks * F, 2), np.float32)
-
-        def run(*cuts, rows=rows, features=features, coef=coef):
-            out = np.zeros((n, 2), np.float32)
-            for a, b in itertools.pairwise(cuts):
-                features.predict(rows[a:b], coef, n_blocks, out[a:b], 0)
-            return out, features.transform(rows, 2), features.gradient(rows, R, 2)
-
-        results = []
-        for n_threads in (1, 3):
-            set_num_threads(n_threads)
-            try:
-                results.append(run(0, n))
-            finally:
-                set_num_threads(None)
-        for a, b in zip(*results, strict=True):
-            np.testing.assert_array_equal(a, b)
-        np.testing.assert_array_equal(run(0, 256, 768, n)[0], results[0][0])
 
 
 def test_empty_and_zero_rows():

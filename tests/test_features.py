@@ -7,17 +7,29 @@ import pytest
 import scipy.sparse as sp
 
 import oracles
-from kernelgrad.compute.threads import set_num_threads
-from kernelgrad.functions.expansions import PREDICT_ROWS, RandomFeatureExpansion
+from kernelgrad.compute import linalg
+from kernelgrad.features.projections import ProjectionMap
+from kernelgrad.functions.exact import ExactKernel
+from kernelgrad.functions.expansions import (
+    PREDICT_ROWS,
+    LinearExpansion,
+    RandomFeatureExpansion,
+    SupportExpansion,
+)
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import (
     KERNELS,
+    ArcCosine,
+    Chi2,
+    ConvolutionKernel,
+    DotProduct,
     Gaussian,
+    Intersection,
+    Laplacian,
     Matern,
-    ProjectionMap,
+    Polynomial,
     StationaryKernel,
-    restore_kernel,
 )
 
 STATIONARY = [n for n, cls in KERNELS.items() if issubclass(cls, StationaryKernel)]
@@ -49,25 +61,12 @@ def test_blocks_against_float64(name, form, block_size):
     features = KERNELS[name](gamma=0.2, form=form).feature_map(5, 9, block_size)
     for j in (0, 3):
         W = features.frequencies(j * block_size, 1, block_size, np.arange(5))[0]
-        phase = features.phases(j * block_size, block_size)
+        phase = features.projection.phases(features.seed, j * block_size, block_size)
         expected = oracles.fourier_features(X, W, phase) / np.sqrt(block_size)
         # float32 turns: heavy tails of the frequencies cost absolute accuracy
         turns = 1 + np.abs(X.astype(float)) @ np.abs(W.astype(float))
         error = np.abs(features.transform(X, j) - expected).reshape(20, -1, block_size)
         assert (error.max(axis=1) * np.sqrt(block_size) < 1e-5 * turns).all()
-
-
-@pytest.mark.parametrize("name", STATIONARY)
-def test_frequencies_do_not_depend_on_the_block_size(name):
-    X = data(10).astype(np.float32)
-    kernel = KERNELS[name](gamma=0.2)
-    whole = kernel.feature_map(5, 9, 600).transform(X, 0).reshape(10, 2, 600) * np.sqrt(600)
-    for F in (50, 200, 300):
-        parts = [kernel.feature_map(5, 9, F).transform(X, j) for j in range(600 // F)]
-        joined = np.concatenate([p.reshape(10, 2, F) for p in parts], axis=2) * np.sqrt(F)
-        np.testing.assert_allclose(joined, whole, atol=1e-5 * (1 + np.abs(whole).max()))
-    other = kernel.feature_map(5, 10, 600).transform(X, 0).reshape(10, 2, 600) * np.sqrt(600)
-    assert np.abs(other - whole).mean() > 0.1
 
 
 @pytest.mark.parametrize("name", STATIONARY)
@@ -91,21 +90,6 @@ def test_matern_factor_is_shared_by_the_coordinates():
     assert ratio[0].std() > 0.1
 
 
-@pytest.mark.parametrize("form", ["pair", "phase"])
-@pytest.mark.parametrize("block_size", [64, 100, 256])
-def test_predict_and_gradient_are_products_with_the_blocks(block_size, form):
-    X = data(300)
-    features = stream(Gaussian(0.2, form=form), block_size=block_size)
-    f = expansion(features)
-    rows = features.prepare(X)
-    blocks = [features.transform(rows, j).astype(float) for j in range(3)]
-    expected = sum(P @ f.block(j).reshape(features.width, 2) for j, P in enumerate(blocks))
-    np.testing.assert_allclose(f.raw_prediction(X), expected, atol=2e-5)
-    R = data(300, 2, 7).astype(np.float32)
-    for j, P in enumerate(blocks):
-        np.testing.assert_allclose(features.gradient(rows, R, j), P.T @ R, atol=2e-5)
-
-
 # The cache
 
 
@@ -125,19 +109,6 @@ def test_cache_budgets_do_not_change_a_bit(form, sparse):
     for other in results[1:]:
         np.testing.assert_array_equal(other, results[0])
     assert f.stream.map._cache.nbytes >= 6 * tile
-
-
-def test_cache_grows_with_the_model_and_budgets_may_change():
-    X = data(30).astype(np.float32)
-    features, plain = Gaussian(0.2).feature_map(5, 3, 100), Gaussian(0.2).feature_map(5, 3, 100)
-    coef = np.random.default_rng(0).standard_normal((2, 6144, 1)).astype(np.float32)
-    for n_blocks, budget in ((1, 2**20), (30, 6000), (7, 2**20), (61, 2**16), (61, 2**20)):
-        a, b = np.zeros((2, 30, 1), np.float32)
-        used = features.capacity(n_blocks)
-        features.predict(X, coef[:, :used], n_blocks, a, budget)
-        plain.predict(X, coef[:, :used], n_blocks, b, 0)
-        np.testing.assert_array_equal(a, b)
-    assert len(features._cache) > 0 == len(plain._cache)
 
 
 def test_cache_is_right_after_predictions_in_two_threads(monkeypatch):
@@ -184,8 +155,8 @@ def test_pickling_drops_the_cache():
 
 
 def test_wide_sparse_rows_equal_dense_rows():
-    d = 50_000
-    X = sp.random(20, d, 2e-4, format="csr", random_state=0) * 3
+    d = 5_000
+    X = sp.random(20, d, 2e-3, format="csr", random_state=0) * 3
     features = stream(Gaussian(0.05), d, block_size=256)
     f = expansion(features, n_blocks=2)
     assert X.nnz <= d // 2  # only touched columns are drawn
@@ -202,14 +173,6 @@ def test_wide_sparse_rows_equal_dense_rows():
     f.add_prepared(dense, out)
     np.testing.assert_allclose(f.raw_prediction(X), out, atol=1e-5)
     assert np.abs(out).max() > 0.1
-
-
-def test_sparse_rows_do_not_depend_on_their_neighbours():
-    X = sp.random(300, 200, 0.02, format="csr", random_state=0)
-    f = expansion(stream(Gaussian(0.05), 200))
-    batch = f.raw_prediction(X)
-    for part in (slice(0, 1), slice(5, 8), slice(255, 299)):
-        np.testing.assert_array_equal(f.raw_prediction(X[part]), batch[part])
 
 
 def test_rows_without_non_zeros():
@@ -386,23 +349,103 @@ def test_one_block_of_a_direction():
     np.testing.assert_allclose(added, after - before, atol=2e-5)
 
 
-def test_chunks_of_rows_do_not_change_a_bit():
-    X = data(PREDICT_ROWS + 300)
-    f = expansion(stream())
-    whole = f.raw_prediction(X)
-    for part in (slice(0, 10), slice(PREDICT_ROWS - 3, PREDICT_ROWS + 3), slice(8000, None)):
-        np.testing.assert_array_equal(f.raw_prediction(X[part]), whole[part])
-    try:
-        set_num_threads(1)
-        np.testing.assert_array_equal(f.raw_prediction(X), whole)
-    finally:
-        set_num_threads(None)
+def parts(n):
+    """Return chunks of n rows, and some rows in another order."""
+    order = np.random.default_rng(1).permutation(n)
+    return slice(0, 1), slice(5, 47), slice(3, 300), slice(n - 260, n), order[:130]
 
 
-def test_description_rebuilds_the_stream():
-    features = stream(Matern(2.5, 0.3, form="phase"), seed=2**50)
-    d = features.describe()
-    kernel = restore_kernel(d.pop("kernel"))
-    twin = FeatureStream(kernel, **d)
-    X = features.prepare(data())
-    np.testing.assert_array_equal(twin.transform(X, 2), features.transform(X, 2))
+def apart(X, predict, what=""):
+    whole = predict(X)
+    for some in parts(X.shape[0]):
+        np.testing.assert_array_equal(predict(X[some]), whole[some], err_msg=what)
+
+
+APART = [
+    Gaussian(0.05),
+    Gaussian(0.05, form="phase"),
+    Gaussian(0.05, sampling="orthogonal"),
+    Gaussian(0.05, sampling="qmc"),
+    ArcCosine(1),
+    Chi2(),
+    Chi2("hashed"),
+    Intersection("signs"),
+    Polynomial(3, 0.05),
+    DotProduct(gamma=0.025),
+    ConvolutionKernel((4, 5), 3, 1, 2, gamma=0.1),
+    Gaussian(0.05) * Chi2() + Laplacian(0.05),
+]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("kernel", APART, ids=repr)
+def test_rows_do_not_see_each_other(kernel, sparse):
+    rng = np.random.default_rng(0)
+    X = rng.random((600, 20))
+    X = sp.csr_matrix(np.where(rng.random(X.shape) < 0.05, X, 0)) if sparse else X
+    for F, C in ((64, 1), (100, 3), (256, 20)):
+        f = RandomFeatureExpansion(FeatureStream(kernel, 20, 1, F), C)
+        f.coef = rng.standard_normal((f.stream.planes, 2 * F, C)).astype(np.float32)
+        apart(X, f.raw_prediction, f"F={F}, C={C}")
+        apart(f.stream.prepare(X), lambda Z, f=f: f.stream.transform(Z, 1), f"transform, F={F}")
+    exact = ExactKernel(kernel, 20)
+    support = exact.prepare(X[:300])
+    for C in (1, 3, 20):
+        f = SupportExpansion(exact, support, rng.standard_normal((300, C)), np.zeros(C))
+        apart(X, f.raw_prediction, f"exact, C={C}")
+
+
+@pytest.mark.parametrize("sampling", ["iid", "orthogonal"])
+@pytest.mark.parametrize("d", [100, 700])
+def test_wide_rows_do_not_see_each_other(d, sampling):
+    f = RandomFeatureExpansion(FeatureStream(Gaussian(1 / d, sampling=sampling), d, 1, 256), 3)
+    f.coef = np.random.default_rng(2).standard_normal((2, 512, 3)).astype(np.float32)
+    apart(data(600, d), f.raw_prediction)
+
+
+@pytest.mark.parametrize("C", [1, 3, 20])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_of_linear_functions_do_not_see_each_other(C, dtype):
+    f = LinearExpansion(data(50, C), np.zeros(C))
+    apart(data(600, 50).astype(dtype), f.raw_prediction)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 1), (20, 5), (100, 256), (130, 37), (7, 20)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_products_of_rows_by_blas_and_by_loops(shape, dtype):
+    depth, width = shape
+    A = np.tile(data(1, depth, 3).astype(dtype), (608, 1))
+    A[::7] = data(87, depth, 4)
+    B = data(depth, width, 5).astype(dtype)
+    bound = depth * np.finfo(dtype).eps * (np.abs(A) @ np.abs(B)) + np.finfo(dtype).tiny
+    for blas in (True, False):
+        T = np.full((608, width), np.nan, dtype)
+        linalg.rows_times(A, B, T, blas)
+        assert (np.abs(T - A.astype(float) @ B.astype(float)) <= bound).all()
+        if not blas or linalg.keeps_rows(depth, width, np.dtype(dtype).name):
+            equal = np.arange(608) % 7 != 0
+            assert (T[equal] == T[1]).all()
+
+
+def test_a_blas_that_mixes_rows_is_found_out(monkeypatch):
+    linalg.keeps_rows.cache_clear()
+    times = linalg.rows_times
+
+    def mixing(A, B, T, blas):
+        times(A, B, T, blas)
+        if len(T) == 256:
+            T[6] *= 1 + np.finfo(np.float32).eps
+
+    monkeypatch.setattr(linalg, "rows_times", mixing)
+    assert not linalg.keeps_rows(20, 256)
+    linalg.keeps_rows.cache_clear()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_quasi_random_frequencies_of_rows_without_entries(shared):
+    kernel = (Matern(1.5, 0.5) if shared else Gaussian(0.5)).set_params(sampling="qmc")
+    stream = FeatureStream(kernel, 3, 0, 32)
+    empty = sp.csr_matrix((2, 3), dtype=np.float32)
+    phi = stream.transform(empty, 0)
+    np.testing.assert_allclose(phi[:, :32], 1 / np.sqrt(32), rtol=4e-7)
+    np.testing.assert_array_equal(phi[:, 32:], 0)

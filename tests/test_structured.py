@@ -1,20 +1,14 @@
 """Orthogonal and quasi-Monte Carlo frequencies of the shift-invariant kernels."""
 
-import importlib
-import json
-import pickle
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy import linalg, stats
 from sklearn.base import clone
-from sklearn.datasets import load_digits
 
 import oracles
-from kernelgrad import KernelClassifier, load, set_num_threads
 from kernelgrad.compute import rng
 from kernelgrad.features import _hadamard as hadamard
 from kernelgrad.features.projections import ProjectionMap
@@ -25,7 +19,7 @@ from kernelgrad.features.structured import (
     SobolMap,
     _chi_of_normal,
 )
-from kernelgrad.functions.expansions import PREDICT_ROWS, RandomFeatureExpansion
+from kernelgrad.functions.expansions import RandomFeatureExpansion
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import (
     Cauchy,
@@ -33,9 +27,7 @@ from kernelgrad.kernels import (
     Laplacian,
     Matern,
     StationaryKernel,
-    describe_kernel,
     get_kernel,
-    restore_kernel,
 )
 from kernelgrad.testing import check_kernel
 
@@ -74,15 +66,6 @@ def expansion(features, n_blocks=3, C=2, seed=1):
 def test_contract(cls, sampling, d, form):
     kernel = cls(gamma=suited(cls, d), form=form, sampling=sampling)
     check_kernel(kernel, X=data(24, d), random_state=2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("d", [2, 33, WIDE, 300])
-@pytest.mark.parametrize(("cls", "sampling"), SAMPLERS)
-def test_contract_with_many_blocks(cls, sampling, d):
-    kernel = cls(gamma=suited(cls, d), sampling=sampling)
-    report = check_kernel(kernel, X=data(12, d, 1), n_blocks=8000)
-    assert np.median(report.standard_error) < 2e-3
 
 
 @pytest.mark.slow
@@ -264,24 +247,6 @@ def test_a_kernel_with_a_factor_but_no_quantile_draws_independent_factors():
 # Sums, caches, threads, storage
 
 
-@pytest.mark.parametrize("form", ["pair", "phase"])
-@pytest.mark.parametrize("block_size", [1, 100, 128, 300])
-@pytest.mark.parametrize("n", [1, 31, 300])
-def test_predict_and_gradient_are_products_with_the_blocks(n, block_size, form):
-    X = data(n, WIDE)
-    features = stream(
-        Gaussian(1 / WIDE, form=form, sampling="orthogonal"), block_size=block_size
-    )
-    f = expansion(features)
-    rows = features.prepare(X)
-    blocks = [features.transform(rows, j).astype(float) for j in range(3)]
-    expected = sum(P @ f.block(j).reshape(features.width, 2) for j, P in enumerate(blocks))
-    np.testing.assert_allclose(f.raw_prediction(X), expected, atol=3e-5)
-    R = data(n, 2, 7).astype(np.float32)
-    for j, P in enumerate(blocks):
-        np.testing.assert_allclose(features.gradient(rows, R, j), P.T @ R, atol=3e-5)
-
-
 def test_no_rows_at_all():
     features = stream()
     none = np.empty((0, WIDE), np.float32)
@@ -306,55 +271,6 @@ def test_cache_budgets_do_not_change_a_bit(form):
     assert f.stream.map._cache.nbytes >= 16 * stack
 
 
-def test_cache_grows_with_the_model_and_budgets_may_change():
-    X = data(30, WIDE).astype(np.float32)
-    kernel = Gaussian(1 / WIDE, sampling="orthogonal")
-    features, plain = kernel.feature_map(WIDE, 3, 100), kernel.feature_map(WIDE, 3, 100)
-    coef = np.random.default_rng(0).standard_normal((2, 6100, 1)).astype(np.float32)
-    for n_blocks, budget in ((1, 2**20), (30, 6000), (7, 2**20), (61, 2**15), (61, 2**20)):
-        a, b = np.zeros((2, 30, 1), np.float32)
-        features.predict(X, coef, n_blocks, a, budget)
-        plain.predict(X, coef, n_blocks, b, 0)
-        np.testing.assert_array_equal(a, b)
-    assert len(features._cache) >= 48 > 0 == len(plain._cache)
-
-
-@pytest.mark.parametrize("sampling", ["orthogonal", "qmc"])
-@pytest.mark.parametrize("d", [20, WIDE])
-def test_threads_do_not_change_a_bit(sampling, d):
-    # more rows than partial gradients are held at a time
-    n = hadamard.ROWS * hadamard._GROUP + 300
-    features = stream(Gaussian(1 / d, sampling=sampling), d, block_size=150)
-    X, R = features.prepare(data(n, d)), data(n, 2, 1).astype(np.float32)
-    f, results = expansion(features), []
-    for threads in (1, 2, 5):
-        set_num_threads(threads)
-        results.append(
-            (
-                features.gradient(X, R, 1),
-                f.raw_prediction(X[:900]),
-                features.transform(X[:900], 1),
-            )
-        )
-    for other in results[1:]:
-        for a, b in zip(other, results[0], strict=True):
-            np.testing.assert_array_equal(a, b)
-    P = features.transform(X, 1).astype(float)
-    np.testing.assert_allclose(results[0][0], P.T @ R, atol=2e-3)
-
-
-@pytest.mark.parametrize("sampling", ["orthogonal", "qmc"])
-@pytest.mark.parametrize("d", [20, WIDE])
-def test_chunks_of_rows_and_neighbours_do_not_change_a_bit(sampling, d):
-    X = data(PREDICT_ROWS + 300, d)
-    f = expansion(stream(Gaussian(1 / d, sampling=sampling), d))
-    whole = f.raw_prediction(X)
-    for part in (slice(0, 1), slice(5, 47), slice(PREDICT_ROWS - 3, PREDICT_ROWS + 3)):
-        np.testing.assert_array_equal(f.raw_prediction(X[part]), whole[part])
-    order = np.random.default_rng(0).permutation(600)
-    np.testing.assert_array_equal(f.raw_prediction(X[order]), whole[order])
-
-
 def test_a_row_that_is_not_finite_leaves_the_others_alone():
     features = stream()
     X = data(70, WIDE).astype(np.float32)
@@ -365,24 +281,6 @@ def test_a_row_that_is_not_finite_leaves_the_others_alone():
     others = np.setdiff1d(np.arange(70), [33, 40])
     np.testing.assert_array_equal(before[1][others], before[0][others])
     assert np.isnan(before[1][[33, 40]]).all()
-
-
-@pytest.mark.parametrize("index", [np.int32, np.int64])
-def test_sparse_rows_equal_dense_rows(index):
-    X = sp.random(300, 2000, 0.01, format="csr", random_state=0).astype(np.float32)
-    X.indices, X.indptr = X.indices.astype(index), X.indptr.astype(index)
-    X.data[X.indptr[3] : X.indptr[4]] = 0
-    features = stream(Gaussian(0.05, sampling="orthogonal"), 2000, 256)
-    f, R = expansion(features), data(300, 2, 1).astype(np.float32)
-    results = []
-    for rows in (X, X.toarray()):
-        out = np.zeros((300, 2), np.float32)
-        f.add_prepared(rows, out)
-        results.append((out, features.transform(rows, 1), features.gradient(rows, R, 1)))
-    assert sp.issparse(features.prepare(X))
-    for a, b in zip(*results, strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert np.abs(out).max() > 0.1
 
 
 @pytest.mark.parametrize("sampling", ["orthogonal", "qmc"])
@@ -432,12 +330,6 @@ def test_orthogonal_needs_a_law_that_no_rotation_changes(cls):
             use()
 
 
-@pytest.mark.parametrize("cls", [Gaussian, Matern, Laplacian, Cauchy])
-def test_unknown_sampling(cls):
-    with pytest.raises(ValueError, match=r"Unknown sampling 'sobol'.*iid, orthogonal, qmc"):
-        cls(gamma=0.5, sampling="sobol").check()
-
-
 @pytest.mark.parametrize(("cls", "most"), [(Gaussian, 21201), (Matern, 21200)])
 def test_sobol_points_have_a_largest_number_of_columns(cls, most):
     kernel = cls(gamma=0.5, sampling="qmc")
@@ -459,28 +351,6 @@ def test_sobol_points_need_a_law_that_is_inverted():
     assert Sech(0.5).feature_map(3, 0, 8).frequencies(0, 1, 8, np.arange(3)).any()
     with pytest.raises(ValueError, match="not that of the sech kernel; use sampling='iid'"):
         Sech(0.5, sampling="qmc").feature_map(3, 0, 8)
-
-
-def test_parameters_survive_clones_descriptions_and_pickles():
-    X = data(30, WIDE).astype(np.float32)
-    for cls, sampling in SAMPLERS:
-        kernel = cls(gamma=0.02, sampling=sampling)
-        assert clone(kernel).sampling == kernel.get_params()["sampling"] == sampling
-        twin = restore_kernel(describe_kernel(kernel))
-        assert repr(twin) == repr(kernel)
-        features = kernel.feature_map(WIDE, 5, 100)
-        expected = features.transform(X, 3)
-        np.testing.assert_array_equal(twin.feature_map(WIDE, 5, 100).transform(X, 3), expected)
-        out = np.zeros((30, 1), np.float32)
-        features.predict(X, np.ones((2, 512, 1), np.float32), 4, out, 2**25)
-        packed = pickle.dumps(features)
-        assert len(packed) < 1000
-        np.testing.assert_array_equal(pickle.loads(packed).transform(X, 3), expected)
-        iid = cls(gamma=0.02).feature_map(WIDE, 5, 100)
-        assert type(iid) is ProjectionMap
-        assert np.abs(iid.transform(X, 3) - expected).max() > 0.01
-        resolved = cls(gamma="median", sampling=sampling).resolve(X, 0)
-        assert resolved.sampling == sampling
 
 
 class Calls(Gaussian):
@@ -516,41 +386,3 @@ def test_subclasses_that_do_not_know_the_parameter(cls):
     expected = Gaussian(0.5).feature_map(3, 1, 32).transform(X, 1)
     P = cls(0.5).feature_map(3, 1, 32).transform(X, 1)
     np.testing.assert_array_equal(P, expected)
-
-
-@pytest.mark.parametrize("sampling", ["orthogonal", "qmc"])
-def test_classifier_on_digits(tmp_path, sampling):
-    X, y = load_digits(return_X_y=True)
-    X = np.hstack([X, X[:, 10:40]])  # 94 columns
-    first, second = (
-        KernelClassifier(kernel=Gaussian(sampling=sampling), max_iter=12, random_state=0)
-        for _ in range(2)
-    )
-    first.fit(X[:1200], y[:1200])
-    assert first.score(X[1200:], y[1200:]) > 0.93
-    expected = first.decision_function(X[1200:])
-    second.fit(X[:1200], y[:1200])
-    np.testing.assert_array_equal(second.decision_function(X[1200:]), expected)
-    first.save(tmp_path / "model.kgm")
-    twin = load(tmp_path / "model.kgm")
-    assert twin.kernel_.sampling == sampling
-    np.testing.assert_array_equal(twin.decision_function(X[1200:]), expected)
-
-
-def test_benchmark(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
-    out = tmp_path / "result.json"
-    runner = importlib.import_module("benchmarks.run")
-    assert runner.main(["frequencies", "--quick", "--json", str(out)]) == 0
-    tables = json.loads(out.read_text())["tables"]
-    assert {row["operation"] for row in tables["ns per row and frequency"]} == {
-        "predict",
-        "gradient",
-    }
-    for row in tables["ns per row and frequency"]:
-        assert row["hadamard, kept ns"] > 0
-        assert row["speed-up, drawn"] > 0
-    by_width = {row["d"]: row for row in tables["squared error of the kernel estimate"]}
-    assert by_width[8]["orthogonal / iid"] < 1
-    assert by_width[2]["qmc / iid"] < 1
-    assert all(abs(row["bias"]) < 0.02 for row in tables["bias"])

@@ -199,9 +199,7 @@ def _features(T: Any, S: Any, length: Any, phase: Any, kind: int) -> None:
 
 @njit(nogil=True, cache=True)
 def _add_product(T: Any, coef: Any, blas: bool, rows: Any, padded: Any, sums: Any) -> None:
-    """Add the products of the columns of T (m, LANES) with coef (m, C), which do not see each
-    other, to sums (LANES, C); `rows` and `padded` are scratch.
-    """
+    """Add T^T coef to sums (LANES, C), lane by lane; `rows` and `padded` are scratch."""
     m, C = coef.shape
     if blas and m == PANEL:
         np.dot(T.T, coef, rows)
