@@ -13,7 +13,7 @@ from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Hinge, Ramp, SemiSupervised, get_loss, get_unlabelled_loss
 from kernelgrad.solvers import CachedBlockDescent, Problem, TrainBatch
-from kernelgrad.solvers.block_descent.newton import SHARES
+from kernelgrad.solvers.block_descent._constants import SHARES
 from kernelgrad.solvers.block_descent.objective import Objective
 
 MATCHES = [

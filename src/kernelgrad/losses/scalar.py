@@ -63,7 +63,7 @@ KINKED = (HINGE, PERCEPTRON, EPSILON, QUANTILE, ONE_CLASS)
 
 ROWS = 1024  # of a tile of a pass over all rows
 _ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
-_LINEAR_FROM = np.float32(30)  # e^30 is finite with room to spare in single precision
+LINEAR_FROM = np.float32(30)  # e^30 is finite with room to spare in single precision
 
 
 def choose(condition: Any, yes: Any, no: Any) -> Any:
@@ -123,7 +123,7 @@ def value(code: int, p: Any, y: Any, f: Any) -> Any:
     if code == ONE_CLASS:
         return larger(-f, _ZERO)
     if code == KL:
-        near = np.minimum(f, _LINEAR_FROM)
+        near = np.minimum(f, LINEAR_FROM)
         return choose(y > _ZERO, -f, np.exp(near) * (_ONE + (f - near)))
     if code == LEAST_SQUARES:
         return choose(y > _ZERO, -f, _HALF * f * f)
@@ -157,7 +157,7 @@ def slope(code: int, p: Any, y: Any, f: Any) -> Any:
     if code == ONE_CLASS:
         return choose(f < _ZERO, -_ONE, choose(f > _ZERO, _ZERO, -p))
     if code == KL:
-        return choose(y > _ZERO, -_ONE, np.exp(np.minimum(f, _LINEAR_FROM)))
+        return choose(y > _ZERO, -_ONE, np.exp(np.minimum(f, LINEAR_FROM)))
     if code == LEAST_SQUARES:
         return choose(y > _ZERO, -_ONE, f)
     z = f - y
@@ -195,7 +195,7 @@ def curvature(code: int, p: Any, y: Any, f: Any, width: Any, far: Any) -> Any:
     if code in (PERCEPTRON, ONE_CLASS):
         return _HALF * _kink(f, width, far)
     if code == KL:
-        bend = choose(f < _LINEAR_FROM, np.exp(np.minimum(f, _LINEAR_FROM)), _ZERO)
+        bend = choose(f < LINEAR_FROM, np.exp(np.minimum(f, LINEAR_FROM)), _ZERO)
         return choose(y > _ZERO, _ZERO, bend)
     if code == LEAST_SQUARES:
         return choose(y > _ZERO, _ZERO, _ONE)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+AUDIT_WORK, AUDIT_LEAST = 2 * 10**9, 64  # operations of an audit, and rows at least
+
 
 @dataclass(frozen=True)
 class Audit:

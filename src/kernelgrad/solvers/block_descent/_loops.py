@@ -28,6 +28,7 @@ from kernelgrad.losses.scalar import (
     KINKED,
     KL,
     LEAST_SQUARES,
+    LINEAR_FROM,
     LOGISTIC,
     MULTINOMIAL,
     ONE_CLASS,
@@ -51,9 +52,8 @@ _SCRATCH = 12 * _N
 
 _f, _d = np.float32, np.float64
 _FAST = {"contract", "nsz", "arcp"}
-_ZERO, _HALF, _ONE, _TWO, _TINY = _f(0), _f(0.5), _f(1), _f(2), _f(1e-30)
+_ZERO, _ONE = _f(0), _f(1)
 _LN2 = _f(np.log(2.0))
-_LINEAR_FROM = _f(30.0)  # exp of KL is a straight line from here
 _LEAST_WIDTH = 1e-30  # where kinks are to be kept
 _LEAST_G, _LARGEST_G = 1e-30, 1e30  # of SMOOTHED_HINGE: float32 holds them and their inverses
 
@@ -95,13 +95,13 @@ def _growth(F: Any, V: Any) -> None:
     """As :func:`_piece` for KL."""
     for j in range(_N):
         u = F[_U + j]
-        F[_T + j] = u if u < _LINEAR_FROM else _LINEAR_FROM
+        F[_T + j] = u if u < LINEAR_FROM else LINEAR_FROM
     exp_flat(F[_T : _T + _N], F[_B : _B + _N].view(np.int32))
     for j in range(_N):
         u, e, positive = F[_U + j], F[_T + j], F[_Y + j] > _ZERO
-        over = u - _LINEAR_FROM
+        over = u - LINEAR_FROM
         over = over if over > _ZERO else _ZERO
-        bend = e if u < _LINEAR_FROM else _ZERO
+        bend = e if u < LINEAR_FROM else _ZERO
         F[_R + j] = -_ONE if positive else e
         F[_C + j] = _ZERO if positive else bend
         V[j] = -_d(u) if positive else _d(e) * (1.0 + _d(over))

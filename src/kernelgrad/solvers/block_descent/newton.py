@@ -12,38 +12,11 @@ from kernelgrad._typing import Float32Array, Float64Array, IntArray
 from kernelgrad.compute import linalg
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses import scalar
+from kernelgrad.solvers.block_descent import _constants as constants
 from kernelgrad.solvers.block_descent import _loops as descent
+from kernelgrad.solvers.block_descent._loops import MOMENTUM, SCALE, STEP
 from kernelgrad.solvers.block_descent.coordinates import Block, Blocks, SupportBlocks
-from kernelgrad.solvers.block_descent.objective import (
-    MOMENTUM,
-    SCALE,
-    STEP,
-    Objective,
-    Search,
-    minimise_on_span,
-)
-
-_DAMPING = 1e-2
-_LEAST_DAMPING, _MOST_DAMPING = 1e-9, 1e3
-_JITTER, _JITTER_WHOLE, _MOST_JITTER = 1e-5, 1e-6, 1e-3
-# With few labels most directions have no curvature but the kernel's own, and float32 kernel
-# values give some of them a negative norm: coefficients grew to 3,000 along them.
-_JITTER_SIDES = 1e-4
-_SLOPE_RATIO = 0.3
-_EPSILON = 6e-8  # of float32
-_MOST_NOISE = 1e-3  # of f in an exponential
-_ROUNDING = 5e-7  # of the terms of the objective: smaller falls are not trusted
-_LEAST_SHARE = 1e-2  # of the first objective, that the tolerance refers to at least
-_SHARPNESS = 1.0
-_NARROW = 0.5, 0.3
-_WINDOW = 4  # blocks whose gain is compared with the error of smoothing
-_LEAST_WIDTH = 1e-6  # of the first one
-# conjugate gradients: steps and squared residual left, where the sample is all rows and else
-_CONJUGATE_EXACT, _CONJUGATE_SAMPLED = (20, 1e-3), (5, 1e-2)
-SHARES = 0.0, 0.1, 0.3, 1.0  # of the loss of rows without a label, one after another
-_STAGE = 3  # blocks at most before the share grows
-_SETTLED = 10.0  # tolerances of gain below which it grows at once
-_TILE = 512  # sampled rows that one task takes
+from kernelgrad.solvers.block_descent.objective import Objective, Search, minimise_on_span
 
 
 @dataclass
@@ -80,7 +53,7 @@ class Iterate:
     coef: Float64Array
     coef_momentum: Float64Array
     widths: Float64Array
-    damping: float = _DAMPING
+    damping: float = constants.DAMPING
     jitter: float = 0.0
     claim: float = np.inf
     rejected: int = 0
@@ -191,10 +164,10 @@ class _Curvature:
         with np.errstate(over="ignore"):  # a step that long is refused afterwards
             V32 = V.astype(np.float32)
         kv = np.empty((len(V), m), np.float32)
-        tiles = -(-m // _TILE)
+        tiles = -(-m // constants.HESSIAN_TILE)
 
         def forward(i: int) -> None:
-            part = slice(i * _TILE, (i + 1) * _TILE)
+            part = slice(i * constants.HESSIAN_TILE, (i + 1) * constants.HESSIAN_TILE)
             kv[:, part] = V32[:, :M] @ sample[part].T
 
         parallel_for(tiles, forward)
@@ -207,7 +180,7 @@ class _Curvature:
         parts = np.zeros((tiles, len(V), M))
 
         def backward(i: int) -> None:
-            part = slice(i * _TILE, (i + 1) * _TILE)
+            part = slice(i * constants.HESSIAN_TILE, (i + 1) * constants.HESSIAN_TILE)
             parts[i] = kv[:, part] @ sample[part]
 
         parallel_for(tiles, backward)
@@ -295,14 +268,14 @@ class BlockSteps:
         """
         share = W / np.maximum(self.objective.weight[rows], np.float32(1e-30))
         top = share.max(axis=1, keepdims=True)
-        return np.asarray(W * (share / np.maximum(top, np.float32(1e-30))) ** _SHARPNESS)
+        return np.asarray(W * (share / np.maximum(top, np.float32(1e-30))))
 
     def _factorise(self) -> bool:
         it, gram, M = self.it, self.block.gram, self.block.width
         ridge = it.alpha + it.damping * self.level / self.size
-        least = _JITTER_WHOLE if self.whole else _JITTER
+        least = constants.JITTER_WHOLE if self.whole else constants.JITTER
         if self.objective.semi_supervised:
-            least = _JITTER_SIDES
+            least = constants.JITTER_SIDES
         it.jitter = max(it.jitter, least)
         jitter = it.jitter * (self.level + ridge * self.size)
         for _ in range(12):
@@ -383,7 +356,7 @@ class BlockSteps:
         first = rz
         going = rz > 0
         exact = curvature.sample.shape[0] >= self.objective.n
-        most, tol = _CONJUGATE_EXACT if exact else _CONJUGATE_SAMPLED
+        most, tol = constants.CONJUGATE_EXACT if exact else constants.CONJUGATE_SAMPLED
         for _ in range(most):
             hp = product(p)
             bend = inner(p, hp)
@@ -417,12 +390,12 @@ class BlockSteps:
         expected = float((self.gradient * moves).sum() + self.bias_slope @ self.bias_move)
         slope = np.einsum("cn,cn->", self.R, raised, dtype=np.float64) / n
         slope += alpha * gram[:, 0, 1].sum() + self.objective.linear @ self.bias_move
-        if not (slope < 0 and abs(slope - expected) <= _SLOPE_RATIO * abs(expected)):
+        if not (slope < 0 and abs(slope - expected) <= constants.SLOPE_RATIO * abs(expected)):
             self._reject()
             return
         size = self.smooth + 0.5 * alpha * gram[:, 0, 0].sum()
         size += float(np.abs(self.objective.linear * it.bias).sum())
-        if -expected <= _ROUNDING * abs(size):
+        if -expected <= constants.ROUNDING * abs(size):
             self._settle()
             return
         directions = STEP
@@ -441,7 +414,7 @@ class BlockSteps:
         if not found.moved.any():
             self._settle()
             return
-        if self.objective.exponential and self._noise(found, D, moves) > _MOST_NOISE:
+        if self.objective.exponential and self._noise(found, D, moves) > constants.MOST_NOISE:
             self._reject()
             return
         self._take(found, D, moves)
@@ -454,7 +427,7 @@ class BlockSteps:
         largest = [float(np.abs(a).max(initial=0.0)) for a in parts]
         norms = [float(np.linalg.norm(a)) for a in (it.coef, moves, it.coef_momentum)]
         s[0] += 1.0
-        return _EPSILON * float(s @ largest + self.memory.peak**2 * (s @ norms))
+        return constants.EPSILON * float(s @ largest + self.memory.peak**2 * (s @ norms))
 
     def _is_true(self, values: Float32Array, square_norm: Float64Array) -> bool:
         """Return whether responses are those of a function: ``|g(x)| <= |g| sqrt(k(x, x))``.
@@ -506,11 +479,11 @@ class BlockSteps:
         typical = float(np.median(s[moved, 1]))
         self.last_step = typical
         if typical < 0.5:
-            it.damping = min(4 * it.damping, _MOST_DAMPING)
+            it.damping = min(4 * it.damping, constants.MOST_DAMPING)
         elif typical < 0.75:
-            it.damping = min(2 * it.damping, _MOST_DAMPING)
+            it.damping = min(2 * it.damping, constants.MOST_DAMPING)
         elif typical > 1.0:
-            it.damping = max(it.damping / 3, _LEAST_DAMPING)
+            it.damping = max(it.damping / 3, constants.LEAST_DAMPING)
         if not it.moves:
             it.start = found.before
         it.claim, it.rejected = found.after, 0
@@ -521,8 +494,8 @@ class BlockSteps:
 
     def _reject(self) -> None:
         it = self.it
-        it.jitter = min(10 * it.jitter, _MOST_JITTER)
-        it.damping = min(max(10 * it.damping, 1e-6), _MOST_DAMPING)
+        it.jitter = min(10 * it.jitter, constants.MOST_JITTER)
+        it.damping = min(max(10 * it.damping, 1e-6), constants.MOST_DAMPING)
         it.rejected += 1
         self.live = False
 
@@ -542,7 +515,7 @@ class BlockSteps:
         it.momentum[:] = 0
         it.bias_momentum = np.zeros_like(it.bias)
         it.coef_momentum[:] = 0
-        it.damping = min(max(100 * it.damping, 1e-4), _MOST_DAMPING)
+        it.damping = min(max(100 * it.damping, 1e-4), constants.MOST_DAMPING)
         it.claim = np.inf
         self.update.undo()
         self.live = False
@@ -573,23 +546,27 @@ class BlockSteps:
         it.result_bias = it.bias.copy()
         if self.fit_bias and objective.loss.adaptive_intercept:
             self._level(0.5 * it.alpha * max(norm2, 0.0))
-        size = max(abs(it.objective), _LEAST_SHARE * abs(it.start))
+        size = max(abs(it.objective), constants.LEAST_SHARE * abs(it.start))
         gain, least = sum(self.gains), tol * size
         if it.share < 1:
-            self._raise_share(gain <= _SETTLED * least)
+            self._raise_share(gain <= constants.SETTLED * least)
             self.still = False
             return
         narrowed = False
         if objective.kinked:
             gap = max(self.smooth - self.exact, 0.0)
-            floor = _LEAST_WIDTH * objective.initial_widths(self.memory.scale)
-            window = min(self.memory.blocks.n_blocks, _WINDOW)
+            floor = constants.LEAST_WIDTH * objective.initial_widths(self.memory.scale)
+            window = min(self.memory.blocks.n_blocks, constants.WINDOW)
             it.recent = np.append(it.recent, gain)[-window:]
             progress = float(it.recent.sum()) if len(it.recent) == window else np.inf
             settled = gain <= least and objective.largest_gap(it.widths) > least
             if (gap > 0.5 * progress or settled) and np.any(it.widths > floor):
-                factor = _NARROW[1] if settled or gap > 10 * progress else _NARROW[0]
-                it.damping = min(it.damping, _DAMPING)
+                factor = (
+                    constants.NARROW[1]
+                    if settled or gap > 10 * progress
+                    else constants.NARROW[0]
+                )
+                it.damping = min(it.damping, constants.DAMPING)
                 it.recent = it.recent[:0]
                 it.widths = np.maximum(factor * it.widths, floor)
                 it.claim, it.rejected, narrowed = np.inf, 0, True
@@ -599,8 +576,8 @@ class BlockSteps:
         """Give rows without a label a larger loss, where the last share has done its work."""
         it = self.it
         it.stage += 1
-        if settled or it.stage >= _STAGE:
-            larger = [share for share in SHARES if share > it.share]
+        if settled or it.stage >= constants.STAGE:
+            larger = [share for share in constants.SHARES if share > it.share]
             it.share, it.stage = larger[0], 0
             it.claim, it.rejected = np.inf, 0
 

@@ -11,19 +11,9 @@ import numpy as np
 from kernelgrad._typing import Float32Array, Float64Array
 from kernelgrad.losses import Loss, OneClass, scalar
 from kernelgrad.losses.unlabelled import Ramp, SemiSupervised
+from kernelgrad.solvers.block_descent import _constants as constants
 from kernelgrad.solvers.block_descent import _loops as descent
-
-SCALE, STEP, MOMENTUM = 1, 2, 4  # directions of a span, as a bit mask
-_NEWTON = 6
-_BACKTRACKS = 12
-_SHORTER = 0.3
-_ARMIJO = 1e-4
-_RIDGE = 1e-6  # of the unit diagonal of a scaled Hessian
-_COLLINEAR = 1e-5
-_NOTHING = 1e-290
-_CHUNK = 65_536  # rows that a loss without loops of its own sees at once
-_LONGEST = np.array([0.9, 8.0, 8.0])  # steps along scale, step and momentum
-_INITIAL_WIDTH = 0.5  # of smoothing, in units of the margin or of the targets' spread
+from kernelgrad.solvers.block_descent._loops import MOMENTUM, SCALE, STEP
 
 
 class Objective:
@@ -107,8 +97,8 @@ class Objective:
     def mean(self, U: Float32Array) -> float:
         """Return the exact mean loss of responses, all shares whole."""
         total = 0.0
-        for a in range(0, self.n, _CHUNK):
-            rows = slice(a, min(self.n, a + _CHUNK))
+        for a in range(0, self.n, constants.CHUNK):
+            rows = slice(a, min(self.n, a + constants.CHUNK))
             value = self.loss.value(self.Y[:, rows].T, U[:, rows].T.astype(np.float64))
             total += float(self.weight[rows].astype(np.float64) @ value)
         return float(total / self.n)
@@ -123,9 +113,9 @@ class Objective:
         if self.code == scalar.ONE_CLASS:
             return np.full(self.C, 0.1 * scale)
         if self.code == scalar.HINGE or not self.kinked:
-            return np.full(self.C, _INITIAL_WIDTH)
+            return np.full(self.C, constants.INITIAL_WIDTH)
         spread = np.abs(self.Y.astype(np.float64)) @ self.weight / self.n
-        return np.where(spread > 0, _INITIAL_WIDTH * spread, 1.0)
+        return np.where(spread > 0, constants.INITIAL_WIDTH * spread, 1.0)
 
     def largest_gap(self, widths: Float64Array) -> float:
         """Return the largest difference that smoothing can make to the mean loss."""
@@ -149,8 +139,8 @@ class Objective:
                 (float(exact.sum()) + offset) / self.n,
             )
         total = 0.0
-        for a in range(0, self.n, _CHUNK):
-            rows = slice(a, min(self.n, a + _CHUNK))
+        for a in range(0, self.n, constants.CHUNK):
+            rows = slice(a, min(self.n, a + constants.CHUNK))
             y, u, w = self.Y[:, rows].T, U[:, rows].T.astype(np.float64), self.weight[rows]
             total += float(w.astype(np.float64) @ self.loss.value(y, u))
             R[:, rows] = (w[:, None] * self.loss.gradient(y, u)).T
@@ -183,8 +173,8 @@ class Objective:
             sums[:, 0] += (self.offset.sum() if self.joint else self.offset) / self.n
             return np.asarray(sums)
         out = np.zeros((1, 10))
-        for a in range(0, self.n, _CHUNK):
-            rows = slice(a, min(self.n, a + _CHUNK))
+        for a in range(0, self.n, constants.CHUNK):
+            rows = slice(a, min(self.n, a + constants.CHUNK))
             X = np.stack([U[:, rows] - base[:, None], D[:, rows], P[:, rows]]).astype(float)
             u = U[:, rows] + np.einsum("ck,kcn->cn", steps, X)
             y, w = self.Y[:, rows].T, self.weight[rows].astype(np.float64)
@@ -265,29 +255,29 @@ def minimise_on_span(
         start = value
         going = np.isfinite(value)
         usable = np.array([bool(directions & bit) for bit in (SCALE, STEP, MOMENTUM)])
-        for iteration in range(_NEWTON):
+        for iteration in range(constants.NEWTON):
             newton = _newton_step(slope, H, usable)
             fall = -np.einsum("gi,gi->g", slope, newton)
             least = (3e-7 if iteration == 0 else 1e-7) * np.abs(value)
             going = going & np.isfinite(fall) & (fall > least)
             if not going.any():
                 break
-            room = np.where(newton > 0, _LONGEST - s, _LONGEST + s)
+            room = np.where(newton > 0, constants.LONGEST - s, constants.LONGEST + s)
             length = np.min(room / np.maximum(np.abs(newton), 1e-300), axis=1)
             length = np.clip(length, 0.0, 1.0)
             pending = going.copy()
             new = value.copy(), slope.copy(), H.copy(), s.copy()
-            for _ in range(_BACKTRACKS):
+            for _ in range(constants.BACKTRACKS):
                 trial = np.where(pending[:, None], s + length[:, None] * newton, new[3])
                 v, g, h = evaluate(trial)
-                enough = -_ARMIJO * np.einsum("gi,gi->g", slope, trial - s)
+                enough = -constants.ARMIJO * np.einsum("gi,gi->g", slope, trial - s)
                 good = pending & np.isfinite(v) & (v <= value - enough)
                 for target, source in zip(new, (v, g, h, trial), strict=True):
                     target[good] = source[good]
                 pending &= ~good
                 if not pending.any():
                     break
-                length *= _SHORTER
+                length *= constants.SHORTER
             going &= ~pending
             gained = value - new[0]
             value, slope, H, s = new
@@ -305,14 +295,16 @@ def minimise_on_span(
 def _newton_step(slope: Float64Array, H: Float64Array, usable: Any) -> Float64Array:
     """Return ``-H^-1 slope`` over usable directions, scaled to a unit diagonal and damped."""
     diagonal = np.einsum("gii->gi", H)
-    on = usable & (diagonal > _NOTHING) & np.isfinite(diagonal)
+    on = usable & (diagonal > constants.NOTHING) & np.isfinite(diagonal)
     size = np.where(on, np.sqrt(np.where(on, diagonal, 1.0)), 1.0)
     both = on[:, :, None] & on[:, None, :]
     scaled = np.where(both, H / (size[:, :, None] * size[:, None, :]), 0.0)
     scaled = np.nan_to_num(scaled, posinf=0.0, neginf=0.0)
     right = np.nan_to_num(np.where(on, slope / size, 0.0), posinf=0.0, neginf=0.0)
     values, vectors = np.linalg.eigh(scaled)
-    values = np.maximum(values, 0.0) + _RIDGE
-    values = np.where(values < _COLLINEAR, np.inf, values)  # nothing along what counts twice
+    values = np.maximum(values, 0.0) + constants.RIDGE
+    values = np.where(
+        values < constants.COLLINEAR, np.inf, values
+    )  # nothing along what counts twice
     step = -np.einsum("gik,gk,gjk,gj->gi", vectors, 1.0 / values, vectors, right)
     return np.where(on, step / size, 0.0)

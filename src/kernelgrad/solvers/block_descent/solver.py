@@ -19,7 +19,7 @@ from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import ExactRows, restore_kernel
 from kernelgrad.losses.regression import ResidualLoss
 from kernelgrad.losses.unlabelled import SemiSupervised
-from kernelgrad.solvers.audit import Audit
+from kernelgrad.solvers.audit import AUDIT_LEAST, AUDIT_WORK, Audit
 from kernelgrad.solvers.base import (
     Problem,
     Solver,
@@ -31,6 +31,7 @@ from kernelgrad.solvers.base import (
     draws,
     transient,
 )
+from kernelgrad.solvers.block_descent import _constants as constants
 from kernelgrad.solvers.block_descent.coordinates import (
     Block,
     BlockMatrix,
@@ -44,21 +45,6 @@ from kernelgrad.solvers.kernel.base import MERGE_ROWS, build_exact
 from kernelgrad.solvers.random_features.base import build_stream
 
 _TAG = 0x636163
-_WIDTH = 1024
-_FEATURE_BLOCKS = 16
-_WHOLE = 2048  # up to so many rows one block holds them all
-_HESSIAN_ROWS = 4  # for each coordinate of a block
-_STORE_BYTES = 2 * 2**30  # of kept block values unless a memory limit is given
-_WORK_BYTES = 64 * 2**20  # Hessian, its sample and tiles
-_REJECTIONS, _MOST_REJECTIONS = 4, 16
-_MOST_INNER = 10
-# of a race: part and number of rows, those held out, coordinates and number of blocks
-_RACE_PART, _RACE_ROWS, _RACE_VALIDATION = 8, 8192, 2000
-_RACE_WIDTH, _RACE_BLOCKS = 512, 3
-_AUDIT_EVERY = 16  # blocks
-_AUDIT_WORK, _AUDIT_LEAST = 2 * 10**9, 64  # operations, and rows at least
-_DOUBT = 1e-2  # of the constant's objective, above which a function is not returned
-_DRIFT = 1e-5  # of the objective, above which responses are made anew
 
 
 @dataclass(kw_only=True)
@@ -238,9 +224,9 @@ class CachedBlockDescent(Solver[CachedState]):
     that shrinks when the error it makes is no longer small against the gain of recent blocks;
     the objective that is reported is that of the exact loss.
 
-    Steps that contradict the cached slope are refused; a step whose promise does not hold at
-    the next look is taken back. Every 16 blocks and at the end responses are made anew in
-    float64, of all rows or, where that is dear, of a sample; ``history_["audit"]`` holds the
+    Steps that contradict the cached slope are refused; a step whose predicted decrease is not
+    confirmed at the next look is undone. Every 16 blocks and at the end responses are made anew
+    in float64, of all rows or, where that is dear, of a sample; ``history_["audit"]`` holds the
     objective claimed and found, and the last ``history_["objective"]`` is the one found.
 
     All kernels, losses and tasks; equal rows are one centre. A block that holds all rows (up to
@@ -319,7 +305,7 @@ class CachedBlockDescent(Solver[CachedState]):
         """Return coordinates in a block."""
         if self.block_size != "auto":
             return int(self.block_size)
-        return n if n <= _WHOLE else _WIDTH
+        return n if n <= constants.WHOLE else constants.WIDTH
 
     def init(self, problem: Problem, batch: TrainBatch) -> CachedState:
         """Resolve the kernel on the rows and start from the best constant."""
@@ -340,7 +326,7 @@ class CachedBlockDescent(Solver[CachedState]):
         if kind == "support":
             exact, rows = build_exact(problem, batch)
         else:
-            size = self._width(max(n, _WHOLE + 1))
+            size = self._width(max(n, constants.WHOLE + 1))
             stream = build_stream(problem, batch, lambda planes: -(-size // planes))
         state = CachedState(
             exact=exact,
@@ -377,10 +363,12 @@ class CachedBlockDescent(Solver[CachedState]):
         Both learn from the same sample of the rows, of at most a part of what the fit costs.
         """
         n = batch.n_rows
-        if n <= _WHOLE or not problem.kernel.has_random_features:
+        if n <= constants.WHOLE or not problem.kernel.has_random_features:
             return "support"
-        n_train = int(np.clip(n // _RACE_PART, _WHOLE, _RACE_ROWS))
-        order = draws(problem.seed, _TAG + 2, 0).permutation(n)[: n_train + _RACE_VALIDATION]
+        n_train = int(np.clip(n // constants.RACE_PART, constants.WHOLE, constants.RACE_ROWS))
+        order = draws(problem.seed, _TAG + 2, 0).permutation(n)[
+            : n_train + constants.RACE_VALIDATION
+        ]
         parts = []
         for rows in (np.sort(order[:n_train]), np.sort(order[n_train:])):
             ids = None if batch.rows is None else batch.rows[rows]
@@ -390,10 +378,10 @@ class CachedBlockDescent(Solver[CachedState]):
         train, held = parts
         losses = {}
         for kind in ("support", "features"):
-            solver = clone(self).set_params(blocks=kind, block_size=_RACE_WIDTH)
+            solver = clone(self).set_params(blocks=kind, block_size=constants.RACE_WIDTH)
             state = solver.init(problem, train)
             tracker = solver.track(state, held.X)
-            for _ in range(_RACE_BLOCKS):
+            for _ in range(constants.RACE_BLOCKS):
                 tracker.advance(solver.step(problem, state, train))
             value = problem.loss.value(held.y, tracker.raw_prediction())
             losses[kind] = float(np.average(value, weights=held.sample_weight))
@@ -418,17 +406,17 @@ class CachedBlockDescent(Solver[CachedState]):
             scale, peak = float(diagonal.mean()), float(np.sqrt(diagonal.max()))
         else:
             assert state.stream is not None
-            J = _FEATURE_BLOCKS if self.n_blocks == "auto" else int(self.n_blocks)
+            J = constants.FEATURE_BLOCKS if self.n_blocks == "auto" else int(self.n_blocks)
             blocks = FeatureBlocks(state.stream, state.stream.prepare(batch.X), J)
             row_bytes = 4 * n * problem.n_features_in
             some = state.stream.scaling.apply(batch.X[:: max(1, n // 256)])
             # features of a row are longer or shorter than the kernel says
             peak = 2.0 * float(np.sqrt(state.stream.kernel.diag(some).max()))
         size = 4 * n * blocks.max_width
-        limit = _STORE_BYTES if problem.memory_limit is None else problem.memory_limit
+        limit = constants.STORE_BYTES if problem.memory_limit is None else problem.memory_limit
         fixed = 0
         if problem.memory_limit is not None:
-            fixed = 2 * row_bytes + _WORK_BYTES + 60 * n * problem.n_outputs
+            fixed = 2 * row_bytes + constants.WORK_BYTES + 60 * n * problem.n_outputs
         buffer = untouched(n, blocks.max_width).reshape(-1) if size + fixed <= limit else None
         return Workspace(blocks, objective, buffer, scale, peak, batch.X.shape[1])
 
@@ -449,10 +437,10 @@ class CachedBlockDescent(Solver[CachedState]):
         if len(state.iterates) == 1 and state.iterates[0].alpha != problem.alpha:
             state.iterates[0].alpha, state.iterates[0].claim = problem.alpha, np.inf
         n = batch.n_rows
-        if state.iteration and state.iteration % _AUDIT_EVERY == 0:
+        if state.iteration and state.iteration % constants.AUDIT_EVERY == 0:
             for it in state.iterates:
                 audit = self._audit(problem, state, it)
-                if audit.drift > _DRIFT:
+                if audit.drift > constants.DRIFT:
                     self._refresh(state, it)
         steps = [BlockSteps(it, memory) for it in state.iterates]
         rng = draws(problem.seed, _TAG, state.iteration)
@@ -474,7 +462,9 @@ class CachedBlockDescent(Solver[CachedState]):
         first = state.iterates[0]
         state.slow = state.slow + 1 if steps[0].still else 0
         enough = 1 if memory.blocks.n_blocks == 1 else 2  # another block may have more to gain
-        patience = max(_REJECTIONS, min(2 * memory.blocks.n_blocks, _MOST_REJECTIONS))
+        patience = max(
+            constants.REJECTIONS, min(2 * memory.blocks.n_blocks, constants.MOST_REJECTIONS)
+        )
         stuck = all(it.rejected >= patience for it in state.iterates)
         return StepInfo(
             train_loss=first.loss,
@@ -502,7 +492,7 @@ class CachedBlockDescent(Solver[CachedState]):
         rng: np.random.Generator,
     ) -> None:
         n, M = matrix.n, block.width
-        most = _MOST_INNER if self.inner_steps == "auto" else int(self.inner_steps)
+        most = constants.MOST_INNER if self.inner_steps == "auto" else int(self.inner_steps)
         for number in range(most):
             live = [s for s in steps if s.live]
             if not live:
@@ -531,7 +521,11 @@ class CachedBlockDescent(Solver[CachedState]):
         self, live: list[BlockSteps], n: int, M: int, rng: np.random.Generator
     ) -> tuple[IntArray, Float32Array]:
         """Return rows for the Hessian and the factors that make their mean that of all."""
-        m = _HESSIAN_ROWS * M if self.hessian_rows == "auto" else int(self.hessian_rows)
+        m = (
+            constants.HESSIAN_ROWS * M
+            if self.hessian_rows == "auto"
+            else int(self.hessian_rows)
+        )
         if m >= n:
             return np.arange(n), np.ones(n, np.float32)
         weight = np.zeros(n)
@@ -550,7 +544,7 @@ class CachedBlockDescent(Solver[CachedState]):
         it = state.iterates[0]
         if not it.is_poor:
             audit = self._audit(problem, state, it)
-            if audit.objective <= it.constant + _DOUBT * abs(it.constant):
+            if audit.objective <= it.constant + constants.DOUBT * abs(it.constant):
                 return vars(audit)
             it.objective = np.inf  # not what it claims: the best constant is the result
         return vars(Audit(it.constant, it.constant, 0.0, batch.n_rows))
@@ -561,7 +555,7 @@ class CachedBlockDescent(Solver[CachedState]):
         n = it.responses.shape[1]
         used = int(np.count_nonzero(it.coef.any(axis=0)))
         price = max(1, used) * (2 * memory.n_features + 30)
-        m = max(_AUDIT_LEAST, _AUDIT_WORK // price)
+        m = max(AUDIT_LEAST, AUDIT_WORK // price)
         rng = draws(problem.seed, _TAG + 1, state.iteration)
         strength = np.abs(it.coef).sum(axis=0) if state.exact is not None else np.zeros(0)
         if m >= n:

@@ -14,7 +14,7 @@ from kernelgrad._params import parameters
 from kernelgrad._typing import AnyArray, Float64Array
 from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.solvers.audit import Audit
+from kernelgrad.solvers.audit import AUDIT_LEAST, AUDIT_WORK, Audit
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws
 from kernelgrad.solvers.kernel.base import RowsSolver, RowsState, SupportUpdate
 
@@ -31,7 +31,6 @@ _SETTLED, _SOLVED = 1e-13, 1e-6  # of the right-hand side: correct no further; a
 # times its trace; kernel values are good to some eps.
 _ROUNDING = float(np.finfo(np.float32).eps)
 _INDEFINITE, _GROWTH = 1e-5, 4.0
-_AUDIT_WORK, _AUDIT_LEAST = 2 * 10**9, 64  # operations, and rows at least
 
 
 @dataclass(kw_only=True)
@@ -167,7 +166,7 @@ class DirectSolve(RowsSolver[DirectState]):
         prepared = self._attach(problem, state, batch).rows
         n = batch.n_rows
         price = max(1, n) * (2 * problem.n_features_in + 30)
-        m = max(_AUDIT_LEAST, _AUDIT_WORK // price)
+        m = max(AUDIT_LEAST, AUDIT_WORK // price)
         rows = np.arange(n)
         if m < n:
             rows = np.sort(draws(problem.seed, _TAG, state.iteration).choice(n, m, False))

@@ -1,0 +1,64 @@
+"""Constants of block descent, each with what it is for.
+
+Where a number is a compromise it was measured on the benchmarks of the solver; none is part of
+the model: other values give the same minimum, sooner or later.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+# -- blocks and memory
+WIDTH = 1024  # coordinates in a block of many rows; see `block_size`
+WHOLE = 2048  # up to so many rows one block holds them all
+FEATURE_BLOCKS = 16
+STORE_BYTES = 2 * 2**30  # of kept block values unless a memory limit is given
+WORK_BYTES = 64 * 2**20  # Hessian, its sample and tiles
+HESSIAN_ROWS = 4  # of the sample, for each coordinate of a block
+HESSIAN_TILE = 512  # sampled rows that one task takes
+MOST_INNER = 10  # Newton steps on a block
+REJECTIONS, MOST_REJECTIONS = 4, 16  # blocks in a row without a step that end the fit
+CHUNK = 65_536  # rows that a loss without loops of its own sees at once
+
+# -- a race: part and number of rows, those held out, coordinates and number of blocks
+RACE_PART, RACE_ROWS, RACE_VALIDATION = 8, 8192, 2000
+RACE_WIDTH, RACE_BLOCKS = 512, 3
+
+# -- audits
+AUDIT_EVERY = 16  # blocks
+DOUBT = 1e-2  # of the constant's objective, above which a function is not returned
+DRIFT = 1e-5  # of the objective, above which responses are made anew
+
+# -- Newton steps
+DAMPING = 1e-2  # of the first step, in units of the block's mean curvature
+LEAST_DAMPING, MOST_DAMPING = 1e-9, 1e3
+JITTER, JITTER_WHOLE, MOST_JITTER = 1e-5, 1e-6, 1e-3  # on coefficients: float32 kernel values
+# With few labels most directions have no curvature but the kernel's own, and float32 kernel
+# values give some of them a negative norm: coefficients grew to 3,000 along them.
+JITTER_SIDES = 1e-4
+SLOPE_RATIO = 0.3  # of a slope: most that the cached one may differ from it
+EPSILON = 6e-8  # of float32
+MOST_NOISE = 1e-3  # of f in an exponential
+ROUNDING = 5e-7  # of the terms of the objective: smaller falls are not trusted
+# conjugate gradients: steps and squared residual left, where the sample is all rows and else
+CONJUGATE_EXACT, CONJUGATE_SAMPLED = (20, 1e-3), (5, 1e-2)
+
+# -- the end of a fit, and smoothing
+LEAST_SHARE = 1e-2  # of the first objective, that the tolerance refers to at least
+INITIAL_WIDTH = 0.5  # of smoothing, in units of the margin or of the targets' spread
+NARROW = 0.5, 0.3  # factors of the width: as a rule, and where it holds up the end
+WINDOW = 4  # blocks whose gain is compared with the error of smoothing
+LEAST_WIDTH = 1e-6  # of the first one
+
+# -- rows without a label
+SHARES = 0.0, 0.1, 0.3, 1.0  # of their loss, one after another: sides follow labels
+STAGE = 3  # blocks at most before the share grows
+SETTLED = 10.0  # tolerances of gain below which it grows at once
+
+# -- the minimum on a span of three directions
+NEWTON = 6  # steps at most
+BACKTRACKS, SHORTER, ARMIJO = 12, 0.3, 1e-4  # of each step
+RIDGE = 1e-6  # of the unit diagonal of a scaled Hessian
+COLLINEAR = 1e-5  # eigenvalue of it below which directions count twice
+NOTHING = 1e-290  # a diagonal entry that is none
+LONGEST = np.array([0.9, 8.0, 8.0])  # steps along scale, step and momentum
