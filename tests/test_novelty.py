@@ -248,3 +248,12 @@ def test_few_or_equal_rows():
     same = detector(max_iter=3, gamma="median").fit(np.ones((30, 3)))
     assert np.isfinite(same.score_samples(np.ones((2, 3)))).all()
     assert (same.predict(np.ones((2, 3))) == 1).all()
+
+
+def test_a_batch_whose_rows_do_not_count_leaves_the_level():
+    X = np.random.default_rng(0).standard_normal((100, 2))
+    detector = KernelNoveltyDetector(random_state=0).partial_fit(X)
+    level, f = detector.offset_, detector.score_samples(X)
+    detector.partial_fit(ArraySource(X, None, np.zeros(100)))
+    assert detector.offset_ == level != 0
+    np.testing.assert_array_equal(detector.score_samples(X), f)

@@ -206,8 +206,10 @@ def run(
         callbacks.on_end(status)
     if state is None:
         raise ValueError("There was no batch to learn from.")
-    with single_threaded_blas():
-        audit = solver.finish(problem, state, batch)
+    audit = None
+    if done:  # a stream may bring no row that counts
+        with single_threaded_blas():
+            audit = solver.finish(problem, state, batch)
     if audit is not None:
         history["audit"] = audit
         history["objective"][-1] = audit["objective"]
