@@ -91,6 +91,7 @@ def test_the_digest_knows_values_shapes_and_kinds():
     assert rows_digest(np.asfortranarray(X)) == rows_digest(X)
 
 
+@pytest.mark.slow
 def test_a_large_penalty_with_a_covariance_of_some_rows():
     """The block covariance sees every other row; the penalty must see the same ones."""
     rng = np.random.default_rng(0)

@@ -52,7 +52,7 @@ def test_the_true_quantiles_are_found(fitted):
     assert (errors(f, Z, (0.15, 0.55, 0.85)) > 0.06).all()
 
 
-@pytest.mark.parametrize("solver", ["auto", "dsg"])
+@pytest.mark.parametrize("solver", [pytest.param("auto", marks=pytest.mark.slow), "dsg"])
 def test_separate_fits_are_no_better(solver):
     X, y = heteroscedastic(4000)
     fitted = regressor(solver=solver).fit(X, y)
