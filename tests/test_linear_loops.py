@@ -152,7 +152,7 @@ def test_missed_steps_are_that_many_steps(w, mean, eta, l1, l2, k):
     expected = np.float64(w)
     for _ in range(k):
         expected = oracles.prox(expected - eta * mean, eta, l1, l2)
-    got = loops.missed_steps(w, mean, k, prox)
+    got = loops.missed_steps(w, mean, k, *prox)
     assert got == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
@@ -165,7 +165,7 @@ def test_missed_steps_through_zero():
         expected = w
         for _ in range(1000):
             expected = oracles.prox(expected - eta * mean, eta, l1, l2)
-        got = loops.missed_steps(w, mean, 1000, prox)
+        got = loops.missed_steps(w, mean, 1000, *prox)
         assert got == pytest.approx(expected, abs=1e-10)
         assert np.sign(got) == np.sign(end)
         assert (got == 0.0) == (end == 0.0)

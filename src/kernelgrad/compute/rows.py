@@ -77,7 +77,7 @@ def by_type(table: dict[type, Callable[..., Any]]) -> Any:
     def choose(first: Any, *args: Any) -> Callable[..., Any]:
         return table[first.instance_class]
 
-    overload(chosen, strict=False, jit_options={"nogil": True})(choose)
+    overload(chosen, strict=False, jit_options={"nogil": True, "forceinline": True})(choose)
     chosen.__doc__ = next(iter(table.values())).__doc__
     return chosen
 
@@ -114,7 +114,7 @@ column = by_type({Dense: _dense_column, Csr: _csr_column})
 entry = by_type({Dense: _dense_entry, Csr: _csr_entry})
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
 def dot(rows: Any, i: int, w: Float64Array) -> Any:
     """Return ``<x_i, w>`` for w (d,)."""
     total = 0.0
@@ -123,7 +123,7 @@ def dot(rows: Any, i: int, w: Float64Array) -> Any:
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
 def add(rows: Any, i: int, a: float, w: Float64Array) -> None:
     """Add ``a x_i`` to w (d,)."""
     for q in entries(rows, i):

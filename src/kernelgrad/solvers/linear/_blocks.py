@@ -44,9 +44,7 @@ from kernelgrad.losses.scalar import (
     SQUARED_HINGE,
     curvature,
     slope,
-    slopes_of_row,
     value,
-    value_of_row,
 )
 from kernelgrad.solvers.linear._loops import shrink
 
@@ -112,12 +110,17 @@ def _point(code: int, number: float, y: float, u: float) -> Any:
 def _look(loss: Any, i: int, at: Any, r: int) -> None:
     """Write values, derivatives and curvatures of row i at its responses, in row r of `at`."""
     code, y, u, v, g, h = loss.code, loss.Y[i], at.U[r], at.V[r], at.G[r], at.H[r]
-    if code == MULTINOMIAL:
-        v[0] = value_of_row(code, loss.numbers, y, u)
-        slopes_of_row(code, loss.numbers, y, u, g)
+    if code == MULTINOMIAL:  # likewise
+        top, total, chosen = u.max(), 0.0, 0.0
         for c in range(len(u)):
-            q = g[c] + y[c]
+            g[c] = math.exp(u[c] - top)
+            total += g[c]
+            chosen += y[c] * u[c]
+        for c in range(len(u)):
+            q = g[c] / total
             h[c] = max(2.0 * q * (1.0 - q), _LEAST)
+            g[c] = q - y[c]
+        v[0] = math.log(total) + top - chosen
         return
     for c in range(len(u)):
         v[c], g[c], h[c] = _point(code, loss.numbers[c], y[c], u[c])

@@ -69,7 +69,7 @@ def _logistic_rise(b: float, m: float, q: float) -> float:
     return t
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _rise(code: int, p: float, y: float, u: float, f: float, q: float) -> Any:
     """Return the u that maximises the dual in one coordinate, or nearly."""
     if code == LOGISTIC:

@@ -120,16 +120,15 @@ def shrink(w: float, eta: float, l1: float, l2: float) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def missed_steps(w: float, mean: float, k: int, prox: Any) -> Any:
+def missed_steps(
+    w: float, mean: float, k: int, eta: float, l1: float, l2: float, powers: Any, sums: Any
+) -> Any:
     """Return w after k steps ``w <- shrink(w - eta mean)``.
 
     On one side of zero a step is affine, so that k of them are
     ``powers[k] w - eta (mean +- l1) sums[k]`` with ``powers[k] = (1 + eta l2)^-k`` and
     ``sums[k] = powers[1] + ... + powers[k]``, as long as that has not reached zero.
     """
-    eta, l1, l2, powers, sums = prox
-    if l1 == 0.0:
-        return powers[k] * w - eta * mean * sums[k]
     while k > 0:
         if w == 0.0:
             if abs(mean) <= l1:
@@ -153,13 +152,14 @@ def missed_steps(w: float, mean: float, k: int, prox: Any) -> Any:
     return w
 
 
-@njit(nogil=True, cache=True)
-def _catch_up(W: Any, mean: Any, last: IntArray, j: int, t: int, prox: Any) -> None:
-    if last[j] < t:
-        w, m = W[j], mean[j]
-        for c in range(len(w)):
-            w[c] = missed_steps(w[c], m[c], t - last[j], prox)
-        last[j] = t
+@njit(nogil=True, cache=True, forceinline=True)
+def _catch_up(w: Any, m: Any, k: int, prox: Any) -> None:
+    eta, l1, l2, powers, sums = prox
+    for c in range(len(w)):
+        if l1 == 0.0:
+            w[c] = powers[k] * w[c] - eta * m[c] * sums[k]
+        else:
+            w[c] = missed_steps(w[c], m[c], k, eta, l1, l2, powers, sums)
 
 
 def _dense_lags(rows: Any, W: Any) -> Any:
@@ -177,7 +177,10 @@ def _dense_settle(rows: Any, i: int, W: Any, mean: Any, last: Any, t: int, prox:
 
 def _csr_settle(rows: Any, i: int, W: Any, mean: Any, last: Any, t: int, prox: Any) -> None:
     for q in range(rows.indptr[i], rows.indptr[i + 1]):
-        _catch_up(W, mean, last, rows.indices[q], t, prox)
+        j = rows.indices[q]
+        if last[j] < t:
+            _catch_up(W[j], mean[j], t - last[j], prox)
+            last[j] = t
 
 
 def _dense_penalise(rows: Any, W: Any, mean: Any, prox: Any) -> None:
@@ -204,7 +207,8 @@ def _dense_flush(rows: Any, W: Any, mean: Any, last: Any, t: int, prox: Any) -> 
 
 def _csr_flush(rows: Any, W: Any, mean: Any, last: Any, t: int, prox: Any) -> None:
     for j in range(len(W)):
-        _catch_up(W, mean, last, j, t, prox)
+        if last[j] < t:
+            _catch_up(W[j], mean[j], t - last[j], prox)
         last[j] = 0
 
 
@@ -538,20 +542,20 @@ class Blocks(NamedTuple):
         """Return those of a run of steps on the `chosen` blocks."""
         of = np.repeat(np.arange(len(eta), dtype=np.int32), np.diff(first))
         most = int(np.bincount(chosen).max(initial=0))
-        proxes = [Prox.make(most, e, l1, l2) for e in eta.tolist()]
-        powers, sums = np.array([p.powers for p in proxes]), np.array([p.sums for p in proxes])
+        powers = (1.0 + eta[:, None] * l2) ** -np.arange(most + 1.0)
+        sums = np.cumsum(powers, axis=1) - 1.0
         return cls(of, first, eta, l1, l2, powers, sums, np.zeros(len(eta), np.int64))
 
 
-@njit(nogil=True, cache=True)
-def _catch_up_in_block(W: Any, last: IntArray, j: int, blocks: Any) -> None:
-    a = blocks.of[j]
-    late = blocks.moves[a] - last[j]
-    if late > 0:
-        prox = (blocks.eta[a], blocks.l1, blocks.l2, blocks.powers[a], blocks.sums[a])
-        for c in range(W.shape[1]):
-            W[j, c] = missed_steps(W[j, c], 0.0, late, prox)
-        last[j] = blocks.moves[a]
+@njit(nogil=True, cache=True, forceinline=True)
+def _catch_up_in_block(w: Any, late: int, a: int, blocks: Any) -> None:
+    eta, l1, l2 = blocks.eta[a], blocks.l1, blocks.l2
+    for c in range(len(w)):
+        if l1 == 0.0:
+            w[c] *= blocks.powers[a, late]
+        else:
+            powers, sums = blocks.powers[a], blocks.sums[a]
+            w[c] = missed_steps(w[c], 0.0, late, eta, l1, l2, powers, sums)
 
 
 def _dense_settle_blocks(rows: Any, i: int, W: Any, last: Any, blocks: Any) -> None:
@@ -560,7 +564,12 @@ def _dense_settle_blocks(rows: Any, i: int, W: Any, last: Any, blocks: Any) -> N
 
 def _csr_settle_blocks(rows: Any, i: int, W: Any, last: Any, blocks: Any) -> None:
     for q in range(rows.indptr[i], rows.indptr[i + 1]):
-        _catch_up_in_block(W, last, rows.indices[q], blocks)
+        j = rows.indices[q]
+        a = blocks.of[j]
+        late = blocks.moves[a] - last[j]
+        if late > 0:
+            _catch_up_in_block(W[j], late, a, blocks)
+            last[j] = blocks.moves[a]
 
 
 def _dense_move(rows: Any, batch: Any, V: Any, W: Any, a: int, blocks: Any) -> None:
@@ -579,13 +588,14 @@ def _dense_move(rows: Any, batch: Any, V: Any, W: Any, a: int, blocks: Any) -> N
 
 
 def _csr_move(rows: Any, batch: Any, V: Any, W: Any, a: int, blocks: Any) -> None:
+    of, eta = blocks.of, blocks.eta[a]
     for k in range(len(batch)):
         i = batch[k]
         for q in range(rows.indptr[i], rows.indptr[i + 1]):
-            j = rows.indices[q]
-            if blocks.of[j] == a:
-                for c in range(W.shape[1]):
-                    W[j, c] -= blocks.eta[a] * V[k, c] * rows.data[q]
+            if of[rows.indices[q]] == a:
+                w, x = W[rows.indices[q]], eta * rows.data[q]
+                for c in range(len(w)):
+                    w[c] -= x * V[k, c]
 
 
 def _dense_flush_blocks(rows: Any, W: Any, last: Any, blocks: Any) -> None:
@@ -594,7 +604,9 @@ def _dense_flush_blocks(rows: Any, W: Any, last: Any, blocks: Any) -> None:
 
 def _csr_flush_blocks(rows: Any, W: Any, last: Any, blocks: Any) -> None:
     for j in range(len(W)):
-        _catch_up_in_block(W, last, j, blocks)
+        a = blocks.of[j]
+        if blocks.moves[a] > last[j]:
+            _catch_up_in_block(W[j], blocks.moves[a] - last[j], a, blocks)
 
 
 _settle_blocks = by_type({Dense: _dense_settle_blocks, Csr: _csr_settle_blocks})

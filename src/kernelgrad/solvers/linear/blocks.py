@@ -315,7 +315,8 @@ class SBMD(AveragingSolver):
         seen, fall = 0.0, 1.0
         for start, stop, fall in falling_runs(T, p, 1.0, state.n_drawn, state.pass_rows):
             now, some = slice(start, stop), chosen[start:stop]
-            blocks = loops.Blocks.make(first, fall * eta, own.l1, own.l2, some)
+            waiting = some if data.is_sparse else some[:0]
+            blocks = loops.Blocks.make(first, fall * eta, own.l1, own.l2, waiting)
             seen += loops.descend_on_blocks(
                 data.code, data.numbers, data.rows, data.Y, W, b, order[now], share[now], some,
                 blocks, fall * eta_bias,
