@@ -18,9 +18,11 @@ from kernelgrad.losses import (
     Multinomial,
     Perceptron,
     Quantile,
+    SemiSupervised,
     SmoothedHinge,
     SquaredError,
     SquaredHinge,
+    SymmetricHinge,
 )
 from kernelgrad.solvers import base
 from kernelgrad.solvers.kernel import online
@@ -519,6 +521,8 @@ def test_bad_problems_are_named():
         Pegasos().init(problem(Hinge(), 0.0), batch)
     with pytest.raises(CapabilityError, match=r"needs a convex loss.*'least_squares'"):
         NORMA().init(problem(LeastSquaresDensityRatio()), batch)
+    with pytest.raises(CapabilityError, match=r"needs a convex loss.*'semi_supervised'"):
+        NORMA().check_problem(problem(SemiSupervised(Hinge(), SymmetricHinge())))
     with pytest.raises(CapabilityError, match="perceptron_loss"):
         base.check_capabilities(KernelPerceptron(), Hinge(), Gaussian())
     for solver in (Pegasos(average="linear"), KernelPerceptron(average=True)):

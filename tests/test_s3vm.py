@@ -468,6 +468,15 @@ def test_rows_of_one_number_share_a_coefficient():
     solver.step(problem, state, moved)
     assert np.count_nonzero(state.numbers == -1) > 0
     assert len(state.coef) > 40
+    # a label that is taken back makes another row of it: the budgets are of kinds
+    state = solver.init(problem, part)
+    solver.step(problem, state, part)
+    given = part.rows[part.y[:, 0] != 0]
+    assert np.isin(given, state.numbers[state.labelled]).any()
+    solver.step(problem, state, replace(part, y=np.zeros_like(part.y)))
+    again = np.isin(state.numbers, given)
+    assert not state.labelled[again].all()
+    assert len(np.unique(state.numbers[again])) == np.count_nonzero(again)
 
 
 @pytest.mark.parametrize("labelled", [Hinge(), Logistic()], ids=lambda loss: loss.name)
