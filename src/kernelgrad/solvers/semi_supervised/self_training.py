@@ -31,7 +31,7 @@ _SUPERVISED_BLOCKS, _SUPERVISED_TOL = 30, 1e-4
 
 
 @dataclass
-class _Memory:
+class _Workspace:
     """What comes from the rows and can be made again."""
 
     exact: ExactKernel
@@ -81,7 +81,7 @@ class SoftLabelsState(RowsState):
     student: Float64Array
     kept: Float64Array
     choice: int = 0
-    memory: _Memory | None = transient()
+    memory: _Workspace | None = transient()
 
 
 @parameters
@@ -193,7 +193,9 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         fold[order] = np.arange(len(order)) % int(self.n_folds)
         return fold
 
-    def _recall(self, problem: Problem, state: SoftLabelsState, batch: TrainBatch) -> _Memory:
+    def _recall(
+        self, problem: Problem, state: SoftLabelsState, batch: TrainBatch
+    ) -> _Workspace:
         """Return what the rows give, made again if it was let go."""
         rows = self._attach(problem, state, batch).rows
         if state.memory is None:
@@ -201,7 +203,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
             limit = _STORE_BYTES if problem.memory_limit is None else problem.memory_limit
             keep = size + (0 if problem.memory_limit is None else 2 * rows.nbytes) <= limit
             centres = rows.take(state.centre)
-            state.memory = _Memory(state.exact, rows, centres, [] if keep else None)
+            state.memory = _Workspace(state.exact, rows, centres, [] if keep else None)
         return state.memory
 
     def _costs(self, problem: Problem, batch: TrainBatch) -> tuple[Float64Array, float]:
@@ -287,7 +289,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         return w
 
     def _factorise(
-        self, problem: Problem, state: SoftLabelsState, memory: _Memory,
+        self, problem: Problem, state: SoftLabelsState, memory: _Workspace,
         weight: Float64Array, cost: float,
     ) -> list[Any]:  # fmt: skip
         """Return the Cholesky factor of each lane."""
@@ -319,7 +321,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         return factors
 
     def _round(
-        self, problem: Problem, state: SoftLabelsState, batch: TrainBatch, memory: _Memory,
+        self, problem: Problem, state: SoftLabelsState, batch: TrainBatch, memory: _Workspace,
         weight: Float64Array, cost: float,
     ) -> None:  # fmt: skip
         """Fit every lane to the soft labels of its last function."""
