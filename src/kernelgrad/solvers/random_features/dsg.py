@@ -13,7 +13,7 @@ from kernelgrad.compute import linalg
 from kernelgrad.functions.expansions import RandomFeatureExpansion
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.losses import Loss
-from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch
+from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch, draws
 from kernelgrad.solvers.random_features.base import (
     BlockCount,
     BlockTracker,
@@ -24,6 +24,7 @@ from kernelgrad.solvers.random_features.base import (
 )
 from kernelgrad.solvers.schedules import averaging_weight, inverse_decay, smoothness
 
+_TAG = 0x626C6B
 _AVERAGE_POWER = {"uniform": 0.0, "polynomial": 7.0}
 MAX_WIDTH, MIN_WIDTH = 2048, 128  # features of a block
 ROWS_PER_FEATURE = 4
@@ -482,9 +483,8 @@ def allowed_steps(beta: Float64Array, g: Float64Array, noise: float) -> Float64A
 
 def uniform_block(problem: Problem, state: DSGState) -> int:
     """Return one of the existing blocks, drawn uniformly for this iteration."""
-    key = np.random.SeedSequence([problem.seed, 0x626C6B, state.iteration])
-    n = state.iterates.x.n_blocks
-    return int(np.random.Generator(np.random.Philox(key)).integers(n))
+    rng = draws(problem.seed, _TAG, state.iteration)
+    return int(rng.integers(state.iterates.x.n_blocks))
 
 
 def _root(p: Float64Array) -> FloatArray:
