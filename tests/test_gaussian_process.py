@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF
 
 from kernelgrad import ArraySource, KernelGaussianProcessRegressor, load
 from kernelgrad._validation import CapabilityError
@@ -224,3 +226,19 @@ def test_a_constant_target_and_later_parameters():
     assert std[0] == pytest.approx(1.0, abs=0.01)
     gp.set_params(signal_variance=100.0)  # takes effect with the next fit
     np.testing.assert_array_equal(gp.predict([[9.0]], return_std=True)[1], std)
+
+
+def test_it_is_scikit_learn_with_other_words(problem):
+    X, y, Z = problem
+    theirs = GaussianProcessRegressor(
+        RBF(1 / np.sqrt(2 * GAMMA)), alpha=0.04 / y.var(), optimizer=None, normalize_y=True
+    ).fit(X, y)
+    ours = KernelGaussianProcessRegressor(
+        0.04 / y.var(), gamma=GAMMA, normalize_y=True, random_state=0
+    ).fit(X, y)
+    mean, std = theirs.predict(Z, return_std=True)
+    our_mean, our_std = ours.predict(Z, return_std=True)
+    assert ours.y_mean_ == pytest.approx(y.mean())
+    inside = np.abs(Z).max(axis=1) < 3
+    assert rms(our_mean[inside], mean[inside]) < 0.02
+    assert rms(our_std, std) < 0.03
