@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 import subprocess
@@ -11,16 +12,27 @@ from pathlib import Path
 
 import pytest
 
+import kernelgrad
 from kernelgrad.kernels import KERNELS
 from kernelgrad.losses import LOSSES
-from kernelgrad.solvers import SOLVERS
+from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
 
 ROOT = Path(__file__).parents[1]
+ROOMS = ("kernels", "losses", "solvers", "callbacks", "features.base")
+PUBLIC = [f"kernelgrad.{room}" for room in ROOMS]
+SEMI_SUPERVISED = ("tsg", "fr_s3vm", "bgs3vm", "cccp_s3vm", "s3vm_light", "soft_labels")
+FOREIGN = {  # of scikit-learn
+    "SVC", "LabelSpreading", "SelfTrainingClassifier", "LogisticRegression", "LinearSVC",
+    "SGDClassifier", "ElasticNet", "Lasso", "Ridge",
+}  # fmt: skip
+
+
+def text_of(name):
+    return (ROOT / name).read_text(encoding="utf-8")
 
 
 def blocks(name, language):
-    text = (ROOT / name).read_text(encoding="utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
+    return re.findall(rf"^```{language}\n(.*?)^```", text_of(name), re.M | re.S)
 
 
 @pytest.fixture
@@ -33,17 +45,65 @@ def registries():
         registry.update(before)
 
 
-@pytest.mark.parametrize(
-    "name", ["docs/extend.md", "docs/linear.md", "docs/semi_supervised.md", "README.md"]
-)
+DOCS = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("name", [name for name in DOCS if blocks(name, "python")])
 def test_python_snippets_run(name, registries, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = blocks(name, "python")
-    assert found
     module = types.ModuleType("documentation")  # a real module: its classes can be pickled
     monkeypatch.setitem(sys.modules, "documentation", module)
     for i, code in enumerate(found):
         exec(compile(code, f"{name}[{i}]", "exec"), module.__dict__)
+
+
+def test_what_the_documentation_names_can_be_imported():
+    """Classes in backticks are public: kernels, losses, solvers, estimators."""
+    public = [kernelgrad, *map(importlib.import_module, PUBLIC)]
+    unknown = {
+        (name, word)
+        for name in DOCS
+        for word in re.findall(
+            r"`([A-Z][A-Za-z0-9]*[a-z0-9][A-Za-z0-9]*|[A-Z]{3,5})[`(]", text_of(name)
+        )
+        if word not in FOREIGN and not any(hasattr(module, word) for module in public)
+    }
+    assert unknown == set()
+
+
+@pytest.mark.parametrize(
+    ("registry", "names"),
+    [
+        ("kernelgrad.kernels", "KERNELS"),
+        ("kernelgrad.losses", "LOSSES"),
+        ("kernelgrad.losses", "UNLABELLED_LOSSES"),
+        ("kernelgrad.solvers", "SOLVERS"),
+        ("kernelgrad.solvers", "LINEAR_SOLVERS"),
+    ],
+)
+def test_what_is_registered_is_public(registry, names):
+    module = importlib.import_module(registry)
+    for cls in getattr(module, names).values():
+        assert getattr(module, cls.__name__) is cls
+
+
+@pytest.mark.parametrize(
+    ("name", "registry"),
+    [
+        ("docs/kernels.md", KERNELS),
+        ("docs/solvers.md", SOLVERS),
+        ("docs/linear.md", LINEAR_SOLVERS),
+    ],
+)
+def test_tables_name_what_is_registered(name, registry):
+    """First column: the name; second: the class. All of them but for other documents."""
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", text_of(name), re.M)
+    assert rows
+    for key, cls in rows:
+        assert registry[key].__name__ == cls
+    elsewhere = {"precomputed", *SEMI_SUPERVISED}
+    assert set(registry) - elsewhere == {key for key, _ in rows}
 
 
 def test_commands_of_the_readme_run(tmp_path):

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,8 @@ def check_estimator_contract(estimator: Any, *, random_state: int = 0) -> None:
         for the same ``random_state`` whatever NumPy's global generator holds; for one, two and
         three threads; for rows in another order; for integer ``sample_weight`` and rows given
         as often, where `fit` takes weights; after pickling, and after ``save`` and ``load``,
-        also of the next steps (``partial_fit``, ``warm_start`` with ``resumable=True``).
+        also of the next steps (``partial_fit``, ``warm_start`` with ``resumable=True``); for
+        predictions of rows one by one, in chunks, or all at once.
     Same values up to rounding
         for CSR rows in `fit` and for CSR rows in prediction.
     Unchanged by a failure
@@ -152,8 +154,8 @@ def check_estimator_contract(estimator: Any, *, random_state: int = 0) -> None:
     check_parameters(estimator, lambda wrong: wrong.fit(object(), object()))
     model = rows.fit(estimator)
     for check in (
-        _check_seed, _check_order, _check_weights, _check_csr, _check_classes, _check_pickle,
-        _check_files, _check_failure,
+        _check_seed, _check_order, _check_weights, _check_chunks, _check_csr, _check_classes,
+        _check_pickle, _check_files, _check_failure,
     ):  # fmt: skip
         check(estimator, model, rows)
     _check_threads(estimator, random_state)
@@ -194,6 +196,16 @@ def _check_weights(estimator: Any, model: Any, rows: _Rows) -> None:
     name = "decision_function" if "decision_function" in plain else name
     value = _outputs(model, rows.new)[name]
     require(not np.array_equal(value, plain[name]), model, "sample_weight has no effect.")
+
+
+def _check_chunks(estimator: Any, model: Any, rows: _Rows) -> None:
+    for X in (rows.new, sp.csr_matrix(rows.new)):
+        whole = _outputs(model, X)
+        parts = [_outputs(model, X[a:b]) for a, b in pairwise((0, 1, 2, 11, _NEW_ROWS))]
+        for name, value in whole.items():
+            joined = np.concatenate([part[name] for part in parts])
+            same = name == "std" or np.array_equal(value, joined)  # std shares a regression
+            require(same, model, f"{name} of a row depends on the rows beside it.")
 
 
 def _check_csr(estimator: Any, model: Any, rows: _Rows) -> None:
