@@ -1,24 +1,45 @@
 """Every benchmark runs; what the numbers are is for the benchmarks themselves."""
 
+from __future__ import annotations
+
 import importlib
 import json
+import math
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from sklearn.svm import SVC
 
 from kernelgrad.kernels import KERNELS, Gaussian
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+objectives = importlib.import_module("benchmarks.objectives")
+registry = importlib.import_module("benchmarks.registry")
+runner = importlib.import_module("benchmarks.run")
+OBJECTIVES = registry.discover(objectives, registry.Objective)
+
+# tiny sizes, beside --quick, of those that take long without
+TINY = {
+    "exact_blocks": ["--d", "8", "--rows", "8"],
+    "kernels": ["--kernel", "hellinger", "chi2", "--blocks", "500"],
+    "regression": ["--only", "kernel/dsg"],
+    "reuse": ["--dataset", "digits", "--mode", "plain", "--solver", "UDSG(1,1)"],
+    "svm_batch": ["--dataset", "digits8"],
+    "svm_evaluations": ["--dataset", "digits8"],
+    "svm_time": ["--dataset", "digits8"],
+    "time_to_error": ["--dataset", "digits", "--method", "SVC/SVR (LIBSVM)"],
+}
+QUICK = ["adult_one_pass", "exact_blocks", "kernels", "regression", "synthetic_rate"]
 
 
 @pytest.fixture
-def run(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT))
-    runner = importlib.import_module("benchmarks.run")
-
+def run(tmp_path):
     def call(*args):
         out = tmp_path / "result.json"
         assert runner.main([*args, "--quick", "--json", str(out)]) == 0
@@ -27,102 +48,44 @@ def run(monkeypatch, tmp_path):
     return call
 
 
-def test_roofline(run):
-    result = run("roofline")
-    for row in result["tables"]["ns per row and frequency"]:
-        assert row["fused ns"] > 0
-        assert row["fraction"] == pytest.approx(row["roofline ns"] / row["fused ns"])
-    assert len(result["tables"]["generation of frequencies"]) == 2
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
+        for name in OBJECTIVES
+    ],
+)
+def test_every_objective_runs(run, name, capsys):
+    result = run(name, "--repeat", "1", *TINY.get(name, ()))
+    if result is None:
+        pytest.skip(f"{name}: {capsys.readouterr().out.splitlines()[-1]}")
+    assert all(result["tables"].values())
+    numbers = [
+        value
+        for rows in result["tables"].values()
+        for row in rows
+        for value in row.values()
+        if isinstance(value, float)
+    ]
+    assert numbers
+    assert not any(math.isnan(value) for value in numbers)
+    assert str(ROOT) not in json.dumps(result["environment"])
 
 
-def test_synthetic_rate(run, tmp_path):
-    tables = run("synthetic_rate")["tables"]
-    assert {row["variant"] for row in tables["slope of the squared error"]} == {
-        "plain",
-        "plain-auto",
-        "preconditioned",
-    }
-    curve = [r for r in tables["RMSE to the true function"] if r["variant"] == "plain"]
-    assert [row["iteration"] for row in curve] == [1, 2, 4, 8, 16]
-    assert curve[-1]["averaged"] < curve[0]["averaged"]
-    assert (tmp_path / "result.png").exists()
-
-
-def test_time_to_error_without_files(run, tmp_path):
-    tables = run("time_to_error", "--dataset", "digits")["tables"]
-    assert len(tables["fits"]) >= 12  # not all peers need be installed
-    assert all(row["test"] < 0.9 and row["fit s"] > 0 for row in tables["fits"])
-    assert all("of 1,297 rows" in row["notes"] for row in tables["fits"])
-    assert {row["method"] for row in tables["curve"]} == {"kernelgrad"}
-    assert len(tables["ratio"]) == len(tables["fits"]) - 2
-    assert (tmp_path / "result.png").exists()
-
-
-def test_time_to_error_on_files(run):
-    archives = importlib.import_module("benchmarks.datasets.archives")
-    if not all(
-        (archives.data_folder() / f"{name}.npz").exists() for name in ("a9a", "protein")
-    ):
-        pytest.skip("the data folder is absent; set KERNELGRAD_DATA")
-    methods = ["kernelgrad", "SVC/SVR (LIBSVM)", "normal equations (2000)"]
-    result = run("time_to_error", "--dataset", "a9a", "protein", "--method", *methods)
-    rows = result["tables"]["fits"]
-    assert [row["measure"] for row in rows] == 3 * ["error"] + 3 * ["RMSE"]
-    assert [row["method"] for row in rows] == 2 * methods
-
-
-def test_adult_one_pass(run):
-    archives = importlib.import_module("benchmarks.datasets.archives")
-    if not (archives.data_folder() / "a9a.npz").exists():
-        pytest.skip("the data folder is absent; set KERNELGRAD_DATA")
-    rows = run("adult_one_pass")["tables"]["one pass over Adult"]
-    assert len(rows) == 3
-    assert all(row["test error"] < 0.3 for row in rows)
-
-
-def test_absent_data_are_skipped_with_a_message(run, monkeypatch, tmp_path, capsys):
+@pytest.mark.parametrize("name", ["time_to_error", "linear_time", "linear_paper"])
+def test_absent_data_are_skipped_with_a_message(run, name, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("KERNELGRAD_DATA", str(tmp_path))
-    assert run("time_to_error", "--dataset", "a9a") is None
+    assert run(name, "--dataset", "a9a") is None
     assert "a9a skipped: there is no a9a.npz" in capsys.readouterr().out
 
 
-def test_memory(run):
-    pytest.importorskip("pyarrow")
-    rows = run("memory")["tables"]["peak memory"]
-    assert rows[-1]["data"] == "Parquet, 5,000 rows"
-    assert rows[-1]["rows in epoch"] == 5000
-    assert all(row["model KiB"] > 0 for row in rows)
-
-
-def test_startup(run):
-    first, second = run("startup")["tables"]["startup"]
-    assert first["process s"] > first["total s"] > 0
-    assert second["cache misses"] == 0
-    assert second["cache hit"]
-
-
-def test_invariance_as_a_command_without_the_forced_core_type(tmp_path):
-    out = tmp_path / "result.json"
-    command = [sys.executable, "-m", "benchmarks.run", "invariance", "--quick"]
-    done = subprocess.run(
-        [*command, "--json", str(out)],
-        cwd=ROOT,
-        env=os.environ | {"OPENBLAS_CORETYPE": "Haswell"},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    result = json.loads(out.read_text())
-    assert result["environment"]["removed_OPENBLAS_CORETYPE"] == "Haswell"
-    assert str(ROOT) not in out.read_text()
-    rows = result["tables"]["invariance"]
-    assert all(row["bitwise equal"] for row in rows)
-    assert "| dense regression | threads |" in done.stdout
+def test_a_forced_core_type_is_removed(tmp_path):
+    command = "import benchmarks, os; assert 'OPENBLAS_CORETYPE' not in os.environ"
+    environment = os.environ | {"OPENBLAS_CORETYPE": "Haswell"}
+    subprocess.run([sys.executable, "-c", command], cwd=ROOT, env=environment, check=True)
 
 
 def test_a_dropped_in_file_is_found(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(ROOT))
-    registry = importlib.import_module("benchmarks.registry")
     package = tmp_path / "dropped_in_objectives"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -138,36 +101,115 @@ def test_a_dropped_in_file_is_found(monkeypatch, tmp_path):
     assert list(found["hello"].run(None)) == [("greeting", {"hello": 1})]
 
 
-def test_kernels(run, monkeypatch):
-    rows = run("kernels")["tables"]["kernels against their random features"]
-    assert {row["kernel"] for row in rows} == set(KERNELS) - {"precomputed"}
-    for row in rows:
-        assert row["max |z|"] < 5 < row["control |z|"]
-        assert row["least / largest eigenvalue"] > -1e-10
-        assert row["noise of a block"] > 0
-    rows = run("kernels", "--kernel", "hellinger", "--blocks", "500")["tables"]
-    (row,) = rows["kernels against their random features"]
-    assert (row["kernel"], row["blocks"], row["pairs"]) == ("hellinger", 500, 13)
+def test_a_biased_or_forgotten_kernel_stops_the_benchmark(run, monkeypatch):
     monkeypatch.setitem(KERNELS, "forgotten", Gaussian)
     with pytest.raises(ValueError, match="registered kernels forgotten"):
         run("kernels")
+    monkeypatch.delitem(KERNELS, "forgotten")
+    monkeypatch.setattr("kernelgrad.kernels.Hellinger.amplitude", 1.1, raising=False)
 
 
-def test_kernels_stop_at_a_biased_one(run, monkeypatch):
-    monkeypatch.setattr("kernelgrad.kernels.Hellinger.amplitude", 1.1)
-    with pytest.raises(AssertionError, match="standard errors"):
-        run("kernels", "--kernel", "hellinger")
+# what tables are made of
 
 
-@pytest.mark.parametrize("objective", ["density_ratio", "gaussian_process", "one_class", "qm7"])
-def test_the_experiments_of_the_paper_run(run, objective):
-    result = run(objective)
-    if result is None:
-        pytest.skip(f"{objective} needs data that are absent here")
-    assert all(len(rows) for rows in result["tables"].values())
+def part(name):
+    return importlib.import_module(f"benchmarks.objectives.{name}")
 
 
-def test_exact_blocks(run):
-    tables = run("exact_blocks", "--d", "8", "--rows", "8", "--repeat", "1")["tables"]
-    assert all(row["block ns"] > 0 for row in tables["Gaussian blocks"])
-    assert all(row["error / max k"] < 2e-6 for row in tables["kernels"])
+def test_powers_of_growth():
+    fits = [
+        {"rows": n, "values": "tiled", "s/block": 1e-5 * n, "peak GB": 0.1 * n**0.5}
+        for n in (1000, 100, 30_000)
+    ]
+    skipped = {"rows": 100, "values": "stored", "skipped": "large"}
+    found = part("cached_growth").exponents([*fits, skipped])
+    assert [(g["from"], g["to"]) for g in found] == [(100, 1000), (1000, 30_000)]
+    for g in found:
+        assert g["power of s/block"] == pytest.approx(1.0)
+        assert g["power of peak GB"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("alpha", "ratio"), [(0.05, 0.0), (0.02, 0.5), (0.02, 1.0)])
+def test_the_minimum_has_no_descent_direction(alpha, ratio):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 6)) / np.sqrt(6)
+    y = np.where(X @ rng.standard_normal(6) + 0.2 * rng.standard_normal(300) > 0, 1.0, -1.0)
+    tools = part("_linear")
+    case = tools.Case("made", X, y, np.ones(300), X[:100], y[:100], np.ones(100))
+    problem = case.problem(alpha, ratio)
+    least, w = tools.minimum(problem, case.batch())
+    margin = y * (X @ w[:-1] + w[-1])
+    slope = -y / (1 + np.exp(margin)) / 300
+    g = X.T @ slope + problem.l2 * w[:-1]
+    on = np.abs(w[:-1]) > 1e-8
+    np.testing.assert_allclose(g[on], -problem.l1 * np.sign(w[:-1][on]), atol=2e-6)
+    assert (np.abs(g[~on]) <= problem.l1 + 2e-6).all()
+    value = np.logaddexp(0, -margin).mean() + problem.penalty(w[:-1])
+    assert least == pytest.approx(value, rel=1e-9)
+    found = tools.trace(
+        importlib.import_module("kernelgrad.solvers").SVRG(), problem, case.batch(), steps=60
+    )
+    assert found.objective[-1] == pytest.approx(least, rel=1e-6)
+    assert found.first_below(least * 0.99) is None
+
+
+def test_what_was_reached_and_when():
+    course = part("reuse").Course()
+    for i, value in enumerate([5.0, 1.0, 5.0, 4.0, 3.0, 2.0, 2.0, 2.0]):
+        course.add(float(i), i, value, i)
+    assert course.first(2.0) == 7  # one lucky snapshot does not count
+    assert course.first(1.5) is None
+    trace = part("_linear").Trace([5.0, 5.1, 5.2, 5.4], [4.0, 3.0, 2.0, 1.0], [], None)
+    assert trace.first_below(2.5) == 5.2
+    assert trace.steps_below(2.5) == pytest.approx(0.3)
+    points = [
+        {"dataset": "d", "method": "kernelgrad", "steps": k, "fit s": float(k), "test": e}
+        for k, e in enumerate([0.5, 0.2, 0.3, 0.2, 0.1], 1)
+    ]
+    seconds_to = part("time_to_error").seconds_to
+    assert [seconds_to(points, e) for e in (0.2, 0.4, 0.6, 0.05)] == [4, 2, 1, None]
+
+
+@pytest.mark.parametrize("name", ["digits8", "digits"])
+@pytest.mark.filterwarnings("ignore:Solver terminated early")
+def test_fast_predictions_are_those_of_libsvm(name):
+    svm = part("_svm")
+    p = svm.load(name, 300, 200)
+    model = SVC(C=p.C, gamma=p.gamma, max_iter=7).fit(p.X, p.y)
+    found = svm.predict_libsvm(model, p.X_test, chunk=150)
+    np.testing.assert_array_equal(found, model.predict(p.X_test))
+
+
+def test_normal_equations_against_float64(monkeypatch):
+    nystroem = importlib.import_module("benchmarks.solvers.nystroem")
+    monkeypatch.setattr(nystroem, "TILE", 256)  # more than one tile, the last one short
+    rng = np.random.default_rng(0)
+    X = (rng.standard_normal((700, 3)) + 5).astype(np.float32)
+    y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(700) + 3
+    model = nystroem.NormalEquations(0.3, 10.0, 60, 0, classify=False).fit(X, y)
+    Z = model.Z.astype(float)
+
+    def gaussian(A, B):
+        return np.exp(-0.3 * ((A[:, None] - B[None]) ** 2).sum(axis=2))
+
+    K = gaussian(X - X.mean(axis=0), Z)
+    A = K.T @ K + gaussian(Z, Z) / 10.0
+    expected = K @ np.linalg.lstsq(A, K.T @ (y - y.mean()), rcond=1e-15)[0] + y.mean()
+    assert np.abs(model.predict(X) - expected).max() < 5e-3 * y.std()
+
+
+def test_a_slower_tree_is_seen():
+    regression = part("regression")
+
+    class Tree:
+        def __init__(self, seconds):
+            self.seconds = seconds
+
+        def measure(self, case):
+            return {"fit": self.seconds, "predict": 1.0}
+
+    row = regression.Regression._compare("case", Tree(2.0), Tree(3.0), 3)
+    assert (row["fit old s"], row["fit new s"], row["fit new / old"]) == (2.0, 3.0, 1.5)
+    assert row["predict new / old"] == 1.0
+    failing = SimpleNamespace(measure=lambda case: {"error": "no"})
+    assert "no" in regression.Regression._compare("case", failing, Tree(1.0), 3)["note"]

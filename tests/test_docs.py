@@ -21,9 +21,9 @@ ROOT = Path(__file__).parents[1]
 ROOMS = ("kernels", "losses", "solvers", "callbacks", "features.base")
 PUBLIC = [f"kernelgrad.{room}" for room in ROOMS]
 SEMI_SUPERVISED = ("tsg", "fr_s3vm", "bgs3vm", "cccp_s3vm", "s3vm_light", "soft_labels")
-FOREIGN = {  # of scikit-learn
-    "SVC", "LabelSpreading", "SelfTrainingClassifier", "LogisticRegression", "LinearSVC",
-    "SGDClassifier", "ElasticNet", "Lasso", "Ridge",
+FOREIGN = {  # of Python and scikit-learn
+    "None", "SVC", "LabelSpreading", "SelfTrainingClassifier", "LogisticRegression",
+    "LinearSVC", "SGDClassifier", "ElasticNet", "Lasso", "Ridge",
 }  # fmt: skip
 
 
