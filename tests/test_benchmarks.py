@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,7 +26,7 @@ OBJECTIVES = registry.discover(objectives, registry.Objective)
 # tiny sizes, beside --quick, of those that take long without
 TINY = {
     "exact_blocks": ["--d", "8", "--rows", "8"],
-    "kernels": ["--kernel", "hellinger", "chi2", "--blocks", "500"],
+    "kernels": ["--kernel", "hellinger", "--blocks", "300"],
     "regression": ["--only", "kernel/dsg"],
     "reuse": ["--dataset", "digits", "--mode", "plain", "--solver", "UDSG(1,1)"],
     "svm_batch": ["--dataset", "digits8"],
@@ -35,7 +34,7 @@ TINY = {
     "svm_time": ["--dataset", "digits8"],
     "time_to_error": ["--dataset", "digits", "--method", "SVC/SVR (LIBSVM)"],
 }
-QUICK = ["adult_one_pass", "exact_blocks", "kernels", "regression", "synthetic_rate"]
+QUICK = ["exact_blocks", "kernels", "synthetic_rate"]
 
 
 @pytest.fixture
@@ -101,12 +100,10 @@ def test_a_dropped_in_file_is_found(monkeypatch, tmp_path):
     assert list(found["hello"].run(None)) == [("greeting", {"hello": 1})]
 
 
-def test_a_biased_or_forgotten_kernel_stops_the_benchmark(run, monkeypatch):
+def test_a_forgotten_kernel_stops_the_benchmark(run, monkeypatch):
     monkeypatch.setitem(KERNELS, "forgotten", Gaussian)
     with pytest.raises(ValueError, match="registered kernels forgotten"):
         run("kernels")
-    monkeypatch.delitem(KERNELS, "forgotten")
-    monkeypatch.setattr("kernelgrad.kernels.Hellinger.amplitude", 1.1, raising=False)
 
 
 # what tables are made of
@@ -211,5 +208,6 @@ def test_a_slower_tree_is_seen():
     row = regression.Regression._compare("case", Tree(2.0), Tree(3.0), 3)
     assert (row["fit old s"], row["fit new s"], row["fit new / old"]) == (2.0, 3.0, 1.5)
     assert row["predict new / old"] == 1.0
-    failing = SimpleNamespace(measure=lambda case: {"error": "no"})
+    failing = Tree(1.0)
+    failing.measure = lambda case: {"error": "no"}
     assert "no" in regression.Regression._compare("case", failing, Tree(1.0), 3)["note"]

@@ -15,10 +15,11 @@ from benchmarks.registry import Objective, Row
 from kernelgrad import DSG
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, sample_batches
+from kernelgrad.estimators._posterior import PosteriorOperator
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import get_kernel
 from kernelgrad.losses import SquaredError
-from kernelgrad.solvers import PosteriorOperator, Problem, TrainBatch
+from kernelgrad.solvers import Problem, TrainBatch
 from kernelgrad.solvers.random_features.base import build_stream
 
 CURVE, FINAL = "error over iterations", "errors at the end"
