@@ -11,6 +11,7 @@ from sklearn.base import clone
 
 from kernelgrad import (
     ArraySource,
+    CapabilityError,
     DataError,
     KernelClassifier,
     KernelDensityRatio,
@@ -308,3 +309,24 @@ def test_gamma_auto_of_inner_products_is_a_rule():
     model = KernelClassifier(kernel="polynomial", gamma="auto", random_state=0).fit(X, y)
     assert model.kernel_.gamma == 0.5
     assert "search" not in model.history_
+
+
+def test_responses_of_all_values_of_alpha_must_fit():
+    X, y = np.random.default_rng(0).random((100, 3)), np.arange(100) % 2
+    limited = {"memory_limit": 20_000, "max_iter": 1, "random_state": 0}
+    assert KernelClassifier(**limited).fit(X, y).history_["solver"] == "cached"
+    with pytest.raises(CapabilityError, match="rows and responses need"):
+        KernelClassifier(alpha="auto", **limited).fit(X, y)
+
+
+def test_the_fit_takes_as_many_blocks_as_the_best_trial():
+    X = np.random.default_rng(0).random((400, 3))
+    y = X[:, 0] > 0.5
+    solver = CachedBlockDescent(block_size=16)
+    found = KernelClassifier("squared_hinge", alpha="auto", solver=solver, random_state=0).fit(
+        X, y
+    )
+    (blocks,) = (t["blocks"] for t in found.history_["search"] if t["alpha"] == found.alpha_)
+    alone = KernelClassifier("squared_hinge", alpha=found.alpha_, solver=solver, random_state=0)
+    assert found.n_iter_ == blocks < alone.fit(X, y).n_iter_
+    assert found.fit_status_ == "converged"
