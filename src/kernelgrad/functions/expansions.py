@@ -75,7 +75,11 @@ class Expansion(ABC):
 
     @abstractmethod
     def raw_prediction(self, X: Matrix) -> Float64Array:
-        """Return f(X), shape (n, C), float64, in row chunks of bounded memory."""
+        """Return f(X), shape (n, C), float64, in row chunks of bounded memory.
+
+        The bits of a row's value depend on the processor and its BLAS, but on no other row of
+        `X`, unless the kernel is a function given from outside that mixes rows.
+        """
 
 
 class RandomFeatureExpansion(Expansion):
