@@ -102,6 +102,10 @@ def test_rows_with_repeated_and_unsorted_entries():
     made, exact = accessor.as_rows(rows), rows.toarray()
     found = [accessor.dot(made, i, W) for i in range(3)]
     np.testing.assert_array_equal(found, exact @ W)
+    squares, columns = np.zeros(3), np.zeros(4)
+    loops.square_sums(made, np.ones(3), squares, columns)
+    np.testing.assert_array_equal(squares, (exact**2).sum(1))
+    np.testing.assert_array_equal(columns, (exact**2).sum(0))
     np.testing.assert_array_equal(rows.data, before)
 
 

@@ -725,14 +725,16 @@ def test_plain_stochastic_gradients_have_a_floor_that_falls_with_the_step():
 
 
 def test_pegasos_stays_in_its_ball():
-    case = Setting("hinge", alpha=0.05, fit_intercept=False)
-    radius = np.sqrt(2 * case.objective(np.zeros((6, 1)), np.zeros(1)) / 0.05)
-    solver = LinearPegasos(offset=0, batch_size=1)
-    state = solver.init(case.problem, case.batch)
-    solver.step(case.problem, state, case.batch)
-    assert np.linalg.norm(state.coef) <= radius * (1 + 1e-9)
-    state, _ = case.fit(solver, 80)
-    assert case.excess(*solver.solution(state)) < 1e-2
+    """The first step, of length 1 / l2, leaves the ball and is brought back to its edge."""
+    case = Setting("hinge", alpha=1e-3, fit_intercept=False)
+    case.problem = replace(case.problem, fixed_rows=True)
+    radius = np.sqrt(2 * case.objective(np.zeros((6, 1)), np.zeros(1)) / 1e-3)
+    norms = []
+    for project in (True, False):
+        solver = LinearPegasos(offset=0, batch_size=1, round_size=1, project=project)
+        norms.append(np.linalg.norm(case.fit(solver, 1)[0].coef))
+    assert norms[0] == pytest.approx(radius, rel=1e-12)
+    assert norms[1] > 1.5 * radius
 
 
 def drive(solver, X, y, loss, steps, *, alpha=0.0, weight=None, seed=0, **settings):

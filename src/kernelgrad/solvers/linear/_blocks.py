@@ -9,9 +9,9 @@ block goes towards the minimum of its model,
 
 as far as ``W_B + t D`` with the first ``t = 1, 1/2, 1/4, ...`` whose objective falls by at
 least a tenth of what the slope promises (Tseng and Yun, 2009): no block raises the objective.
-The model does not depend on the units of columns, nor on where they are zero: the bias is taken
-to its minimum for any other coefficients, which leaves ``A - a a^T / h`` of its row ``(a, h)``
-in A, and columns far from zero are moved to a mean of about zero in the copy of the rows.
+The model is invariant to scaling and shifting columns: the bias is eliminated by a Schur
+complement, ``A - a a^T / h`` for its row ``(a, h)`` of A, and columns far from zero are moved
+to a mean of about zero in the copy of the rows.
 
 The outputs of a separable loss have each a model and a t of their own; those of MULTINOMIAL
 have each a model and share t, with ``h_c = 2 q_c (1 - q_c)`` for probabilities q: this diagonal

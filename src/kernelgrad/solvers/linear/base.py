@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -111,8 +112,6 @@ class PreparedRows:
     curvature: float
     here: Evaluation | None = field(default=None, repr=False)
     _spectrum: float | None = field(default=None, repr=False)
-    _uniform: bool | None = field(default=None, repr=False)
-    _cumulative: Float64Array | None = field(default=None, repr=False)
     _spread: tuple[Float64Array, Float64Array] | None = field(default=None, repr=False)
 
     @classmethod
@@ -231,19 +230,15 @@ class PreparedRows:
             loops.FOREVER, mean, mean_bias, slopes, self.share if moving else _STILL
         )
 
-    @property
+    @cached_property
     def is_uniform(self) -> bool:
         """Whether all rows weigh the same."""
-        if self._uniform is None:
-            self._uniform = bool(np.ptp(self.share) <= 1e-12 * self.share[0])
-        return self._uniform
+        return bool(np.ptp(self.share) <= 1e-12 * self.share[0])
 
-    @property
+    @cached_property
     def cumulative(self) -> Float64Array:
         """Running sum of the shares, (n,)."""
-        if self._cumulative is None:
-            self._cumulative = np.cumsum(self.share)
-        return self._cumulative
+        return np.cumsum(self.share)
 
     def spread(self, fit_bias: bool) -> tuple[Float64Array, Float64Array]:
         """Return mean and standard deviation of each column, (d,) each.
