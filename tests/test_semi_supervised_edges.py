@@ -9,7 +9,8 @@ import pytest
 from sklearn.datasets import make_moons
 
 from kernelgrad import ArraySource, DataError, SemiSupervisedKernelClassifier
-from kernelgrad.losses import Ramp
+from kernelgrad.estimators._marks import MarkedClassification, SemiSupervisedRows
+from kernelgrad.losses import Hinge, Ramp
 from kernelgrad.solvers import TSG
 
 X, T = make_moons(120, noise=0.1, random_state=0)
@@ -141,3 +142,11 @@ def test_a_late_first_label_takes_whole_steps():
         model.partial_fit(rows, (rows[:, 0] > 0).astype(int))
         sizes.append(np.abs(model.decision_function(rows)).mean())
     assert 0.5 < sizes[0] / sizes[1] < 2.0
+
+
+def test_rows_of_either_kind_have_numbers_of_their_own():
+    task = MarkedClassification(Hinge(), np.array([0, 1]))
+    labelled, others = ArraySource(X[L], Y[L]), ArraySource(X[~L])
+    batch = SemiSupervisedRows(labelled, task, unlabelled=others).whole()
+    assert len(np.unique(batch.rows)) == len(X)
+    np.testing.assert_array_equal(batch.y.ravel() != 0, np.arange(len(X)) < L.sum())
