@@ -185,3 +185,19 @@ def test_problems_are_checked():
         )
         with pytest.raises(DataError, match="rows with a label and rows without"):
             SoftLabels().init(one, some)
+
+
+def test_rows_held_out_weigh_as_unlabelled_ones():
+    one, batch, _, w = case()
+    solver = SoftLabels()
+    state = solver.init(one, batch)
+    weight, _ = solver._costs(one, batch)
+    np.testing.assert_allclose(weight, w)
+    for lane in (0, 2):
+        held = state.labelled[solver._held(state, lane)]
+        assert bool(len(held)) == bool(lane)
+        expected = np.where(batch.y.any(axis=1), 0.5 * (len(w) - LABELLED) / LABELLED * w, w)
+        expected[held] = w[held]
+        np.testing.assert_allclose(
+            solver._round_weights(one, state, weight, lane), expected, rtol=1e-12
+        )
