@@ -223,6 +223,7 @@ def test_the_class_ratio_is_kept_by_every_switch(fraction, monkeypatch):
         side = sub.state.side[:, others]
         counts.append((side > 0).sum(axis=1))
         assert np.all(np.abs(side) == 1.0)
+        assert np.all(sub.state.dual * sub.state.side <= 0.0)  # u stays in the box of its hinge
         np.testing.assert_array_equal(sub.state.side[:, ~others], batch.y[~others].T)
         align(sub)
 
