@@ -484,3 +484,9 @@ def test_scikit_learn_callbacks_see_coefficients(line):
     assert model.n_iter_ == len(seen) == 3
     np.testing.assert_array_equal(seen[-1][0], model.coef_)
     assert seen[-1][1] == model.score(*line)
+
+
+def test_the_cost_counts_training_rows_only():
+    X, y = make_classification(100, 5, random_state=0)
+    model = LinearClassifier(C=0.1, early_stopping=True, max_iter=2, random_state=0).fit(X, y)
+    assert model.alpha_ == pytest.approx(1 / (0.1 * 90))

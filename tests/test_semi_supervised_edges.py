@@ -150,3 +150,9 @@ def test_rows_of_either_kind_have_numbers_of_their_own():
     batch = SemiSupervisedRows(labelled, task, unlabelled=others).whole()
     assert len(np.unique(batch.rows)) == len(X)
     np.testing.assert_array_equal(batch.y.ravel() != 0, np.arange(len(X)) < L.sum())
+
+
+def test_without_unlabelled_rows_the_cost_is_that_of_svc():
+    with pytest.warns(UserWarning, match="no unlabelled rows"):
+        model = make(solver="cached", C=3.0).fit(X, T)
+    assert model.model_info()["alpha"] == pytest.approx(1 / (3.0 * len(X)))
