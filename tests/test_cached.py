@@ -33,6 +33,9 @@ from cached_cases import (
     sometimes,
 )
 from kernelgrad import KernelDensityRatio, KernelNoveltyDetector, set_num_threads
+from kernelgrad.kernels import Gaussian
+from kernelgrad.losses import SquaredError
+from kernelgrad.solvers import Problem, TrainBatch
 from kernelgrad.solvers.block_descent.newton import _positive
 
 # -- the minimum -----------------------------------------------------------------------
@@ -427,3 +430,15 @@ def test_bits_do_not_depend_on_threads_or_memory(case, blocks):
         np.testing.assert_array_equal(first.intercept_, other.intercept_)
         assert first.history_["objective"] == other.history_["objective"]
         np.testing.assert_array_equal(raw(first, X[:100]), raw(other, X[:100]))
+
+
+def test_a_copied_state_remembers_its_own_centres():
+    X, t = signal(120, seed=3)
+    problem = Problem(SquaredError(), Gaussian(GAMMA), 1e-3, 1, X.shape[1], 0)
+    batch, solver = TrainBatch(X, t[:, None], even(120)), cached(block_size=20)
+    state = solver.init(problem, batch)
+    twin = state.copy()
+    solver.step(problem, twin, batch)
+    assert np.count_nonzero(twin.used) == 20
+    assert not state.used.any()
+    assert not state.memory.blocks.used.any()
