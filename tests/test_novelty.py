@@ -18,6 +18,9 @@ from kernelgrad import (
     open_source,
 )
 from kernelgrad.data import sample_batches
+from kernelgrad.estimators._rows import TrainingRows
+from kernelgrad.estimators._tasks import NoTargets
+from kernelgrad.losses import OneClass
 
 GAMMA = 0.3
 # the steps of the default solver on smaller batches
@@ -257,3 +260,13 @@ def test_a_batch_whose_rows_do_not_count_leaves_the_level():
     detector.partial_fit(ArraySource(X, None, np.zeros(100)))
     assert detector.offset_ == level != 0
     np.testing.assert_array_equal(detector.score_samples(X), f)
+
+
+def test_rows_held_out_are_in_no_batch():
+    rows = TrainingRows(ArraySource(np.arange(100.0)[:, None]), NoTargets(OneClass()))
+    rows = rows.hold_out(0.3, seed=0)
+    batches, same = rows.batches(DSG(), seed=0, start=0, size=10)
+    seen = np.concatenate([next(batches)[0].rows for _ in range(14)])
+    assert not same
+    assert len(rows.held) == 30
+    np.testing.assert_array_equal(np.unique(seen), rows.train)
