@@ -34,8 +34,6 @@ from kernelgrad.solvers.schedules import (
     smoothness,
 )
 
-FILES = Path(__file__).parent / "files"
-
 
 @pytest.fixture
 def rows():
@@ -238,20 +236,6 @@ def test_older_files_may_lack_values_and_hold_none_for_infinity():
     del values["digest"], arrays["coef"]
     with pytest.raises(TypeError, match="coef"):
         Example.restore(None, values, arrays)
-
-
-@pytest.mark.parametrize("path", sorted(FILES.glob("*.kg")), ids=lambda path: path.stem)
-def test_fits_of_version_0_1_0_go_on(path):
-    arrays = np.load(FILES / "rows.npz")
-    X, y = arrays["X"], arrays["semi" if path.stem.startswith("semi") else "y"]
-    model = kernelgrad.load(path)
-    before, after = arrays[path.stem]
-    np.testing.assert_allclose(model.decision_function(X), before, rtol=1e-4, atol=1e-5)
-    if hasattr(model, "partial_fit"):
-        model.partial_fit(X, y)
-    else:
-        model.set_params(warm_start=True, max_iter=2).fit(X, y)
-    np.testing.assert_allclose(model.decision_function(X), after, rtol=1e-3, atol=1e-4)
 
 
 def test_digests_tell_targets_weights_and_losses_apart(rows):
