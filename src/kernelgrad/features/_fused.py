@@ -111,8 +111,8 @@ def _csr_product(rows: Any, r0: int, r1: int, W: Any, T: Any) -> None:
     csr_times_tile(rows.indptr, rows.indices, rows.data, r0, r1, W, T)
 
 
-_tile = by_type({Dense: _dense_tile, Csr: _csr_tile})
-_times = by_type({Dense: _dense_times, Csr: _csr_times})
+take_tile = by_type({Dense: _dense_tile, Csr: _csr_tile})
+tile_times = by_type({Dense: _dense_times, Csr: _csr_times})
 _product = by_type({Dense: _dense_product, Csr: _csr_product})
 
 
@@ -131,13 +131,13 @@ def _predict(
     blas: bool, blas_coef: bool, out: Any,
 ) -> None:  # fmt: skip
     n, tile = -(-(r1 - r0) // PAD) * PAD, W.shape[2]
-    X = _tile(rows, r0, r1, n)
+    X = take_tile(rows, r0, r1, n)
     T = np.zeros((n, tile), np.float32)
     S = _second(n, tile, kind)
     tmp = np.empty((n, coef.shape[2]), np.float32)
     for a in range(W.shape[0]):
         j0, j1 = a * tile, (a + 1) * tile
-        _times(X, W[a], blas, T)
+        tile_times(X, W[a], blas, T)
         _features(T, S, phase[j0:j1], kind)
         for p in range(coef.shape[0]):
             add_product(T if p == 0 else S, coef[p, j0:j1], blas_coef, tmp, out[r0:r1])
@@ -169,12 +169,12 @@ def _transform(
 ) -> None:
     n = -(-(r1 - r0) // PAD) * PAD
     n_tiles, tile = W.shape[0], W.shape[2]
-    X = _tile(rows, r0, r1, n)
+    X = take_tile(rows, r0, r1, n)
     T = np.zeros((n, tile), np.float32)
     S = _second(n, tile, kind)
     planes = out.shape[1] // (n_tiles * tile)
     for a in range(n_tiles):
-        _times(X, W[a], blas, T)
+        tile_times(X, W[a], blas, T)
         _features(T, S, phase[a * tile : (a + 1) * tile], kind)
         for p in range(planes):
             j, P = (p * n_tiles + a) * tile, T if p == 0 else S
@@ -199,16 +199,9 @@ def predict(
     coef: Float32Array,
     out: Float32Array,
 ) -> None:
-    """Add features(X) times coefficients to `out`, in parallel over row tiles.
+    """Add features(X) times coefficients to `out` (n, C), in parallel over row tiles.
 
-    Parameters
-    ----------
-    X : float32 array (n, d), C-contiguous, or CSR float32
-    W : float32 array (n_tiles, d, TILE)
-    phase : float32 array (n_tiles * TILE,) for PHASE, else (0,)
-    kind : {PAIR, PHASE, LINEAR, STEP, RAMP, RAMP2, DECAY}
-    coef : float32 array (planes, n_tiles * TILE, C); two planes for PAIR, else one
-    out : float32 array (n, C), updated in place
+    X (n, d) is dense or CSR, `phase` empty unless the kind is PHASE.
     """
     n, rows, step = out.shape[0], as_rows(X), _row_tile(W.shape[1])
     blas = _keeps(X, W.shape[2]), keeps_rows(W.shape[2], coef.shape[2])

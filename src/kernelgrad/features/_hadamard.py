@@ -338,21 +338,11 @@ def predict(
     used: int,
     out: Float32Array,
 ) -> None:
-    """Add features(X) times coefficients to `out`, in parallel over chunks of rows.
+    """Add features(X) times coef[:, first : first + used] to `out` (N, C), in parallel.
 
-    Parameters
-    ----------
-    X : float32 array (N, d), d <= n, or CSR float32
-    stacks : float32 array (n_stacks, 4, n)
-        Signs of the three diagonals, and the length that multiplies each projection.
-    phase : float32 array (n_stacks * n,) for PHASE, else (0,)
-    kind : {PAIR, PHASE}
-    coef : float32 array (planes, capacity, C)
-    first : int
-        Where in `coef` the first feature of the stacks is.
-    used : int
-        Features of the stacks that take part, at most ``n_stacks * n``.
-    out : float32 array (N, C), updated in place
+    X (N, d), d <= n, is dense or CSR. Stacks (n_stacks, 4, n) hold the signs of the three
+    diagonals and the length that multiplies each projection; their first `used` features
+    count. `phase` is empty unless the kind is PHASE.
     """
     rows, blas = as_rows(X), _keeps_lanes(coef.shape[2])
 

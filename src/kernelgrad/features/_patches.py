@@ -104,26 +104,12 @@ def transform(
     scale: float,
     out: Float32Array,
 ) -> None:
-    """Write pooled features of a block to `out`, cosines before sines, parallel over rows.
+    """Write pooled features of a block to `out` (n, 2 F), cosines before sines, by rows.
 
-    Parameters
-    ----------
-    X : float32 array (n, d), C-contiguous
-    origins : int64 array (n_patches,)
-        Column of the first pixel of each patch, the patches of a cell one after another.
-    starts : int64 array (n_cells + 1,)
-        Cell c holds ``origins[starts[c] : starts[c + 1]]``.
-    within : int64 array (q,)
-        Columns of a patch's pixels, counted from its first.
-    cells : int64 array (n_groups,)
-        The cell of each group of features.
-    W : float32 array (n_groups, q, group)
-        Filters in turns (divided by 2 pi); those of the last group may be more than needed.
-    contrast : bool
-        Subtract the mean of each patch, divide by its norm, and weigh it by its norm.
-    scale : float
-        Factor of all features.
-    out : float32 array (n, 2 * F)
+    Origins, starts and within are those of a grid of patches, `cells` (n_groups,) the cells of
+    the groups of features. Filters W (n_groups, q, group) are in turns; those of the last group
+    may be more than needed. `contrast` subtracts the mean of each patch, divides by its norm,
+    and weighs it by its norm.
     """
     n, F = out.shape[0], out.shape[1] // 2
     most = int(np.diff(starts)[cells].max())

@@ -137,15 +137,8 @@ def feature_frequencies(
     """Return frequencies (n_columns, n) of n features and some coordinates, in turns; parallel.
 
     Densities: sech(pi w); Cauchy of scale 1/2; sech(pi w) / (ln 2 (1 + 4 w^2)), by rejection,
-    where every attempt has tags of its own: no draw depends on what else is drawn.
-
-    Parameters
-    ----------
-    columns : int64 array (n_columns,), sorted
-    seed : int in [0, 2^64)
-    first, n : int
-        Number of the first feature, and of features.
-    law : {SECH, HALF_CAUCHY, JENSEN_SHANNON}
+    where every attempt has tags of its own: no draw depends on what else is drawn. Columns
+    are sorted.
     """
     W = np.empty((len(columns), n), np.float32)
     key = split_seed(seed)
@@ -160,10 +153,7 @@ def feature_frequencies(
 def block_frequencies(
     columns: IntArray, seed: int, first: int, n: int, F: int, law: int
 ) -> tuple[Float32Array, AnyArray]:
-    """Return frequencies and buckets in [0, F), (n, n_columns), of n blocks; parallel.
-
-    Other parameters as in :func:`feature_frequencies`; buckets as in :func:`hashes`.
-    """
+    """Return frequencies and buckets in [0, F), (n, n_columns), of n blocks; parallel."""
     W = np.empty((n, len(columns)), np.float32)
     bucket = np.empty((n, len(columns)), np.int32)
     key = split_seed(seed)
@@ -478,45 +468,22 @@ def _rows(d: int, kind: int) -> int:
 
 
 class AdditiveDraws(NamedTuple):
-    """What defines n features, as the module's head describes.
-
-    Attributes
-    ----------
-    kind : {COORDINATES, SIGNS, HASHED}
-    width : int
-        Features of a tile: TILE, with HASHED those of a block.
-    W : float32 array (1, n), (d, n) or (n_blocks, d)
-    where : int32 array (1, n), (0, 0) or (n_blocks, d)
-    run : int32 array (n,) with COORDINATES, else (0,)
-        Runs end at multiples of TILE.
-    """
+    """What defines n features, as the module's head describes."""
 
     kind: int
-    width: int
+    width: int  # features of a tile: TILE, with HASHED those of a block
     W: Float32Array
-    where: AnyArray
-    run: AnyArray
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays."""
-        return int(self.W.nbytes + self.where.nbytes + self.run.nbytes)
+    where: AnyArray  # (0, 0) with SIGNS
+    run: AnyArray  # ends at multiples of TILE; (0,) unless COORDINATES
 
 
 def additive_predict(
     X: Matrix, d: int, draws: AdditiveDraws, coef: Float32Array, out: Float32Array
 ) -> None:
-    """Add features(X) times coefficients to `out`, in parallel over row tiles.
+    """Add features(X) times `coef` (2, m, C) to `out` (n, C), in parallel over row tiles.
 
-    Parameters
-    ----------
-    X : float32 array (n, 2 d), C-contiguous, or CSR float32
-        Roots and logarithms of the rows.
-    d : int
-    draws : AdditiveDraws
-    coef : float32 array (2, m, C)
-        Of cosines and sines, for whole blocks of the first features.
-    out : float32 array (n, C), updated in place
+    X (n, 2 d), dense or CSR, holds roots and logarithms; coefficients of cosines and sines
+    are for whole blocks of the first features.
     """
     n, step, rows = out.shape[0], _rows(d, draws.kind), as_rows(X)
     C, rest = coef.shape[2], coef.shape[1] % draws.width
@@ -533,8 +500,7 @@ def additive_gradient(
 ) -> None:
     """Write features(X)^T R into `G` (2, n_features, C), in parallel over row tiles.
 
-    Shapes as in :func:`additive_predict`, with ``R`` (n, C) float32. Partial sums of a fixed
-    number of row tiles are added in order.
+    Partial sums of a fixed number of row tiles are added in order.
     """
     n, step, rows = R.shape[0], _rows(d, draws.kind), as_rows(X)
     n_tiles = -(-n // step)
@@ -555,10 +521,7 @@ def additive_gradient(
 def additive_transform(
     X: Matrix, d: int, draws: AdditiveDraws, gain: Float32Array, out: Float32Array
 ) -> None:
-    """Write features times gain (n_features,) into `out` (n, 2 n_features), plane after plane.
-
-    Shapes as in :func:`additive_predict`.
-    """
+    """Write features times gain (n_features,) into `out` (n, 2 n_features), by planes."""
     n, step, rows = out.shape[0], _rows(d, draws.kind), as_rows(X)
 
     def task(a: int) -> None:
@@ -574,15 +537,9 @@ def additive_transform(
 def count_sketch(
     rows: Any, r0: int, r1: int, bucket: Any, sign: Any, constant: Any, out: Any
 ) -> None:
-    """Write the count sketches of rows r0..r1, each with `constant` as a last coordinate.
+    """Write count sketches of rows r0..r1, each with `constant` as a last coordinate.
 
-    Parameters
-    ----------
-    rows : Rows
-    r0, r1 : int
-    bucket, sign : int32 and float32 arrays (n_sketches, d + 1), see :func:`hashes`
-    constant : float32
-    out : float32 array (r1 - r0 or more, n_sketches, n_buckets), written; rows beyond too
+    Hashes are (n_sketches, d + 1); `out` (rows, n_sketches, n_buckets) is 0 in rows behind.
     """
     out[:] = 0
     last = bucket.shape[1] - 1

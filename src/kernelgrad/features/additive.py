@@ -11,7 +11,7 @@ from kernelgrad._typing import Float32Array, IntArray, Matrix
 from kernelgrad.compute import rng
 from kernelgrad.features import _sketches as sketches
 from kernelgrad.features._fused import TILE
-from kernelgrad.features.base import FeatureMap, float64_rows
+from kernelgrad.features.base import FeatureMap, float64_rows, used_columns
 
 _GROUP_BYTES = 16 * 2**20  # frequencies regenerated at once in predict
 _GROUP_TILES = 64
@@ -127,14 +127,8 @@ class AdditiveMap(FeatureMap):
         d = self.n_features_in
         if not sp.issparse(X) or self.form == "coordinates":
             return X, d, np.arange(d)
-        touched = np.zeros(2 * d, bool)
-        touched[X.indices] = True
-        used = np.flatnonzero(touched[:d])
-        place = np.empty(2 * d, X.indices.dtype)
-        place[used] = np.arange(len(used))
-        place[d + used] = np.arange(len(used), 2 * len(used))
-        parts = (X.data, place[X.indices], X.indptr)
-        return sp.csr_matrix(parts, shape=(X.shape[0], 2 * len(used))), len(used), used
+        rows, used = used_columns(X)  # of both halves
+        return rows, len(used) // 2, used[: len(used) // 2]
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
         """Return ``phi_block(X)``, shape (n, 2 F), cosines first."""

@@ -11,10 +11,11 @@ import scipy.fft
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad.compute import rng
-from kernelgrad.compute.linalg import PAD, csr_times_tile, row_products
-from kernelgrad.compute.rows import Csr, Rows, as_rows
+from kernelgrad.compute.linalg import PAD, keeps_rows, row_products
+from kernelgrad.compute.rows import Rows, as_rows
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.features import _sketches as sketches
+from kernelgrad.features._fused import take_tile, tile_times
 from kernelgrad.features.base import FeatureMap, used_columns
 
 _WIDTH = 16  # signs are drawn for a multiple of features, so that few shapes of products occur
@@ -120,19 +121,12 @@ class TensorSketch(InnerProductMap):
 
 
 class MaclaurinDraws(NamedTuple):
-    """Random numbers of a block, its features sorted by falling degree.
+    """Random numbers of a block, its features sorted by falling degree."""
 
-    Attributes
-    ----------
-    place : int array (F,)
-        Where each feature stands in that order.
-    amplitude : float32 array (F,)
-    levels : list of (int, float32 array (n_columns, n_l or more))
-        Numbers n_l of features of degree l = 1, 2, ... or more, and their signs of level l.
-    """
-
-    place: IntArray
+    place: IntArray  # (F,), where each feature stands in that order
     amplitude: Float32Array
+    # numbers n_l of features of degree l = 1, 2, ... or more, and their signs of level l,
+    # (n_columns, n_l or more)
     levels: list[tuple[int, Float32Array]]
 
 
@@ -194,14 +188,12 @@ class RandomMaclaurin(InnerProductMap):
         return MaclaurinDraws(np.argsort(order, kind="stable"), amplitude, levels)
 
     def _tile(self, rows: Rows, r0: int, r1: int, draws: MaclaurinDraws) -> Float32Array:
-        n = r1 - r0
-        P = np.tile(draws.amplitude, (_padded(n), 1))
+        n = _padded(r1 - r0)
+        some = take_tile(rows, r0, r1, n)
+        P = np.tile(draws.amplitude, (n, 1))
         for m, W in draws.levels:
-            if isinstance(rows, Csr):
-                T = np.empty((n, W.shape[1]), np.float32)
-                csr_times_tile(rows.indptr, rows.indices, rows.data, r0, r1, W, T)
-            else:
-                T = row_products(rows.values[r0:r1], W)
-            P[:n, :m] *= T[:, :m]
+            T = np.zeros((n, W.shape[1]), np.float32)
+            tile_times(some, W, keeps_rows(*W.shape), T)
+            P[:, :m] *= T[:, :m]
         features: Float32Array = np.take(P, draws.place, axis=1)
         return features

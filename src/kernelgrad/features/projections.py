@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -89,7 +90,8 @@ class ProjectionMap(FeatureMap):
         self.kind = projection.kind
         self.planes = projection.planes
         self._scale = projection.amplitude * float(np.sqrt(1.0 / block_size))
-        self._cache = np.empty((0, n_features_in, projections.TILE), np.float32)
+        self._unit = projections.TILE  # features whose weights are drawn together
+        self._cache = np.empty((0, n_features_in, self._unit), np.float32)
 
     def __getstate__(self) -> dict[str, object]:
         state = self.__dict__.copy()
@@ -145,44 +147,55 @@ class ProjectionMap(FeatureMap):
         G *= np.float32(self._scale)
         return G.reshape(self.width, R.shape[1])
 
+    def _bytes(self, n_columns: int) -> int:
+        """Return the bytes of the weights of a unit."""
+        return 4 * self._unit * n_columns
+
+    def _draw(self, first: int, n: int, columns: IntArray) -> Float32Array:
+        """Return the weights of units first, ..., first + n - 1."""
+        return self.frequencies(first * self._unit, n, self._unit, columns)
+
+    def _add(
+        self, X: Matrix, W: Float32Array, coef: Float32Array, first: int, used: int, out: Any
+    ) -> None:
+        """Add the sum of features first, ..., first + used - 1, of weights W, unscaled."""
+        n = len(W) * self._unit
+        phase = self.projection.phases(self.seed, first, n)
+        part = np.ascontiguousarray(coef[:, first : first + n])
+        projections.predict(X, W, phase, self.kind, part, out)
+
     def predict(
         self, X: Matrix, coef: Float32Array, n_blocks: int, out: Float32Array, cache_bytes: int
     ) -> None:
-        """Add the prediction of blocks 0..n_blocks to `out`, tile after tile.
+        """Add the prediction of blocks 0..n_blocks to `out`, unit after unit.
 
-        The first tiles that fit in `cache_bytes` are kept between calls; the others are
-        drawn again. Both give the same bits.
+        The weights of the first units that fit in `cache_bytes` are kept between calls; the
+        others are drawn again. Both give the same bits.
         """
-        tile = projections.TILE
-        n_tiles = -(-n_blocks * self.block_size // tile)
-        tile_bytes = 4 * tile * self.n_features_in
-        cached = min(n_tiles, cache_bytes // tile_bytes)
+        unit, used, every = (
+            self._unit,
+            n_blocks * self.block_size,
+            np.arange(self.n_features_in),
+        )
+        n_units = -(-used // unit)
         cache = self._cache  # a snapshot: other threads may replace it, never change it
+        budget = cache_bytes // self._bytes(self.n_features_in)
+        cached = min(n_units, budget)
         if cached > len(cache):
             have = len(cache)
             # grow in steps: appending one block at a time would copy the cache each time
-            want = min(cache_bytes // tile_bytes, max(cached, 2 * have, 4))
-            fresh = self.frequencies(
-                have * tile, want - have, tile, np.arange(self.n_features_in)
-            )
-            self._cache = cache = np.concatenate([cache, fresh])
+            want = min(budget, max(cached, 2 * have, 4))
+            self._cache = cache = np.concatenate([cache, self._draw(have, want - have, every)])
         acc = np.zeros_like(out)
-        reduced: tuple[Matrix, IntArray] | None = None
-        a = 0
-        while a < n_tiles:
-            if a < cached:
-                b, Xa, W = cached, X, cache[a:cached]
-            else:
-                if reduced is None:
-                    reduced = self._columns(X)
-                Xa, columns = reduced
-                group = max(1, _GROUP_BYTES // (4 * tile * max(1, len(columns))))
-                b = min(n_tiles, a + group)
-                W = self.frequencies(a * tile, b - a, tile, columns)
-            phase = self.projection.phases(self.seed, a * tile, (b - a) * tile)
-            part = np.ascontiguousarray(coef[:, a * tile : b * tile])
-            projections.predict(Xa, W, phase, self.kind, part, acc)
-            a = b
+        if cached:
+            self._add(X, cache[:cached], coef, 0, min(used, cached * unit), acc)
+        if cached < n_units:
+            X, columns = self._columns(X)
+            group = max(1, _GROUP_BYTES // self._bytes(max(1, len(columns))))
+            for a in range(cached, n_units, group):
+                b = min(n_units, a + group)
+                W = self._draw(a, b - a, columns)
+                self._add(X, W, coef, a * unit, min(used, b * unit) - a * unit, acc)
         acc *= np.float32(self._scale)
         out += acc
 

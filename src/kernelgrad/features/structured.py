@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.polynomial import Chebyshev
@@ -71,7 +72,7 @@ class OrthogonalMap(ProjectionMap):
         return np.ascontiguousarray(W)
 
 
-class HadamardMap(FeatureMap):
+class HadamardMap(ProjectionMap):
     r"""Frequencies ``length_i (H D3 H D2 H D1)_i`` by fast Walsh-Hadamard transforms.
 
     With n the width d padded to a power of two (at least 128), stack s holds the n features
@@ -93,18 +94,14 @@ class HadamardMap(FeatureMap):
     def __init__(
         self, projection: Projection, n_features_in: int, seed: int, block_size: int
     ) -> None:
-        super().__init__(n_features_in, seed, block_size)
-        self.projection = projection
-        self.kind = projection.kind
-        self.planes = projection.planes
+        super().__init__(projection, n_features_in, seed, block_size)
         self.order = max(hadamard.MIN_ORDER, 1 << int(n_features_in - 1).bit_length())
-        self._scale = projection.amplitude * float(np.sqrt(1.0 / block_size))
+        self._unit = self.order
         self._cache = np.empty((0, 4, self.order), np.float32)
 
-    def __getstate__(self) -> dict[str, object]:
-        state = self.__dict__.copy()
-        state["_cache"] = self._cache[:0]  # a cache is never part of a model
-        return state
+    def capacity(self, n_blocks: int) -> int:
+        """Return the number of features: stacks need not be whole."""
+        return n_blocks * self.block_size
 
     def stacks(self, first: int, n_stacks: int) -> Float32Array:
         """Return the signs of the three diagonals and the lengths, (n_stacks, 4, order).
@@ -128,7 +125,7 @@ class HadamardMap(FeatureMap):
         out[:, 3] = length.reshape(n_stacks, n)
         return out
 
-    def _block(self, block: int) -> tuple[Float32Array, Float32Array, int]:
+    def _touched(self, block: int) -> tuple[Float32Array, Float32Array, int]:
         """Return the stacks that the block touches, its phases, and where it starts in them."""
         F, n = self.block_size, self.order
         first, last = block * F // n, ((block + 1) * F - 1) // n
@@ -137,47 +134,33 @@ class HadamardMap(FeatureMap):
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
         """Return ``phi_block(X)``, shape (n, planes * F), plane after plane."""
-        stacks, phase, offset = self._block(block)
+        stacks, phase, offset = self._touched(block)
         out = np.empty((X.shape[0], self.planes, self.block_size), np.float32)
         hadamard.transform(X, stacks, phase, self.kind, offset, self._scale, out)
         return out.reshape(-1, self.width)
 
     def gradient(self, X: Matrix, R: Float32Array, block: int) -> Float32Array:
         """Return ``phi_block(X)^T R`` by fused tiles; the block is never stored."""
-        stacks, phase, offset = self._block(block)
+        stacks, phase, offset = self._touched(block)
         G = np.empty((self.planes, self.block_size, R.shape[1]), np.float32)
         hadamard.gradient(X, stacks, phase, self.kind, offset, R, G)
         G *= np.float32(self._scale)
         return G.reshape(self.width, R.shape[1])
 
-    def predict(
-        self, X: Matrix, coef: Float32Array, n_blocks: int, out: Float32Array, cache_bytes: int
-    ) -> None:
-        """Add the prediction of blocks 0..n_blocks to `out`, stack after stack.
+    def _columns(self, X: Matrix) -> tuple[Matrix, IntArray]:
+        return X, np.arange(self.n_features_in)  # transforms need all columns
 
-        Signs and lengths of the first stacks that fit in `cache_bytes` are kept between
-        calls; the others are drawn again. Both give the same bits.
-        """
-        n, used = self.order, n_blocks * self.block_size
-        n_stacks = -(-used // n)
-        budget = cache_bytes // (16 * n)
-        cached = min(n_stacks, budget)
-        cache = self._cache  # a snapshot: other threads may replace it, never change it
-        if cached > len(cache):
-            have = len(cache)
-            want = min(budget, max(cached, 2 * have))
-            self._cache = cache = np.concatenate([cache, self.stacks(have, want - have)])
-        acc = np.zeros_like(out)
-        a = 0
-        while a < n_stacks:
-            b = cached if a < cached else min(n_stacks, a + max(1, _GROUP_BYTES // (16 * n)))
-            stacks = cache[a:b] if a < cached else self.stacks(a, b - a)
-            phase = self.projection.phases(self.seed, a * n, (b - a) * n)
-            part = min(used, b * n) - a * n
-            hadamard.predict(X, stacks, phase, self.kind, coef, a * n, part, acc)
-            a = b
-        acc *= np.float32(self._scale)
-        out += acc
+    def _bytes(self, n_columns: int) -> int:
+        return 16 * self.order
+
+    def _draw(self, first: int, n: int, columns: IntArray) -> Float32Array:
+        return self.stacks(first, n)
+
+    def _add(
+        self, X: Matrix, W: Float32Array, coef: Float32Array, first: int, used: int, out: Any
+    ) -> None:
+        phase = self.projection.phases(self.seed, first, len(W) * self.order)
+        hadamard.predict(X, W, phase, self.kind, coef, first, used, out)
 
 
 @lru_cache(maxsize=32)
@@ -202,10 +185,6 @@ def _cauchy(u: FloatArray) -> FloatArray:
 
 def _laplace(u: FloatArray) -> FloatArray:
     return np.asarray(np.copysign(np.log1p(-2.0 * np.abs(u - 0.5)), u - 0.5))
-
-
-def _none(u: Float64Array) -> None:
-    """Return no factor."""
 
 
 _QUANTILES: dict[int, Callable[[FloatArray], FloatArray]] = {
@@ -235,7 +214,7 @@ class SobolMap(ProjectionMap):
         from scipy.stats.qmc import Sobol  # slow to import, rarely needed
 
         super().__init__(projection, n_features_in, seed, block_size)
-        self._quantile = projection.quantile or _none
+        self._quantile = projection.quantile or (lambda u: None)
         self._shared = self._quantile(np.full(1, 0.5)) is not None
         self.dimension = n_features_in + self._shared
         if self.dimension > Sobol.MAXDIM:

@@ -56,6 +56,7 @@ from kernelgrad.compute.elementary import exp_flat, log2_flat
 
 DOT, CHI2, LEAST, SHANNON, ABSOLUTE, ROOTS, LORENTZ, SUMS, COSH = range(9)
 RAW, EXP, EXP_MINUS, INVERSE, POWER, POLE, SERIES, ARC0, ARC1, ARC2 = range(10)
+_ARCS = ARC0, ARC1, ARC2
 HALF_SQUARE, GAUSS, MATERN1, MATERN3, MATERN5 = range(10, 15)
 
 # Of a tile: constant, so that compiled loops see that its rows do not overlap. The loop of
@@ -161,8 +162,14 @@ def _column(form: int, a: Any, a2: Any, w: Any, w2: Any, t: Any) -> None:
 
 @njit(nogil=True, cache=True)  # fused, the sum would depend on which row comes first
 def _column_shannon(a: Any, a2: Any, w: Any, w2: Any, t: Any, s: Any, logs: Any) -> None:
-    """As :func:`_column` for SHANNON: a2 and w2 are log2 of a and w, s and logs scratch."""
+    """As :func:`_column` for SHANNON; in float32 a2 and w2 are log2, s and logs scratch."""
     if a <= 0:
+        return
+    if t.itemsize == 8:
+        for j in range(t.size):
+            b = w[j]
+            if b > 0:
+                t[j] += 0.5 * (a * np.log2((a + b) / a) + b * np.log2((a + b) / b))
         return
     for j in range(t.size):
         s[j] = a + w[j]
@@ -172,72 +179,33 @@ def _column_shannon(a: Any, a2: Any, w: Any, w2: Any, t: Any, s: Any, logs: Any)
         t[j] += v if w[j] > _ZERO else _ZERO
 
 
-@njit(nogil=True, cache=True)
-def _column_shannon_wide(a: Any, w: Any, t: Any) -> None:
-    """As :func:`_column` for SHANNON in float64."""
-    for j in range(t.size):
-        b = w[j]
-        if a > 0 and b > 0:
-            t[j] += 0.5 * (a * np.log2((a + b) / a) + b * np.log2((a + b) / b))
-
-
 @njit(nogil=True, cache=True, error_model="numpy")
 def _columns(form: int, A: Any, A2: Any, k0: int, P: Any, P2: Any, depth: int, T: Any) -> None:
     """Accumulate dense rows A[:, k0:k0 + depth] against a panel P of columns into T."""
-    for i in range(A.shape[0]):
-        for k in range(depth):
-            a = A[i, k0 + k]
-            _column(form, a, A2[i, k0 + k] if form == COSH else a, P[k], P2[k], T[i])
-
-
-@njit(nogil=True, cache=True)
-def _columns_shannon(A: Any, A2: Any, k0: int, P: Any, P2: Any, depth: int, T: Any) -> None:
     s, logs = np.empty(T.shape[1], np.float32), np.empty(T.shape[1], np.float32)
     for i in range(A.shape[0]):
         for k in range(depth):
-            _column_shannon(A[i, k0 + k], A2[i, k0 + k], P[k], P2[k], T[i], s, logs)
-
-
-@njit(nogil=True, cache=True)
-def _columns_shannon_wide(A: Any, k0: int, P: Any, depth: int, T: Any) -> None:
-    for i in range(A.shape[0]):
-        for k in range(depth):
-            _column_shannon_wide(A[i, k0 + k], P[k], T[i])
+            a, a2 = A[i, k0 + k], A2[i, k0 + k]
+            if form == SHANNON:
+                _column_shannon(a, a2, P[k], P2[k], T[i], s, logs)
+            else:
+                _column(form, a, a2, P[k], P2[k], T[i])
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _nonzeros(
-    form: int, indptr: Any, indices: Any, data: Any, place: Any, P: Any, T: Any
-) -> None:
+    form: int, indptr: Any, indices: Any, data: Any, data2: Any, place: Any, P: Any, P2: Any,
+    T: Any,
+) -> None:  # fmt: skip
     """Accumulate CSR rows against a panel; `place` of a column in it, -1 where it has none."""
-    for i in range(T.shape[0]):
-        for p in range(indptr[i], indptr[i + 1]):
-            k = place[indices[p]]
-            if k >= 0:
-                _column(form, data[p], data[p], P[k], P[k], T[i])
-
-
-@njit(nogil=True, cache=True)
-def _nonzeros_shannon(
-    indptr: Any, indices: Any, data: Any, data2: Any, place: Any, P: Any, P2: Any, T: Any
-) -> None:
     s, logs = np.empty(T.shape[1], np.float32), np.empty(T.shape[1], np.float32)
     for i in range(T.shape[0]):
         for p in range(indptr[i], indptr[i + 1]):
             k = place[indices[p]]
-            if k >= 0:
+            if k >= 0 and form == SHANNON:
                 _column_shannon(data[p], data2[p], P[k], P2[k], T[i], s, logs)
-
-
-@njit(nogil=True, cache=True)
-def _nonzeros_shannon_wide(
-    indptr: Any, indices: Any, data: Any, place: Any, P: Any, T: Any
-) -> None:
-    for i in range(T.shape[0]):
-        for p in range(indptr[i], indptr[i + 1]):
-            k = place[indices[p]]
-            if k >= 0:
-                _column_shannon_wide(data[p], P[k], T[i])
+            elif k >= 0:
+                _column(form, data[p], data2[p], P[k], P2[k], T[i])
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -343,7 +311,7 @@ def _finish(T: Any, finish: int, coef: Any, degree: int, left: Any, right: Any) 
                 for n in range(coef.size - 2, -1, -1):
                     v = coef[n] + v * t[j]
                 t[j] = v
-        elif finish in (ARC0, ARC1, ARC2):
+        elif finish in _ARCS:
             _arc(t, left[i], right, finish - ARC0)
         elif finish != RAW and finish != HALF_SQUARE:
             keep = np.empty(t.size, np.float32)
@@ -359,6 +327,15 @@ def _finish(T: Any, finish: int, coef: Any, degree: int, left: Any, right: Any) 
             exp_flat(t, bits)
             for j in range(t.size):
                 t[j] *= keep[j]
+
+
+def arc_values(
+    order: int, sine: Float64Array, c: Float64Array, rest: Float64Array
+) -> Float64Array:
+    """Return J of the arc-cosine kernel, from sine and cosine of angles and pi minus them."""
+    if order == 0:
+        return rest
+    return sine + rest * c if order == 1 else 3 * sine * c + rest * (1 + 2 * c**2)
 
 
 def _finish_wide(
@@ -378,12 +355,9 @@ def _finish_wide(
         return 1.0 / (1.0 - T)
     if finish == SERIES:
         return np.asarray(np.polynomial.polynomial.polyval(T, coef))
-    if finish in (ARC0, ARC1, ARC2):
+    if finish in _ARCS:
         c = np.clip(T, -1.0, 1.0)
-        sine, rest = np.sqrt((1 - c) * (1 + c)), np.pi - np.arccos(c)
-        J = rest
-        if finish != ARC0:
-            J = sine + rest * c if finish == ARC1 else 3 * sine * c + rest * (1 + 2 * c**2)
+        J = arc_values(finish - ARC0, np.sqrt((1 - c) * (1 + c)), c, np.pi - np.arccos(c))
         return left[:, None] * right * (J / np.pi)
     if finish < HALF_SQUARE:
         return T
@@ -432,12 +406,8 @@ def _accumulate(
 ) -> None:
     if form == DOT and T.shape[1] == WIDTH:
         _dots(A, k0, P, depth, T)
-    elif form != SHANNON:
-        _columns(form, A, A2, k0, P, _second(form, P), depth, T)
-    elif A.dtype == np.float32:
-        _columns_shannon(A, A2, k0, P, _second(form, P), depth, T)
     else:
-        _columns_shannon_wide(A, k0, P, depth, T)
+        _columns(form, A, A2, k0, P, _second(form, P), depth, T)
 
 
 def _dense(A: AnyArray, B: AnyArray, form: int, emit: Any) -> None:
@@ -523,13 +493,8 @@ def _by_nonzeros(A: Matrix, B: Matrix, form: int, emit: Any) -> None:
         place = _places(columns, d)
         P = _panel(b, columns, place, width)
         T = np.zeros((A.shape[0], width), A.dtype)
-        csr = A.indptr, A.indices, A.data
-        if form != SHANNON:
-            _nonzeros(form, *csr, place, P, T)
-        elif A.dtype == np.float32:
-            _nonzeros_shannon(*csr, data2, place, P, _second(form, P), T)
-        else:
-            _nonzeros_shannon_wide(*csr, place, P, T)
+        csr = A.indptr, A.indices, A.data, data2
+        _nonzeros(form, *csr, place, P, _second(form, P), T)
         emit(T, slice(0, A.shape[0]), slice(j, j + b.shape[0]))
 
 
@@ -568,9 +533,10 @@ def block(
     n, m = A.shape[0], B.shape[0]
     out = np.empty((n, m), A.dtype)
     numbers = np.asarray(coef, A.dtype)
-    prepare = np.sqrt if finish in (ARC0, ARC1, ARC2) else _halved
-    lefts = np.zeros(n, A.dtype) if left is None else prepare(left).astype(A.dtype)
-    rights = np.zeros(m, A.dtype) if right is None else prepare(right).astype(A.dtype)
+    lefts, rights = np.zeros(n, A.dtype), np.zeros(m, A.dtype)
+    for numbers_of_rows, square in ((lefts, left), (rights, right)):
+        if square is not None:
+            numbers_of_rows[:] = np.sqrt(square) if finish in _ARCS else 0.5 * square
     swapped = form <= SHANNON and sp.issparse(B) and (not sp.issparse(A) or n < m)
 
     def emit(T: AnyArray, rows: slice, columns: slice) -> None:
@@ -596,10 +562,6 @@ def block(
     if out.dtype == np.float32:
         return out
     return _finish_wide(out, finish, numbers, degree, lefts, rights)
-
-
-def _halved(square: Float64Array) -> Float64Array:
-    return 0.5 * square
 
 
 @njit(nogil=True, cache=True)

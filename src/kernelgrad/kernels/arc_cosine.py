@@ -103,14 +103,7 @@ class ArcCosine(TiledKernel, ProjectionKernel):
         def task(a: int) -> None:
             r = slice(a * rows, (a + 1) * rows)
             theta = _angles(U[r], V)
-            rest = np.pi - theta
-            if self.order == 0:
-                J = rest
-            elif self.order == 1:
-                J = np.sin(theta) + rest * np.cos(theta)
-            else:
-                cos = np.cos(theta)
-                J = 3 * np.sin(theta) * cos + rest * (1 + 2 * cos**2)
+            J = tiles.arc_values(self.order, np.sin(theta), np.cos(theta), np.pi - theta)
             K[r] = size_x[r, None] * size_z * (J / np.pi)
 
         with single_threaded_blas():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import numbers
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -376,6 +377,23 @@ class CompositeKernel(Kernel):
                 )
             kernel.check()
 
+    @abstractmethod
+    def _combined(self, values: Iterable[AnyArray]) -> AnyArray:
+        """Return the value of this kernel, given those of the parts."""
+
+    def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
+        """Return the exact matrix, made of those of the parts."""
+        return self._combined(kernel.pairwise(X, Z) for kernel in self.kernels)
+
+    def diag(self, X: Matrix) -> Float64Array:
+        """Return ``k(X_i, X_i)``, made of the values of the parts."""
+        return self._combined(kernel.diag(X) for kernel in self.kernels)
+
+    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+        """Return ``k(A_i, B_j)``, made of the blocks of the parts."""
+        triples = zip(self.kernels, A.parts, B.parts, strict=True)
+        return self._combined(kernel.exact_block(a, b) for kernel, a, b in triples)
+
     def check_domain(self, X: Matrix) -> None:
         """Raise DataError if a row is outside of a part's domain."""
         for kernel in self.kernels:
@@ -451,26 +469,9 @@ class SumKernel(CompositeKernel):
         """Return the sum of parts whose single features are unbiased."""
         return SumKernel([kernel.per_feature() for kernel in self.kernels], self.weights)
 
-    def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
-        """Return the weighted sum of the parts' matrices."""
-        K = np.zeros((X.shape[0], Z.shape[0]))
-        for kernel, weight in self.terms:
-            K += weight * kernel.pairwise(X, Z)
-        return K
-
-    def diag(self, X: Matrix) -> Float64Array:
-        """Return the weighted sum of the parts' diagonals."""
-        k = np.zeros(X.shape[0])
-        for kernel, weight in self.terms:
-            k += weight * kernel.diag(X)
-        return k
-
-    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
-        """Return the weighted sum of the parts' blocks."""
-        K = np.zeros((A.n_rows, B.n_rows), np.float32)
-        for (kernel, weight), a, b in zip(self.terms, A.parts, B.parts, strict=True):
-            K += np.float32(weight) * kernel.exact_block(a, b)
-        return K
+    def _combined(self, values: Iterable[AnyArray]) -> AnyArray:
+        pairs = zip(values, self.terms, strict=True)
+        return functools.reduce(np.add, (K.dtype.type(w) * K for K, (_, w) in pairs))
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> SumMap:
         """Return the concatenation of the parts' features, each of its own seed."""
@@ -509,26 +510,8 @@ class ProductKernel(CompositeKernel):
         """Return the product of parts whose single features are unbiased."""
         return ProductKernel([kernel.per_feature() for kernel in self.kernels])
 
-    def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
-        """Return the entrywise product of the parts' matrices."""
-        K = np.ones((X.shape[0], Z.shape[0]))
-        for kernel in self.kernels:
-            K *= kernel.pairwise(X, Z)
-        return K
-
-    def diag(self, X: Matrix) -> Float64Array:
-        """Return the product of the parts' diagonals."""
-        k = np.ones(X.shape[0])
-        for kernel in self.kernels:
-            k *= kernel.diag(X)
-        return k
-
-    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
-        """Return the entrywise product of the parts' blocks."""
-        K = np.ones((A.n_rows, B.n_rows), np.float32)
-        for kernel, a, b in zip(self.kernels, A.parts, B.parts, strict=True):
-            K *= kernel.exact_block(a, b)
-        return K
+    def _combined(self, values: Iterable[AnyArray]) -> AnyArray:
+        return functools.reduce(np.multiply, values)
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
         """Return products of features, stationary parts together as one.
