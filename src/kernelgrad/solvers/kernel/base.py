@@ -37,14 +37,8 @@ class SupportUpdate:
     """How one step moved the functions w (current) and v (average) on all rows.
 
     ``w <- scale w + sum_i k(x_i, .) moved_i`` and
-    ``v <- keep v + blend w_before + sum_i k(x_i, .) drift_i`` over the rows x_i of ``rows``.
-
-    Attributes
-    ----------
-    rows : ExactRows
-        The rows x_i.
-    scale, keep, blend : float64 arrays (C,)
-    moved, drift : float64 arrays (m, C)
+    ``v <- keep v + blend w_before + sum_i k(x_i, .) drift_i`` over the rows x_i of ``rows``;
+    scale, keep and blend are (C,), moved and drift (m, C).
     """
 
     rows: ExactRows
@@ -69,28 +63,17 @@ class SupportUpdate:
 class RowsState(State):
     """State of a solver that keeps the responses of all training rows.
 
-    Attributes
-    ----------
-    exact : ExactKernel
-    digest : bytes
-        Of the rows, which a continued fit must bring again.
-    coef, average : float64 arrays (n, C)
-        Coefficients of the current function and of the average of the iterates.
-    responses : float64 array (C, n)
-        The current function on the rows, without intercept, in the solver's sign convention.
-    intercept : float64 array (C,)
-    kernel_evaluations : int
-    rows : KernelRows or None
-        None after `release`, in pickles and in files, until the rows come again.
+    ``responses`` are those of the current function, without intercept, in the solver's sign
+    convention.
     """
 
     exact: ExactKernel
-    digest: bytes
-    coef: Float64Array
-    responses: Float64Array
+    digest: bytes  # of the rows, which a continued fit must bring again
+    coef: Float64Array  # of the current function, (n, C)
+    responses: Float64Array  # (C, n)
     intercept: Float64Array
     kernel_evaluations: int = 0
-    rows: KernelRows | None = transient()
+    rows: KernelRows | None = transient()  # until they come again after a release or a load
 
     def describe_parts(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         """Return the kernel; not the rows."""
@@ -114,26 +97,14 @@ class RowsState(State):
 
 @dataclass(kw_only=True)
 class SupportState(State):
-    """State of a solver that keeps its support rows, also in files.
-
-    Attributes
-    ----------
-    exact : ExactKernel
-    rows : ExactRows
-        The S support rows.
-    numbers : int64 array (S,)
-        Their numbers in the source, -1 where these mean nothing.
-    diagonal : float64 array (S,)
-        ``k(x_s, x_s)``.
-    kernel_evaluations : int
-    """
+    """State of a solver that keeps its S support rows, also in files."""
 
     nest: ClassVar[str] = "state"
 
     exact: ExactKernel
     rows: Any
-    numbers: IntArray
-    diagonal: Float64Array
+    numbers: IntArray  # of the rows in the source, -1 where these mean nothing
+    diagonal: Float64Array  # k(x_s, x_s)
     kernel_evaluations: int = 0
 
     @property
@@ -180,14 +151,11 @@ class SupportState(State):
 
 def equal_rows(A: ExactRows, B: ExactRows) -> AnyArray:
     """Return which rows of A are those of B, shape (n,)."""
-    both = A.values, B.values
-    if any(sp.issparse(values) for values in both):
-        both = sp.csr_matrix(A.values), sp.csr_matrix(B.values)
-    different = both[0] != both[1]
-    if sp.issparse(different):
-        equal = np.asarray(different.getnnz(axis=1) == 0)
+    if sp.issparse(A.values) or sp.issparse(B.values):
+        different = sp.csr_matrix(A.values) != sp.csr_matrix(B.values)
+        equal: AnyArray = np.asarray(different.getnnz(axis=1) == 0)
     else:
-        equal = ~different.any(axis=1)
+        equal = (A.values == B.values).all(axis=1)
     for a, b in zip(A.parts, B.parts, strict=True):
         equal &= equal_rows(a, b)
     return equal
@@ -261,15 +229,11 @@ class RowsSolver(KernelSolver[R], Generic[R]):
         intercept = np.zeros(C)
         if problem.fit_intercept:
             intercept = problem.loss.intercept(batch.y, batch.sample_weight)
-        fields: dict[str, Any] = {
-            "exact": exact,
-            "digest": batch_digest(problem, batch),
-            "rows": kernel_rows(problem, exact, rows),
-            "coef": np.zeros((n, C)),
-            "responses": np.zeros((C, n)),
-            "intercept": intercept,
-        }
-        state: R = self.state_class(**(fields | own))
+        own = {"responses": np.zeros((C, n)), "intercept": intercept} | own
+        digest, kept = batch_digest(problem, batch), kernel_rows(problem, exact, rows)
+        state: R = self.state_class(
+            exact=exact, digest=digest, rows=kept, coef=np.zeros((n, C)), **own
+        )
         return state
 
     def _attach(self, problem: Problem, state: R, batch: TrainBatch) -> KernelRows:
@@ -307,39 +271,36 @@ class SupportTracker(Tracker):
 
     def __init__(self, solver: Any, state: Any, rows: ExactRows) -> None:
         self._solver, self._state, self._rows = solver, state, rows
-        self._w: Float64Array | None = None
-        self._v: Float64Array | None = None
-        if state.rows is not None:
-            self._predict()
+        # of the current function and of the result; none before the rows of a restored state
+        self._both = None if state.rows is None else self._predict()
 
-    def _predict(self) -> None:
-        state = self._state
-        w, v = (np.zeros((self._rows.n_rows, len(state.intercept))) for _ in range(2))
-        for coef, out in zip(self._solver.functions(state), (w, v), strict=True):
+    def _predict(self) -> list[Float64Array]:
+        state, found = self._state, []
+        for coef in self._solver.functions(state):
             used = np.flatnonzero(coef.any(axis=1))
+            found.append(np.zeros((self._rows.n_rows, coef.shape[1])))
             if len(used):
                 some = state.prepared.take(used)
-                state.exact.add_product(self._rows, some, coef[used], out)
-        self._w, self._v = w, v
+                state.exact.add_product(self._rows, some, coef[used], found[-1])
+        return found
 
     def advance(self, info: StepInfo) -> None:
         """Apply one :class:`SupportUpdate`."""
-        if self._w is None or self._v is None:  # the rows of a restored state came just now
-            self._predict()
+        if self._both is None:
+            self._both = self._predict()
             return
         u: SupportUpdate = info.update
-        C = len(u.scale)
-        both = np.zeros((len(self._w), 2 * C))
+        (w, v), C = self._both, len(u.scale)
+        more = np.zeros((len(w), 2 * C))
         parts = np.concatenate([u.moved, u.drift], axis=1)
-        self._state.exact.add_product(self._rows, u.rows, parts, both)
-        self._v = u.keep * self._v + u.blend * self._w + both[:, C:]
-        self._w = u.scale * self._w + both[:, :C]
+        self._state.exact.add_product(self._rows, u.rows, parts, more)
+        self._both = [u.scale * w + more[:, :C], u.keep * v + u.blend * w + more[:, C:]]
 
     def raw_prediction(self) -> FloatArray:
         """Return the responses of the result."""
-        assert self._v is not None
+        assert self._both is not None
         scale, intercept = self._solver.output(self._state)
-        f: FloatArray = scale * self._v + intercept
+        f: FloatArray = scale * self._both[1] + intercept
         return f
 
 
@@ -360,11 +321,8 @@ def build_exact(problem: Problem, batch: TrainBatch) -> tuple[ExactKernel, Exact
 
 def kernel_rows(problem: Problem, exact: ExactKernel, rows: ExactRows) -> KernelRows:
     """Return the rows with a cache for what the memory limit leaves of them."""
-    budget = CACHE_BYTES
-    if problem.memory_limit is not None:
-        # rows as given and as prepared; current and mean responses, coefficients, work arrays
-        fixed = (
-            _WORK_BYTES + 2 * rows.nbytes + _WORK_ARRAYS * 8 * rows.n_rows * problem.n_outputs
-        )
-        budget = max(0, problem.memory_limit - fixed)
-    return KernelRows(exact, rows, budget)
+    if problem.memory_limit is None:
+        return KernelRows(exact, rows, CACHE_BYTES)
+    # rows as given and as prepared; current and mean responses, coefficients, work arrays
+    work = _WORK_BYTES + _WORK_ARRAYS * 8 * rows.n_rows * problem.n_outputs
+    return KernelRows(exact, rows, max(0, problem.memory_limit - work - 2 * rows.nbytes))

@@ -35,18 +35,10 @@ _INDEFINITE, _GROWTH = 1e-5, 4.0
 
 @dataclass(kw_only=True)
 class DirectState(RowsState):
-    """State of :class:`DirectSolve`.
+    """State of :class:`DirectSolve`."""
 
-    Attributes
-    ----------
-    alpha : float
-        The penalty that `coef` is the exact solution for.
-    objective : float
-        Of the problem, NaN before the first step.
-    """
-
-    alpha: float
-    objective: float = np.nan
+    alpha: float  # the penalty that `coef` is the exact solution for
+    objective: float = np.nan  # of the problem, NaN before the first step
 
 
 def direct_bytes(n_rows: int, n_outputs: int, row_bytes: float) -> float:
@@ -81,7 +73,8 @@ class DirectSolve(RowsSolver[DirectState]):
 
     Notes
     -----
-    ``8 n^2`` bytes and ``n^3 / 3`` operations; the last factor of C costs next to nothing.
+    ``8 n^2`` bytes and ``n^3 / 3`` operations; the last factor of C costs next to nothing. A
+    matrix beyond the memory limit, 8 GiB without one, is refused.
 
     References
     ----------
@@ -95,26 +88,12 @@ class DirectSolve(RowsSolver[DirectState]):
     max_support = None  # all rows are support
 
     def init(self, problem: Problem, batch: TrainBatch) -> DirectState:
-        """Resolve the kernel and start from the mean.
-
-        Raises
-        ------
-        CapabilityError
-            The kernel matrix does not fit the memory limit, 8 GiB without one.
-        """
+        """Resolve the kernel and start from the mean."""
         _check_memory(problem, batch)
         return self._new_state(problem, batch, alpha=problem.alpha)
 
     def step(self, problem: Problem, state: DirectState, batch: TrainBatch) -> StepInfo:
-        """Solve the problem.
-
-        Raises
-        ------
-        CapabilityError
-            The kernel matrix does not fit the memory limit.
-        DataError
-            The kernel matrix is not positive semi-definite.
-        """
+        """Solve the problem; DataError where the matrix is not positive semi-definite."""
         _check_memory(problem, batch)
         rows = self._attach(problem, state, batch).rows
         n, C = batch.n_rows, problem.n_outputs
@@ -122,9 +101,7 @@ class DirectSolve(RowsSolver[DirectState]):
         K = SymmetricMatrix(n, lambda i, j: tiles(rows.take(i), rows.take(j)))
         weight = _weights(batch)
         y = batch.y.astype(np.float64)
-        start = np.zeros(C)
-        if problem.fit_intercept:
-            start = weight @ y / n
+        start = weight @ y / n if problem.fit_intercept else np.zeros(C)
         y -= start
         scale = np.sqrt(weight)
         found = None
@@ -204,13 +181,7 @@ def _weights(batch: TrainBatch) -> Float64Array:
 
 
 def _ridges(K: SymmetricMatrix, scale: Float64Array, wanted: float) -> Iterator[float]:
-    """Yield the ridge wanted, then larger ones as :class:`DirectSolve` says.
-
-    Raises
-    ------
-    DataError
-        After all that rounding could ask for.
-    """
+    """Yield the ridge wanted, then larger ones up to all that rounding could ask for."""
     yield wanted
     trace = float(scale**2 @ np.maximum(K.diagonal, 0.0)) or 1.0
     more = _ROUNDING * trace / K.n
@@ -225,11 +196,7 @@ def _ridges(K: SymmetricMatrix, scale: Float64Array, wanted: float) -> Iterator[
 
 
 def _solve(
-    K: SymmetricMatrix,
-    scale: Float64Array,
-    ridge: float,
-    y: Float64Array,
-    fit_intercept: bool,
+    K: SymmetricMatrix, scale: Float64Array, ridge: float, y: Float64Array, fit_intercept: bool
 ) -> tuple[Float64Array, Float64Array] | None:
     """Return coefficients and responses, (n, C) each; None where rounding won."""
     try:
@@ -270,21 +237,8 @@ class SymmetricMatrix:
 
     LAPACK's factor has other bits for another number of threads. This one is made of products
     of tiles fixed by n alone, each in one thread; to be used inside ``single_threaded_blas``.
-
-    Parameters
-    ----------
-    n : int
-    tile : callable
-        ``tile(rows, columns)`` returns K there, for slices; asked for on and above the
-        diagonal only, from several threads.
-
-    Attributes
-    ----------
-    n : int
-    diagonal : float64 array (n,)
-        Of K.
-    n_values : int
-        Values that `tile` was asked for.
+    ``tile(rows, columns)`` returns K for slices; it is asked for on and above the diagonal
+    only, from several threads, for ``n_values`` values in all.
     """
 
     def __init__(self, n: int, tile: Callable[[slice, slice], AnyArray]) -> None:
@@ -329,12 +283,8 @@ class SymmetricMatrix:
 
         Column panels are updated by all those before them, then divided by the factor of
         their diagonal block, by way of its inverse: ``n^3 / 3`` operations, nearly all of them
-        in products.
-
-        Raises
-        ------
-        numpy.linalg.LinAlgError
-            The matrix is not positive definite to rounding; K is as it was.
+        in products. LinAlgError where the matrix is not positive definite to rounding; K is
+        then as it was.
         """
         A, n = self._array, self.n
         self._inverses = []

@@ -31,41 +31,19 @@ _TAG = 0x73646361
 
 @dataclass(kw_only=True)
 class DualState(RowsState):
-    """State of a solver that ascends in the dual.
+    """State of a solver that ascends in the dual."""
 
-    ``responses`` are f on the rows without the intercept.
-
-    Attributes
-    ----------
-    alpha : float
-        That the coefficients are for.
-    dual : float64 array (C, n)
-        u.
-    primal, gap : float64 arrays (C,)
-        Objective and duality gap of each output.
-    """
-
-    alpha: float
-    dual: Float64Array
-    primal: Float64Array
-    gap: Float64Array
+    alpha: float  # that the coefficients are for
+    dual: Float64Array  # u, (C, n)
+    primal: Float64Array  # objective of each output, (C,)
+    gap: Float64Array  # duality gap of each output, (C,)
 
 
 class DualAscent:
-    """Coordinate ascent from the dual variables, coefficients and responses of a state.
+    """Coordinate ascent from dual variables, coefficients and responses of a state, in place.
 
-    Parameters
-    ----------
-    state : DualState
-        Changed in place.
-    rows : KernelRows
-    loss : int, float64 array (C,)
-        Code and parameter of each output, of :func:`kernelgrad.losses.conjugate.conjugate_of`.
-    y : float64 array (C, n)
-        Targets, as the conjugate takes them.
-    p : float64 array (n,)
-        Weights of the rows; they sum to 1.
-    block_size : int
+    `loss` is that of :func:`kernelgrad.losses.conjugate.conjugate_of`, `y` (C, n) are targets
+    as the conjugate takes them, and the weights `p` (n,) of the rows sum to 1.
     """
 
     _dtype: type = np.float32  # of kernel values among the rows of a block
@@ -126,11 +104,11 @@ class DualAscent:
         A row whose gap is at most a tenth of the tolerance is passed over, and so are outputs
         that are not active.
         """
-        q = self.weights
-        least = _SETTLED * tol * self._state.primal / q.sum()
+        s, q = self._state, self.weights
+        least = _SETTLED * tol * s.primal / q.sum()
         if active is not None:
             least[~active] = np.inf
-        reach = q / self._state.alpha
+        reach = q / s.alpha
         done = 0
         while done < len(order):
             ahead = order[done : done + _AHEAD * self.block_size]
@@ -151,6 +129,7 @@ class DualAscent:
         w = int(ready[-1]) + 1 if len(ready) == size else len(index)
         index = index[:w]
         y, u, f = (np.ascontiguousarray(a[:, :w]) for a in (y, u, f))
+        own = reach[index]
         K: FloatArray = np.empty((w, w), self._dtype)
         place = np.full(w, -1)
         joined, done = 0, 0
@@ -158,7 +137,7 @@ class DualAscent:
             K[joined : joined + len(ready)] = self._among(index[ready], index)
             place[ready] = np.arange(joined, joined + len(ready))
             joined += len(ready)
-            done = _sweep(*self.loss, y, u, f, reach[index], place, K, least, done)
+            done = _sweep(*self.loss, y, u, f, own, place, K, least, done)
             ready = np.arange(done, min(done + 1, w))
         changed = np.flatnonzero((u != s.dual[:, index]).any(axis=0))
         moved = index[changed]
@@ -224,30 +203,13 @@ def _sweep(
     least: Float64Array,
     start: int,
 ) -> int:
-    """Move the coordinates of w rows one after the other, each to its optimum, in place.
+    """Move the coordinates of w rows from `start` on, each to its optimum, in place.
 
-    Parameters
-    ----------
-    code, params : int, float64 array (C,)
-        The loss.
-    y, u, f : float64 arrays (C, w)
-        Targets, dual variables and responses with intercept. Afterwards f holds the responses
-        that each row had at its turn.
-    reach : float64 array (w,)
-        ``q_i / alpha``: a step du adds ``-reach_i du`` to the row's coefficient.
-    place : integer array (w,)
-        The row's place in `K`, or -1 for rows expected to stay.
-    K : float array (m, w)
-        The kernel between the other rows and all w.
-    least : float64 array (C,)
-        A coordinate with a gap up to this is left alone.
-    start : int
-        The first row to visit.
-
-    Returns
-    -------
-    int
-        The first row that should move and is not in `K`; w when all are done.
+    y, u and f (C, w) are targets, dual variables and responses with intercept; afterwards f
+    holds the responses that each row had at its turn. A step du adds ``-reach_i du`` to the
+    row's coefficient. K holds the kernel between the rows that have a place in it, which is
+    not -1, and all w. A coordinate with a gap up to `least` (C,) is left alone. Returns the
+    first row that should move and is not in K; w when all are done.
     """
     C, w = len(u), len(place)
     for j in range(start, w):

@@ -36,23 +36,12 @@ _LOWER, _HIGHER_A, _HIGHER_B = 1, 2, 4
 
 
 class TwoClassLevel(NamedTuple):
-    """The level of two classes with a bias, and the minimax distribution of section 3.6.
+    """The level of two classes with a bias, and the minimax distribution of section 3.6."""
 
-    Attributes
-    ----------
-    level : float
-        gamma, that slack lifts the lowest responses ``c_i + y_i bias`` to.
-    bias : float
-    positive, negative : intp arrays
-        Rows of each class with a probability, by their place in c.
-    p_positive, p_negative : float64 arrays
-        Their probabilities; each array sums to 1/2.
-    """
-
-    level: float
+    level: float  # gamma, that slack lifts the lowest responses ``c_i + y_i bias`` to
     bias: float
-    positive: IntArray
-    p_positive: Float64Array
+    positive: IntArray  # rows of the class with a probability, by their place in c
+    p_positive: Float64Array  # their probabilities, which sum to 1/2
     negative: IntArray
     p_negative: Float64Array
 
@@ -85,10 +74,9 @@ def _check(c: Float64Array, weight: Float64Array | None, rows: str) -> None:
             f"The responses of the {rows} hold NaN or infinity; scale the data or shorten the "
             "steps."
         )
-    if fault == 2:
-        raise ValueError(f"The weights of the {rows} must be finite and not negative.")
-    if fault == 3:
-        raise ValueError(f"The weights of the {rows} are all zero; one must be positive.")
+    if fault:
+        what = ("must be finite and not negative", "are all zero; one must be positive")
+        raise ValueError(f"The weights of the {rows} {what[fault - 2]}.")
 
 
 def _stride(n: int) -> int:
@@ -150,12 +138,9 @@ def _rise(c: Any, weight: Any, volume: float, level: float) -> tuple[float, int]
 
 
 def slack_level(
-    c: Float64Array,
-    volume: float,
-    weight: Float64Array | None = None,
-    *,
+    c: Float64Array, volume: float, weight: Float64Array | None = None, *,
     start: float | None = None,
-) -> float:
+) -> float:  # fmt: skip
     r"""Return :math:`\gamma` with :math:`\sum_i w_i \max(0, \gamma - c_i)` = volume.
 
     Newton's iteration on the set of covered rows, without a sort or a copy of c, O(n) a pass.
@@ -164,25 +149,14 @@ def slack_level(
     Parameters
     ----------
     c : float64 array (n,)
-        Responses; finite.
+        Responses; DataError where one is not finite, ValueError where there is none.
     volume : float >= 0
         ``n nu`` of the paper. 0 gives the lowest response of positive weight.
     weight : float64 array (n,) of numbers >= 0, or None
-        None is 1 everywhere. Rows of weight 0 do not count.
+        None is 1 everywhere. Rows of weight 0 do not count; one must.
     start : float or None
         A guess, such as the level of the step before: 2 or 3 passes where it is near. By
         default the level of every k-th response, about n^(2/3) of them.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    DataError
-        c holds NaN or infinity.
-    ValueError
-        c is empty, the volume is negative, or the weights are unusable.
     """
     volume = check_real(volume, "volume", low=0.0)
     _check(c, weight, "rows")
@@ -202,18 +176,7 @@ def slack_level(
 def rows_below(c: Float64Array, level: float, weight: Float64Array | None = None) -> IntArray:
     """Return the rows below the level, where the minimax distribution follows the weights.
 
-    Parameters
-    ----------
-    c : float64 array (n,)
-    level : float
-        From :func:`slack_level`.
-    weight : float64 array (n,) or None
-        Rows of weight 0 are left out.
-
-    Returns
-    -------
-    intp array, ascending
-        All rows with the lowest response where none is below the level, as at volume 0.
+    All rows with the lowest response where none is below, as at volume 0; none of weight 0.
     """
     mask = c < level
     if weight is not None:
@@ -238,7 +201,7 @@ class _Window(NamedTuple):
 
 
 def _order(values: Float64Array) -> IntArray:
-    # stable: rows of one response enter by their place, on every machine
+    """Sort stably: rows of one response enter by their place, on every machine."""
     return np.argsort(values, kind="stable")
 
 
@@ -373,12 +336,9 @@ def _probabilities(
 
 
 def two_class_level(
-    c: Float64Array,
-    positive: IntArray,
-    negative: IntArray,
-    volume: float,
+    c: Float64Array, positive: IntArray, negative: IntArray, volume: float,
     weight: Float64Array | None = None,
-) -> TwoClassLevel:
+) -> TwoClassLevel:  # fmt: skip
     r"""Return the level, the bias and the minimax distribution of two classes.
 
     With a(q), b(q) the responses of the classes at cumulative weight q, ascending,
@@ -402,24 +362,11 @@ def two_class_level(
     Parameters
     ----------
     c : float64 array (n,)
-        Responses ``y_i f(x_i)`` without bias; finite.
+        Responses ``y_i f(x_i)`` without bias.
     positive, negative : intp arrays
-        Rows of the two classes; neither empty.
-    volume : float >= 0
-        ``n nu``.
-    weight : float64 array (n,) of numbers >= 0, or None
-        None is 1 everywhere. Rows of weight 0 do not count.
-
-    Returns
-    -------
-    TwoClassLevel
-
-    Raises
-    ------
-    DataError
-        c holds NaN or infinity.
-    ValueError
-        A class has no row of positive weight, the volume is negative, or a weight is.
+        Rows of the two classes.
+    volume, weight
+        As in :func:`slack_level`, which tells what raises errors, here in either class.
     """
     volume = check_real(volume, "volume", low=0.0)
     a, b = c[positive], c[negative]

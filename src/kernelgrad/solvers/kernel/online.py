@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit
@@ -41,11 +41,6 @@ class RowTiles:
 
     The cuts depend on the number of rows alone, so that sums over tiles have the same bits
     after a restart.
-
-    Parameters
-    ----------
-    rows : ExactRows
-        May be empty; it says what kind of rows there will be.
     """
 
     def __init__(self, rows: ExactRows) -> None:
@@ -87,23 +82,7 @@ class RowTiles:
 
 @dataclass(kw_only=True)
 class OnlineState(SupportState):
-    """State of an online solver; ``rows`` are :class:`RowTiles`.
-
-    Attributes
-    ----------
-    stamp : int64 array (S,)
-        Number of the last visited row that moved each support row.
-    base, late : float64 arrays (S, C)
-        The current function is ``scale * base``, the sum of iterates ``mass * base - late``.
-    scale, mass, square, bias, bias_sum : float64 arrays (C,)
-        See :class:`_Function`.
-    pace : float64 array (C,)
-        What the first batch says about step sizes.
-    row_weight : float
-        Sum of the sample weights so far.
-    weight_sum : float
-        Of the iterates in the sum.
-    """
+    """State of an online solver; ``rows`` are :class:`RowTiles`. See :func:`_sweep`."""
 
     stamp: IntArray
     base: Float64Array
@@ -113,9 +92,9 @@ class OnlineState(SupportState):
     square: Float64Array
     bias: Float64Array
     bias_sum: Float64Array
-    pace: Float64Array
-    weight_sum: float = 0.0
-    row_weight: float = 0.0
+    pace: Float64Array  # what the first batch says about step sizes, (C,)
+    weight_sum: float = 0.0  # of the iterates in the sum
+    row_weight: float = 0.0  # sum of the sample weights so far
 
     @classmethod
     def restore_parts(
@@ -175,6 +154,8 @@ class OnlineSolver(KernelSolver[OnlineState]):
 
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel", "fixed_intercept"})
     drops_oldest: ClassVar[bool] = False  # before it grows too long; else the smallest, after
+    learns_bias: ClassVar[bool] = True  # where one is fitted
+    pace_parameter: ClassVar[str]  # that gives the pace, or "auto"
     state_class = OnlineState
     average: Any
     max_support: int | None
@@ -199,11 +180,22 @@ class OnlineSolver(KernelSolver[OnlineState]):
         """
         return 1024 if n_rows is None else min(_MAX_ROWS, max(1, -(-n_rows // 20)))
 
-    @abstractmethod
     def _start(
         self, problem: Problem, batch: TrainBatch, kappa: float
     ) -> tuple[Float64Array, Float64Array]:
         """Return (bias, pace), (C,) each; kappa is the mean of ``k(x, x)``."""
+        bias = np.zeros(problem.n_outputs)
+        if problem.fit_intercept:
+            bias = problem.loss.intercept(batch.y, batch.sample_weight)
+        given = getattr(self, self.pace_parameter)
+        if given != "auto":
+            return bias, np.full(problem.n_outputs, float(given))
+        L = smoothness(problem.loss, batch.y, np.tile(bias, (batch.n_rows, 1)))
+        return bias, self._first_pace(problem, L, kappa)
+
+    def _first_pace(self, problem: Problem, L: Float64Array, kappa: float) -> Float64Array:
+        """Return the pace for the curvature L of the loss."""
+        raise NotImplementedError
 
     @abstractmethod
     def _schedule(
@@ -217,9 +209,6 @@ class OnlineSolver(KernelSolver[OnlineState]):
             return "linear" if self.max_support is None else None
         name: str | None = self.average
         return name
-
-    def _learns_bias(self, problem: Problem) -> bool:
-        return problem.fit_intercept
 
     def _square_radius(self, problem: Problem) -> float:
         return float(np.inf)
@@ -274,8 +263,7 @@ class OnlineSolver(KernelSolver[OnlineState]):
             numbers = order if numbers is None else numbers[order]
         size = GROUP
         if self.drops_oldest and self.max_support is not None:
-            # then the rows that a group drops were there before it
-            size = min(size, self.max_support)
+            size = min(size, self.max_support)  # the rows that a group drops were there before
         visits = _Visits(self, problem, state)
         f = np.empty(y.shape)
         with single_threaded_blas():
@@ -332,19 +320,20 @@ class _Visits:
         if limit is not None and S + len(new) > limit:
             old = np.argsort(state.stamp, kind="stable")[:m].astype(np.int64)
         K, R, K_old = self._products(rows, old)
-        self._extend(rows, new, numbers, K)
+        self._extend(new, numbers, K)
         t = state.rows_seen + np.arange(1.0, m + 1.0)
         eta, keep = solver._schedule(problem, state, t)
         omega = {None: np.zeros(m), "uniform": np.ones(m), "linear": t}[solver._averaging]
-        function = _Function(
+        function = (
             state.base, state.late, state.stamp, state.scale, state.mass, state.square,
             state.bias, state.bias_sum, self.kept, self.blend,
         )  # fmt: skip
-        group = _Group(K, R, np.empty_like(R), y, weight, slot, eta, keep, omega, old, K_old)
+        f = np.empty_like(R)
+        group = (K, R, f, y, weight, slot, eta, keep, omega, old, K_old)
         _sweep(
             group, function, *loss_code(problem.loss, y.shape[1]),
-            solver._learns_bias(problem), solver._square_radius(problem), state.rows_seen,
-            S, np.iinfo(np.int64).max if limit is None else limit,
+            problem.fit_intercept and solver.learns_bias, solver._square_radius(problem),
+            state.rows_seen, S, np.iinfo(np.int64).max if limit is None else limit,
         )  # fmt: skip
         state.rows_seen += m
         state.weight_sum += float(omega.sum())
@@ -356,7 +345,7 @@ class _Visits:
             # the sort is stable: of equal ones the newer stay
             kept[np.argsort(power, kind="stable")[-solver.max_support :]] = True
             self._keep(kept)
-        return group.f
+        return f
 
     def _entries(self, rows: ExactRows, numbers: IntArray | None) -> tuple[IntArray, IntArray]:
         """Return the entry of each row, and the rows of the group that get new ones."""
@@ -395,9 +384,7 @@ class _Visits:
         parallel_for(len(tiles) + 1, task)
         return K, partial.sum(axis=0), K_old
 
-    def _extend(
-        self, rows: ExactRows, new: IntArray, numbers: IntArray | None, K: Float32Array
-    ) -> None:
+    def _extend(self, new: IntArray, numbers: IntArray | None, K: Float32Array) -> None:
         """Make entries with zero coefficients, outside of the support until they move."""
         state, C = self.state, self.state.base.shape[1]
         none = np.full(len(new), -1, np.int64)
@@ -505,6 +492,8 @@ class Pegasos(OnlineSolver):
     """
 
     name: ClassVar[str] = "pegasos"
+    learns_bias: ClassVar[bool] = False
+    pace_parameter: ClassVar[str] = "t0"
 
     average: str | None = choice(("auto", "linear", "uniform"), default="auto", words=(None,))
     t0: float | str = real(default="auto", low=0, words=("auto",))
@@ -520,19 +509,8 @@ class Pegasos(OnlineSolver):
             )
         super().check_problem(problem)
 
-    def _start(
-        self, problem: Problem, batch: TrainBatch, kappa: float
-    ) -> tuple[Float64Array, Float64Array]:
-        bias = np.zeros(problem.n_outputs)
-        if problem.fit_intercept:
-            bias = problem.loss.intercept(batch.y, batch.sample_weight)
-        if self.t0 != "auto":
-            return bias, np.full(problem.n_outputs, float(self.t0))
-        L = smoothness(problem.loss, batch.y, np.tile(bias, (batch.n_rows, 1)))
-        return bias, np.maximum(0.0, L * kappa / problem.alpha - 1.0)
-
-    def _learns_bias(self, problem: Problem) -> bool:
-        return False
+    def _first_pace(self, problem: Problem, L: Float64Array, kappa: float) -> Float64Array:
+        return np.maximum(0.0, L * kappa / problem.alpha - 1.0)
 
     def _square_radius(self, problem: Problem) -> float:
         if not self.projection:
@@ -606,23 +584,16 @@ class NORMA(OnlineSolver):
 
     name: ClassVar[str] = "norma"
     drops_oldest: ClassVar[bool] = True
+    pace_parameter: ClassVar[str] = "step_size"
 
     step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
     decay: float = real(default=0.0, low=0, high=1)
     average: str | None = choice(("auto", "linear", "uniform"), default="auto", words=(None,))
     max_support: int | None = integer(default=None, low=1, words=(None,))
 
-    def _start(
-        self, problem: Problem, batch: TrainBatch, kappa: float
-    ) -> tuple[Float64Array, Float64Array]:
-        bias = np.zeros(problem.n_outputs)
-        if problem.fit_intercept:
-            bias = problem.loss.intercept(batch.y, batch.sample_weight)
-        if self.step_size != "auto":
-            return bias, np.full(problem.n_outputs, float(self.step_size))
-        L = smoothness(problem.loss, batch.y, np.tile(bias, (batch.n_rows, 1)))
+    def _first_pace(self, problem: Problem, L: Float64Array, kappa: float) -> Float64Array:
         # the bias moves the response too, by one more
-        return bias, 1.0 / (L * max(kappa + problem.fit_intercept, 1e-30))
+        return np.asarray(1.0 / (L * max(kappa + problem.fit_intercept, 1e-30)))
 
     def _schedule(
         self, problem: Problem, state: OnlineState, t: Float64Array
@@ -689,73 +660,6 @@ class KernelPerceptron(OnlineSolver):
         return ones, ones
 
 
-class _Group(NamedTuple):
-    """The m rows of a group.
-
-    Attributes
-    ----------
-    K : float32 array (m, m)
-        Kernel values inside the group; the lower triangle is used.
-    R : float64 array (m, C)
-        ``k(group, support) base``; changed.
-    f, y : float64 arrays (m, C)
-        Responses, written; targets.
-    weight : float64 array (m,)
-    slot : int64 array (m,)
-        Entry of each row.
-    eta, keep : float64 arrays (m, C)
-        Steps, and factors in [0, 1].
-    omega : float64 array (m,)
-        Weight of the iterate after each row in the sum of iterates.
-    old : int64 array (q,)
-        The entries that go first, in this order: at least as many as the group can use up.
-    K_old : float32 array (m, q)
-        Kernel values of the group with them.
-    """
-
-    K: Float32Array
-    R: Float64Array
-    f: Float64Array
-    y: Float64Array
-    weight: Float64Array
-    slot: IntArray
-    eta: Float64Array
-    keep: Float64Array
-    omega: Float64Array
-    old: IntArray
-    K_old: Float32Array
-
-
-class _Function(NamedTuple):
-    r"""The function, and the sum of the iterates.
-
-    For output c the function is ``b_c + s_c sum_j base_jc k(x_j, .)``, and the sum of iterates
-    ``sum_t omega_t w_t`` is ``mass_c base_c - late_c``: a step touches one coefficient.
-
-    Attributes
-    ----------
-    base, late : float64 arrays (S, C)
-        With zeros for the entries that the group may add.
-    stamp : int64 array (S,)
-        Number of the last row that moved an entry; negative for entries outside of the
-        support: those not yet made (-1) and those dropped (-2).
-    scale, mass, square, bias, bias_sum, kept, blend : float64 arrays (C,)
-        s; mass of the sum; ``|w|^2`` (where there is a radius); b; ``sum omega_t b_t``; product
-        of all factors; ``sum omega_t`` times that product after step t.
-    """
-
-    base: Float64Array
-    late: Float64Array
-    stamp: IntArray
-    scale: Float64Array
-    mass: Float64Array
-    square: Float64Array
-    bias: Float64Array
-    bias_sum: Float64Array
-    kept: Float64Array
-    blend: Float64Array
-
-
 @njit(nogil=True, cache=True)
 def _sweep(
     group: Any, function: Any, code: int, params: Any, learn_bias: bool, square_radius: float,
@@ -768,16 +672,26 @@ def _sweep(
     .. math:: w_c \leftarrow \min(1, R / |\cdot|)
               (keep_{ic} w_c - eta_{ic} v_i g_{ic} k(x_i, .))
 
-    with the weight v_i of the row. Where a new entry would be one too many the entry whose
-    last step is longest ago goes.
+    with the weight v_i of the row; the bias, if it learns, takes the same steps without the
+    factor. Where a new entry would be one too many the entry whose last step is longest ago
+    goes. For output c the function is ``b_c + s_c sum_j base_jc k(x_j, .)``, and the sum of
+    iterates ``sum_t omega_t w_t`` is ``mass_c base_c - late_c``: a step touches one
+    coefficient.
 
     Parameters
     ----------
-    group, function : _Group, _Function
-    code, params : int, float64 array (C,)
-        The loss.
-    learn_bias : bool
-        Whether the bias takes the same steps, without the factor.
+    group : tuple
+        K (m, m), kernel values of which the lower triangle is used; R (m, C), ``k(group,
+        support) base``, changed; f (m, C), responses, written; y; weight (m,); slot (m,), the
+        entry of each row; eta and keep (m, C), steps and factors in [0, 1]; omega (m,), weight
+        of the iterate after each row; old (q,), the entries that go first, in this order, at
+        least as many as the group can use up; K_old (m, q), kernel values with them.
+    function : tuple
+        base and late (S, C), with zeros for the entries that the group may add; stamp (S,), the
+        number of the last row that moved an entry, negative outside of the support: not yet
+        made (-1) and dropped (-2); then per output scale, mass, square (``|w|^2``, where there
+        is a radius), bias, bias_sum (``sum omega_t b_t``), kept (product of all factors) and
+        blend (``sum omega_t`` times that product after step t).
     square_radius : float
         ``R^2``; infinite for no projection.
     first : int

@@ -25,6 +25,7 @@ _LEAST_NU = 1e-12
 _NU_RATIO = 1.25  # largest ratio of alphas followed at once
 _ROUNDING = 1e-6  # of a squared gradient, relative to the largest k(x, x)
 _NU_GROWTH = 1.1  # nu follows alpha again after a tenth more iterations
+_Chances = list[tuple[IntArray, Float64Array]]  # rows of a class and their probabilities
 
 
 @dataclass(kw_only=True)
@@ -119,18 +120,11 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
         """Resolve the kernel and start from the zero function."""
         C, n = problem.n_outputs, batch.n_rows
         return self._new_state(
-            problem,
-            batch,
-            average=np.zeros((n, C)),
-            mean_responses=np.zeros((C, n)),
-            intercept=np.zeros(C),
-            square_norm=np.zeros(C),
-            power=np.zeros(C),
+            problem, batch, average=np.zeros((n, C)), mean_responses=np.zeros((C, n)),
+            intercept=np.zeros(C), square_norm=np.zeros(C), power=np.zeros(C),
             nu=np.full(C, np.nan if self.nu is None else float(self.nu)),
-            scale=np.ones(C),
-            bias=np.zeros(C),
-            covered=np.ones(C),
-        )
+            scale=np.ones(C), bias=np.zeros(C), covered=np.ones(C),
+        )  # fmt: skip
 
     def _sample_size(self, problem: Problem, n: int) -> int:
         if self.batch_size != "auto":
@@ -175,21 +169,15 @@ class _Round:
     """The updates of one step: coefficients lazily scaled, responses kept up to date."""
 
     def __init__(
-        self,
-        solver: StochasticBatchPerceptron,
-        problem: Problem,
-        state: SBPState,
-        batch: TrainBatch,
-        rows: KernelRows,
-    ) -> None:
+        self, solver: StochasticBatchPerceptron, problem: Problem, state: SBPState,
+        batch: TrainBatch, rows: KernelRows,
+    ) -> None:  # fmt: skip
         self.solver, self.problem, self.state, self.rows = solver, problem, state, rows
         self.y = np.ascontiguousarray(batch.y.T, np.float64)
         weight = batch.sample_weight
-        self.total = float(weight.sum())
-        self.p = weight / self.total
-        self.weight = (
-            None if np.all(weight == weight[0]) else weight * (len(weight) / self.total)
-        )
+        total = float(weight.sum())
+        self.p = weight / total
+        self.weight = None if np.all(weight == weight[0]) else weight * (len(weight) / total)
         self.positive = [np.flatnonzero(y > 0) for y in self.y]
         self.negative = [np.flatnonzero(y <= 0) for y in self.y]
         self.n_drawn = 0
@@ -227,12 +215,10 @@ class _Round:
         norm2 = state.square_norm + 2 * eta * along + eta**2 * square
         shrink = 1.0 / np.sqrt(np.maximum(norm2, 1.0))
         state.square_norm = norm2 * shrink**2
-        t = float(state.updates)
-        omega = t if self.solver.average == "linear" else 1.0
+        omega = float(state.updates) if self.solver.average == "linear" else 1.0
         if self.solver.average is None:
             state.weight_sum = 0.0
             self.late[:], self.mass[:] = 0.0, 0.0
-            omega = 1.0
         state.weight_sum += omega
         share = omega / state.weight_sum
         state.covered += share * (self.covered - state.covered)
@@ -244,15 +230,7 @@ class _Round:
         self.scale = self.scale * shrink
         self.mass = self.mass + omega * self.scale
         self.touched[index] = True
-        _advance_responses(
-            state.responses,
-            state.mean_responses,
-            self.y,
-            self.rows.product(slots, gradient),
-            eta,
-            shrink,
-            share,
-        )
+        self._advance(self.rows.product(slots, gradient), eta, shrink, share)
         self.kept = self.kept * shrink
         self.blended += share * (self.kept - self.blended)
         if float(self.scale.min()) < _LEAST_SCALE:
@@ -260,6 +238,21 @@ class _Round:
         if self.solver.nu is None and state.updates >= state.nu_due:
             state.nu_due = max(state.updates + 1, int(_NU_GROWTH * state.updates))
             self._follow_alpha()
+
+    def _advance(
+        self, v: Float32Array, eta: Float64Array, shrink: Float64Array, share: float
+    ) -> None:
+        """Set ``c <- shrink (c + eta y v)``, then ``mean <- mean + share (c - mean)``."""
+        C, n = v.shape
+        tiles = -(-n // _TILE)
+        arrays = self.state.responses, self.state.mean_responses, self.y, v
+
+        def task(i: int) -> None:
+            k, columns = i // tiles, slice(i % tiles * _TILE, (i % tiles + 1) * _TILE)
+            some = (a[k, columns] for a in arrays)
+            _advance_tile(*some, float(eta[k]), float(shrink[k]), share)
+
+        parallel_for(C * tiles, task)
 
     def _settle(self) -> None:
         """Bring coefficients up to date."""
@@ -277,7 +270,7 @@ class _Round:
 
     def _level(
         self, c: int, values: Float64Array, volume: float
-    ) -> tuple[float, float, list[tuple[IntArray, Float64Array]]]:
+    ) -> tuple[float, float, _Chances]:
         """Return level, bias, and the rows below with their probabilities, by class."""
         if self._has_bias(c):
             found = minimax.two_class_level(
@@ -291,13 +284,11 @@ class _Round:
         w = np.ones(len(index)) if self.weight is None else self.weight[index]
         return level, 0.0, [(index, w / w.sum())]
 
-    def _sample(
-        self, rng: np.random.Generator, m: int
-    ) -> tuple[IntArray, list[list[tuple[IntArray, Float64Array]]]]:
+    def _sample(self, rng: np.random.Generator, m: int) -> tuple[IntArray, list[_Chances]]:
         """Return the rows drawn for all classes, and the chances of every class's rows."""
         pooled = []
         n, C = self.state.coef.shape
-        chances: list[list[tuple[IntArray, Float64Array]]] = [[] for _ in range(C)]
+        chances: list[_Chances] = [[] for _ in range(C)]
 
         def level(c: int) -> None:
             nu = self.state.nu[c]
@@ -318,7 +309,7 @@ class _Round:
                 pooled.append(_draw(rng, index, p, size))
         return np.concatenate(pooled), chances
 
-    def _share(self, parts: list[tuple[IntArray, Float64Array]]) -> float:
+    def _share(self, parts: _Chances) -> float:
         """Return the share of the weight that is below the level."""
         # a row wholly below has its own weight over theirs as its probability, one that is
         # partly below less
@@ -327,10 +318,7 @@ class _Round:
         return float(min(1.0, 1.0 / (max(each) * n)))
 
     def _weights(
-        self,
-        index: IntArray,
-        count: IntArray,
-        chances: list[list[tuple[IntArray, Float64Array]]],
+        self, index: IntArray, count: IntArray, chances: list[_Chances]
     ) -> Float64Array:
         """Return how much each drawn row counts for each class, (m, C); columns sum to 1."""
         if len(chances) == 1:
@@ -483,41 +471,10 @@ def _draw(rng: np.random.Generator, index: IntArray, p: Float64Array, size: int)
 
 @njit(nogil=True, cache=True, fastmath={"contract", "nsz"})
 def _advance_tile(
-    c: Float64Array,
-    mean: Float64Array,
-    y: Float64Array,
-    v: Float32Array,
-    eta: float,
-    shrink: float,
-    share: float,
-) -> None:
+    c: Float64Array, mean: Float64Array, y: Float64Array, v: Float32Array,
+    eta: float, shrink: float, share: float,
+) -> None:  # fmt: skip
     for i in range(len(c)):
         moved = shrink * (c[i] + eta * y[i] * v[i])
         c[i] = moved
         mean[i] += share * (moved - mean[i])
-
-
-def _advance_responses(
-    c: Float64Array,
-    mean: Float64Array,
-    y: Float64Array,
-    v: Float32Array,
-    eta: Float64Array,
-    shrink: Float64Array,
-    share: float,
-) -> None:
-    """Set ``c <- shrink (c + eta y v)``, then ``mean <- mean + share (c - mean)``, in place.
-
-    All arrays are (C, n); `eta` and `shrink` are (C,).
-    """
-    C, n = c.shape
-    tiles = -(-n // _TILE)
-
-    def task(i: int) -> None:
-        k, columns = i // tiles, slice(i % tiles * _TILE, (i % tiles + 1) * _TILE)
-        _advance_tile(
-            c[k, columns], mean[k, columns], y[k, columns], v[k, columns],
-            float(eta[k]), float(shrink[k]), share,
-        )  # fmt: skip
-
-    parallel_for(C * tiles, task)

@@ -20,13 +20,7 @@ _TAG = 0x7333766D
 
 
 def semi_supervised(problem: Problem, name: str) -> SemiSupervised:
-    """Return the loss of `problem` if it has two parts.
-
-    Raises
-    ------
-    CapabilityError
-        If it has not.
-    """
+    """Return the loss of `problem`; CapabilityError unless it has two parts."""
     if not isinstance(problem.loss, SemiSupervised):
         raise CapabilityError(
             f"solver {name!r} needs labelled and unlabelled rows, which loss "
@@ -59,33 +53,16 @@ class PseudoState(DualState):
 
     ``responses`` are those to the sum of ``coef`` without constant, in the kernel centred by
     ``centre`` and ``mass``; ``coef`` is ``-p_i (u_i - shift_i) / alpha``.
-
-    Attributes
-    ----------
-    share : float in [0, 1]
-        Of the full weight of unlabelled rows that counts now; 0 is the machine on labels.
-    side, shift : float64 arrays (C, n)
-        Side t and slope beta of each row, see :class:`PseudoSolver`.
-    done : bool array (C,)
-        Outputs that no further step would change.
-    centre : float64 array (n,)
-        Mean kernel value of each row with the unlabelled ones, 0 without centring.
-    spread : float64 array (n,)
-        Weights of the rows in that mean, 0 without centring.
-    mass : float
-        Mean of ``centre`` over the unlabelled rows.
-    passes : int
-        Passes of coordinate ascent so far.
     """
 
-    side: Float64Array
-    shift: Float64Array
-    done: AnyArray
-    centre: Float64Array
-    spread: Float64Array
-    mass: float = 0.0
-    share: float = 0.0
-    passes: int = 0
+    side: Float64Array  # t of each row, (C, n), see PseudoSolver
+    shift: Float64Array  # beta of each row, (C, n)
+    done: AnyArray  # outputs that no further step would change
+    centre: Float64Array  # mean kernel value of each row with the unlabelled ones, or 0
+    spread: Float64Array  # weights of the rows in that mean, 0 without centring
+    mass: float = 0.0  # mean of `centre` over the unlabelled rows
+    share: float = 0.0  # of the unlabelled rows' full weight; 0 is the machine on labels
+    passes: int = 0  # of coordinate ascent so far
 
 
 class PseudoSolver(RowsSolver[PseudoState]):
@@ -110,15 +87,7 @@ class PseudoSolver(RowsSolver[PseudoState]):
     max_passes: int
 
     def check_problem(self, problem: Problem) -> None:
-        """Check losses and alpha.
-
-        Raises
-        ------
-        CapabilityError
-            The loss does not have the two parts that this solver knows.
-        ValueError
-            alpha is 0: there is no dual function then.
-        """
+        """Check losses and alpha: where it is 0 there is no dual function."""
         loss = semi_supervised(problem, self.name)
         if not isinstance(loss.labelled, Hinge):
             raise CapabilityError(
@@ -180,22 +149,7 @@ class PseudoSolver(RowsSolver[PseudoState]):
 
 
 class Subproblem(DualAscent):
-    """The current sub-problem of a state on the rows of one step.
-
-    Attributes
-    ----------
-    state : PseudoState
-    p : float64 array (n,)
-        Weights of the rows in the objective; they sum to 1.
-    known : bool array (n,)
-        Rows with a label.
-    ratio : float
-        Weight of the unlabelled loss.
-    knee : float
-        ``|s|`` of the ramp, 0 of the symmetric hinge.
-    n_solved : int
-        Sub-problems that went through :meth:`solve`.
-    """
+    """The current sub-problem of a state on the rows of one step."""
 
     _dtype = np.float64  # centred values cancel
 
@@ -208,11 +162,11 @@ class Subproblem(DualAscent):
         super().__init__(state, rows, (HINGE_OR_TUBE, none), state.side, p)
         loss = semi_supervised(problem, solver.name)
         self.solver, self.state, self.seed = solver, state, problem.seed
-        self.n_solved = 0
+        self.n_solved = 0  # sub-problems that went through `solve`
         self.labels = batch.y
         self.known: AnyArray = np.asarray(batch.y.any(axis=1))
-        self.ratio = float(loss.ratio)
-        self.knee = abs(float(getattr(loss.unlabelled, "s", 0.0)))
+        self.ratio = float(loss.ratio)  # weight of the unlabelled loss
+        self.knee = abs(float(getattr(loss.unlabelled, "s", 0.0)))  # |s| of the ramp, else 0
 
     @property
     def weights(self) -> Float64Array:
@@ -278,36 +232,19 @@ class Subproblem(DualAscent):
                 now[c] = values[c]
 
     def solve(
-        self,
-        start: Float64Array,
-        kept: dict[str, Float64Array] | None = None,
-        *,
-        among: AnyArray | None = None,
-        certify: bool = False,
-    ) -> AnyArray:
-        """Ascend until each output is solved to the tolerance and no higher than `start`.
+        self, start: Float64Array, kept: dict[str, Float64Array] | None = None, *,
+        among: AnyArray | None = None, certify: bool = False,
+    ) -> AnyArray:  # fmt: skip
+        """Ascend until each output is solved to the tolerance and no higher than `start` (C,).
 
-        Parameters
-        ----------
-        start : float64 array (C,)
-            Objective that the solution may not exceed.
-        kept : snapshot or None
-            Where an output goes back to that did not get there.
-        among : bool array (C,) or None
-            The outputs to solve; None takes all.
-        certify : bool
-            Whether an output stops, and goes back, when its dual tells that no function is
-            lower than `start` by more than the tolerance.
-
-        Returns
-        -------
-        int array (C,)
-            1 for solved, 0 for out of passes or not asked for, -1 for stopped by `certify`.
+        `among` tells the outputs to solve, all by default. One that does not get there goes
+        back to the snapshot `kept`; with `certify` it also stops when its dual tells that no
+        function is lower than `start` by more than the tolerance. Returns 1 for solved, 0 for
+        out of passes or not asked for, -1 for stopped by `certify`.
         """
         s, tol = self.state, self.solver.tol
-        C = len(start)
-        out = np.zeros(C, np.int64)
-        active = np.ones(C, bool) if among is None else among.copy()
+        asked = np.ones(len(start), bool) if among is None else among
+        active, out = asked.copy(), np.zeros(len(start), np.int64)
         first = s.passes
         self.measure()
         while True:
@@ -325,7 +262,6 @@ class Subproblem(DualAscent):
         self.n_solved += 1
         out[active & (s.primal <= start)] = 1  # short of the tolerance, but lower
         if kept is not None:
-            asked = np.ones(C, bool) if among is None else among
             for c in np.flatnonzero(asked & (out < 1)).tolist():
                 self.restore(kept, c)
         return out

@@ -32,25 +32,13 @@ _STEP = 16.0
 
 @dataclass(kw_only=True)
 class BudgetState(SupportState):
-    """State of :class:`BGS3VM`.
+    """State of :class:`BGS3VM`."""
 
-    Attributes
-    ----------
-    labelled : bool array (S,)
-        Which support rows had a label.
-    coef : float64 array (S, C)
-    intercept : float64 array (C,)
-    intercept_known : bool
-        Whether a labelled row has come yet.
-    first_step : float
-        ``gamma_0``.
-    """
-
-    labelled: AnyArray
-    coef: Float64Array
+    labelled: AnyArray  # which support rows had a label
+    coef: Float64Array  # (S, C)
     intercept: Float64Array
-    intercept_known: bool = False
-    first_step: float = 1.0
+    intercept_known: bool = False  # whether a labelled row has come yet
+    first_step: float = 1.0  # gamma_0
 
 
 @parameters
@@ -241,12 +229,7 @@ class BGS3VM(KernelSolver[BudgetState]):
 class _Pool:
     """Support rows and those of a batch that join them, before the budgets are kept.
 
-    Attributes
-    ----------
-    rows, numbers, labelled, diagonal, coef
-        As in :class:`BudgetState`.
-    before : float64 array (S, C)
-        Coefficients of the function before the step, shrunk.
+    ``before`` (S, C) are the coefficients of the function before the step, shrunk.
     """
 
     def __init__(self, state: BudgetState, keep: float) -> None:

@@ -57,30 +57,16 @@ class _Workspace:
 
 @dataclass(kw_only=True)
 class SoftLabelsState(RowsState):
-    """State of :class:`SoftLabels`; L lanes: all labels, then one without each fold.
+    """State of :class:`SoftLabels`; L lanes: all labels, then one without each fold."""
 
-    Attributes
-    ----------
-    labelled, centre : int arrays
-        Numbers of the labelled rows and of the M centres.
-    fold : int array
-        Of each labelled row; -1 where it is in none.
-    supervised : float64 array (L, labelled, C)
-    bias : float64 array (L, C)
-    student, kept : float64 arrays (L, M, C)
-        Coefficients after the last round, and after round ``rounds``.
-    choice : int
-        0 the sum, 1 supervised, 2 student of the last round.
-    """
-
-    labelled: IntArray
-    centre: IntArray
-    fold: IntArray
-    supervised: Float64Array
-    bias: Float64Array
-    student: Float64Array
-    kept: Float64Array
-    choice: int = 0
+    labelled: IntArray  # numbers of the labelled rows
+    centre: IntArray  # numbers of the M centres
+    fold: IntArray  # of each labelled row; -1 where it is in none
+    supervised: Float64Array  # (L, labelled, C)
+    bias: Float64Array  # (L, C)
+    student: Float64Array  # coefficients after the last round, (L, M, C)
+    kept: Float64Array  # and after round `rounds`
+    choice: int = 0  # 0 the sum, 1 supervised, 2 student of the last round
     memory: _Workspace | None = transient()
 
 
@@ -168,19 +154,12 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         centre = np.sort(np.concatenate([half, rest]))
         fold = self._folds(batch.y[labelled], rng)
         lanes = 1 + int(fold.max(initial=-1)) + 1
+        student = np.zeros((lanes, len(centre), C))
         return self._new_state(
-            problem,
-            batch,
-            responses=np.zeros((C, 0)),
-            intercept=np.zeros(C),
-            labelled=labelled,
-            centre=centre,
-            fold=fold,
-            supervised=np.zeros((lanes, len(labelled), C)),
-            bias=np.zeros((lanes, C)),
-            student=np.zeros((lanes, len(centre), C)),
-            kept=np.zeros((lanes, len(centre), C)),
-        )
+            problem, batch, responses=np.zeros((C, 0)), intercept=np.zeros(C),
+            labelled=labelled, centre=centre, fold=fold, bias=np.zeros((lanes, C)),
+            supervised=np.zeros((lanes, len(labelled), C)), student=student, kept=student,
+        )  # fmt: skip
 
     def _folds(self, y: Any, rng: np.random.Generator) -> IntArray:
         """Return the fold of each labelled row, every class spread over all of them."""
