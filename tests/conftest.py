@@ -5,12 +5,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from kernelgrad import set_num_threads
 
 pytest.register_assert_rewrite("cached_cases")
 
 DATA = Path(os.environ.get("KERNELGRAD_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread_of_blas():
+    # References on tiny matrices wait for threads of BLAS where other programs run
+    with threadpool_limits(1, user_api="blas"):
+        yield
 
 
 @pytest.fixture(autouse=True)

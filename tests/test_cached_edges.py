@@ -29,6 +29,7 @@ from cached_cases import (
     some_cases,
     sometimes,
 )
+from cases import every
 from kernelgrad import KernelRegressor
 from kernelgrad.kernels import (
     KERNELS,
@@ -75,7 +76,7 @@ COMPOSED = {
     "convolutional": ConvolutionKernel((6, 6), 3, pool_size=2, gamma=0.3),
 }
 
-each_kernel = pytest.mark.parametrize("name", sorted(set(KERNELS) - {"precomputed"}))
+each_kernel = every("name", sorted(set(KERNELS) - {"precomputed"}))
 
 
 @each_kernel
@@ -180,7 +181,7 @@ def test_a_kink_ends_no_higher_than_the_constant(edge, name, alpha):
     assert model.history_["objective"][-1] <= start * (1 + 1e-3)
 
 
-@pytest.mark.parametrize("edge", edges())
+@every("edge", edges())
 @each_block
 def test_edges_leave_claims_true(edge, blocks):
     # float32 rows are not the rows given at some edges: there predictions alone are compared

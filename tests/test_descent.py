@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import oracles_descent as oracles
+from cases import every
 from kernelgrad import KernelClassifier
 from kernelgrad.losses import (
     Absolute,
@@ -44,9 +45,9 @@ KINDS = {
 }
 KINKED = ["hinge", "epsilon", "absolute", "quantile", "one_class"]
 REGRESSION = ["squared", "huber", "epsilon", "absolute", "quantile"]
-each_kind = pytest.mark.parametrize("key", KINDS)
+each_kind = every("key", KINDS)
 SHAPES = [(1, 1), (1, 700), (3, 1500), (10, 20_003)]
-each_shape = pytest.mark.parametrize(("C", "n"), SHAPES)
+each_shape = every(("C", "n"), SHAPES)
 
 
 def setting(key, C, n, seed=0, scale=2.0):
@@ -81,7 +82,7 @@ def along(key, U, base, D, P, Y, w, steps, width, **options):
     return descent.along(kind, params, widths, U, base, D, P, Y, w, steps, **options)
 
 
-@pytest.mark.parametrize(
+@every(
     ("key", "C", "n"),
     [(key, C, n) for key in KINDS for C, n in SHAPES if key != "multinomial" or C > 1],
 )
@@ -151,7 +152,7 @@ def test_curvatures_have_their_closed_forms():
         np.testing.assert_allclose(W, w * expected, rtol=2e-6, atol=1e-6, err_msg=key)
 
 
-@pytest.mark.parametrize("key", [*KINKED, "huber", "smoothed_hinge", "logistic"])
+@every("key", [*KINKED, "huber", "smoothed_hinge", "logistic"])
 def test_parabolas_of_kinks_lie_above_the_loss(key):
     # 1/4 bounds the logistic curvature only everywhere: its own W is no majoriser (control)
     name, _, number, _ = KINDS[key]
@@ -170,8 +171,8 @@ def test_parabolas_of_kinks_lie_above_the_loss(key):
 
 
 @each_kind
-@pytest.mark.parametrize(("C", "n"), [(1, 700), (3, 1500), (10, 2003)])
-@pytest.mark.parametrize("mask", [7, 6, 3, 5, 2, 0])
+@every(("C", "n"), [(1, 700), (3, 1500), (10, 2003)])
+@every("mask", [7, 6, 3, 5, 2, 0])
 def test_along_agrees_with_differences(key, C, n, mask):
     name, _, number, _ = KINDS[key]
     U, Y, w = setting(key, C, n, seed=4, scale=1.0)
@@ -198,7 +199,7 @@ def test_along_agrees_with_differences(key, C, n, mask):
     assert not got[rows:].any()
 
 
-@pytest.mark.parametrize("key", KINKED)
+@every("key", KINKED)
 def test_along_takes_the_losses_themselves(key):
     U, Y, w = setting(key, 3, 1500, seed=6)
     zero = np.zeros((3, 3))
@@ -274,7 +275,7 @@ def test_extreme_values_stay_finite(key):
         assert W[(U > 29) & (U < 30) & (w > 0) & (Y < 0)].all()
 
 
-@pytest.mark.parametrize(("C", "n"), [(2, 1), (3, 1500), (10, 20_003)])
+@every(("C", "n"), [(2, 1), (3, 1500), (10, 20_003)])
 def test_softmax_and_the_multinomial_hessian(C, n):
     U, Y, w = setting("multinomial", C, n, seed=11)
     P = np.empty_like(U)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from cases import every
 from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.compute.elementary import exp_flat
 from kernelgrad.functions.exact import ExactKernel, KernelRows
@@ -21,7 +22,6 @@ from kernelgrad.kernels import (
     Hellinger,
     Intersection,
     JensenShannon,
-    Kernel,
     Laplacian,
     Matern,
     Polynomial,
@@ -97,8 +97,7 @@ CASES = [
     (images, ConvolutionKernel((6, 6), 3, pool_size=2, gamma=0.3)),
     (images, ConvolutionKernel((6, 6), 3, stride=2, gamma=0.3, normalize=True)),
 ]
-IDS = [f"{i}-{kernel.name}" for i, (_, kernel) in enumerate(CASES)]
-every_case = pytest.mark.parametrize(("rows", "kernel"), CASES, ids=IDS)
+every_case = every(("rows", "kernel"), CASES)
 
 
 def sparse(X, kept=0.07, seed=1):
@@ -184,7 +183,7 @@ def test_bits_of_products_at_many_shapes():
                     np.testing.assert_array_equal(K, whole[:n, 2049 - m :])
 
 
-@pytest.mark.parametrize("form", range(9))
+@every("form", range(9))
 def test_sparse_rows_have_the_bits_of_dense_ones(form):
     X = sparse(histograms(150, 300)).astype(np.float32)
     A, B = X[:70], X[70:]
@@ -230,7 +229,7 @@ def test_equal_rows_have_distance_zero_whatever_their_size():
                 np.testing.assert_array_equal(kernel.exact_diag(rows), 1)
 
 
-@pytest.mark.parametrize(
+@every(
     ("kernel", "near", "far"),
     [
         (Gaussian(1.0), 9.0, 11.0),
@@ -243,7 +242,6 @@ def test_equal_rows_have_distance_zero_whatever_their_size():
         (ConvolutionKernel((2, 2), 2, gamma=0.25), 9.0, 11.0),
         (Gaussian(1.0) + Chi2(), 9.0, 11.0),
     ],
-    ids=lambda v: v.name if isinstance(v, Kernel) else "",
 )
 def test_where_float64_is_needed(kernel, near, far):
     pixels = kernel.name == "convolutional"

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import oracles
+from cases import every
 from kernelgrad.compute import linalg
 from kernelgrad.features.projections import ProjectionMap
 from kernelgrad.functions.exact import ExactKernel
@@ -53,9 +54,9 @@ def expansion(features, n_blocks=3, C=2, seed=1):
 # Fourier features of a kernel
 
 
-@pytest.mark.parametrize("form", ["pair", "phase"])
-@pytest.mark.parametrize("name", STATIONARY)
-@pytest.mark.parametrize("block_size", [1, 100, 256, 600, 512])
+@every("form", ["pair", "phase"])
+@every("name", STATIONARY)
+@every("block_size", [1, 100, 256, 600, 512])
 def test_blocks_against_float64(name, form, block_size):
     X = data(20).astype(np.float32)
     features = KERNELS[name](gamma=0.2, form=form).feature_map(5, 9, block_size)
@@ -377,8 +378,8 @@ APART = [
 ]
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("kernel", APART, ids=repr)
+@every("sparse", [False, True])
+@every("kernel", APART)
 def test_rows_do_not_see_each_other(kernel, sparse):
     rng = np.random.default_rng(0)
     X = rng.random((600, 20))
@@ -403,15 +404,15 @@ def test_wide_rows_do_not_see_each_other(d, sampling):
     apart(data(600, d), f.raw_prediction)
 
 
-@pytest.mark.parametrize("C", [1, 3, 20])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@every("C", [1, 3, 20])
+@every("dtype", [np.float32, np.float64])
 def test_rows_of_linear_functions_do_not_see_each_other(C, dtype):
     f = LinearExpansion(data(50, C), np.zeros(C))
     apart(data(600, 50).astype(dtype), f.raw_prediction)
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (3, 1), (20, 5), (100, 256), (130, 37), (7, 20)])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@every("shape", [(1, 1), (3, 1), (20, 5), (100, 256), (130, 37), (7, 20)])
+@every("dtype", [np.float32, np.float64])
 def test_products_of_rows_by_blas_and_by_loops(shape, dtype):
     depth, width = shape
     A = np.tile(data(1, depth, 3).astype(dtype), (608, 1))

@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 import oracles_linear as oracles
+from cases import every
 from kernelgrad.compute.rows import as_rows
 from kernelgrad.kernels import Polynomial
 from kernelgrad.losses import (
@@ -30,7 +31,7 @@ from kernelgrad.solvers.linear.blocks import RBCD, SBMD
 SMOOTH = [
     SquaredError(), Logistic(), SquaredHinge(), SmoothedHinge(), Huber(0.4), Multinomial(),
 ]  # fmt: skip
-each_smooth = pytest.mark.parametrize("loss", SMOOTH, ids=lambda loss: loss.name)
+each_smooth = every("loss", SMOOTH)
 each_form = pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "csr"])
 
 
@@ -76,8 +77,8 @@ def value(problem, batch, W, b):
 
 @each_form
 @each_smooth
-@pytest.mark.parametrize("l1_ratio", [0.0, 0.8])
-@pytest.mark.parametrize("block_size", ["auto", 1, 4])
+@every("l1_ratio", [0.0, 0.8])
+@every("block_size", ["auto", 1, 4])
 def test_rbcd_ends_at_the_minimum(loss, form, l1_ratio, block_size):
     problem, batch = setting(
         loss, form=form, l1_ratio=l1_ratio, alpha=3e-2, weighted=True, outputs=3
@@ -100,7 +101,7 @@ def test_rbcd_ends_at_the_minimum(loss, form, l1_ratio, block_size):
 
 @each_form
 @each_smooth
-@pytest.mark.parametrize("block_size", [1, 4])
+@every("block_size", [1, 4])
 def test_no_block_raises_the_objective(loss, form, block_size):
     problem, batch = setting(loss, form=form, alpha=1e-4, l1_ratio=0.5, weighted=True, n=60)
     data = PreparedRows.build(problem, batch)
@@ -171,9 +172,9 @@ CASES = ["income", "scale1e5", "scale1e6", "scale1e-6", "offset1e3", "offset1e7"
 
 
 @each_form
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize(("alpha", "l1_ratio"), [(0.0, 0.0), (1e-3, 0.0), (0.1, 0.5), (0.1, 1)])
-@pytest.mark.parametrize("block_size", ["auto", 1])
+@every("case", CASES)
+@every(("alpha", "l1_ratio"), [(0.0, 0.0), (1e-3, 0.0), (0.1, 0.5), (0.1, 1)])
+@every("block_size", ["auto", 1])
 def test_units_and_means_of_columns_do_not_matter(form, case, alpha, l1_ratio, block_size):
     X, true = scaled_rows(case)
     noise = 0.1 * np.random.default_rng(3).standard_normal(len(X))
@@ -203,9 +204,9 @@ def test_units_and_means_of_columns_do_not_matter(form, case, alpha, l1_ratio, b
 
 
 @each_form
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("loss", [Logistic(), Huber(0.4), Multinomial()], ids=lambda v: v.name)
-@pytest.mark.parametrize("l1_ratio", [0.0, 0.5])
+@every("dtype", [np.float32, np.float64])
+@every("loss", [Logistic(), Huber(0.4), Multinomial()])
+@every("l1_ratio", [0.0, 0.5])
 def test_means_of_columns_do_not_matter_to_other_losses(loss, form, dtype, l1_ratio):
     far = 2.0**12 if dtype == np.float32 else 2.0**23
     problem, batch = setting(loss, alpha=1e-2, l1_ratio=l1_ratio, tol=1e-6, weighted=True)
@@ -272,7 +273,7 @@ def test_zero_and_repeated_columns_without_penalty():
 
 
 @each_form
-@pytest.mark.parametrize("loss", [*SMOOTH, Hinge(), Absolute()], ids=lambda loss: loss.name)
+@every("loss", [*SMOOTH, Hinge(), Absolute()])
 def test_sbmd_steps_are_those_of_the_formula(loss, form):
     problem, batch = setting(loss, weighted=True, form=form, alpha=0.2, l1_ratio=0.4)
     solver = SBMD(batch_size=4, n_blocks=3)

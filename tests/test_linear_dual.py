@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 import oracles_linear as oracles
+from cases import every
 from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.kernels import Polynomial
@@ -77,9 +78,9 @@ def target(batch):
     return batch.y[:, 0].astype(np.float64), batch.sample_weight / batch.sample_weight.sum()
 
 
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("alpha", [1.0, 1e-2, 1e-3])
-@pytest.mark.parametrize("loss", SMOOTH, ids=lambda loss: loss.name)
+@every("fit_intercept", [True, False])
+@every("alpha", [1.0, 1e-2, 1e-3])
+@every("loss", SMOOTH)
 def test_smooth_losses_come_to_the_minimum(loss, alpha, fit_intercept):
     X, y = rows(loss)
     weight = np.random.default_rng(1).integers(0, 4, len(y)).astype(float)
@@ -120,12 +121,11 @@ def pieces_of(loss, y):
     return [(zero, zero), (one, -y - e), (-one, y - e)]
 
 
-@pytest.mark.parametrize("l1_ratio", [0.0, 0.6])
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize(
+@every("l1_ratio", [0.0, 0.6])
+@every("fit_intercept", [True, False])
+@every(
     "loss",
     [Hinge(), Absolute(), EpsilonInsensitive(epsilon=0.3), Quantile(0.2)],
-    ids=lambda loss: loss.name,
 )
 def test_losses_with_kinks_come_to_the_minimum(loss, fit_intercept, l1_ratio):
     X, y = rows(loss, 30, 3)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numba import njit
 
 import oracles_linear as oracles
+from cases import every
 from kernelgrad.compute import rows as accessor
 from kernelgrad.kernels import Polynomial
 from kernelgrad.losses import (
@@ -35,8 +36,8 @@ SMOOTH = [
     SquaredError(), Logistic(), Multinomial(), SquaredHinge(), Huber(0.4), SmoothedHinge(0.6),
 ]  # fmt: skip
 LOSSES = [*SMOOTH, Hinge(), EpsilonInsensitive(0.2), Quantile(0.3)]
-each_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
-each_smooth = pytest.mark.parametrize("loss", SMOOTH, ids=lambda loss: loss.name)
+each_loss = every("loss", LOSSES)
+each_smooth = every("loss", SMOOTH)
 PENALTIES = [(0.0, 0.0), (0.2, 0.0), (0.0, 0.3), (0.1, 0.2)]
 
 
@@ -195,8 +196,8 @@ def loop_case(name, C, p, seed=0, T=37, n=24, d=7):
 
 
 @each_loss
-@pytest.mark.parametrize(("C", "p"), [(1, 1), (1, 10), (3, 3)])
-@pytest.mark.parametrize("mode", ["none", "table", "moving"])
+@every(("C", "p"), [(1, 1), (1, 10), (3, 3)])
+@every("mode", ["none", "table", "moving"])
 def test_loops_take_the_steps_of_the_formula(loss, C, p, mode):
     C, eta, own = max(C, 3 * loss.is_multinomial), 0.17, oracles.spec(loss)
     for trial, (l1, l2) in enumerate(PENALTIES):
@@ -274,7 +275,7 @@ def small_graph(name, case, C, k=3, m=5):
 
 
 @each_smooth
-@pytest.mark.parametrize(("C", "p"), [(1, 1), (3, 3)])
+@every(("C", "p"), [(1, 1), (3, 3)])
 def test_loops_with_anchors_take_the_steps_of_the_formula(loss, C, p):
     C, eta, inner, own = max(C, 3 * loss.is_multinomial), 0.11, 8, oracles.spec(loss)
     for trial, (l1, l2) in enumerate(PENALTIES):
@@ -301,7 +302,7 @@ def test_loops_with_anchors_take_the_steps_of_the_formula(loss, C, p):
 
 
 @each_smooth
-@pytest.mark.parametrize("C", [1, 3])
+@every("C", [1, 3])
 def test_loop_with_moments_takes_the_steps_of_the_formula(loss, C):
     """References from two groups, their mean in closed form at every step."""
     C, own = max(C, 3 * loss.is_multinomial), oracles.spec(loss)

@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse as sps
 
 import oracles_linear as oracles
+from cases import every
 from kernelgrad._validation import CapabilityError
 from kernelgrad.kernels import Polynomial
 from kernelgrad.losses import (
@@ -55,8 +56,8 @@ NOISY = {"sgd": SGD(), "ssgd": SSGD(), "scv": SCV(), "pegasos": LinearPegasos()}
 ALL = EXACT | NOISY
 each_solver = pytest.mark.parametrize("name", ALL)
 each_exact = pytest.mark.parametrize("name", EXACT)
-each_smooth = pytest.mark.parametrize("loss", SMOOTH)
-storage = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
+each_smooth = every("loss", SMOOTH)
+storage = every("sparse", [False, True])
 
 
 class Setting:
@@ -133,7 +134,7 @@ def fitted(solver, state):
 
 @each_exact
 @each_smooth
-@pytest.mark.parametrize("l1_ratio", [0.0, 0.5, pytest.param(1.0, marks=pytest.mark.slow)])
+@every("l1_ratio", [0.0, 0.5, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_reaches_the_optimum(name, loss, l1_ratio):
     for C, sparse, weighted, bias in [
         (1, False, False, True), (1, True, True, True), (3, False, True, False),
@@ -150,8 +151,8 @@ def test_reaches_the_optimum(name, loss, l1_ratio):
             assert case.excess(W, b) < 1e-8
 
 
-@pytest.mark.parametrize("name", NOISY)
-@pytest.mark.parametrize("loss", CASES)
+@every("name", NOISY)
+@every("loss", CASES)
 def test_comes_within_a_percent(name, loss):
     if name == "scv" and loss in KINKED:
         with pytest.raises(CapabilityError):
@@ -166,7 +167,7 @@ def test_comes_within_a_percent(name, loss):
 
 
 @each_exact
-@pytest.mark.parametrize("l1_ratio", [1.0, 0.7])
+@every("l1_ratio", [1.0, 0.7])
 @storage
 def test_finds_the_support(name, l1_ratio, sparse):
     for loss, C in [("logistic", 1), ("squared", 2), ("multinomial", 3)]:
@@ -308,7 +309,7 @@ def fast_gradient(case, graph, W, b):
 
 
 @each_smooth
-@pytest.mark.parametrize("C", [1, 3])
+@every("C", [1, 3])
 def test_product_of_anchors_is_the_mean_over_all_rows(loss, C):
     weights = np.random.default_rng(2).integers(0, 3, 400).astype(float)
     for sparse in (False, True):
@@ -411,7 +412,7 @@ def test_graph_is_kept_for_other_penalties():
 # Moments --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loss", ["logistic", "squared", "multinomial"])
+@every("loss", ["logistic", "squared", "multinomial"])
 @storage
 def test_mean_of_class_references_has_a_closed_form(loss, sparse):
     weights = np.random.default_rng(2).integers(0, 3, 250).astype(float)
@@ -443,7 +444,7 @@ def test_mean_of_class_references_has_a_closed_form(loss, sparse):
     np.testing.assert_allclose(case.p @ r, closed_bias, atol=1e-12)
 
 
-@pytest.mark.parametrize("loss", SMOOTH)
+@every("loss", SMOOTH)
 def test_moments_leave_the_gradient_unbiased(loss):
     """One step from the same place on every row: their mean is the gradient."""
     weights = np.random.default_rng(2).integers(1, 3, 200).astype(float)
@@ -632,7 +633,7 @@ def test_short_rounds(name, sparse):
 
 
 @each_solver
-@pytest.mark.parametrize("what", ["X", "y", "sample_weight"])
+@every("what", ["X", "y", "sample_weight"])
 def test_other_rows(name, what):
     case = Setting(n=250, tol=0.0)
     solver = ALL[name]
@@ -649,8 +650,8 @@ def test_other_rows(name, what):
             solver.step(case.problem, state, other)
 
 
-@pytest.mark.parametrize("name", ["s3gd", "svrg", "saga", "scv"])
-@pytest.mark.parametrize("loss", KINKED)
+@every("name", ["s3gd", "svrg", "saga", "scv"])
+@every("loss", KINKED)
 def test_kinks_are_refused(name, loss):
     case = Setting(loss)
     with pytest.raises(CapabilityError):
@@ -673,7 +674,7 @@ def test_memory_of_moments_and_products():
         solver.step(problem, solver.init(problem, batch), batch)
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if name != "pegasos"])
+@every("name", [name for name in ALL if name != "pegasos"])
 @storage
 def test_too_large_a_step_is_named(name, sparse):
     case = Setting("squared", sparse=sparse, alpha=1e-6)
@@ -759,8 +760,8 @@ def drive(solver, X, y, loss, steps, *, alpha=0.0, weight=None, seed=0, **settin
     return problem, state, infos
 
 
-@pytest.mark.parametrize("loss", [Absolute(), Quantile(0.3), EpsilonInsensitive(0.0)], ids=repr)
-@pytest.mark.parametrize("solver", [SGD(), SSGD()], ids=repr)
+@every("loss", [Absolute(), Quantile(0.3), EpsilonInsensitive(0.0)])
+@every("solver", [SGD(), SSGD()])
 def test_kinks_follow_the_scale_of_the_targets(solver, loss):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((500, 3))
@@ -771,8 +772,8 @@ def test_kinks_follow_the_scale_of_the_targets(solver, loss):
         np.testing.assert_allclose(coef, [1, 2, 3], atol=0.1)
 
 
-@pytest.mark.parametrize("solver", [SVRG(), SAGA(), S3GD()], ids=repr)
-@pytest.mark.parametrize("alpha", [10.0, 1.0])
+@every("solver", [SVRG(), SAGA(), S3GD()])
+@every("alpha", [10.0, 1.0])
 def test_a_penalty_that_leaves_nothing_converges_at_once(solver, alpha):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((200, 4))

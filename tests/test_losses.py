@@ -5,6 +5,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 from sklearn.base import clone
 
+from cases import every
 from kernelgrad._validation import CapabilityError
 from kernelgrad.losses import (
     LOSSES,
@@ -58,13 +59,13 @@ def batch(loss, rng, n=60):
     return y, 2.0 * rng.standard_normal(y.shape)
 
 
-@pytest.mark.parametrize("loss", VARIANTS, ids=repr)
-@pytest.mark.parametrize("seed", [1])
+@every("loss", VARIANTS)
+@every("seed", [1])
 def test_contract(loss, seed):
     check_loss(loss, random_state=seed)
 
 
-@pytest.mark.parametrize("loss", VARIANTS, ids=repr)
+@every("loss", VARIANTS)
 def test_agrees_with_oracle(loss):
     y, f = batch(loss, np.random.default_rng(3))
     rows = [
@@ -98,8 +99,8 @@ class ByMethods(Loss):
         return self.inner.gradient(y, f)
 
 
-@pytest.mark.parametrize("loss", VARIANTS, ids=repr)
-@pytest.mark.parametrize("by_methods", [False, True])
+@every("loss", VARIANTS)
+@every("by_methods", [False, True])
 def test_compiled_rows_are_those_of_the_methods(loss, by_methods):
     y, f = batch(loss, np.random.default_rng(4))
     code, params = loss_code(ByMethods(loss) if by_methods else loss, y.shape[1])
@@ -130,7 +131,7 @@ def test_a_method_that_fails_gives_no_number_and_prints_why(monkeypatch):
     assert seen == ["no slope"]
 
 
-@pytest.mark.parametrize("loss", VARIANTS, ids=repr)
+@every("loss", VARIANTS)
 def test_methods_on_arrays_compile_nothing(loss):
     compiled = scalar.value, scalar.slope, scalar.curvature, scalar.kink_distance
     before = [len(each.signatures) for each in compiled]
@@ -243,7 +244,7 @@ def test_contract_rejects_a_loss_that_clone_cannot_copy():
         check_loss(Forgetful())
 
 
-@pytest.mark.parametrize("loss", VARIANTS, ids=repr)
+@every("loss", VARIANTS)
 def test_weights_are_repeated_rows(loss):
     rng = np.random.default_rng(5)
     y, f = batch(loss, rng)
@@ -260,8 +261,8 @@ def test_weights_are_repeated_rows(loss):
     )
 
 
-@pytest.mark.parametrize("loss", VARIANTS, ids=repr)
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+@every("loss", VARIANTS)
+@every("scale", [1e-3, 1.0, 1e3])
 def test_line_search_matches_scipy_within_budget(loss, scale, monkeypatch):
     rng = np.random.default_rng(7)
     y, f = batch(loss, rng)
@@ -300,8 +301,8 @@ def test_squared_line_search_is_exact():
     assert SquaredError().directional_minimum(y, f, h, w) == pytest.approx(exact, rel=1e-12)
 
 
-@pytest.mark.parametrize("target", [1e-5, 0.3, 1.0 - 1e-9])
-@pytest.mark.parametrize("step_function", [False, True])
+@every("target", [1e-5, 0.3, 1.0 - 1e-9])
+@every("step_function", [False, True])
 def test_monotone_root_of_smooth_and_jumping_functions(target, step_function):
     def slope(t):
         return np.sign(t - target) if step_function else t**3 - target**3
@@ -324,13 +325,12 @@ def test_kink_weights_follow_the_scale_of_the_data(loss):
     )
 
 
-@pytest.mark.parametrize(
+@every(
     "loss",
     [
         *KINKED, Hinge(), Perceptron(), EpsilonInsensitive(0.4),
         SmoothedHinge(0.3), SmoothedHinge(), SmoothedHinge(2.5),
     ],
-    ids=repr,
 )  # fmt: skip
 def test_kink_weights_give_a_parabola_above_the_loss(loss):
     rng = np.random.default_rng(4)
@@ -384,7 +384,7 @@ def test_smoothed_hinge_by_hand_and_by_its_limits(dtype):
     np.testing.assert_allclose(wide.value(y, f), SquaredHinge().value(y, f) / 16, rtol=1e-5)
 
 
-@pytest.mark.parametrize("width", [0.3, 1.0, 1.5, 5.0])
+@every("width", [0.3, 1.0, 1.5, 5.0])
 def test_smoothed_hinge_has_the_conjugate_of_the_dual_step(width):
     f = np.linspace(-12.0, 12.0, 240_001)[:, None]
     values = SmoothedHinge(width).value(np.ones_like(f), f)
@@ -396,8 +396,8 @@ def test_smoothed_hinge_has_the_conjugate_of_the_dual_step(width):
         assert peak[end] == peak.max()
 
 
-@pytest.mark.parametrize("width", [0.2, 1.0, 1.4, 3.0])
-@pytest.mark.parametrize("lighter", [0.0, 0.4, 2.9])
+@every("width", [0.2, 1.0, 1.4, 3.0])
+@every("lighter", [0.0, 0.4, 2.9])
 def test_smoothed_hinge_has_the_best_constant(width, lighter):
     loss, y, w = SmoothedHinge(width), np.array([[1.0], [-1.0]]), np.array([lighter, 3.0])
 
@@ -469,7 +469,7 @@ def test_default_intercept_searches_beyond_the_targets():
     assert 1.0 < Exponential().intercept(y[:3])[0] < 3000.0
 
 
-@pytest.mark.parametrize(
+@every(
     ("weights", "message"),
     [
         ([1.0, 2.0], r"shape \(3,\), got \(2,\)"),
@@ -478,7 +478,7 @@ def test_default_intercept_searches_beyond_the_targets():
         ([0.0, 0.0, 0.0], "sums to 0"),
     ],
 )
-@pytest.mark.parametrize("loss", [SquaredError(), Huber(), Hinge(), Quantile()], ids=repr)
+@every("loss", [SquaredError(), Huber(), Hinge(), Quantile()])
 def test_bad_weights_are_named(loss, weights, message):
     y = np.ones((3, 1))
     with pytest.raises(ValueError, match=message):

@@ -6,6 +6,7 @@ from sklearn.kernel_approximation import SkewedChi2Sampler
 from sklearn.metrics.pairwise import laplacian_kernel, linear_kernel
 
 import oracles_projection
+from cases import every
 from kernelgrad._validation import DataError
 from kernelgrad.compute import elementary, rng
 from kernelgrad.compute.threads import single_threaded_blas
@@ -142,9 +143,9 @@ def run_transform(X, W, kind, scale=1.0):
     return out
 
 
-@pytest.mark.parametrize("density", [None, 0.3])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("d", [1, 5, 520])
+@every("density", [None, 0.3])
+@every("kind", KINDS)
+@every("d", [1, 5, 520])
 def test_fused_tiles_against_float64(d, kind, density):
     for n in (1, 7, 256, 600):
         for C in (1, 3):
@@ -169,8 +170,8 @@ def test_gradient_and_transform_take_any_tile_width(kind):
     np.testing.assert_allclose(run_gradient(X, W, R, kind), Phi.T @ R, atol=2e-3)
 
 
-@pytest.mark.parametrize("sparse_rows", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
+@every("sparse_rows", [False, True])
+@every("kind", KINDS)
 def test_nan_stays_in_its_row(kind, sparse_rows):
     X, W, coef, _ = problem(40, 5, 2, kind)
     clean = run_predict(X, W, coef, kind)
@@ -263,7 +264,7 @@ CASES = [
 IDS = [repr(kernel) for kernel, *_ in CASES]
 
 
-@pytest.mark.parametrize(("kernel", "rows", "n_blocks"), CASES, ids=IDS)
+@every(("kernel", "rows", "n_blocks"), CASES)
 def test_contract(kernel, rows, n_blocks):
     check_kernel(kernel, X=rows(24, 3, 7), random_state=1, n_blocks=n_blocks)
 
@@ -459,8 +460,8 @@ def test_features_of_skewed_chi2_against_scikit_learn():
 # Domains and parameters
 
 
-@pytest.mark.parametrize("store", [np.asarray, sp.csr_matrix])
-@pytest.mark.parametrize(
+@every("store", [np.asarray, sp.csr_matrix])
+@every(
     ("kernel", "low", "message"),
     [
         (SkewedChi2(0.5), -0.5, r"skewed_chi2 kernel is defined for x > -0.5.*hold -0.5"),
@@ -469,7 +470,6 @@ def test_features_of_skewed_chi2_against_scikit_learn():
         (ReciprocalSemigroup(1.0), -1e-9, r"reciprocal_semigroup .* x >= 0.*hold -1e-09"),
         (Hellinger(), -1e-9, r"hellinger .* x >= 0.*hold -1e-09"),
     ],
-    ids=repr,
 )
 def test_rows_outside_the_domain(kernel, low, message, store):
     good = positive(5)
@@ -505,10 +505,10 @@ def test_median_rules_by_hand():
     assert number.resolve(X, 0) is number
 
 
-@pytest.mark.parametrize("sparse_rows", [False, True])
-@pytest.mark.parametrize("d", [1, 3, 100])
-@pytest.mark.parametrize("size", [1e-3, 1.0, 1e4])
-@pytest.mark.parametrize("cls", SEMIGROUP)
+@every("sparse_rows", [False, True])
+@every("d", [1, 3, 100])
+@every("size", [1e-3, 1.0, 1e4])
+@every("cls", SEMIGROUP)
 def test_median_rules_give_typical_values_near_one_over_e(cls, size, d, sparse_rows):
     X = size * np.random.default_rng(0).lognormal(sigma=0.3, size=(300, d))
     X[np.random.default_rng(1).random(X.shape) < 0.3] = 0
@@ -544,8 +544,8 @@ def test_median_rules_of_degenerate_rows(cls):
             cls().resolve(size * (1 + positive()), 0)
 
 
-@pytest.mark.parametrize("cls", SEMIGROUP)
-@pytest.mark.parametrize("value", [1e-12, 1e-3, 1e3, 1e12])
+@every("cls", SEMIGROUP)
+@every("value", [1e-12, 1e-3, 1e3, 1e12])
 def test_semigroup_features_are_finite_for_every_parameter(cls, value):
     X = positive(20, 6).astype(np.float32)
     X[0] = 0

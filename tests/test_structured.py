@@ -9,6 +9,7 @@ from scipy import linalg, stats
 from sklearn.base import clone
 
 import oracles
+from cases import every
 from kernelgrad.compute import rng
 from kernelgrad.features import _hadamard as hadamard
 from kernelgrad.features.projections import ProjectionMap
@@ -60,9 +61,9 @@ def expansion(features, n_blocks=3, C=2, seed=1):
 # The contract
 
 
-@pytest.mark.parametrize("form", ["pair", "phase"])
-@pytest.mark.parametrize("d", [3, 40, WIDE])
-@pytest.mark.parametrize(("cls", "sampling"), SAMPLERS)
+@every("form", ["pair", "phase"])
+@every("d", [3, 40, WIDE])
+@every(("cls", "sampling"), SAMPLERS)
 def test_contract(cls, sampling, d, form):
     kernel = cls(gamma=suited(cls, d), form=form, sampling=sampling)
     check_kernel(kernel, X=data(24, d), random_state=2)
@@ -128,9 +129,9 @@ def hadamard_frequencies(kernel, d, seed, first, n):
     return W if factor is None else W * factor
 
 
-@pytest.mark.parametrize("form", ["pair", "phase"])
-@pytest.mark.parametrize("cls", [Gaussian, Matern])
-@pytest.mark.parametrize(("d", "block_size"), [(65, 1), (WIDE, 100), (128, 128), (300, 700)])
+@every("form", ["pair", "phase"])
+@every("cls", [Gaussian, Matern])
+@every(("d", "block_size"), [(65, 1), (WIDE, 100), (128, 128), (300, 700)])
 def test_hadamard_features_against_the_formula(cls, form, d, block_size):
     kernel, seed = cls(gamma=1 / d, form=form, sampling="orthogonal"), 2**40 + 9
     X = data(37, d).astype(np.float32)
@@ -163,8 +164,8 @@ def test_orthogonal_frequencies_against_qr(d):
         np.testing.assert_allclose(W[:, s * d : (s + 1) * d], expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("d", [3, 40])
-@pytest.mark.parametrize(("cls", "sampling"), SAMPLERS)
+@every("d", [3, 40])
+@every(("cls", "sampling"), SAMPLERS)
 def test_frequencies_are_bitwise_a_prefix(cls, sampling, d):
     kernel = cls(gamma=0.2, sampling=sampling)
     features = kernel.feature_map(d, 2**63 + 5, 64)

@@ -1,0 +1,37 @@
+"""Cases of a test that run within one test."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterable
+
+
+def every(names, cases: Iterable):
+    """Decorate a test to run on all cases in turn; a failure carries a note of its case.
+
+    Written as ``pytest.mark.parametrize``, it makes one test of all cases: for contracts whose
+    cases are quick and many. All share the fixtures of the test.
+    """
+    names = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
+    cases = list(cases)
+    if not cases:
+        raise ValueError(f"There are no cases of {', '.join(names)}.")
+
+    def decorate(test):
+        @functools.wraps(test)
+        def run(*args, **kwargs):
+            for case in cases:
+                named = dict(zip(names, [case] if len(names) == 1 else case, strict=True))
+                try:
+                    test(*args, **kwargs, **named)
+                except BaseException as error:
+                    error.add_note("case: " + ", ".join(f"{k}={v!r}" for k, v in named.items()))
+                    raise
+
+        signature = inspect.signature(test)
+        rest = [p for name, p in signature.parameters.items() if name not in names]
+        run.__signature__ = signature.replace(parameters=rest)
+        return run
+
+    return decorate
