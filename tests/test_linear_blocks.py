@@ -117,7 +117,7 @@ def test_no_block_raises_the_objective(loss, form, block_size):
         _, t = blocks.descend(f, W, b, np.array([i]), problem.l1, problem.l2)
         now = value(problem, batch, W, b)
         assert now <= last * (1 + 1e-13)
-        np.testing.assert_allclose(f.U, plain(batch)[0] @ W + b, atol=1e-9)
+        np.testing.assert_allclose(f.at.U, plain(batch)[0] @ W + b, atol=1e-9)
         last = now
         shares.append(t)
     assert last < 0.5 * start
