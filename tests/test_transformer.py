@@ -97,7 +97,7 @@ def test_weights_of_a_source():
     assert features.kernel_.gamma == Gaussian().resolve(rows[w > 0], seed).gamma
     with pytest.raises(DataError, match="weights of a whole epoch are zero"):
         RandomFeatures().fit(ArraySource(rows, None, np.zeros(16384)))
-    with pytest.raises(DataError, match="weights of the source are zero"):
+    with pytest.raises(DataError, match="weights of a whole epoch are zero"):
         RandomFeatures().fit(ArraySource(X, None, np.zeros(300)))
 
 

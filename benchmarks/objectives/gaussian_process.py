@@ -15,7 +15,7 @@ from benchmarks.registry import Objective, Row
 from kernelgrad import DSG
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, sample_batches
-from kernelgrad.estimators._posterior import PosteriorOperator
+from kernelgrad.estimators import PosteriorOperator
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import get_kernel
 from kernelgrad.losses import SquaredError

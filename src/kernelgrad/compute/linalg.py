@@ -57,7 +57,7 @@ def factor_damped(H: Float64Array, damping: float) -> Any:
     diagonal = H.diagonal().copy()
     while True:
         work = H.copy()
-        work[np.diag_indices_from(work)] = diagonal + damping
+        np.fill_diagonal(work, diagonal + damping)
         try:
             return scipy.linalg.cho_factor(
                 work, lower=True, overwrite_a=True, check_finite=False

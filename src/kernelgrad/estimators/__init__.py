@@ -1,6 +1,8 @@
 """Estimators with the scikit-learn API."""
 
-from kernelgrad.estimators._files import load, register_estimator
+from kernelgrad.estimators._files import register_estimator
+from kernelgrad.estimators._posterior import PosteriorOperator
+from kernelgrad.estimators.base import load
 from kernelgrad.estimators.classifier import KernelClassifier
 from kernelgrad.estimators.competitors import COMPETITORS, competitor
 from kernelgrad.estimators.density_ratio import KernelDensityRatio
@@ -34,6 +36,7 @@ __all__ = [
     "KernelRegressor",
     "LinearClassifier",
     "LinearRegressor",
+    "PosteriorOperator",
     "RandomFeatures",
     "SemiSupervisedKernelClassifier",
     "competitor",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
 
-from kernelgrad._typing import AnyArray, IntArray, Matrix
+from kernelgrad._typing import AnyArray, IntArray
 from kernelgrad._validation import check_name
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import BatchSource, split_rows
@@ -48,7 +48,7 @@ _PATIENCE = 3
 _GAIN = 1e-4  # relative, of a validation loss, that counts as progress
 _LEAST_ROWS, _MOST_ROWS = 1000, 8192  # to compare bandwidths on
 _BANDWIDTH_VALIDATION = 4000
-_BANDWIDTH_BLOCKS = 8
+BANDWIDTH_BLOCKS = 8
 
 
 def choose_solver(
@@ -90,26 +90,8 @@ def choose_solver(
     Rows fit where the memory holds a copy of them, the copy that the kernel works on, and 60
     bytes for each of the n x C responses; for the exact solution also n x n float64 values.
 
-    Parameters
-    ----------
-    loss : Loss
-    kernel : Kernel
-    rows : {"memory", "disk", "stream"}
-    n_rows : int
-    row_bytes : float
-        Of all rows as given.
-    n_outputs : int
-        Functions to keep responses of, C: outputs times values of alpha.
-    memory : float
-        Bytes that may be used.
-    stops : bool
-        Held-out rows may end the fit before its optimum.
-
-    Returns
-    -------
-    solver : Solver
-    reason : str
-        Plain words for ``history_["solver_reason"]``.
+    `row_bytes` are those of all rows as given, `n_outputs` outputs times values of alpha; with
+    `stops` held-out rows may end the fit before its optimum.
     """
     check_name(rows, ("memory", "disk", "stream"), "place of rows")
     if loss.name == "perceptron":
@@ -162,45 +144,28 @@ def usable_memory(memory_limit: float | None) -> float:
 
 def rows_nbytes(source: BatchSource) -> float:
     """Return about how many bytes the rows of a source in memory take."""
-    some = source.read(0, min(source.n_rows, _SIZED_ROWS)).X
-    return float(source.n_rows * _nbytes(some) / max(1, some.shape[0]))
-
-
-def _nbytes(X: Matrix) -> int:
+    X: Any = source.read(0, min(source.n_rows, _SIZED_ROWS)).X
     arrays = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-    return sum(int(a.nbytes) for a in arrays)
+    nbytes = sum(int(a.nbytes) for a in arrays)
+    return float(source.n_rows * nbytes / max(1, X.shape[0]))
 
 
 @dataclass
 class Trial:
-    """How one function did on validation rows.
-
-    Attributes
-    ----------
-    alpha : float
-    gamma : float or None
-        None where the kernel has none.
-    score, loss : float
-        After the last block that it took: a function of few blocks may do better, but the fit
-        that follows is no such function. The smaller loss decides between equal scores.
-    blocks : int
-        Blocks after which neither score nor loss got better.
-    """
+    """How one function did on validation rows."""
 
     alpha: float
-    gamma: float | None
+    gamma: float | None  # None where the kernel has none
+    # After the last block that it took: a function of few blocks may do better, but the fit
+    # that follows is no such function. The smaller loss decides between equal scores.
     score: float = -np.inf
     loss: float = np.inf
-    blocks: int = 0
+    blocks: int = 0  # after which neither score nor loss got better
 
     @property
     def rank(self) -> tuple[float, float]:
         """Order of trials, greater is better."""
         return self.score, -self.loss
-
-    def record(self) -> dict[str, Any]:
-        """Return plain values for ``history_["search"]``."""
-        return asdict(self)
 
 
 def follow_path(
@@ -213,18 +178,11 @@ def follow_path(
 ) -> tuple[list[Trial], Kernel]:
     """Fit one function for each alpha, all with the same blocks of kernel values.
 
-    Blocks hold at most 512 coordinates, and a quarter of the rows. Values of alpha that rank
-    last on the validation rows are dropped on the way if there are more than 4,096 rows: of
-    more than four the best four go on
-    after two blocks, two after six, one after twelve. The fits end once the best validation
-    loss has not improved for three blocks.
-
-    Returns
-    -------
-    trials : list of Trial
-        In the order of `alphas`.
-    kernel : Kernel
-        With numbers for its parameters.
+    Returns a trial for each of `alphas` and the kernel with numbers for its parameters. Blocks
+    hold at most 512 coordinates, and a quarter of the rows. Values of alpha that rank last on
+    the validation rows are dropped on the way if there are more than 4,096 rows: of more than
+    four the best four go on after two blocks, two after six, one after twelve. The fits end
+    once the best validation loss has not improved for three blocks.
     """
     width = max(1, min(_WIDTH, batch.n_rows // 4))
     if solver.block_size != "auto":
@@ -267,39 +225,23 @@ def follow_path(
     return trials, home.kernel
 
 
-def search_bandwidth(
+def search(
     solver: CachedBlockDescent,
     problem: Problem,
     kernels: Sequence[Kernel],
     batch: TrainBatch,
     validation: Validation,
     alphas: Sequence[float],
-) -> tuple[Kernel, list[Trial]]:
-    """Return the best of `kernels`, resolved, and all trials; each goes along a short path."""
-    found: list[tuple[tuple[float, float], Kernel]] = []
-    trials: list[Trial] = []
+    max_blocks: int,
+) -> tuple[Trial, Kernel, list[Trial]]:
+    """Return the best trial, its kernel, resolved, and all trials: a path for each kernel."""
+    found: list[tuple[Trial, Kernel]] = []
     with single_threaded_blas():
         for kernel in kernels:
             own = replace(problem, kernel=kernel)
-            some, resolved = follow_path(
-                solver, own, batch, validation, alphas, _BANDWIDTH_BLOCKS
-            )
-            found.append((max(trial.rank for trial in some), resolved))
-            trials += some
-    return max(found, key=lambda item: item[0])[1], trials
-
-
-def search_alpha(
-    solver: CachedBlockDescent,
-    problem: Problem,
-    batch: TrainBatch,
-    validation: Validation,
-    max_blocks: int,
-) -> tuple[Trial, list[Trial]]:
-    """Return the best trial over :data:`ALPHAS` and all of them."""
-    with single_threaded_blas():
-        trials, _ = follow_path(solver, problem, batch, validation, ALPHAS, max_blocks)
-    return max(trials, key=lambda trial: trial.rank), trials
+            trials, resolved = follow_path(solver, own, batch, validation, alphas, max_blocks)
+            found += [(trial, resolved) for trial in trials]
+    return *max(found, key=lambda item: item[0].rank), [trial for trial, _ in found]
 
 
 def bandwidth_rows(
@@ -321,18 +263,3 @@ def bandwidth_rows(
         share = _BANDWIDTH_VALIDATION / len(held)
         held = held[split_rows(len(held), share, seed=seed, stratify=labels)]
     return train, held
-
-
-__all__ = [
-    "ALPHAS",
-    "FACTORS",
-    "GIVEN",
-    "Trial",
-    "bandwidth_rows",
-    "choose_solver",
-    "follow_path",
-    "rows_nbytes",
-    "search_alpha",
-    "search_bandwidth",
-    "usable_memory",
-]

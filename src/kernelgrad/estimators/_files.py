@@ -26,27 +26,23 @@ _FITTED = (
 
 
 def register_estimator(cls: Any) -> Any:
-    """Let :func:`load` find an estimator class by its name."""
+    """Let ``load`` find an estimator class by its name."""
     _ESTIMATORS[cls.__name__] = cls
     return cls
-
-
-def _part(kind: str, part: Any) -> dict[str, Any]:
-    params = part.get_params(deep=False)
-    return {"part": kind, "name": part.name, "params": {k: _pack(v) for k, v in params.items()}}
 
 
 def _pack(value: Any) -> Any:
     if isinstance(value, Kernel):
         return {"kernel": describe_kernel(value)}
     # names of linear solvers are a registry of their own
-    kinds: tuple[tuple[str, type], ...] = (
+    kinds: tuple[tuple[str, Any], ...] = (
         ("loss", Loss), ("unlabelled loss", UnlabelledLoss), ("linear solver", LinearSolver),
         ("solver", Solver),
     )  # fmt: skip
     for kind, cls in kinds:
         if isinstance(value, cls):
-            return _part(kind, value)
+            params = {k: _pack(v) for k, v in value.get_params(deep=False).items()}
+            return {"part": kind, "name": value.name, "params": params}
     if isinstance(value, dict):  # class weights: keys may be any label
         return {"pairs": [[_scalar(k), _scalar(v)] for k, v in value.items()]}
     return {"value": value}
@@ -121,26 +117,8 @@ def _below(prefix: str, tensors: dict[str, AnyArray]) -> dict[str, AnyArray]:
     return {k[len(prefix) :]: a for k, a in tensors.items() if k.startswith(prefix)}
 
 
-def load(path: str | os.PathLike[str]) -> Any:
-    """Load a model that ``save`` wrote; never executes code from the file.
-
-    Parameters
-    ----------
-    path : str or path-like
-
-    Returns
-    -------
-    KernelClassifier, KernelRegressor or any other estimator of this package
-        Predictions are identical to those of the saved model.
-
-    Raises
-    ------
-    FileNotFoundError
-        No such file.
-    ModelFileError
-        The file is foreign, truncated, altered, of a newer version, or uses a loss, kernel
-        or solver that is not registered.
-    """
+def load_estimator(path: str | os.PathLike[str]) -> Any:
+    """Return the estimator that a file holds; see ``kernelgrad.load``."""
     header, tensors = read_container(path)
     try:
         name = header["estimator"]
@@ -165,7 +143,6 @@ def load(path: str | os.PathLike[str]) -> Any:
         estimator._restore_extra(header["extra"], _below("extra.", tensors))
         if header["state"] is not None:
             arrays = _below("state.", tensors)
-            problem = estimator._restored_problem()
             problem = estimator._restored_problem()
             estimator._state = estimator.solver_.restore(problem, header["state"], arrays)
     except (KeyError, TypeError, AttributeError) as error:

@@ -84,13 +84,7 @@ def labels_of(y: Any) -> AnyArray:
 
 
 def plain(labels: AnyArray) -> AnyArray:
-    """Return labels of objects, such as text, in the type that fits them.
-
-    Raises
-    ------
-    TypeError
-        Labels of several types, such as text and numbers.
-    """
+    """Return labels of objects, such as text, in their one type, or raise TypeError."""
     if labels.dtype != object:
         return labels
     kinds = {_kind(v): v for v in labels.tolist()}
@@ -117,7 +111,6 @@ class MarkedClassification(Classification):
         return -1 in self.classes.tolist()
 
     def internal(self, y: AnyArray) -> AnyArray:
-        """Return class codes of raw labels, -1 of rows without one."""
         y = labels_of(y)
         known = is_labelled(y, self.signed)
         codes = np.full(len(y), NO_LABEL)
@@ -135,42 +128,31 @@ class MarkedClassification(Classification):
             )
 
     def encode(self, y: AnyArray) -> FloatArray:
-        """Return targets of -1 and +1, and of 0 for rows without a label."""
         known = y != NO_LABEL
         out = np.zeros((len(y), self.n_outputs), np.float32)
         out[known] = encode_labels(y[known], len(self.classes), self.loss)
         return out
 
     def class_factor(self, y: AnyArray) -> Float64Array | None:
-        """Return the class weight of each row, 1 of rows without a label."""
         factor = super().class_factor(y)
         return None if factor is None else np.where(y == NO_LABEL, 1.0, factor)
 
 
 @dataclass(frozen=True)
 class SemiSupervisedRows(TrainingRows):
-    """A labelled source, and a source of unlabelled rows or None.
-
-    Attributes
-    ----------
-    unlabelled : BatchSource or None
-    marked : int array
-        Numbers of the rows of `unlabelled` that have labels and belong to `source`.
-    given : ArraySource or None
-        All rows of arrays with their codes, as they were given; `ordered` splits them.
-    columns : (int array, int array) or None
-        Of each labelled and each unlabelled row in a kernel matrix.
-    """
+    """A labelled source, and a source of unlabelled rows or None."""
 
     task: MarkedClassification
     unlabelled: BatchSource | None = field(kw_only=True)
+    # numbers of the rows of `unlabelled` that have labels and belong to `source`
     marked: IntArray = field(default_factory=no_rows, kw_only=True)
+    # all rows of arrays with their codes, as they were given; `ordered` splits them
     given: ArraySource | None = field(default=None, kw_only=True)
+    # of each labelled and each unlabelled row in a kernel matrix
     columns: tuple[IntArray, IntArray] | None = field(default=None, kw_only=True)
 
     @property
     def sources(self) -> tuple[BatchSource, ...]:
-        """Labelled and unlabelled rows."""
         return (self.source,) if self.unlabelled is None else (self.source, self.unlabelled)
 
     @property
@@ -275,19 +257,3 @@ class SemiSupervisedRows(TrainingRows):
         )
         both = zip(labelled, others, strict=False)
         return ((self.join(a.batch, b.batch), b.fraction) for a, b in both), False
-
-    def supervised(self) -> SemiSupervisedRows:
-        """Return the labelled rows alone."""
-        return replace(self, unlabelled=None, marked=no_rows())
-
-
-__all__ = [
-    "NO_LABEL",
-    "MarkedClassification",
-    "SemiSupervisedRows",
-    "is_labelled",
-    "is_signed",
-    "labels_of",
-    "plain",
-    "stacked",
-]

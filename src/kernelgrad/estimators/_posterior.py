@@ -38,17 +38,9 @@ def explained_covariance(
     ``min_f mean_j (f(x_j) - k(x_i, x_j))^2 / 2 + alpha/2 ||f||^2``. All rows of a group
     share batches, features and preconditioner: they are the outputs of one problem.
 
-    Parameters
-    ----------
-    solver : DSG
-    problem : Problem
-        Of the posterior mean: kernel with numbers, alpha, seed.
-    stream : FeatureStream
-        Of the posterior mean; gives scaling and features.
-    batches : callable
-        Returns the training batches, for every group of rows anew; targets are ignored.
-    X : array or CSR matrix (m, d)
-    n_steps : int
+    `problem` is that of the posterior mean, with numbers for the kernel's parameters, and
+    `stream` its features; `batches` returns the training batches for every group of rows
+    anew, whose targets are ignored.
     """
     m = X.shape[0]
     result = np.empty((m, m))

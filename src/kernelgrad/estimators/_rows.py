@@ -51,24 +51,14 @@ def stacked(parts: list[Matrix]) -> Matrix:
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """Rows of one source.
-
-    Attributes
-    ----------
-    source : BatchSource
-    task : Task
-        What the targets are.
-    encoded : bool
-        Whether the source holds internal targets and final weights, as checked arrays do; else
-        raw targets, and weights without those of the classes.
-    held : int array
-        Numbers of the rows that are kept for validation, increasing.
-    """
+    """Rows of one source, and what their targets are."""
 
     source: BatchSource
     task: Task
+    # the source holds internal targets and final weights, as checked arrays do; else raw
+    # targets, and weights without those of the classes
     encoded: bool = False
-    held: IntArray = field(default_factory=no_rows)
+    held: IntArray = field(default_factory=no_rows)  # rows for validation, increasing
 
     @property
     def sources(self) -> tuple[BatchSource, ...]:
@@ -239,15 +229,3 @@ def canonical_rows(
     _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
     total: Float64Array = np.bincount(inverse.ravel(), weights=weight).astype(np.float64)
     return X[first], y[first], total
-
-
-__all__ = [
-    "MAX_VALIDATION_ROWS",
-    "Batches",
-    "TrainingRows",
-    "canonical_rows",
-    "forever",
-    "no_rows",
-    "stacked",
-    "weights_of",
-]

@@ -17,7 +17,7 @@ from kernelgrad.data import BatchSource
 from kernelgrad.solvers import Solver, State
 
 try:  # scikit-learn >= 1.9
-    from sklearn.callback import CallbackSupportMixin
+    from sklearn.callback import CallbackSupportMixin as CallbackSupportMixin
     from sklearn.callback import with_callbacks as _with_callbacks
 except ImportError:
     _with_callbacks = None
@@ -46,42 +46,30 @@ def can_stream(estimator: Any) -> bool:
     return True
 
 
-class SklearnCallbacks:
-    """Reports iterations to scikit-learn's callbacks (1.9 and later)."""
+def iteration_report(
+    estimator: Any, X: Any, y: Any, solver: Solver[Any]
+) -> Callable[[FitEvent, State], bool] | None:
+    """Return what reports iterations to scikit-learn's callbacks (1.9); None without any."""
+    if not getattr(estimator, "_skl_callbacks", None):
+        return None
+    ctx = estimator._init_callback_context(max_subtasks=estimator.max_iter)
+    ctx = ctx.call_on_fit_task_begin(estimator=estimator, X=X, y=y)
 
-    def __init__(self, estimator: Any, ctx: Any, solver: Solver[Any]) -> None:
-        self._estimator = estimator
-        self._ctx = ctx
-        self._solver = solver
-
-    @classmethod
-    def begin(
-        cls, estimator: Any, X: Any, y: Any, solver: Solver[Any]
-    ) -> SklearnCallbacks | None:
-        """Return what reports a fit that begins; None without callbacks."""
-        if not getattr(estimator, "_skl_callbacks", None):
-            return None
-        ctx = estimator._init_callback_context(max_subtasks=estimator.max_iter)
-        return cls(estimator, ctx.call_on_fit_task_begin(estimator=estimator, X=X, y=y), solver)
-
-    def __call__(self, event: FitEvent, state: State) -> bool:
-        estimator = self._estimator
-
+    def report(event: FitEvent, state: State) -> bool:
         def attributes() -> dict[str, Any]:
-            expansion = self._solver.expansion(state).copy()
-            fitted: dict[str, Any] = estimator._function_attributes(expansion)
+            fitted: dict[str, Any] = estimator._function_attributes(
+                solver.expansion(state).copy()
+            )
             fitted |= {"n_iter_": event.iteration, "n_features_in_": estimator.n_features_in_}
-            return fitted | {
-                name: getattr(estimator, name)
-                for name in _ATTRIBUTES
-                if hasattr(estimator, name)
-            }
+            return fitted | {k: v for k, v in vars(estimator).items() if k in _ATTRIBUTES}
 
-        sub = self._ctx.subcontext(task_name="iteration")
+        sub = ctx.subcontext(task_name="iteration")
         sub.call_on_fit_task_begin(estimator=estimator)
         return bool(
             sub.call_on_fit_task_end(estimator=estimator, reconstruction_attributes=attributes)
         )
+
+    return report
 
 
 @contextmanager
@@ -138,17 +126,3 @@ def check_columns(estimator: Any, source: BatchSource) -> None:
                 f"Column {i} of the source is {b!r}, but the model was fitted with {a!r} "
                 "there; open the file with feature_names=model.feature_names_in_."
             )
-
-
-__all__ = [
-    "CallbackSupportMixin",
-    "SklearnCallbacks",
-    "adopt_columns",
-    "all_or_nothing",
-    "available_if",
-    "can_stream",
-    "check_columns",
-    "new_seed",
-    "warn_caller",
-    "with_callbacks",
-]

@@ -68,15 +68,12 @@ class NoTargets(Task):
 
     @property
     def n_outputs(self) -> int:
-        """One."""
         return 1
 
     def internal(self, y: AnyArray) -> AnyArray:
-        """Return zeros."""
         return np.zeros(len(y))
 
     def encode(self, y: AnyArray) -> FloatArray:
-        """Return zeros, (n, 1)."""
         return np.zeros((len(y), 1), np.float32)
 
 
@@ -115,7 +112,6 @@ class Classification(Task):
 
     @property
     def n_outputs(self) -> int:
-        """One for two classes, else one each."""
         return 1 if len(self.classes) == 2 else len(self.classes)
 
     def codes(self, y: AnyArray) -> AnyArray:
@@ -132,19 +128,15 @@ class Classification(Task):
         return codes
 
     def internal(self, y: AnyArray) -> AnyArray:
-        """Return class codes."""
         return self.codes(column_or_1d(y))
 
     def encode(self, y: AnyArray) -> FloatArray:
-        """Return the loss's targets of class codes."""
         return encode_labels(y, len(self.classes), self.loss)
 
     def class_factor(self, y: AnyArray) -> Float64Array | None:
-        """Return the class weight of each row."""
         return None if self.weights is None else self.weights[y]
 
     def score(self) -> tuple[str, Score | None]:
-        """Return the accuracy."""
         return "accuracy", lambda y, raw, w: float(np.average(decide(raw) == y, weights=w))
 
     def predict(self, raw: FloatArray) -> AnyArray:
@@ -152,7 +144,6 @@ class Classification(Task):
         return np.asarray(self.classes[decide(raw)])
 
     def attributes(self) -> dict[str, Any]:
-        """Return classes and their weights."""
         return {"classes_": self.classes, "_class_weights": self.weights}
 
 
@@ -186,22 +177,12 @@ def decide(raw: FloatArray) -> AnyArray:
 
 @dataclass(frozen=True)
 class Regression(Task):
-    """Numbers: one column for each output, or one column for all outputs of the loss.
-
-    Attributes
-    ----------
-    loss : Loss
-    outputs : int
-    ndim : int
-        Dimensions of predictions.
-    owner : str
-        Class name of the estimator, for messages.
-    """
+    """Numbers: one column for each output, or one column for all outputs of the loss."""
 
     loss: Loss
     outputs: int
-    ndim: int
-    owner: str
+    ndim: int  # of predictions
+    owner: str  # class name of the estimator, for messages
 
     @classmethod
     def learn(cls, y: AnyArray, loss: Loss, owner: str) -> Regression:
@@ -211,11 +192,9 @@ class Regression(Task):
 
     @property
     def n_outputs(self) -> int:
-        """Columns of y, or outputs of the loss."""
         return self.outputs
 
     def internal(self, y: AnyArray) -> AnyArray:
-        """Return targets as float64, of as many outputs as in the fit."""
         y = np.asarray(y, np.float64)
         outputs = _count_outputs(y, self.loss)
         if outputs != self.n_outputs:
@@ -225,14 +204,11 @@ class Regression(Task):
         return y
 
     def encode(self, y: AnyArray) -> FloatArray:
-        """Return columns of targets, one for each output."""
         columns: FloatArray = y.reshape(len(y), -1)
         n = self.loss.n_outputs
         return columns if n is None else np.repeat(columns, n, axis=1)
 
     def score(self) -> tuple[str, Score | None]:
-        """Return R^2 for the squared loss."""
-
         def r2(y: AnyArray, raw: FloatArray, weight: Float64Array) -> float:
             if len(y) < 2:
                 return -np.inf
@@ -248,7 +224,6 @@ class Regression(Task):
         return raw.ravel() if self.ndim == 1 else raw
 
     def attributes(self) -> dict[str, Any]:
-        """Return the number of outputs and the dimensions of predictions."""
         return {"n_outputs_": self.n_outputs, "_y_ndim": self.ndim}
 
 
@@ -262,6 +237,3 @@ def _count_outputs(y: AnyArray, loss: Loss) -> int:
             "columns; fit one estimator per column."
         )
     return loss.n_outputs
-
-
-__all__ = ["Classification", "NoTargets", "Regression", "Score", "Task", "decide"]

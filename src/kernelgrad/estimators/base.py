@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import os
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -21,17 +21,17 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from kernelgrad._params import anything, boolean, check_params, integer, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import DataError, check_real
-from kernelgrad.callbacks import make_callbacks
+from kernelgrad.callbacks import FitEvent, make_callbacks
 from kernelgrad.data import ArraySource, Batch, BatchSource
 from kernelgrad.estimators import _files
 from kernelgrad.estimators._auto import GIVEN
 from kernelgrad.estimators._rows import Batches, TrainingRows
 from kernelgrad.estimators._support import (
     CallbackSupportMixin,
-    SklearnCallbacks,
     adopt_columns,
     all_or_nothing,
     check_columns,
+    iteration_report,
     new_seed,
     with_callbacks,
 )
@@ -44,20 +44,11 @@ from kernelgrad.solvers import Problem, Solver, State, Validation, check_capabil
 
 @dataclass(frozen=True)
 class Parts:
-    """What the parameters ask for, made and checked once in a fit.
-
-    Attributes
-    ----------
-    kernel : Kernel
-    solver : Solver
-        With ``solver="auto"`` any one: the rows decide.
-    kernels : tuple of Kernel
-        To choose from, where ``gamma="auto"``; `kernel` is one of them.
-    """
+    """What the parameters ask for, made and checked once in a fit."""
 
     kernel: Kernel
-    solver: Solver[Any]
-    kernels: tuple[Kernel, ...] = ()
+    solver: Solver[Any]  # with solver="auto" any one: the rows decide
+    kernels: tuple[Kernel, ...] = ()  # to choose from, where gamma="auto"; one is `kernel`
 
 
 class Given(NamedTuple):
@@ -73,37 +64,18 @@ Choice = tuple[Solver[Any], str]  # a solver, and why it was chosen
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run.
-
-    Attributes
-    ----------
-    rows : TrainingRows
-    problem : Problem
-    solver, reason : Solver, str
-        And why it was chosen.
-    max_iter : int
-        Iterations to take at most.
-    batch_size : int or None
-        Where it is not the solver's.
-    validation : Validation or None
-    found : dict
-        More entries of ``history_``: what was tried before.
-    best_score : float or None
-        Where it is not that of `validation`.
-    seconds : float
-        Spent before.
-    """
+    """What is run."""
 
     rows: TrainingRows
     problem: Problem
     solver: Solver[Any]
-    reason: str
+    reason: str  # why this solver was chosen
     max_iter: int
-    batch_size: int | None = None
+    batch_size: int | None = None  # where it is not the solver's
     validation: Validation | None = None
-    found: dict[str, Any] = field(default_factory=dict)
-    best_score: float | None = None
-    seconds: float = 0.0
+    found: dict[str, Any] = field(default_factory=dict)  # more of history_: what was tried
+    best_score: float | None = None  # where it is not that of `validation`
+    seconds: float = 0.0  # spent before
 
 
 @parameters
@@ -262,7 +234,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
         start = self.n_iter_ if warm else 0
         batches, fixed = plan.rows.batches(plan.solver, self._seed, start, plan.batch_size)
         plan = replace(plan, problem=replace(plan.problem, fixed_rows=fixed))
-        report = SklearnCallbacks.begin(self, given.X, given.y, plan.solver)
+        report = iteration_report(self, given.X, given.y, plan.solver)
         self._run(plan, batches, goes_on=warm, report=report)
         if self.n_iter_ == plan.max_iter < self.max_iter:
             self._set({"fit_status_": "converged"})  # as held-out rows told
@@ -371,7 +343,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
         batches: Batches,
         *,
         goes_on: bool,
-        report: SklearnCallbacks | None = None,
+        report: Callable[[FitEvent, State], bool] | None = None,
     ) -> None:
         """Run the plan and set what it found; `goes_on` from the state of the last fit."""
         self.loss_ = plan.rows.task.loss  # now: callbacks use the model on the way
@@ -579,13 +551,25 @@ def joined(parts: Iterator[AnyArray]) -> AnyArray:
     return found[0] if len(found) == 1 else np.concatenate(found)
 
 
-__all__ = [
-    "BaseRowsEstimator",
-    "BaseSupervisedEstimator",
-    "Choice",
-    "Given",
-    "Parts",
-    "Plan",
-    "checked_weights",
-    "joined",
-]
+def load(path: str | os.PathLike[str]) -> BaseRowsEstimator:
+    """Load a model that ``save`` wrote; never executes code from the file.
+
+    Parameters
+    ----------
+    path : str or path-like
+
+    Returns
+    -------
+    KernelClassifier, KernelRegressor or any other estimator of this package
+        Predictions are identical to those of the saved model.
+
+    Raises
+    ------
+    FileNotFoundError
+        No such file.
+    ModelFileError
+        The file is foreign, truncated, altered, of a newer version, or uses a loss, kernel
+        or solver that is not registered.
+    """
+    estimator: BaseRowsEstimator = _files.load_estimator(path)
+    return estimator

@@ -22,16 +22,10 @@ from kernelgrad.estimators.kernel import BaseSearchedEstimator
 from kernelgrad.losses import Loss, get_loss
 
 
-def _has_proba(estimator: BaseClassifier) -> bool:
-    loss = getattr(estimator, "loss_", None)
-    if loss is None:
-        loss = get_loss(estimator.loss, task="classification", n_classes=2)
-    if loss.has_proba:
-        return True
-    raise AttributeError(
-        f"predict_proba is not available with loss={loss.name!r}; use loss='log_loss', or wrap "
-        "the estimator in sklearn.calibration.CalibratedClassifierCV."
-    )
+def can_tell_proba(estimator: Any) -> bool:
+    """Return True, or raise AttributeError where there are no probabilities."""
+    estimator._check_proba()
+    return True
 
 
 @parameters
@@ -83,6 +77,17 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
             )
         return np.asarray(summary.classes), np.asarray(summary.counts)
 
+    def _check_proba(self) -> None:
+        """Raise AttributeError if there are no probabilities."""
+        loss = getattr(self, "loss_", None)
+        if loss is None:
+            loss = get_loss(self.loss, task="classification", n_classes=2)
+        if not loss.has_proba:
+            raise AttributeError(
+                f"predict_proba is not available with loss={loss.name!r}; use loss='log_loss', "
+                "or wrap the estimator in sklearn.calibration.CalibratedClassifierCV."
+            )
+
     def _task(self) -> Classification:
         # copies that scikit-learn's callbacks make on the way have no class weights
         weights = getattr(self, "_class_weights", None)
@@ -124,7 +129,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
         """Return the predicted class of every row, shape (n,)."""
         return joined(self._task().predict(raw) for raw in self._responses(X))
 
-    @available_if(_has_proba)
+    @available_if(can_tell_proba)
     def predict_proba(self, X: Any) -> Float64Array:
         """Return class probabilities, shape (n, n_classes), in the order of ``classes_``.
 
@@ -133,7 +138,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
         check_is_fitted(self, "expansion_")
         return np.asarray(self.loss_.predict_proba(self._raw(X)), np.float64)
 
-    @available_if(_has_proba)
+    @available_if(can_tell_proba)
     def predict_log_proba(self, X: Any) -> Float64Array:
         """Return the logarithm of :meth:`predict_proba`."""
         with np.errstate(divide="ignore"):
@@ -273,6 +278,3 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     loss: str | Loss = anything(default="log_loss", kw_only=False)
 
     _sibling = "KernelRegressor"
-
-
-__all__ = ["BaseClassifier", "KernelClassifier", "refuse_targets"]

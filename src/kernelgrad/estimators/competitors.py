@@ -89,6 +89,3 @@ def competitor(
     cls = LinearClassifier if task == "classification" else LinearRegressor
     model = cls(loss, alpha=alpha, solver=solver, max_iter=max_iter, random_state=random_state)
     return make_pipeline(maps[features], model)
-
-
-__all__ = ["COMPETITORS", "competitor"]

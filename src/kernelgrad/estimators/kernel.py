@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -15,14 +15,14 @@ from kernelgrad._validation import CapabilityError, check_name
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators._auto import (
     ALPHAS,
+    BANDWIDTH_BLOCKS,
     FACTORS,
     GIVEN,
     Trial,
     bandwidth_rows,
     choose_solver,
     rows_nbytes,
-    search_alpha,
-    search_bandwidth,
+    search,
     usable_memory,
 )
 from kernelgrad.estimators._rows import TrainingRows
@@ -261,23 +261,24 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
             )
         if not self.early_stopping:
             rows = rows.hold_out(self.validation_fraction, self._seed)
+        patience, tol, blocks = self.n_iter_no_change, self.tol, int(self.max_iter)
         trials: list[Trial] = []
         if parts.kernels:
             some, few = bandwidth_rows(rows.train, rows.held, rows.strata, self._seed)
-            kernel, trials = search_bandwidth(
+            _, kernel, trials = search(
                 solver,
                 problem,
                 parts.kernels,
                 rows.take(some),
-                rows.validation(self.n_iter_no_change, self.tol, rows=few),
+                rows.validation(patience, tol, rows=few),
                 ALPHAS if self._searches_alpha else (problem.alpha,),
+                BANDWIDTH_BLOCKS,
             )
             problem = replace(problem, kernel=kernel)
-        blocks = int(self.max_iter)
         if self._searches_alpha:
-            validation = rows.validation(self.n_iter_no_change, self.tol)
-            best, more = search_alpha(
-                solver, problem, rows.take(rows.train), validation, blocks
+            validation, batch = rows.validation(patience, tol), rows.take(rows.train)
+            best, _, more = search(
+                solver, problem, (problem.kernel,), batch, validation, ALPHAS, blocks
             )
             problem = replace(problem, alpha=best.alpha)
             trials, blocks = trials + more, best.blocks
@@ -285,7 +286,7 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
             plan,
             problem=problem,
             max_iter=plan.max_iter if self.early_stopping else min(plan.max_iter, blocks),
-            found={"search": [trial.record() for trial in trials]},
+            found={"search": [asdict(trial) for trial in trials]},
         )
 
 
@@ -333,12 +334,3 @@ def check_streams(
             f"solver {getattr(cls, 'name', solver)!r} needs all rows at once and has no "
             f"partial_fit; use fit, or a solver for streams such as {for_streams}."
         )
-
-
-__all__ = [
-    "BaseKernelEstimator",
-    "BaseSearchedEstimator",
-    "BaseUnlabelledEstimator",
-    "check_streams",
-    "is_auto",
-]

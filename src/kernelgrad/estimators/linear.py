@@ -64,25 +64,8 @@ def choose_linear_solver(
     in memory, a loss with kinks                                       sgd
     =================================================================  =======
 
-    Parameters
-    ----------
-    loss : Loss
-    rows : {"memory", "disk", "stream", "large"}
-    n_rows, n_features, n_outputs : int
-        n, d and C.
-    l2 : float
-        Weight of the L2 part of the penalty.
-
-    Returns
-    -------
-    solver : LinearSolver
-    reason : str
-        Plain words for ``history_["solver_reason"]``.
-
-    Raises
-    ------
-    CapabilityError
-        No linear solver takes the loss.
+    n_rows, n_features and n_outputs are n, d and C; `l2` is the weight of the L2 part of the
+    penalty. Raises CapabilityError where no linear solver takes the loss.
     """
     check_name(rows, ("memory", "disk", "stream", "large"), "place of rows")
     SGD().check_loss(loss)
@@ -229,10 +212,8 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
         Weight of the penalty. With n rows it is ``1 / (C n)`` of scikit-learn's
         LogisticRegression and LinearSVC, and alpha of its SGDClassifier; a penalty written
         ``lambda |W|^2`` has ``alpha = 2 lambda``.
-    C : float > 0 or None, default=None
-        Cost of the loss as in scikit-learn, in place of alpha: ``alpha = 1 / (C W)`` with W
-        the sum of the weights of the training rows. Not for ``partial_fit``, nor for sources
-        with weights or class weights, whose sum is not known before they are read.
+    C, early_stopping, validation_fraction, fit_intercept, random_state, verbose, callbacks
+        As in :class:`KernelClassifier`.
     solver : str or LinearSolver, default="auto"
         A name of docs/linear.md, or an object: ``SVRG(batch_size=32)``. ``"auto"`` is
         for rows in memory ``"rbcd"`` for smooth losses on at most 512 columns, on more
@@ -249,45 +230,32 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
         at W = 0, or a duality gap this times the objective; with `early_stopping` also the
         progress of the validation score or loss that counts. ``"sgd"`` and its like run for
         `max_iter`.
-    early_stopping : bool, default=False
-        Hold out ``validation_fraction`` of the rows (at most 20,000), stop after
-        ``n_iter_no_change`` iterations without progress, and keep the best iterate.
-    validation_fraction : float in (0, 1), default=0.1
     n_iter_no_change : int >= 1, default=5
     class_weight : dict, "balanced" or None, default=None
         As in scikit-learn; multiplies the sample weights. ``"balanced"`` gives every class the
         same total weight, ``n / K`` each: weights ``1 / n_c``, up to a factor that the division
         by the sum of the weights takes out.
-    fit_intercept : bool, default=True
     memory_limit : float or None, default=None
         Bytes; ``"auto"`` takes it for the memory there is (half of the system's when None),
         and ``"scv"`` for its covariances.
     warm_start : bool, default=False
         Another fit continues with ``max_iter`` more iterations, also with another alpha: a
         path of penalties.
-    random_state : int, RandomState or None, default=None
-    verbose : int, default=0
-        1 shows a progress bar.
-    callbacks : Callback, list of Callback or None, default=None
 
     Attributes
     ----------
     coef_ : float64 array (1, d) for two classes, (K, d) for more
     intercept_ : float64 array (1,) or (K,)
-    classes_ : ndarray (K,)
     alpha_ : float
         The weight of the penalty that was used, whether given or from C.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
     expansion_ : LinearExpansion
         The fitted function.
-    n_iter_, best_iteration_ : int
-    best_score_ : float or None
-        Validation accuracy of the kept iterate.
+    classes_, n_features_in_, feature_names_in_, n_iter_, best_iteration_, best_score_, \
+fit_status_
+        As in :class:`KernelClassifier`.
     history_ : dict of lists
         One entry per iteration, as in :class:`KernelClassifier`; ``"audit"`` has objective and
         optimality of the result on the rows of the last batch.
-    fit_status_ : {"converged", "max_iter", "stopped", "interrupted"}
 
     Notes
     -----
@@ -372,6 +340,3 @@ class LinearRegressor(BaseRegressor, BaseLinearEstimator):
         return super()._function_attributes(expansion) | {
             "coef_": coef, "intercept_": intercept,
         }  # fmt: skip
-
-
-__all__ = ["BaseLinearEstimator", "LinearClassifier", "LinearRegressor", "choose_linear_solver"]

@@ -148,6 +148,3 @@ class KernelRegressor(BaseRegressor, BaseSearchedEstimator):
     """
 
     _sibling = "KernelClassifier"
-
-
-__all__ = ["BaseRegressor", "KernelRegressor"]

@@ -26,7 +26,7 @@ from kernelgrad.estimators._marks import (
     labels_of,
     plain,
 )
-from kernelgrad.estimators._rows import Batches, TrainingRows, stacked, weights_of
+from kernelgrad.estimators._rows import Batches, TrainingRows, no_rows, stacked, weights_of
 from kernelgrad.estimators._support import (
     available_if,
     can_stream,
@@ -36,7 +36,7 @@ from kernelgrad.estimators._support import (
 )
 from kernelgrad.estimators._tasks import Classification, decide
 from kernelgrad.estimators.base import Choice, Given, Parts, Plan, checked_weights
-from kernelgrad.estimators.classifier import BaseClassifier, refuse_targets
+from kernelgrad.estimators.classifier import BaseClassifier, can_tell_proba, refuse_targets
 from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import (
@@ -54,15 +54,6 @@ _DRIFT, _ERRORS = 0.1, 5.0  # of class fractions, and in their standard errors
 _MOST_FOLD_ROWS = 5000  # labelled rows that are held out in all folds together
 _TAG = 0x666F6C64
 _FIRM = 1e6  # C of calibration: hardly a penalty
-
-
-def _gives_proba(estimator: SemiSupervisedKernelClassifier) -> bool:
-    if estimator.probability:
-        return True
-    raise AttributeError(
-        "predict_proba is made on request; set probability=True, which fits the model n_folds "
-        "times more to calibrate it."
-    )
 
 
 @parameters
@@ -425,7 +416,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         problem = self._weighted(self._pose(parts, rows), self.labelled_weight_, others)
         problem = replace(problem, n_rows=rows.n_train + rows.n_unlabelled)
         if others == 0:
-            rows = rows.supervised()
+            rows = replace(rows, unlabelled=None, marked=no_rows())
             problem, chosen = _supervised(problem, chosen)
         plan = Plan(rows, problem, *chosen, max_iter=int(self.max_iter))
         solver = plan.solver
@@ -566,7 +557,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
         return super().score(_safe_indexing(X, known), plain(raw[known]), weight)
 
-    @available_if(_gives_proba)
+    @available_if(can_tell_proba)
     def predict_proba(self, X: Any) -> Float64Array:
         """Return class probabilities (n, n_classes), as ``probability=True`` asked for.
 
@@ -582,11 +573,12 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         total = p.sum(axis=1, keepdims=True)
         return np.asarray(np.where(total > 0, p / np.maximum(total, 1e-300), 1.0 / p.shape[1]))
 
-    @available_if(_gives_proba)
-    def predict_log_proba(self, X: Any) -> Float64Array:
-        """Return the logarithm of :meth:`predict_proba`."""
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(self.predict_proba(X)))
+    def _check_proba(self) -> None:
+        if not self.probability:
+            raise AttributeError(
+                "predict_proba is made on request; set probability=True, which fits the model "
+                "n_folds times more to calibrate it."
+            )
 
     def _extra_arrays(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         found = hasattr(self, "calibration_")
@@ -657,13 +649,7 @@ def _path(
 
 
 def _folds(codes: AnyArray, classes: AnyArray, n_folds: int, seed: int) -> list[IntArray]:
-    """Return the rows of each fold, every class spread over all of them.
-
-    Raises
-    ------
-    DataError
-        A class has fewer than two rows.
-    """
+    """Return the rows of each fold, every class spread over all of them."""
     counts = np.bincount(codes, minlength=len(classes))
     if counts.min() < 2:
         label = classes[int(np.argmin(counts))].item()
@@ -711,6 +697,3 @@ def _explained(error: DataError, y: AnyArray) -> DataError:
         f"{error} Rows of -1 are rows without a label here; if -1 is a class, give rows "
         "without a label as X_unlabelled, or call the classes 0 and 1."
     )
-
-
-__all__ = ["SemiSupervisedKernelClassifier"]

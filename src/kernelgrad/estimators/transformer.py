@@ -10,18 +10,19 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from kernelgrad._params import anything, boolean, check_params, integer, parameters, real
-from kernelgrad._typing import Float32Array, Float64Array, IntArray, Matrix
-from kernelgrad._validation import CapabilityError, DataError
+from kernelgrad._typing import Float32Array, IntArray, Matrix
+from kernelgrad._validation import CapabilityError
 from kernelgrad.compute import rng
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches
-from kernelgrad.estimators._rows import canonical_rows
+from kernelgrad.data import ArraySource, BatchSource, sample_batches
+from kernelgrad.estimators._rows import TrainingRows, canonical_rows
 from kernelgrad.estimators._support import (
     adopt_columns,
     all_or_nothing,
     check_columns,
     new_seed,
 )
+from kernelgrad.estimators._tasks import NoTargets
 from kernelgrad.functions.expansions import PREDICT_ROWS
 from kernelgrad.functions.features import CACHE_BYTES, FeatureStream
 from kernelgrad.kernels import Kernel, get_kernel
@@ -170,35 +171,38 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             self._build(kernel, self._sample(X, kernel))
         return self
 
-    def _sample(self, X: Any, kernel: Kernel) -> tuple[Matrix, Float64Array]:
-        """Return rows and weights, those of an estimator's first batch."""
+    def _sample(self, X: Any, kernel: Kernel) -> TrainBatch:
+        """Return rows and weights of an estimator's first batch."""
+        source = X
         if isinstance(X, BatchSource):
             adopt_columns(self, X)
-            return _first_rows(X, self._seed)
-        memmap = X if isinstance(X, np.memmap) else None
-        X = validate_data(self, X, accept_sparse="csr", dtype="numeric")
-        if not self.standardize:
-            kernel.check_domain(X)
-        weight = np.ones(X.shape[0])
-        if memmap is not None:  # a map stays on disk
-            return _first_rows(ArraySource(memmap, None, weight, checked=True), self._seed)
-        if X.shape[0] <= SAMPLE_ROWS:  # sums in the estimators' order: the same last bits
-            different = np.arange(len(weight))
-            X, _, weight = canonical_rows(X, different, weight, merge=True)
-        return _first_rows(ArraySource(X, None, weight, checked=True), self._seed)
+        else:
+            rows = validate_data(self, X, accept_sparse="csr", dtype="numeric")
+            if not self.standardize:
+                kernel.check_domain(rows)
+            weight = np.ones(rows.shape[0])
+            if isinstance(X, np.memmap):  # a map stays on disk
+                rows = X
+            elif rows.shape[0] <= SAMPLE_ROWS:  # sums in the estimators' order: the same bits
+                different = np.arange(len(weight))
+                rows, _, weight = canonical_rows(rows, different, weight, merge=True)
+            source = ArraySource(rows, None, weight, checked=True)
+        found = TrainingRows(source, NoTargets(SquaredError()), encoded=True)
+        if source.n_rows <= SAMPLE_ROWS:
+            return found.take(found.train)
+        sampled = sample_batches(source, SAMPLE_ROWS, seed=self._seed)
+        return next(found.sampled(sampled))[0]
 
-    def _build(self, kernel: Kernel, sample: tuple[Matrix, Float64Array]) -> None:
-        X, weight = sample
+    def _build(self, kernel: Kernel, batch: TrainBatch) -> None:
         problem = Problem(
             SquaredError(), kernel, 0.0, 1, self.n_features_in_, self._seed,
             standardize=bool(self.standardize),
         )  # fmt: skip
-        batch = TrainBatch(X, np.zeros((len(weight), 1)), weight)
         n = int(self.n_components)
         stream = build_stream(
             problem, batch, lambda planes: self._resolve_block_size(n, planes)
         )
-        stream.kernel.check_domain(stream.scaling.apply(X))
+        stream.kernel.check_domain(stream.scaling.apply(batch.X))
         self.stream_ = stream
         self.kernel_ = stream.kernel
         self.n_blocks_ = -(-n // stream.width)
@@ -270,31 +274,6 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
-
-
-def _first_rows(source: BatchSource, seed: int) -> tuple[Matrix, Float64Array]:
-    """Return rows and weights of the first random batch in which any row counts."""
-    if source.n_rows <= SAMPLE_ROWS:
-        return _usable(source.take(np.arange(source.n_rows)))
-    for item in sample_batches(source, SAMPLE_ROWS, seed=seed, max_epochs=1):
-        w = item.batch.sample_weight
-        if w is None or w.any():
-            return _usable(item.batch)
-    raise DataError(
-        "All sample weights of a whole epoch are zero; at least one row must count."
-    )
-
-
-def _usable(batch: Batch) -> tuple[Matrix, Float64Array]:
-    weight = batch.sample_weight
-    if weight is None:
-        return batch.X, np.ones(batch.X.shape[0])
-    keep = np.flatnonzero(weight > 0)
-    if len(keep) == 0:
-        raise DataError(
-            "All sample weights of the source are zero; at least one row must count."
-        )
-    return batch.X[keep], np.asarray(weight[keep], np.float64)
 
 
 def _pad(X: Matrix) -> Matrix:

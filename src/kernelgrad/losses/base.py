@@ -463,8 +463,10 @@ class ScalarLoss(Loss):
 
     def _arguments(self, y: AnyArray, f: FloatArray) -> tuple[FloatArray, ...]:
         """Return parameters, targets and predictions in one precision; all finite in it."""
-        targets, limits = aligned_targets(y, f), np.finfo(f.dtype)
-        p = self.params(f.shape[1])
+        targets = aligned_targets(y, f)
+        if self.parameter is None:
+            return np.zeros(f.shape[1], f.dtype), targets, f
+        p, limits = self.params(f.shape[1]), np.finfo(f.dtype)
         return np.clip(p, 2.0 * limits.tiny * (p > 0), limits.max).astype(f.dtype), targets, f
 
     def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
