@@ -1,54 +1,28 @@
-"""What ``cached_growth`` and ``cached_fractions`` measure, one case a process.
-
-``python -m benchmarks.objectives._cached_case CASE`` with a case as JSON prints one JSON
-object.
-"""
+"""What ``cached_growth`` and ``cached_fractions`` measure, one case a process."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import subprocess
-import sys
 import time
-from pathlib import Path
+from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-import benchmarks.datasets
 from benchmarks.objectives._cached_clock import Clock, instrumented
-from benchmarks.objectives._memory_case import MIB, peak
-from benchmarks.objectives._svm import lowered_peak
-from benchmarks.registry import Dataset, SkipError, discover
+from benchmarks.objectives._curves import DATASETS
+from benchmarks.objectives._shared import serve, timed, timed_peak
+from benchmarks.registry import Row, SkipError
 from kernelgrad import KernelClassifier, KernelRegressor, set_num_threads
 from kernelgrad.kernels import get_kernel
 from kernelgrad.solvers.block_descent.solver import CachedBlockDescent
 
-ROOT = Path(__file__).parents[2]
-DATASETS: dict[str, Dataset] = discover(benchmarks.datasets, Dataset)
 COLUMNS = 20
 HELD_OUT = 10_000
 WARM_ROWS = 600
 BYTES_A_ROW = 300  # rows as given and as prepared, responses and work arrays
 WORK_BYTES = 64 * 2**20  # that a fit reserves for its Hessian and tiles
-Case = dict[str, Any]
-Line = dict[str, Any]
-
-
-def spawn(case: Case) -> Line:
-    """Return what a process of its own reports on `case`."""
-    environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_CORETYPE"}
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        environment[name] = str(case["threads"])
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.objectives._cached_case", json.dumps(case)],
-        cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True,
-    )  # fmt: skip
-    line: Line = json.loads(done.stdout.splitlines()[-1])
-    return line
 
 
 def digest(values: Any) -> str:
@@ -73,7 +47,7 @@ def memory_limit(rows: int, width: int, *, stored: bool) -> int:
     return WORK_BYTES + rows * (BYTES_A_ROW + (4 * width if stored else 0))
 
 
-def growth(rows: int, stored: bool, blocks: int, width: int) -> Line:
+def growth(rows: int, stored: bool, blocks: int, width: int) -> Row:
     """Return seconds per block, peak memory, error and a digest of the model."""
     X_test, y_test, clean = two_classes(HELD_OUT, 1)
     X, y, _ = two_classes(rows, 0)
@@ -92,12 +66,8 @@ def growth(rows: int, stored: bool, blocks: int, width: int) -> Line:
     # as many rows as keep the block narrower than the rows: the code of the true fit
     n_warm = min(rows, max(WARM_ROWS, 2 * width))
     machine(n_warm, 2).fit(X[:n_warm], y[:n_warm]).decision_function(X_test[:WARM_ROWS])
-    baseline = lowered_peak()
     model = machine(rows, blocks)
-    start = time.perf_counter()
-    model.fit(X, y)
-    seconds = time.perf_counter() - start
-    top = peak()
+    seconds, megabytes = timed_peak(model.fit, X, y)
     f = model.decision_function(X_test)
     history = model.history_
     each = np.diff(history["seconds"], prepend=0.0)
@@ -107,7 +77,7 @@ def growth(rows: int, stored: bool, blocks: int, width: int) -> Line:
         "s/block": median(each[1:]) if len(each) > 1 else None,
         "first block s": each[0],
         "fit s": seconds,
-        "peak GB": (top - baseline) * MIB / 1e9,
+        "peak GB": megabytes / 1e3,
         "passes/block": history["kernel_evaluations"][-1] / (rows * width * model.n_iter_),
         "objective": history["objective"][-1],
         "support rows": model.n_support_,
@@ -120,7 +90,7 @@ def growth(rows: int, stored: bool, blocks: int, width: int) -> Line:
 # Fractions
 
 
-def fractions(dataset: str, rows: int | None, blocks: int, factor: float, C: float) -> Line:
+def fractions(dataset: str, rows: int | None, blocks: int, factor: float, C: float) -> Row:
     """Return seconds of a plain fit, and of one under a clock the seconds of every place."""
     source = DATASETS[dataset]
     try:
@@ -146,15 +116,13 @@ def fractions(dataset: str, rows: int | None, blocks: int, factor: float, C: flo
     n_warm = min(len(y), 4 * WARM_ROWS)
     responses(machine(2).fit(X[:n_warm], y[:n_warm]))
     model = machine(blocks)
-    start = time.perf_counter()
-    model.fit(X, y)
-    plain = time.perf_counter() - start
+    plain, _ = timed(model.fit, X, y)
     clock = Clock()
     again = machine(blocks)
     with instrumented(clock):
-        cpu, start = time.process_time(), time.perf_counter()
-        clock.timed("fit", again.fit)(X, y)
-        wall, cpu = time.perf_counter() - start, time.process_time() - cpu
+        cpu = time.process_time()
+        wall, _ = timed(clock.timed("fit", again.fit), X, y)
+        cpu = time.process_time() - cpu
     return {
         "rows": len(y),
         "columns": X.shape[1],
@@ -167,12 +135,12 @@ def fractions(dataset: str, rows: int | None, blocks: int, factor: float, C: flo
     }
 
 
-def main(case: Case) -> Line:
+def main(case: Row) -> Iterator[Row]:
     """Run one case."""
     kind, threads = case.pop("kind"), case.pop("threads")
     set_num_threads(threads)
-    return growth(**case) if kind == "growth" else fractions(**case)
+    yield growth(**case) if kind == "growth" else fractions(**case)
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(json.loads(sys.argv[1]))), flush=True)
+    serve(main)

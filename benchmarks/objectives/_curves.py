@@ -1,31 +1,21 @@
-"""What ``time_to_error`` measures, one case a process.
-
-``python -m benchmarks.objectives._curves CASE`` with a case as JSON prints one JSON object a
-line. `spawn` starts such a process and kills it when the next line takes too long.
-"""
+"""What ``time_to_error`` measures, one case a process."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import threading
-import time
 import warnings
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import benchmarks.datasets
 import benchmarks.solvers
+from benchmarks.environment import load_average
+from benchmarks.objectives._shared import serve, timed
 from benchmarks.registry import Budget, Data, Dataset, Solver, discover
 from kernelgrad import set_num_threads
 from kernelgrad.kernels import get_kernel
 
-ROOT = Path(__file__).parents[2]
 Case = dict[str, Any]
 Line = dict[str, Any]
 
@@ -88,11 +78,9 @@ def validate(
     for params in candidates:
         gamma = widest / params.get("bandwidth_factor", 1.0) ** 2
         model = solver.build(dataset, params, gamma, budget, seed=0)
-        start = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a candidate that does not converge may lose
-            model.fit(X, y)
-        seconds = time.perf_counter() - start
+            seconds, _ = timed(model.fit, X, y)
         predicted = predict(model, data.X_train[held])
         e = error(dataset, data.y_train[held], predicted)
         yield {
@@ -142,9 +130,7 @@ class Fits:
         model = self.build(max_iter, len(self.y), self.case["n_components"])
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            start = time.perf_counter()
-            model.fit(self.X, self.y)
-            seconds = time.perf_counter() - start
+            seconds, _ = timed(model.fit, self.X, self.y)
         stopped = any("onverge" in str(w.message) for w in caught)
         notes = ["not converged"] if stopped else []
         if self.cut:
@@ -153,9 +139,7 @@ class Fits:
 
     def test(self, model: Any) -> Line:
         """Return the seconds of all predictions and the test error, in the target's units."""
-        start = time.perf_counter()
-        predicted = predict(model, self.data.X_test)
-        seconds = time.perf_counter() - start
+        seconds, predicted = timed(predict, model, self.data.X_test)
         e = error(self.dataset, self.data.y_test, predicted)
         return {"predict s": seconds, "test": e * self.data.y_scale}
 
@@ -165,7 +149,7 @@ def main(case: Case) -> Iterator[Line]:
     set_num_threads(case["threads"])
     dataset = DATASETS[case["dataset"]]
     data = dataset.load()
-    load = {"load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None}
+    load = {"load": (load_average() or [None])[0]}
     if case["kind"] == "tune":
         yield load
         yield from validate(
@@ -186,47 +170,5 @@ def main(case: Case) -> Iterator[Line]:
             return
 
 
-def spawn(case: Case, limit: float) -> tuple[list[Line], str]:
-    """Return what a process of its own reports on `case`, and what ended it early.
-
-    A line may take `limit` seconds; the first, after loading and compiling, `START_SECONDS`
-    more.
-    """
-    environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_CORETYPE"}
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        environment[name] = str(case["threads"])
-    late = threading.Event()
-    lines: list[Line] = []
-    with subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.objectives._curves", json.dumps(case)],
-        cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-
-        def stop() -> None:
-            late.set()
-            process.kill()
-
-        timer = threading.Timer(limit + START_SECONDS, stop)
-        timer.start()
-        assert process.stdout is not None
-        try:
-            for text in process.stdout:
-                if not text.startswith("{"):
-                    continue
-                timer.cancel()
-                lines.append(json.loads(text))
-                timer = threading.Timer(limit, stop)
-                timer.start()
-        except BaseException:
-            process.kill()
-            raise
-        finally:
-            timer.cancel()
-    if late.is_set():
-        return lines, f"> {limit:g} s"
-    return lines, f"exit status {process.returncode}" if process.returncode else ""
-
-
 if __name__ == "__main__":
-    for found in main(json.loads(sys.argv[1])):
-        print(json.dumps(found), flush=True)
+    serve(main)

@@ -1,20 +1,13 @@
-"""What the objectives about support vector machines share; one case a process when run.
-
-``python -m benchmarks.objectives._svm CASE`` with a case as JSON prints one JSON object a line.
-"""
+"""What the objectives about support vector machines share; one case a process when run."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import time
+import hashlib
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import combinations, pairwise
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -22,12 +15,11 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 
-from benchmarks.objectives._memory_case import MIB, peak
+from benchmarks.objectives._shared import MIB, middle_row, serve, timed, timed_peak
 from benchmarks.objectives.time_to_error import DATASETS, choose_rows
 from kernelgrad import KernelClassifier, set_num_threads
 from kernelgrad.solvers import SDCA, StochasticBatchPerceptron
 
-ROOT = Path(__file__).parents[2]
 Point = dict[str, Any]
 
 # gamma and C; of ijcnn1 and MNIST within 0.02 points of the best of a grid on held-out rows
@@ -126,9 +118,7 @@ def fit_seconds(model: Any, X: Any, y: Any) -> float:
     """Fit and return the seconds; a peer that was told to stop early may warn."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        start = time.perf_counter()
-        model.fit(X, y)
-        return time.perf_counter() - start
+        return timed(model.fit, X, y)[0]
 
 
 def percent(y: Any, predicted: Any) -> float:
@@ -279,30 +269,7 @@ def use_threads(method: str, threads: int) -> None:
 
 def has_intelex() -> bool:
     """Tell whether scikit-learn-intelex is installed."""
-    from importlib.util import find_spec
-
     return find_spec("sklearnex") is not None
-
-
-def spawn(case: dict[str, Any], threads: int, limit: float | None = None) -> list[Point]:
-    """Return what a process of its own reports on `case`, up to `limit` seconds of it."""
-    environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_CORETYPE"}
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        environment[name] = str(threads)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.objectives._svm", json.dumps(case)],
-        cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        text, _ = process.communicate(timeout=limit)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        text, _ = process.communicate()
-    else:
-        if process.returncode:
-            raise RuntimeError(f"{case} ended with exit status {process.returncode}.")
-    lines = text.splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n") and line.startswith("{")]
 
 
 def seconds_to(points: Sequence[Point], target: float, x: str = "seconds") -> float | None:
@@ -341,16 +308,8 @@ def middle(curves: Sequence[Sequence[Point]], average: Any = median) -> list[Poi
     for curve in curves:
         for point in curve:
             found.setdefault(point["budget"], []).append(point)
-    out = []
-    for points in found.values():
-        if len(points) < len(curves):
-            continue
-        row = dict(points[0])
-        for key, value in row.items():
-            if isinstance(value, float):
-                row[key] = float(average([p[key] for p in points]))
-        out.append(row)
-    return out
+    every = [points for points in found.values() if len(points) == len(curves)]
+    return [middle_row(points, average) for points in every]
 
 
 def memory_rows(rows: int) -> tuple[Any, Any]:
@@ -361,35 +320,20 @@ def memory_rows(rows: int) -> tuple[Any, Any]:
     return X, np.where(f > 0, 1, -1)
 
 
-def lowered_peak() -> float:
-    """Return the resident MiB now, and forget the peak so far where the system can."""
-    reset = Path("/proc/self/clear_refs")
-    if reset.exists():
-        reset.write_text("5")
-    return peak()
-
-
 def memory_case(rows: int, limit: float, max_iter: int) -> Point:
     """Return peak memory, seconds and a digest of a model that may hold `limit` bytes."""
-    import hashlib
-
     X, y = memory_rows(rows)
-    params = {"loss": "hinge", "gamma": 1 / 100, "C": 1.0, "random_state": 0}
-    KernelClassifier(
-        solver=StochasticBatchPerceptron(), max_iter=2, memory_limit=int(limit), **params
-    ).fit(X[:600], y[:600])
-    baseline = lowered_peak()
+    solver = StochasticBatchPerceptron()
     model = KernelClassifier(
-        solver=StochasticBatchPerceptron(), max_iter=max_iter, memory_limit=int(limit), **params
+        "hinge", gamma=1 / 100, C=1.0, random_state=0, solver=solver, memory_limit=int(limit)
     )
-    seconds = fit_seconds(model, X, y)
-    top = peak()
+    model.set_params(max_iter=2).fit(X[:600], y[:600])
+    seconds, megabytes = timed_peak(model.set_params(max_iter=max_iter).fit, X, y)
     f = np.ascontiguousarray(model.decision_function(X[:2000]))
     return {
         "limit MB": limit / 1e6,
         "data MiB": (X.nbytes + y.nbytes) / MIB,
-        "baseline MiB": baseline,
-        "fit MB": (top - baseline) * MIB / 1e6,
+        "fit MB": megabytes,
         "fit s": seconds,
         "kernel rows": model.history_["kernel_evaluations"][-1] / rows,
         "rows drawn": int(model.history_["rows_seen"][-1]),
@@ -424,5 +368,4 @@ def main(case: dict[str, Any]) -> Iterator[Point]:
 
 
 if __name__ == "__main__":
-    for found in main(json.loads(sys.argv[1])):
-        print(json.dumps(found), flush=True)
+    serve(main)

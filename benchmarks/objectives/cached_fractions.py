@@ -8,12 +8,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from statistics import median
 from typing import ClassVar
 
-from benchmarks.objectives._cached_case import Case, Line, spawn
 from benchmarks.objectives._cached_clock import CATEGORY, WAIT, shares
-from benchmarks.registry import Objective, Row
+from benchmarks.objectives._shared import BLAS_THREADS, answer, available, middle_row
+from benchmarks.registry import Objective, Row, SkipError
 
 FRACTIONS, PLACES = "percent of thread time", "places"
 SETS = ["a9a", "ijcnn1", "mnist", "covtype20k", "protein"]
@@ -35,9 +34,7 @@ def neighbour(busy: bool) -> Iterator[int | None]:
         yield None
         return
     cores = str(os.cpu_count() or 1)
-    environment = os.environ | dict.fromkeys(
-        ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), cores
-    )
+    environment = os.environ | dict.fromkeys(BLAS_THREADS, cores)
     command = [sys.executable, "-c", _SPIN]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
         try:
@@ -48,7 +45,7 @@ def neighbour(busy: bool) -> Iterator[int | None]:
             process.kill()
 
 
-def summary(line: Line, threads: int) -> Row:
+def summary(line: Row, threads: int) -> Row:
     """Return the seconds of one case and the percentages of its categories."""
     row = {key: line[key] for key in ("rows", "columns", "blocks", "fit s", "timed s")}
     capacity = threads * line["timed s"]
@@ -108,34 +105,36 @@ class CachedFractions(Objective):
         """Take threads and loads in turn in every repeat, data set after data set."""
         names = args.dataset or (["digits"] if args.quick else SETS)
         loads = ["idle", "busy"] if args.busy else ["idle"]
-        for name in names:
-            found: dict[tuple[int, str], list[Line]] = {
+
+        def measured(name: str) -> dict[tuple[int, str], list[Row]]:
+            case: Row = {"kind": "fractions", "dataset": name, "rows": args.rows,
+                         "blocks": 3 if args.quick else args.blocks,
+                         "factor": args.factor, "C": args.C}  # fmt: skip
+            found: dict[tuple[int, str], list[Row]] = {
                 (threads, load): [] for threads in args.threads for load in loads
             }
-            case: Case = {"kind": "fractions", "dataset": name, "rows": args.rows,
-                          "blocks": 3 if args.quick else args.blocks,
-                          "factor": args.factor, "C": args.C}  # fmt: skip
-            skipped = None
             for _ in range(args.repeat):
                 for (threads, load), lines in found.items():
-                    if skipped is None:
-                        with neighbour(load == "busy"):
-                            line = spawn(case | {"threads": threads})
-                        skipped = line.get("skipped")
-                        lines.append(line)
-            if skipped is not None:
-                print(f"{name} skipped: {skipped}")
-                continue
+                    with neighbour(load == "busy"):
+                        line = answer("_cached_case", case | {"threads": threads})
+                    if "skipped" in line:
+                        raise SkipError(line["skipped"])
+                    lines.append(line)
+            return found
+
+        for name, found in available(names, measured):
             yield from self._rows(name, found)
 
     def _rows(
-        self, name: str, found: dict[tuple[int, str], list[Line]]
+        self, name: str, found: dict[tuple[int, str], list[Row]]
     ) -> Iterator[tuple[str, Row]]:
         for (threads, load), lines in found.items():
             head: Row = {"dataset": name, "threads": threads, "load": load}
             runs = [summary(line, threads) for line in lines]
-            row = head | {key: median(run[key] for run in runs) for key in runs[0]}
-            yield FRACTIONS, row | {"same": all(line["same"] for line in lines)}
+            yield (
+                FRACTIONS,
+                head | middle_row(runs) | {"same": all(line["same"] for line in lines)},
+            )
         for (threads, load), lines in found.items():
             middle = sorted(lines, key=lambda line: line["timed s"])[len(lines) // 2]
             capacity = threads * middle["timed s"]
@@ -143,15 +142,8 @@ class CachedFractions(Objective):
             for place, (seconds, calls) in places:
                 share = 100 * seconds / capacity
                 if share >= LEAST and CATEGORY[place] != WAIT:
-                    head = {"dataset": name, "threads": threads, "load": load}
-                    yield (
-                        PLACES,
-                        head
-                        | {
-                            "place": place,
-                            "category": CATEGORY[place],
-                            "%": share,
-                            "calls": int(calls),
-                            "ms/call": 1e3 * seconds / calls,
-                        },
-                    )
+                    yield PLACES, {
+                        "dataset": name, "threads": threads, "load": load, "place": place,
+                        "category": CATEGORY[place], "%": share, "calls": int(calls),
+                        "ms/call": 1e3 * seconds / calls,
+                    }  # fmt: skip

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import log
 from pathlib import Path
-from statistics import median
 from typing import ClassVar
 
-from benchmarks.objectives._cached_case import Case, Line, spawn
+from benchmarks.objectives._shared import answer, draw, middle_row, picture
 from benchmarks.registry import Objective, Row
 
 FITS, GROWTH = "blocks over rows", "growth between sizes"
@@ -78,24 +77,22 @@ class CachedGrowth(Objective):
         sizes, width = ([4000, 16_000], 256) if args.quick else (args.rows, args.block_size)
         fits: list[Row] = []
         for rows in sorted(sizes):
-            found: dict[str, list[Line]] = {}
+            found: dict[str, list[Row]] = {}
             for kind in KINDS:
                 reason = too_large(rows, width, physical_memory())
                 if kind == "stored" and reason is not None:
                     yield FITS, {"rows": rows, "values": kind, "skipped": reason}
                 else:
                     found[kind] = []
-            case: Case = {"kind": "growth", "rows": rows, "blocks": args.blocks,
+            case: Row = {"kind": "growth", "rows": rows, "blocks": args.blocks,
                           "width": width, "threads": args.threads}  # fmt: skip
             for _ in range(args.repeat):
                 for kind, lines in found.items():
-                    lines.append(spawn(case | {"stored": kind == "stored"}))
+                    lines.append(answer("_cached_case", case | {"stored": kind == "stored"}))
             digests = {line["digest"] for lines in found.values() for line in lines}
             compared = sum(map(len, found.values())) > 1
             for kind, lines in found.items():
-                fit: Row = {"rows": rows, "values": kind}
-                for key, value in lines[0].items():
-                    fit[key] = value if key == "digest" else median(r[key] for r in lines)
+                fit = {"rows": rows, "values": kind} | middle_row(lines)
                 fit["same"] = len(digests) == 1 if compared else None
                 fits.append(fit)
                 yield FITS, fit
@@ -104,21 +101,15 @@ class CachedGrowth(Objective):
 
     def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
         """Draw seconds per block and peak memory against rows, with a line of slope 1."""
-        from matplotlib import pyplot as plt
-
-        figure, axes = plt.subplots(1, 2, figsize=(8.5, 3.8), layout="constrained")
         panels = (("s/block", "seconds per block"), ("peak GB", "peak GB above the data"))
         done = [r for r in tables[FITS] if "skipped" not in r]
-        for ax, (key, label) in zip(axes, panels, strict=True):
-            for i, kind in enumerate(KINDS):
-                points = [(r["rows"], r[key]) for r in done if r["values"] == kind]
-                ax.plot(*zip(*points, strict=True), f"C{i}o-", label=kind) if points else None
-            sizes = sorted(r["rows"] for r in done)
-            low = min(r[key] for r in done if r["rows"] == sizes[-1])
-            guide = [low * n / sizes[-1] for n in (sizes[0], sizes[-1])]
-            ax.plot([sizes[0], sizes[-1]], guide, color="grey", ls=":", label="slope 1")
-            ax.set(xscale="log", yscale="log", xlabel="training rows", ylabel=label)
-        axes[0].legend()
-        figure.savefig(path, dpi=150)
-        plt.close(figure)
+        sizes = sorted(r["rows"] for r in done)
+        with picture(path, 1, 2, size=(4.2, 3.8)) as axes:
+            for ax, (key, label) in zip(axes[0], panels, strict=True):
+                draw(ax, done, "values", "rows", key, KINDS, "o-")
+                low = min(r[key] for r in done if r["rows"] == sizes[-1])
+                guide = [low * n / sizes[-1] for n in (sizes[0], sizes[-1])]
+                ax.plot([sizes[0], sizes[-1]], guide, color="grey", ls=":", label="slope 1")
+                ax.set(xscale="log", yscale="log", xlabel="training rows", ylabel=label)
+            axes[0][0].legend()
         return True

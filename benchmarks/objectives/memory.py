@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
+from benchmarks.objectives._shared import answer, middle_row
 from benchmarks.registry import Objective, Row, SkipError
 
-ROOT = Path(__file__).parents[2]
 GROUP = 2**17
 
 
@@ -33,15 +29,6 @@ def write_parquet(path: Path, rows: int) -> None:
             X = random.standard_normal((8, min(GROUP, rows - start)), np.float32)
             table = dict(zip(names, X, strict=True)) | {"y": np.sin(X[0]) + X[1] * X[2]}
             writer.write_table(pa.table(table, schema=schema))
-
-
-def case(kind: str, max_iter: int, path: Path | None = None) -> dict[str, Any]:
-    """Return what a fresh process reports."""
-    command = [sys.executable, "-m", "benchmarks.objectives._memory_case", kind, str(max_iter)]
-    command += [] if path is None else [str(path)]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
 
 
 class Memory(Objective):
@@ -68,21 +55,26 @@ class Memory(Objective):
         lengths = [5_000] if args.quick else args.rows
         max_iter = 2 if args.quick else args.max_iter
         if not args.quick:
-            case("warm", 1)  # fills the compiler's cache, so that no case compiles
-        results: dict[str, list[dict[str, Any]]] = {}
+            answer(
+                "_memory_case", {"kind": "warm", "max_iter": 1}
+            )  # fills the compiler's cache, so that no case compiles
+        results: dict[str, list[Row]] = {}
         with tempfile.TemporaryDirectory() as folder:
             files = {}
             for rows in lengths:
                 files[f"Parquet, {rows:,} rows"] = path = Path(folder) / f"{rows}.parquet"
                 write_parquet(path, rows)
             for _ in range(args.repeat):
-                arrays = case("arrays", max_iter)
+                case: Row = {"kind": "arrays", "max_iter": max_iter}
+                arrays = answer("_memory_case", case)
                 if "skipped" not in arrays:
                     results.setdefault("flights13 in memory", []).append(arrays)
                 for name, path in files.items():
-                    results.setdefault(name, []).append(case("parquet", max_iter, path))
+                    found = answer(
+                        "_memory_case", case | {"kind": "parquet", "path": str(path)}
+                    )
+                    results.setdefault(name, []).append(found)
         if "skipped" in arrays:
             print(f"flights13 skipped: {arrays['skipped']}")
         for name, runs in results.items():
-            medians = {key: median(run[key] for run in runs) for key in runs[0]}
-            yield "peak memory", {"data": name, **medians, "iterations": max_iter}
+            yield "peak memory", {"data": name, **middle_row(runs), "iterations": max_iter}

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
-import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,14 +13,12 @@ import numpy as np
 from sklearn.semi_supervised import LabelSpreading
 
 from benchmarks.objectives._cached_case import two_classes
-from benchmarks.objectives._memory_case import MIB, peak
-from benchmarks.objectives._svm import lowered_peak
+from benchmarks.objectives._shared import distinct, draw, picture, report, serve, timed_peak
 from benchmarks.registry import Objective, Row
 from kernelgrad import SemiSupervisedKernelClassifier, set_num_threads
 from kernelgrad.data import ArraySource
 from kernelgrad.solvers import TSG
 
-ROOT = Path(__file__).parents[2]
 FITS, PASSES = "fits over rows", "passes of TSG with 32 blocks"
 LABELS, TEST, WARM = 200, 10_000, 600
 DISK = "tsg, rows on disk"
@@ -44,8 +37,8 @@ def machine(solver: Any, **params: Any) -> Any:
     )
 
 
-def measure(case: Row) -> Row:
-    """Return seconds, peak memory and error of one fit."""
+def measure(case: Row) -> Iterator[Row]:
+    """Yield seconds, peak memory and error of one fit."""
     warnings.simplefilter("ignore")
     set_num_threads(case["threads"])
     n, name = case["rows"], case["solver"]
@@ -59,46 +52,25 @@ def measure(case: Row) -> Row:
         solver = TSG(max_blocks=32, block_size=128)
         params["max_iter"] = int(case["passes"] * n / solver.batch_size)
     model = machine(solver, **params)
-    if name == DISK:
-        with tempfile.TemporaryDirectory() as folder:
+    more = {}
+    with tempfile.TemporaryDirectory() as folder:
+        if name == DISK:
             path = Path(folder) / "rows.npy"
             np.save(path, X[LABELS:])
             X, marked = X[:LABELS].copy(), marked[:LABELS]
-            rows = ArraySource(np.load(path, mmap_mode="r"))
-            return _timed(model, X, marked, {"X_unlabelled": rows}, X_test, y_test)
-    return _timed(model, X, marked, {}, X_test, y_test)
-
-
-def _timed(model: Any, X: Any, y: Any, more: Row, X_test: Any, y_test: Any) -> Row:
-    baseline = lowered_peak()
-    start = time.perf_counter()
-    model.fit(X, y, **more)
-    seconds = time.perf_counter() - start
-    top = peak()
-    wrong = model.predict(X_test) != (y_test > 0)
-    return {
-        "fit s": seconds, "peak MB": (top - baseline) * MIB / 1e6, "error": float(wrong.mean()),
+            more = {"X_unlabelled": ArraySource(np.load(path, mmap_mode="r"))}
+        seconds, megabytes = timed_peak(model.fit, X, marked, **more)
+    yield {
+        "fit s": seconds, "peak MB": megabytes,
+        "error": float(np.mean(model.predict(X_test) != (y_test > 0))),
         "iterations": int(getattr(model, "n_iter_", 0)),
     }  # fmt: skip
 
 
-def spawn(case: Row, limit: float) -> Row:
+def outcome(case: Row, limit: float) -> Row:
     """Return what a process of its own reports, or why there is no result."""
-    environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_CORETYPE"}
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        environment[name] = str(case["threads"])
-    command = [sys.executable, "-m", "benchmarks.objectives.semi_growth", json.dumps(case)]
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=limit
-        )
-    except subprocess.TimeoutExpired:
-        return {"skipped": f"over {limit:g} s"}
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        return {"skipped": last[:120]}
-    found: Row = json.loads(done.stdout.splitlines()[-1])
-    return found
+    lines, end = report("semi_growth", case, limit=limit)
+    return lines[-1] if lines else {"skipped": end}
 
 
 class SemiGrowth(Objective):
@@ -130,35 +102,28 @@ class SemiGrowth(Objective):
         for rows in sizes:
             for solver in list(alive):
                 case = {"rows": rows, "solver": solver, "threads": args.threads}
-                found = spawn(case, args.limit)
+                found = outcome(case, args.limit)
                 if "skipped" in found:
                     alive.remove(solver)
                 yield FITS, {"rows": rows, "solver": solver} | found
         rows = 2000 if args.quick else args.pass_rows
         for passes in (1, 2, 4):
             case = {"rows": rows, "solver": "tsg", "threads": args.threads, "passes": passes}
-            yield PASSES, {"rows": rows, "passes": passes} | spawn(case, args.limit)
+            yield PASSES, {"rows": rows, "passes": passes} | outcome(case, args.limit)
 
     def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
         """Draw seconds and memory against rows, as the paper's Figure 2."""
-        from matplotlib import pyplot as plt
-
         done = [r for r in tables[FITS] if "fit s" in r]
         if not done:
             return False
-        figure, axes = plt.subplots(1, 2, figsize=(11.0, 4.0), layout="constrained")
-        marks = "osD^v<>pX"
         panels = (("fit s", "seconds"), ("peak MB", "peak MB above the rows"))
-        for ax, (key, label) in zip(axes, panels, strict=True):
-            for i, solver in enumerate(dict.fromkeys(r["solver"] for r in done)):
-                points = [(r["rows"], max(r[key], 1e-2)) for r in done if r["solver"] == solver]
-                ax.plot(*zip(*points, strict=True), f"C{i}{marks[i]}-", ms=5, label=solver)
-            ax.set(xscale="log", yscale="log", xlabel="unlabelled rows", ylabel=label)
-        axes[1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
-        figure.savefig(path, dpi=150)
-        plt.close(figure)
+        with picture(path, 1, 2, size=(5.5, 4.0)) as axes:
+            for ax, (key, label) in zip(axes[0], panels, strict=True):
+                draw(ax, done, "solver", "rows", key, distinct(done, "solver"), "o-")
+                ax.set(xscale="log", yscale="log", xlabel="unlabelled rows", ylabel=label)
+            ax.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
         return True
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(json.loads(sys.argv[1]))))
+    serve(measure)

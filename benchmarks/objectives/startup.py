@@ -3,36 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from benchmarks.objectives._shared import answer, timed
 from benchmarks.registry import Objective, Row
-
-ROOT = Path(__file__).parents[2]
-
-
-def process(environment: dict[str, str]) -> dict[str, Any]:
-    """Return what a fresh process reports, and its seconds as seen from outside."""
-    command = [sys.executable, "-m", "benchmarks.objectives._startup_case"]
-    start = time.perf_counter()
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=os.environ | environment,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    seconds = time.perf_counter() - start
-    return {**json.loads(done.stdout), "process": seconds}
 
 
 class Startup(Objective):
@@ -45,12 +22,13 @@ class Startup(Objective):
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
         """Take first and second processes in turn, each pair with a cache folder of its own."""
-        runs: dict[str, list[dict[str, Any]]] = {"first": [], "second": []}
+        runs: dict[str, list[Row]] = {"first": [], "second": []}
         for _ in range(args.repeat):
             with tempfile.TemporaryDirectory() as cache:
                 environment = {} if args.quick else {"NUMBA_CACHE_DIR": cache}
                 for which in runs:
-                    runs[which].append(process(environment))
+                    seconds, told = timed(answer, "_startup_case", {}, **environment)
+                    runs[which].append(told | {"process": seconds})
         for which, results in runs.items():
             times = {
                 f"{key} s": median(r[key] for r in results)

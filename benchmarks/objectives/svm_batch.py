@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
+from benchmarks.objectives._shared import available, distinct, draw, picture
 from benchmarks.objectives._svm import (
     LIBSVM,
     OURS,
     Point,
+    Problem,
     geometric,
     load,
     middle,
@@ -21,7 +23,7 @@ from benchmarks.objectives._svm import (
     warm_up,
 )
 from benchmarks.objectives.svm_time import MARGIN
-from benchmarks.registry import Objective, Row, SkipError
+from benchmarks.registry import Objective, Row
 from kernelgrad.solvers import StochasticBatchPerceptron
 
 TABLE = "rows and seconds to the target"
@@ -55,15 +57,12 @@ class SVMBatch(Objective):
         """Take the sizes in turn in every repeat."""
         use_threads(OURS, args.threads)
         sizes = [1, 8] if args.quick else args.batch_size
-        skipped = []
-        for name in args.dataset:
-            try:
-                rows, tests = (250, 250) if args.quick else (ROWS[name], args.test_rows)
-                problem = load(name, rows, tests)
-            except SkipError as reason:
-                print(f"{name} skipped: {reason}", flush=True)
-                skipped.append(name)
-                continue
+
+        def small(name: str) -> Problem:
+            sizes = (250, 250) if args.quick else (ROWS[name], args.test_rows)
+            return load(name, *sizes)
+
+        for name, problem in available(args.dataset, small):
             n = problem.n
             exact = list(peer_curve(LIBSVM, problem, factor=8, limit=float("inf"), first=n))[-1]
             target = exact["error %"] + MARGIN
@@ -86,26 +85,18 @@ class SVMBatch(Objective):
                     "last %": points[-1]["error %"], "last rows": points[-1]["kernel rows"],
                     "last s": points[-1]["seconds"],
                 }  # fmt: skip
-        if len(skipped) == len(args.dataset):
-            raise SkipError("none of the data sets is here")
 
     def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
         """Draw kernel rows and seconds to the target against m."""
-        from matplotlib import pyplot as plt
-
-        rows = tables[TABLE]
-        figure, axes = plt.subplots(1, 2, figsize=(8, 3.4), layout="constrained")
-        for ax, key in zip(axes, ("kernel rows", "seconds"), strict=True):
-            for name, bias in dict.fromkeys((r["dataset"], r["bias"]) for r in rows):
-                found = [r for r in rows if (r["dataset"], r["bias"]) == (name, bias)]
-                points = [(r["m"], r[key]) for r in found if r[key] is not None]
-                if points:
-                    ax.plot(*zip(*points, strict=True), ".-", label=f"{name}, {bias}")
-            ax.set_xscale("log", base=2)
-            ax.set_yscale("log")
-            ax.set_xlabel("rows sampled per update, m")
-            ax.set_ylabel(f"{key} to the target")
-        axes[0].legend(fontsize=8)
-        figure.savefig(path, dpi=150)
-        plt.close(figure)
+        rows = [r | {"curve": f"{r['dataset']}, {r['bias']}"} for r in tables[TABLE]]
+        with picture(path, 1, 2, size=(4, 3.4)) as axes:
+            for ax, key in zip(axes[0], ("kernel rows", "seconds"), strict=True):
+                draw(ax, rows, "curve", "m", key, distinct(rows, "curve"))
+                ax.set_xscale("log", base=2)
+                ax.set(
+                    yscale="log",
+                    xlabel="rows sampled per update, m",
+                    ylabel=f"{key} to the target",
+                )
+            axes[0][0].legend(fontsize=8)
         return True

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from benchmarks.objectives._shared import available, distinct, draw, picture, where
 from benchmarks.objectives._svm import (
     LIBSVM,
     Point,
@@ -25,7 +26,7 @@ from benchmarks.objectives._svm import (
     predict_libsvm,
     seconds_to,
 )
-from benchmarks.registry import Objective, Row, SkipError
+from benchmarks.registry import Objective, Row
 from kernelgrad.solvers import StochasticBatchPerceptron, get_solver
 
 CURVES, REACHED, CHOSEN = "error over kernel evaluations", "kernel rows to a target", "chosen"
@@ -103,14 +104,14 @@ class SVMEvaluations(Objective):
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
         """Take the methods in turn in every repeat."""
-        skipped = []
-        for name in args.dataset:
-            try:
-                problem = self._problem(name, args)
-            except SkipError as reason:
-                print(f"{name} skipped: {reason}", flush=True)
-                skipped.append(name)
-                continue
+
+        def small(name: str) -> Problem:
+            if args.quick:
+                return load(name, 250, 250)
+            rows = ROWS[name] if args.rows is None else args.rows or None
+            return load(name, rows, args.test_rows)
+
+        for name, problem in available(args.dataset, small):
             if name == "ijcnn1":
                 problem.gamma, problem.C = choose(problem, 150 if args.quick else 6000)
             nu = optimum_nu(problem, 3 if args.quick else args.nu_passes)
@@ -119,15 +120,6 @@ class SVMEvaluations(Objective):
                 "gamma": problem.gamma, "C": problem.C, "nu of the optimum": nu,
             }  # fmt: skip
             yield from self._measure(problem, nu, args)
-        if len(skipped) == len(args.dataset):
-            raise SkipError("none of the data sets is here")
-
-    @staticmethod
-    def _problem(name: str, args: argparse.Namespace) -> Problem:
-        rows = ROWS[name] if args.rows is None else args.rows or None
-        if args.quick:
-            return load(name, 250, 250)
-        return load(name, rows, args.test_rows)
 
     @staticmethod
     def _measure(
@@ -163,29 +155,17 @@ class SVMEvaluations(Objective):
 
     def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
         """Draw error against evaluations, one panel for each data set."""
-        from matplotlib import pyplot as plt
-
         rows = tables[CURVES]
-        names = list(dict.fromkeys(row["dataset"] for row in rows))
-        labels = list(dict.fromkeys(row["method"] for row in rows))
-        figure, axes = plt.subplots(
-            1, len(names), figsize=(4.2 * len(names), 3.6), squeeze=False, layout="constrained"
-        )
-        for ax, name in zip(axes[0], names, strict=True):
-            ends = []
-            for i, label in enumerate(labels):
-                found = [r for r in rows if (r["dataset"], r["method"]) == (name, label)]
-                x, y = ([r[key] for r in found] for key in ("evaluations", "error %"))
-                style = "--" if label == LIBSVM else "-"
-                ax.plot(x, y, style, color=f"C{i}", marker=".", label=label)
-                ends.append(y[-1])
-            ax.set_xscale("log")
-            low = min(r["error %"] for r in rows if r["dataset"] == name)
-            ax.set_ylim(0.9 * low, max(3 * low, 1.3 * max(ends)))
-            ax.set_xlabel("kernel evaluations")
-            ax.set_ylabel("test error, %")
-            ax.set_title(name)
-        axes[0][0].legend(fontsize=8)
-        figure.savefig(path, dpi=150)
-        plt.close(figure)
+        names, labels = distinct(rows, "dataset"), distinct(rows, "method")
+        with picture(path, 1, len(names), size=(4.2, 3.6)) as axes:
+            for ax, name in zip(axes[0], names, strict=True):
+                here = where(rows, dataset=name)
+                draw(ax, here, "method", "evaluations", "error %", labels)
+                low = min(r["error %"] for r in here)
+                ends = [where(here, method=label)[-1]["error %"] for label in labels]
+                ax.set(
+                    xscale="log", ylim=(0.9 * low, max(3 * low, 1.3 * max(ends))), title=name,
+                    xlabel="kernel evaluations", ylabel="test error, %",
+                )  # fmt: skip
+            axes[0][0].legend(fontsize=8)
         return True

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from statistics import median
 from typing import ClassVar
 
-from benchmarks.objectives._svm import Point, spawn
+from benchmarks.objectives._shared import answer, middle_row
 from benchmarks.registry import Objective, Row
 
 
@@ -35,15 +34,13 @@ class SVMMemory(Objective):
                 "max_iter": 40 if args.quick else args.max_iter,
                 "threads": args.threads}  # fmt: skip
         limits = [60e6, 8e6] if args.quick else args.limit
-        found: dict[float, list[Point]] = {limit: [] for limit in limits}
+        found: dict[float, list[Row]] = {limit: [] for limit in limits}
         for _ in range(args.repeat):
             for limit, results in found.items():
-                results += spawn(case | {"limit": limit}, args.threads)
+                results.append(answer("_svm", case | {"limit": limit}))
         first = found[limits[0]][0]["digest"]
         for results in found.values():
-            row = {
-                key: median(r[key] for r in results)
-                for key in results[0] if key != "digest"
-            }  # fmt: skip
+            row = middle_row(results)
+            del row["digest"]
             same = all(r["digest"] == first for r in results)
             yield "peak memory", {"rows": case["rows"]} | row | {"same": same}

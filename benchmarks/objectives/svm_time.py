@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-
+from benchmarks.objectives._shared import available, distinct, draw, picture, report, where
 from benchmarks.objectives._svm import (
     DUAL,
     INTELEX,
@@ -23,9 +22,8 @@ from benchmarks.objectives._svm import (
     load,
     middle,
     seconds_to,
-    spawn,
 )
-from benchmarks.registry import Objective, Row, SkipError
+from benchmarks.registry import Objective, Row
 
 CURVES, TARGET, LEAD = "error over seconds", "seconds to the target", "who is ahead"
 MARGIN = 0.2  # points of error above the converged SVC
@@ -66,22 +64,10 @@ class SVMTime(Objective):
         peers = [LIBSVM, INTELEX] if has_intelex() else [LIBSVM]
         if INTELEX not in peers:
             print(f"{INTELEX} skipped: scikit-learn-intelex is not installed", flush=True)
-        skipped = []
-        for name in args.dataset:
-            try:
-                n = self._rows(name, args)
-            except SkipError as reason:
-                print(f"{name} skipped: {reason}", flush=True)
-                skipped.append(name)
-                continue
-            curves = self._curves(name, n, peers, args)
-            yield from self._tables(name, n, curves)
-        if len(skipped) == len(args.dataset):
-            raise SkipError("none of the data sets is here")
-
-    @staticmethod
-    def _rows(name: str, args: argparse.Namespace) -> int:
-        return load(name, 250 if args.quick else args.rows, 1).n
+        rows = 250 if args.quick else args.rows
+        for name, problem in available(args.dataset, lambda name: load(name, rows, 1)):
+            curves = self._curves(name, problem.n, peers, args)
+            yield from self._tables(name, problem.n, curves)
 
     @staticmethod
     def _curves(
@@ -107,7 +93,10 @@ class SVMTime(Objective):
             for method, found in curves.items():
                 if repeat < times[method]:
                     this = case | {"method": method, "seed": repeat}
-                    found.append(spawn(this, args.threads, 2 * args.limit))
+                    points, end = report("_svm", this, limit=2 * args.limit)
+                    found.append(points)
+                    if end:
+                        print(f"{name}, {method}: {end}", flush=True)
         return curves
 
     @staticmethod
@@ -146,31 +135,20 @@ class SVMTime(Objective):
 
     def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
         """Draw error against fit seconds, one panel for each data set."""
-        from matplotlib import pyplot as plt
-
         rows, targets = tables[CURVES], tables.get(TARGET, [])
-        names = list(dict.fromkeys(row["dataset"] for row in rows))
-        labels = list(dict.fromkeys(row["method"] for row in rows))
-        figure, axes = plt.subplots(
-            1, len(names), figsize=(3.8 * len(names), 3.6), squeeze=False, layout="constrained"
-        )
-        for ax, name in zip(axes[0], names, strict=True):
-            for i, label in enumerate(labels):
-                found = [r for r in rows if (r["dataset"], r["method"]) == (name, label)]
-                seconds, errors = ([r[key] for r in found] for key in ("seconds", "error %"))
-                ax.plot(seconds, errors, f"C{i}.-", label=label)
-            low = min(r["error %"] for r in rows if r["dataset"] == name)
-            for row in targets:
-                if row["dataset"] == name and row["method"] == OURS:
+        names, labels = distinct(rows, "dataset"), distinct(rows, "method")
+        with picture(path, 1, len(names), size=(3.8, 3.6)) as axes:
+            for ax, name in zip(axes[0], names, strict=True):
+                here = where(rows, dataset=name)
+                draw(ax, here, "method", "seconds", "error %", labels)
+                for row in where(targets, dataset=name, method=OURS):
                     ax.axhline(row["target %"], color="grey", lw=0.8, ls=":", label="target")
-            ours = [r["error %"] for r in rows if (r["dataset"], r["method"]) == (name, OURS)]
-            ax.set_ylim(0.9 * low, max(2.5 * low, 1.1 * float(np.max(ours))))
-            ax.set_xscale("log")
-            ax.set_xlabel("fit seconds")
-            ax.set_ylabel("test error, %")
-            ax.set_title(name)
-        handles = axes[0][0].get_legend_handles_labels()
-        figure.legend(*handles, loc="outside lower center", ncols=len(handles[1]), fontsize=8)
-        figure.savefig(path, dpi=150)
-        plt.close(figure)
+                low = min(r["error %"] for r in here)
+                high = max(r["error %"] for r in where(here, method=OURS))
+                ax.set(
+                    ylim=(0.9 * low, max(2.5 * low, 1.1 * high)), xscale="log", title=name,
+                    xlabel="fit seconds", ylabel="test error, %",
+                )  # fmt: skip
+            handles = axes[0][0].get_legend_handles_labels()
+            ax.figure.legend(*handles, loc="outside lower center", ncols=3, fontsize=8)
         return True

@@ -17,17 +17,18 @@ from benchmarks.objectives._curves import (
     DATASETS,
     FACTORS,
     SOLVERS,
+    START_SECONDS,
     bandwidths,
     choose_rows,
     main,
-    spawn,
 )
+from benchmarks.objectives._shared import ROOT, available, distinct, picture, report, where
 from benchmarks.registry import Dataset, Objective, Row, SkipError, Solver
 from kernelgrad import get_num_threads, set_num_threads
 
 __all__ = ["DATASETS", "SOLVERS", "TimeToError", "bandwidths", "choose_rows"]
 
-RESULTS = Path(__file__).parents[1] / "results"
+RESULTS = ROOT / "benchmarks" / "results"
 SETS = ["a9a", "ijcnn1", "cod_rna", "mnist", "covtype20k", "protein", "flights13", "qm7"]
 OURS = "kernelgrad"
 STEPS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64]
@@ -180,7 +181,7 @@ class TimeToError(Objective):
         path = args.json or RESULTS / f"{stem}.json"
         self.path = Path(args.settings or path.with_name(f"{path.stem}_settings.json"))
         self.settings = self._read()
-        present = list(self._present(args.dataset))
+        present = self._present(args.dataset)
         methods = self._installed(args.method)
         kept = self._kept(path, present, methods)
         for row in kept:
@@ -212,14 +213,13 @@ class TimeToError(Objective):
     def _read(self) -> dict[str, dict[str, Row]]:
         return json.loads(self.path.read_text()) if self.path.exists() else {}
 
-    def _present(self, names: Sequence[str]) -> Iterator[str]:
-        for name in names:
-            try:
-                DATASETS[name].load()
-            except SkipError as reason:
-                print(f"{name} skipped: {reason}", flush=True)
-            else:
-                yield name
+    def _present(self, names: Sequence[str]) -> list[str]:
+        try:
+            return [name for name, _ in available(names, lambda name: DATASETS[name].load())]
+        except SkipError:
+            if self.args.merge:
+                return []
+            raise
 
     def _installed(self, names: Sequence[str]) -> list[str]:
         found = []
@@ -234,8 +234,6 @@ class TimeToError(Objective):
     def _kept(self, path: Path, names: list[str], methods: list[str]) -> list[Row]:
         """Return the runs of an earlier result that stay."""
         args = self.args
-        if not names and not args.merge:
-            raise SkipError("none of the data sets is here")
         if not args.merge or args.tune or not path.exists():
             return []
         rows: list[Row] = json.loads(path.read_text())["tables"].get("runs", [])
@@ -266,7 +264,7 @@ class TimeToError(Objective):
     def _call(self, case: Row, limit: float) -> tuple[list[Row], str]:
         """Run one case: in a process of its own, or here where seconds do not matter."""
         if not self.args.quick:
-            return spawn(case, limit)
+            return report("_curves", case, limit=limit, loading=START_SECONDS)
         before = get_num_threads()
         try:
             with threadpool_limits(1):
@@ -363,69 +361,60 @@ class TimeToError(Objective):
 
     def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
         """Draw error against fit time, one panel for each data set."""
-        from matplotlib import pyplot as plt
-        from matplotlib.ticker import NullFormatter
-
         if "fits" not in tables:
             return False
         table = [row for row in tables["fits"] if "test" in row]
-        names = list(dict.fromkeys(row["dataset"] for row in table))
-        methods = [m for m in SOLVERS if any(row["method"] == m for row in table)]
+        names = distinct(table, "dataset")
+        methods = [m for m in SOLVERS if where(table, method=m)]
         methods.sort(key=lambda m: not m.startswith(OURS))
         across = min(4, len(names))
-        down = -(-len(names) // across)
-        figure, axes = plt.subplots(
-            down, across, figsize=(3.6 * across + 0.4, 3.2 * down + 1.2), squeeze=False,
-            layout="constrained",
-        )  # fmt: skip
         handles: dict[str, Any] = {}
-        for ax, name in zip(axes.flat, names, strict=False):
-            rows = [row for row in table if row["dataset"] == name]
-            points = [p for p in tables.get("curve", []) if p["dataset"] == name]
-            low = min(row["test"] for row in [*rows, *points])
-            high = max(row["test"] for row in rows)
-            top = min(high, 2 * low)
-            top += 0.08 * (top - low) or 0.1 * low
-            for row in rows:
-                i = methods.index(row["method"])
-                inside = row["test"] <= top
-                (handle,) = ax.plot(
-                    row["fit s"], row["test"] if inside else top, marker=MARKERS[i % 16],
-                    color="k" if row["method"] == OURS else f"C{i % 10}", linestyle="",
-                    clip_on=False, zorder=3,
-                    markerfacecolor=None if inside else "none",
-                )  # fmt: skip
-                if not inside:
-                    ax.annotate(
-                        f"{row['test']:.3g}", (row["fit s"], top), fontsize=6, ha="center",
-                        xytext=(0, 5), textcoords="offset points",
-                    )  # fmt: skip
-                handles.setdefault(row["method"], handle)
-            for method in dict.fromkeys(p["method"] for p in points):
-                some = sorted(
-                    (p for p in points if p["method"] == method), key=lambda p: p["steps"]
-                )
-                seconds, errors = ([p[key] for p in some] for key in ("fit s", "test"))
-                ours = method == OURS
-                ax.plot(
-                    seconds, errors, color="k" if ours else "0.7", linewidth=1, zorder=1 + ours
-                )
-            ax.set_ylim(low - 0.08 * (top - low), top)
-            ax.set_xscale("log")
-            ax.xaxis.set_minor_formatter(NullFormatter())
-            ax.grid(alpha=0.3)
-            ax.set_xlabel("fit seconds")
-            ax.set_ylabel(rows[0]["measure"])
-            ax.set_title(name, fontsize=10, pad=14)
-        for ax in axes.flat[len(names) :]:
-            ax.set_axis_off()
-        figure.legend(
-            [handles[m] for m in methods if m in handles], [m for m in methods if m in handles],
-            loc="outside lower center", ncols=min(5, across + 1), fontsize=7,
-        )  # fmt: skip
-        figure.savefig(path, dpi=130)
-        plt.close(figure)
+        with picture(path, -(-len(names) // across), across, size=(3.7, 3.7)) as axes:
+            for ax, name in zip(axes.flat, names, strict=False):
+                points = where(tables.get("curve", []), dataset=name)
+                handles |= self._panel(ax, name, where(table, dataset=name), points, methods)
+            for ax in axes.flat[len(names) :]:
+                ax.set_axis_off()
+            shown = [m for m in methods if m in handles]
+            ax.figure.legend(
+                [handles[m] for m in shown], shown,
+                loc="outside lower center", ncols=min(5, across + 1), fontsize=7,
+            )  # fmt: skip
         return True
+
+    @staticmethod
+    def _panel(
+        ax: Any, name: str, rows: list[Row], points: list[Row], methods: list[str]
+    ) -> dict[str, Any]:
+        """Draw one data set; errors far above the others are numbers at the upper edge."""
+        from matplotlib.ticker import NullFormatter
+
+        handles = {}
+        low = min(row["test"] for row in [*rows, *points])
+        top = min(max(row["test"] for row in rows), 2 * low)
+        top += 0.08 * (top - low) or 0.1 * low
+        for row in rows:
+            i, inside = methods.index(row["method"]), row["test"] <= top
+            (handles[row["method"]],) = ax.plot(
+                row["fit s"], min(row["test"], top), marker=MARKERS[i % 16],
+                color="k" if row["method"] == OURS else f"C{i % 10}", linestyle="",
+                clip_on=False, zorder=3, markerfacecolor=None if inside else "none",
+            )  # fmt: skip
+            if not inside:
+                ax.annotate(
+                    f"{row['test']:.3g}", (row["fit s"], top), fontsize=6, ha="center",
+                    xytext=(0, 5), textcoords="offset points",
+                )  # fmt: skip
+        for method in distinct(points, "method"):
+            some = sorted(where(points, method=method), key=lambda p: p["steps"])
+            color = "k" if method == OURS else "0.7"
+            ax.plot([p["fit s"] for p in some], [p["test"] for p in some], color=color, lw=1)
+        ax.set_ylim(low - 0.08 * (top - low), top)
+        ax.set(xscale="log", xlabel="fit seconds", ylabel=rows[0]["measure"])
+        ax.xaxis.set_minor_formatter(NullFormatter())
+        ax.grid(alpha=0.3)
+        ax.set_title(name, fontsize=10, pad=14)
+        return handles
 
 
 MARKERS = "osD^v<>pP*Xhd8Hs"

@@ -1,0 +1,186 @@
+"""What objectives share: data that may be absent, processes, seconds, medians, pictures."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any, TypeVar
+
+from benchmarks.registry import Row, SkipError
+
+ROOT = Path(__file__).parents[2]
+BLAS_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+MIB = 2**20
+FOREVER = 1e6  # seconds
+T = TypeVar("T")
+
+
+def available(names: Iterable[str], load: Callable[[str], T]) -> Iterator[tuple[str, T]]:
+    """Yield name and ``load(name)`` of the data sets that are here; SkipError if none is."""
+    found = False
+    for name in names:
+        try:
+            loaded = load(name)
+        except SkipError as reason:
+            print(f"{name} skipped: {reason}", flush=True)
+        else:
+            found = True
+            yield name, loaded
+    if not found:
+        raise SkipError("none of the data sets is here")
+
+
+def report(
+    module: str, case: Row, *, limit: float = FOREVER, loading: float = 0.0, **environment: str
+) -> tuple[list[Row], str]:
+    """Return what ``python -m benchmarks.objectives.MODULE CASE`` says, and what ended it.
+
+    It prints JSON objects, one a line (`serve`), each within `limit` seconds and the first
+    within `loading` more. BLAS gets the threads of the case.
+    """
+    if "threads" in case:
+        environment |= dict.fromkeys(BLAS_THREADS, str(case["threads"]))
+    late = threading.Event()
+    lines: list[Row] = []
+    with subprocess.Popen(
+        [sys.executable, "-m", f"benchmarks.objectives.{module}", json.dumps(case)],
+        cwd=ROOT, env=os.environ | environment, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+
+        def stop() -> None:
+            late.set()
+            process.kill()
+
+        timer = threading.Timer(limit + loading, stop)
+        timer.start()
+        assert process.stdout is not None
+        try:
+            for text in process.stdout:
+                if not text.startswith("{"):
+                    continue
+                timer.cancel()
+                lines.append(json.loads(text))
+                timer = threading.Timer(limit, stop)
+                timer.start()
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            timer.cancel()
+    if late.is_set():
+        return lines, f"over {limit:g} s"
+    return lines, f"exit status {process.returncode}" if process.returncode else ""
+
+
+def answer(module: str, case: Row, **environment: str) -> Row:
+    """Return the one line that a process reports on `case`."""
+    lines, end = report(module, case, **environment)
+    if end:
+        raise RuntimeError(f"{case} ended with {end}.")
+    return lines[-1]
+
+
+def serve(main: Callable[[Row], Iterable[Row]]) -> None:
+    """Print what `main` yields for the case on the command line."""
+    for line in main(json.loads(sys.argv[1])):
+        print(json.dumps(line), flush=True)
+
+
+def timed(call: Callable[..., T], *args: Any, **options: Any) -> tuple[float, T]:
+    """Return the seconds of a call and its result."""
+    start = time.perf_counter()
+    result = call(*args, **options)
+    return time.perf_counter() - start, result
+
+
+def peak() -> float:
+    """Return this program's peak resident MiB.
+
+    ``VmHWM`` where the system has it: ``getrusage`` counts what the parent held before exec.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return used / MIB if sys.platform == "darwin" else used / 1024
+
+
+def lowered_peak() -> float:
+    """Return the resident MiB now, and forget the peak so far where the system can."""
+    reset = Path("/proc/self/clear_refs")
+    if reset.exists():
+        reset.write_text("5")
+    return peak()
+
+
+def timed_peak(call: Callable[..., Any], *args: Any, **options: Any) -> tuple[float, float]:
+    """Return the seconds of a call, and the MB of its peak above what was resident before."""
+    baseline = lowered_peak()
+    seconds, _ = timed(call, *args, **options)
+    return seconds, (peak() - baseline) * MIB / 1e6
+
+
+def in_turns(calls: dict[Any, Callable[[], Any]], repeat: int) -> dict[Any, list[float]]:
+    """Return the seconds of each call, all of them called in turn in each repeat."""
+    for call in calls.values():
+        call()  # compiles
+    seconds: dict[Any, list[float]] = {name: [] for name in calls}
+    for _ in range(repeat):
+        for name, call in calls.items():
+            seconds[name].append(timed(call)[0])
+    return seconds
+
+
+def middle_row(rows: Sequence[Row], average: Callable[[list[Any]], Any] = median) -> Row:
+    """Return the first row with the medians (or another average) of what is a float."""
+    return {
+        key: float(average([row[key] for row in rows])) if isinstance(value, float) else value
+        for key, value in rows[0].items()
+    }
+
+
+def distinct(rows: Iterable[Row], key: str) -> list[Any]:
+    """Return the values of a column in the order of their first appearance."""
+    return list(dict.fromkeys(row[key] for row in rows))
+
+
+def where(rows: Iterable[Row], **values: Any) -> list[Row]:
+    """Return the rows whose columns have these values."""
+    return [row for row in rows if all(row[key] == value for key, value in values.items())]
+
+
+@contextmanager
+def picture(
+    path: Path, down: int = 1, across: int = 1, *, size: tuple[float, float], **options: Any
+) -> Iterator[Any]:
+    """Give axes, (down, across), of panels of so many inches; the figure is then written."""
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(
+        down, across, figsize=(size[0] * across, size[1] * down), squeeze=False,
+        layout="constrained", **options,
+    )  # fmt: skip
+    yield axes
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def draw(
+    ax: Any, rows: Iterable[Row], by: str, x: str, y: str, names: Sequence[str], fmt: str = ".-"
+) -> None:
+    """Plot column y against x, a line for each of the names in column `by`."""
+    for i, name in enumerate(names):
+        points = [(row[x], row[y]) for row in rows if row[by] == name and row[y] is not None]
+        if points:
+            ax.plot(*zip(*points, strict=True), fmt, color=f"C{i}", label=name)
