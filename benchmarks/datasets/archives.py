@@ -18,28 +18,45 @@ def data_folder() -> Path:
     return Path(given) if given else Path(__file__).parents[2].parent / "shared" / "data"
 
 
+def standardised(train: Any, *others: Any) -> tuple[Any, ...]:
+    """Return all parts with the training part's mean and deviation taken out, in float64."""
+    mean, std = train.mean(0, dtype=np.float64), train.std(0, dtype=np.float64)
+    std[std == 0] = 1.0
+    return tuple((X - mean) / std for X in (train, *others))
+
+
+def open_archive(name: str) -> Any:
+    """Return the open archive, or raise SkipError."""
+    path = data_folder() / f"{name}.npz"
+    if not path.exists():
+        raise SkipError(
+            f"there is no {name}.npz in the data folder; set KERNELGRAD_DATA to the "
+            "folder that holds it"
+        )
+    return np.load(path)
+
+
+def csr_part(archive: Any, kind: str) -> tuple[Any, Any]:
+    """Return the CSR rows and the targets of the training or the test part."""
+    arrays = (archive[f"{kind}_{name}"] for name in ("data", "indices", "indptr"))
+    X = sp.csr_matrix(tuple(arrays), shape=tuple(archive[f"{kind}_shape"]))
+    return X, archive[f"{kind}_y"]
+
+
 class Archive(Dataset):
     """An ``.npz`` file with X_train, y_train, X_test, y_test; columns are standardised."""
 
-    def arrays(self) -> Any:
-        """Return the open archive."""
-        path = data_folder() / f"{self.name}.npz"
-        if not path.exists():
-            raise SkipError(
-                f"there is no {self.name}.npz in the data folder; set KERNELGRAD_DATA to the "
-                "folder that holds it"
-            )
-        return np.load(path)
+    task = "classification"
+    loss = "log_loss"
 
     def scale(self, train: Any, test: Any) -> tuple[Any, Any]:
         """Return both parts, standardised by the training part."""
-        mean, std = train.mean(0, dtype=np.float64), train.std(0, dtype=np.float64)
-        std[std == 0] = 1.0
-        return tuple(((X - mean) / std).astype(np.float32) for X in (train, test))
+        train, test = (X.astype(np.float32) for X in standardised(train, test))
+        return train, test
 
     def load(self) -> Data:
         """Return scaled inputs; regression targets are standardised too."""
-        z = self.arrays()
+        z = open_archive(self.name)
         X_train, X_test = self.scale(z["X_train"], z["X_test"])
         y_train, y_test, scale = z["y_train"], z["y_test"], 1.0
         if self.task == "regression":
@@ -50,27 +67,16 @@ class Archive(Dataset):
 
 class A9a(Archive):
     name: ClassVar[str] = "a9a"
-    task = "classification"
     loss = "hinge"
 
     def load(self) -> Data:
         """Return CSR rows as they are."""
-        z = self.arrays()
-
-        def part(kind: str) -> Any:
-            X = sp.csr_matrix(
-                (z[f"{kind}_data"], z[f"{kind}_indices"], z[f"{kind}_indptr"]),
-                shape=tuple(z[f"{kind}_shape"]),
-            )
-            return X.astype(np.float32), z[f"{kind}_y"]
-
-        return Data(*part("train"), *part("test"))
+        (X, y), (X_test, y_test) = (csr_part(open_archive("a9a"), k) for k in ("train", "test"))
+        return Data(X.astype(np.float32), y, X_test.astype(np.float32), y_test)
 
 
 class Mnist(Archive):
     name: ClassVar[str] = "mnist"
-    task = "classification"
-    loss = "log_loss"
 
     def scale(self, train: Any, test: Any) -> tuple[Any, Any]:
         """Return pixels in [0, 1]."""
@@ -79,20 +85,14 @@ class Mnist(Archive):
 
 class Ijcnn1(Archive):
     name: ClassVar[str] = "ijcnn1"
-    task = "classification"
-    loss = "log_loss"
 
 
 class CodRna(Archive):
     name: ClassVar[str] = "cod_rna"
-    task = "classification"
-    loss = "log_loss"
 
 
 class Covtype20k(Archive):
     name: ClassVar[str] = "covtype20k"
-    task = "classification"
-    loss = "log_loss"
 
 
 class Protein(Archive):

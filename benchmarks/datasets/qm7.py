@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from benchmarks.datasets.archives import Archive
+from benchmarks.datasets.archives import Archive, open_archive
 
 BOHR = 0.529177210903  # angstrom
 
@@ -81,7 +81,7 @@ class Qm7(Archive):
 
     def molecules(self) -> tuple[Molecules, Molecules]:
         """Return training and test molecules, energies in kcal/mol; may raise SkipError."""
-        z = self.arrays()
+        z = open_archive(self.name)
         train, test = (
             Molecules(
                 coulomb_matrices(z[f"Z_{part}"], z[f"R_{part}"]),

@@ -11,8 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import minimize
 
-from benchmarks.datasets.archives import data_folder
-from benchmarks.registry import SkipError
+from benchmarks.datasets.archives import csr_part, open_archive, standardised
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.kernels import Polynomial
 from kernelgrad.losses import get_loss
@@ -68,27 +67,13 @@ class Case:
 
 def load(name: str, *, quick: bool = False, balanced: bool = True) -> Case:
     """Return one data set: the largest class against the rest; targets above their median."""
-    path = data_folder() / f"{name}.npz"
-    if not path.exists():
-        raise SkipError(
-            f"there is no {path.name} in the data folder; set KERNELGRAD_DATA to the folder "
-            "that holds it"
-        )
-    z = np.load(path)
+    z = open_archive(name)
     if "train_data" in z:
-        parts = []
-        for kind in ("train", "test"):
-            csr = (z[f"{kind}_data"], z[f"{kind}_indices"], z[f"{kind}_indptr"])
-            parts += [
-                sp.csr_matrix(csr, shape=tuple(z[f"{kind}_shape"])).astype(float),
-                z[f"{kind}_y"],
-            ]
-        X, y, X_test, y_test = parts
+        (X, y), (X_test, y_test) = (csr_part(z, kind) for kind in ("train", "test"))
+        X, X_test = X.astype(float), X_test.astype(float)
     else:
         X, y, X_test, y_test = (z[k] for k in ("X_train", "y_train", "X_test", "y_test"))
-        mean, std = X.mean(0, dtype=float), X.std(0, dtype=float)
-        std[std == 0] = 1.0
-        X, X_test = ((a - mean) / std for a in (X, X_test))
+        X, X_test = standardised(X, X_test)
     values, counts = np.unique(y, return_counts=True)
     if y.dtype.kind == "f" and len(values) > 100:
         middle = np.median(y)

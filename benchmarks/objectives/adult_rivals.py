@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from benchmarks.datasets.archives import A9a
+from benchmarks.objectives._shared import picture, timed
 from benchmarks.registry import Objective, Row
 from kernelgrad import DSG, KernelClassifier
 from kernelgrad.callbacks import TimeLimit
@@ -73,16 +73,10 @@ def methods(n: int, gamma: float, seed: int, n_features: int) -> dict[str, Metho
 
 def fit(model: Any, X: Any, y: Any) -> tuple[float, float]:
     """Fit; return the seconds of features and of the solver."""
-    start = time.perf_counter()
-    if isinstance(model, Pipeline):
-        features = model[0].fit(X)
-        Z = features.transform(X)
-        middle = time.perf_counter()
-        model[-1].fit(Z, y)
-    else:
-        middle = start
-        model.fit(X, y)
-    return middle - start, time.perf_counter() - middle
+    if not isinstance(model, Pipeline):
+        return 0.0, timed(model.fit, X, y)[0]
+    before, Z = timed(model[0].fit_transform, X)
+    return before, timed(model[-1].fit, Z, y)[0]
 
 
 class AdultRivals(Objective):
@@ -140,21 +134,16 @@ class AdultRivals(Objective):
 
     def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
         """Draw the errors under both criteria, a panel for each number of features."""
-        import matplotlib.pyplot as plt
-
-        figure, axes = plt.subplots(
-            1, len(tables), figsize=(6.5 * len(tables), 4.2), squeeze=False
-        )
-        for axis, (title, rows) in zip(axes[0], tables.items(), strict=True):
-            place = np.arange(len(rows))
-            for k, criterion in enumerate(("SC1", "SC2")):
-                values = [r[f"{criterion} error %"] for r in rows]
-                label = "one pass" if criterion == "SC1" else "the seconds of DSG (paper)"
-                axis.barh(place - 0.2 + 0.4 * k, values, 0.4, label=label)
-            axis.set_yticks(place, [r["method"] for r in rows], fontsize=7)
-            axis.invert_yaxis()
-            axis.set(xlabel="test error in percent", title=title, xlim=(14, 25))
-            axis.legend(fontsize=7)
-        figure.tight_layout()
-        figure.savefig(path, dpi=110)
+        with picture(path, 1, len(tables), size=(6.5, 4.2)) as axes:
+            for axis, (title, rows) in zip(axes[0], tables.items(), strict=True):
+                place = np.arange(len(rows))
+                for k, (criterion, label) in enumerate(
+                    {"SC1": "one pass", "SC2": "the seconds of DSG (paper)"}.items()
+                ):
+                    values = [r[f"{criterion} error %"] for r in rows]
+                    axis.barh(place - 0.2 + 0.4 * k, values, 0.4, label=label)
+                axis.set_yticks(place, [r["method"] for r in rows], fontsize=7)
+                axis.invert_yaxis()
+                axis.set(xlabel="test error in percent", title=title, xlim=(14, 25))
+                axis.legend(fontsize=7)
         return True

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from benchmarks.objectives._shared import timed
 from benchmarks.objectives.one_class import limited, one_thread
 from benchmarks.registry import Objective, Row
 from kernelgrad import KernelDensityRatio
@@ -82,9 +83,7 @@ def peer_case(connection: Any, n: int, d: int, seed: int) -> None:
     densratio(p[:50], q[:50], verbose=False)  # compiles
     connection.send(None)
     with one_thread():
-        start = time.perf_counter()
-        model = densratio(p, q, verbose=False)
-        seconds = time.perf_counter() - start
+        seconds, model = timed(densratio, p, q, verbose=False)
     ratio = np.ravel(model.compute_density_ratio(points(d)[0]))
     values = (*errors(ratio, d), seconds, seconds)
     connection.send(dict(zip(MEASURES, values, strict=True)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Iterator
 from statistics import median
 from typing import ClassVar
@@ -11,32 +10,14 @@ from typing import ClassVar
 import numpy as np
 from sklearn.metrics import pairwise as reference
 
+from benchmarks.objectives._shared import in_turns
 from benchmarks.registry import Objective, Row
+from kernelgrad import kernels as k
 from kernelgrad import set_num_threads
 from kernelgrad._typing import Float64Array
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.functions.exact import COLUMN_TILE
-from kernelgrad.kernels import (
-    ArcCosine,
-    Cauchy,
-    Chi2,
-    ConvolutionKernel,
-    DotProduct,
-    ExponentialSemigroup,
-    Gaussian,
-    Hellinger,
-    Intersection,
-    JensenShannon,
-    Kernel,
-    Laplacian,
-    Matern,
-    Polynomial,
-    ProductKernel,
-    ReciprocalSemigroup,
-    SkewedChi2,
-    SkewedIntersection,
-    SumKernel,
-)
+from kernelgrad.kernels import Kernel
 
 D = 22
 ROWS = 256
@@ -63,51 +44,38 @@ def unit(n: int, d: int) -> Float64Array:
 G = 0.5 / D
 # rows, kernel, and what scikit-learn has of the same cost
 CASES: list[tuple[Callable[[int, int], Float64Array], Kernel, Callable[..., object] | None]] = [
-    (signed, Gaussian(G), lambda A, B: reference.rbf_kernel(A, B, gamma=G)),
-    (signed, Matern(0.5, G), None),
-    (signed, Matern(1.5, G), None),
-    (signed, Matern(2.5, G), None),
-    (signed, Matern(1.2, G), None),
-    (signed, Laplacian(G), lambda A, B: reference.laplacian_kernel(A, B, gamma=G)),
-    (signed, Cauchy(0.1), None),
-    (unit, DotProduct(), None),
-    (unit, DotProduct("vovk", 0.5), None),
-    (unit, DotProduct([1.0, 1.0, 0.5, 0.2]), None),
-    (unit, Polynomial(3), lambda A, B: reference.polynomial_kernel(A, B, degree=3, gamma=1)),
-    (histograms, Hellinger(), lambda A, B: reference.linear_kernel(A, B)),
-    (histograms, Chi2(), lambda A, B: reference.additive_chi2_kernel(A, B)),
-    (histograms, Intersection(), lambda A, B: reference.manhattan_distances(A, B)),
-    (histograms, JensenShannon(), None),
-    (histograms, SkewedChi2(0.05), None),
-    (histograms, SkewedIntersection(0.05), None),
-    (histograms, ExponentialSemigroup(0.1), None),
-    (histograms, ReciprocalSemigroup(2.0), None),
-    (signed, ArcCosine(0), None),
-    (signed, ArcCosine(1), None),
-    (signed, ArcCosine(2), None),
-    (signed, SumKernel([Gaussian(G), Laplacian(G)]), None),
-    (signed, ProductKernel([Gaussian(G), Laplacian(G)]), None),
-    (signed, ConvolutionKernel((2, 11), 2, gamma=0.1), None),
+    (signed, k.Gaussian(G), lambda A, B: reference.rbf_kernel(A, B, gamma=G)),
+    (signed, k.Matern(0.5, G), None),
+    (signed, k.Matern(1.5, G), None),
+    (signed, k.Matern(2.5, G), None),
+    (signed, k.Matern(1.2, G), None),
+    (signed, k.Laplacian(G), lambda A, B: reference.laplacian_kernel(A, B, gamma=G)),
+    (signed, k.Cauchy(0.1), None),
+    (unit, k.DotProduct(), None),
+    (unit, k.DotProduct("vovk", 0.5), None),
+    (unit, k.DotProduct([1.0, 1.0, 0.5, 0.2]), None),
+    (unit, k.Polynomial(3), lambda A, B: reference.polynomial_kernel(A, B, degree=3, gamma=1)),
+    (histograms, k.Hellinger(), lambda A, B: reference.linear_kernel(A, B)),
+    (histograms, k.Chi2(), lambda A, B: reference.additive_chi2_kernel(A, B)),
+    (histograms, k.Intersection(), lambda A, B: reference.manhattan_distances(A, B)),
+    (histograms, k.JensenShannon(), None),
+    (histograms, k.SkewedChi2(0.05), None),
+    (histograms, k.SkewedIntersection(0.05), None),
+    (histograms, k.ExponentialSemigroup(0.1), None),
+    (histograms, k.ReciprocalSemigroup(2.0), None),
+    (signed, k.ArcCosine(0), None),
+    (signed, k.ArcCosine(1), None),
+    (signed, k.ArcCosine(2), None),
+    (signed, k.SumKernel([k.Gaussian(G), k.Laplacian(G)]), None),
+    (signed, k.ProductKernel([k.Gaussian(G), k.Laplacian(G)]), None),
+    (signed, k.ConvolutionKernel((2, 11), 2, gamma=0.1), None),
 ]
-
-
-def in_turns(calls: dict[str, Call], repeat: int) -> dict[str, float]:
-    """Return the median seconds of each call, all of them called in turn in each repeat."""
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        call()  # compiles
-    for _ in range(repeat):
-        for name, call in calls.items():
-            start = time.perf_counter()
-            call()
-            seconds[name].append(time.perf_counter() - start)
-    return {name: median(values) for name, values in seconds.items()}
 
 
 def rbf_row(n: int, d: int, m: int, repeat: int) -> Row:
     """Return the Gaussian block of n and m rows beside a matrix product of these shapes."""
     A, B = signed(n, d), signed(m, d)
-    kernel = Gaussian(0.5 / d)
+    kernel = k.Gaussian(0.5 / d)
     a, b = kernel.exact_rows(A), kernel.exact_rows(B)
     A32, B32 = A.astype(np.float32), B.astype(np.float32)
     wide_a, wide_b = (kernel.exact_rows(Z, wide=True) for Z in (A, B))
@@ -116,7 +84,7 @@ def rbf_row(n: int, d: int, m: int, repeat: int) -> Row:
         "wide": lambda: kernel.exact_block(wide_a, wide_b),
         "product": lambda: A32 @ B32.T,
     }
-    seconds = in_turns(calls, repeat)
+    seconds = {name: median(s) for name, s in in_turns(calls, repeat).items()}
     flops = 2e-9 * n * m * d
     return {
         "rows": n,
@@ -179,7 +147,7 @@ class ExactBlocks(Objective):
         }
         if other is not None:
             calls["scikit-learn"] = lambda: other(A, B)
-        seconds = in_turns(calls, args.repeat)
+        seconds = {name: median(s) for name, s in in_turns(calls, args.repeat).items()}
         error = np.abs(kernel.exact_block(a, b) - kernel.pairwise(A, B)).max()
         values = n * len(B)
         return {

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, ClassVar
 
 import numpy as np
 
+from benchmarks.objectives._shared import in_turns
 from benchmarks.registry import Objective, Row
 from kernelgrad import set_num_threads
 from kernelgrad.compute.threads import single_threaded_blas
@@ -25,42 +24,10 @@ CACHE = 2**31
 CHUNK = 2**16  # frequencies of one block in the check of the bias
 
 
-@dataclass
-class Case:
-    """One shape; `ways` lists the same work done with different frequencies."""
-
-    row: Row
-    units: int
-    ways: dict[str, Callable[[], Any]]
-    seconds: dict[str, list[float]] = field(default_factory=dict)
-
-    def measure(self) -> None:
-        """Time every way once."""
-        set_num_threads(self.row["threads"])
-        for name, way in self.ways.items():
-            start = time.perf_counter()
-            way()
-            self.seconds.setdefault(name, []).append(time.perf_counter() - start)
-
-    def result(self) -> Row:
-        """Return medians in ns per row and frequency, and medians of the ratios."""
-        s = self.seconds
-        ns = {f"{name} ns": 1e9 * median(v) / self.units for name, v in s.items()}
-
-        def ratio(kind: str) -> float:
-            pairs = zip(s[f"iid, {kind}"], s[f"hadamard, {kind}"], strict=True)
-            return median(a / b for a, b in pairs)
-
-        return {
-            **self.row,
-            **ns,
-            "speed-up, kept": ratio("kept"),
-            "speed-up, drawn": ratio("drawn"),
-        }
-
-
-def make_case(operation: str, d: int, C: int, threads: int, n: int, frequencies: int) -> Case:
-    """Return the case of one shape: frequencies kept in memory, and drawn again."""
+def speed(
+    operation: str, d: int, C: int, threads: int, *, n: int, frequencies: int, repeat: int
+) -> Row:
+    """Return ns per row and frequency, kept in memory and drawn again, and their ratios."""
     random = np.random.default_rng(0)
     X = random.standard_normal((n, d), np.float32) / np.float32(np.sqrt(d))
     kernel = Gaussian(0.5)
@@ -91,8 +58,14 @@ def make_case(operation: str, d: int, C: int, threads: int, n: int, frequencies:
             "iid, drawn": lambda: iid.gradient(X, R, 0),
             "hadamard, drawn": lambda: fast.gradient(X, R, 0),
         }
+    set_num_threads(threads)
+    seconds = in_turns(ways, repeat)
     row = {"operation": operation, "d": d, "order": fast.order, "C": C, "threads": threads}
-    return Case(row, n * frequencies, ways)
+    row |= {f"{way} ns": 1e9 * median(s) / (n * frequencies) for way, s in seconds.items()}
+    for kind in ("kept", "drawn"):
+        pairs = zip(seconds[f"iid, {kind}"], seconds[f"hadamard, {kind}"], strict=True)
+        row[f"speed-up, {kind}"] = median(a / b for a, b in pairs)
+    return row
 
 
 def squared_errors(
@@ -169,12 +142,10 @@ class Frequencies(Objective):
         try:
             with single_threaded_blas():
                 for shape in shapes:
-                    case = make_case(*shape, n, frequencies)
-                    case.measure()  # compiles, and fills the caches
-                    case.seconds.clear()
-                    for _ in range(args.repeat):
-                        case.measure()
-                    yield "ns per row and frequency", case.result()
+                    yield (
+                        "ns per row and frequency",
+                        speed(*shape, n=n, frequencies=frequencies, repeat=args.repeat),
+                    )
         finally:
             set_num_threads(None)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import perf_counter
 from typing import Any, ClassVar
 
 import numpy as np
 
+from benchmarks.objectives._shared import distinct, draw, picture, timed
 from benchmarks.objectives.synthetic_rate import log_grid, true_function
 from benchmarks.registry import Objective, Row
 from kernelgrad import DSG
@@ -82,16 +82,16 @@ class GaussianProcess(Objective):
         with single_threaded_blas():
             for seed in range(args.repeat):
                 for name, (solver, steps) in solvers.items():
-                    start = perf_counter()
-                    curves[name].append(
-                        self.curve(solver, steps, seed, kernel, X, y, Z, mean, variance)
+                    spent, errors = timed(
+                        self.curve, solver, steps, seed, kernel, X, y, Z, mean, variance
                     )
-                    seconds[name].append(perf_counter() - start)
-                start = perf_counter()
-                curves["operator"].append(
-                    self.operator_curve(seed, kernel, X, y, Z, variance, quick=args.quick)
+                    curves[name].append(errors)
+                    seconds[name].append(spent)
+                spent, errors = timed(
+                    self.operator_curve, seed, kernel, X, y, Z, variance, quick=args.quick
                 )
-                seconds["operator"].append(perf_counter() - start)
+                curves["operator"].append(errors)
+                seconds["operator"].append(spent)
         typical = {"rms of the mean": float(np.sqrt(np.mean(mean**2)))}
         typical |= {"median variance": float(np.median(variance))}
         for name, runs in curves.items():
@@ -163,26 +163,16 @@ class GaussianProcess(Objective):
 
     def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
         """Draw both errors on logarithmic axes, with the size of what is estimated."""
-        from matplotlib import pyplot as plt
-
-        figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-        final = tables[FINAL][0]
-        for ax, what, level in (
-            (axes[0], "mean", final["rms of the mean"]),
-            (axes[1], "variance", final["median variance"]),
-        ):
-            for name in dict.fromkeys(row["estimator"] for row in tables[CURVE]):
-                rows = [r for r in tables[CURVE] if r["estimator"] == name]
-                if np.isfinite(rows[0][what]):
-                    t = [r["iteration"] for r in rows]
-                    ax.loglog(t, [r[what] for r in rows], "o-", ms=3, label=name)
-            label = "rms of the mean" if what == "mean" else "median variance"
-            ax.axhline(level, color="k", lw=0.8, ls="--", label=label)
-            ax.set_xlabel("iteration")
-            ax.set_ylabel(f"RMSE of the posterior {what}")
-            ax.legend(fontsize=7)
-        figure.savefig(path, dpi=150)
-        plt.close(figure)
+        final, names = tables[FINAL][0], distinct(tables[CURVE], "estimator")
+        levels = {"mean": "rms of the mean", "variance": "median variance"}
+        with picture(path, 1, 2, size=(4.5, 3.6)) as axes:
+            for ax, (what, label) in zip(axes[0], levels.items(), strict=True):
+                finite = [row for row in tables[CURVE] if np.isfinite(row[what])]
+                draw(ax, finite, "estimator", "iteration", what, names)
+                ax.axhline(final[label], color="k", lw=0.8, ls="--", label=label)
+                ax.set(xscale="log", yscale="log", xlabel="iteration")
+                ax.set_ylabel(f"RMSE of the posterior {what}")
+                ax.legend(fontsize=7)
         return True
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from sklearn.svm import SVC
 
 from benchmarks.objectives._linear import Case, load, minimum, trace, warm_up
-from benchmarks.registry import Objective, Row, SkipError
+from benchmarks.objectives._shared import available
+from benchmarks.registry import Objective, Row
 from kernelgrad.losses import Hinge, Logistic
 from kernelgrad.solvers import LINEAR_SOLVERS, LinearSDCA
 
@@ -45,12 +46,11 @@ class LinearOptimum(Objective):
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
         """Fit every solver on dense and on CSR rows."""
-        for name in args.dataset:
-            try:
-                case = load(name, quick=args.quick, balanced=False)
-            except SkipError as reason:
-                print(f"{name} skipped: {reason}")
-                continue
+
+        def loaded(name: str) -> Case:
+            return load(name, quick=args.quick, balanced=False)
+
+        for _, case in available(args.dataset, loaded):
             for penalty, (alpha, ratio) in PENALTIES.items():
                 yield from self._penalty(args, case, penalty, alpha, ratio)
             yield from self._hinge(args, case.head(HINGE_ROWS), few=True)
@@ -62,7 +62,7 @@ class LinearOptimum(Objective):
     ) -> Iterator[tuple[str, Row]]:
         problem = case.problem(alpha, ratio, tol=1e-7)
         best, w = minimum(problem, case.batch())
-        support = set(np.flatnonzero(np.abs(w[:-1]) > 1e-7).tolist())
+        support = np.abs(w[:-1]) > 1e-7 if ratio > 0 else None
         for name in args.solver:
             cls: Any = LINEAR_SOLVERS[name]
             if not cls.takes(Logistic()):
@@ -70,21 +70,7 @@ class LinearOptimum(Objective):
             if (ratio > 0 and not cls.takes_l1) or (ratio == 1 and cls.needs_l2):
                 continue
             row: Row = {"data": case.name, "penalty": penalty, "solver": name}
-            passes = min(args.passes, 150) if name in DECAYING else args.passes
-            for sparse in (False, True):
-                kind = "CSR" if sparse else "dense"
-                warm_up([cls()], case, problem, sparse=sparse)
-                found = trace(cls(), problem, case.batch(sparse=sparse), steps=passes)
-                row[f"{kind} suboptimality"] = found.objective[-1] / best - 1
-                row[f"{kind} s"] = found.seconds[-1]
-                row[f"{kind} iterations"] = len(found.seconds)
-                if ratio > 0:
-                    mine = set(np.flatnonzero(cls().solution(found.state)[0][:, 0]).tolist())
-                    row[f"{kind} support"] = f"{len(mine ^ support)} of {len(support)} differ"
-            row["limit"] = 1e-2 if name in DECAYING else 1e-4
-            row["reached"] = bool(
-                max(row["dense suboptimality"], row["CSR suboptimality"]) <= row["limit"]
-            )
+            self._measure(row, cls, case, problem, best, args.passes, support)
             yield "suboptimality", row
 
     def _hinge(
@@ -103,20 +89,31 @@ class LinearOptimum(Objective):
             }  # fmt: skip
             if reference is not None:
                 row["LIBSVM / minimum - 1"] = reference / best - 1
-            passes = min(args.passes, 150) if name in DECAYING else args.passes
-            steps = SIMBA_STEPS if name == "simba" else passes
-            for sparse in (False, True):
-                kind = "CSR" if sparse else "dense"
-                warm_up([cls()], case, problem, sparse=sparse)
-                found = trace(cls(), problem, case.batch(sparse=sparse), steps=steps)
-                row[f"{kind} suboptimality"] = found.objective[-1] / best - 1
-                row[f"{kind} s"] = found.seconds[-1]
-                row[f"{kind} iterations"] = len(found.seconds)
-            row["limit"] = 1e-2 if name in DECAYING else 1e-4
-            row["reached"] = bool(
-                max(row["dense suboptimality"], row["CSR suboptimality"]) <= row["limit"]
-            )
+            passes = SIMBA_STEPS if name == "simba" else args.passes
+            self._measure(row, cls, case, problem, best, passes, None)
             yield "hinge suboptimality", row
+
+    @staticmethod
+    def _measure(
+        row: Row, cls: Any, case: Case, problem: Any, best: float, passes: int, support: Any
+    ) -> None:
+        """Add what a solver reaches on dense and CSR rows; `support` is that of the minimum."""
+        decaying = cls.name in DECAYING
+        if decaying and cls.name != "simba":
+            passes = min(passes, 150)
+        for kind in ("dense", "CSR"):
+            sparse = kind == "CSR"
+            warm_up([cls()], case, problem, sparse=sparse)
+            found = trace(cls(), problem, case.batch(sparse=sparse), steps=passes)
+            row[f"{kind} suboptimality"] = found.objective[-1] / best - 1
+            row[f"{kind} s"] = found.seconds[-1]
+            row[f"{kind} iterations"] = len(found.seconds)
+            if support is not None:
+                others = int(np.sum((cls().solution(found.state)[0][:, 0] != 0) != support))
+                row[f"{kind} support"] = f"{others} of {support.sum()} differ"
+        row["limit"] = 1e-2 if decaying else 1e-4
+        worst = max(row["dense suboptimality"], row["CSR suboptimality"])
+        row["reached"] = bool(worst <= row["limit"])
 
 
 def certified(case: Case) -> tuple[float, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -12,7 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from benchmarks.objectives._linear import SETS, Case, Trace, load, minimum, trace, warm_up
-from benchmarks.registry import Objective, Row, SkipError
+from benchmarks.objectives._shared import available, distinct, picture, timed, where
+from benchmarks.registry import Objective, Row
 from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.solvers import S3GD, SCV, SGD, SSGD, SVRG, LinearProblem, TrainBatch
@@ -67,12 +67,7 @@ class LinearPaper(Objective):
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
         """Take the methods in turn within each repeat."""
-        for name in args.dataset:
-            try:
-                case = load(name, quick=args.quick)
-            except SkipError as reason:
-                print(f"{name} skipped: {reason}")
-                continue
+        for _, case in available(args.dataset, lambda name: load(name, quick=args.quick)):
             yield from self._times(args, case)
             yield from self._objectives(args, case)
             yield from self._correlations(args, case)
@@ -88,21 +83,14 @@ class LinearPaper(Objective):
                 try:
                     warm_up([one], case, problem)
                     with single_threaded_blas():
-                        start = time.perf_counter()
-                        state = one.init(problem, batch)
-                        one.step(problem, state, batch)
-                        first = time.perf_counter() - start
-                        rounds = []
-                        for _ in range(5):
-                            start = time.perf_counter()
-                            one.step(problem, state, batch)
-                            rounds.append(time.perf_counter() - start)
+                        started, state = timed(one.init, problem, batch)
+                        rounds = [timed(one.step, problem, state, batch)[0] for _ in range(6)]
                 except CapabilityError as reason:
                     print(f"{case.name} {name}: {reason}")
                     continue
-                each = median(rounds)
+                each = median(rounds[1:])
                 spent.setdefault(name, []).append(each * TIMED / ROUND)
-                before.setdefault(name, []).append(max(0.0, first - each))
+                before.setdefault(name, []).append(max(0.0, started + rounds[0] - each))
         for name, values in spent.items():
             yield (
                 "seconds per 50 steps",
@@ -198,52 +186,38 @@ class LinearPaper(Objective):
 
     def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
         """Draw a row of panels for each data set: times, objective, test, correlation."""
-        import matplotlib.pyplot as plt
-
         times = tables.get("seconds per 50 steps", [])
-        curves = tables.get("objective", [])
-        close = tables.get("correlation with the exact gradient", [])
-        names = list(dict.fromkeys(r["data"] for r in times))
+        names = distinct(times, "data")
         if not names:
             return False
-        figure, axes = plt.subplots(
-            len(names), 4, figsize=(18, 3.1 * len(names)), squeeze=False
-        )
-        colours = dict(
-            zip(NAMES, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False)
-        )
-        for data, row in zip(names, axes, strict=True):
-            some = [r for r in times if r["data"] == data]
-            row[0].bar(
-                [r["method"] for r in some],
-                [r["s"] for r in some],
-                color=[colours[r["method"]] for r in some],
-            )
-            row[0].set_yscale("log")
-            row[0].set_title(f"{data}: seconds per 50 steps", fontsize=9)
-            for r in curves:
-                if r["data"] != data or "curve" not in r:
-                    continue
-                curve = np.array(r["curve"], float)
-                label = f"{r['method']}, step {r['step']:g}"
-                row[1].plot(curve[:, 0], np.maximum(curve[:, 1], 1e-12), label=label,
-                            color=colours[r["method"]])  # fmt: skip
-                row[2].plot(curve[:, 0], curve[:, 2], color=colours[r["method"]])
-            row[1].set(xscale="log", yscale="log", xlabel="seconds with preparation")
-            row[1].set_title("relative suboptimality", fontsize=9)
-            if row[1].get_lines():
-                row[1].legend(fontsize=6)
-            row[2].set(xscale="log", xlabel="seconds with preparation")
-            row[2].set_title("objective on test rows", fontsize=9)
-            for r in close:
-                if r["data"] != data:
-                    continue
-                points = [(int(k[6:]), v) for k, v in r.items() if k.startswith("after ")]
-                row[3].plot(*zip(*points, strict=True), "o-", color=colours[r["method"]], ms=3)
-            row[3].set(xscale="symlog", xlabel="steps", ylim=(-0.1, 1.05))
-            row[3].set_title("correlation with the exact gradient", fontsize=9)
-        figure.tight_layout()
-        figure.savefig(path, dpi=100)
+        colours = {name: f"C{i}" for i, name in enumerate(NAMES)}
+        with picture(path, len(names), 4, size=(4.5, 3.1)) as axes:
+            for data, row in zip(names, axes, strict=True):
+                for r in where(times, data=data):
+                    row[0].bar(r["method"], r["s"], color=colours[r["method"]])
+                row[0].set(yscale="log", title=f"{data}: seconds per 50 steps")
+                for r in where(tables.get("objective", []), data=data):
+                    if "curve" not in r:
+                        continue
+                    seconds, above, test = np.array(r["curve"], float).T
+                    colour, label = colours[r["method"]], f"{r['method']}, step {r['step']:g}"
+                    row[1].plot(seconds, np.maximum(above, 1e-12), color=colour, label=label)
+                    row[2].plot(seconds, test, color=colour)
+                row[1].set(yscale="log", title="relative suboptimality")
+                row[2].set(title="objective on test rows")
+                for ax in row[1:3]:
+                    ax.set(xscale="log", xlabel="seconds with preparation")
+                if row[1].get_lines():
+                    row[1].legend(fontsize=6)
+                for r in where(
+                    tables.get("correlation with the exact gradient", []), data=data
+                ):
+                    points = [(int(k[6:]), v) for k, v in r.items() if k.startswith("after ")]
+                    row[3].plot(
+                        *zip(*points, strict=True), "o-", color=colours[r["method"]], ms=3
+                    )
+                row[3].set(xscale="symlog", xlabel="steps", ylim=(-0.1, 1.05))
+                row[3].set_title("correlation with the exact gradient")
         return True
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +15,8 @@ import sklearn
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 
 from benchmarks.objectives._linear import Case, load, minimum, trace, warm_up
-from benchmarks.registry import Objective, Row, SkipError
+from benchmarks.objectives._shared import available, distinct, picture, timed, where
+from benchmarks.registry import Objective, Row
 from kernelgrad import LinearClassifier
 from kernelgrad.solvers import LINEAR_SOLVERS, LinearProblem, TrainBatch
 from kernelgrad.solvers.linear.base import PreparedRows, evaluate
@@ -153,12 +153,11 @@ class LinearTime(Objective):
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
         """Take all sides in turn within each repeat."""
-        for name in args.dataset:
-            try:
-                case = load(name, quick=args.quick, balanced=False)
-            except SkipError as reason:
-                print(f"{name} skipped: {reason}")
-                continue
+
+        def loaded(name: str) -> Case:
+            return load(name, quick=args.quick, balanced=False)
+
+        for _, case in available(args.dataset, loaded):
             ones = np.ones((len(case.y), 1))
             if sp.issparse(case.X):
                 case.X = sp.csr_matrix(sp.hstack([case.X, ones]))
@@ -206,33 +205,24 @@ class LinearTime(Objective):
 
     def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
         """Draw bars of seconds, a panel for each data set and penalty."""
-        import matplotlib.pyplot as plt
-
-        rows = tables.get("seconds", [])
-        cases = list(dict.fromkeys((r["data"], r["penalty"]) for r in rows))
+        rows = [r | {"case": f"{r['data']}, {r['penalty']}"} for r in tables.get("seconds", [])]
+        cases = distinct(rows, "case")
         if not cases:
             return False
         across = min(3, len(cases))
-        down = -(-len(cases) // across)
-        figure, axes = plt.subplots(
-            down, across, figsize=(6 * across, 3.2 * down), squeeze=False
-        )
-        for axis in axes.flat[len(cases) :]:
-            axis.axis("off")
-        for axis, case in zip(axes.flat, cases, strict=False):
-            some = [r for r in rows if (r["data"], r["penalty"]) == case]
-            place = np.arange(len(some))
-            for k, level in enumerate(LEVELS):
-                values = [r[f"s to {level:g}"] or np.nan for r in some]
-                axis.barh(place + 0.2 - 0.4 * k, values, 0.4, label=f"to {level:g}")
-            axis.set_yticks(place, [r["side"] for r in some], fontsize=7)
-            axis.set_xscale("log")
-            axis.invert_yaxis()
-            axis.set_title(f"{case[0]}, {case[1]}", fontsize=9)
-            axis.set_xlabel("seconds (no bar: not reached)")
-        axes.flat[0].legend(fontsize=7)
-        figure.tight_layout()
-        figure.savefig(path, dpi=110)
+        with picture(path, -(-len(cases) // across), across, size=(6, 3.2)) as axes:
+            for axis in axes.flat[len(cases) :]:
+                axis.axis("off")
+            for axis, case in zip(axes.flat, cases, strict=False):
+                some = where(rows, case=case)
+                place = np.arange(len(some))
+                for k, level in enumerate(LEVELS):
+                    values = [r[f"s to {level:g}"] or np.nan for r in some]
+                    axis.barh(place + 0.2 - 0.4 * k, values, 0.4, label=f"to {level:g}")
+                axis.set_yticks(place, [r["side"] for r in some], fontsize=7)
+                axis.invert_yaxis()
+                axis.set(xscale="log", title=case, xlabel="seconds (no bar: not reached)")
+            axes.flat[0].legend(fontsize=7)
         return True
 
 
@@ -251,9 +241,7 @@ def _clock(fit: Fit, bracket: Bracket | None) -> float | None:
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        start = time.perf_counter()
-        fit(bracket[1])
-        return time.perf_counter() - start
+        return timed(fit, bracket[1])[0]
 
 
 def _range(bracket: Bracket | None) -> str:
@@ -281,9 +269,8 @@ def least_iterations(
     values: dict[int, float] = {}
 
     def look(iterations: int) -> float:
-        start = time.perf_counter()
-        w = np.asarray(fit(iterations), float)[:, None]
-        spent = time.perf_counter() - start
+        spent, coef = timed(fit, iterations)
+        w = np.asarray(coef, float)[:, None]
         found = evaluate(problem, data, data.native(w), np.zeros(1))
         values[iterations] = found.objective
         return spent

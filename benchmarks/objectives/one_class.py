@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +18,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import OneClassSVM
 from threadpoolctl import threadpool_limits
 
+from benchmarks.datasets.archives import standardised
+from benchmarks.objectives._shared import available, timed
 from benchmarks.objectives.time_to_error import DATASETS, bandwidths, choose_rows
 from benchmarks.registry import Objective, Row, SkipError
 from kernelgrad import KernelNoveltyDetector, get_num_threads, set_num_threads
@@ -56,13 +57,6 @@ class Sample:
     gamma: float
 
 
-def standardised(train: Any, *others: Any) -> list[Any]:
-    """Return all parts with the training part's mean and deviation taken out."""
-    mean, std = train.mean(0, dtype=np.float64), train.std(0, dtype=np.float64)
-    std[std == 0] = 1.0
-    return [((X - mean) / std).astype(np.float32) for X in (train, *others)]
-
-
 def load_sample(name: str, contamination: float, factor: float, rows: int | None) -> Sample:
     """Return ordinary training rows, mixed with a small share of novel ones."""
     data = DATASETS[name].load()
@@ -80,7 +74,7 @@ def load_sample(name: str, contamination: float, factor: float, rows: int | None
         )
     ]
     if name != "mnist":  # pixels share one unit
-        parts = standardised(*parts)
+        parts = [X.astype(np.float32) for X in standardised(*parts)]
     gamma = bandwidths(parts[0])[1.0] / factor**2
     return Sample(*parts, gamma)
 
@@ -126,12 +120,9 @@ def measure(
     if most is not None and most < len(train):
         train = train[choose_rows(len(train), most, seed)]
     model = build(method, len(train), nu, sample.gamma, max_iter, seed)
-    start = time.perf_counter()
-    model.fit(train)
-    fit_s = time.perf_counter() - start
-    start = time.perf_counter()
-    ordinary = np.ravel(model.decision_function(sample.ordinary))
-    predict_s = time.perf_counter() - start
+    fit_s, _ = timed(model.fit, train)
+    predict_s, ordinary = timed(model.decision_function, sample.ordinary)
+    ordinary = np.ravel(ordinary)
     novel = np.ravel(model.decision_function(sample.novel))
     truth = np.repeat([1, 0], [len(ordinary), len(novel)])
     into.rows = len(train)
@@ -150,7 +141,7 @@ def many_rows(name: str, rows: int) -> Any:
     data = DATASETS[name].load()
     parts = ((data.X_train, data.y_train), (data.X_test, data.y_test))
     X = np.concatenate([X[y == ORDINARY[name]] for X, y in parts])
-    return standardised(np.resize(X, (rows, X.shape[1])))[0]
+    return standardised(np.resize(X, (rows, X.shape[1])))[0].astype(np.float32)
 
 
 def timed_case(
@@ -162,9 +153,7 @@ def timed_case(
     warm_up(method, X, gamma)
     connection.send(None)
     with one_thread():
-        start = time.perf_counter()
-        model = build(method, rows, nu, gamma, max_iter, 0).fit(X)
-        seconds = time.perf_counter() - start
+        seconds, model = timed(build(method, rows, nu, gamma, max_iter, 0).fit, X)
     few = choose_rows(rows, 10_000, seed=1)
     connection.send((seconds, float(np.mean(np.ravel(model.decision_function(X[few])) < 0))))
 
@@ -219,15 +208,12 @@ class OneClass(Objective):
         """Take the methods in turn in every repeat."""
         max_iter = 10 if args.quick else args.max_iter
         nus = args.nu[:1] if args.quick else args.nu
-        skipped = []
-        for name in args.dataset:
-            try:
-                rows = 300 if args.quick else None
-                sample = load_sample(name, args.contamination, args.factor, rows)
-            except SkipError as reason:
-                print(f"{name} skipped: {reason}", flush=True)
-                skipped.append(name)
-                continue
+
+        def sampled(name: str) -> Sample:
+            rows = 300 if args.quick else None
+            return load_sample(name, args.contamination, args.factor, rows)
+
+        for name, sample in available(args.dataset, sampled):
             for method in METHODS:
                 warm_up(method, sample.train, sample.gamma)
             for nu in nus:
@@ -246,8 +232,6 @@ class OneClass(Objective):
                         | result.medians()
                         | {"rows": result.rows, "gamma": sample.gamma, "notes": part},
                     )
-        if len(skipped) == len(args.dataset):
-            raise SkipError("none of the data sets is here")
         yield from self._many(args, max_iter)
 
     def _many(self, args: argparse.Namespace, max_iter: int) -> Iterator[tuple[str, Row]]:

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from statistics import median
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,8 +15,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
 from sklearn.neural_network import MLPRegressor
+from sklearn.preprocessing import StandardScaler
 
 from benchmarks.datasets.qm7 import Molecules, Qm7, random_sorting, soft_steps
+from benchmarks.objectives._shared import middle_row
 from benchmarks.registry import Objective, Row
 from kernelgrad import DSG, KernelRegressor
 from kernelgrad.kernels import get_kernel
@@ -162,7 +164,7 @@ def fit_ours(
     return model.predict, f"{model.n_random_features_:,} features"
 
 
-def fit_ridge(X: Any, y: Any, params: Ridge) -> tuple[Predictor, str]:
+def fit_ridge(X: Any, y: Any, params: Ridge, seed: int = 0) -> tuple[Predictor, str]:
     """Fit exact kernel ridge regression."""
     gamma = _gamma(X, params.kernel, params.bandwidth_factor)
     model = KernelRidge(kernel=params.kernel, gamma=gamma, alpha=params.alpha)
@@ -178,11 +180,10 @@ def _gamma(X: Any, kernel: str, factor: float) -> float:
 
 def fit_net(X: Any, y: Any, params: Net, sizes: Sizes, seed: int) -> tuple[Predictor, str]:
     """Fit the network by Adam at three falling rates; each ends with its share of time."""
-    mean, std = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
-    std[std == 0] = 1.0
+    scale = StandardScaler().fit(X.astype(np.float64))
 
     def scaled(X: Any) -> Any:
-        return ((X - mean) / std).astype(np.float32)
+        return scale.transform(X.astype(np.float64)).astype(np.float32)
 
     model = MLPRegressor(
         hidden_layer_sizes=params.layers,
@@ -215,7 +216,7 @@ class Method:
 
     name: str
     params: Any
-    fit: Callable[[Any, Any, int], tuple[Predictor, str]]
+    fit: Callable[..., tuple[Predictor, str]]
     noise: float = 0.0
     expansion: bool = False
 
@@ -227,7 +228,7 @@ def methods(sizes: Sizes) -> list[Method]:
         _net("MLP, permuted", CHOSEN_NET, sizes),
     ]
     found += [
-        Method(f"exact KRR {p.kernel}, sorted", p, lambda X, y, seed, p=p: fit_ridge(X, y, p))
+        Method(f"exact KRR {p.kernel}, sorted", p, partial(fit_ridge, params=p))
         for p in CHOSEN_RIDGE
     ]
     found.append(
@@ -237,16 +238,12 @@ def methods(sizes: Sizes) -> list[Method]:
 
 
 def _ours(name: str, params: Ours, block_size: int, max_iter: int) -> Method:
-    def fit(X: Any, y: Any, seed: int) -> tuple[Predictor, str]:
-        return fit_ours(X, y, params, block_size, max_iter, seed)
-
+    fit = partial(fit_ours, params=params, block_size=block_size, max_iter=max_iter)
     return Method(name, params, fit, params.noise, params.expansion)
 
 
 def _net(name: str, params: Net, sizes: Sizes) -> Method:
-    def fit(X: Any, y: Any, seed: int) -> tuple[Predictor, str]:
-        return fit_net(X, y, params, sizes, seed)
-
+    fit = partial(fit_net, params=params, sizes=sizes)
     # the network sees the permutations that kernelgrad sees
     return Method(name, params, fit, CHOSEN.noise, params.expansion)
 
@@ -263,7 +260,7 @@ def measure(method: Method, train: Molecules, test: Molecules, sizes: Sizes, see
     )
     y = np.repeat(energies.y, len(X) // len(train.y))
     start, cpu = time.perf_counter(), time.process_time()
-    predict, notes = method.fit(X, y, seed)
+    predict, notes = method.fit(X, y, seed=seed)
     fitted, cpu = time.perf_counter(), time.process_time() - cpu
     predicted = predict(Z)
     mae, rmse = energies.errors(predicted, test)
@@ -282,13 +279,8 @@ def measure(method: Method, train: Molecules, test: Molecules, sizes: Sizes, see
 
 def summary(repeats: list[Row]) -> Row:
     """Return medians of what is a number, and the range of the MAE."""
-    row = dict(repeats[0])
-    for key, value in row.items():
-        if isinstance(value, float):
-            row[key] = median(r[key] for r in repeats)
-    row["min MAE"] = min(r["MAE"] for r in repeats)
-    row["max MAE"] = max(r["MAE"] for r in repeats)
-    return row
+    errors = [row["MAE"] for row in repeats]
+    return middle_row(repeats) | {"min MAE": min(errors), "max MAE": max(errors)}
 
 
 def validation_split(train: Molecules) -> tuple[Molecules, Molecules]:

@@ -15,9 +15,10 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-import benchmarks.datasets
+from benchmarks.objectives._curves import DATASETS
+from benchmarks.objectives._shared import available, distinct, draw, picture, where
 from benchmarks.objectives.synthetic_rate import log_grid
-from benchmarks.registry import Dataset, Objective, Row, SkipError, discover
+from benchmarks.registry import Dataset, Objective, Row
 from benchmarks.solvers.svrg import SVRG
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, sample_batches
@@ -30,7 +31,6 @@ from kernelgrad.solvers import CDSG, DSG, UDSG, Problem, TrainBatch
 from kernelgrad.solvers.random_features.dsg import DSGState, Proposal, uniform_block
 from kernelgrad.solvers.schedules import smoothness
 
-DATASETS: dict[str, Dataset] = discover(benchmarks.datasets, Dataset)
 REACHED, CURVES, CHECK = "seconds and features to DSG's end", "curves", "the check of CDSG"
 ALPHA = 1e-5
 MAX_INPUTS = 100  # of dense data; the paper's medium-scale experiments
@@ -558,22 +558,19 @@ class Reuse(Objective):
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
         """Tune, then take the solvers in turn in every repeat."""
-        skipped = []
-        for name in args.dataset:
+
+        def task(name: str) -> Task:
+            return Task(DATASETS[name], 2000 if args.quick else None, args.evaluation_rows)
+
+        for name, loaded in available(args.dataset, task):
             size = QUICK if args.quick else SIZES.get(name, OTHER)
             size = Size(
                 args.block or size.block,
                 args.batch or size.batch,
                 args.iterations or size.iterations,
             )
-            try:
-                task = Task(DATASETS[name], 2000 if args.quick else None, args.evaluation_rows)
-            except SkipError as reason:
-                print(f"{name} skipped: {reason}", flush=True)
-                skipped.append(name)
-                continue
             for mode in args.mode:
-                comparison = Comparison(task, mode, size, args)
+                comparison = Comparison(loaded, mode, size, args)
                 comparison.tune()
                 if args.check:
                     yield from comparison.check(args.repeat)
@@ -581,57 +578,37 @@ class Reuse(Objective):
                 for seed in range(args.repeat):
                     comparison.measure(seed)
                 yield from comparison.rows()
-        if len(skipped) == len(args.dataset):
-            raise SkipError("none of the data sets is here")
 
     def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
         """Draw a row for every data set, and two columns for every mode."""
         if CURVES not in tables:
             return False
-        from matplotlib import pyplot as plt
         from matplotlib.ticker import LogLocator, NullFormatter
 
         rows = tables[CURVES]
-
-        def distinct(key: str) -> list[str]:
-            return list(dict.fromkeys(row[key] for row in rows))
-
         unit = next(unit for unit, _ in CLOCKS.values() if unit in rows[0])
-        names, modes, solvers = distinct("dataset"), distinct("mode"), distinct("solver")
-        axes_of = [(mode, x) for mode in modes for x in (unit, "features")]
-        figure, axes = plt.subplots(
-            len(names), len(axes_of), squeeze=False, layout="constrained",
-            figsize=(3.6 * len(axes_of), 2.9 * len(names) + 0.5),
-        )  # fmt: skip
-        for i, name in enumerate(names):
-            for j, (mode, x) in enumerate(axes_of):
-                ax = axes[i][j]
-                here = [r for r in rows if r["dataset"] == name and r["mode"] == mode]
-                for k, solver in enumerate(solvers):
-                    part = [r for r in here if r["solver"] == solver]
-                    ax.plot(
-                        [r[x] for r in part], [r["objective"] for r in part], f"C{k}.-",
-                        lw=1.2, ms=4, label=solver,
-                    )  # fmt: skip
-                dsg = [r for r in here if r["solver"] == "DSG"]
-                late = [r["objective"] for r in dsg if r[unit] >= 0.05 * dsg[-1][unit]]
-                low = min(r["objective"] for r in here)
-                # what came before is out of the picture: it would flatten all that follows
-                ax.set_ylim(low - 0.05 * (late[0] - low), late[0])
-                ax.set_xscale("log")
-                ax.set_xlim(0.9 * min(r[x] for r in here if r["objective"] <= late[0]))
-                ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-                ax.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-                ax.xaxis.set_minor_formatter(NullFormatter())
-                ax.set_title(f"{name}, {mode}", fontsize=9)
-                ax.set_xlabel(
-                    "random features" if x == "features" else unit.replace("s", "seconds")
-                )
-                if j % 2 == 0:
-                    ax.set_ylabel("mean training loss")
-                ax.grid(which="major", lw=0.3)
-        handles, labels = axes[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
-        figure.savefig(path, dpi=150)
-        plt.close(figure)
+        names, solvers = distinct(rows, "dataset"), distinct(rows, "solver")
+        columns = [(mode, x) for mode in distinct(rows, "mode") for x in (unit, "features")]
+        with picture(path, len(names), len(columns), size=(3.6, 3.0)) as axes:
+            for i, name in enumerate(names):
+                for ax, (mode, x) in zip(axes[i], columns, strict=True):
+                    here = where(rows, dataset=name, mode=mode)
+                    draw(ax, here, "solver", x, "objective", solvers)
+                    dsg = where(here, solver="DSG")
+                    late = [r["objective"] for r in dsg if r[unit] >= 0.05 * dsg[-1][unit]]
+                    low = min(r["objective"] for r in here)
+                    # what came before is out of the picture: it would flatten all that follows
+                    ax.set_ylim(low - 0.05 * (late[0] - low), late[0])
+                    label = (
+                        "random features" if x == "features" else unit.replace("s", "seconds")
+                    )
+                    ax.set(xscale="log", title=f"{name}, {mode}", xlabel=label)
+                    ax.set_xlim(0.9 * min(r[x] for r in here if r["objective"] <= late[0]))
+                    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+                    ax.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+                    ax.xaxis.set_minor_formatter(NullFormatter())
+                    ax.grid(which="major", lw=0.3)
+                axes[i][0].set_ylabel("mean training loss")
+            handles, labels = axes[0][0].get_legend_handles_labels()
+            ax.figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
         return True

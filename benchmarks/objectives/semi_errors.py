@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 from sklearn.svm import SVC
 
+from benchmarks.objectives._shared import available, distinct, picture, timed, where
 from benchmarks.objectives.time_to_error import DATASETS, choose_rows
 from benchmarks.registry import Objective, Row, SkipError
 from kernelgrad import SemiSupervisedKernelClassifier, set_num_threads
@@ -187,12 +187,11 @@ class SemiErrors(Objective):
         if args.method:
             chosen = {name: chosen[name] for name in [LABELS_ONLY, *args.method]}
         sizes = (100, 300, 500) if args.quick else (args.labels, args.unlabelled, args.test)
-        for name in args.dataset:
-            try:
-                cases = [draw(name, *sizes, seed) for seed in range(args.repeat)]
-            except SkipError as reason:
-                print(f"{name} skipped: {reason}", flush=True)
-                continue
+
+        def draws(name: str) -> list[Case]:
+            return [draw(name, *sizes, seed) for seed in range(args.repeat)]
+
+        for name, cases in available(args.dataset, draws):
             factor, C, error = choose(cases)
             yield SETTINGS, {
                 "dataset": name, "bandwidth factor": factor, "C": C, "SVC, CV on labels": error,
@@ -201,9 +200,7 @@ class SemiErrors(Objective):
             for case in cases:
                 case.gamma, case.C = case.gamma / factor**2, C
                 for method, fit in chosen.items():
-                    start = time.perf_counter()
-                    predict = fit(case)
-                    seconds = time.perf_counter() - start
+                    seconds, predict = timed(fit, case)
                     wrong = float(np.mean(predict(case.X_test) != case.y_test))
                     runs.append(
                         {
@@ -217,27 +214,23 @@ class SemiErrors(Objective):
 
     def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
         """Draw every method's gain over the labels alone, one panel for each data set."""
-        from matplotlib import pyplot as plt
-
         rows = tables.get(MEANS, [])
-        names = list(dict.fromkeys(r["dataset"] for r in rows))
+        names = distinct(rows, "dataset")
         if not names:
             return False
-        order = [r["method"] for r in rows if r["dataset"] == names[0]][1:][::-1]
-        figure, axes = plt.subplots(
-            1, len(names), figsize=(2.6 * len(names) + 2, 0.24 * len(order) + 1.2),
-            sharey=True, squeeze=False, layout="constrained",
-        )  # fmt: skip
-        for ax, name in zip(axes[0], names, strict=True):
-            for row in rows:
-                if row["dataset"] == name and row["method"] in order:
-                    at = order.index(row["method"])
-                    ax.errorbar(100 * row["gain"], at, xerr=100 * row["s.e."], fmt="C0o", ms=4)
-            ax.axvline(0, color="grey", lw=0.8)
-            ax.set(title=name, xlabel="points of error gained", yticks=range(len(order)))
-        axes[0][0].set_yticklabels(order, fontsize=7)
-        figure.savefig(path, dpi=150)
-        plt.close(figure)
+        order = [r["method"] for r in where(rows, dataset=names[0])][1:][::-1]
+        size = (3.0, 0.24 * len(order) + 1.2)
+        with picture(path, 1, len(names), size=size, sharey=True) as axes:
+            for ax, name in zip(axes[0], names, strict=True):
+                for row in where(rows, dataset=name):
+                    if row["method"] in order:
+                        gain, error = 100 * row["gain"], 100 * row["s.e."]
+                        ax.errorbar(
+                            gain, order.index(row["method"]), xerr=error, fmt="C0o", ms=4
+                        )
+                ax.axvline(0, color="grey", lw=0.8)
+                ax.set(title=name, xlabel="points of error gained", yticks=range(len(order)))
+            axes[0][0].set_yticklabels(order, fontsize=7)
         return True
 
 

@@ -60,9 +60,6 @@ class SemiSigns(Objective):
     name: ClassVar[str] = "semi_signs"
     repeat: ClassVar[int] = 12
 
-    def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add nothing."""
-
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
         """Check the losses, then fit."""
         for name in UNLABELLED_LOSSES:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from benchmarks.objectives._shared import distinct, picture, where
 from benchmarks.registry import Objective, Row
 from kernelgrad import DSG
 from kernelgrad.compute.threads import single_threaded_blas
@@ -135,16 +136,10 @@ class SyntheticRate(Objective):
             averaged, last = (np.array([run[i] for run in runs]) for i in (0, 1))
             _, _, size, features = runs[0]
             for t in log_grid(1, N, 2.0):
-                yield (
-                    CURVE,
-                    {
-                        "variant": name,
-                        "iteration": int(t),
-                        "rows seen": int(t) * size,
-                        "averaged": float(np.median(np.sqrt(averaged[:, t - 1]))),
-                        "last": float(np.median(np.sqrt(last[:, t - 1]))),
-                    },
-                )
+                row = {"variant": name, "iteration": int(t), "rows seen": int(t) * size}
+                for key, errors in (("averaged", averaged), ("last", last)):
+                    row[key] = float(np.median(np.sqrt(errors[:, t - 1])))
+                yield CURVE, row
             slopes = [slope(errors) for errors in averaged]
             yield (
                 RATE,
@@ -165,22 +160,15 @@ class SyntheticRate(Objective):
 
     def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
         """Draw medians over the seeds on logarithmic axes."""
-        from matplotlib import pyplot as plt
-
-        figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-        for i, name in enumerate(dict.fromkeys(row["variant"] for row in tables[CURVE])):
-            rows = [row for row in tables[CURVE] if row["variant"] == name]
-            t = [row["iteration"] for row in rows]
-            for which, style in (("averaged", "-"), ("last", ":")):
-                axes.loglog(
-                    t, [row[which] for row in rows], style, color=f"C{i}",
-                    label=f"{name}, {which}",
-                )  # fmt: skip
-        start = tables[CURVE][0]["averaged"]
-        axes.loglog(t, start * np.asarray(t) ** -0.5, "k--", lw=0.8, label="$t^{-1/2}$")
-        axes.set_xlabel("iteration t")
-        axes.set_ylabel("RMSE to the true function")
-        axes.legend(fontsize=7)
-        figure.savefig(path, dpi=150)
-        plt.close(figure)
+        curves = tables[CURVE]
+        t = np.array(distinct(curves, "iteration"))
+        with picture(path, size=(6, 4)) as axes:
+            ax = axes[0][0]
+            for i, name in enumerate(distinct(curves, "variant")):
+                for which, style in (("averaged", "-"), ("last", ":")):
+                    errors = [row[which] for row in where(curves, variant=name)]
+                    ax.loglog(t, errors, style, color=f"C{i}", label=f"{name}, {which}")
+            ax.loglog(t, curves[0]["averaged"] * t**-0.5, "k--", lw=0.8, label="$t^{-1/2}$")
+            ax.set(xlabel="iteration t", ylabel="RMSE to the true function")
+            ax.legend(fontsize=7)
         return True

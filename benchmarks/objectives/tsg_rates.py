@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from benchmarks.objectives._shared import distinct, picture, where
 from benchmarks.registry import Objective, Row
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import SemiSupervised, get_loss, get_unlabelled_loss
@@ -141,22 +142,18 @@ class TSGRates(Objective):
 
     def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
         """Draw both means over T beside the slopes that the theorems promise."""
-        from matplotlib import pyplot as plt
-
-        figure, axes = plt.subplots(1, 2, figsize=(8.5, 3.6), layout="constrained")
         titles = (r"mean $|f_T - h_T|^2$", r"mean $\|\nabla R(h_t)\|^2$")
-        for ax, (key, claim), title in zip(axes, CLAIMS.items(), titles, strict=True):
-            rows = [r for r in tables[PATHS] if r["what"] == key]
-            for i, name in enumerate(dict.fromkeys(r["losses"] for r in rows)):
-                T, mean, error = zip(
-                    *((r["T"], r["mean"], r["s.e."]) for r in rows if r["losses"] == name),
-                    strict=True,
-                )
-                ax.errorbar(T, mean, error, fmt=f"C{i}o-", ms=4, label=name)
-                guide = [mean[0], mean[0] * (T[-1] / T[0]) ** claim]
-                ax.plot([T[0], T[-1]], guide, f"C{i}:", lw=1)
-            ax.set(xscale="log", yscale="log", xlabel="T", title=title)
-        axes[0].legend(fontsize=8, title="dotted: the theorem's slope", title_fontsize=8)
-        figure.savefig(path, dpi=150)
-        plt.close(figure)
+        with picture(path, 1, 2, size=(4.2, 3.6)) as axes:
+            for ax, (key, claim), title in zip(axes[0], CLAIMS.items(), titles, strict=True):
+                rows = where(tables[PATHS], what=key)
+                for i, name in enumerate(distinct(rows, "losses")):
+                    T, mean, error = (
+                        [r[column] for r in where(rows, losses=name)]
+                        for column in ("T", "mean", "s.e.")
+                    )
+                    ax.errorbar(T, mean, error, fmt=f"C{i}o-", ms=4, label=name)
+                    guide = [mean[0], mean[0] * (T[-1] / T[0]) ** claim]
+                    ax.plot([T[0], T[-1]], guide, f"C{i}:", lw=1)
+                ax.set(xscale="log", yscale="log", xlabel="T", title=title)
+            axes[0][0].legend(fontsize=8, title="dotted: the theorem's slope", title_fontsize=8)
         return True
