@@ -6,7 +6,7 @@ import argparse
 import multiprocessing
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 from typing import Any, ClassVar
 
@@ -19,7 +19,7 @@ from sklearn.svm import OneClassSVM
 from threadpoolctl import threadpool_limits
 
 from benchmarks.datasets.archives import standardised
-from benchmarks.objectives._shared import available, timed
+from benchmarks.objectives._shared import available, middle_row, timed
 from benchmarks.objectives.time_to_error import DATASETS, bandwidths, choose_rows
 from benchmarks.registry import Objective, Row, SkipError
 from kernelgrad import KernelNoveltyDetector, get_num_threads, set_num_threads
@@ -96,44 +96,25 @@ def warm_up(method: str, X: Any, gamma: float) -> None:
     build(method, 100, 0.5, gamma, 2, 0).fit(X[:100])
 
 
-@dataclass
-class Measured:
-    """What the repeats of one method gave."""
-
-    rows: int = 0
-    columns: dict[str, list[float]] = field(default_factory=dict)
-
-    def add(self, **values: float) -> None:
-        for name, value in values.items():
-            self.columns.setdefault(name.replace("_", " "), []).append(value)
-
-    def medians(self) -> Row:
-        return {name: median(values) for name, values in self.columns.items()}
-
-
 def measure(
-    method: str, nu: float, sample: Sample, most: int | None, max_iter: int, seed: int,
-    into: Measured,
-) -> None:  # fmt: skip
+    method: str, nu: float, sample: Sample, most: int | None, max_iter: int, seed: int
+) -> Row:
     """Fit on at most `most` rows and test once."""
-    train = sample.train
-    if most is not None and most < len(train):
-        train = train[choose_rows(len(train), most, seed)]
+    train = sample.train[choose_rows(len(sample.train), most, seed)] if most else sample.train
     model = build(method, len(train), nu, sample.gamma, max_iter, seed)
     fit_s, _ = timed(model.fit, train)
     predict_s, ordinary = timed(model.decision_function, sample.ordinary)
-    ordinary = np.ravel(ordinary)
-    novel = np.ravel(model.decision_function(sample.novel))
+    ordinary, novel = np.ravel(ordinary), np.ravel(model.decision_function(sample.novel))
     truth = np.repeat([1, 0], [len(ordinary), len(novel)])
-    into.rows = len(train)
     some = train[choose_rows(len(train), 10_000, seed)]  # novel rows come last
-    into.add(
-        train_outliers=float(np.mean(np.ravel(model.decision_function(some)) < 0)),
-        test_outliers=float(np.mean(ordinary < 0)),
-        AUROC=float(roc_auc_score(truth, np.concatenate([ordinary, novel]))),
-        fit_s=fit_s,
-        predict_s=predict_s,
-    )
+    return {
+        "train outliers": float(np.mean(np.ravel(model.decision_function(some)) < 0)),
+        "test outliers": float(np.mean(ordinary < 0)),
+        "AUROC": float(roc_auc_score(truth, np.concatenate([ordinary, novel]))),
+        "fit s": fit_s,
+        "predict s": predict_s,
+        "rows": len(train),
+    }
 
 
 def many_rows(name: str, rows: int) -> Any:
@@ -217,21 +198,19 @@ class OneClass(Objective):
             for method in METHODS:
                 warm_up(method, sample.train, sample.gamma)
             for nu in nus:
-                results = {method: Measured() for method in METHODS}
+                results: dict[str, list[Row]] = {method: [] for method in METHODS}
+                total = len(sample.train)
                 for seed in range(args.repeat):
                     for method, into in results.items():
-                        most = args.exact_rows if method == EXACT else None
+                        less = method == EXACT and args.exact_rows < total
+                        most = args.exact_rows if less else None
                         with one_thread():
-                            measure(method, nu, sample, most, max_iter, seed, into)
-                for method, result in results.items():
-                    total = len(sample.train)
-                    part = f"{result.rows:,} of {total:,} rows" if result.rows < total else ""
-                    yield (
-                        "one class",
-                        {"dataset": name, "nu": nu, "method": method}
-                        | result.medians()
-                        | {"rows": result.rows, "gamma": sample.gamma, "notes": part},
-                    )
+                            into.append(measure(method, nu, sample, most, max_iter, seed))
+                for method, measured in results.items():
+                    row = {"dataset": name, "nu": nu, "method": method} | middle_row(measured)
+                    rows = row["rows"]
+                    part = f"{rows:,} of {total:,} rows" if rows < total else ""
+                    yield "one class", row | {"gamma": sample.gamma, "notes": part}
         yield from self._many(args, max_iter)
 
     def _many(self, args: argparse.Namespace, max_iter: int) -> Iterator[tuple[str, Row]]:

@@ -120,36 +120,30 @@ def check_kernel(
 def _check_exact(kernel: Kernel, X: Float64Array) -> None:
     K, n = kernel(X), len(X)
     diagonal = kernel.diag(X)
-    require(
-        K.shape == (n, n) and K.dtype == np.float64 and np.isfinite(K).all(),
-        kernel,
-        f"the exact form gives {K.shape} {K.dtype}, expected finite float64 {(n, n)}.",
-    )
+    told = "the exact form"
+    good = K.shape == (n, n) and K.dtype == np.float64 and np.isfinite(K).all()
+    gives = f"{told} gives {K.shape} {K.dtype}, expected finite float64 {(n, n)}."
+    require(good, kernel, gives)
     scale = max(1.0, float(np.abs(K).max()))
     skew = float(np.abs(K - K.T).max())
-    require(
-        skew <= 1e-12 * scale, kernel, f"the exact form is not symmetric: off by {skew:.3g}."
-    )
-    require(
-        diagonal.shape == (n,)
-        and np.allclose(diagonal, K.diagonal(), rtol=0, atol=1e-10 * scale),
-        kernel,
-        "diag does not agree with the exact form.",
-    )
-    least = float(np.linalg.eigvalsh(K)[0])
-    require(
-        least >= -1e-10 * n * scale,
-        kernel,
-        f"the exact form is not positive semi-definite: eigenvalue {least:.3g}.",
-    )
+    require(skew <= 1e-12 * scale, kernel, f"{told} is not symmetric: off by {skew:.3g}.")
+    good = diagonal.shape == (n,) and _near(diagonal, K.diagonal(), 1e-10 * scale)
+    require(good, kernel, f"diag does not agree with {told}.")
+    least, definite = float(np.linalg.eigvalsh(K)[0]), "positive semi-definite"
+    good = least >= -1e-10 * n * scale
+    require(good, kernel, f"{told} is not {definite}: eigenvalue {least:.3g}.")
     others = {
         "of a part of the rows": (kernel(X[2:7], X[:5]), K[2:7, :5], 1e-6),
         "of sparse rows": (kernel(sp.csr_matrix(X)), K, 1e-6),
         "after pickling": (pickled(kernel, kernel)(X), K, 0.0),
     }
     for what, (other, expected, tolerance) in others.items():
-        same = np.allclose(other, expected, rtol=0, atol=tolerance * scale)
-        require(same, kernel, f"the exact form {what} differs.")
+        same = _near(other, expected, tolerance * scale)
+        require(same, kernel, f"{told} {what} differs.")
+
+
+def _near(found: FloatArray, expected: FloatArray, tolerance: float) -> bool:
+    return np.allclose(found, expected, rtol=0, atol=tolerance)
 
 
 def _map(kernel: Kernel, X: FloatArray, seed: int) -> FeatureMap:
@@ -163,53 +157,33 @@ def _prepared(features: FeatureMap, X: Any) -> Any:
 def _check_blocks(kernel: Kernel, X: Float64Array, seed: int) -> None:
     features = _map(kernel, X, seed)
     rows = _prepared(features, X)
-    require(
-        features.width == features.planes * features.block_size,
-        kernel,
-        "width is not planes * block_size.",
-    )
-    blocks = [features.transform(rows, j) for j in range(4)]
+    planar = features.width == features.planes * features.block_size
+    require(planar, kernel, "width is not planes * block_size.")
+    blocks, shape = [features.transform(rows, j) for j in range(4)], (len(rows), features.width)
     for block in blocks:
-        require(
-            block.shape == (len(rows), features.width) and block.dtype == np.float32,
-            kernel,
-            f"transform gives {block.shape} {block.dtype}, expected float32 "
-            f"{(len(rows), features.width)}.",
-        )
+        good = block.shape == shape and block.dtype == np.float32
+        gives = f"transform gives {block.shape} {block.dtype}, expected float32 {shape}."
+        require(good, kernel, gives)
     fresh = _map(kernel, X, seed)
     for j in (3, 0, 2, 0, 1):
-        require(
-            np.array_equal(fresh.transform(rows, j), blocks[j]),
-            kernel,
-            f"block {j} is not a pure function of (seed, j): the order of calls changes it.",
-        )
-    twin = pickled(features, kernel)
-    require(
-        np.array_equal(twin.transform(rows, 1), blocks[1]),
-        kernel,
-        "pickle changes the features.",
-    )
+        same = np.array_equal(fresh.transform(rows, j), blocks[j])
+        told = f"block {j} is not a pure function of (seed, j): the order of calls changes it."
+        require(same, kernel, told)
+    same = np.array_equal(pickled(features, kernel).transform(rows, 1), blocks[1])
+    require(same, kernel, "pickle changes the features.")
     # the median, because rounding of heavy-tailed frequencies may change a few features
     allowed = 1e-4 * max(1e-3, float(np.abs(blocks[1]).max()))
     parts = [features.transform(rows[a : a + 5], 1) for a in range(0, len(rows), 5)]
-    require(
-        np.median(np.abs(np.vstack(parts) - blocks[1])) <= allowed,
-        kernel,
-        "features of a row depend on the other rows.",
-    )
+    same = np.median(np.abs(np.vstack(parts) - blocks[1])) <= allowed
+    require(same, kernel, "features of a row depend on the other rows.")
     sparse = features.transform(_prepared(features, sp.csr_matrix(X)), 1)
-    require(
-        np.median(np.abs(sparse - blocks[1])) <= allowed,
-        kernel,
-        "features of sparse rows differ from those of dense rows.",
-    )
-    for what, other in (
-        ("seed", (seed + 1, 1)),
-        ("seed", (seed + 2**40, 1)),
-        ("block", (seed, 2)),
-    ):
-        same = np.mean(_map(kernel, X, other[0]).transform(rows, other[1]) == blocks[1])
-        require(same < 0.9, kernel, f"another {what} gives the same features.")
+    same = np.median(np.abs(sparse - blocks[1])) <= allowed
+    require(same, kernel, "features of sparse rows differ from those of dense rows.")
+    for what, other_seed, j in (
+        ("seed", seed + 1, 1), ("seed", seed + 2**40, 1), ("block", seed, 2),
+    ):  # fmt: skip
+        share = np.mean(_map(kernel, X, other_seed).transform(rows, j) == blocks[1])
+        require(share < 0.9, kernel, f"another {what} gives the same features.")
 
 
 def _check_products(
@@ -229,19 +203,13 @@ def _check_products(
     for cache_bytes in (0, 2**20):
         out: Float32Array = np.ones((n, 2), np.float32)
         features.predict(rows, coef, n_blocks, out, cache_bytes)
-        require(
-            np.allclose(out, expected, rtol=0, atol=1e-3 * scale),
-            kernel,
-            "predict does not add the sum over blocks of transform times coefficients.",
-        )
+        told = "predict does not add the sum over blocks of transform times coefficients."
+        require(_near(out, expected, 1e-3 * scale), kernel, told)
     G = features.gradient(rows, R, 1)
     product = blocks[1].T @ R
-    require(
-        G.shape == product.shape
-        and np.allclose(G, product, rtol=0, atol=1e-3 * float(np.abs(product).max())),
-        kernel,
-        "gradient is not transform.T @ R.",
-    )
+    tolerance = 1e-3 * float(np.abs(product).max())
+    same = G.shape == product.shape and _near(G, product, tolerance)
+    require(same, kernel, "gradient is not transform.T @ R.")
 
 
 def _check_expectation(
@@ -266,22 +234,11 @@ def _check_expectation(
     error = np.hypot(
         estimates.std(axis=0, ddof=1) / np.sqrt(n_blocks), 1e-6 * np.maximum(1.0, np.abs(exact))
     )
-    report = KernelReport(
-        np.stack([left, right], axis=1),
-        exact,
-        mean,
-        error,
-        (mean - exact) / error,
-        (mean - wrong) / error,
-    )
-    require(
-        np.abs(report.z).max() < _ALLOWED,
-        kernel,
-        f"features are more than {_ALLOWED:g} standard errors from the kernel:\n{report}",
-    )
-    require(
-        np.abs(report.z_wrong).max() > _ALLOWED,
-        kernel,
-        f"a wrong bandwidth passes as well; give more blocks or other rows:\n{report}",
-    )
+    pairs = np.stack([left, right], axis=1)
+    z, z_wrong = (mean - exact) / error, (mean - wrong) / error
+    report = KernelReport(pairs, exact, mean, error, z, z_wrong)
+    told = f"features are more than {_ALLOWED:g} standard errors from the kernel:\n{report}"
+    require(np.abs(z).max() < _ALLOWED, kernel, told)
+    told = f"a wrong bandwidth passes as well; give more blocks or other rows:\n{report}"
+    require(np.abs(z_wrong).max() > _ALLOWED, kernel, told)
     return report

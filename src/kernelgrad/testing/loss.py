@@ -81,44 +81,27 @@ def check_loss(loss: Loss, *, random_state: int = 0) -> None:
 
 def _check_arrays(loss: Loss, y: AnyArray, f: FloatArray, rng: np.random.Generator) -> None:
     order = rng.permutation(len(y))
-    for method, shape in (
-        ("value", (len(y),)),
-        ("gradient", f.shape),
-        ("curvature", (len(y),)),
-    ):
+    shapes = {"value": (len(y),), "gradient": f.shape, "curvature": (len(y),)}
+    for method, shape in shapes.items():
         call = getattr(loss, method)
         for dtype in (np.float32, np.float64):
             result = call(y, f.astype(dtype))
-            require(
-                result.shape == shape and result.dtype == dtype,
-                loss,
-                f"{method} gives {result.shape} {result.dtype}, expected {shape} {dtype}.",
-            )
-        permuted = call(y[order], f[order])
-        require(
-            np.allclose(permuted, result[order], rtol=1e-10, atol=1e-12),
-            loss,
-            f"{method} of permuted rows is not the permuted {method}.",
-        )
+            told = f"{method} gives {result.shape} {result.dtype}, expected {shape} {dtype}."
+            require(result.shape == shape and result.dtype == dtype, loss, told)
+        same = np.allclose(call(y[order], f[order]), result[order], rtol=1e-10, atol=1e-12)
+        require(same, loss, f"{method} of permuted rows is not the permuted {method}.")
     weight = loss.curvature(y, f)
     bound = np.inf if loss.smoothness is None else loss.smoothness * (1.0 + 1e-6)
-    require(
-        np.all((weight >= 0.0) & (weight <= bound) & np.isfinite(weight)),
-        loss,
-        f"curvature spans [{weight.min():g}, {weight.max():g}], outside [0, {bound:g}].",
-    )
+    told = f"curvature spans [{weight.min():g}, {weight.max():g}], outside [0, {bound:g}]."
+    require(np.all((weight >= 0) & (weight <= bound) & np.isfinite(weight)), loss, told)
 
 
 def _check_extremes(loss: Loss, y: AnyArray, f: FloatArray) -> None:
     for dtype in (np.float32, np.float64):
         large = (1e4 * np.sign(f)).astype(dtype)
         for method in ("value", "gradient", "curvature"):
-            result = getattr(loss, method)(y, large)
-            require(
-                np.isfinite(result).all(),
-                loss,
-                f"{method} is not finite at |f| = 1e4, {dtype}.",
-            )
+            finite = np.isfinite(getattr(loss, method)(y, large)).all()
+            require(finite, loss, f"{method} is not finite at |f| = 1e4, {dtype}.")
 
 
 def _check_gradient(loss: Loss, y: AnyArray, f: FloatArray) -> None:
@@ -131,12 +114,11 @@ def _check_gradient(loss: Loss, y: AnyArray, f: FloatArray) -> None:
         for name, slope in (("central difference", quotient), ("gradient", middle[:, c])):
             error = np.maximum(ends[0] - slope, slope - ends[1])
             i = int(np.argmax(error))
-            require(
-                error[i] <= 1e-8 * scale,
-                loss,
+            told = (
                 f"{name} {slope[i]:.6g} of output {c} at y={y[i]}, f={f[i]} is not between "
-                f"the gradients {ends[0][i]:.6g} and {ends[1][i]:.6g} beside it.",
+                f"the gradients {ends[0][i]:.6g} and {ends[1][i]:.6g} beside it."
             )
+            require(error[i] <= 1e-8 * scale, loss, told)
 
 
 def _check_convexity(loss: Loss, y: AnyArray, f: FloatArray, rng: np.random.Generator) -> None:
@@ -144,32 +126,27 @@ def _check_convexity(loss: Loss, y: AnyArray, f: FloatArray, rng: np.random.Gene
         g = f + scale * rng.standard_normal(f.shape)
         ends = 0.5 * (loss.value(y, f) + loss.value(y, g))
         excess = loss.value(y, 0.5 * (f + g)) - ends
-        require(
-            np.all(excess <= 1e-10 * (1.0 + np.abs(ends))),
-            loss,
-            f"value is not convex: the middle of a line is {excess.max():.3g} above its ends.",
+        told = (
+            f"value is not convex: the middle of a line is {excess.max():.3g} above its ends."
         )
+        require(np.all(excess <= 1e-10 * (1.0 + np.abs(ends))), loss, told)
         change = loss.gradient(y, f) - loss.gradient(y, g)
         inner = np.einsum("ic,ic->i", change, f - g)
         require(np.all(inner >= -1e-10), loss, f"gradient is not monotone: {inner.min():.3g}.")
         if loss.smoothness is not None:
             ratio = np.linalg.norm(change, axis=1) / np.linalg.norm(f - g, axis=1)
-            require(
-                np.all(ratio <= loss.smoothness * (1.0 + 1e-6)),
-                loss,
-                f"gradient changes at rate {ratio.max():.6g}, above L = {loss.smoothness:g}.",
-            )
+            told = f"gradient changes at rate {ratio.max():.6g}, above L = {loss.smoothness:g}."
+            require(np.all(ratio <= loss.smoothness * (1.0 + 1e-6)), loss, told)
 
 
 def _check_intercept(loss: Loss, y: AnyArray, rng: np.random.Generator) -> None:
     counts = rng.integers(1, 4, len(y))
     repeated = loss.intercept(np.repeat(y, counts, axis=0))
     best = loss.intercept(y, counts)
-    require(
-        best.shape == y.shape[1:] and best.dtype == np.float64 and np.isfinite(best).all(),
-        loss,
-        f"intercept gives {best} of dtype {best.dtype}, expected finite float64 {y.shape[1:]}.",
-    )
+    shape = y.shape[1:]
+    good = best.shape == shape and best.dtype == np.float64 and np.isfinite(best).all()
+    told = f"intercept gives {best} of dtype {best.dtype}, expected finite float64 {shape}."
+    require(good, loss, told)
 
     def total(constant: Float64Array) -> float:
         return float(counts @ loss.value(y, np.tile(constant, (len(y), 1))))
@@ -180,11 +157,8 @@ def _check_intercept(loss: Loss, y: AnyArray, rng: np.random.Generator) -> None:
     for c in range(y.shape[1]):
         for step in (-3.0, -1.0, -0.3, -0.1, -0.03, -0.01, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0):
             other = best + step * (np.arange(y.shape[1]) == c)
-            require(
-                least <= total(other) + 1e-6 * (1.0 + abs(least)),
-                loss,
-                f"intercept {best} costs {least:.8g}, but {other} only {total(other):.8g}.",
-            )
+            told = f"intercept {best} costs {least:.8g}, but {other} only {total(other):.8g}."
+            require(least <= total(other) + 1e-6 * (1.0 + abs(least)), loss, told)
 
 
 def _check_search(loss: Loss, y: AnyArray, f: FloatArray, rng: np.random.Generator) -> None:
@@ -198,20 +172,16 @@ def _check_search(loss: Loss, y: AnyArray, f: FloatArray, rng: np.random.Generat
             return float(weights @ loss.value(y, f - step * h))
 
         step = loss.directional_minimum(y, f, h, weights)
-        require(
-            isinstance(step, float) and 0.0 < step <= 1e6,
-            loss,
-            f"directional_minimum gives {step!r}, expected a float in (0, 1e6].",
-        )
+        told = f"directional_minimum gives {step!r}, expected a float in (0, 1e6]."
+        require(isinstance(step, float) and 0.0 < step <= 1e6, loss, told)
         grid = np.concatenate([np.geomspace(1e-4, 1e6, 101), step * np.linspace(0.5, 2.0, 151)])
         totals = [total(float(s)) for s in grid[grid <= 1e6]]
         gain = total(0.0) - min(totals)
-        require(
-            total(step) <= min(totals) + 0.01 * gain + 1e-9,
-            loss,
+        told = (
             f"directional_minimum {step:.6g} costs {total(step):.8g}, but step "
-            f"{grid[int(np.argmin(totals))]:.6g} only {min(totals):.8g}.",
+            f"{grid[int(np.argmin(totals))]:.6g} only {min(totals):.8g}."
         )
+        require(total(step) <= min(totals) + 0.01 * gain + 1e-9, loss, told)
         uphill = loss.directional_minimum(y, f, -h, weights)
         require(uphill == 0.0, loss, f"directional_minimum uphill is {uphill}, expected 0.")
 
@@ -249,20 +219,14 @@ def check_unlabelled_loss(loss: UnlabelledLoss, *, random_state: int = 0) -> Non
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for dtype in (np.float32, np.float64):
-            responses: tuple[FloatArray, ...] = f.astype(dtype), np.full(f.shape, 1e4, dtype)
-            for response in responses:
-                for result, shape in (
-                    (loss.value(response), (_ROWS,)),
-                    (loss.gradient(response), f.shape),
-                    (loss.curvature(response), (_ROWS,)),
-                ):
-                    require(
-                        result.shape == shape
-                        and result.dtype == dtype
-                        and np.isfinite(result).all(),
-                        loss,
-                        f"gives {result.shape} {result.dtype}, not finite {shape} {dtype}.",
-                    )
+            for response in (f.astype(dtype), np.full(f.shape, 1e4, dtype)):
+                for method, shape in (
+                    ("value", (_ROWS,)), ("gradient", f.shape), ("curvature", (_ROWS,)),
+                ):  # fmt: skip
+                    result = getattr(loss, method)(response)
+                    same = result.shape == shape and result.dtype == dtype
+                    told = f"gives {result.shape} {result.dtype}, not finite {shape} {dtype}."
+                    require(same and np.isfinite(result).all(), loss, told)
     one = np.sort(np.abs(f[:, :1]), axis=0)
     value, slope, bend = loss.value(one), loss.gradient(one)[:, 0], loss.curvature(one)
     require(np.array_equal(value, loss.value(-one)), loss, "value is not even.")
@@ -281,8 +245,5 @@ def check_unlabelled_loss(loss: UnlabelledLoss, *, random_state: int = 0) -> Non
     for other in np.linspace(0.0, 3.0, 61):
         parabola = value + slope * (other - one[:, 0]) + 0.5 * bend * (other - one[:, 0]) ** 2
         excess = loss.value(np.array([[other]]))[0] - parabola
-        require(
-            np.all(excess <= 1e-9 + 1e-9 * np.abs(parabola)),
-            loss,
-            f"the parabola of curvature does not lie above the value at {other:g}.",
-        )
+        told = f"the parabola of curvature does not lie above the value at {other:g}."
+        require(np.all(excess <= 1e-9 + 1e-9 * np.abs(parabola)), loss, told)
