@@ -523,7 +523,7 @@ def test_bits_do_not_depend_on_memory(solver):
         for limit in (None, 0)
     )
     np.testing.assert_array_equal(free.coef, tight.coef)
-    assert len(tight.rows._buffer) <= dual_ascent.BLOCK  # never more rows than a block
+    assert len(tight.rows.buffer) <= dual_ascent.BLOCK  # never more rows than a block
 
 
 @each

@@ -204,7 +204,7 @@ def test_bits_do_not_depend_on_threads_or_memory(loss):
         _, state, info = fit(p, batch, n_steps=2, block_size=32)
         results.append((state, info))
         if limit == 0:
-            assert len(state.rows._buffer) <= 32  # never more rows than a block
+            assert len(state.rows.buffer) <= 32  # never more rows than a block
     (first, info), *others = results
     for state, _ in others:
         np.testing.assert_array_equal(state.coef, first.coef)

@@ -216,9 +216,9 @@ def test_kept_rows_are_the_last_used():
 
 
 def test_budget_is_bytes():
-    assert kernel_rows(40, 7 * 160 + 159)._buffer.nbytes == 7 * 160
-    assert kernel_rows(40, 10**9)._buffer.nbytes == 40 * 160
-    assert kernel_rows(40, 0)._buffer.nbytes == 160
+    assert kernel_rows(40, 7 * 160 + 159).buffer.nbytes == 7 * 160
+    assert kernel_rows(40, 10**9).buffer.nbytes == 40 * 160
+    assert kernel_rows(40, 0).buffer.nbytes == 160
 
 
 def test_rows_far_from_their_centre_keep_their_differences():

@@ -185,22 +185,3 @@ responses = by_type({Dense: _dense_responses, Csr: _csr_responses})
 add_outer = by_type({Dense: _dense_add_outer, Csr: _csr_add_outer})
 output = by_type({Dense: _dense_output, Csr: _csr_output})
 native = by_type({Dense: _dense_native, Csr: _csr_native})
-
-
-__all__ = [
-    "FAST",
-    "Csr",
-    "Dense",
-    "Rows",
-    "add",
-    "add_outer",
-    "as_rows",
-    "by_type",
-    "column",
-    "dot",
-    "entries",
-    "entry",
-    "native",
-    "output",
-    "responses",
-]

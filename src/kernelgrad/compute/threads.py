@@ -128,3 +128,8 @@ def parallel_for(n_tasks: int, task: Callable[[int], None]) -> None:
         wait(futures)  # no task may still write when this returns or raises
     for future in futures:
         future.result()
+
+
+def over_tiles(n_rows: int, step: int, task: Callable[[int, int], None]) -> None:
+    """Call ``task(r0, r1)`` for tiles of `step` rows, as :func:`parallel_for`."""
+    parallel_for(-(-n_rows // step), lambda a: task(a * step, min(n_rows, (a + 1) * step)))

@@ -31,7 +31,7 @@ from kernelgrad._typing import Float32Array, Matrix
 from kernelgrad.compute.elementary import cos_phase_turns, cos_sin_turns, exp_minus
 from kernelgrad.compute.linalg import PAD, csr_times_tile, keeps_rows, rows_times
 from kernelgrad.compute.rows import Csr, Dense, as_rows, by_type
-from kernelgrad.compute.threads import parallel_for
+from kernelgrad.compute.threads import over_tiles, parallel_for
 
 PAIR, PHASE, LINEAR, STEP, RAMP, RAMP2, DECAY = range(7)
 
@@ -203,22 +203,16 @@ def predict(
 
     X (n, d) is dense or CSR, `phase` empty unless the kind is PHASE.
     """
-    n, rows, step = out.shape[0], as_rows(X), _row_tile(W.shape[1])
-    blas = _keeps(X, W.shape[2]), keeps_rows(W.shape[2], coef.shape[2])
+    rows, blas = as_rows(X), (_keeps(X, W.shape[2]), keeps_rows(W.shape[2], coef.shape[2]))
 
-    def task(a: int) -> None:
-        _predict(rows, a * step, min(n, (a + 1) * step), W, phase, kind, coef, *blas, out)
+    def task(r0: int, r1: int) -> None:
+        _predict(rows, r0, r1, W, phase, kind, coef, *blas, out)
 
-    parallel_for(-(-n // step), task)
+    over_tiles(len(out), _row_tile(W.shape[1]), task)
 
 
 def gradient(
-    X: Matrix,
-    W: Float32Array,
-    phase: Float32Array,
-    kind: int,
-    R: Float32Array,
-    G: Float32Array,
+    X: Matrix, W: Float32Array, phase: Float32Array, kind: int, R: Float32Array, G: Float32Array
 ) -> None:
     """Write features(X)^T R into `G` (planes, n_tiles, tile, C), in parallel over tiles.
 
@@ -234,18 +228,12 @@ def gradient(
 
 
 def transform(
-    X: Matrix,
-    W: Float32Array,
-    phase: Float32Array,
-    kind: int,
-    scale: float,
-    out: Float32Array,
+    X: Matrix, W: Float32Array, phase: Float32Array, kind: int, scale: float, out: Float32Array
 ) -> None:
     """Write scale * features(X) into `out` (n, planes * n_tiles * tile)."""
-    n, rows, step = out.shape[0], as_rows(X), _row_tile(W.shape[1])
-    s, blas = np.float32(scale), _keeps(X, W.shape[2])
+    rows, s, blas = as_rows(X), np.float32(scale), _keeps(X, W.shape[2])
 
-    def task(a: int) -> None:
-        _transform(rows, a * step, min(n, (a + 1) * step), W, phase, kind, s, blas, out)
+    def task(r0: int, r1: int) -> None:
+        _transform(rows, r0, r1, W, phase, kind, s, blas, out)
 
-    parallel_for(-(-n // step), task)
+    over_tiles(len(out), _row_tile(W.shape[1]), task)

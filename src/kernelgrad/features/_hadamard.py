@@ -27,7 +27,7 @@ from kernelgrad._typing import Float32Array, Matrix
 from kernelgrad.compute.elementary import cos_phase_turns, cos_sin_turns
 from kernelgrad.compute.linalg import times_wide
 from kernelgrad.compute.rows import Csr, Dense, as_rows, by_type
-from kernelgrad.compute.threads import parallel_for, single_threaded_blas
+from kernelgrad.compute.threads import over_tiles, parallel_for, single_threaded_blas
 from kernelgrad.features._fused import PAIR
 
 # Two 16-float vectors a line. Wider lines put the 16 streams of a radix-16 pass into the same
@@ -323,11 +323,6 @@ def _transform(
                             o[f] = scale * column[f]
 
 
-def _over_tiles(n: int, task: Any) -> None:
-    """Call ``task(r0, r1)`` for tiles of ROWS rows, in parallel."""
-    parallel_for(-(-n // ROWS), lambda a: task(a * ROWS, min(n, (a + 1) * ROWS)))
-
-
 def predict(
     X: Matrix,
     stacks: Float32Array,
@@ -349,7 +344,7 @@ def predict(
     def task(r0: int, r1: int) -> None:
         _predict(rows, r0, r1, stacks, phase, kind, coef, first, used, blas, out)
 
-    _over_tiles(len(out), task)
+    over_tiles(len(out), ROWS, task)
 
 
 def gradient(
@@ -397,7 +392,7 @@ def transform(
     def task(r0: int, r1: int) -> None:
         _transform(rows, r0, r1, stacks, phase, kind, offset, s, out)
 
-    _over_tiles(len(out), task)
+    over_tiles(len(out), ROWS, task)
 
 
 @njit(nogil=True, cache=True)

@@ -30,7 +30,7 @@ from kernelgrad.compute.elementary import cos_sin_turns
 from kernelgrad.compute.linalg import PAD, keeps_rows
 from kernelgrad.compute.rng import cauchys, philox, sechs, split_seed
 from kernelgrad.compute.rows import Csr, Dense, as_rows, by_type, column, entries, entry
-from kernelgrad.compute.threads import parallel_for
+from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.features._fused import ROWS, TILE, add_product
 
 TAG_DEGREE, TAG_SIGN, TAG_BUCKET, TAG_ADDITIVE = 3, 4, 5, 6
@@ -485,14 +485,13 @@ def additive_predict(
     X (n, 2 d), dense or CSR, holds roots and logarithms; coefficients of cosines and sines
     are for whole blocks of the first features.
     """
-    n, step, rows = out.shape[0], _rows(d, draws.kind), as_rows(X)
-    C, rest = coef.shape[2], coef.shape[1] % draws.width
+    rows, C, rest = as_rows(X), coef.shape[2], coef.shape[1] % draws.width
     blas = keeps_rows(draws.width, C) and (rest == 0 or keeps_rows(rest, C))
 
-    def task(a: int) -> None:
-        _predict(rows, a * step, min(n, (a + 1) * step), d, draws, coef, blas, out)
+    def task(r0: int, r1: int) -> None:
+        _predict(rows, r0, r1, d, draws, coef, blas, out)
 
-    parallel_for(-(-n // step), task)
+    over_tiles(len(out), _rows(d, draws.kind), task)
 
 
 def additive_gradient(
@@ -522,12 +521,12 @@ def additive_transform(
     X: Matrix, d: int, draws: AdditiveDraws, gain: Float32Array, out: Float32Array
 ) -> None:
     """Write features times gain (n_features,) into `out` (n, 2 n_features), by planes."""
-    n, step, rows = out.shape[0], _rows(d, draws.kind), as_rows(X)
+    rows = as_rows(X)
 
-    def task(a: int) -> None:
-        _transform(rows, a * step, min(n, (a + 1) * step), d, draws, gain, out)
+    def task(r0: int, r1: int) -> None:
+        _transform(rows, r0, r1, d, draws, gain, out)
 
-    parallel_for(-(-n // step), task)
+    over_tiles(len(out), _rows(d, draws.kind), task)
 
 
 # Count sketches

@@ -13,7 +13,7 @@ from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, M
 from kernelgrad.compute import rng
 from kernelgrad.compute.linalg import PAD, keeps_rows, row_products
 from kernelgrad.compute.rows import Rows, as_rows
-from kernelgrad.compute.threads import parallel_for
+from kernelgrad.compute.threads import over_tiles
 from kernelgrad.features import _sketches as sketches
 from kernelgrad.features._fused import take_tile, tile_times
 from kernelgrad.features.base import FeatureMap, used_columns
@@ -51,11 +51,10 @@ class InnerProductMap(FeatureMap):
         draws, rows, n = self._draw(block, columns), as_rows(X), X.shape[0]
         out = np.empty((n, self.block_size), np.float32)
 
-        def task(t: int) -> None:
-            r0, r1 = t * self.ROWS, min(n, (t + 1) * self.ROWS)
+        def task(r0: int, r1: int) -> None:
             out[r0:r1] = self._tile(rows, r0, r1, draws)[: r1 - r0]
 
-        parallel_for(-(-n // self.ROWS), task)
+        over_tiles(n, self.ROWS, task)
         return out
 
     def predict(
@@ -71,11 +70,10 @@ class InnerProductMap(FeatureMap):
             draws = self._draw(j, columns)
             a = coef[0, j * F : (j + 1) * F]
 
-            def task(t: int, draws: Any = draws, a: Float32Array = a) -> None:
-                r0, r1 = t * self.ROWS, min(n, (t + 1) * self.ROWS)
+            def task(r0: int, r1: int, draws: Any = draws, a: Float32Array = a) -> None:
                 out[r0:r1] += row_products(self._tile(rows, r0, r1, draws), a)[: r1 - r0]
 
-            parallel_for(-(-n // self.ROWS), task)
+            over_tiles(n, self.ROWS, task)
 
 
 def _padded(n: int) -> int:

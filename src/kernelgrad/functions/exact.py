@@ -139,6 +139,8 @@ class KernelRows:
     ----------
     n_evaluations : int
         Kernel values computed so far.
+    buffer : float32 array (slots, n)
+        All kept rows; valid until the next load.
     """
 
     def __init__(self, exact: ExactKernel, rows: ExactRows, cache_bytes: int) -> None:
@@ -146,14 +148,14 @@ class KernelRows:
         self.rows = rows
         self.n_evaluations = 0
         self._budget = max(1, min(rows.n_rows, int(cache_bytes) // (4 * max(1, rows.n_rows))))
-        self._buffer = untouched(self._budget, rows.n_rows)
+        self.buffer = untouched(self._budget, rows.n_rows)
         self._slot: OrderedDict[int, int] = OrderedDict()  # row -> slot, oldest use first
 
     def load(self, index: IntArray) -> IntArray:
         """Cache these rows, all distinct; return their slots, valid until the next call."""
         wanted = index.tolist()
-        if len(wanted) > len(self._buffer):
-            self._buffer = untouched(len(wanted), self.rows.n_rows)
+        if len(wanted) > len(self.buffer):
+            self.buffer = untouched(len(wanted), self.rows.n_rows)
             self._slot.clear()
         missing = []
         for i in wanted:
@@ -163,7 +165,7 @@ class KernelRows:
                 missing.append(i)
         for i in missing:
             used = len(self._slot)
-            full = used == len(self._buffer)
+            full = used == len(self.buffer)
             # rows asked for now were moved to the end: the oldest is never one of them
             self._slot[i] = self._slot.popitem(last=False)[1] if full else used
         if missing:
@@ -176,15 +178,10 @@ class KernelRows:
 
         def task(i: int) -> None:
             columns = slice(i * COLUMN_TILE, (i + 1) * COLUMN_TILE)
-            self._buffer[slots, columns] = self.exact.block(some, self.rows.take(columns))
+            self.buffer[slots, columns] = self.exact.block(some, self.rows.take(columns))
 
         parallel_for(-(-n // COLUMN_TILE), task)
         self.n_evaluations += len(index) * n
-
-    @property
-    def buffer(self) -> Float32Array:
-        """All kept rows, (slots, n); valid until the next load."""
-        return self._buffer
 
     def among(self, first: IntArray, second: IntArray) -> Float32Array:
         """Return ``k(x_i, x_j)`` for any rows, from kept rows i where there are any."""
@@ -200,7 +197,7 @@ class KernelRows:
 
     def square(self, slots: IntArray, index: IntArray) -> Float32Array:
         """Return ``k(x_i, x_j)`` for loaded rows i and any rows j."""
-        K: Float32Array = self._buffer[slots[:, None], index[None, :]]
+        K: Float32Array = self.buffer[slots[:, None], index[None, :]]
         return K
 
     def product(self, slots: IntArray, coef: Float64Array) -> Float32Array:
@@ -211,7 +208,7 @@ class KernelRows:
 
         def task(i: int) -> None:
             columns = slice(i * COLUMN_TILE, (i + 1) * COLUMN_TILE)
-            np.matmul(weights, self._buffer[slots, columns], out=out[:, columns])
+            np.matmul(weights, self.buffer[slots, columns], out=out[:, columns])
 
         parallel_for(-(-n // COLUMN_TILE), task)
         return out

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-
 from kernelgrad._params import choice, parameters
 from kernelgrad._typing import Float64Array, Matrix
 from kernelgrad.features import _sketches as sketches
 from kernelgrad.features.additive import AdditiveMap, Form
-from kernelgrad.features.base import FeatureMap, float64_rows
+from kernelgrad.features.base import FeatureMap
 from kernelgrad.kernels import _tiles as tiles
-from kernelgrad.kernels.base import TiledKernel, check_least
+from kernelgrad.kernels.base import TiledKernel, row_sums
 
 
 @parameters
@@ -69,6 +67,7 @@ class AdditiveKernel(TiledKernel):
     ``"coordinates"`` stays the best choice at any d.
     """
 
+    is_of_histograms: ClassVar[bool] = True
     law: ClassVar[int]
 
     form: Form = choice(
@@ -78,17 +77,13 @@ class AdditiveKernel(TiledKernel):
         kw_only=False,
     )
 
-    def check_domain(self, X: Matrix) -> None:
-        """Raise DataError unless every entry is at least 0."""
-        check_least(self, X)
-
     def embedded(self, X: Matrix) -> Matrix:
         """Return the rows."""
         return X
 
     def diag(self, X: Matrix) -> Float64Array:
         """Return the sums of the rows: ``k_1(x, x) = x``."""
-        return np.asarray(float64_rows(X).sum(axis=1), np.float64).ravel()
+        return row_sums(X)
 
     def per_feature(self) -> AdditiveKernel:
         """Return the kernel with features that each see every coordinate."""

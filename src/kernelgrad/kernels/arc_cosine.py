@@ -14,7 +14,7 @@ from kernelgrad._typing import Float64Array, Matrix
 from kernelgrad.compute import rng
 from kernelgrad.compute.threads import parallel_for, single_threaded_blas
 from kernelgrad.features import _fused as projections
-from kernelgrad.features.base import FeatureMap, float64_rows
+from kernelgrad.features.base import FeatureMap, dense64, float64_rows
 from kernelgrad.features.projections import ProjectionMap
 from kernelgrad.kernels import _tiles as tiles
 from kernelgrad.kernels.base import ExactRows, TiledKernel, exact_values
@@ -150,11 +150,7 @@ def _angles(U: Matrix, V: Matrix) -> Float64Array:
     pairs = max(1, _TILE_BYTES // (8 * max(1, U.shape[1])))
     for a in range(0, len(sign), pairs):
         i, j, s = near[0][a : a + pairs], near[1][a : a + pairs], sign[a : a + pairs]
-        chord = row_norms(_dense(U[i]) - s[:, None] * _dense(V[j]))
+        chord = row_norms(dense64(U[i]) - s[:, None] * dense64(V[j]))
         angle = 2 * np.arcsin(np.minimum(chord / 2, 1.0))
         theta[i, j] = np.where(s > 0, angle, np.pi - angle)
     return np.asarray(theta, np.float64)
-
-
-def _dense(X: Matrix) -> Float64Array:
-    return np.asarray(X.toarray() if sp.issparse(X) else X, np.float64)

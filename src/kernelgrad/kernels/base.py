@@ -101,6 +101,7 @@ class Kernel(BaseEstimator, ABC):  # type: ignore[misc]
     name: ClassVar[str]
     has_random_features: ClassVar[bool] = True
     is_stationary: ClassVar[bool] = False
+    is_of_histograms: ClassVar[bool] = False  # defined for x >= 0
     # rules that the parameter gamma takes, where there is one
     gamma_rules: ClassVar[tuple[str, ...]] = ("median", "scale")
 
@@ -142,6 +143,8 @@ class Kernel(BaseEstimator, ABC):  # type: ignore[misc]
 
     def check_domain(self, X: Matrix) -> None:
         """Raise DataError, naming the kernel and its domain, if a row is outside of it."""
+        if self.is_of_histograms:
+            check_least(self, X)
 
     def __call__(self, X: FloatArray, Z: FloatArray | None = None) -> Float64Array:
         """Return the exact kernel matrix of the rows of `X` and `Z` (default `X`)."""
@@ -194,10 +197,25 @@ class Kernel(BaseEstimator, ABC):  # type: ignore[misc]
             )
         return float(value)
 
+    @property
+    def gamma_value(self) -> float:
+        """The number gamma; raises when it is still a rule."""
+        return self._number("gamma")
+
     def _replaced(self, **params: Any) -> Self:
         """Return a copy with other parameters."""
         copy: Self = clone(self).set_params(**params)
         return copy
+
+    def _with_gamma(self, gamma: float) -> Self:
+        """Return a copy with what its rule gave for gamma; DataError unless that is usable."""
+        if not np.isfinite(gamma) or gamma <= 0:
+            rule = getattr(self, "gamma", None)
+            raise DataError(
+                f"gamma={rule!r} gives {gamma!r} on these data; scale the inputs or give "
+                "gamma as a number."
+            )
+        return self._replaced(gamma=float(gamma), bandwidth_factor=1.0)
 
     def frequencies(self) -> Projection | None:
         """Return the random frequencies of a stationary kernel; None of others.
@@ -280,6 +298,11 @@ def exact_values(X: Matrix, *, wide: bool) -> Matrix:
             return rows
         X = X.toarray()
     return np.array(X, dtype, order="F")
+
+
+def row_sums(X: Matrix) -> Float64Array:
+    """Return the sums of rows, dense or CSR, in float64."""
+    return np.asarray(float64_rows(X).sum(axis=1), np.float64).ravel()
 
 
 def large_norm(X: Matrix) -> float:

@@ -18,6 +18,7 @@ from kernelgrad._params import boolean, integer, number_or_rule, parameters, rea
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import DataError, check_int
 from kernelgrad.compute import rng
+from kernelgrad.features.base import dense64
 from kernelgrad.features.convolutional import ConvolutionMap, PatchGrid
 from kernelgrad.kernels import _tiles as tiles
 from kernelgrad.kernels.base import ExactRows, TiledKernel, median_distance
@@ -126,11 +127,6 @@ class ConvolutionKernel(TiledKernel):
                 f"columns, but the rows hold {n_columns}; give the shape of your images."
             )
 
-    @property
-    def gamma_value(self) -> float:
-        """The number gamma; raises when it is still a rule."""
-        return self._number("gamma")
-
     def grid(self) -> PatchGrid:
         """Return where patches and cells lie."""
         shape = (*(int(size) for size in self.image_shape), 1)
@@ -161,12 +157,7 @@ class ConvolutionKernel(TiledKernel):
         D = D[np.ix_(seen, seen)]
         size = np.sqrt((units**2).sum(axis=1).max(initial=0.0))
         gamma = 1.0 / (2.0 * (median_distance(D, float(size)) * self.bandwidth_factor) ** 2)
-        if not np.isfinite(gamma) or gamma <= 0:
-            raise DataError(
-                f"gamma={self.gamma!r} gives {gamma!r} on these data; scale the inputs or give "
-                "gamma as a number."
-            )
-        return self._replaced(gamma=gamma, bandwidth_factor=1.0)
+        return self._with_gamma(gamma)
 
     def _random_patches(self, X: Matrix, seed: int) -> Float64Array:
         """Return patches of random rows and positions, shape (MEDIAN_PATCHES, q)."""
@@ -179,7 +170,7 @@ class ConvolutionKernel(TiledKernel):
         drawn = np.empty(columns.shape)
         for a in range(0, MEDIAN_PATCHES, _CHUNK):
             part = slice(a, a + _CHUNK)
-            drawn[part] = np.take_along_axis(_dense64(X[rows[part]]), columns[part], axis=1)
+            drawn[part] = np.take_along_axis(dense64(X[rows[part]]), columns[part], axis=1)
         return drawn
 
     def _compared(self, P: Float64Array) -> tuple[Float64Array, Float64Array]:
@@ -198,7 +189,7 @@ class ConvolutionKernel(TiledKernel):
         k = np.zeros(X.shape[0])
         side = max(1, _SIDE**2 // int(np.diff(grid.starts).max()) ** 2)
         for a in range(0, len(k), side):
-            x = _dense64(X[a : a + side])
+            x = dense64(X[a : a + side])
             for cell in range(grid.n_cells):
                 P, u = self._compared(x[:, grid.columns(cell)])
                 squares = (P**2).sum(axis=2)
@@ -260,8 +251,3 @@ class ConvolutionKernel(TiledKernel):
         self._check_width(n_features_in)
         contrast = bool(self.normalize)
         return ConvolutionMap(self.grid(), gamma, contrast, n_features_in, seed, block_size)
-
-
-def _dense64(X: Matrix) -> AnyArray:
-    dense = X.toarray() if sp.issparse(X) else X
-    return np.asarray(dense, np.float64)

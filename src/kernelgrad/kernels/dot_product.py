@@ -35,11 +35,6 @@ class InnerProductKernel(TiledKernel):
     gamma_rules: ClassVar[tuple[str, ...]] = ("auto",)
     gamma: float | Literal["auto"]
 
-    @property
-    def gamma_value(self) -> float:
-        """The number gamma; raises when it is still a rule."""
-        return self._number("gamma")
-
     def resolve(self, X: Matrix, seed: int) -> Self:
         """Replace ``gamma="auto"`` by ``1 / d``, d the number of columns."""
         self.check()

@@ -11,7 +11,7 @@ from kernelgrad._typing import Float64Array, Matrix
 from kernelgrad.compute import rng
 from kernelgrad.features import _fused as projections
 from kernelgrad.features.base import float64_rows
-from kernelgrad.kernels.base import TiledKernel, check_least
+from kernelgrad.kernels.base import TiledKernel, row_sums
 from kernelgrad.kernels.projection import ProjectionKernel
 
 
@@ -25,10 +25,7 @@ class Hellinger(TiledKernel, ProjectionKernel):
     """
 
     name: ClassVar[str] = "hellinger"
-
-    def check_domain(self, X: Matrix) -> None:
-        """Raise DataError unless every entry is at least 0."""
-        check_least(self, X)
+    is_of_histograms: ClassVar[bool] = True
 
     @property
     def projection(self) -> int:
@@ -50,4 +47,4 @@ class Hellinger(TiledKernel, ProjectionKernel):
 
     def diag(self, X: Matrix) -> Float64Array:
         """Return the sums of the rows."""
-        return np.asarray(float64_rows(X).sum(axis=1), np.float64).ravel()
+        return row_sums(X)

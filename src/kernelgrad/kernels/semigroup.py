@@ -19,7 +19,7 @@ from kernelgrad.compute import rng
 from kernelgrad.features import _fused as projections
 from kernelgrad.features.base import float64_rows
 from kernelgrad.kernels import _tiles as tiles
-from kernelgrad.kernels.base import TiledKernel, check_least
+from kernelgrad.kernels.base import TiledKernel, row_sums
 from kernelgrad.kernels.projection import ProjectionKernel
 
 MEDIAN_ROWS = 2000
@@ -34,16 +34,13 @@ class SemigroupKernel(TiledKernel, ProjectionKernel):
     parameter, a number or ``"median"``, and its name in :attr:`parameter`.
     """
 
+    is_of_histograms: ClassVar[bool] = True
     parameter: ClassVar[str]
 
     @property
     def value(self) -> float:
         """The parameter as a number; raises when it is still a rule."""
         return self._number(self.parameter)
-
-    def check_domain(self, X: Matrix) -> None:
-        """Raise DataError unless every entry is at least 0."""
-        check_least(self, X)
 
     @property
     def projection(self) -> int:
@@ -77,7 +74,7 @@ class SemigroupKernel(TiledKernel, ProjectionKernel):
             u = rng.uniforms(seed, 0, X.shape[0], rng.TAG_AUXILIARY, group=1)
             X = X[np.sort(np.argpartition(u, MEDIAN_ROWS)[:MEDIAN_ROWS])]
         X = float64_rows(X)
-        X = X[_row_sums(X) > 0]
+        X = X[row_sums(X) > 0]
         value = self._from_rows(X) if X.shape[0] else 1.0
         if not SMALLEST <= value <= LARGEST:
             raise DataError(
@@ -94,7 +91,7 @@ class SemigroupKernel(TiledKernel, ProjectionKernel):
             X = sp.csr_matrix((terms, X.indices, X.indptr), shape=X.shape)
         else:
             X = self._terms(X)
-        return np.exp(-_row_sums(X))
+        return np.exp(-row_sums(X))
 
 
 @parameters
@@ -137,7 +134,7 @@ class ExponentialSemigroup(SemigroupKernel):
 
     def _from_rows(self, X: Matrix) -> float:
         roots = X.sqrt() if sp.issparse(X) else np.sqrt(X)
-        return float(1.0 / (np.sqrt(2.0) * np.median(_row_sums(roots))))
+        return float(1.0 / (np.sqrt(2.0) * np.median(row_sums(roots))))
 
 
 @parameters
@@ -177,8 +174,4 @@ class ReciprocalSemigroup(SemigroupKernel):
         return X * (1.0 / self.value)
 
     def _from_rows(self, X: Matrix) -> float:
-        return float(2.0 * np.median(_row_sums(X)))
-
-
-def _row_sums(X: Matrix) -> Float64Array:
-    return np.asarray(X.sum(axis=1), np.float64).ravel()
+        return float(2.0 * np.median(row_sums(X)))

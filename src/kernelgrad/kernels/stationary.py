@@ -17,7 +17,6 @@ from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
 
 from kernelgrad._params import choice, number_or_rule, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
-from kernelgrad._validation import DataError
 from kernelgrad.compute import rng
 from kernelgrad.features.base import FeatureMap, float64_rows
 from kernelgrad.features.projections import Projection, ProjectionMap
@@ -63,11 +62,6 @@ class StationaryKernel(ProjectionKernel):
                 f"that of the {self.name} kernel; use sampling='iid' or 'qmc' with it, or the "
                 "kernels rbf or matern."
             )
-
-    @property
-    def gamma_value(self) -> float:
-        """The number gamma; raises when it is still a rule."""
-        return self._number("gamma")
 
     @abstractmethod
     def spectral_law(self) -> tuple[int, float]:
@@ -154,14 +148,6 @@ class StationaryKernel(ProjectionKernel):
             median = median_distance(self._distances(X), float(size))
             gamma = self._gamma_from_bandwidth(median * self.bandwidth_factor)
         return self._with_gamma(gamma)
-
-    def _with_gamma(self, gamma: float) -> Self:
-        if not np.isfinite(gamma) or gamma <= 0:
-            raise DataError(
-                f"gamma={self.gamma!r} gives {gamma!r} on these data; scale the inputs or give "
-                "gamma as a number."
-            )
-        return self._replaced(gamma=float(gamma), bandwidth_factor=1.0)
 
     def diag(self, X: Matrix) -> Float64Array:
         """Return ones: every kernel here has ``k(x, x) = 1``."""
