@@ -17,6 +17,8 @@ def every(names, cases: Iterable):
     cases = list(cases)
     if not cases:
         raise ValueError(f"There are no cases of {', '.join(names)}.")
+    if any(hasattr(case, "marks") for case in cases):
+        raise TypeError("Cases of one test carry no marks of their own; parametrize instead.")
 
     def decorate(test):
         @functools.wraps(test)

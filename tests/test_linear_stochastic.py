@@ -134,7 +134,7 @@ def fitted(solver, state):
 
 @each_exact
 @each_smooth
-@every("l1_ratio", [0.0, 0.5, pytest.param(1.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.5, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_reaches_the_optimum(name, loss, l1_ratio):
     for C, sparse, weighted, bias in [
         (1, False, False, True), (1, True, True, True), (3, False, True, False),
