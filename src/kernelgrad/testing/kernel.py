@@ -121,7 +121,7 @@ def _check_exact(kernel: Kernel, X: Float64Array) -> None:
     K, n = kernel(X), len(X)
     diagonal = kernel.diag(X)
     told = "the exact form"
-    good = K.shape == (n, n) and K.dtype == np.float64 and np.isfinite(K).all()
+    good = K.shape == (n, n) and K.dtype == np.float64 and bool(np.isfinite(K).all())
     gives = f"{told} gives {K.shape} {K.dtype}, expected finite float64 {(n, n)}."
     require(good, kernel, gives)
     scale = max(1.0, float(np.abs(K).max()))
@@ -142,7 +142,7 @@ def _check_exact(kernel: Kernel, X: Float64Array) -> None:
         require(same, kernel, f"{told} {what} differs.")
 
 
-def _near(found: FloatArray, expected: FloatArray, tolerance: float) -> bool:
+def _near(found: FloatArray, expected: FloatArray | float, tolerance: float) -> bool:
     return np.allclose(found, expected, rtol=0, atol=tolerance)
 
 
