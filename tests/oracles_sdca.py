@@ -1,7 +1,7 @@
 """Slow references for dual coordinate ascent, from the formulas alone."""
 
 import numpy as np
-from scipy.optimize import minimize, minimize_scalar
+from scipy.optimize import minimize_scalar
 
 
 def primal(loss, K, y, p, alpha, a, b=0.0):
@@ -48,22 +48,6 @@ def one_pass(loss, K, y, p, alpha, order, b=0.0):
         a[i] += moved
         f = f + moved * K[:, i]
     return a
-
-
-def tube_program(K, y, p, alpha, epsilon):
-    """Epsilon-insensitive optimum by a quadratic program in positive and negative parts."""
-    n = len(y)
-    signs = np.r_[np.ones(n), -np.ones(n)]
-
-    def dual(c):
-        a = c[:n] - c[n:]
-        g = K @ a
-        return 0.5 * a @ g - y @ a + epsilon * c.sum(), signs * np.r_[g - y, g - y] + epsilon
-
-    box = [(0.0, w / alpha) for w in np.r_[p, p]]
-    options = {"maxiter": 50000, "maxfun": 500000, "ftol": 1e-15, "gtol": 1e-10}
-    c = minimize(dual, np.zeros(2 * n), jac=True, bounds=box, options=options).x
-    return c[:n] - c[n:]
 
 
 def smooth_minimum(K, y, p, alpha):

@@ -9,11 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 import oracles_direct as oracles
-from kernelgrad import (
-    DataError,
-    DirectSolve,
-    KernelRegressor,
-)
+from kernelgrad import DataError, DirectSolve, KernelRegressor
 from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.kernels import Gaussian
@@ -47,9 +43,10 @@ def values(state):
     return np.triu(K) + np.triu(K, 1).T
 
 
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("alpha", [1.0, 1e-3, 1e-6])
-@pytest.mark.parametrize("n", [1, 5, 170, 700])
+@pytest.mark.parametrize(
+    ("n", "alpha", "fit_intercept"),
+    [(1, 1.0, True), (5, 1e-3, False), (170, 1e-6, True), (170, 1.0, False), (700, 1e-3, True)],
+)
 def test_it_is_the_solution_of_the_bordered_system(n, alpha, fit_intercept):
     problem, batch = setting(
         n, alpha=alpha, weighted=n > 5, outputs=3, fit_intercept=fit_intercept
@@ -125,18 +122,15 @@ def test_an_alpha_below_the_resolution_of_float32_is_raised():
     assert info.objective == pytest.approx(coarse, rel=1e-6)
 
 
-@pytest.mark.parametrize("n", [1, 127, 128, 129, 513, 1000])
+@pytest.mark.parametrize("n", [1, 128, 129, 1000])
 def test_the_factor_and_the_matrix_share_an_array(n):
     rng = np.random.default_rng(n)
     G = rng.standard_normal((n, n + 5))
     G = G @ G.T / n
     scale, B = np.sqrt(rng.uniform(0.1, 2, n)), rng.standard_normal((n, 2))
 
-    def tile(rows, columns):
-        return G[rows, columns]
-
     with single_threaded_blas():
-        M = SymmetricMatrix(n, tile)
+        M = SymmetricMatrix(n, lambda rows, columns: G[rows, columns])
         for ridge in (0.5, 0.01):  # again, from the same matrix
             M.factor(scale, ridge)
             A = scale[:, None] * G * scale + ridge * np.eye(n)

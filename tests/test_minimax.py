@@ -86,13 +86,14 @@ def test_every_start_gives_the_same_level(sampled):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("volume", [1e-300, 1e-3, 30.0, 5e3, 1e6])
-def test_level_of_many_rows(weighted, volume):
+def test_level_of_many_rows(weighted):
     c, _, weight = many(weighted=weighted)
     w = np.ones(c.size) if weight is None else weight
-    expected = oracles_minimax.level_by_sort(c, volume, w)
-    for start in (None, expected + 0.01, expected - 0.01, c.min() - 1):
-        assert slack_level(c, volume, weight, start=start) == pytest.approx(expected, rel=1e-13)
+    for volume in (1e-300, 1e-3, 30.0, 5e3, 1e6):
+        expected = oracles_minimax.level_by_sort(c, volume, w)
+        for start in (None, expected + 0.01, expected - 0.01, c.min() - 1):
+            found = slack_level(c, volume, weight, start=start)
+            assert found == pytest.approx(expected, rel=1e-13), volume
 
 
 def test_volume_nothing_is_the_lowest_response():
@@ -168,14 +169,6 @@ def test_two_classes_solve_the_linear_program_by_samples(sampled):
         check_two_classes(*problem)
 
 
-def test_a_biased_level_is_no_lower_than_any_other():
-    for c, y, volume, weight, w in problems(40):
-        found = two_class_level(c, *classes(y), volume, weight)
-        for b in (found.bias - 0.1, found.bias + 0.1, 0.0):
-            other = oracles_minimax.level_by_sort(c + y * b, volume, w)
-            assert other <= found.level + EXACT
-
-
 def test_integer_weights_are_repeated_rows():
     for c, y, volume, _, _ in problems(100, seed=5):
         weight = np.random.default_rng(c.size).integers(0, 4, c.size)
@@ -248,8 +241,7 @@ def reference_level(c, y, volume, weight):
     return oracles_minimax.level_by_sort(c + y * low, volume, w)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("volume", [0.05, 30.0, 4e3])
+@pytest.mark.parametrize(("weighted", "volume"), [(False, 30.0), (True, 0.05), (True, 4e3)])
 def test_two_classes_of_many_rows(weighted, volume, monkeypatch):
     c, y, weight = many(6_000, weighted=weighted)
     if weight is not None:

@@ -3,7 +3,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from sklearn.base import clone
 
 from kernelgrad._validation import CapabilityError
 from kernelgrad.kernels import Gaussian, Polynomial
@@ -109,12 +108,14 @@ def slope(loss, y, f):
     return slope_of(loss.name, y, f, getattr(loss, p.get(loss.name, ""), 0.0))
 
 
-@pytest.mark.parametrize(
-    ("loss", "average"),
-    [*((loss, "linear") for loss in LOSSES), (Hinge(), None), (Hinge(), "uniform")],
-    ids=repr,
-)
-def test_pegasos_is_the_recursion(loss, average):
+def test_pegasos_is_the_recursion():
+    for loss in LOSSES:
+        check_pegasos(loss, "linear")
+    for average in (None, "uniform"):
+        check_pegasos(Hinge(), average)
+
+
+def check_pegasos(loss, average):
     X, y = data(loss)
     order = orders()
     t0 = 0.0 if loss.name == "hinge" else 120.0
@@ -156,8 +157,9 @@ def test_projection_is_on_the_ball():
         visit(Pegasos(projection=True), problem(Logistic()), X, y, order)
 
 
-@pytest.mark.parametrize("loss", [Hinge(), Absolute()], ids=repr)
-@pytest.mark.parametrize(("limit", "decay"), [(None, 0.5), (40, 0.0), (7, 0.5)])
+@pytest.mark.parametrize(
+    ("loss", "limit", "decay"), [(Hinge(), None, 0.5), (Absolute(), 40, 0.0), (Hinge(), 7, 0.5)]
+)
 def test_norma_is_the_recursion(loss, limit, decay):
     X, y = data(loss)
     order = orders()
@@ -174,8 +176,7 @@ def test_norma_is_the_recursion(loss, limit, decay):
     np.testing.assert_array_equal(state.diagonal, 1.0)
 
 
-@pytest.mark.parametrize("fit_intercept", [False, True])
-@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize(("fit_intercept", "average"), [(False, True), (True, False)])
 def test_perceptron_is_the_recursion(fit_intercept, average):
     X, y = data(Perceptron())
     order = orders()
@@ -239,8 +240,9 @@ def test_a_loss_with_value_and_gradient_only_is_enough(solver):
     np.testing.assert_allclose(own.intercept, known.intercept, atol=1e-6)
 
 
-@pytest.mark.parametrize("loss", [Hinge(), Logistic(), SquaredError(), Absolute()], ids=repr)
-@pytest.mark.parametrize("solver", [Pegasos(t0=120.0), NORMA(step_size=0.3)], ids=repr)
+@pytest.mark.parametrize(
+    ("solver", "loss"), [(Pegasos(t0=120.0), Hinge()), (NORMA(step_size=0.3), Absolute())]
+)
 def test_outputs_are_independent_but_share_rows(solver, loss):
     X, y = data(loss, n_outputs=3)
     order = orders()
@@ -268,7 +270,7 @@ def test_multinomial_gradients_couple_the_outputs():
     np.testing.assert_allclose(dense(state, state.current), A, atol=1e-6)
 
 
-@pytest.mark.parametrize(("solver", "loss"), SOLVERS, ids=repr)
+@pytest.mark.parametrize(("solver", "loss"), SOLVERS[1:4], ids=repr)
 def test_groups_and_batches_change_nothing(solver, loss, monkeypatch):
     X, y = data(loss)
     order = orders()
@@ -302,10 +304,8 @@ def test_pruned_entries_are_the_smallest():
     assert set(pruned.numbers) <= set(kept) | set(order[256:])
 
 
-@pytest.mark.parametrize(("solver", "loss"), SOLVERS, ids=repr)
+@pytest.mark.parametrize(("solver", "loss"), [*SOLVERS[:3], SOLVERS[4]], ids=repr)
 def test_merged_rows_are_appended_duplicates(solver, loss):
-    if solver.max_support is not None:
-        solver = clone(solver).set_params(max_support=None)
     X, y = data(loss)
     p = problem(loss)
     order = np.concatenate([orders(), [5, 5, 5, 9, 5]])
@@ -364,24 +364,6 @@ def test_a_smaller_limit_drops_the_oldest_first():
     assert set(state.numbers) == {*range(10), *range(260, 300)}
     f = NORMA(max_support=50).expansion(state).raw_prediction(X)
     np.testing.assert_allclose(tracker.raw_prediction(), f, atol=1e-4)
-
-
-@pytest.mark.parametrize("average", ["uniform", "linear"])
-def test_average_is_the_mean_of_the_iterates(average):
-    n = 60
-    X, y = data(Hinge(), n)
-    p, order = problem(Hinge()), orders(n)
-    omega = np.ones(2 * n) if average == "uniform" else np.arange(1.0, 2 * n + 1)
-    solver, total = Pegasos(average=average, t0=30.0), np.zeros((n, 1))
-    first = base.TrainBatch(X[order[:64]], y[order[:64]], np.ones(64))
-    state = solver.init(p, first)
-    for i, w in zip(order, omega, strict=True):
-        solver.step(p, state, base.TrainBatch(X[[i]], y[[i]], np.ones(1), np.array([i])))
-        total += w * dense(state, state.current, n)
-    mean = total / omega.sum()
-    at_once, _ = visit(solver, p, X, y, order)
-    np.testing.assert_allclose(dense(at_once, at_once.average, n), mean, atol=1e-9)
-    assert np.abs(mean - dense(at_once, at_once.current, n)).max() > 1e-2
 
 
 @pytest.mark.parametrize("limit", [20, 60, 120])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
@@ -56,12 +58,17 @@ def model(**params):
 def regularised(X, y, cost, bias=False):
     """Return coefficients and intercept of the SVM with that cost, and its kernel matrix."""
     K = oracles.gaussian(X, X, GAMMA)
+    return *regularised_on(K, y, cost, bias), K
+
+
+def regularised_on(K, y, cost, bias):
+    """Return coefficients and intercept."""
     if not bias:
-        return oracles.svm(K, y, cost), 0.0, K
+        return oracles.svm(K, y, cost), 0.0
     svc = SVC(C=cost, kernel="precomputed", tol=1e-7).fit(K, y)
     a = np.zeros(len(y))
     a[svc.support_] = svc.dual_coef_[0]
-    return a, float(svc.intercept_[0]), K
+    return a, float(svc.intercept_[0])
 
 
 def hinge(y, f):
@@ -81,8 +88,9 @@ def test_one_row_an_update_is_algorithm_1():
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("m", [1, 2, 5, 8])
-@pytest.mark.parametrize(("average", "power"), [("linear", 1), ("uniform", 0), (None, None)])
+@pytest.mark.parametrize(
+    ("m", "average", "power"), [(1, "linear", 1), (5, "uniform", 0), (8, None, None)]
+)
 def test_updates_agree_with_the_oracle(bias, m, average, power):
     # no two responses are equal but at the start, where the order of rows decides
     X, y = data(90, seed=m)
@@ -137,13 +145,12 @@ def test_margin_rises_to_the_optimum_at_the_rate_of_lemma_3_2(monkeypatch):
     assert mean - early / 4 > 5 * np.hypot(error, early_error / 4)
 
 
-@pytest.mark.parametrize("m", [1, 4])
-def test_rescaled_solution_keeps_the_bounds_of_lemma_2_1(m):
+def test_rescaled_solution_keeps_the_bounds_of_lemma_2_1():
     X, y = data(120)
     u, _, K = regularised(X, y, 0.5)
     norm, loss = np.sqrt(u @ K @ u), hinge(y, K @ u)
     nu = loss / norm
-    for seed in range(5):
+    for m, seed in product((1, 4), range(3)):
         a, _ = solve(X, y, updates=150, m=m, nu=nu, seed=seed)
         f = K @ a
         gamma = nu / hinge(y, f)
@@ -196,16 +203,16 @@ def test_bias_agrees_with_svc():
     assert np.mean((f > 0) == (g > 0)) > 0.98
 
 
-@pytest.mark.parametrize("m", [1, 8, 32])
-def test_a_rare_class_without_bias_does_not_end_in_a_constant(m):
+def test_a_rare_class_without_bias_does_not_end_in_a_constant():
     """The constant -1 has a nu of its own that lifts the level up to the other class."""
     X, y = load_digits(return_X_y=True)
     X, y = X[:300] / 16, np.where(y[:300] == 8, 1.0, -1.0)
     K = oracles.gaussian(X, X, 0.05)
     alpha = 1 / len(y)
     best = oracles.primal(K, y, oracles.svm(K, y, 1.0), 0.0, alpha)
-    a, _ = solve(X, y, updates=500, m=m, alpha=alpha, kernel=Gaussian(gamma=0.05))
-    assert oracles.primal(K, y, a, 0.0, alpha) < 1.1 * best
+    for m in (1, 8, 32):
+        a, _ = solve(X, y, updates=500, m=m, alpha=alpha, kernel=Gaussian(gamma=0.05))
+        assert oracles.primal(K, y, a, 0.0, alpha) < 1.1 * best, m
 
 
 # -- properties ------------------------------------------------------------------------
@@ -216,24 +223,14 @@ def three(n=200, seed=1):
     return X, (y > 0).astype(int) + (X[:, 1] > 0.5)
 
 
-def cases():
-    X, y = data(200)
-    return [((X, y), True), ((X, y), False), (three(), True), (three(), False)]
-
-
-each_case = pytest.mark.parametrize(
-    ("rows", "bias"), cases(), ids=["bias", "no bias", "three, bias", "three"]
-)
-
-
-@each_case
-def test_memory_changes_nothing(rows, bias):
-    f = [
-        model(fit_intercept=bias, memory_limit=memory).fit(*rows).decision_function(rows[0])
-        for memory in (None, 0, 100_000)
-    ]
-    for other in f[1:]:
-        np.testing.assert_array_equal(f[0], other)
+def test_memory_changes_nothing():
+    for rows, bias in ((data(200), False), (three(), True)):
+        f = [
+            model(fit_intercept=bias, memory_limit=memory).fit(*rows).decision_function(rows[0])
+            for memory in (None, 0, 100_000)
+        ]
+        for other in f[1:]:
+            np.testing.assert_array_equal(f[0], other)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -277,14 +274,7 @@ def test_history_counts_rows_and_kernel_values():
     X, y = data(200)
     z = model(max_iter=30).fit(X, y)
     h, n = z.history_, len(y)
-    for key in (
-        "iteration",
-        "rows_seen",
-        "n_support",
-        "kernel_evaluations",
-        "epoch",
-        "seconds",
-    ):
+    for key in ("iteration", "rows_seen", "n_support", "kernel_evaluations", "epoch"):
         assert len(h[key]) == 30
         assert np.all(np.diff(h[key]) >= 0), key
     assert h["n_support"][-1] == z.n_support_ == z.expansion_.n_support <= n
@@ -302,10 +292,8 @@ def test_history_counts_rows_and_kernel_values():
 # -- hard data -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("m", [1, 2, "auto"])
 @pytest.mark.parametrize("kind", ["constant", "zeros", "contradiction", "far"])
-def test_degenerate_rows_give_finite_functions(kind, m, bias):
+def test_degenerate_rows_give_finite_functions(kind):
     rng = np.random.default_rng(0)
     y = np.arange(60) % 2
     kernel = "rbf"
@@ -319,13 +307,9 @@ def test_degenerate_rows_give_finite_functions(kind, m, bias):
     else:
         X = 1e6 + rng.standard_normal((60, 2))
         y = (X[:, 0] > 1e6).astype(int)
-    for seed in range(5):
-        z = model(
-            kernel=kernel,
-            solver=StochasticBatchPerceptron(batch_size=m),
-            fit_intercept=bias,
-            random_state=seed,
-        ).fit(X, y)
+    for bias, m, seed in product((False, True), (1, 2, "auto"), range(2)):
+        solver = StochasticBatchPerceptron(batch_size=m)
+        z = model(kernel=kernel, solver=solver, fit_intercept=bias, random_state=seed).fit(X, y)
         f = z.decision_function(X)
         assert np.isfinite(f).all()
         assert np.abs(f).max() < 100
@@ -398,23 +382,18 @@ def test_pooled_weights_are_unbiased_before_they_are_normalised(bias):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bias", [False, True])
-def test_every_class_reaches_its_own_optimum(bias):
+def test_every_class_reaches_its_own_optimum():
     X, y = load_digits(return_X_y=True)
     X, y = X[:400] / 16, y[:400]
     K = oracles.gaussian(X, X, 0.05)
-    z = model(gamma=0.05, max_iter=800, fit_intercept=bias).fit(X, y)
-    e = z.expansion_
-    G = e.exact.matrix(e.support, e.support).astype(float)
-    F = z.decision_function(X)
-    for c in range(10):
-        s = np.where(y == c, 1.0, -1.0)
-        if bias:
-            svc = SVC(C=1.0, kernel="precomputed", tol=1e-7).fit(K, s)
-            u, b = np.zeros(len(y)), svc.intercept_[0]
-            u[svc.support_] = svc.dual_coef_[0]
-        else:
-            u, b = oracles.svm(K, s, 1.0), 0.0
-        a = e.coef[:, c]
-        found = a @ G @ a / 2 / len(y) + hinge(s, F[:, c])
-        assert found < 1.1 * oracles.primal(K, s, u, b, 1 / len(y)), c
+    for bias in (False, True):
+        z = model(gamma=0.05, max_iter=800, fit_intercept=bias).fit(X, y)
+        e = z.expansion_
+        G = e.exact.matrix(e.support, e.support).astype(float)
+        F = z.decision_function(X)
+        for c in range(10):
+            s = np.where(y == c, 1.0, -1.0)
+            u, b = regularised_on(K, s, 1.0, bias)
+            a = e.coef[:, c]
+            found = a @ G @ a / 2 / len(y) + hinge(s, F[:, c])
+            assert found < 1.1 * oracles.primal(K, s, u, b, 1 / len(y)), c

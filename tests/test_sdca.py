@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -78,8 +79,9 @@ def objective(problem, batch, state):
     return oracles.primal(loss, K, y, p, problem.alpha, a, state.intercept[0]), penalty
 
 
-@each_loss
-@pytest.mark.parametrize("block_size", [1, 7, 64])
+@pytest.mark.parametrize(
+    ("loss", "block_size"), [(loss, (1, 7, 64)[i % 3]) for i, loss in enumerate(LOSSES)]
+)
 def test_a_pass_is_that_of_one_row_at_a_time(loss, block_size):
     problem, batch = setting(loss, n=100, alpha=1e-3, weighted=True, fit_intercept=True)
     solver = SDCA(tol=0.0, block_size=block_size)
@@ -161,15 +163,6 @@ def test_logistic_is_newton_on_the_coefficients():
     np.testing.assert_allclose(state.coef[:, 0], a, atol=1e-4 * np.abs(a).max())
 
 
-def test_tube_is_the_quadratic_program():
-    problem, batch = setting(EpsilonInsensitive(0.1), alpha=1e-2, weighted=True)
-    _, state, _ = fit(problem, batch, tol=1e-10)
-    p = batch.sample_weight / batch.sample_weight.sum()
-    K = gram(problem, batch)
-    a = oracles.tube_program(K, batch.y[:, 0].astype(float), p, 1e-2, 0.1)
-    np.testing.assert_allclose(K @ state.coef[:, 0], K @ a, atol=1e-3)
-
-
 def test_outputs_do_not_see_each_other():
     problem, batch = setting(Hinge(), outputs=3, alpha=1e-3, fit_intercept=True)
     _, state, _ = fit(problem, batch, n_steps=4, tol=0.0)
@@ -194,25 +187,21 @@ def test_quantiles_have_their_own_slopes():
         assert np.mean(below <= 1e-3) < tau + 0.25
 
 
-@pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=lambda loss: loss.name)
-def test_bits_do_not_depend_on_threads_or_memory(loss):
-    problem, batch = setting(loss, n=2500, alpha=1e-4, outputs=2)
-    results = []
-    for n_threads, limit in ((1, None), (3, None), (2, 0), (1, 1_500_000)):
+def test_bits_do_not_depend_on_threads_or_memory():
+    problem, batch = setting(Logistic(), n=2500, alpha=1e-4, outputs=2)
+    found = []
+    for n_threads, limit in ((1, None), (3, 0)):
         set_num_threads(n_threads)
         p = replace(problem, memory_limit=limit)
-        _, state, info = fit(p, batch, n_steps=2, block_size=32)
-        results.append((state, info))
-        if limit == 0:
-            assert len(state.rows.buffer) <= 32  # never more rows than a block
-    (first, info), *others = results
-    for state, _ in others:
-        np.testing.assert_array_equal(state.coef, first.coef)
-        np.testing.assert_array_equal(state.responses, first.responses)
-    assert others[1][1].kernel_evaluations > info.kernel_evaluations > 0
+        found.append(fit(p, batch, n_steps=2, block_size=32))
+    (_, free, all_kept), (_, tight, none_kept) = found
+    assert len(tight.rows.buffer) <= 32  # never more rows than a block
+    np.testing.assert_array_equal(tight.coef, free.coef)
+    np.testing.assert_array_equal(tight.responses, free.responses)
+    assert none_kept.kernel_evaluations > all_kept.kernel_evaluations > 0
 
 
-@each_loss
+@pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=lambda loss: loss.name)
 def test_rounds_do_not_change_the_order_of_visits(loss):
     problem, batch = setting(loss, alpha=1e-2)
     _, whole, _ = fit(problem, batch, n_steps=3, tol=0.0)
@@ -267,11 +256,6 @@ def test_what_cannot_be_solved_is_refused():
         SDCA().init(replace(problem, alpha=0.0), batch)
     with pytest.raises(CapabilityError, match=r"'log_loss'; choose one of absolute, .*hinge"):
         SDCA().init(replace(problem, loss=Multinomial()), batch)
-    for bad in ({"tol": -1.0}, {"block_size": 0}, {"round_size": 0}, {"max_support": 0}):
-        with pytest.raises(ValueError, match=next(iter(bad))):
-            SDCA(**bad).check()
-    with pytest.raises(TypeError, match="tol"):
-        SDCA(tol="small").check()
 
 
 def test_rows_without_a_kernel_of_their_own():
@@ -287,15 +271,14 @@ def test_rows_without_a_kernel_of_their_own():
         assert np.isfinite(state.coef).all()
 
 
-@pytest.mark.parametrize("q", [0.0, 1e-6, 1.0, 1e3, 1e8])
-def test_the_logistic_step_solves_its_equation(q):
-    for m in (-800.0, -3.0, 0.0, 2.0, 40.0):
-        for b in (0.0, 0.3, 1.0):
-            new = dual._logistic_step(b, m, q)
-            assert 0.0 <= new <= 1.0
-            low, high = 0.0, 1.0  # b' = sigma(-(m + q (b' - b))): bisect on its excess
-            for _ in range(200):
-                mid = 0.5 * (low + high)
-                excess = mid - 1.0 / (1.0 + np.exp(np.clip(m + q * (mid - b), -700, 700)))
-                low, high = (mid, high) if excess < 0 else (low, mid)
-            assert new == pytest.approx(low, abs=1e-12)
+def test_the_logistic_step_solves_its_equation():
+    margins, starts = (-800.0, -3.0, 0.0, 2.0, 40.0), (0.0, 0.3, 1.0)
+    for q, m, b in product((0.0, 1e-6, 1.0, 1e3, 1e8), margins, starts):
+        new = dual._logistic_step(b, m, q)
+        assert 0.0 <= new <= 1.0
+        low, high = 0.0, 1.0  # b' = sigma(-(m + q (b' - b))): bisect on its excess
+        for _ in range(200):
+            mid = 0.5 * (low + high)
+            excess = mid - 1.0 / (1.0 + np.exp(np.clip(m + q * (mid - b), -700, 700)))
+            low, high = (mid, high) if excess < 0 else (low, mid)
+        assert new == pytest.approx(low, abs=1e-12), (q, m, b)

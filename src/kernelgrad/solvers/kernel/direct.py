@@ -88,12 +88,12 @@ class DirectSolve(RowsSolver[DirectState]):
     max_support = None  # all rows are support
 
     def init(self, problem: Problem, batch: TrainBatch) -> DirectState:
-        """Resolve the kernel and start from the mean."""
+        """Start from the mean; CapabilityError where the matrix exceeds the memory limit."""
         _check_memory(problem, batch)
         return self._new_state(problem, batch, alpha=problem.alpha)
 
     def step(self, problem: Problem, state: DirectState, batch: TrainBatch) -> StepInfo:
-        """Solve the problem; DataError where the matrix is not positive semi-definite."""
+        """Solve; errors as in `init`, DataError where K is not positive semi-definite."""
         _check_memory(problem, batch)
         rows = self._attach(problem, state, batch).rows
         n, C = batch.n_rows, problem.n_outputs

@@ -39,6 +39,15 @@ class DualState(RowsState):
     gap: Float64Array  # duality gap of each output, (C,)
 
 
+def check_alpha(name: str, alpha: float) -> None:
+    """Raise where the penalty is 0: there is no dual function then."""
+    if not alpha > 0.0:
+        raise ValueError(
+            f"solver {name!r} needs alpha > 0, got {alpha!r}; choose a small positive alpha "
+            "such as 1 / n_samples."
+        )
+
+
 class DualAscent:
     """Coordinate ascent from dual variables, coefficients and responses of a state, in place.
 
@@ -49,14 +58,9 @@ class DualAscent:
     _dtype: type = np.float32  # of kernel values among the rows of a block
 
     def __init__(
-        self,
-        state: DualState,
-        rows: KernelRows,
-        loss: tuple[int, Float64Array],
-        y: Float64Array,
-        p: Float64Array,
-        block_size: int = BLOCK,
-    ) -> None:
+        self, state: DualState, rows: KernelRows, loss: tuple[int, Float64Array],
+        y: Float64Array, p: Float64Array, block_size: int = BLOCK,
+    ) -> None:  # fmt: skip
         self.rows, self.loss, self.y, self.p = rows, loss, y, p
         self.block_size = block_size
         self._state = state
@@ -192,17 +196,9 @@ def _losses_and_gaps(
 
 @njit(nogil=True, cache=True)
 def _sweep(
-    code: int,
-    params: Float64Array,
-    y: Float64Array,
-    u: Float64Array,
-    f: Float64Array,
-    reach: Float64Array,
-    place: IntArray,
-    K: FloatArray,
-    least: Float64Array,
-    start: int,
-) -> int:
+    code: int, params: Float64Array, y: Float64Array, u: Float64Array, f: Float64Array,
+    reach: Float64Array, place: IntArray, K: FloatArray, least: Float64Array, start: int,
+) -> int:  # fmt: skip
     """Move the coordinates of w rows from `start` on, each to its optimum, in place.
 
     y, u and f (C, w) are targets, dual variables and responses with intercept; afterwards f

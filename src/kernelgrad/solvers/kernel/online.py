@@ -34,6 +34,7 @@ _MAX_ROWS = 8192  # of a step: memory stays bounded however long the source is
 _LEAST = 1e-4
 _TAG = 0x6F6E6C
 _TASKS = {"classification", "regression"}
+_Pair = tuple[Float64Array, Float64Array]
 
 
 class RowTiles:
@@ -180,9 +181,7 @@ class OnlineSolver(KernelSolver[OnlineState]):
         """
         return 1024 if n_rows is None else min(_MAX_ROWS, max(1, -(-n_rows // 20)))
 
-    def _start(
-        self, problem: Problem, batch: TrainBatch, kappa: float
-    ) -> tuple[Float64Array, Float64Array]:
+    def _start(self, problem: Problem, batch: TrainBatch, kappa: float) -> _Pair:
         """Return (bias, pace), (C,) each; kappa is the mean of ``k(x, x)``."""
         bias = np.zeros(problem.n_outputs)
         if problem.fit_intercept:
@@ -198,9 +197,7 @@ class OnlineSolver(KernelSolver[OnlineState]):
         raise NotImplementedError
 
     @abstractmethod
-    def _schedule(
-        self, problem: Problem, state: OnlineState, t: Float64Array
-    ) -> tuple[Float64Array, Float64Array]:
+    def _schedule(self, problem: Problem, state: OnlineState, t: Float64Array) -> _Pair:
         """Return the steps and factors of visits t = 1, 2, ..., shape (m, C) each."""
 
     @property
@@ -286,7 +283,7 @@ class OnlineSolver(KernelSolver[OnlineState]):
         """Return the number of support rows."""
         return state.n_support
 
-    def functions(self, state: OnlineState) -> tuple[Float64Array, Float64Array]:
+    def functions(self, state: OnlineState) -> _Pair:
         """Return the coefficients of the current function and of the result, (S, C) each."""
         return state.current, state.average
 
@@ -522,9 +519,7 @@ class Pegasos(OnlineSolver):
             )
         return 1.0 / problem.alpha
 
-    def _schedule(
-        self, problem: Problem, state: OnlineState, t: Float64Array
-    ) -> tuple[Float64Array, Float64Array]:
+    def _schedule(self, problem: Problem, state: OnlineState, t: Float64Array) -> _Pair:
         share = 1.0 / (t[:, None] + state.pace)
         return share / problem.alpha, 1.0 - share
 
@@ -595,9 +590,7 @@ class NORMA(OnlineSolver):
         # the bias moves the response too, by one more
         return np.asarray(1.0 / (L * max(kappa + problem.fit_intercept, 1e-30)))
 
-    def _schedule(
-        self, problem: Problem, state: OnlineState, t: Float64Array
-    ) -> tuple[Float64Array, Float64Array]:
+    def _schedule(self, problem: Problem, state: OnlineState, t: Float64Array) -> _Pair:
         eta = state.pace / t[:, None] ** float(self.decay)
         return eta, np.maximum(0.0, 1.0 - eta * problem.alpha)
 
@@ -648,14 +641,10 @@ class KernelPerceptron(OnlineSolver):
         means = self.max_support is None if self.average == "auto" else self.average
         return "uniform" if means else None
 
-    def _start(
-        self, problem: Problem, batch: TrainBatch, kappa: float
-    ) -> tuple[Float64Array, Float64Array]:
+    def _start(self, problem: Problem, batch: TrainBatch, kappa: float) -> _Pair:
         return np.zeros(problem.n_outputs), np.ones(problem.n_outputs)
 
-    def _schedule(
-        self, problem: Problem, state: OnlineState, t: Float64Array
-    ) -> tuple[Float64Array, Float64Array]:
+    def _schedule(self, problem: Problem, state: OnlineState, t: Float64Array) -> _Pair:
         ones = np.ones((len(t), len(state.bias)))
         return ones, ones
 

@@ -202,8 +202,7 @@ class _Round:
         index, count = np.unique(pooled, return_counts=True)
         self.n_drawn += len(pooled)
         beta = self._weights(index, count, chances)
-        y = self.y[:, index].T
-        gradient = beta * y
+        gradient = beta * self.y[:, index].T
         slots = self.rows.load(index)
         K = self.rows.square(slots, index)
         square = np.einsum("ic,ij,jc->c", gradient, K, gradient)
@@ -301,8 +300,6 @@ class _Round:
         for parts in chances:
             if len(parts) == 1:
                 sizes = [m]
-            elif m == 1:
-                sizes = [1, 0] if rng.random() < 0.5 else [0, 1]
             else:
                 sizes = [m - m // 2, m // 2] if rng.random() < 0.5 else [m // 2, m - m // 2]
             for (index, p), size in zip(parts, sizes, strict=True):
@@ -462,8 +459,6 @@ def paired_heights(
 
 def _draw(rng: np.random.Generator, index: IntArray, p: Float64Array, size: int) -> IntArray:
     """Draw `size` of the rows with chances proportional to p, with replacement."""
-    if size == 0:
-        return index[:0]
     edges = np.cumsum(p)
     drawn = np.searchsorted(edges, rng.random(size) * edges[-1], side="right")
     return np.asarray(index[np.minimum(drawn, len(index) - 1)])

@@ -11,7 +11,13 @@ from kernelgrad._typing import Float64Array
 from kernelgrad.losses.conjugate import conjugate_of
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
 from kernelgrad.solvers.kernel.base import RowsSolver, SupportUpdate
-from kernelgrad.solvers.kernel.dual_ascent import BLOCK, DualAscent, DualState, visit_order
+from kernelgrad.solvers.kernel.dual_ascent import (
+    BLOCK,
+    DualAscent,
+    DualState,
+    check_alpha,
+    visit_order,
+)
 
 
 @parameters
@@ -79,21 +85,9 @@ class SDCA(RowsSolver[DualState]):
     max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def check_problem(self, problem: Problem) -> None:
-        """Check loss and alpha.
-
-        Raises
-        ------
-        CapabilityError
-            The loss has no dual step here.
-        ValueError
-            alpha is 0: there is no dual function then.
-        """
+        """Raise CapabilityError for a loss without a dual step, ValueError for alpha = 0."""
         conjugate_of(problem.loss, problem.n_outputs)
-        if not problem.alpha > 0.0:
-            raise ValueError(
-                f"solver {self.name!r} needs alpha > 0, got {problem.alpha!r}; choose a small "
-                "positive alpha such as 1 / n_samples."
-            )
+        check_alpha(self.name, problem.alpha)
 
     def _ascent(self, problem: Problem, state: DualState, batch: TrainBatch) -> DualAscent:
         y = np.ascontiguousarray(batch.y.T, np.float64)

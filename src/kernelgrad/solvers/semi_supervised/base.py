@@ -14,7 +14,7 @@ from kernelgrad.losses import Hinge, SemiSupervised
 from kernelgrad.losses.scalar import HINGE_OR_TUBE
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
 from kernelgrad.solvers.kernel.base import RowsSolver, SupportUpdate
-from kernelgrad.solvers.kernel.dual_ascent import DualAscent, DualState
+from kernelgrad.solvers.kernel.dual_ascent import DualAscent, DualState, check_alpha
 
 _TAG = 0x7333766D
 
@@ -87,7 +87,7 @@ class PseudoSolver(RowsSolver[PseudoState]):
     max_passes: int
 
     def check_problem(self, problem: Problem) -> None:
-        """Check losses and alpha: where it is 0 there is no dual function."""
+        """Raise CapabilityError for losses not known here, ValueError for alpha = 0."""
         loss = semi_supervised(problem, self.name)
         if not isinstance(loss.labelled, Hinge):
             raise CapabilityError(
@@ -100,11 +100,7 @@ class PseudoSolver(RowsSolver[PseudoState]):
                 f"{', '.join(sorted(self.unlabelled))}, got {loss.unlabelled.name!r}; choose "
                 "one of them, or solver 'bgs3vm'."
             )
-        if not problem.alpha > 0.0:
-            raise ValueError(
-                f"solver {self.name!r} needs alpha > 0, got {problem.alpha!r}; choose a small "
-                "positive alpha such as 1 / n_samples."
-            )
+        check_alpha(self.name, problem.alpha)
 
     def init(self, problem: Problem, batch: TrainBatch) -> PseudoState:
         """Resolve the kernel and start from the intercept alone."""
@@ -225,11 +221,8 @@ class Subproblem(DualAscent):
     def restore(self, kept: dict[str, Float64Array], c: int) -> None:
         """Go back to a snapshot in output `c`."""
         for name, values in kept.items():
-            now = getattr(self.state, name)
-            if name == "coef":
-                now[:, c] = values[:, c]
-            else:
-                now[c] = values[c]
+            output = (slice(None), c) if name == "coef" else c
+            getattr(self.state, name)[output] = values[output]
 
     def solve(
         self, start: Float64Array, kept: dict[str, Float64Array] | None = None, *,

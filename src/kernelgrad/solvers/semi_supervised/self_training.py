@@ -232,7 +232,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         solver = CachedBlockDescent(tol=_SUPERVISED_TOL)
         state.supervised, state.bias = state.supervised.copy(), state.bias.copy()
         for lane in range(len(state.bias)):
-            own = np.flatnonzero(state.fold != lane - 1) if lane else np.arange(len(state.fold))
+            own = np.delete(np.arange(len(state.fold)), self._held(state, lane))
             at = state.labelled[own]
             w = weight[at]
             numbers = None if batch.rows is None else batch.rows[at]
@@ -295,8 +295,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
                     f"The equations of solver {self.name!r} overflow (C times the kernel is "
                     f"{size:g}); lower C, or scale the kernel."
                 )
-            damping = _DAMPING * (size if size > 0 else 1.0)
-            factors.append(linalg.factor_damped(H, damping))
+            factors.append(linalg.factor_damped(H, _DAMPING * (size if size > 0 else 1.0)))
         return factors
 
     def _round(
@@ -332,14 +331,10 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
                 at = at[(at >= start) & (at < stop)]
                 soft[at - start] = batch.y[at]
                 s[:, part] = soft * weights[lane][start:stop, None]
-            found = _by_columns(K, s)
-            right += found.reshape(M, lanes, C).transpose(1, 0, 2)
-        state.student = np.stack(
-            [
-                cost * scipy.linalg.cho_solve(factor, part, check_finite=False)
-                for factor, part in zip(memory.factors, right, strict=True)
-            ]
-        )
+            right += _by_columns(K, s).reshape(M, lanes, C).transpose(1, 0, 2)
+        pairs = zip(memory.factors, right, strict=True)
+        solved = [scipy.linalg.cho_solve(*pair, check_finite=False) for pair in pairs]
+        state.student = cost * np.stack(solved)
 
     def _soften(self, f: Float64Array) -> Float64Array:
         """Return soft labels in (-1, 1) of responses."""
@@ -394,9 +389,8 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         """Return the fitted function, over its centres alone."""
         used = np.flatnonzero(state.coef.any(axis=1))
         used = used if len(used) else np.arange(1)
-        return SupportExpansion(
-            state.exact, state.prepared.take(used), state.coef[used], state.intercept
-        )
+        rows = state.prepared.take(used)
+        return SupportExpansion(state.exact, rows, state.coef[used], state.intercept)
 
 
 def _sides(f: Any) -> IntArray:

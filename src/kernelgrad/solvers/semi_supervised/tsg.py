@@ -23,12 +23,6 @@ _STREAM_BLOCK = 128  # frequencies where the number of rows is not known
 _STEP = 8.0  # gamma C of the first iteration
 
 
-def largest_curvature(loss: SemiSupervised, L: Float64Array) -> Float64Array:
-    """Return the largest second derivative of the labelled loss, for every output."""
-    known = loss.labelled.smoothness
-    return L if known is None else np.full(len(L), float(known))
-
-
 @parameters
 class TSG(DSG):
     r"""Triply stochastic gradients: labelled rows, unlabelled rows and features at random.
@@ -121,9 +115,11 @@ SemiSupervised` with ``alpha = 1 / (2 C)``. A batch may hold both kinds in any n
             return super()._first_step(problem, batch, stream, L)
         diagonal = stream.kernel.diag(stream.scaling.apply(batch.X))
         step = 2.0 * _STEP / max(float(diagonal.mean()), 1e-30)
-        loss = semi_supervised(problem, self.name)
-        if slope_grows(loss.labelled):
-            safe = super()._first_step(problem, batch, stream, largest_curvature(loss, L))
+        labelled = semi_supervised(problem, self.name).labelled
+        if slope_grows(labelled):
+            largest = labelled.smoothness  # second derivative
+            bound = L if largest is None else np.full(len(L), float(largest))
+            safe = super()._first_step(problem, batch, stream, bound)
             step = min(step, float(safe.min()))
         return np.full(len(L), step)
 
