@@ -16,35 +16,29 @@ def pegasos(K, order, y, slope, alpha, *, t0=0.0, bias=0.0, radius=np.inf, omega
 
 
 def norma(K, order, y, slope, alpha, *, eta, decay, bias, limit, learn_bias=True):
-    """Return (coefficients, bias, norm bound of what was dropped) of all visits."""
-    terms, bound = {}, 0.0
+    """Return (coefficients, bias) of all visits."""
+    terms = {}
     for t, i in enumerate(order, 1):
         f = bias + sum(c * K[i, j] for j, c in terms.items())
         g, step = slope(y[i], f), eta / t**decay
         terms = {j: (1 - step * alpha) * c for j, c in terms.items()}
-        bound *= 1 - step * alpha
         if g != 0:
             terms[i] = terms.pop(i, 0.0) - step * g
         bias -= step * g if learn_bias else 0.0
         if len(terms) > limit:
-            oldest = next(iter(terms))
-            bound += abs(terms.pop(oldest)) * np.sqrt(K[oldest, oldest])
-    return np.array([terms.get(j, 0.0) for j in range(len(K))]), bias, bound
+            terms.pop(next(iter(terms)))  # the oldest
+    return np.array([terms.get(j, 0.0) for j in range(len(K))]), bias
 
 
 def perceptron(K, order, y, weight, *, constant=0.0):
-    """Return (last, average, mistakes); the bias is the coefficient of a constant feature.
-
-    `weight` is that of each visit.
-    """
+    """Return (last, average); `weight` is of each visit, the bias of a constant feature."""
     K = K + constant
-    a, total, mistakes = np.zeros(len(K)), np.zeros(len(K)), 0
+    a, total = np.zeros(len(K)), np.zeros(len(K))
     for i, w in zip(order, weight, strict=True):
         if y[i] * (K[i] @ a) <= 0:
             a[i] += y[i] * w
-            mistakes += 1
         total += a
-    return a, total / len(order), mistakes
+    return a, total / len(order)
 
 
 def slope_of(name, y, f, p=0.0):

@@ -75,14 +75,13 @@ def paper_perceptron(K, y, nu, updates, seed):
     return y * alpha_sum / updates / level(c_sum / updates, n * nu)
 
 
-def svm(K, y, cost, weight=None, passes=1000):
-    """Coefficients of min |w|^2 / 2 + cost sum_i w_i hinge_i, by dual coordinate ascent."""
-    bound = cost * (np.ones(len(y)) if weight is None else weight)
+def svm(K, y, cost):
+    """Coefficients of min |w|^2 / 2 + cost sum_i hinge_i, by dual coordinate ascent."""
     a, f = np.zeros(len(y)), np.zeros(len(y))
-    for _ in range(passes):
+    for _ in range(1000):
         largest = 0.0
         for i in range(len(y)):
-            new = np.clip(a[i] * y[i] + (1 - y[i] * f[i]) / K[i, i], 0, bound[i]) * y[i]
+            new = np.clip(a[i] * y[i] + (1 - y[i] * f[i]) / K[i, i], 0, cost) * y[i]
             largest = max(largest, abs(new - a[i]))
             f += (new - a[i]) * K[i]
             a[i] = new

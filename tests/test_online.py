@@ -166,7 +166,7 @@ def test_norma_is_the_recursion(loss, limit, decay):
     solver = NORMA(step_size=0.3, decay=decay, average=None, max_support=limit)
     state, info = visit(solver, problem(loss), X, y, order, size=100)
     start = float(loss.intercept(y[order[:100]])[0])
-    coef, bias, _ = norma(
+    coef, bias = norma(
         gram(state, X), order, y[:, 0].astype(float), lambda *a: slope(loss, *a), ALPHA,
         eta=0.3, decay=decay, bias=start, limit=limit or N,
     )  # fmt: skip
@@ -188,7 +188,7 @@ def test_perceptron_is_the_recursion(fit_intercept, average):
     ]
     p = problem(Perceptron(), fit_intercept=fit_intercept)
     state, _ = visit(KernelPerceptron(average=average), p, X, y, order, weight=weight)
-    last, mean, _ = perceptron(
+    last, mean = perceptron(
         gram(state, X), order, y[:, 0].astype(float), per_visit, constant=float(fit_intercept)
     )
     coef = dense(state, state.average)[:, 0]
@@ -345,7 +345,7 @@ def test_rows_of_a_sum_of_kernels():
     assert state.n_support == N
     centre = state.exact.scaling.centre
     rows = X if centre is None else X - centre
-    coef, *_ = norma(
+    coef, _ = norma(
         kernel(rows), orders(), y[:, 0].astype(float), lambda *a: slope(SquaredError(), *a),
         ALPHA, eta=0.1, decay=0.0, bias=0.0, limit=N, learn_bias=False,
     )  # fmt: skip
