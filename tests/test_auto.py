@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 
+from cases import every
 from kernelgrad import (
     ArraySource,
     CapabilityError,
@@ -43,7 +44,7 @@ FUNCTION = CallableKernel(linear)
 SMALL = {"n_rows": 100, "row_bytes": 800.0, "memory": 1e8}
 
 
-@pytest.mark.parametrize(
+@every(
     ("loss", "kernel", "where", "name", "reason"),
     [
         (Perceptron(), Gaussian(), "memory", "perceptron", "perceptron"),
@@ -268,7 +269,7 @@ def test_a_search_takes_no_row_that_early_stopping_holds_out():
     )
 
 
-@pytest.mark.parametrize(
+@every(
     ("params", "message"),
     [
         ({"alpha": "auto", "solver": "dsg"}, "needs all rows in memory and solver 'cached'"),

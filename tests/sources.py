@@ -1,0 +1,37 @@
+"""Rows in files, for tests of estimators that read them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from kernelgrad import ArraySource, open_source
+
+KINDS = ("csv", "parquet", "npz")
+
+
+def opened(folder, kind, rows, y=None, w=None, name="rows"):
+    """Write rows to a file and return a source of it."""
+    path = folder / f"{name}.{kind}"
+    columns = {k: v for k, v in (("y", y), ("w", w)) if v is not None}
+    weight = None if w is None else "w"
+    if kind == "memmap":
+        rows.tofile(path)
+        mapped = np.memmap(path, rows.dtype, "r", shape=rows.shape)
+        return ArraySource(mapped, y, w)
+    if kind == "npz":
+        np.savez(path, X=rows, **columns)
+        return open_source(path, weight=weight)
+    names = [f"x{i}" for i in range(rows.shape[1])]
+    frame = pd.DataFrame(rows, columns=names).assign(**columns)
+    if kind == "parquet":
+        frame.to_parquet(path, row_group_size=500)
+    else:
+        frame.to_csv(path, index=False, float_format="%.9g")
+    return open_source(path, target=None if y is None else "y", weight=weight)
+
+
+def named(model, rows):
+    """Return rows with the names of the columns that the model was fitted to, if any."""
+    names = getattr(model, "feature_names_in_", None)
+    return rows if names is None else pd.DataFrame(rows, columns=names)
