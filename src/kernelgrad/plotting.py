@@ -240,15 +240,8 @@ class LearningCurveDisplay:
         y: Float64Array,
         label: str,
         n: int,
-        style: str,
+        line: str,
     ) -> None:
         marker = "o" if keep.sum() <= 30 else ""
-        self.lines_ += ax.plot(
-            self.x[keep],
-            y[keep],
-            color=f"C{n % 10}",
-            linestyle=style,
-            marker=marker,
-            markersize=4,
-            label=label,
-        )
+        style = {"color": f"C{n % 10}", "linestyle": line, "marker": marker, "markersize": 4}
+        self.lines_ += ax.plot(self.x[keep], y[keep], label=label, **style)

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import typer
 
@@ -93,7 +93,7 @@ def reporting(as_json: bool) -> Iterator[None]:
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("default", category=UserWarning)
-        warnings.showwarning = _show_warning
+        warnings.showwarning = lambda message, *_, **__: note(f"Warning: {message}")
         try:
             yield
             sys.stdout.flush()  # a closed pipe shows now, not while the interpreter ends
@@ -109,17 +109,6 @@ def reporting(as_json: bool) -> Iterator[None]:
             message = "interrupted; no unfinished file was left behind"
             print_error(message, "KeyboardInterrupt", as_json=as_json)
             raise typer.Exit(INTERRUPTED) from None
-
-
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    note(f"Warning: {message}")
 
 
 def check_writable(path: Path, what: str, *inputs: Path) -> None:

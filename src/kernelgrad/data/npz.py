@@ -75,7 +75,9 @@ def open_npz(
                 X = _csr(archive, data_key, path)
             y = w = None
             if target_key is not None:
-                y = _member(archive, _find_target(keys, target_key, path), path)
+                usual = _TARGET_KEYS if target_key == "y" else ()
+                key = next((k for k in usual if k in keys), target_key)
+                y = _member(archive, _need(keys, key, "target", path), path)
             if weight_key is not None:
                 w = _member(archive, _need(keys, weight_key, "weight", path), path)
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
@@ -93,12 +95,6 @@ def default_target(path: Path) -> str | None:
     except zipfile.BadZipFile:
         return None  # open_npz tells what is wrong
     return "y" if any(f"{key}.npy" in names for key in _TARGET_KEYS) else None
-
-
-def _find_target(keys: Sequence[str], target_key: str, path: Path) -> str:
-    usual = _TARGET_KEYS if target_key == "y" else (target_key,)
-    found = next((k for k in usual if k in keys), None)
-    return _need(keys, target_key, "target", path) if found is None else found
 
 
 def _need(keys: Sequence[str], key: str, what: str, path: Path) -> str:
@@ -124,10 +120,8 @@ def _csr(archive: np.lib.npyio.NpzFile, data_key: str, path: Path) -> Matrix:
             break
     else:
         raise missing_column(data_key, keys, "data array", path)
-    if "format" in keys and (name := _member(archive, "format", path).item()) not in (
-        b"csr",
-        "csr",
-    ):
+    name = _member(archive, "format", path).item() if "format" in keys else "csr"
+    if name not in (b"csr", "csr"):
         raise DataError(f"{path} holds a sparse matrix in format {name!r}; save it as CSR.")
     data, indices, indptr, shape = (_member(archive, prefix + p, path) for p in _CSR_PARTS)
     try:
@@ -152,19 +146,8 @@ def _map_member(path: Path, name: str) -> AnyArray | None:
         version = np.lib.format.read_magic(stream)
         if version not in ((1, 0), (2, 0)):
             return None
-        reader = (
-            np.lib.format.read_array_header_1_0
-            if version == (1, 0)
-            else np.lib.format.read_array_header_2_0
-        )
+        reader = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
         shape, fortran, dtype = reader(stream)
         if dtype.hasobject or 0 in shape:
             return None
-        return np.memmap(
-            path,
-            dtype=dtype,
-            mode="r",
-            offset=stream.tell(),
-            shape=shape,
-            order="F" if fortran else "C",
-        )
+        return np.memmap(path, dtype, "r", stream.tell(), shape, "F" if fortran else "C")

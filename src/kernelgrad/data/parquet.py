@@ -8,12 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad.data._columns import (
-    ColumnSource,
-    choose_columns,
-    import_pyarrow,
-    text_feature,
-)
+from kernelgrad.data._columns import ColumnSource, choose_columns, import_pyarrow, text_feature
 from kernelgrad.data.base import Batch
 from kernelgrad.exceptions import DataError
 
@@ -47,11 +42,7 @@ class ParquetSource(ColumnSource):
         target_types = set()
         for file, schema in zip(self._files, schemas, strict=True):
             choose_columns(
-                schema.names,
-                file,
-                target=target,
-                weight=weight,
-                feature_names=features,
+                schema.names, file, target=target, weight=weight, feature_names=features
             )
             for name in [*features, *filter(None, (weight,))]:
                 if (dtype := _float_type(schema.field(name).type)) is None:
@@ -79,12 +70,10 @@ class ParquetSource(ColumnSource):
         wanted = set(self._columns)
         for unit, (file, group) in enumerate(self._units):
             meta = self._metadata[file].row_group(group)
-            for j in range(meta.num_columns):
-                column = meta.column(j)
-                if column.path_in_schema in wanted:
-                    stats = column.statistics
-                    if stats is not None and stats.has_null_count and stats.null_count:
-                        self._load(unit)
+            columns = [meta.column(j) for j in range(meta.num_columns)]
+            found = [c.statistics for c in columns if c.path_in_schema in wanted]
+            if any(stats is not None and stats.null_count for stats in found):
+                self._load(unit)
 
     def _tables(self, unit: int, columns: Sequence[str]) -> Iterator[Any]:
         import pyarrow.parquet as pq
@@ -164,9 +153,6 @@ def _example(file: Path, name: str) -> object:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(file) as stream:
-        for batch in stream.iter_batches(batch_size=64, columns=[name]):
-            for value in batch.to_pylist():
-                if value.get(name) is not None:
-                    found: object = value[name]
-                    return found
-    return None
+        batches = stream.iter_batches(batch_size=64, columns=[name])
+        values = (row.get(name) for batch in batches for row in batch.to_pylist())
+        return next((value for value in values if value is not None), None)

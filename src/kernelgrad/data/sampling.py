@@ -9,13 +9,7 @@ import numpy as np
 
 from kernelgrad._typing import AnyArray, IntArray
 from kernelgrad._validation import check_int, check_real
-from kernelgrad.data.base import (
-    Batch,
-    BatchSource,
-    check_rows,
-    concat_batches,
-    index_batch,
-)
+from kernelgrad.data.base import Batch, BatchSource, check_rows, concat_batches, index_batch
 from kernelgrad.exceptions import DataError
 
 _PAGES_PER_BUFFER = 16
@@ -239,12 +233,8 @@ def _fill(source: BatchSource, buffer: _Buffer, left: Batch | None, chunk_rows: 
             ys.append(np.array(piece.y))
         if piece.sample_weight is not None:
             ws.append(np.array(piece.sample_weight))
-    return Batch(
-        X,
-        np.concatenate(ys) if ys else None,
-        np.concatenate(ws) if ws else None,
-        buffer.rows,
-    )
+    y, w = (np.concatenate(parts) if parts else None for parts in (ys, ws))
+    return Batch(X, y, w, buffer.rows)
 
 
 def _pieces(

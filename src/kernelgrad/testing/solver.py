@@ -141,12 +141,10 @@ def _check_steps(solver: Solver[Any], problem: Problem, batch: TrainBatch) -> No
     told = f"with loss {problem.loss.name!r}"
     first, tracker, losses = _steps(solver, problem, batch)
     state, _, again = _steps(solver, problem, batch)
-    require(
-        losses == again, solver, f"two equal runs differ {told}: hidden state or randomness."
-    )
-    require(
-        np.isfinite(losses).all(), solver, f"a training loss is not finite {told}: {losses}"
-    )
+    same = losses == again
+    require(same, solver, f"two equal runs differ {told}: hidden state or randomness.")
+    finite = np.isfinite(losses).all()
+    require(finite, solver, f"a training loss is not finite {told}: {losses}")
     f = solver.expansion(state).raw_prediction(batch.X)
     constant = np.tile(problem.loss.intercept(batch.y, batch.sample_weight), (len(f), 1))
     before, after = (

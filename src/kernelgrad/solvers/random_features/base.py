@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -17,38 +17,25 @@ from kernelgrad.solvers.base import Problem, StepInfo, Tracker, TrainBatch, rows
 
 @dataclass(frozen=True)
 class BlockUpdate:
-    """``x <- keep (x + momentum v)``, plus delta on one block; then the average moves to x.
-
-    Attributes
-    ----------
-    block : int
-    delta : float32 array (planes, block_size, C)
-    keep : float64 array (C,)
-    momentum : float
-    weight : float
-        Of the new x in the average.
-    """
+    """``x <- keep (x + momentum v)``, plus delta on one block; then the average moves to x."""
 
     block: int
-    delta: Float32Array
-    keep: Float64Array
+    delta: Float32Array  # (planes, block_size, C)
+    keep: Float64Array  # (C,)
     momentum: float
-    weight: float
+    weight: float  # of the new x in the average
 
 
+@dataclass(eq=False)
 class Iterates:
     """Iterate x, velocity v and average a over one feature stream.
 
     Velocity and average are stored only when they are used.
     """
 
-    def __init__(
-        self, x: RandomFeatureExpansion, v: RandomFeatureExpansion | None,
-        a: RandomFeatureExpansion | None,
-    ) -> None:  # fmt: skip
-        self.x = x
-        self.v = v
-        self.a = a
+    x: RandomFeatureExpansion
+    v: RandomFeatureExpansion | None
+    a: RandomFeatureExpansion | None
 
     @classmethod
     def zeros(
@@ -66,9 +53,7 @@ class Iterates:
 
     def copy(self) -> Self:
         """Return iterates with their own coefficients."""
-        v = None if self.v is None else self.v.copy()
-        a = None if self.a is None else self.a.copy()
-        return type(self)(self.x.copy(), v, a)
+        return replace(self, **{name: e.copy() for name, e in self.parts()})
 
     def lookahead(self, momentum: float) -> RandomFeatureExpansion:
         """Return ``x + momentum v``, where Nesterov's method takes the gradient."""

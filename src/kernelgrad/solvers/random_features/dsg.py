@@ -80,22 +80,12 @@ class DSGState(State):
 
 @dataclass(frozen=True)
 class Proposal:
-    """What the choice of a block may look at.
+    """What the choice of a block may look at."""
 
-    Attributes
-    ----------
-    step : float64 array (C,)
-        gamma of every output.
-    mean_gradient, largest_gradient : float64 arrays (C,)
-        Weighted mean of the loss derivative over the batch, and its largest magnitude.
-    n_rows : float
-        Effective number of rows of the batch, ``1 / sum p_i^2``.
-    """
-
-    step: Float64Array
-    mean_gradient: Float64Array
-    largest_gradient: Float64Array
-    n_rows: float
+    step: Float64Array  # gamma of every output, (C,)
+    mean_gradient: Float64Array  # weighted mean of the loss derivative over the batch, (C,)
+    largest_gradient: Float64Array  # its largest magnitude, (C,)
+    n_rows: float  # effective number of rows of the batch, 1 / sum p_i^2
 
 
 @parameters
@@ -244,15 +234,6 @@ class DSG(Solver[DSGState]):
         """Return the block to step on (the next number for a new one) and a step factor."""
         return state.iterates.x.n_blocks, 1.0
 
-    def _next_block(
-        self, problem: Problem, state: DSGState, proposal: Proposal
-    ) -> tuple[int, float]:
-        n = state.iterates.x.n_blocks
-        block, factor = self._choose_block(problem, state, proposal)
-        if block == n and self.max_blocks is not None and n >= self.max_blocks:
-            return uniform_block(problem, state), 1.0
-        return block, factor
-
     def _after_step(
         self, state: DSGState, block: int, keep: Float64Array, move: Float64Array
     ) -> None:
@@ -286,8 +267,11 @@ class DSG(Solver[DSGState]):
             r = loss.gradient(batch.y, raw)
 
         proposal = Proposal(gamma, p @ r, np.abs(r).max(axis=0), 1.0 / float(p @ p))
-        block, factor = self._next_block(problem, state, proposal)
-        state.n_reused += block < it.x.n_blocks
+        n_blocks = it.x.n_blocks
+        block, factor = self._choose_block(problem, state, proposal)
+        if block == n_blocks and self.max_blocks is not None and n_blocks >= self.max_blocks:
+            block, factor = uniform_block(problem, state), 1.0
+        state.n_reused += block < n_blocks
         gamma = gamma * factor
         G: FloatArray
         if self.preconditioned:
@@ -456,19 +440,9 @@ class CDSG(DSG):
 def allowed_steps(beta: Float64Array, g: Float64Array, noise: float) -> Float64Array:
     """Return the largest step of every block that Eq. (9) allows, 0 where it allows none.
 
-    Parameters
-    ----------
-    beta : float64 array (n_blocks, C)
-    g : float64 array (C,)
-        Step times mean derivative of every output: steps are in units of gamma.
-    noise : float
-        ``|gamma M sigma / B|^2``.
-
-    Returns
-    -------
-    float64 array (n_blocks,)
-        ``-eta`` for the smaller root eta of ``2 (|g|^2 + noise) eta^2 + 4 (beta . g) eta +
-        |beta|^2 - |g|^2``, clipped at 0.
+    `g` is the step times the mean derivative of every output, so steps are in units of gamma;
+    `noise` is ``|gamma M sigma / B|^2``. The result is ``-eta`` for the smaller root eta of
+    ``2 (|g|^2 + noise) eta^2 + 4 (beta . g) eta + |beta|^2 - |g|^2``, clipped at 0.
     """
     a = 2.0 * (float(g @ g) + noise)
     b = 4.0 * (beta @ g)
