@@ -17,25 +17,18 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+from numba.extending import overload
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray
 from kernelgrad.compute.elementary import exp_flat, log2_flat
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses.scalar import (
-    EPSILON,
-    HINGE,
-    HUBER,
     KINKED,
     KL,
-    LEAST_SQUARES,
     LINEAR_FROM,
     LOGISTIC,
     MULTINOMIAL,
-    ONE_CLASS,
-    QUANTILE,
     SMOOTHED_HINGE,
-    SQUARED,
-    SQUARED_HINGE,
     curvature,
     smooth_slope,
     smooth_value,
@@ -107,45 +100,32 @@ def _growth(F: Any, V: Any) -> None:
         V[j] = -_d(u) if positive else _d(e) * (1.0 + _d(over))
 
 
-@njit(inline="always")
-def _entries(code: int, p: float, width: float, majorise: bool, F: Any, V: Any) -> None:
-    """Take a piece from the table; `code` is a constant where this is called."""
-    g, d = _f(p), _f(max(width, _LEAST_WIDTH))
-    far = _ONE if majorise else _ZERO
-    for j in range(_N):
-        y, u = F[_Y + j], F[_U + j]
-        F[_R + j] = smooth_slope(code, g, y, u, d)
-        F[_C + j] = curvature(code, g, y, u, d, far)
-        if code in KINKED:
-            V[j] = smooth_value(code, g, y, u, d)
-        else:
-            V[j] = smooth_value(code, p, _d(y), _d(u), 1.0)
+def _piece(kind: Any, p: Any, width: Any, majorise: Any, F: Any, V: Any) -> None:
+    """Take a piece of the loss whose code is the length of `kind`: a type, so that the loops
+    are compiled for one loss at a time, when it is needed."""
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
-def _piece(code: int, p: float, width: float, majorise: bool, F: Any, V: Any) -> None:
+@overload(_piece, strict=False, jit_options={"fastmath": _FAST, "error_model": "numpy"})
+def _piece_of(kind: Any, p: Any, width: Any, majorise: Any, F: Any, V: Any) -> Any:
+    code = kind.count
     if code == LOGISTIC:
-        _logistic(F, V)
-    elif code == KL:
-        _growth(F, V)
-    elif code == HINGE:
-        _entries(HINGE, p, width, majorise, F, V)
-    elif code == SMOOTHED_HINGE:
-        _entries(SMOOTHED_HINGE, min(max(p, _LEAST_G), _LARGEST_G), width, majorise, F, V)
-    elif code == SQUARED_HINGE:
-        _entries(SQUARED_HINGE, p, width, majorise, F, V)
-    elif code == SQUARED:
-        _entries(SQUARED, p, width, majorise, F, V)
-    elif code == HUBER:
-        _entries(HUBER, p, width, majorise, F, V)
-    elif code == EPSILON:
-        _entries(EPSILON, p, width, majorise, F, V)
-    elif code == QUANTILE:
-        _entries(QUANTILE, p, width, majorise, F, V)
-    elif code == ONE_CLASS:
-        _entries(ONE_CLASS, p, width, majorise, F, V)
-    else:
-        _entries(LEAST_SQUARES, p, width, majorise, F, V)
+        return lambda kind, p, width, majorise, F, V: _logistic(F, V)
+    if code == KL:
+        return lambda kind, p, width, majorise, F, V: _growth(F, V)
+
+    def entries(kind: Any, p: Any, width: Any, majorise: Any, F: Any, V: Any) -> None:
+        g, d = _f(p), _f(max(width, _LEAST_WIDTH))
+        far = _ONE if majorise else _ZERO
+        for j in range(_N):
+            y, u = F[_Y + j], F[_U + j]
+            F[_R + j] = smooth_slope(code, g, y, u, d)
+            F[_C + j] = curvature(code, g, y, u, d, far)
+            if code in KINKED:
+                V[j] = smooth_value(code, g, y, u, d)
+            else:
+                V[j] = smooth_value(code, p, _d(y), _d(u), 1.0)
+
+    return entries
 
 
 # Sums. "reassoc" lets them run in vector registers; the order follows from the constant width.
@@ -306,7 +286,7 @@ def _centre(E: Any, M: Any, c: int, F: Any, add: bool) -> None:
 
 @njit(nogil=True, cache=True)
 def _derivatives(
-    code: int, params: Any, widths: Any, U: Any, Y: Any, w: Any, R: Any, W: Any,
+    kind: Any, params: Any, widths: Any, U: Any, Y: Any, w: Any, R: Any, W: Any,
     start: int, stop: int, sums: Any,
 ) -> None:  # fmt: skip
     """Add the smooth and exact sums of columns [start, stop) to `sums` (2, C)."""
@@ -317,14 +297,14 @@ def _derivatives(
         for c in range(U.shape[0]):
             _load(U[c, i : i + m], F[_U : _U + _N])
             _load(Y[c, i : i + m], F[_Y : _Y + _N])
-            _piece(code, params[c], widths[c], True, F, V)
+            _piece(kind, params[c], widths[c], True, F, V)
             for j in range(m):
                 R[c, i + j] = F[_W + j] * F[_R + j]
                 W[c, i + j] = F[_W + j] * F[_C + j]
             total = _total(F, V)
             sums[0, c] += total
-            if code in KINKED:
-                _piece(code, params[c], 0.0, True, F, V)
+            if len(kind) in KINKED:
+                _piece(kind, params[c], 0.0, True, F, V)
                 total = _total(F, V)
             sums[1, c] += total
 
@@ -357,7 +337,7 @@ def _derivatives_joint(
 
 @njit(nogil=True, cache=True)
 def _along(
-    code: int, params: Any, widths: Any, U: Any, base: Any, D: Any, P: Any, Y: Any, w: Any,
+    kind: Any, params: Any, widths: Any, U: Any, base: Any, D: Any, P: Any, Y: Any, w: Any,
     steps: Any, directions: int, start: int, stop: int, sums: Any,
 ) -> None:  # fmt: skip
     """Add the sums of columns [start, stop) to `sums` (C, 10)."""
@@ -369,7 +349,7 @@ def _along(
             _load(Y[c, i : i + m], F[_Y : _Y + _N])
             _load_directions(U, base[c], D, P, c, i, m, directions, F)
             _load_point(U[c, i : i + m], steps[c], F)
-            _piece(code, params[c], widths[c], False, F, V)
+            _piece(kind, params[c], widths[c], False, F, V)
             sums[c, 0] += _total(F, V)
             if directions:
                 _three_directions(F, sums[c])
@@ -491,11 +471,13 @@ def derivatives(
         entry 0, the others are 0.
     """
 
+    p = np.clip(params, _LEAST_G, _LARGEST_G) if code == SMOOTHED_HINGE else params
+
     def task(start: int, stop: int, sums: Any) -> None:
         if code == MULTINOMIAL:
             _derivatives_joint(U, Y, w, R, W, start, stop, sums)
         else:
-            _derivatives(code, params, widths, U, Y, w, R, W, start, stop, sums)
+            _derivatives((None,) * code, p, widths, U, Y, w, R, W, start, stop, sums)
 
     smooth, exact = _over_tiles(U.shape, (2, len(U)), task)
     return smooth, exact
@@ -549,13 +531,14 @@ def along(
     used_widths = np.zeros_like(widths) if exact else widths
     first = D if directions & STEP else U
     second = P if directions & MOMENTUM else U
+    p = np.clip(params, _LEAST_G, _LARGEST_G) if code == SMOOTHED_HINGE else params
 
     def task(start: int, stop: int, sums: Any) -> None:
         arrays = U, offset, first, second, Y, w, steps, directions, start, stop, sums
         if code == MULTINOMIAL:
             _along_joint(*arrays)
         else:
-            _along(code, params, used_widths, *arrays)
+            _along((None,) * code, p, used_widths, *arrays)
 
     return _over_tiles(U.shape, (len(U), _SUMS), task)
 
