@@ -86,14 +86,6 @@ def smoothing_width(distance: FloatArray, width: float | None) -> float:
     return max(_WIDTH_FRACTION * scale, tiny) if scale > 0.0 else 1.0
 
 
-def kink_weight(distance: FloatArray, width: float) -> FloatArray:
-    """Return 1 / max(d, width): the curvature of the parabola that majorises |z| at |z| = d.
-
-    For `d >= width`, ``|z| <= z^2 / (2 d) + d / 2`` with equality at ``|z| = d``.
-    """
-    return np.asarray(1.0 / np.maximum(distance, width), dtype=distance.dtype)
-
-
 def monotone_root(
     slope: Callable[[float], float],
     low: float,

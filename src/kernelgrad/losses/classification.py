@@ -11,13 +11,7 @@ from kernelgrad._params import parameters, real
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray
 from kernelgrad._validation import check_int
 from kernelgrad.losses import scalar
-from kernelgrad.losses.base import (
-    Loss,
-    ScalarLoss,
-    Task,
-    aligned_targets,
-    row_weights,
-)
+from kernelgrad.losses.base import Loss, ScalarLoss, Task, aligned_targets, row_weights
 
 
 def encode_labels(codes: AnyArray, n_classes: int, loss: Loss) -> Float32Array:

@@ -12,12 +12,7 @@ from kernelgrad._params import parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray
 from kernelgrad._validation import check_real
 from kernelgrad.losses import scalar
-from kernelgrad.losses.base import (
-    Loss,
-    ScalarLoss,
-    Task,
-    row_weights,
-)
+from kernelgrad.losses.base import Loss, ScalarLoss, Task, row_weights
 
 
 def weighted_quantile(y: AnyArray, weights: Float64Array, quantile: float) -> Float64Array:

@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator
 from kernelgrad._params import check_params, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray
 from kernelgrad._validation import check_name, check_real
-from kernelgrad.losses.base import Loss, Task, kink_weight, row_weights, smoothing_width
+from kernelgrad.losses.base import Loss, Task, row_weights, smoothing_width
 from kernelgrad.losses.classification import Hinge, SquaredHinge
 
 _STEEPNESS = 5.0  # of the differentiable loss, Table 2
@@ -97,7 +97,9 @@ class SymmetricHinge(UnlabelledLoss):
 
     def _weight(self, a: FloatArray, width: float | None) -> FloatArray:
         distance = np.abs(1.0 - a)
-        return 0.5 * kink_weight(distance, smoothing_width(distance, width))
+        least = smoothing_width(distance, width)
+        # |z| <= z^2 / (2 d) + d / 2 for d > 0, with equality at |z| = d
+        return np.asarray(0.5 / np.maximum(distance, least), a.dtype)
 
 
 class SquaredSymmetricHinge(UnlabelledLoss):
@@ -117,7 +119,7 @@ class SquaredSymmetricHinge(UnlabelledLoss):
 
 
 @parameters
-class Ramp(UnlabelledLoss):
+class Ramp(SymmetricHinge):
     r"""Ramp loss of both pseudo-labels, ``min(1 + s, max(0, 1 - |r|))``.
 
     With ``H_s(z) = max(0, s - z)`` and ``R(z) = H_1(z) - H_s(z)`` (Table 2) it is
@@ -143,10 +145,6 @@ class Ramp(UnlabelledLoss):
 
     def _slope(self, a: FloatArray) -> FloatArray:
         return -np.asarray((a > -self.s) & (a < 1.0), a.dtype)
-
-    def _weight(self, a: FloatArray, width: float | None) -> FloatArray:
-        distance = np.abs(1.0 - a)
-        return 0.5 * kink_weight(distance, smoothing_width(distance, width))
 
 
 class GaussianBump(UnlabelledLoss):

@@ -9,16 +9,10 @@ import numpy as np
 from kernelgrad._params import parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray
 from kernelgrad.losses import scalar
-from kernelgrad.losses.base import (
-    ScalarLoss,
-    Task,
-    row_weights,
-)
+from kernelgrad.losses.base import ScalarLoss, Task, row_weights
 from kernelgrad.losses.regression import weighted_quantile
 
-# exp goes on as a straight line from here: e^30 is finite with room to spare in float32
 _LARGEST_LOG = 709.0  # exp of it is a float64
-_LINEAR_FROM = 30.0
 
 
 @parameters

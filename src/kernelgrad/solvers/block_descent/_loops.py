@@ -101,8 +101,10 @@ def _growth(F: Any, V: Any) -> None:
 
 
 def _piece(kind: Any, p: Any, width: Any, majorise: Any, F: Any, V: Any) -> None:
-    """Take a piece of the loss whose code is the length of `kind`: a type, so that the loops
-    are compiled for one loss at a time, when it is needed."""
+    """Take a piece of the loss whose code is the length of the tuple `kind`.
+
+    The length is part of the type: loops are compiled for one loss at a time, when needed.
+    """
 
 
 @overload(_piece, strict=False, jit_options={"fastmath": _FAST, "error_model": "numpy"})
@@ -470,7 +472,6 @@ def derivatives(
         ``sum_i w_i l_d`` and ``sum_i w_i l``. The loss of MULTINOMIAL is joint: its sum is
         entry 0, the others are 0.
     """
-
     p = np.clip(params, _LEAST_G, _LARGEST_G) if code == SMOOTHED_HINGE else params
 
     def task(start: int, stop: int, sums: Any) -> None:
@@ -494,7 +495,6 @@ def along(
     Y: Float32Array,
     w: Float32Array,
     steps: Float64Array,
-    exact: bool = False,
     directions: int = SCALE | STEP | MOMENTUM,
 ) -> Float64Array:
     """Return sums of the loss along three directions, and their first and second derivatives.
@@ -507,16 +507,14 @@ def along(
     Parameters
     ----------
     code, params, widths, U, Y, w
-        As for :func:`derivatives`.
+        As for :func:`derivatives`; a width of 0 keeps kinks, which then have a subgradient and
+        no second derivative.
     base : array (C,)
         What the scale leaves alone: the bias of each output.
     D, P : float32 arrays (C, n)
         The other two directions.
     steps : float64 array (C, 3)
         ``(s_0, s_1, s_2)`` of each output; rounded to float32.
-    exact : bool, default=False
-        Take the losses themselves, not the smoothed ones; kinks then have a subgradient and
-        no second derivative.
     directions : int, default=7
         Sum of SCALE, STEP and MOMENTUM. The arrays of directions left out are not read: their
         steps count as 0, and so do the derivatives along them. 0 computes values only.
@@ -528,7 +526,6 @@ def along(
         loss of MULTINOMIAL is joint: its sums are row 0, the others are 0.
     """
     offset = np.asarray(base, np.float64)
-    used_widths = np.zeros_like(widths) if exact else widths
     first = D if directions & STEP else U
     second = P if directions & MOMENTUM else U
     p = np.clip(params, _LEAST_G, _LARGEST_G) if code == SMOOTHED_HINGE else params
@@ -538,7 +535,7 @@ def along(
         if code == MULTINOMIAL:
             _along_joint(*arrays)
         else:
-            _along((None,) * code, p, used_widths, *arrays)
+            _along((None,) * code, p, widths, *arrays)
 
     return _over_tiles(U.shape, (len(U), _SUMS), task)
 

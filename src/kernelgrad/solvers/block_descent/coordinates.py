@@ -90,15 +90,12 @@ class Block(ABC):
 
     Attributes
     ----------
-    number : int
-        Of the step that made it.
     width : int
         M.
     gram : float32 array (M, M) or None
         Inner products of the coordinates; None is the identity.
     """
 
-    number: int
     width: int
     gram: Float32Array | None
 
@@ -116,10 +113,6 @@ class Block(ABC):
 
         The function has responses `values` (C, n), without constant, and coefficients `coef`.
         """
-
-    @abstractmethod
-    def own(self, coef: Float64Array) -> Float64Array:
-        """Return the coefficients of the block, (C, M)."""
 
     @abstractmethod
     def add(self, coef: Float64Array, move: Float64Array) -> None:
@@ -166,10 +159,8 @@ class Blocks(ABC):
 class SupportBlock(Block):
     """Training rows ``x_i, i in index`` as centres: coordinates ``k(x_i, .)``."""
 
-    def __init__(
-        self, number: int, exact: ExactKernel, rows: ExactRows, index: IntArray
-    ) -> None:
-        self.number, self.index, self.width = number, index, len(index)
+    def __init__(self, exact: ExactKernel, rows: ExactRows, index: IntArray) -> None:
+        self.index, self.width = index, len(index)
         self._exact, self._rows = exact, rows
         self.centres = rows.take(index)
         self.gram = self._sub_tiles(self.centres)
@@ -208,10 +199,6 @@ class SupportBlock(Block):
     def pick(self, values: Float32Array, coef: Float64Array) -> Float64Array:
         """Return ``f(x_i)``: by the reproducing property the inner products."""
         return values[:, self.index].astype(np.float64)
-
-    def own(self, coef: Float64Array) -> Float64Array:
-        """Return the coefficients of the centres."""
-        return np.asarray(coef[:, self.index])
 
     def add(self, coef: Float64Array, move: Float64Array) -> None:
         """Add to the coefficients (C, n) of the centres."""
@@ -271,7 +258,7 @@ class SupportBlocks(Blocks):
             u = rng.random(len(among))
             key = np.log(w) - np.log(-np.log(np.maximum(u, 1e-300)))
             index = np.sort(among[np.argpartition(-key, M - 1)[:M]])
-        return SupportBlock(number, self.exact, self.rows, index)
+        return SupportBlock(self.exact, self.rows, index)
 
     def inner(self, a: Float64Array, b: Float64Array, values: Float32Array) -> Float64Array:
         """Return ``sum_i a_i g(x_i)`` for the function g of responses `values`."""
@@ -310,10 +297,6 @@ class FeatureBlock(Block):
     def pick(self, values: Float32Array, coef: Float64Array) -> Float64Array:
         """Return the block's own coefficients."""
         return coef[:, self.number]
-
-    def own(self, coef: Float64Array) -> Float64Array:
-        """Return the coefficients of the block."""
-        return np.asarray(coef[:, self.number])
 
     def add(self, coef: Float64Array, move: Float64Array) -> None:
         """Add to the coefficients (C, J, M) of the block."""

@@ -246,7 +246,7 @@ class BlockSteps:
         root = np.sqrt(w)[:, None]
         m, M = sample.shape
         self._sample = None
-        if len(self.W) > 1 and not self.objective.constant_curvature:
+        if len(self.W) > 1 and self.objective.code != scalar.SQUARED:
             self._sample = _Curvature(sample, share, self.objective, self.it, W, rows)
         # where one block is all there is, its Newton steps are solved as exactly as they can be
         self.whole = m >= self.objective.n and self.memory.blocks.n_blocks == 1

@@ -33,6 +33,8 @@ class Objective:
     ----------
     joint : bool
         The loss couples the outputs of a row: they are searched together.
+    n_groups : int
+        Number of outputs that are searched apart: one if they are coupled.
     kinked : bool
         The loss has kinks, which are smoothed over a width.
     exponential : bool
@@ -57,9 +59,9 @@ class Objective:
         self.code = None if loss.code == scalar.PERCEPTRON else loss.code
         self.params = loss.params(self.C)
         self.joint = self.code in (None, scalar.MULTINOMIAL)
+        self.n_groups = 1 if self.joint else self.C
         self.kinked = self.code in scalar.KINKED
         self.exponential = self.code == scalar.KL
-        self.constant_curvature = self.code == scalar.SQUARED
         self.linear = np.full(self.C, loss.nu if isinstance(loss, OneClass) else 0.0)
 
     def at(self, U: Float32Array, share: float) -> Objective:
@@ -102,11 +104,6 @@ class Objective:
             value = self.loss.value(self.Y[:, rows].T, U[:, rows].T.astype(np.float64))
             total += float(self.weight[rows].astype(np.float64) @ value)
         return float(total / self.n)
-
-    @property
-    def n_groups(self) -> int:
-        """Number of outputs that are searched apart: one if they are coupled."""
-        return 1 if self.joint else self.C
 
     def initial_widths(self, scale: float) -> Float64Array:
         """Return the first widths of smoothing, (C,); `scale` is that of the kernel."""
