@@ -64,11 +64,12 @@ def as_rows(X: Matrix) -> Rows:
     return Csr(np.ascontiguousarray(X.data, dtype), X.indices, X.indptr)
 
 
-def by_type(table: dict[type, Callable[..., Any]]) -> Any:
+def by_type(table: dict[type, Callable[..., Any]], *, early: bool = False) -> Any:
     """Return a function, for compiled loops and Python, chosen by the type of its argument.
 
     The first argument is a named tuple of one of the classes of the table, whose functions
-    all have the same arguments.
+    all have the same arguments. LLVM inlines them, or numba before it (`early`): only so are
+    loops over a range that is returned vectorised.
     """
 
     def chosen(first: Any, *args: Any) -> Any:
@@ -77,7 +78,9 @@ def by_type(table: dict[type, Callable[..., Any]]) -> Any:
     def choose(first: Any, *args: Any) -> Callable[..., Any]:
         return table[first.instance_class]
 
-    overload(chosen, strict=False, jit_options={"nogil": True, "forceinline": True})(choose)
+    inlined = {"inline": "always"} if early else {}
+    options = {"nogil": True, "forceinline": True}
+    overload(chosen, strict=False, jit_options=options, **inlined)(choose)
     chosen.__doc__ = next(iter(table.values())).__doc__
     return chosen
 
@@ -109,7 +112,7 @@ def _csr_entry(rows: Any, i: int, q: int) -> Any:
     return rows.data[q]
 
 
-entries = by_type({Dense: _dense_entries, Csr: _csr_entries})
+entries = by_type({Dense: _dense_entries, Csr: _csr_entries}, early=True)
 column = by_type({Dense: _dense_column, Csr: _csr_column})
 entry = by_type({Dense: _dense_entry, Csr: _csr_entry})
 
@@ -140,9 +143,9 @@ def _csr_responses(rows: Any, i: int, W: Any, b: Any, u: Any) -> None:
     for c in range(len(b)):
         u[c] = b[c]
     for q in range(rows.indptr[i], rows.indptr[i + 1]):
-        x, w = rows.data[q], W[rows.indices[q]]
-        for c in range(len(b)):
-            u[c] += x * w[c]
+        x, j = rows.data[q], rows.indices[q]
+        for c in range(len(b)):  # no view of W, which would count references
+            u[c] += x * W[j, c]
 
 
 def _dense_add_outer(rows: Any, chosen: Any, a: float, V: Any, W: Any) -> None:
@@ -158,9 +161,9 @@ def _csr_add_outer(rows: Any, chosen: Any, a: float, V: Any, W: Any) -> None:
     for k in range(len(chosen)):
         i = chosen[k]
         for q in range(rows.indptr[i], rows.indptr[i + 1]):
-            x, w = a * rows.data[q], W[rows.indices[q]]
+            x, j = a * rows.data[q], rows.indices[q]
             for c in range(V.shape[1]):
-                w[c] += x * V[k, c]
+                W[j, c] += x * V[k, c]
 
 
 def _dense_output(rows: Any, W: Any, c: int) -> Any:

@@ -708,17 +708,18 @@ def _sparse_step(
     k, C = W.shape
     m = k + 1 if joint else k
     X, local, rows, ptr = cut.X, cut.local, cut.rows, cut.ptr
+    share, U, V, G, H = loss.share, at.U, at.V, at.G, at.H
     grad = np.zeros((C, m))
     for r in range(len(rows)):
         i = rows[r]
-        p = loss.share[i]
+        p = share[i]
         for q in range(ptr[r], ptr[r + 1]):
             j, x = local[q], p * X[q]
             for c in range(C):
-                grad[c, j] += x * at.G[i, c]
+                grad[c, j] += x * G[i, c]
         if joint:
             for c in range(C):
-                grad[c, k] += p * at.G[i, c]
+                grad[c, k] += p * G[i, c]
     violation = _violation(W, grad, cut.rest, cut.scale, joint, l1, l2)
     if violation <= quiet:
         return violation, 1.0
@@ -726,7 +727,7 @@ def _sparse_step(
     for r in range(len(rows)):
         i = rows[r]
         for c in range(C):
-            h, a = loss.share[i] * at.H[i, c], A[c]
+            h, a = share[i] * H[i, c], A[c]
             for q in range(ptr[r], ptr[r + 1]):
                 x, row = h * X[q], a[local[q]]
                 for s in range(ptr[r], q + 1):  # columns ascend: the lower triangle
@@ -743,7 +744,7 @@ def _sparse_step(
     _directions(A, grad, W, k, l1, l2, D)
     if not np.any(D):
         return violation, 1.0
-    t, change = np.ones(C), np.zeros(at.V.shape[1])
+    t, change = np.ones(C), np.zeros(V.shape[1])
     for _ in range(_HALVINGS):
         change[:] = 0.0
         for r in range(len(rows)):
@@ -752,14 +753,14 @@ def _sparse_step(
                 move = D[c, k] if joint else 0.0
                 for q in range(ptr[r], ptr[r + 1]):
                     move += X[q] * D[c, local[q]]
-                new.U[r, c] = at.U[i, c] + t[c] * move
+                new.U[r, c] = U[i, c] + t[c] * move
             _look(loss, i, new, r)
             for c in range(len(change)):
-                change[c] += loss.share[i] * (new.V[r, c] - at.V[i, c])
+                change[c] += share[i] * (new.V[r, c] - V[i, c])
         if not _shorten(grad, W, D, t, change, slack, l1, l2):
             for r in range(len(rows)):
                 i = rows[r]
-                at.U[i], at.V[i], at.G[i], at.H[i] = new.U[r], new.V[r], new.G[r], new.H[r]
+                U[i], V[i], G[i], H[i] = new.U[r], new.V[r], new.G[r], new.H[r]
             for c in range(C):
                 for j in range(k):
                     W[j, c] += t[c] * D[c, j]

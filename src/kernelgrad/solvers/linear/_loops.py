@@ -153,13 +153,18 @@ def missed_steps(
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def _catch_up(w: Any, m: Any, k: int, prox: Any) -> None:
+def _catch_up(columns: Any, W: Any, mean: Any, last: Any, t: int, prox: Any) -> None:
+    """Bring columns up to step t."""
     eta, l1, l2, powers, sums = prox
-    for c in range(len(w)):
-        if l1 == 0.0:
-            w[c] = powers[k] * w[c] - eta * m[c] * sums[k]
-        else:
-            w[c] = missed_steps(w[c], m[c], k, eta, l1, l2, powers, sums)
+    for j in columns:
+        late = t - last[j]
+        if late > 0:
+            for c in range(W.shape[1]):  # no views of W, which would count references
+                if l1 == 0.0:
+                    W[j, c] = powers[late] * W[j, c] - eta * mean[j, c] * sums[late]
+                else:
+                    W[j, c] = missed_steps(W[j, c], mean[j, c], late, eta, l1, l2, powers, sums)
+            last[j] = t
 
 
 def _dense_lags(rows: Any, W: Any) -> Any:
@@ -176,11 +181,8 @@ def _dense_settle(rows: Any, i: int, W: Any, mean: Any, last: Any, t: int, prox:
 
 
 def _csr_settle(rows: Any, i: int, W: Any, mean: Any, last: Any, t: int, prox: Any) -> None:
-    for q in range(rows.indptr[i], rows.indptr[i + 1]):
-        j = rows.indices[q]
-        if last[j] < t:
-            _catch_up(W[j], mean[j], t - last[j], prox)
-            last[j] = t
+    columns = rows.indices[rows.indptr[i] : rows.indptr[i + 1]]
+    _catch_up(columns, W, mean, last, t, prox)
 
 
 def _dense_penalise(rows: Any, W: Any, mean: Any, prox: Any) -> None:
@@ -201,21 +203,9 @@ def _csr_penalise(rows: Any, W: Any, mean: Any, prox: Any) -> None:
     pass
 
 
-def _dense_flush(rows: Any, W: Any, mean: Any, last: Any, t: int, prox: Any) -> None:
-    """Bring all columns up to step t, and count from there."""
-
-
-def _csr_flush(rows: Any, W: Any, mean: Any, last: Any, t: int, prox: Any) -> None:
-    for j in range(len(W)):
-        if last[j] < t:
-            _catch_up(W[j], mean[j], t - last[j], prox)
-        last[j] = 0
-
-
 _lags = by_type({Dense: _dense_lags, Csr: _csr_lags})
 _settle = by_type({Dense: _dense_settle, Csr: _csr_settle})
 _penalise = by_type({Dense: _dense_penalise, Csr: _csr_penalise})
-_flush = by_type({Dense: _dense_flush, Csr: _csr_flush})
 
 
 @njit(nogil=True, cache=True)
@@ -351,22 +341,23 @@ def _renew_anchors(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -
 def _renew_moments(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -> None:
     C, d = len(b), r.centre.shape[1]
     flat, total = np.empty((C, d)), np.zeros((C, d))  # native or not
+    part, centre, middle, slope, bend = r.part, r.centre, r.middle, r.slope, r.bend
     r.mean_bias[:] = 0.0
     for c in range(C):
         flat[c] = output(rows, W, c)
-    for g in range(len(r.part)):
+    for g in range(len(part)):
         for c in range(C):
-            r.middle[g, c] = np.dot(r.centre[g], flat[c]) + b[c]
-        slopes_of_row(code, numbers, r.targets[g], r.middle[g], r.slope[g])
-        bends_of_row(code, numbers, r.targets[g], r.middle[g], r.bend[g])
+            middle[g, c] = np.dot(centre[g], flat[c]) + b[c]
+        slopes_of_row(code, numbers, r.targets[g], middle[g], slope[g])
+        bends_of_row(code, numbers, r.targets[g], middle[g], bend[g])
         for c in range(C):
-            r.mean_bias[c] += r.part[g] * r.slope[g, c]
+            share = part[g] * slope[g, c]
+            r.mean_bias[c] += share
             for j in range(d):
-                total[c, j] += r.part[g] * r.slope[g, c] * r.centre[g, j]
+                total[c, j] += share * centre[g, j]
             for e in range(C):
-                bend = r.bend[g, c, e]
-                if bend != 0.0:
-                    _add_product(r.covariance[g], flat[e], r.part[g] * bend, total[c])
+                if bend[g, c, e] != 0.0:
+                    _add_product(r.covariance[g], flat[e], part[g] * bend[g, c, e], total[c])
     for c in range(C):
         output(rows, r.mean, c)[:] = total[c]
 
@@ -402,11 +393,11 @@ def _anchors_at(r: Any, i: int, u: Any, out: Any) -> None:
 
 
 def _moments_at(r: Any, i: int, u: Any, out: Any) -> None:
-    g = r.group[i]
+    g, slope, bend, middle = r.group[i], r.slope, r.bend, r.middle
     for c in range(len(out)):
-        out[c] = r.slope[g, c]
+        out[c] = slope[g, c]
         for e in range(len(out)):
-            out[c] += r.bend[g, c, e] * (u[e] - r.middle[g, e])
+            out[c] += bend[g, c, e] * (u[e] - middle[g, e])
 
 
 def _follow_table(
@@ -503,7 +494,8 @@ def descend(
                         total += V[k, c]
                     b[c] -= prox.eta * total
             _follow(r, rows, batch, new, V, W, last, t, prox)
-        _flush(rows, W, r.mean, last, n_steps, prox)
+        _catch_up(np.arange(len(last), dtype=np.int32), W, r.mean, last, n_steps, prox)
+        last[:] = 0
     return seen
 
 
@@ -548,14 +540,24 @@ class Blocks(NamedTuple):
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def _catch_up_in_block(w: Any, late: int, a: int, blocks: Any) -> None:
-    eta, l1, l2 = blocks.eta[a], blocks.l1, blocks.l2
-    for c in range(len(w)):
-        if l1 == 0.0:
-            w[c] *= blocks.powers[a, late]
-        else:
-            powers, sums = blocks.powers[a], blocks.sums[a]
-            w[c] = missed_steps(w[c], 0.0, late, eta, l1, l2, powers, sums)
+def _catch_up_columns(columns: Any, W: Any, last: Any, blocks: Any) -> None:
+    # names outside the loop, and no views of W inside: each counts references
+    of, moves, eta, powers, sums = (
+        blocks.of, blocks.moves, blocks.eta, blocks.powers, blocks.sums,
+    )  # fmt: skip
+    l1, l2 = blocks.l1, blocks.l2
+    for j in columns:
+        a = of[j]
+        late = moves[a] - last[j]
+        if late > 0:
+            for c in range(W.shape[1]):
+                if l1 == 0.0:
+                    W[j, c] *= powers[a, late]
+                else:
+                    W[j, c] = missed_steps(
+                        W[j, c], 0.0, late, eta[a], l1, l2, powers[a], sums[a]
+                    )
+            last[j] = moves[a]
 
 
 def _dense_settle_blocks(rows: Any, i: int, W: Any, last: Any, blocks: Any) -> None:
@@ -563,13 +565,7 @@ def _dense_settle_blocks(rows: Any, i: int, W: Any, last: Any, blocks: Any) -> N
 
 
 def _csr_settle_blocks(rows: Any, i: int, W: Any, last: Any, blocks: Any) -> None:
-    for q in range(rows.indptr[i], rows.indptr[i + 1]):
-        j = rows.indices[q]
-        a = blocks.of[j]
-        late = blocks.moves[a] - last[j]
-        if late > 0:
-            _catch_up_in_block(W[j], late, a, blocks)
-            last[j] = blocks.moves[a]
+    _catch_up_columns(rows.indices[rows.indptr[i] : rows.indptr[i + 1]], W, last, blocks)
 
 
 def _dense_move(rows: Any, batch: Any, V: Any, W: Any, a: int, blocks: Any) -> None:
@@ -592,26 +588,14 @@ def _csr_move(rows: Any, batch: Any, V: Any, W: Any, a: int, blocks: Any) -> Non
     for k in range(len(batch)):
         i = batch[k]
         for q in range(rows.indptr[i], rows.indptr[i + 1]):
-            if of[rows.indices[q]] == a:
-                w, x = W[rows.indices[q]], eta * rows.data[q]
-                for c in range(len(w)):
-                    w[c] -= x * V[k, c]
-
-
-def _dense_flush_blocks(rows: Any, W: Any, last: Any, blocks: Any) -> None:
-    """Give all columns the penalties that they have missed."""
-
-
-def _csr_flush_blocks(rows: Any, W: Any, last: Any, blocks: Any) -> None:
-    for j in range(len(W)):
-        a = blocks.of[j]
-        if blocks.moves[a] > last[j]:
-            _catch_up_in_block(W[j], blocks.moves[a] - last[j], a, blocks)
+            j = rows.indices[q]
+            if of[j] == a:
+                for c in range(W.shape[1]):  # no views of W: each would count references
+                    W[j, c] -= eta * rows.data[q] * V[k, c]
 
 
 _settle_blocks = by_type({Dense: _dense_settle_blocks, Csr: _csr_settle_blocks})
 _move = by_type({Dense: _dense_move, Csr: _csr_move})
-_flush_blocks = by_type({Dense: _dense_flush_blocks, Csr: _csr_flush_blocks})
 
 
 @njit(nogil=True, cache=True)
@@ -659,5 +643,5 @@ def descend_on_blocks(
             b[c] -= eta_bias * total
         _move(rows, batch, V, W, chosen[t], blocks)
         blocks.moves[chosen[t]] += 1
-    _flush_blocks(rows, W, last, blocks)
+    _catch_up_columns(np.arange(len(last), dtype=np.int32), W, last, blocks)
     return seen
