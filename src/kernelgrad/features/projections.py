@@ -115,9 +115,13 @@ class ProjectionMap(FeatureMap):
         """
         W = np.empty((n_tiles, len(columns), tile), np.float32)
         rng.fill_tiles(W, columns, self.seed, first, self.projection.law, self.projection.turns)
-        factor = self.projection.factors(self.seed, first, n_tiles * tile)
+        return self._multiplied(W, first)
+
+    def _multiplied(self, W: Float32Array, first: int) -> Float32Array:
+        """Return weights (n_tiles, ., tile) times the factors that their coordinates share."""
+        factor = self.projection.factors(self.seed, first, W.shape[0] * W.shape[2])
         if factor is not None:
-            W *= factor.astype(np.float32).reshape(n_tiles, 1, tile)
+            W *= factor.astype(np.float32).reshape(len(W), 1, W.shape[2])
         return W
 
     def _columns(self, X: Matrix) -> tuple[Matrix, IntArray]:

@@ -66,10 +66,7 @@ class OrthogonalMap(ProjectionMap):
         parallel_for(len(Z), lambda a: hadamard.orthogonalize(Z[a]))
         rows = Z.transpose(1, 0, 2).reshape(d, -1)[columns, first - start : first - start + n]
         W = rows.reshape(len(columns), n_tiles, tile).transpose(1, 0, 2)
-        factor = self.projection.factors(self.seed, first, n)
-        if factor is not None:
-            W = W * factor.astype(np.float32).reshape(n_tiles, 1, tile)
-        return np.ascontiguousarray(W)
+        return np.ascontiguousarray(self._multiplied(W, first))
 
 
 class HadamardMap(ProjectionMap):

@@ -115,12 +115,7 @@ class RandomFeatureExpansion(Expansion):
     @property
     def nbytes(self) -> int:
         """Bytes of coefficients, intercept and input scaling."""
-        scaling = (self.stream.scaling.centre, self.stream.scaling.scale)
-        return (
-            self.coef.nbytes
-            + self.intercept.nbytes
-            + sum(a.nbytes for a in scaling if a is not None)
-        )
+        return self.coef.nbytes + self.intercept.nbytes + self.stream.scaling.nbytes
 
     @property
     def coef(self) -> Float32Array:
@@ -273,13 +268,8 @@ class SupportExpansion(Expansion):
     @property
     def nbytes(self) -> int:
         """Bytes of support rows, coefficients, intercept and input scaling."""
-        scaling = self.exact.scaling.arrays().values()
-        return (
-            self.support.nbytes
-            + self.coef.nbytes
-            + self.intercept.nbytes
-            + sum(a.nbytes for a in scaling)
-        )
+        rows = self.support.nbytes + self.exact.scaling.nbytes
+        return rows + self.coef.nbytes + self.intercept.nbytes
 
     def summary(self) -> dict[str, Any]:
         """Return the number of support rows."""

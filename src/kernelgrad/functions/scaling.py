@@ -71,6 +71,11 @@ class InputScaling:
             X = X - self.centre
         return X if self.scale is None else X / self.scale
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of centre and scale."""
+        return sum(a.nbytes for a in self.arrays().values())
+
     def arrays(self) -> dict[str, Float64Array]:
         """Return what there is of centre and scale, for files."""
         parts = {"centre": self.centre, "scale": self.scale}

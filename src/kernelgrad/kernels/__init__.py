@@ -38,30 +38,6 @@ def register_kernel(cls: type[Kernel]) -> type[Kernel]:
     return cls
 
 
-for _cls in (
-    ArcCosine,
-    Cauchy,
-    Chi2,
-    ConvolutionKernel,
-    DotProduct,
-    ExponentialSemigroup,
-    Gaussian,
-    Hellinger,
-    Intersection,
-    JensenShannon,
-    Laplacian,
-    Matern,
-    Polynomial,
-    PrecomputedKernel,
-    ProductKernel,
-    ReciprocalSemigroup,
-    SkewedChi2,
-    SkewedIntersection,
-    SumKernel,
-):
-    register_kernel(_cls)
-
-
 def get_kernel(
     kernel: Any, *, gamma: float | str | None = None, bandwidth_factor: float | None = None
 ) -> Kernel:
@@ -227,3 +203,10 @@ __all__ = [
     "register_kernel",
     "restore_kernel",
 ]
+
+# all kernels here that have a name, but functions, which no name can give
+for _cls in [globals()[_name] for _name in __all__]:
+    if not inspect.isclass(_cls) or not issubclass(_cls, Kernel) or _cls is CallableKernel:
+        continue
+    if hasattr(_cls, "name"):
+        register_kernel(_cls)
