@@ -133,16 +133,7 @@ def _look_at_all(loss: Any, start: int, stop: int, at: Any) -> None:
 
 
 class LossState:
-    """Responses of all rows, with value, derivative and curvature of the loss at each.
-
-    Parameters
-    ----------
-    code : int
-    numbers : float64 array (C,)
-    Y, U : float64 arrays (n, C)
-        U is written to by the loops.
-    share : float64 array (n,)
-    """
+    """Responses U of all rows, which loops write to, with the loss at each; see `Point`."""
 
     def __init__(
         self, code: int, numbers: Float64Array, Y: Float64Array, U: Float64Array,
@@ -351,27 +342,11 @@ def _shorten(
 
 
 class _Place:
-    """Mean and spread of columns, and how far the copy of them is moved.
+    """Weighted mean and spread of columns (without a bias zero and root mean square).
 
-    Parameters
-    ----------
-    mean, spread : float64 arrays (d,)
-        Weighted; without a bias a mean of zero, and the root mean square.
-    movable : bool array (d,)
-    dtype : of the rows
-
-    Attributes
-    ----------
-    mean : float64 array (d,)
-    scale : float64 array (d,)
-        The spread; 1 of constant columns.
-    shift : float64 array (d,)
-        What the copy is less than the rows, a number of their dtype; 0 of columns with a mean
-        of at most 16 spreads.
-    rest : float64 array (d,)
-        Mean of the copy.
-    constant : bool array (d,)
-        Columns that equal their shift but for rounding.
+    `scale` is the spread, 1 of columns that are constant; `shift`, a number of the dtype, what
+    the copy is less than the rows, 0 unless the mean is beyond 16 spreads; `rest` the mean of
+    the copy; `constant` columns equal their shift but for rounding. All are (d,).
     """
 
     def __init__(
