@@ -11,7 +11,7 @@ demo: $(VENV)/.installed-demo
 	$(BIN)/kernelgrad demo --output-dir demo-output
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow
