@@ -14,6 +14,7 @@ from kernelgrad.solvers.kernel.online import KernelPerceptron as KernelPerceptro
 from kernelgrad.solvers.kernel.online import Pegasos as Pegasos
 from kernelgrad.solvers.kernel.sbp import StochasticBatchPerceptron as StochasticBatchPerceptron
 from kernelgrad.solvers.kernel.sdca import SDCA as SDCA
+from kernelgrad.solvers.kernel.working_set import WorkingSet as WorkingSet
 from kernelgrad.solvers.linear.base import LinearProblem as LinearProblem
 from kernelgrad.solvers.linear.base import LinearSolver as LinearSolver
 from kernelgrad.solvers.linear.blocks import RBCD as RBCD

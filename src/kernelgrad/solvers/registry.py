@@ -13,6 +13,7 @@ from kernelgrad.solvers.kernel.direct import DirectSolve
 from kernelgrad.solvers.kernel.online import NORMA, KernelPerceptron, Pegasos
 from kernelgrad.solvers.kernel.sbp import StochasticBatchPerceptron
 from kernelgrad.solvers.kernel.sdca import SDCA
+from kernelgrad.solvers.kernel.working_set import WorkingSet
 from kernelgrad.solvers.linear.base import LinearSolver
 from kernelgrad.solvers.linear.blocks import RBCD, SBMD
 from kernelgrad.solvers.linear.sdca import LinearSDCA
@@ -34,8 +35,9 @@ def _by_name(*classes: type[S]) -> dict[str, type[S]]:
 
 
 SOLVERS: dict[str, type[Solver[Any]]] = _by_name(
-    CachedBlockDescent, DirectSolve, DSG, UDSG, CDSG, StochasticBatchPerceptron, SDCA, Pegasos,
-    NORMA, KernelPerceptron, TSG, FRS3VM, BGS3VM, CCCPS3VM, S3VMLight, SoftLabels,
+    CachedBlockDescent, DirectSolve, DSG, UDSG, CDSG, StochasticBatchPerceptron, SDCA,
+    WorkingSet, Pegasos, NORMA, KernelPerceptron, TSG, FRS3VM, BGS3VM, CCCPS3VM, S3VMLight,
+    SoftLabels,
 )  # fmt: skip
 LINEAR_SOLVERS: dict[str, type[LinearSolver[Any]]] = _by_name(
     S3GD, SVRG, SAGA, SGD, SSGD, SCV, LinearPegasos, LinearSDCA, RBCD, SBMD, SIMBA,
