@@ -157,7 +157,7 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
 
         Returns
         -------
-        self
+        self : KernelDensityRatio
 
         Raises
         ------

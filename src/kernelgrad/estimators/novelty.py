@@ -106,7 +106,7 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):  # type: ign
 
         Returns
         -------
-        self
+        self : KernelNoveltyDetector
 
         Raises
         ------

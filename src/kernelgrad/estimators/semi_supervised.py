@@ -393,7 +393,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
 
         Returns
         -------
-        self
+        self : SemiSupervisedKernelClassifier
 
         Raises
         ------
@@ -509,7 +509,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
 
         Returns
         -------
-        self
+        self : SemiSupervisedKernelClassifier
         """
         super().partial_fit(X, y, classes, sample_weight)
         for name in ("transduction_", "calibration_"):  # of the function before

@@ -157,7 +157,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
         Returns
         -------
-        self
+        self : RandomFeatures
 
         Raises
         ------
