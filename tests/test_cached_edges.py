@@ -92,7 +92,10 @@ def test_every_kernel_runs(name, blocks):
     model.fit(X, t)
     objective = np.array(model.history_["objective"])
     assert np.isfinite(raw(model, X)).all()
-    assert (np.diff(objective) <= 1e-5 * objective[:-1]).all()
+    rises = np.diff(objective) / objective[:-1]
+    assert (rises[:-1] <= 1e-5).all()
+    # the last is the float64 audit's of responses that were summed in float32
+    assert rises[-1] <= len(X) * len(objective) * np.finfo(np.float32).eps
     assert objective[-1] < t.var() / 2
     loss = ((t - model.predict(X)) ** 2 / 2).mean()
     e = model.expansion_

@@ -22,7 +22,7 @@ ROOMS = ("kernels", "losses", "solvers", "callbacks", "features.base")
 PUBLIC = [f"kernelgrad.{room}" for room in ROOMS]
 SEMI_SUPERVISED = ("tsg", "fr_s3vm", "bgs3vm", "cccp_s3vm", "s3vm_light", "soft_labels")
 FOREIGN = {  # of Python and scikit-learn
-    "None", "SVC", "LabelSpreading", "SelfTrainingClassifier", "LogisticRegression",
+    "None", "SVC", "SVR", "LabelSpreading", "SelfTrainingClassifier", "LogisticRegression",
     "LinearSVC", "SGDClassifier", "ElasticNet", "Lasso", "Ridge",
 }  # fmt: skip
 
