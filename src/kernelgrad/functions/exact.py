@@ -18,6 +18,7 @@ from kernelgrad.kernels import ExactRows, Kernel, describe_kernel, restore_kerne
 from kernelgrad.kernels._tiles import blas_products
 
 COLUMN_TILE = 8192  # columns of a row block that one task computes
+GRAM_TILE = 256  # rows and columns of a tile of a symmetric matrix: it stays in the cache
 PREDICT_TILE = 512  # rows and support rows of a prediction tile: 1 MiB of float32
 PREPARE_ROWS = 8192
 CACHE_BYTES = 2**30  # kernel rows kept between steps unless a memory limit is given
@@ -87,6 +88,22 @@ class ExactKernel:
             out[:, columns] = self.block(A, B.take(columns))
 
         parallel_for(-(-B.n_rows // COLUMN_TILE), task)
+        return out
+
+    def gram(self, rows: ExactRows) -> Float32Array:
+        """Return ``k(A, A)``, shape (n, n), half of it computed, by tiles of fixed shape."""
+        n = rows.n_rows
+        out = np.empty((n, n), np.float32)
+        starts = range(0, n, GRAM_TILE)
+        pairs = [(i, j) for i in starts for j in starts if i <= j]
+
+        def task(number: int) -> None:
+            first, second = (slice(a, min(n, a + GRAM_TILE)) for a in pairs[number])
+            tile = self.fast_block(rows.take(first), rows.take(second))
+            out[first, second] = tile
+            out[second, first] = tile.T
+
+        parallel_for(len(pairs), task)
         return out
 
     def add_product(

@@ -209,15 +209,6 @@ def _nonzeros(
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def _squares_dense(C: Any, out: Any) -> None:
-    """out[i] = sum_k C[k, i]^2, C the columns of the rows."""
-    for k in range(C.shape[0]):
-        c = C[k]
-        for i in range(out.size):
-            out[i] += c[i] * c[i]
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
 def _squares_csr(indptr: Any, data: Any, out: Any) -> None:
     for i in range(out.size):
         s = out[i]
@@ -232,7 +223,9 @@ def squares(X: Matrix) -> Float64Array:
     if sp.issparse(X):
         _squares_csr(X.indptr, X.data, out)
     else:
-        _squares_dense(np.ascontiguousarray(X.T), out)
+        for column in X.T:  # a fused sum, as that of products: exact in float64, then rounded
+            wide = column.astype(np.float64)
+            out = (out.astype(np.float64) + wide * wide).astype(X.dtype)
     return out.astype(np.float64)
 
 
@@ -338,11 +331,10 @@ def arc_values(
     return sine + rest * c if order == 1 else 3 * sine * c + rest * (1 + 2 * c**2)
 
 
-def _finish_wide(
-    T: Float64Array, finish: int, coef: Float64Array, degree: int,
-    left: Float64Array, right: Float64Array,
-) -> Float64Array:  # fmt: skip
-    """As :func:`_finish` in float64, on a whole block."""
+def _finish_plainly(
+    T: AnyArray, finish: int, coef: AnyArray, degree: int, left: AnyArray, right: AnyArray
+) -> AnyArray:
+    """As :func:`_finish` by NumPy, in the precision of T, which may hold the result."""
     if finish == EXP:
         return np.exp(T)
     if finish == EXP_MINUS:
@@ -361,11 +353,14 @@ def _finish_wide(
         return left[:, None] * right * (J / np.pi)
     if finish < HALF_SQUARE:
         return T
-    u = np.maximum(left[:, None] + right - T, 0.0)
+    T -= left[:, None]
+    T -= right
+    minus = np.minimum(T, 0.0, out=T)  # of half a squared distance
+    if finish == GAUSS:
+        return np.asarray(np.exp(minus, out=T))
+    u = np.negative(minus, out=T)
     if finish == HALF_SQUARE:
         return u
-    if finish == GAUSS:
-        return np.exp(-u)
     s = np.sqrt(u)
     factor = (1.0, 1 + s, 1 + s + u / 3)[finish - MATERN1]
     return np.asarray(factor * np.exp(-s))
@@ -376,10 +371,10 @@ def _finish_wide(
 
 @contextmanager
 def blas_products() -> Iterator[None]:
-    """Let BLAS multiply dense float32 rows, in this thread, while inside.
+    """Let BLAS multiply dense float32 rows and NumPy do the rest, in this thread, while inside.
 
-    Faster, up to twice below 30 columns; the bits of an entry then depend on the shape of its
-    block too.
+    Nothing is compiled then. It is faster, up to twice below 30 columns; the bits of an entry
+    then depend on the shape of its block too.
     """
     before = getattr(_mode, "blas", False)
     _mode.blas = True
@@ -410,10 +405,16 @@ def _accumulate(
         _columns(form, A, A2, k0, P, _second(form, P), depth, T)
 
 
+def _by_blas(form: int, A: Matrix) -> bool:
+    """Whether the rows A are multiplied by BLAS, and the result is finished by NumPy."""
+    blas = form == DOT and A.dtype == np.float32 and getattr(_mode, "blas", False)
+    return bool(blas and not sp.issparse(A))
+
+
 def _dense(A: AnyArray, B: AnyArray, form: int, emit: Any) -> None:
     """Hand over tiles of dense rows; `emit` takes T, rows of A, rows of B."""
     n, d = A.shape
-    if form == DOT and A.dtype == np.float32 and getattr(_mode, "blas", False):
+    if _by_blas(form, A):
         T = np.empty((n, min(WIDTH, B.shape[0])), np.float32)
         for j in range(0, B.shape[0], WIDTH):
             m = min(WIDTH, B.shape[0] - j)
@@ -537,6 +538,7 @@ def block(
     for numbers_of_rows, square in ((lefts, left), (rights, right)):
         if square is not None:
             numbers_of_rows[:] = np.sqrt(square) if finish in _ARCS else 0.5 * square
+    plain = _by_blas(form, A) and not sp.issparse(B)
     swapped = form <= SHANNON and sp.issparse(B) and (not sp.issparse(A) or n < m)
 
     def emit(T: AnyArray, rows: slice, columns: slice) -> None:
@@ -545,7 +547,10 @@ def block(
             behind = np.zeros(T.shape[1], np.float32)
             behind[:width] = (lefts if swapped else rights)[columns]
             ahead = (rights if swapped else lefts)[rows]
-            _finish(T[:height], finish, numbers, degree, ahead, behind)
+            if plain:
+                T = _finish_plainly(T[:height], finish, numbers, degree, ahead, behind)
+            else:
+                _finish(T[:height], finish, numbers, degree, ahead, behind)
         if swapped:
             out[columns, rows] = T[:height, :width].T
         else:
@@ -561,7 +566,7 @@ def block(
         _by_nonzeros(A, B, form, emit)
     if out.dtype == np.float32:
         return out
-    return _finish_wide(out, finish, numbers, degree, lefts, rights)
+    return _finish_plainly(out, finish, numbers, degree, lefts, rights)
 
 
 @njit(nogil=True, cache=True)

@@ -9,6 +9,7 @@ from kernelgrad.solvers.base import TrainBatch as TrainBatch
 from kernelgrad.solvers.base import check_capabilities as check_capabilities
 from kernelgrad.solvers.block_descent.solver import CachedBlockDescent as CachedBlockDescent
 from kernelgrad.solvers.kernel.direct import DirectSolve as DirectSolve
+from kernelgrad.solvers.kernel.newton import NewtonCG as NewtonCG
 from kernelgrad.solvers.kernel.online import NORMA as NORMA
 from kernelgrad.solvers.kernel.online import KernelPerceptron as KernelPerceptron
 from kernelgrad.solvers.kernel.online import Pegasos as Pegasos

@@ -10,6 +10,7 @@ from kernelgrad._validation import check_name
 from kernelgrad.solvers.base import Solver
 from kernelgrad.solvers.block_descent.solver import CachedBlockDescent
 from kernelgrad.solvers.kernel.direct import DirectSolve
+from kernelgrad.solvers.kernel.newton import NewtonCG
 from kernelgrad.solvers.kernel.online import NORMA, KernelPerceptron, Pegasos
 from kernelgrad.solvers.kernel.sbp import StochasticBatchPerceptron
 from kernelgrad.solvers.kernel.sdca import SDCA
@@ -36,8 +37,8 @@ def _by_name(*classes: type[S]) -> dict[str, type[S]]:
 
 SOLVERS: dict[str, type[Solver[Any]]] = _by_name(
     CachedBlockDescent, DirectSolve, DSG, UDSG, CDSG, StochasticBatchPerceptron, SDCA,
-    WorkingSet, Pegasos, NORMA, KernelPerceptron, TSG, FRS3VM, BGS3VM, CCCPS3VM, S3VMLight,
-    SoftLabels,
+    WorkingSet, NewtonCG, Pegasos, NORMA, KernelPerceptron, TSG, FRS3VM, BGS3VM, CCCPS3VM,
+    S3VMLight, SoftLabels,
 )  # fmt: skip
 LINEAR_SOLVERS: dict[str, type[LinearSolver[Any]]] = _by_name(
     S3GD, SVRG, SAGA, SGD, SSGD, SCV, LinearPegasos, LinearSDCA, RBCD, SBMD, SIMBA,

@@ -304,6 +304,29 @@ class SupportTracker(Tracker):
         return f
 
 
+def matrix_bytes(n_rows: int, n_outputs: int, row_bytes: float, dtype: Any) -> float:
+    """Return the bytes of a solver that holds the kernel matrix, rows in both forms too."""
+    each = float(np.dtype(dtype).itemsize) * n_rows + 8.0 * _WORK_ARRAYS * n_outputs
+    return each * n_rows + 2.0 * row_bytes + 2.0 * _WORK_BYTES
+
+
+def check_matrix(
+    name: str, problem: Problem, batch: TrainBatch, dtype: Any, most: float
+) -> None:
+    """Raise CapabilityError if the kernel matrix exceeds the memory limit, or else `most`."""
+    limit = most if problem.memory_limit is None else problem.memory_limit
+    X = batch.X
+    parts: tuple[AnyArray, ...] = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+    size = sum(part.nbytes for part in parts)
+    needed = matrix_bytes(batch.n_rows, problem.n_outputs, size, dtype)
+    if needed > limit:
+        raise CapabilityError(
+            f"solver {name!r} needs {needed:.3g} bytes for the kernel matrix of {batch.n_rows} "
+            f"rows, more than the {limit:.3g} of memory_limit ({most / 2**30:g} GiB by "
+            "default); raise it, or take solver='cached'."
+        )
+
+
 def build_exact(problem: Problem, batch: TrainBatch) -> tuple[ExactKernel, ExactRows]:
     """Resolve the kernel on the rows; return its exact form and the rows prepared for it."""
     kernel = problem.kernel

@@ -8,23 +8,26 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg
-import scipy.sparse as sp
 
 from kernelgrad._params import parameters
 from kernelgrad._typing import AnyArray, Float64Array
-from kernelgrad._validation import CapabilityError, DataError
+from kernelgrad._validation import DataError
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.solvers.audit import AUDIT_LEAST, AUDIT_WORK, Audit
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws
-from kernelgrad.solvers.kernel.base import RowsSolver, RowsState, SupportUpdate
+from kernelgrad.solvers.kernel.base import (
+    RowsSolver,
+    RowsState,
+    SupportUpdate,
+    check_matrix,
+    matrix_bytes,
+)
 
 _TAG = 0x646972
 PANEL = 128  # columns that are factored at once
 _HEIGHT = 256  # rows of a panel that one task updates
 _FILL = 512  # rows and columns of a tile that is filled at once, and rows of a product
 _MOST_BYTES = 8 * 2**30  # unless a memory limit is given: 32,000 rows
-_WORK_BYTES = 64 * 2**20  # tiles of all threads and the panels' inverses
-_WORK_ARRAYS = 12  # float64 arrays of (n, C) that live at once
 _CORRECTIONS = 5
 _SETTLED, _SOLVED = 1e-13, 1e-6  # of the right-hand side: correct no further; a solution at all
 # Rounding to float32 moves no eigenvalue of a positive semi-definite matrix by more than eps
@@ -43,8 +46,7 @@ class DirectState(RowsState):
 
 def direct_bytes(n_rows: int, n_outputs: int, row_bytes: float) -> float:
     """Return the bytes that :class:`DirectSolve` takes, rows in both forms included."""
-    each = 8.0 * n_rows + 8.0 * _WORK_ARRAYS * n_outputs
-    return each * n_rows + 2.0 * row_bytes + _WORK_BYTES
+    return matrix_bytes(n_rows, n_outputs, row_bytes, np.float64)
 
 
 @parameters
@@ -89,15 +91,15 @@ class DirectSolve(RowsSolver[DirectState]):
 
     def init(self, problem: Problem, batch: TrainBatch) -> DirectState:
         """Start from the mean; CapabilityError where the matrix exceeds the memory limit."""
-        _check_memory(problem, batch)
+        check_matrix(self.name, problem, batch, np.float64, _MOST_BYTES)
         return self._new_state(problem, batch, alpha=problem.alpha)
 
     def step(self, problem: Problem, state: DirectState, batch: TrainBatch) -> StepInfo:
         """Solve; errors as in `init`, DataError where K is not positive semi-definite."""
-        _check_memory(problem, batch)
+        check_matrix(self.name, problem, batch, np.float64, _MOST_BYTES)
         rows = self._attach(problem, state, batch).rows
         n, C = batch.n_rows, problem.n_outputs
-        tiles = state.exact.block
+        tiles = state.exact.fast_block
         K = SymmetricMatrix(n, lambda i, j: tiles(rows.take(i), rows.take(j)))
         weight = _weights(batch)
         y = batch.y.astype(np.float64)
@@ -158,20 +160,6 @@ class DirectSolve(RowsSolver[DirectState]):
         found = claimed + change + 0.5 * problem.alpha * norm
         drift = abs(found - claimed) / abs(claimed) if claimed else 0.0
         return asdict(Audit(claimed, found, drift, len(rows))) | {"alpha": state.alpha}
-
-
-def _check_memory(problem: Problem, batch: TrainBatch) -> None:
-    limit = _MOST_BYTES if problem.memory_limit is None else problem.memory_limit
-    X = batch.X
-    parts: tuple[AnyArray, ...] = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-    size = sum(part.nbytes for part in parts)
-    needed = direct_bytes(batch.n_rows, problem.n_outputs, size)
-    if needed > limit:
-        raise CapabilityError(
-            f"solver 'direct' needs {needed:.3g} bytes for the kernel matrix of {batch.n_rows} "
-            f"rows, more than the {limit:.3g} of memory_limit (8 GiB by default); raise it, or "
-            "take solver='cached'."
-        )
 
 
 def _weights(batch: TrainBatch) -> Float64Array:

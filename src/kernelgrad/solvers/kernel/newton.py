@@ -1,0 +1,469 @@
+r"""Newton's method for smooth losses on a kernel matrix that fits in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.linalg
+
+from kernelgrad._params import integer, parameters, real
+from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray
+from kernelgrad.compute.threads import parallel_for
+from kernelgrad.losses import Loss, scalar
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, transient
+from kernelgrad.solvers.kernel.base import (
+    RowsSolver,
+    RowsState,
+    SupportUpdate,
+    check_matrix,
+    matrix_bytes,
+)
+
+_TAG = 0x6E7774
+_ROWS, _DEPTH = 512, 4096  # rows of one task of a product, and terms that float32 sums up
+_WIDE = 16  # BLAS is faster for that many outputs than for any other number from 3 on
+_MOST_BYTES = 8 * 2**30  # unless a memory limit is given: 46,000 rows
+_FORCING = 0.2  # the residual of a Newton system, in parts of the gradient
+_MOST_INNER = 300
+_PATIENCE = 24  # inner steps of one system after which a coarse space pays
+_COARSE = 24.0  # factorisations of the coarse space may cost that many products
+_JITTER = 1e-6  # of a kernel among centres: float32 knows no smaller eigenvalue
+_HALVINGS = 30
+_SETTLED = 1e-9  # of the loss: a constant is moved for no less
+_NOTHING = 1e-300
+
+
+def newton_bytes(n_rows: int, n_outputs: int, row_bytes: float) -> float:
+    """Return the bytes that :class:`NewtonCG` takes, rows in both forms included."""
+    return matrix_bytes(n_rows, n_outputs, row_bytes, np.float32)
+
+
+class _Loss:
+    """Sums of a loss over weighted rows, its slopes and curvatures, for outputs (A, C, n).
+
+    The A functions differ in their penalties only. Unless the loss couples the outputs of a
+    row (`joint`), each output is a problem of its own.
+    """
+
+    def __init__(self, loss: Loss, y: AnyArray, weight: Float64Array) -> None:
+        self.loss, self.y, self.weight = loss, np.asarray(y, np.float64), weight
+        self.joint = loss.code is None or loss.is_multinomial
+        self._params = loss.params(y.shape[1])
+
+    def value(self, F: Float64Array) -> Float64Array:
+        """Return the mean loss of every problem, (A, 1) if joint, else (A, C)."""
+        if self.joint:
+            return np.array([[self.weight @ self.loss.value(self.y, f.T)] for f in F])
+        values = [scalar.value.py_func(self.loss.code, self._params, self.y, f.T) for f in F]
+        return np.array([self.weight @ v for v in values])
+
+    def slope(self, F: Float64Array) -> Float64Array:
+        """Return weighted slopes (A, C, n)."""
+        return np.stack([self.loss.gradient(self.y, f.T).T for f in F]) * self.weight
+
+    def bend(self, F: Float64Array, slope: Float64Array) -> Float64Array:
+        """Return second derivatives without weights, or what majorises them, (A, C, n).
+
+        For the multinomial loss these are probabilities pi: the Hessian of a row is
+        ``diag(pi) - pi pi^T``.
+        """
+        if self.loss.is_multinomial:
+            safe = np.where(self.weight > 0, self.weight, 1.0)
+            return np.clip(slope / safe + self.y.T, 0.0, 1.0)
+        out = np.empty_like(F)
+        one = np.float64(1)
+        for a, f in enumerate(F):
+            if self.joint:
+                out[a] = self.loss.curvature(self.y, f.T)
+            else:
+                c = scalar.curvature.py_func(
+                    self.loss.code, self._params, self.y, f.T, np.float64(0), one
+                )
+                out[a] = np.transpose(c) if np.ndim(c) else c
+        return out
+
+    def hessian(self, bend: Float64Array, D: Float64Array) -> Float64Array:
+        """Return the weighted Hessian of the loss times D."""
+        if self.loss.is_multinomial:
+            D = D - (bend * D).sum(axis=1, keepdims=True)
+        return bend * D * self.weight
+
+    def diagonal(self, bend: Float64Array) -> Float64Array:
+        """Return the diagonal of that Hessian."""
+        return self.weight * (bend * (1.0 - bend) if self.loss.is_multinomial else bend)
+
+    def constants(self, bend: Float64Array) -> Float64Array:
+        """Return the inverse Hessian of the constants, (A, C, C)."""
+        H = np.einsum("acn,cd->acd", self.diagonal(bend), np.eye(bend.shape[1]))
+        if self.loss.is_multinomial:
+            H = np.einsum("acn,cd->acd", self.weight * bend, np.eye(bend.shape[1]))
+            H -= np.einsum("acn,adn->acd", self.weight * bend, bend)
+        return np.linalg.pinv(H, rcond=1e-10, hermitian=True)
+
+
+@dataclass
+class _Coarse:
+    """Centres I, whose functions carry the large eigenvalues of K."""
+
+    index: IntArray
+    L: Float64Array  # L L^T = K_II
+    U: Float32Array  # L^-1 K_I, and a row of ones for the constant
+    rows: Float32Array  # K_I
+
+
+@dataclass(frozen=True)
+class NewtonPoint:
+    """Functions ``K a + b`` and their gradients; the first axis is that of the penalties.
+
+    The last four are (A, C), or (A, 1) where outputs are coupled.
+    """
+
+    a: Float64Array  # (A, C, n)
+    b: Float64Array  # (A, C)
+    f: Float64Array  # K a
+    slope: Float64Array  # of the mean loss
+    G: Float64Array  # gradient in coefficients, slope + alpha a
+    KG: Float64Array
+    objective: Float64Array
+    gap: AnyArray = field(default_factory=lambda: np.array(np.inf))  # bounds its distance
+    length: AnyArray = field(default_factory=lambda: np.ones(1))  # of the step that led here
+    done: AnyArray = field(default_factory=lambda: np.zeros(1, bool))
+
+
+class NewtonDescent:
+    r"""Functions ``f = K a + b`` of all penalties, and Newton steps on them.
+
+    A Newton system ``(H K + alpha I) d = -(r + alpha a)``, H the Hessian of the mean loss and r
+    its slopes, is self-adjoint in the inner product ``u^T K v``. Conjugate gradients in that
+    inner product lower the quadratic model with every step, and take one product with K, which
+    all penalties and outputs share. Once a system has taken 24 steps, a coarse space helps:
+    with centres I and the functions ``phi = L^-1 k_I``, orthonormal in the kernel's space, the
+    system is solved on their span by Cholesky, with the diagonal of H, and divided by alpha on
+    what is orthogonal to it.
+
+    Parameters
+    ----------
+    K : float32 array (n, n)
+    loss : Loss
+    y : array (n, C)
+    weight : float64 array (n,)
+        Sum 1.
+    alphas : float64 array (A,)
+    fit_intercept : bool
+    seed : int
+        Of the centres.
+    """
+
+    def __init__(
+        self, K: Float32Array, loss: Loss, y: AnyArray, weight: Float64Array,
+        alphas: Float64Array, fit_intercept: bool, seed: int,
+    ) -> None:  # fmt: skip
+        self.K, self.loss, self.alpha = K, _Loss(loss, y, weight), alphas[:, None, None]
+        self.fit_intercept, self.seed = fit_intercept, seed
+        self.floor = np.where(self.alpha > 0, self.alpha, 1.0)  # divides, where alpha does not
+        self.coarse: _Coarse | None = None
+        self.n_products = 0
+
+    def product(self, A: Float64Array, dtype: Any = np.float32) -> Float64Array:
+        """Return ``K A`` for outputs (..., n); sums of float32 go over 4,096 rows at most."""
+        n = len(self.K)
+        V = A.reshape(-1, n)
+        width = len(V) if len(V) <= 2 else -(-len(V) // _WIDE) * _WIDE
+        right = np.zeros((n, width), dtype)
+        right[:, : len(V)] = V.T
+        out = np.empty((len(V), n))
+
+        def task(i: int) -> None:
+            rows = slice(i * _ROWS, (i + 1) * _ROWS)
+            total: Any = 0.0
+            for a in range(0, n, _DEPTH):
+                part = self.K[rows, a : a + _DEPTH].astype(dtype, copy=False)
+                total = total + (part @ right[a : a + _DEPTH]).astype(np.float64, copy=False)
+            out[:, rows] = total[:, : len(V)].T
+
+        parallel_for(-(-n // _ROWS), task)
+        self.n_products += 1
+        return out.reshape(A.shape)
+
+    def _apart(self, v: Float64Array) -> Float64Array:
+        """Return sums over the outputs that are one problem, (A, C, 1) or (A, 1, 1)."""
+        total = v.sum(axis=-1, keepdims=True)
+        return np.asarray(total.sum(axis=1, keepdims=True) if self.loss.joint else total)
+
+    def make_coarse(self) -> None:
+        """Draw centres and factor the kernel among them."""
+        n = len(self.K)
+        columns = self.alpha.size * self.loss.y.shape[1]
+        r = int(np.sqrt(_COARSE * n * (8.0 if columns == 1 else 1.0)))
+        if r >= n:
+            r = n // 2
+        index = np.sort(draws(self.seed, _TAG, 0).choice(n, r, replace=False))
+        rows = self.K[index]
+        among = rows[:, index].astype(np.float64)
+        among[np.diag_indices(r)] += _JITTER * float(among.diagonal().mean())
+        L = scipy.linalg.cholesky(among, lower=True, check_finite=False)
+        U = np.ones((r + self.fit_intercept, n), np.float32)
+        inverse = scipy.linalg.solve_triangular(L, np.eye(r), lower=True, check_finite=False)
+        U[:r] = inverse.astype(np.float32) @ rows
+        self.coarse = _Coarse(index, L, U, rows)
+
+    def look(self, a: Float64Array, b: Float64Array) -> NewtonPoint:
+        """Return what there is to know of coefficients a, and the best constants near b."""
+        # large coefficients of both signs: float32 would leave an error of the size of r
+        f = self.product(a, np.float64) if a.any() else np.zeros_like(a)
+        slope = self.loss.slope(f + b[..., None])
+        if self.fit_intercept:
+            b, slope = self._settle(f, b, slope)
+        G = slope + self.alpha * a
+        return NewtonPoint(a, b, f, slope, G, self.product(G), self.objective(a, f, b))
+
+    def _settle(
+        self, f: Float64Array, b: Float64Array, slope: Float64Array
+    ) -> tuple[Float64Array, Float64Array]:
+        """Return the constants that minimise the loss, and the slopes there."""
+        value, length = self.loss.value(f + b[..., None]), 1.0
+        for _ in range(_HALVINGS):
+            F = f + b[..., None]
+            step = self._constants_step(F, slope)
+            fall = self._apart((slope.sum(axis=-1) * step)[..., None])[..., 0]
+            if (fall <= _SETTLED * np.abs(value)).all():
+                break
+            trial = b - length * step
+            new = self.loss.value(f + trial[..., None])
+            if (new <= value).all():
+                b, value, length = trial, new, 1.0
+                slope = self.loss.slope(f + b[..., None])
+            else:
+                length *= 0.5
+        return b, slope
+
+    def _constants_step(self, F: Float64Array, slope: Float64Array) -> Float64Array:
+        inverse = self.loss.constants(self.loss.bend(F, slope))
+        return np.asarray(np.einsum("acd,ad->ac", inverse, slope.sum(axis=-1)))
+
+    def objective(self, a: Float64Array, f: Float64Array, b: Float64Array) -> Float64Array:
+        """Return the objective of every problem, (A, C) or (A, 1)."""
+        norm = self._apart(a * f)[..., 0]
+        return np.asarray(self.loss.value(f + b[..., None]) + 0.5 * self.alpha[..., 0] * norm)
+
+    def _solve(
+        self, at: NewtonPoint, bend: Float64Array, M: _Preconditioner, tol: float
+    ) -> tuple[Float64Array, Float64Array, Float64Array, int]:
+        """Return a Newton step in coefficients, responses and constants, and inner steps.
+
+        The constants follow the functions: of a direction KD they take what leaves the sum of
+        slopes at 0.
+        """
+        loss, inverse = self.loss, self.loss.constants(bend)
+        R, KR = -at.G, -at.KG
+        D, KD = M(R, KR)
+        rz = self._apart(KR * D)
+        enough = np.maximum(_FORCING**2 * rz, tol * np.abs(at.objective)[..., None])
+        X, KX, xb = np.zeros_like(R), np.zeros_like(R), np.zeros_like(at.b)
+        inner = 0
+        while inner < _MOST_INNER:
+            inner += 1
+            HD, db = loss.hessian(bend, KD), np.zeros_like(at.b)
+            if self.fit_intercept:
+                db = -np.einsum("acd,ad->ac", inverse, HD.sum(axis=-1))
+                HD += loss.hessian(bend, np.broadcast_to(db[..., None], KD.shape))
+            along = self._apart(KD * (HD + self.alpha * D))
+            length = np.where(rz > 0, rz, 0.0) / np.where(along > 0, along, np.inf)
+            X, KX, xb = X + length * D, KX + length * KD, xb + length[..., 0] * db
+            R = R - length * (HD + self.alpha * D)
+            KR = self.product(R)
+            Z, KZ = M(R, KR)
+            new = self._apart(KR * Z)
+            if (new <= enough).all():
+                break
+            ratio = np.where(rz > 0, new / np.where(rz > 0, rz, 1.0), 0.0)
+            D, KD, rz = Z + ratio * D, KZ + ratio * KD, new
+        return X, KX, xb, inner
+
+    def advance(self, at: NewtonPoint, tol: float) -> NewtonPoint:
+        """Take one Newton step, halved while it raises the objective."""
+        bend = self.loss.bend(at.f + at.b[..., None], at.slope)
+        M = _Preconditioner(self, self.loss.diagonal(bend))
+        X, KX, xb, inner = self._solve(at, bend, M, tol)
+        length = np.ones_like(at.objective)
+        for _ in range(_HALVINGS):
+            s = length[..., None]
+            with np.errstate(over="ignore", invalid="ignore"):
+                after = self.objective(at.a + s * X, at.f + s * KX, at.b + length * xb)
+            worse = ~(after <= at.objective)
+            if not worse.any():
+                break
+            length = np.where(worse, 0.5 * length, length)
+        length = np.where(worse, 0.0, length)
+        new = self.look(at.a + length[..., None] * X, at.b + length * xb)
+        left = 0.5 * self._apart(new.KG * M(new.G, new.KG)[0])[..., 0]
+        gap = 0.5 * self._apart(new.G * new.KG)[..., 0] / self.floor[..., 0]
+        if inner >= _PATIENCE and self.coarse is None:
+            self.make_coarse()
+        done = worse | (left <= tol * np.abs(new.objective))
+        return replace(new, gap=gap, length=length, done=done)
+
+
+class _Preconditioner:
+    """What stands for the inverse of a Newton system; see :class:`NewtonDescent`."""
+
+    def __init__(self, descent: NewtonDescent, diagonal: Float64Array) -> None:
+        self.descent = descent
+        self.factors: dict[tuple[int, int], Any] = {}
+        coarse = descent.coarse
+        if coarse is None:
+            return
+        A, C, _ = diagonal.shape
+        r = len(coarse.index)
+
+        def task(i: int) -> None:
+            a, c = divmod(i, C)
+            S = coarse.U * np.sqrt(diagonal[a, c]).astype(np.float32)
+            H = (S @ S.T).astype(np.float64)
+            # rounded to float32; and functions of all rows alike are the constant's
+            H[np.diag_indices(len(H))] += 1e-7 * float(H.diagonal()[:r].max(initial=0.0))
+            H[np.diag_indices(r)] += float(descent.alpha[a, 0, 0])
+            self.factors[a, c] = scipy.linalg.cho_factor(
+                H, lower=True, overwrite_a=True, check_finite=False
+            )
+
+        parallel_for(A * C, task)
+
+    def __call__(self, R: Float64Array, KR: Float64Array) -> tuple[Float64Array, Float64Array]:
+        """Return ``Z = M^-1 R`` and ``K Z``."""
+        descent, coarse = self.descent, self.descent.coarse
+        Z, KZ = R / descent.floor, KR / descent.floor
+        if coarse is None:
+            return Z, KZ
+        A, C, n = R.shape
+        r = len(coarse.index)
+        right = KR[:, :, coarse.index].reshape(-1, r).T
+        u = scipy.linalg.solve_triangular(coarse.L, right, lower=True, check_finite=False)
+        more = np.empty_like(u)
+        for (a, c), factor in self.factors.items():
+            i = a * C + c
+            wanted = np.zeros(len(coarse.U))  # nothing for the constant, which follows
+            wanted[:r] = u[:, i]
+            s = scipy.linalg.cho_solve(factor, wanted, check_finite=False)
+            more[:, i] = s[:r] - u[:, i] / descent.floor[a, 0, 0]
+        change = scipy.linalg.solve_triangular(
+            coarse.L, more, lower=True, trans=1, check_finite=False
+        ).T
+        Z[:, :, coarse.index] += change.reshape(A, C, r)
+        moved = change.astype(np.float32)
+        spread = np.empty((A * C, n), np.float32)
+
+        def task(i: int) -> None:
+            columns = slice(i * _DEPTH, (i + 1) * _DEPTH)
+            spread[:, columns] = moved @ coarse.rows[:, columns]
+
+        parallel_for(-(-n // _DEPTH), task)
+        return Z, KZ + spread.reshape(A, C, n)
+
+
+@dataclass(kw_only=True)
+class NewtonState(RowsState):
+    """State of :class:`NewtonCG`; ``responses`` are f on the rows without the intercept."""
+
+    alpha: float
+    descent: NewtonDescent | None = transient()
+    point: NewtonPoint | None = transient()
+
+
+@parameters
+class NewtonCG(RowsSolver[NewtonState]):
+    r"""The minimum of a smooth loss on the whole kernel matrix, by Newton's method.
+
+    .. math:: \min_{f, b}\ \frac{1}{\sum_i w_i} \sum_i w_i\, l(y_i, f(x_i) + b)
+              + \frac{\alpha}{2} \|f\|^2
+
+    Each step solves a Newton system by conjugate gradients in the inner product of the
+    kernel's space, to a fifth of its residual, and halves the step while it raises the
+    objective. The kernel matrix is made once, in float32; a product with it, of ``2 n^2``
+    operations for each output, is the cost of an inner step. Sums are kept in float64.
+
+    Twice differentiable losses and those with a majorising curvature: log_loss, logistic,
+    squared, squared_hinge, smoothed_hinge, huber, poisson and the user's own. The loss may have
+    any number of outputs; penalties of a path share the products.
+
+    The work is done by BLAS, LAPACK and NumPy alone: nothing is compiled.
+
+    Parameters
+    ----------
+    tol : float > 0, default=1e-4
+        Converged when the next step is predicted to lower the objective by less than that part
+        of it: errors of predictions settle from 1e-3 on.
+    max_support : int or None, default=None
+        Keep that many rows (see :meth:`~kernelgrad.functions.SupportExpansion.limited`).
+
+    Notes
+    -----
+    ``4 n^2`` bytes. A matrix beyond the memory limit, 8 GiB without one, is refused.
+
+    ``history_["duality_gap"]`` is ``g^T K g / (2 alpha)`` with ``g = r + alpha a`` the gradient
+    in coefficients: at the best constants the objective is no further above its minimum, as it
+    is strongly convex. It is None with ``alpha=0``.
+
+    References
+    ----------
+    Chapelle (2007), "Training a Support Vector Machine in the Primal"; Nocedal and Wright
+    (2006), "Numerical Optimization", chapter 7 (inexact Newton methods).
+    """
+
+    name: ClassVar[str] = "newton"
+    requires: ClassVar[frozenset[str]] = frozenset(
+        {"exact_kernel", "smooth_loss", "fixed_intercept"}
+    )
+    state_class = NewtonState
+
+    tol: float = real(default=1e-4, low=0, low_open=True)
+    max_support: int | None = integer(default=None, low=1, words=(None,))
+
+    def init(self, problem: Problem, batch: TrainBatch) -> NewtonState:
+        """Start from the best constant; CapabilityError where the matrix exceeds the limit."""
+        self._check_memory(problem, batch)
+        return self._new_state(problem, batch, alpha=problem.alpha)
+
+    def _check_memory(self, problem: Problem, batch: TrainBatch) -> None:
+        check_matrix(self.name, problem, batch, np.float32, _MOST_BYTES)
+
+    def start(
+        self, problem: Problem, state: NewtonState, batch: TrainBatch, alphas: Float64Array
+    ) -> NewtonDescent:
+        """Return what descends for the penalties `alphas`; makes the kernel matrix."""
+        rows = self._attach(problem, state, batch)
+        weight = np.asarray(batch.sample_weight, np.float64)
+        K = state.exact.gram(rows.rows)
+        state.kernel_evaluations += K.size
+        return NewtonDescent(
+            K, problem.loss, batch.y, weight / weight.sum(), alphas, problem.fit_intercept,
+            problem.seed,
+        )  # fmt: skip
+
+    def step(self, problem: Problem, state: NewtonState, batch: TrainBatch) -> StepInfo:
+        """Solve one Newton system."""
+        if state.descent is None or state.point is None or state.alpha != problem.alpha:
+            self._check_memory(problem, batch)
+            state.alpha = problem.alpha
+            state.descent = self.start(problem, state, batch, np.array([problem.alpha]))
+            a = np.ascontiguousarray(state.coef.T)[None]
+            state.point = state.descent.look(a, state.intercept[None])
+        before = state.coef
+        at = state.point = state.descent.advance(state.point, self.tol)
+        state.coef = np.ascontiguousarray(at.a[0].T)
+        state.responses, state.intercept = at.f[0], at.b[0]
+        state.iteration += 1
+        state.rows_seen += batch.n_rows
+        objective = float(at.objective.sum())
+        return self._info(
+            state,
+            objective - 0.5 * problem.alpha * float((at.a * at.f).sum()),
+            SupportUpdate.without_average(state.prepared, state.coef - before),
+            step_size=float(at.length.min()),
+            epoch=float(state.iteration),
+            objective=objective,
+            duality_gap=float(at.gap.sum()) if problem.alpha > 0 else None,
+            converged=bool(at.done.all()),
+        )
