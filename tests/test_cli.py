@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -371,6 +372,30 @@ def test_inspect(classifier, cli, ok):
     assert code == 0
     assert "KernelClassifier" in out
     assert "no, yes" in out
+
+
+def test_inspect_needs_no_estimator(classifier, cli, ok, monkeypatch):
+    expected = kernelgrad.load(classifier).model_info()
+    old = next((Path(__file__).parent / "data" / "v0.1.0").glob("*.kgm"))
+    told = kernelgrad.load(old).model_info()
+    assert ok("inspect", old).items() >= json.loads(json.dumps(told)).items()
+    monkeypatch.delitem(kernelgrad.__dict__, "load")
+    monkeypatch.setitem(kernelgrad._WHERE, "load", "nowhere")
+    assert cli("inspect", old)[0] == 1  # its file has no summary
+    found = ok("inspect", classifier)
+    assert found.items() >= json.loads(json.dumps(expected)).items()
+
+
+def test_warmup(cli, ok):
+    assert set(ok("warmup", "perceptron", "--quiet")) == {"loops", "seconds", "cache"}
+    code, out, err = cli("warmup", "rbf")
+    assert code == 0
+    assert "100%" in err
+    last = out.splitlines()[-1]
+    assert re.fullmatch(r"\d+ loops compiled in \d+ s; cache: .+", last)
+    code, _, err = cli("warmup", "nope")
+    assert code == 1
+    assert "choose one of" in err
 
 
 # -- errors ------------------------------------------------------------------------------

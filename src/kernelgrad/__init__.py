@@ -17,7 +17,7 @@ _NAMES = {
     "estimators": (
         "KernelClassifier", "KernelDensityRatio", "KernelGaussianProcessRegressor",
         "KernelNoveltyDetector", "KernelRegressor", "LinearClassifier", "LinearRegressor",
-        "RandomFeatures", "SemiSupervisedKernelClassifier", "load",
+        "RandomFeatures", "SemiSupervisedKernelClassifier", "load", "warmup",
     ),
     "exceptions": ("CapabilityError", "DataError", "KernelGradError", "ModelFileError"),
     "plotting": ("LearningCurveDisplay",),
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         SemiSupervisedKernelClassifier as SemiSupervisedKernelClassifier,
     )
     from kernelgrad.estimators import load as load
+    from kernelgrad.estimators import warmup as warmup
     from kernelgrad.exceptions import CapabilityError as CapabilityError
     from kernelgrad.exceptions import DataError as DataError
     from kernelgrad.exceptions import KernelGradError as KernelGradError

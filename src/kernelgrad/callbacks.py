@@ -10,6 +10,7 @@ from typing import Any, TextIO
 from tqdm import tqdm
 
 from kernelgrad._validation import check_int, check_real
+from kernelgrad.compute.compiling import compile_seconds
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class FitEvent:
     rows_seen : int
         Rows used so far, repeats counted.
     seconds : float
-        Wall-clock time since the start of the fit.
+        Wall-clock time since the start of the fit, less the time in which loops were compiled.
     n_random_features : int
         Random features in the model.
     train_loss : float
@@ -92,7 +93,8 @@ class Callback:
 class ProgressBar(Callback):
     """A progress bar on stderr, with speed, latest score or loss, and time left.
 
-    Time left is shown when the number of iterations is known.
+    Time left is shown when the number of iterations is known. The time is that of the fit: its
+    clock stands still while loops are compiled.
 
     Parameters
     ----------
@@ -103,6 +105,7 @@ class ProgressBar(Callback):
     def __init__(self, file: TextIO | None = None) -> None:
         self.file = file
         self._bar: Any = None
+        self._compiled = 0.0
 
     def on_begin(self, estimator_or_solver: Any) -> None:
         """Draw an empty bar."""
@@ -114,12 +117,17 @@ class ProgressBar(Callback):
             leave=True,
             dynamic_ncols=True,
         )
+        self._compiled = compile_seconds()
 
     def on_iteration(self, event: FitEvent) -> None:
         """Move the bar to the iteration of `event`."""
         bar = self._bar
         if bar is None:
             return
+        now = compile_seconds()
+        bar.start_t += now - self._compiled
+        bar.last_print_t += now - self._compiled
+        self._compiled = now
         if bar.n == 0:
             # A continued fit starts late: iterations of earlier fits are not this one's speed.
             bar.n = bar.initial = event.iteration - 1

@@ -11,6 +11,7 @@ from kernelgrad.cli.apply import inspect, predict, score
 from kernelgrad.cli.demo import demo
 from kernelgrad.cli.fit import fit
 from kernelgrad.cli.report import print_error
+from kernelgrad.cli.warmup import warmup
 
 # The name and the place of these classes differ between versions of typer.
 _CommandLineError: type[Exception] = typer.BadParameter.__mro__[2]
@@ -18,7 +19,7 @@ _CommandLineError: type[Exception] = typer.BadParameter.__mro__[2]
 app = typer.Typer(
     name="kernelgrad", add_completion=False, rich_markup_mode=None, no_args_is_help=False
 )
-for _command in (fit, predict, score, inspect, demo):
+for _command in (fit, predict, score, inspect, demo, warmup):
     app.command()(_command)
 
 

@@ -62,7 +62,7 @@ def predict(
         from kernelgrad import load, open_source
         from kernelgrad.persistence import replacing
 
-        estimator = load(model)
+        estimator = load(model).set_params(verbose=1)  # tells of what is compiled
         _check_outputs(estimator, proba=proba, decision=decision)
         source = open_source(data, **_expected_columns(estimator))
         chunks = _predictions(estimator, source)
@@ -100,7 +100,7 @@ def score(
 
         from kernelgrad import load
 
-        estimator = load(model)
+        estimator = load(model).set_params(verbose=1)
         source = open_labelled(data, target, **_expected_columns(estimator))
         if hasattr(estimator, "classes_"):
             result = _score_classes(estimator, source, data)
@@ -125,9 +125,13 @@ def score(
 def inspect(model: _Model, as_json: _Json = False) -> None:
     """Tell what a model file holds; nothing in the file is executed."""
     with reporting(as_json):
-        from kernelgrad import load
+        from kernelgrad.persistence import read_container
 
-        found = load(model).model_info()
+        found = read_container(model)[0].get("info")
+        if found is None:  # of a version that did not write it, or no estimator at all
+            from kernelgrad import load
+
+            found = load(model).model_info()
         info: dict[str, Any] = {"file": str(model), "file_bytes": model.stat().st_size, **found}
         if as_json:
             print_json(info)

@@ -209,7 +209,8 @@ def row_products(A: Matrix, B: FloatArray) -> AnyArray:
     n, width = A.shape[0], B.shape[1]
     if width == 1 or (B.dtype == np.float64 and width < _NARROW):
         out = np.empty((n, width), B.dtype)
-        _times_narrow(A, np.ascontiguousarray(B.T), out)
+        dtype = A.dtype if A.dtype in (np.float32, np.float64) else B.dtype
+        _times_narrow(np.ascontiguousarray(A, dtype), np.ascontiguousarray(B.T), out)
         return out
     B = np.ascontiguousarray(B)
     T = np.empty((-(-n // PAD) * PAD, width), B.dtype)

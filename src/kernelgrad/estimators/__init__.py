@@ -2,6 +2,7 @@
 
 from kernelgrad.estimators._files import register_estimator
 from kernelgrad.estimators._posterior import PosteriorOperator
+from kernelgrad.estimators._warmup import warmup
 from kernelgrad.estimators.base import load
 from kernelgrad.estimators.classifier import KernelClassifier
 from kernelgrad.estimators.competitors import COMPETITORS, competitor
@@ -41,4 +42,5 @@ __all__ = [
     "SemiSupervisedKernelClassifier",
     "competitor",
     "load",
+    "warmup",
 ]

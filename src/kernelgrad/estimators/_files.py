@@ -16,7 +16,7 @@ from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES, Loss, UnlabelledLoss
 from kernelgrad.persistence import read_container, write_container
 from kernelgrad.solvers import HISTORY_KEYS, LINEAR_SOLVERS, SOLVERS, LinearSolver, Solver
 
-_ESTIMATORS: dict[str, Any] = {}
+ESTIMATORS: dict[str, Any] = {}
 _FITTED = (
     "classes_", "feature_names_in_", "n_features_in_", "n_outputs_", "n_iter_",
     "best_iteration_", "best_score_", "fit_status_", "_y_ndim", "_seed", "_class_weights",
@@ -27,7 +27,7 @@ _FITTED = (
 
 def register_estimator(cls: Any) -> Any:
     """Let ``load`` find an estimator class by its name."""
-    _ESTIMATORS[cls.__name__] = cls
+    ESTIMATORS[cls.__name__] = cls
     return cls
 
 
@@ -88,6 +88,7 @@ def save_estimator(estimator: Any, path: str | os.PathLike[str], *, resumable: b
     values, tensors = estimator.expansion_.describe()
     header: dict[str, Any] = {
         "estimator": type(estimator).__name__,
+        "info": estimator.model_info() | {"resumable": resumable},
         "params": params,
         "fitted": {
             name: getattr(estimator, name) for name in _FITTED if hasattr(estimator, name)
@@ -122,9 +123,9 @@ def load_estimator(path: str | os.PathLike[str]) -> Any:
     header, tensors = read_container(path)
     try:
         name = header["estimator"]
-        if name not in _ESTIMATORS:
+        if name not in ESTIMATORS:
             raise ModelFileError(f"{path} holds a {name!r}, which this version does not know.")
-        cls = _ESTIMATORS[name]
+        cls = ESTIMATORS[name]
         estimator = cls(**{k: _unpack(v) for k, v in header["params"].items()})
         for key, value in header["fitted"].items():
             setattr(estimator, key, value)

@@ -10,6 +10,7 @@ import copy
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -22,6 +23,7 @@ from kernelgrad._params import anything, boolean, check_params, integer, paramet
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import DataError, check_real
 from kernelgrad.callbacks import FitEvent, make_callbacks
+from kernelgrad.compute.compiling import announced, compile_seconds
 from kernelgrad.data import ArraySource, Batch, BatchSource
 from kernelgrad.estimators import _files
 from kernelgrad.estimators._auto import GIVEN
@@ -218,9 +220,19 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
         parts = self._check_parameters()
         if self.warm_start:
             self._check_continuation(parts)
-        with all_or_nothing(self):
+        with self._working():
             self._fit(parts, Given(X, y, sample_weight), **more)
         return self
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Fit inside: all or nothing, and what is compiled is told and counted."""
+        start = compile_seconds()
+        with all_or_nothing(self), announced(self.verbose > 0):
+            yield
+            # a fit that goes on has the history of those before
+            spent = self.history_.get("compile_seconds", 0.0) + compile_seconds() - start
+            self.history_["compile_seconds"] = spent
 
     def _fit(self, parts: Parts, given: Given, **more: Any) -> TrainingRows:
         """Fit; `more` is what a kind of estimator takes beside X and y. Return the rows."""
@@ -247,7 +259,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, **more: Any) -> Self:
         parts = self._check_parameters()
         self._check_continuation(parts)
-        with all_or_nothing(self):
+        with self._working():
             first = not hasattr(self, "_state")
             if first:
                 self._seed = new_seed(self.random_state)
@@ -386,16 +398,22 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
 
     # -- prediction --------------------------------------------------------------------
 
+    def _values(self, X: Matrix) -> Float64Array:
+        """Return f(X), (n, C), of checked rows."""
+        with announced(self.verbose > 0):
+            values: Float64Array = self.expansion_.raw_prediction(X)
+            return values
+
     def _responses(self, X: Any) -> Iterator[Float64Array]:
         """Yield f(X), (n, C): of arrays at once, of a BatchSource in chunks."""
         check_is_fitted(self, "expansion_")
         if isinstance(X, BatchSource):
             check_columns(self, X)
             for batch in X.chunks():
-                yield self.expansion_.raw_prediction(batch.X)
+                yield self._values(batch.X)
         else:
             X = validate_data(self, X, reset=False, accept_sparse="csr", dtype="numeric")
-            yield np.asarray(self.expansion_.raw_prediction(X))
+            yield self._values(X)
 
     def _raw(self, X: Any) -> Float64Array:
         """Return f(X), shape (n, C), for arrays or a BatchSource."""
@@ -408,7 +426,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
             raise DataError("The source has no target to score against.")
         check_columns(self, source)
         for batch in source.chunks():
-            yield batch, self.expansion_.raw_prediction(batch.X)
+            yield batch, self._values(batch.X)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "expansion_")

@@ -260,9 +260,10 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         n_features_saved, n_support, kernel_evaluations, step_size, train_loss (on each batch
         before its step; on all rows after it where they are kept), duality_gap,
         validation_score. Beside them ``"solver"``, ``"solver_reason"`` and ``"score_name"``
-        are strings, and ``"search"``, where something was ``"auto"``, is a list of dicts with
-        alpha, gamma, score, loss and blocks of every trial; seconds then count from the start
-        of the search.
+        are strings, ``"compile_seconds"`` is the time in which loops were compiled, which
+        seconds leave out, and ``"search"``, where something was ``"auto"``, is a list of
+        dicts with alpha, gamma, score, loss and blocks of every trial; seconds then count
+        from the start of the search.
     fit_status_ : {"converged", "max_iter", "stopped", "interrupted"}
 
     Examples

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ import numpy as np
 
 from kernelgrad._typing import FloatArray, Matrix
 from kernelgrad.callbacks import CallbackList, FitEvent
+from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.solvers.base import Problem, Solver, State, Tracker, TrainBatch
@@ -134,7 +134,7 @@ def run(
         best_iteration = state.iteration
     done, whole = 0, True
     rows_before = 0 if state is None else state.rows_seen
-    start = time.perf_counter()
+    start = clock()
     callbacks.on_begin(solver)
     try:
         with single_threaded_blas(), _deferred_interrupt() as interrupted:
@@ -166,7 +166,7 @@ def run(
                     first = np.isinf(patience_loss)
                     if first or loss < patience_loss - validation.tol * abs(patience_loss):
                         patience_loss, stale = loss, 0
-                seconds = time.perf_counter() - start
+                seconds = clock() - start
                 event = FitEvent(
                     iteration=state.iteration,
                     max_iter=state.iteration + max_iter - done,

@@ -9,26 +9,14 @@ from unittest import mock
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, Float64Array
 from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.estimators import (
-    KernelClassifier,
-    KernelRegressor,
-    LinearClassifier,
-    LinearRegressor,
-    SemiSupervisedKernelClassifier,
-)
-from kernelgrad.losses import LOSSES
+from kernelgrad.estimators._warmup import small_fits
 from kernelgrad.solvers import LinearSolver, Problem, Solver, State, Tracker, TrainBatch
 from kernelgrad.testing.parameters import check_parameters, pickled, require
 
 _ROWS, _COLUMNS, _STEPS = 150, 3, 10
 _TRACKER_ERROR = 1e-4  # of 1 + max |f|: float32 responses after some steps
-_FAMILIES: dict[bool, tuple[Any, Any]] = {
-    False: (KernelClassifier, KernelRegressor),
-    True: (LinearClassifier, LinearRegressor),
-}
 Start: TypeAlias = tuple[Problem, TrainBatch]
 
 
@@ -45,25 +33,6 @@ def _starts(solver: Solver[Any]) -> Iterator[list[Start]]:
 
     with mock.patch.object(cls, "init", recording):
         yield seen
-
-
-def _fits(
-    solver: Solver[Any], target: Float64Array, *, linear: bool
-) -> Iterator[tuple[Any, AnyArray]]:
-    """Yield (estimator, y) for each loss and each estimator of a family of functions."""
-    labels = (target > 0).astype(np.int64)
-    marked = np.where(np.arange(len(labels)) % 3 == 0, labels, -1)
-    options: dict[str, Any] = {"solver": solver, "max_iter": 3, "random_state": 0}
-    if not linear:
-        options["gamma"] = 0.5
-    classifier, regressor = _FAMILIES[linear]
-    for name, cls in sorted(LOSSES.items()):
-        if "classification" in cls.tasks:
-            yield classifier(name, **options), labels
-            if not linear:
-                yield SemiSupervisedKernelClassifier(name, **options), marked
-        if "regression" in cls.tasks:
-            yield regressor(name, **options), target
 
 
 def check_solver(solver: Solver[Any], *, random_state: int = 0) -> None:
@@ -116,7 +85,7 @@ def _check(solver: Solver[Any], random_state: int, *, linear: bool) -> None:
     check_parameters(solver)
     X = np.random.default_rng(random_state).standard_normal((_ROWS, _COLUMNS))
     taken = 0
-    for estimator, y in _fits(solver, np.sin(X[:, 0]) + X[:, 1], linear=linear):
+    for estimator, y in small_fits(solver, np.sin(X[:, 0]) + X[:, 1], linear=linear):
         with _starts(solver) as starts:
             try:
                 model = estimator.fit(X, y)

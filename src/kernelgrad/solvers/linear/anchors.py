@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 from numba import njit
-from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
@@ -110,6 +109,8 @@ def find_centres(data: PreparedRows, n_clusters: int, seed: int) -> Float64Array
     else:
         sample = np.flatnonzero(data.share > 0)
     some = X[sample]
+    from sklearn.cluster import KMeans  # slow to import, rarely needed
+
     k = min(n_clusters, len(sample))
     if k == 1:
         return np.asarray(some.mean(axis=0), np.float64).reshape(1, -1)

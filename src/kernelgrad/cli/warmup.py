@@ -1,0 +1,31 @@
+"""``kernelgrad warmup``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kernelgrad.cli.report import print_json, reporting
+
+
+def warmup(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Solvers and kernels; auto is for the defaults. All if left out."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Compile all loops, once for this machine, so that first fits are as fast as later ones.
+
+    They are kept in a cache on disk; a second run takes seconds.
+    """
+    with reporting(as_json):
+        import kernelgrad
+
+        done = kernelgrad.warmup(names or None, progress=not quiet)
+        if as_json:
+            print_json(done._asdict())
+        else:
+            print(f"{done.loops} loops compiled in {done.seconds:.0f} s; cache: {done.cache}")

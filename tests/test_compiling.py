@@ -1,0 +1,203 @@
+"""Compilation: told once, not counted as time of a fit, kept on disk, and done beforehand."""
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numba import njit
+
+import kernelgrad
+from kernelgrad import KernelClassifier
+from kernelgrad.callbacks import Callback, ProgressBar
+from kernelgrad.compute import compiling
+
+X = np.random.default_rng(0).random((40, 3))
+Y = (X[:, 0] > 0.5).astype(int)
+OF_NUMBA = SimpleNamespace(data={"dispatcher": njit(lambda: None)})
+
+
+@pytest.fixture
+def watch(monkeypatch):
+    """Return a fresh watch whose time is that of a clock set by hand."""
+    now = SimpleNamespace(seconds=0.0)
+    watch = compiling._Watch()
+    watch.now = now
+    monkeypatch.setattr(compiling, "_watch", watch)
+    monkeypatch.setattr(
+        compiling, "time", SimpleNamespace(perf_counter=lambda: now.seconds), raising=True
+    )
+    return watch
+
+
+def compile_for(watch, seconds):
+    watch.on_start(OF_NUMBA)
+    watch.on_start(OF_NUMBA)  # a loop that the first one calls
+    watch.now.seconds += seconds
+    watch.on_end(OF_NUMBA)
+    watch.on_end(OF_NUMBA)
+
+
+def test_clock_stands_still_while_loops_are_compiled(watch):
+    start = compiling.clock()
+    watch.on_start(OF_NUMBA)
+    watch.now.seconds += 5
+    assert compiling.compile_seconds() == 5
+    assert compiling.clock() == start
+    watch.on_end(OF_NUMBA)
+    watch.now.seconds += 1
+    assert compiling.compile_seconds() == 5
+    assert compiling.clock() == start + 1
+
+
+class Compiles(Callback):
+    def __init__(self, watch):
+        self.watch = watch
+
+    def on_iteration(self, event):
+        compile_for(self.watch, 100.0)
+
+
+def test_history_tells_compilation_apart(watch):
+    model = KernelClassifier(
+        solver="dsg", max_iter=3, warm_start=True, callbacks=Compiles(watch)
+    )
+    assert model.fit(X, Y).history_["compile_seconds"] == 300
+    assert model.history_["seconds"] == [0, 0, 0]
+    assert model.fit(X, Y).history_["compile_seconds"] == 600  # goes on
+    assert model.set_params(warm_start=False).fit(X, Y).history_["compile_seconds"] == 300
+
+
+def test_bar_leaves_compilation_out(watch):
+    bar = ProgressBar(file=io.StringIO())
+    bar.on_begin("fit")
+    start = bar._bar.start_t
+    compile_for(watch, 100.0)
+    fields = dict.fromkeys(kernelgrad.callbacks.FitEvent.__annotations__, 1)
+    bar.on_iteration(kernelgrad.callbacks.FitEvent(**{**fields, "validation_score": None}))
+    assert bar._bar.start_t == start + 100
+    bar.on_end("done")
+
+
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_compilation_is_told_once_where_wanted(watch, verbose, capsys):
+    model = KernelClassifier(solver="dsg", max_iter=2, verbose=verbose)
+    model.callbacks = Compiles(watch)
+    model.fit(X, Y).fit(X, Y)
+    assert capsys.readouterr().err.count("Compiling loops, once per machine") == verbose
+    compile_for(watch, 1.0)  # of somebody else
+    assert "Compiling" not in capsys.readouterr().err
+
+
+def test_predictions_tell_too(watch, capsys, monkeypatch):
+    model = KernelClassifier(solver="dsg", max_iter=2).fit(X, Y)
+    predict = type(model.expansion_).raw_prediction
+
+    def slow(self, X):
+        compile_for(watch, 1.0)
+        return predict(self, X)
+
+    monkeypatch.setattr(type(model.expansion_), "raw_prediction", slow)
+    model.predict(X)
+    assert "Compiling" not in capsys.readouterr().err
+    model.set_params(verbose=1).predict(X)
+    assert "Compiling" in capsys.readouterr().err
+
+
+def run(code, **environment):
+    """Return what a process of its own prints, as JSON, and its stderr."""
+    path = [environment.pop("PYTHONPATH", str(Path(kernelgrad.__file__).parents[1]))]
+    keep = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=keep | {"PYTHONPATH": os.pathsep.join(path)} | environment,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders of users are other ones elsewhere")
+def test_without_a_folder_to_write_loops_are_kept_in_a_temporary_one(tmp_path):
+    package = tmp_path / "site" / "kernelgrad"
+    no_caches = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(kernelgrad.__file__).parent, package, ignore=no_caches)
+    for folder in [package, *(p for p in package.rglob("*") if p.is_dir())]:
+        (folder / "__pycache__").touch()  # a file: no folder of that name, not even for root
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    code = """
+        import json
+        import numpy as np
+        from kernelgrad.compute import compiling, linalg
+        linalg.row_products(np.ones((3, 3)), np.ones((3, 2)))
+        print(json.dumps([compiling.compiled_loops(), str(compiling.cache_folder())]))
+    """
+    where = {"HOME": "/dev/null", "TMPDIR": str(temporary), "PYTHONPATH": str(package.parent)}
+    where |= {"XDG_CACHE_HOME": "/dev/null"}
+    (loops, folder), told = run(code, **where)
+    assert loops > 0
+    assert Path(folder).parent == temporary
+    assert told.count("UserWarning") == 1
+    assert folder in told
+    assert "NUMBA_CACHE_DIR" in told
+    assert run(code, **where)[0] == [0, folder]  # the next process finds them
+    Path(folder).chmod(0o777)  # where others could put what we would run
+    assert run(code, **where)[0][1] != folder
+
+
+def test_after_a_warm_up_default_fits_compile_nothing():
+    found, _ = run(
+        """
+        import gc, json, warnings
+        import numpy as np
+        import scipy.sparse as sp
+        from numba.core.dispatcher import Dispatcher
+        import kernelgrad
+        from kernelgrad.estimators._warmup import METHODS, default_fits
+
+        def loops():
+            return {
+                f"{d.py_func.__module__}.{d.py_func.__qualname__}{signature}"
+                for d in gc.get_objects() if isinstance(d, Dispatcher)
+                if d.py_func.__module__.startswith("kernelgrad.") for signature in d.overloads
+            }
+
+        done = kernelgrad.warmup(["auto"])
+        before = loops()
+        rng = np.random.default_rng(1)
+        X = rng.random((90, 11))
+        y = X[:, 0] - X[:, 1] + 0.1 * rng.standard_normal(len(X))
+        warnings.simplefilter("ignore")
+        for rows in (np.asfortranarray(X, np.float32), sp.csr_matrix(X, dtype=np.float32)):
+            for estimator, targets in default_fits(y):
+                estimator.fit(rows, targets)
+                for method in METHODS:
+                    if hasattr(estimator, method):
+                        getattr(estimator, method)(rows[:30])
+                        getattr(estimator, method)(rows[:1])
+        print(json.dumps([len(before), sorted(loops() - before)]))
+        """
+    )
+    n_loops, new = found
+    assert n_loops > 20
+    assert new == []
+
+
+def test_warm_up_refuses_unknown_names():
+    with pytest.raises(ValueError, match="solver or kernel 'nope'"):
+        kernelgrad.warmup(["nope"])
+
+
+def test_warm_up_tells_what_it_did():
+    done = kernelgrad.warmup(["sbp", "rbf"])
+    assert done.loops >= 0
+    assert done.seconds > 0
+    assert done.cache.is_dir()
