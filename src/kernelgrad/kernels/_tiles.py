@@ -217,11 +217,22 @@ def _squares_csr(indptr: Any, data: Any, out: Any) -> None:
         out[i] = s
 
 
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _squares_dense(C: Any, out: Any) -> None:
+    """out[i] = sum_k C[k, i]^2, C the columns of the rows."""
+    for k in range(C.shape[0]):
+        c = C[k]
+        for i in range(out.size):
+            out[i] += c[i] * c[i]
+
+
 def squares(X: Matrix) -> Float64Array:
     """Return ``|x|^2`` of rows, rounded to their precision as :func:`block` does for DOT."""
     out = np.zeros(X.shape[0], X.dtype)
     if sp.issparse(X):
         _squares_csr(X.indptr, X.data, out)
+    elif X.dtype == np.float64:
+        _squares_dense(np.ascontiguousarray(X.T), out)
     else:
         for column in X.T:  # a fused sum, as that of products: exact in float64, then rounded
             wide = column.astype(np.float64)
@@ -275,18 +286,30 @@ def _arc(t: Any, a: Any, b: Any, order: int) -> None:
             t[j] = size * (_THREE * sine * c + rest * (_ONE + _TWO * c * c))
 
 
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _gauss(T: Any, left: Any, right: Any, bits: Any) -> None:
+    """As :func:`_finish_others` for GAUSS."""
+    for i in range(T.shape[0]):
+        t = T[i]
+        a = left[i]
+        for j in range(t.size):
+            u = (a + right[j]) - t[j]
+            t[j] = -(u if u > _ZERO else _ZERO)
+        exp_flat(t, bits)
+
+
 @njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
-def _finish(T: Any, finish: int, coef: Any, degree: int, left: Any, right: Any) -> None:
-    """Turn what was accumulated in T (n, width) into values; `left` (n,), `right` (width,)."""
-    scratch = np.empty(T.shape[1], np.float32)
-    bits = scratch.view(np.int32)
+def _finish_others(
+    T: Any, finish: int, coef: Any, degree: int, left: Any, right: Any, scratch: Any, bits: Any
+) -> None:
+    """Turn T into values; `scratch` (width,) and its int32 view are overwritten."""
     for i in range(T.shape[0]):
         t = T[i]
         if finish >= HALF_SQUARE:
             _half_squares(t, left[i], right)
         if finish == EXP:
             exp_flat(t, bits)
-        elif finish in (EXP_MINUS, GAUSS):
+        elif finish == EXP_MINUS:
             for j in range(t.size):
                 t[j] = -t[j]
             exp_flat(t, bits)
@@ -320,6 +343,18 @@ def _finish(T: Any, finish: int, coef: Any, degree: int, left: Any, right: Any) 
             exp_flat(t, bits)
             for j in range(t.size):
                 t[j] *= keep[j]
+
+
+def _finish(
+    T: AnyArray, finish: int, coef: AnyArray, degree: int, left: AnyArray, right: AnyArray
+) -> None:
+    """Turn what was accumulated in T (n, width) into values; `left` (n,), `right` (width,)."""
+    scratch = np.empty(T.shape[1], np.float32)
+    bits = scratch.view(np.int32)
+    if finish == GAUSS:  # of the default kernel: compiled without the others
+        _gauss(T, left, right, bits)
+    else:
+        _finish_others(T, finish, coef, degree, left, right, scratch, bits)
 
 
 def arc_values(
