@@ -510,3 +510,26 @@ def test_single_threaded_blas_nests_and_restores():
         with pytest.raises(ZeroDivisionError), single_threaded_blas():
             raise ZeroDivisionError
         assert blas_threads() == {2}
+
+
+# Hashes
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_row_hashes_see_values_alone(dtype, monkeypatch):
+    X = np.random.default_rng(0).integers(-1, 2, (60, 7)).astype(dtype)
+    X[3] = 0
+    X = np.concatenate([X, -(-X + 0.0), X[:, ::-1]])
+    X[63] = -0.0
+    found = linalg.row_hashes(X)
+    pairs = (X[:, None] == X[None]).all(axis=2)
+    np.testing.assert_array_equal(found[:, None] == found[None], pairs)
+    sparse = sp.csr_matrix(X)
+    sparse.data[5] = 0  # stored, and no other row
+    dense = linalg.row_hashes(sparse.toarray())
+    for step in (1, 50, 10**6):
+        monkeypatch.setattr(linalg, "_HASHED", step)
+        np.testing.assert_array_equal(linalg.row_hashes(np.asfortranarray(X)), found)
+        np.testing.assert_array_equal(linalg.row_hashes(sparse), dense)
+        np.testing.assert_array_equal(linalg.row_hashes(sparse[20:40]), dense[20:40])
+    assert len(linalg.row_hashes(X[:0])) == 0

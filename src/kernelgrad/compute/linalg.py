@@ -27,7 +27,7 @@ _PIECES = (512, 256, 64, PAD)
 _ROWS = 512  # rows that are copied at a time where they must be
 _NARROW = 16  # up to here columns of a product are sums along rows, beyond vectors
 _PANEL = 128  # columns of one task of a Gram matrix
-_COLUMNS = 64  # of row-major rows that are read together
+_HASHED = 2**15  # entries that are hashed at a time: their work arrays stay in the cache
 _FAST = {"contract", "nsz", "arcp"}
 
 
@@ -250,52 +250,44 @@ def csr_times_tile(
             p += 1
 
 
-@njit(nogil=True, cache=True)
-def _factor(column: int) -> Any:
-    """Return an odd 64-bit number of a column: two rounds of a bijective mixer."""
-    z = np.uint64(column) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x2545F4914F6CDD1D)
+def _factors(columns: AnyArray) -> AnyArray:
+    """Return an odd 64-bit number of each column: two rounds of a bijective mixer."""
+    z = columns.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    z += np.uint64(0x2545F4914F6CDD1D)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return (z ^ (z >> np.uint64(31))) | np.uint64(1)
 
 
-@njit(nogil=True, cache=True)
-def _mixed(value: Any, factor: Any) -> Any:
-    z = np.uint64(value) * factor
-    return (z ^ (z >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
-
-
-@njit(nogil=True, cache=True)
-def _columns(bits: Any, first: int, out: Any) -> None:
-    for k in range(bits.shape[1]):
-        factor = _factor(first + k)
-        for i in range(bits.shape[0]):
-            if bits[i, k] != 0:  # zeros count nothing, so that sparse rows agree
-                out[i] += _mixed(bits[i, k], factor)
-
-
-@njit(nogil=True, cache=True)
-def _csr(indptr: Any, indices: Any, bits: Any, out: Any) -> None:
-    for i in range(out.size):
-        for p in range(indptr[i], indptr[i + 1]):
-            if bits[p] != 0:
-                out[i] += _mixed(bits[p], _factor(indices[p]))
+def _mixed(values: AnyArray, factors: AnyArray) -> AnyArray:
+    """Return 64-bit numbers of entries, 0 of zeros: sparse rows agree with dense ones."""
+    values = values + values.dtype.type(0)  # -0 becomes 0
+    z: Any = values.view(np.uint32 if values.dtype == np.float32 else np.uint64) * factors
+    z ^= z >> np.uint64(29)
+    z *= np.uint64(0xBF58476D1CE4E5B9)
+    return np.asarray(z)
 
 
 def row_hashes(X: Matrix) -> AnyArray:
     """Return a 64-bit hash of every row, uint64 (n,): equal rows have equal hashes.
 
     Rows are float32 or float64, dense or CSR. Two different rows collide with probability
-    about 2^-64.
+    about 2^-64. All sums are modulo 2^64.
     """
-    out = np.zeros(X.shape[0], np.uint64)
-    word = np.uint32 if X.dtype == np.float32 else np.uint64
-    if sp.issparse(X):
-        _csr(X.indptr, X.indices, (X.data + X.dtype.type(0)).view(word), out)  # -0 becomes 0
-        return out
-    for k in range(0, X.shape[1], _COLUMNS):
-        part = np.asfortranarray(X[:, k : k + _COLUMNS] + X.dtype.type(0))
-        _columns(part.T.view(word).T, k, out)
+    n, sparse = X.shape[0], sp.issparse(X)
+    entries = X.nnz if sparse else X.size
+    step = max(1, _HASHED * n // max(1, entries))
+    factors = _factors(np.arange(0 if sparse else X.shape[1]))
+    out = np.zeros(n, np.uint64)
+    for a in range(0, n, step):
+        if not sparse:
+            out[a : a + step] = _mixed(X[a : a + step], factors).sum(axis=1)
+            continue
+        ends = X.indptr[a : a + step + 1]
+        some = slice(ends[0], ends[-1])
+        sums = np.zeros(ends[-1] - ends[0] + 1, np.uint64)
+        np.cumsum(_mixed(X.data[some], _factors(X.indices[some])), out=sums[1:])
+        out[a : a + step] = np.diff(sums[ends - ends[0]])
     return out
 
 
