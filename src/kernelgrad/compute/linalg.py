@@ -262,7 +262,10 @@ def _factors(columns: AnyArray) -> AnyArray:
 def _mixed(values: AnyArray, factors: AnyArray) -> AnyArray:
     """Return 64-bit numbers of entries, 0 of zeros: sparse rows agree with dense ones."""
     values = values + values.dtype.type(0)  # -0 becomes 0
-    z: Any = values.view(np.uint32 if values.dtype == np.float32 else np.uint64) * factors
+    z: Any = values.view(np.uint32 if values.dtype == np.float32 else np.uint64)
+    z = z * np.uint64(0x9E3779B97F4A7C15)
+    z ^= z >> np.uint64(32)  # simple numbers end in zeros, which a product keeps
+    z *= factors
     z ^= z >> np.uint64(29)
     z *= np.uint64(0xBF58476D1CE4E5B9)
     return np.asarray(z)
