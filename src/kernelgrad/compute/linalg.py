@@ -79,16 +79,19 @@ def solve_damped(H: Float64Array, damping: float, G: FloatArray) -> Float64Array
     return solution
 
 
-def untouched(n_rows: int, n_columns: int) -> Float32Array:
+def untouched(n_rows: int, n_columns: int, *, in_order: bool = False) -> Float32Array:
     """Return an array (n_rows, n_columns) whose pages take memory once they are written.
 
     NumPy asks for huge pages, which the system clears as a whole and may have to assemble
     first: a buffer that fills slowly is then up to four times slower to write, and takes
-    memory for what is never used.
+    memory for what is never used. One whose rows fill `in_order`, many at a time, asks for them
+    too: it is written up to twice as fast.
     """
     size = max(1, 4 * n_rows * n_columns)
     if hasattr(mmap, "MAP_PRIVATE"):
         pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if in_order and hasattr(mmap, "MADV_HUGEPAGE"):
+            pages.madvise(mmap.MADV_HUGEPAGE)
     else:  # Windows
         pages = mmap.mmap(-1, size)
     flat: Float32Array = np.frombuffer(pages, np.float32, count=n_rows * n_columns)

@@ -17,7 +17,8 @@ from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import ExactRows, Kernel, describe_kernel, restore_kernel
 from kernelgrad.kernels._tiles import blas_products
 
-COLUMN_TILE = 8192  # columns of a row block that one task computes
+COLUMN_TILE = 1024  # columns of a row block that one task computes
+ROW_TILE = 256  # its rows: 1 MiB of float32, which stays in a cache
 GRAM_TILE = 256  # rows and columns of a tile of a symmetric matrix: it stays in the cache
 PREDICT_TILE = 512  # rows and support rows of a prediction tile: 1 MiB of float32
 PREPARE_ROWS = 8192
@@ -158,21 +159,26 @@ class KernelRows:
         Kernel values computed so far.
     buffer : float32 array (slots, n)
         All kept rows; valid until the next load.
+    fast : bool
+        Whether rows to come are made by :meth:`ExactKernel.fast_block`: their last bits then
+        depend on the rows that are made together.
     """
+
+    fast = False
 
     def __init__(self, exact: ExactKernel, rows: ExactRows, cache_bytes: int) -> None:
         self.exact = exact
         self.rows = rows
         self.n_evaluations = 0
         self._budget = max(1, min(rows.n_rows, int(cache_bytes) // (4 * max(1, rows.n_rows))))
-        self.buffer = untouched(self._budget, rows.n_rows)
+        self.buffer = untouched(self._budget, rows.n_rows, in_order=True)
         self._slot: OrderedDict[int, int] = OrderedDict()  # row -> slot, oldest use first
 
     def load(self, index: IntArray) -> IntArray:
         """Cache these rows, all distinct; return their slots, valid until the next call."""
         wanted = index.tolist()
         if len(wanted) > len(self.buffer):
-            self.buffer = untouched(len(wanted), self.rows.n_rows)
+            self.buffer = untouched(len(wanted), self.rows.n_rows, in_order=True)
             self._slot.clear()
         missing = []
         for i in wanted:
@@ -190,14 +196,16 @@ class KernelRows:
         return np.array([self._slot[i] for i in wanted], np.intp)
 
     def _compute(self, index: IntArray, slots: IntArray) -> None:
-        some = self.rows.take(index)
-        n = self.rows.n_rows
+        some = [self.rows.take(index[a : a + ROW_TILE]) for a in range(0, len(index), ROW_TILE)]
+        n, block = self.rows.n_rows, self.exact.fast_block if self.fast else self.exact.block
 
         def task(i: int) -> None:
-            columns = slice(i * COLUMN_TILE, (i + 1) * COLUMN_TILE)
-            self.buffer[slots, columns] = self.exact.block(some, self.rows.take(columns))
+            j, k = divmod(i, len(some))
+            columns = slice(j * COLUMN_TILE, (j + 1) * COLUMN_TILE)
+            values = block(some[k], self.rows.take(columns))
+            self.buffer[slots[k * ROW_TILE : (k + 1) * ROW_TILE], columns] = values
 
-        parallel_for(-(-n // COLUMN_TILE), task)
+        parallel_for(-(-n // COLUMN_TILE) * len(some), task)
         self.n_evaluations += len(index) * n
 
     def among(self, first: IntArray, second: IntArray) -> Float32Array:

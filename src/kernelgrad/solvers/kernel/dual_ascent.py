@@ -163,7 +163,7 @@ class DualAscent:
         for i in range(0, len(moved), self.block_size):  # no more rows at once, ever
             some = slice(i, i + self.block_size)
             slots = self.rows.load(moved[some])
-            _add_rows(self.rows.buffer, slots, change[some], s.responses)
+            add_rows(self.rows.buffer, slots, change[some], s.responses)
         s.coef[moved] += change
 
 
@@ -241,7 +241,7 @@ def _add_tile(
                     f[j] += a * K[j]
 
 
-def _add_rows(rows: FloatArray, slots: IntArray, coef: Float64Array, out: Float64Array) -> None:
+def add_rows(rows: FloatArray, slots: IntArray, coef: Float64Array, out: Float64Array) -> None:
     """Add ``sum_i coef_i rows[slots_i]`` to `out` (C, n) in float64; coef is (m, C).
 
     Sums in float64 do not drift: gaps stay true however many steps are taken.

@@ -7,49 +7,41 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit
+from scipy.linalg.blas import dtrsv
 
 from kernelgrad._params import integer, parameters, real
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray
 from kernelgrad._validation import CapabilityError
+from kernelgrad.compute.linalg import factor_damped
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.losses import OneClass
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
 from kernelgrad.solvers.kernel.base import RowsSolver, RowsState, SupportUpdate
-from kernelgrad.solvers.kernel.dual_ascent import check_alpha
+from kernelgrad.solvers.kernel.dual_ascent import add_rows, check_alpha
 
 _BIG = np.float32(1e38)  # stands for "may not move that way"
 _LEAST_BEND = np.float32(1e-6)  # of k_ii + k_jj - 2 k_ij, for equal rows
 _SETTLED = 0.1  # of the violation of all rows, at which a set is left
-_STEPS = 200  # on pairs, for each row of a set
+_STEPS = 8  # on pairs, for each row of a set, between two Newton steps
+_ROUNDS = 25  # of both
+_BLOCKED = 32  # bounds that one Newton step may meet: each costs a good part of a factorisation
+_DAMPING = 1e-7  # of Newton systems, in units of the largest k_ii: rounding of float32
 _SET_ROWS = 2048  # measured: a quarter to a half of the time of sets of 1,024 rows
 _LEAST_ROWS = 64  # of a set, whatever the memory
 _GATHER_ROWS = 64  # of a task
-_REDUCED = {"contract", "nsz", "arcp", "reassoc", "nnan"}  # least and largest entries
-
-
-@njit(nogil=True, cache=True, fastmath=_REDUCED)
-def _least(a: Float32Array) -> Any:
-    m = a[0]
-    for t in range(a.size):
-        m = min(m, a[t])
-    return m
-
-
-@njit(nogil=True, cache=True, fastmath=_REDUCED)
-def _largest(a: Float32Array) -> Any:
-    m = a[0]
-    for t in range(a.size):
-        m = max(m, a[t])
-    return m
+_LANES = 128  # extremes are kept of entries so far apart: plain loops, which are vectorised
+_FAST = {"contract", "nsz", "arcp", "nnan"}
 
 
 @njit(nogil=True, cache=True)
-def _place(a: Float32Array, value: Any) -> int:
+def _place(a: Float32Array) -> int:
+    """Return where the largest entry is."""
+    best = 0
     for t in range(a.size):
-        if a[t] == value:
-            return t
-    return -1
+        if a[t] > a[best]:
+            best = t
+    return best
 
 
 @njit(nogil=True, cache=True)
@@ -70,7 +62,7 @@ def _renew(
         fall[s] = epsilon[s] if beta[s] > 0.0 else -epsilon[s]
 
 
-@njit(nogil=True, cache=True, fastmath={"contract", "nsz", "arcp"})
+@njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
 def _solve_set(
     K: Float32Array,
     beta: Float64Array,
@@ -80,46 +72,132 @@ def _solve_set(
     epsilon: Float64Array,
     tol: float,
     most: int,
-) -> None:
-    """Solve the dual on a set, in place, up to `tol` or `most` steps; r is ``K beta - y``.
+) -> bool:
+    """Move pairs on a set, in place, up to `tol`, or False after `most`; r is ``K beta - y``.
 
     The first of a pair violates most, the second promises the largest decrease. A coordinate
     stops at 0, where the slope of ``epsilon |beta|`` jumps.
     """
-    q = len(beta)
+    q, L = len(beta), _LANES
     zero, two = np.float32(0), np.float32(2)
     diagonal, gain = np.empty(q, np.float32), np.empty(q, np.float32)
     rise, fall = np.empty(q, np.float32), np.empty(q, np.float32)
-    up, down = np.empty(q, np.float32), np.empty(q, np.float32)
+    pull, push, best = np.empty(L, np.float32), np.empty(L, np.float32), np.empty(L, np.float32)
     for t in range(q):
         diagonal[t] = K[t, t]
         _renew(t, beta, low, high, epsilon, rise, fall)
-    for _ in range(most):
-        for t in range(q):
-            up[t] = r[t] + rise[t]
-            down[t] = r[t] + fall[t]
-        first = _least(up)
-        if not _largest(down) - first > tol:
-            return
-        i = _place(up, first)
-        Ki, kii = K[i], diagonal[i]
-        for t in range(q):
-            d = max(down[t] - first, zero)
-            gain[t] = d * d / max(kii + diagonal[t] - two * Ki[t], _LEAST_BEND)
-        j = _place(gain, _largest(gain))
-        Kj = K[j]
-        bend = max(kii + diagonal[j] - two * Ki[j], _LEAST_BEND)
+    i, j, step = 0, 0, zero
+    for n in range(most + 1):
+        pull[:], push[:], best[:] = -_BIG, -_BIG, -_BIG
+        for a in range(0, q, L):  # the step before, and the gradients after it
+            o, x, y = r[a : a + L], K[i, a : a + L], K[j, a : a + L]
+            u, v = rise[a : a + L], fall[a : a + L]
+            for t in range(o.size):
+                d = o[t] + step * (x[t] - y[t])
+                o[t] = d
+                pull[t] = max(pull[t], -(d + u[t]))
+                push[t] = max(push[t], d + v[t])
+        lane = _place(pull)
+        if not push[_place(push)] + pull[lane] > tol:
+            return True
+        if n == most:
+            break
+        i = lane
+        for t in range(lane, q, L):
+            if r[t] + rise[t] < r[i] + rise[i]:
+                i = t
+        first, kii = r[i] + rise[i], diagonal[i]
+        for a in range(0, q, L):
+            o, x, e = r[a : a + L], K[i, a : a + L], diagonal[a : a + L]
+            v, g = fall[a : a + L], gain[a : a + L]
+            for t in range(o.size):
+                d = max(o[t] + v[t] - first, zero)
+                d = d * d / max(kii + e[t] - two * x[t], _LEAST_BEND)
+                g[t] = d
+                best[t] = max(best[t], d)
+        lane = _place(best)
+        j = lane
+        for t in range(lane, q, L):
+            if gain[t] > gain[j]:
+                j = t
+        bend = max(kii + diagonal[j] - two * K[i, j], _LEAST_BEND)
         end_i = 0.0 if epsilon[i] > 0.0 and beta[i] < 0.0 else high[i]
         end_j = 0.0 if epsilon[j] > 0.0 and beta[j] > 0.0 else low[j]
         room_i, room_j = end_i - beta[i], beta[j] - end_j
-        move = min(np.float64((down[j] - first) / bend), room_i, room_j)
+        move = min(np.float64((r[j] + fall[j] - first) / bend), room_i, room_j)
         beta[i] = end_i if move == room_i else beta[i] + move
         beta[j] = end_j if move == room_j else beta[j] - move
         _renew(i, beta, low, high, epsilon, rise, fall)
         _renew(j, beta, low, high, epsilon, rise, fall)
         step = np.float32(move)
-        for t in range(q):
-            r[t] += step * (Ki[t] - Kj[t])
+    return False
+
+
+def _newton(
+    K: Float32Array,
+    beta: Float64Array,
+    r: Float32Array,
+    low: Float64Array,
+    high: Float64Array,
+    epsilon: float,
+    *,
+    balanced: bool,
+) -> None:
+    r"""Move to the minimum over the free coordinates, in place, as far as bounds allow.
+
+    With ``K_FF = L L^T`` and the slopes g the way there is ``-L^{-T} P L^{-1} g``, where P
+    projects on what changes neither the sum (if `balanced`) nor a coordinate that met its
+    bound: each such one adds a vector to those that P takes out, and the way goes on.
+    """
+    free = (beta > low) & (beta < high)
+    if epsilon > 0.0:
+        free &= beta != 0.0
+    index = np.flatnonzero(free)
+    if len(index) < 2:
+        return
+    x, side = beta[index].copy(), np.sign(beta[index]) if epsilon > 0.0 else 0.0
+    least = np.where(side > 0.0, 0.0, low[index])
+    largest = np.where(side < 0.0, 0.0, high[index])
+    H = K[np.ix_(index, index)].astype(np.float64)
+    L = np.asfortranarray(factor_damped(H, _DAMPING * float(H.diagonal().max()))[0])
+    way = dtrsv(L, r[index] + epsilon * side, lower=1)
+    open_, fixed = np.ones(len(x), bool), np.zeros((0, len(x)))  # rows are orthonormal
+    more = np.ones(len(x))
+    for k in range(_BLOCKED + 1):
+        if k > 0 or balanced:
+            new = dtrsv(L, more, lower=1)
+            for _ in range(2):
+                new -= fixed.T @ (fixed @ new)
+            new /= np.linalg.norm(new)
+            fixed = np.vstack([fixed, new])
+            way -= new * (new @ way)
+        move = -dtrsv(L, way, lower=1, trans=1)
+        end = np.where(move > 0.0, largest, least)
+        room = np.full(len(x), np.inf)
+        np.divide(end - x, move, out=room, where=(move != 0.0) & open_)
+        first = int(room.argmin())
+        part = min(1.0, float(room[first]))
+        x += part * np.where(open_, move, 0.0)
+        if part == 1.0:
+            break
+        x[first], open_[first] = end[first], False
+        way *= 1.0 - part
+        more = np.zeros(len(x))
+        more[first] = 1.0
+    x = np.clip(x, least, largest)
+    r += ((x - beta[index]) @ K[index]).astype(np.float32)
+    beta[index] = x
+
+
+@njit(nogil=True, cache=True)
+def _gather(
+    rows: Float32Array, slots: AnyArray, columns: AnyArray, start: int, K: Float32Array
+) -> None:
+    """Set rows of K from `start` on, a task of them, to ``rows[slots][:, columns]``."""
+    for a in range(start, min(slots.size, start + _GATHER_ROWS)):
+        row, out = rows[slots[a]], K[a]
+        for t in range(columns.size):
+            out[t] = row[columns[t]]
 
 
 @dataclass(kw_only=True)
@@ -204,7 +282,31 @@ class _Dual:
         )
         kept = np.setdiff1d(last, chosen)
         free = (beta[kept] > self.low[kept]) & (beta[kept] < self.high[kept])
-        return np.concatenate([chosen, kept[free], kept[~free]])[:size]
+        return np.sort(np.concatenate([chosen, kept[free], kept[~free]])[:size])
+
+    def solve(
+        self,
+        K: Float32Array,
+        index: IntArray,
+        beta: Float64Array,
+        f: Float64Array,
+        tol: float,
+    ) -> Float64Array:
+        """Return what `beta` of the rows `index` changes by, up to a violation of `tol`."""
+        m = len(index)
+        b, r = beta.copy(), (f - self.y[index]).astype(np.float32)
+        low, high = self.low[index], self.high[index]
+        epsilon = np.full(m, self.epsilon)
+        if not self.has_bias:  # one more coordinate, without kernel, price or bounds
+            b, r, epsilon = np.append(b, 0), np.append(r, np.float32(0)), np.append(epsilon, 0)
+            low, high = np.append(low, -np.inf), np.append(high, np.inf)
+        for _ in range(_ROUNDS):
+            if _solve_set(K, b, r, low, high, epsilon, tol, _STEPS * m):
+                break
+            own = K[:m, :m], b[:m], r[:m], low[:m], high[:m]
+            _newton(*own, self.epsilon, balanced=self.has_bias)
+        change: Float64Array = b[:m] - beta
+        return change
 
 
 @parameters
@@ -288,6 +390,7 @@ class WorkingSet(RowsSolver[WorkingSetState]):
     def step(self, problem: Problem, state: WorkingSetState, batch: TrainBatch) -> StepInfo:
         """Halve the violation of each output, and measure objective and gap."""
         rows = self._attach(problem, state, batch)
+        rows.fast = True
         evaluations, before = rows.n_evaluations, state.coef.copy()
         factor = state.alpha / problem.alpha
         if factor != 1.0:  # the bounds are in proportion to it, and so is the function
@@ -295,19 +398,21 @@ class WorkingSet(RowsSolver[WorkingSetState]):
             state.coef, state.responses = factor * state.coef, factor * state.responses
         p = np.asarray(batch.sample_weight, np.float64)
         p = p / p.sum()
-        objective = gap = loss = 0.0
-        converged = True
-        for c in range(problem.n_outputs):
-            y = np.ascontiguousarray(batch.y[:, c], np.float64)
-            dual = _Dual.of(problem, c, y, p)
-            beta, f = np.ascontiguousarray(state.coef[:, c]), state.responses[c]
+        outputs = range(problem.n_outputs)
+        duals = [_Dual.of(problem, c, batch.y[:, c].astype(np.float64), p) for c in outputs]
+        for dual, beta, f in zip(duals, state.coef.T, state.responses, strict=True):
             if dual.total and not beta.any():
                 beta[:] = dual.high * (dual.total / dual.high.sum())
-                self._add(rows, f, np.flatnonzero(beta), beta)
-            tol = self.tol * self._unit(problem, y, p, f)
-            state.violation[c] = self._descend(rows, dual, beta, f, tol)
+                _add(rows, beta[:, None], f[None])
+        tol = np.array([
+            self.tol * self._unit(problem, dual.y, p, f)
+            for dual, f in zip(duals, state.responses, strict=True)
+        ])  # fmt: skip
+        state.violation = self._descend(rows, duals, state.coef, state.responses, tol)
+        objective = gap = loss = 0.0
+        for c, dual in enumerate(duals):
+            beta, f = state.coef[:, c], state.responses[c]
             b = state.intercept[c] = dual.intercept(beta, f)
-            state.coef[:, c] = beta
             one = problem.loss.for_output(c)
             mean = float(p @ one.value(batch.y[:, [c]].astype(np.float64), (f + b)[:, None]))
             square = float(beta @ f)
@@ -315,7 +420,6 @@ class WorkingSet(RowsSolver[WorkingSetState]):
             primal = mean + problem.alpha * (0.5 * square + dual.total * b)
             gap += primal - problem.alpha * (float(beta @ dual.y) - tube - 0.5 * square)
             loss, objective = loss + mean, objective + primal
-            converged = converged and bool(state.violation[c] <= tol)
         state.iteration += 1
         state.rows_seen += batch.n_rows
         state.kernel_evaluations += rows.n_evaluations - evaluations
@@ -326,7 +430,7 @@ class WorkingSet(RowsSolver[WorkingSetState]):
             epoch=float(state.iteration),
             objective=objective,
             duality_gap=max(gap, 0.0),
-            converged=converged,
+            converged=bool((state.violation <= tol).all()),
         )
 
     @staticmethod
@@ -338,60 +442,97 @@ class WorkingSet(RowsSolver[WorkingSetState]):
             return float(np.abs(f).max(initial=0.0)) or 1.0
         return float(np.sqrt(p @ (y - p @ y) ** 2)) or 1.0
 
-    @staticmethod
-    def _add(rows: KernelRows, f: Float64Array, index: IntArray, coef: Float64Array) -> None:
-        """Add ``sum_i k(x_i, .) coef_i`` over `index` to the responses."""
-        for a in range(0, len(index), _SET_ROWS):
-            some = index[a : a + _SET_ROWS]
-            f += rows.product(rows.load(some), coef[some, None])[0]
-
     def _descend(
-        self, rows: KernelRows, dual: _Dual, beta: Float64Array, f: Float64Array, tol: float
-    ) -> float:
-        """Solve working sets until the violation is halved, or at most `tol`; return it."""
-        n = len(beta)
+        self,
+        rows: KernelRows,
+        duals: list[_Dual],
+        coef: Float64Array,
+        responses: Float64Array,
+        tol: Float64Array,
+    ) -> Float64Array:
+        """Solve sets until each violation is halved, or at most `tol`; return them.
+
+        As many outputs go on together as the kept rows have room for. If these are not all,
+        they go on to `tol`, so that rows are not made again for each step.
+        """
+        n, capacity = len(coef), len(rows.buffer)
         size = _SET_ROWS if self.set_size == "auto" else int(self.set_size)
-        size = min(n, size, max(_LEAST_ROWS, len(rows.buffer)))
-        last: IntArray = np.zeros(0, np.intp)
-        goal = 0.0
-        while True:
-            up, down = dual.gradients(beta, f)
-            violation = dual.violation(up, down)
-            if not len(last):
-                goal = tol if size == n else max(tol, 0.5 * violation)
-            if violation <= goal:
-                return violation
-            chosen = dual.next_set(beta, up, down, last, size)
-            slots = rows.load(chosen)
-            b, r = beta[chosen], (f - dual.y)[chosen].astype(np.float32)
-            low, high = dual.low[chosen], dual.high[chosen]
-            epsilon = np.full(len(chosen), dual.epsilon)
-            K = _square(rows.buffer, slots, chosen)
-            if not dual.has_bias:  # one more coordinate, without kernel, price or bounds
-                epsilon = np.append(epsilon, 0.0)
-                K, b, r = np.pad(K, (0, 1)), np.append(b, 0.0), np.append(r, np.float32(0))
-                low, high = np.append(low, -np.inf), np.append(high, np.inf)
-            inner = 0.5 * tol if size == n else max(_SETTLED * violation, 0.5 * tol)
-            _solve_set(K, b, r, low, high, epsilon, inner, _STEPS * len(b))
-            b = b[: len(chosen)]
-            moved = np.flatnonzero(b != beta[chosen])
-            if not len(moved):  # rounding of float32 ends it
-                return violation
-            change = b[moved] - beta[chosen[moved]]
-            f += rows.product(slots[moved], change[:, None])[0]
-            beta[chosen] = b
-            last = chosen
+        size = min(n, size, max(_LEAST_ROWS, capacity))
+        together = len(duals) if capacity == n else max(1, capacity // size)
+        whole = size == n or together < len(duals)
+        violation, goal = np.zeros(len(duals)), np.zeros(len(duals))
+        last: dict[int, IntArray] = {}
+        live = list(range(len(duals)))
+        while live:
+            some, live = live[:together], live[together:]
+            sets = {}
+            for c in some:
+                up, down = duals[c].gradients(coef[:, c], responses[c])
+                violation[c] = duals[c].violation(up, down)
+                if c not in last:
+                    goal[c] = tol[c] if whole else max(tol[c], 0.5 * violation[c])
+                if violation[c] > goal[c]:
+                    before = last.get(c, np.zeros(0, np.intp))
+                    sets[c] = last[c] = duals[c].next_set(coef[:, c], up, down, before, size)
+            if sets:
+                least = np.maximum(0.5 * tol, (size < n) * _SETTLED * violation)
+                live = self._advance(rows, duals, coef, responses, sets, least) + live
+        return violation
+
+    @staticmethod
+    def _advance(
+        rows: KernelRows,
+        duals: list[_Dual],
+        coef: Float64Array,
+        responses: Float64Array,
+        sets: dict[int, IntArray],
+        tol: Float64Array,
+    ) -> list[int]:
+        """Solve one set of each of some outputs; return those that moved."""
+        outputs = list(sets)
+        union = np.unique(np.concatenate(list(sets.values())))
+        slots = rows.load(union)
+        places = [np.searchsorted(union, sets[c]) for c in outputs]
+        extra = int(not duals[0].has_bias)
+        K = _among(rows, [slots[p] for p in places], list(sets.values()), extra)
+        change = np.zeros((len(union), len(outputs)))
+
+        def solve(i: int) -> None:
+            c = outputs[i]
+            index = sets[c]
+            part = duals[c].solve(K[i], index, coef[index, c], responses[c][index], tol[c])
+            change[places[i], i] = part
+
+        parallel_for(len(outputs), solve)
+        moved = np.flatnonzero(change.any(axis=1))
+        f = responses[outputs]
+        add_rows(rows.buffer, slots[moved], change[moved], f)
+        responses[outputs] = f
+        coef[union[:, None], outputs] += change
+        # where nothing moves rounding of float32 is the end
+        return [c for c, part in zip(outputs, change.T, strict=True) if part.any()]
 
 
-def _square(buffer: Float32Array, slots: IntArray, index: IntArray) -> AnyArray:
-    """Return the kernel among the loaded rows `index`."""
-    if len(index) == buffer.shape[1] and np.array_equal(slots, index):
-        return buffer[: len(index)]  # all rows, in their order
-    K = np.empty((len(index), len(index)), np.float32)
+def _among(
+    rows: KernelRows, slots: list[IntArray], sets: list[IntArray], extra: int
+) -> list[Float32Array]:
+    """Return the kernel among the loaded rows of each set, and `extra` rows of zeros."""
+    if len(sets[0]) == rows.buffer.shape[1] and not extra and np.array_equal(slots[0], sets[0]):
+        return [rows.buffer] * len(sets)  # all rows, in their order
+    K = [np.zeros((len(index) + extra, len(index) + extra), np.float32) for index in sets]
+    tiles = [(i, a) for i, s in enumerate(slots) for a in range(0, len(s), _GATHER_ROWS)]
 
-    def task(i: int) -> None:
-        for a in range(i * _GATHER_ROWS, min(len(slots), (i + 1) * _GATHER_ROWS)):
-            np.take(buffer[slots[a]], index, out=K[a])
+    def task(k: int) -> None:
+        i, a = tiles[k]
+        _gather(rows.buffer, slots[i], sets[i].astype(np.uint32), a, K[i])
 
-    parallel_for(-(-len(slots) // _GATHER_ROWS), task)
+    parallel_for(len(tiles), task)
     return K
+
+
+def _add(rows: KernelRows, coef: Float64Array, responses: Float64Array) -> None:
+    """Add ``sum_i k(x_i, .) coef_i`` to the responses (C, n); coef is (n, C)."""
+    index = np.flatnonzero(coef.any(axis=1))
+    for a in range(0, len(index), _SET_ROWS):
+        some = index[a : a + _SET_ROWS]
+        add_rows(rows.buffer, rows.load(some), coef[some], responses)
