@@ -30,6 +30,7 @@ _DAMPING = 1e-7  # of Newton systems, in units of the largest k_ii: rounding of 
 _SET_ROWS = 2048  # measured: a quarter to a half of the time of sets of 1,024 rows
 _LEAST_ROWS = 64  # of a set, whatever the memory
 _GATHER_ROWS = 64  # of a task
+_BLAS_COLUMNS = 256  # of X: from here on kernel values by BLAS take two thirds of the time
 _LANES = 128  # extremes are kept of entries so far apart: plain loops, which are vectorised
 _FAST = {"contract", "nsz", "arcp", "nnan"}
 
@@ -390,7 +391,7 @@ class WorkingSet(RowsSolver[WorkingSetState]):
     def step(self, problem: Problem, state: WorkingSetState, batch: TrainBatch) -> StepInfo:
         """Halve the violation of each output, and measure objective and gap."""
         rows = self._attach(problem, state, batch)
-        rows.fast = True
+        rows.fast = problem.n_features_in >= _BLAS_COLUMNS
         evaluations, before = rows.n_evaluations, state.coef.copy()
         factor = state.alpha / problem.alpha
         if factor != 1.0:  # the bounds are in proportion to it, and so is the function
