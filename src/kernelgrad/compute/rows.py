@@ -69,7 +69,8 @@ def by_type(table: dict[type, Callable[..., Any]], *, early: bool = False) -> An
 
     The first argument is a named tuple of one of the classes of the table, whose functions
     all have the same arguments. LLVM inlines them, or numba before it (`early`): only so are
-    loops over a range that is returned vectorised.
+    loops over a range that is returned vectorised. Division follows numpy: a loop that can
+    raise counts references to its arrays in every round.
     """
 
     def chosen(first: Any, *args: Any) -> Any:
@@ -79,7 +80,7 @@ def by_type(table: dict[type, Callable[..., Any]], *, early: bool = False) -> An
         return table[first.instance_class]
 
     inlined = {"inline": "always"} if early else {}
-    options = {"nogil": True, "forceinline": True}
+    options = {"nogil": True, "forceinline": True, "error_model": "numpy"}
     overload(chosen, strict=False, jit_options=options, **inlined)(choose)
     chosen.__doc__ = next(iter(table.values())).__doc__
     return chosen
@@ -117,7 +118,7 @@ column = by_type({Dense: _dense_column, Csr: _csr_column})
 entry = by_type({Dense: _dense_entry, Csr: _csr_entry})
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
+@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True, error_model="numpy")
 def dot(rows: Any, i: int, w: Float64Array) -> Any:
     """Return ``<x_i, w>`` for w (d,)."""
     total = 0.0
@@ -126,7 +127,7 @@ def dot(rows: Any, i: int, w: Float64Array) -> Any:
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
+@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True, error_model="numpy")
 def add(rows: Any, i: int, a: float, w: Float64Array) -> None:
     """Add ``a x_i`` to w (d,)."""
     for q in entries(rows, i):

@@ -189,8 +189,10 @@ class RandomMaclaurin(InnerProductMap):
         n = _padded(r1 - r0)
         some = take_tile(rows, r0, r1, n)
         P = np.tile(draws.amplitude, (n, 1))
+        # fresh memory for each level would cost more than its product
+        room = np.zeros(n * max((W.shape[1] for _, W in draws.levels), default=0), np.float32)
         for m, W in draws.levels:
-            T = np.zeros((n, W.shape[1]), np.float32)
+            T = room[: n * W.shape[1]].reshape(n, -1)
             tile_times(some, W, keeps_rows(*W.shape), T)
             P[:, :m] *= T[:, :m]
         features: Float32Array = np.take(P, draws.place, axis=1)

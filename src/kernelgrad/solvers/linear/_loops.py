@@ -24,9 +24,9 @@ from numba import njit
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray
 from kernelgrad.compute.rows import (
-    FAST,
     Csr,
     Dense,
+    add,
     add_outer,
     by_type,
     column,
@@ -44,7 +44,7 @@ _TOGETHER = 32  # rows that are added at once: their numbers stay in the nearest
 # -- passes over all rows ------------------------------------------------------------------
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def responses_of(
     rows: Any, start: int, stop: int, W: Float64Array, b: Float64Array, U: Float64Array
 ) -> None:
@@ -53,7 +53,7 @@ def responses_of(
         responses(rows, i, W, b, U[i])
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def add_rows(rows: Any, start: int, stop: int, G: Float64Array, W: Float64Array) -> None:
     """Add ``sum_i x_i G_i`` over rows start to stop."""
     which = np.arange(start, stop)
@@ -62,7 +62,7 @@ def add_rows(rows: Any, start: int, stop: int, G: Float64Array, W: Float64Array)
         add_outer(rows, some, 1.0, G[some[0] : some[-1] + 1], W)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def square_sums(
     rows: Any, share: Float64Array, of_rows: Float64Array, of_columns: Float64Array
 ) -> None:
@@ -76,7 +76,7 @@ def square_sums(
         of_rows[i] = total
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def block_norms(rows: Any, share: Float64Array, block: IntArray, largest: Float64Array) -> None:
     """Raise `largest` to the squared norms of rows with a share in each block of columns."""
     total = np.zeros(len(largest))
@@ -108,7 +108,7 @@ class Prox(NamedTuple):
         return cls(eta, l1, l2, powers, np.cumsum(powers) - 1.0)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def shrink(w: float, eta: float, l1: float, l2: float) -> Any:
     """Return the proximal point of ``eta (l1 |w| + l2/2 w^2)``."""
     t = eta * l1
@@ -119,7 +119,7 @@ def shrink(w: float, eta: float, l1: float, l2: float) -> Any:
     return 0.0
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def missed_steps(
     w: float, mean: float, k: int, eta: float, l1: float, l2: float, powers: Any, sums: Any
 ) -> Any:
@@ -152,7 +152,7 @@ def missed_steps(
     return w
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(nogil=True, cache=True, forceinline=True, error_model="numpy")
 def _catch_up(columns: Any, W: Any, mean: Any, last: Any, t: int, prox: Any) -> None:
     """Bring columns up to step t."""
     eta, l1, l2, powers, sums = prox
@@ -176,13 +176,16 @@ def _csr_lags(rows: Any, W: Any) -> Any:
     return np.zeros(len(W), np.int64)
 
 
-def _dense_settle(rows: Any, i: int, W: Any, mean: Any, last: Any, t: int, prox: Any) -> None:
-    """Bring the columns of row i up to step t."""
+def _dense_settle(
+    rows: Any, batch: Any, W: Any, mean: Any, last: Any, t: int, prox: Any
+) -> None:
+    """Bring the columns of rows (p,) up to step t."""
 
 
-def _csr_settle(rows: Any, i: int, W: Any, mean: Any, last: Any, t: int, prox: Any) -> None:
-    columns = rows.indices[rows.indptr[i] : rows.indptr[i + 1]]
-    _catch_up(columns, W, mean, last, t, prox)
+def _csr_settle(rows: Any, batch: Any, W: Any, mean: Any, last: Any, t: int, prox: Any) -> None:
+    for i in batch if t > 0 else batch[:0]:
+        columns = rows.indices[rows.indptr[i] : rows.indptr[i + 1]]
+        _catch_up(columns, W, mean, last, t, prox)
 
 
 def _dense_penalise(rows: Any, W: Any, mean: Any, prox: Any) -> None:
@@ -208,22 +211,19 @@ _settle = by_type({Dense: _dense_settle, Csr: _csr_settle})
 _penalise = by_type({Dense: _dense_penalise, Csr: _csr_penalise})
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def bends_of_row(
-    code: int, numbers: Float64Array, y: Float64Array, u: Float64Array, out: Float64Array
+    code: int, numbers: Any, y: Any, u: Any, slope: Any, bend: Float64Array
 ) -> None:
-    """Write the second derivatives of a row's loss, (C, C)."""
-    C = len(u)
-    out[:] = 0.0
-    if code == MULTINOMIAL:
-        p = np.exp(u - u.max())
-        p /= p.sum()
-        for c in range(C):
-            for e in range(C):
-                out[c, e] = (p[c] if c == e else 0.0) - p[c] * p[e]
-        return
-    for c in range(C):
-        out[c, c] = curvature(code, numbers[c], y[c], u[c], 1.0, 0.0)
+    """Write the second derivatives of a row's loss, (C, C), next to the first, (C,)."""
+    slopes_of_row(code, numbers, y, u, slope)
+    for c in range(len(u)):
+        p = slope[c] + y[c]  # the probability
+        for e in range(len(u)):
+            bend[c, e] = -p * (slope[e] + y[e]) if code == MULTINOMIAL else 0.0
+        if code != MULTINOMIAL:
+            p = curvature(code, numbers[c], y[c], u[c], 1.0, 0.0)
+        bend[c, c] += p
 
 
 # -- references ----------------------------------------------------------------------------
@@ -286,6 +286,8 @@ class Moments(NamedTuple):
     centre, covariance, targets : float64 arrays (K, d), (K, d, d) and (K, C)
     middle, slope, bend : float64 arrays (K, C), (K, C) and (K, C, C)
         Responses and derivatives at the centres.
+    flat, total : float64 arrays (C, d)
+        Room for the coefficients and the mean, where not each renewal has to allocate it.
     """
 
     every: int
@@ -299,17 +301,8 @@ class Moments(NamedTuple):
     middle: Float64Array
     slope: Float64Array
     bend: Float64Array
-
-
-@njit(nogil=True, cache=True, fastmath=FAST)
-def _add_product(A: Float64Array, w: Float64Array, scale: float, out: Float64Array) -> None:
-    """Add ``scale A w`` to `out`; A is symmetric."""
-    for i in range(len(w)):
-        a = scale * w[i]
-        if a != 0.0:
-            row = A[i]
-            for j in range(len(w)):
-                out[j] += a * row[j]
+    flat: Float64Array
+    total: Float64Array
 
 
 def _renew_table(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -> None:
@@ -339,27 +332,30 @@ def _renew_anchors(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -
 
 
 def _renew_moments(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -> None:
-    C, d = len(b), r.centre.shape[1]
-    flat, total = np.empty((C, d)), np.zeros((C, d))  # native or not
-    part, centre, middle, slope, bend = r.part, r.centre, r.middle, r.slope, r.bend
+    part, middle, slope, bend, covariance = r.part, r.middle, r.slope, r.bend, r.covariance
+    flat, total, centre = r.flat, r.total, Dense(r.centre)
+    C, d = flat.shape
     r.mean_bias[:] = 0.0
     for c in range(C):
-        flat[c] = output(rows, W, c)
+        w = output(rows, W, c)
+        for j in range(d):
+            flat[c, j] = w[j]
+            total[c, j] = 0.0
     for g in range(len(part)):
+        responses(centre, g, flat, b, middle[g])
+        bends_of_row(code, numbers, r.targets[g], middle[g], slope[g], bend[g])
         for c in range(C):
-            middle[g, c] = np.dot(centre[g], flat[c]) + b[c]
-        slopes_of_row(code, numbers, r.targets[g], middle[g], slope[g])
-        bends_of_row(code, numbers, r.targets[g], middle[g], bend[g])
-        for c in range(C):
-            share = part[g] * slope[g, c]
-            r.mean_bias[c] += share
-            for j in range(d):
-                total[c, j] += share * centre[g, j]
+            r.mean_bias[c] += part[g] * slope[g, c]
+            add(centre, g, part[g] * slope[g, c], total[c])
             for e in range(C):
-                if bend[g, c, e] != 0.0:
-                    _add_product(r.covariance[g], flat[e], part[g] * bend[g, c, e], total[c])
+                for i in range(d):
+                    a = part[g] * bend[g, c, e] * flat[e, i]
+                    for j in range(d if a != 0.0 else 0):
+                        total[c, j] += a * covariance[g, i, j]
     for c in range(C):
-        output(rows, r.mean, c)[:] = total[c]
+        mean = output(rows, r.mean, c)
+        for j in range(d):
+            mean[j] = total[c, j]
 
 
 def _dense_add_everywhere(rows: Any, x: Any, v: Any, W: Any) -> None:
@@ -406,8 +402,7 @@ def _follow_table(
     """Take the derivatives that a step saw into the references."""
     if len(r.moving) == 0:
         return
-    for k in range(len(batch)):  # the step itself still has the old mean
-        _settle(rows, batch[k], W, r.mean, last, t + 1, prox)
+    _settle(rows, batch, W, r.mean, last, t + 1, prox)  # the step still has the old mean
     for k in range(len(batch)):
         i = batch[k]
         for c in range(new.shape[1]):
@@ -432,7 +427,7 @@ _follow = by_type({Table: _follow_table, Anchors: _follow_none, Moments: _follow
 # -- stochastic steps ----------------------------------------------------------------------
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def descend(
     code: int,
     numbers: Float64Array,
@@ -469,6 +464,7 @@ def descend(
     C = len(b)
     V, new, u = np.zeros((p, C)), np.zeros((p, C)), np.zeros(C)
     last = _lags(rows, W)
+    columns = np.arange(len(last), dtype=np.int32)
     seen = 0.0
     every = min(T, r.every)
     for start in range(0, T, every):
@@ -476,9 +472,9 @@ def descend(
         n_steps = min(every, T - start)
         for t in range(n_steps):
             batch, part = order[start + t], share[start + t]
+            _settle(rows, batch, W, r.mean, last, t, prox)
             for k in range(p):
                 i = batch[k]
-                _settle(rows, i, W, r.mean, last, t, prox)
                 responses(rows, i, W, b, u)
                 slopes_of_row(code, numbers, Y[i], u, new[k])
                 seen += part[k] * value_of_row(code, numbers, Y[i], u)
@@ -494,7 +490,7 @@ def descend(
                         total += V[k, c]
                     b[c] -= prox.eta * total
             _follow(r, rows, batch, new, V, W, last, t, prox)
-        _catch_up(np.arange(len(last), dtype=np.int32), W, r.mean, last, n_steps, prox)
+        _catch_up(columns, W, r.mean, last, n_steps, prox)
         last[:] = 0
     return seen
 
@@ -539,7 +535,7 @@ class Blocks(NamedTuple):
         return cls(of, first, eta, l1, l2, powers, sums, np.zeros(len(eta), np.int64))
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(nogil=True, cache=True, forceinline=True, error_model="numpy")
 def _catch_up_columns(columns: Any, W: Any, last: Any, blocks: Any) -> None:
     # names outside the loop, and no views of W inside: each counts references
     of, moves, eta, powers, sums = (
@@ -560,12 +556,13 @@ def _catch_up_columns(columns: Any, W: Any, last: Any, blocks: Any) -> None:
             last[j] = moves[a]
 
 
-def _dense_settle_blocks(rows: Any, i: int, W: Any, last: Any, blocks: Any) -> None:
-    """Give the columns of row i the penalties that they have missed."""
+def _dense_settle_blocks(rows: Any, batch: Any, W: Any, last: Any, blocks: Any) -> None:
+    """Give the columns of rows (p,) the penalties that they have missed."""
 
 
-def _csr_settle_blocks(rows: Any, i: int, W: Any, last: Any, blocks: Any) -> None:
-    _catch_up_columns(rows.indices[rows.indptr[i] : rows.indptr[i + 1]], W, last, blocks)
+def _csr_settle_blocks(rows: Any, batch: Any, W: Any, last: Any, blocks: Any) -> None:
+    for i in batch:
+        _catch_up_columns(rows.indices[rows.indptr[i] : rows.indptr[i + 1]], W, last, blocks)
 
 
 def _dense_move(rows: Any, batch: Any, V: Any, W: Any, a: int, blocks: Any) -> None:
@@ -598,7 +595,7 @@ _settle_blocks = by_type({Dense: _dense_settle_blocks, Csr: _csr_settle_blocks})
 _move = by_type({Dense: _dense_move, Csr: _csr_move})
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def descend_on_blocks(
     code: int,
     numbers: Float64Array,
@@ -628,9 +625,9 @@ def descend_on_blocks(
     seen = 0.0
     for t in range(T):
         batch = order[t]
+        _settle_blocks(rows, batch, W, last, blocks)
         for k in range(p):
             i = batch[k]
-            _settle_blocks(rows, i, W, last, blocks)
             responses(rows, i, W, b, u)
             slopes_of_row(code, numbers, Y[i], u, V[k])
             seen += share[t, k] * value_of_row(code, numbers, Y[i], u)

@@ -300,11 +300,11 @@ class Moments:
 
     def references(self, W: Float64Array, b: Float64Array) -> loops.Moments:
         """Return references for the loops, renewed in every step."""
-        K, C = len(self.part), len(b)
+        K, C, d = len(self.part), len(b), self.centre.shape[1]
         return loops.Moments(
             1, np.zeros_like(W), np.zeros(C), self.group, self.part, self.centre,
             self.covariance, self.targets, np.zeros((K, C)), np.zeros((K, C)),
-            np.zeros((K, C, C)),
+            np.zeros((K, C, C)), np.zeros((C, d)), np.zeros((C, d)),
         )  # fmt: skip
 
 
