@@ -10,6 +10,7 @@ import scipy.linalg
 
 from kernelgrad._params import integer, parameters, real
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray
+from kernelgrad.compute.linalg import factor_damped
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses import Loss, scalar
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, transient
@@ -25,11 +26,10 @@ _TAG = 0x6E7774
 _ROWS, _DEPTH = 512, 4096  # rows of one task of a product, and terms that float32 sums up
 _WIDE = 16  # BLAS is faster for that many outputs than for any other number from 3 on
 _MOST_BYTES = 8 * 2**30  # unless a memory limit is given: 46,000 rows
-_FORCING = 0.2  # the residual of a Newton system, in parts of the gradient
+_FORCING = 0.5  # the residual of a Newton system, in parts of the gradient
 _MOST_INNER = 300
-_PATIENCE = 24  # inner steps of one system after which a coarse space pays
+_PATIENCE = 32  # inner steps of one system after which a coarse space pays
 _COARSE = 24.0  # factorisations of the coarse space may cost that many products
-_JITTER = 1e-6  # of a kernel among centres: float32 knows no smaller eigenvalue
 _HALVINGS = 30
 _SETTLED = 1e-9  # of the loss: a constant is moved for no less
 _NOTHING = 1e-300
@@ -50,6 +50,7 @@ class _Loss:
     def __init__(self, loss: Loss, y: AnyArray, weight: Float64Array) -> None:
         self.loss, self.y, self.weight = loss, np.asarray(y, np.float64), weight
         self.joint = loss.code is None or loss.is_multinomial
+        self.quadratic = loss.code == scalar.SQUARED
         self._params = loss.params(y.shape[1])
 
     def value(self, F: Float64Array) -> Float64Array:
@@ -138,7 +139,7 @@ class NewtonDescent:
     A Newton system ``(H K + alpha I) d = -(r + alpha a)``, H the Hessian of the mean loss and r
     its slopes, is self-adjoint in the inner product ``u^T K v``. Conjugate gradients in that
     inner product lower the quadratic model with every step, and take one product with K, which
-    all penalties and outputs share. Once a system has taken 24 steps, a coarse space helps:
+    all penalties and outputs share. Once a system has taken 32 steps, a coarse space helps:
     with centres I and the functions ``phi = L^-1 k_I``, orthonormal in the kernel's space, the
     system is solved on their span by Cholesky, with the diagonal of H, and divided by alpha on
     what is orthogonal to it.
@@ -202,8 +203,8 @@ class NewtonDescent:
         index = np.sort(draws(self.seed, _TAG, 0).choice(n, r, replace=False))
         rows = self.K[index]
         among = rows[:, index].astype(np.float64)
-        among[np.diag_indices(r)] += _JITTER * float(among.diagonal().mean())
-        L = scipy.linalg.cholesky(among, lower=True, check_finite=False)
+        rounding = float(np.finfo(np.float32).eps) * float(among.trace())
+        L = np.tril(factor_damped(among, rounding)[0])
         U = np.ones((r + self.fit_intercept, n), np.float32)
         inverse = scipy.linalg.solve_triangular(L, np.eye(r), lower=True, check_finite=False)
         U[:r] = inverse.astype(np.float32) @ rows
@@ -260,10 +261,11 @@ class NewtonDescent:
         R, KR = -at.G, -at.KG
         D, KD = M(R, KR)
         rz = self._apart(KR * D)
-        enough = np.maximum(_FORCING**2 * rz, tol * np.abs(at.objective)[..., None])
+        forcing = 0.0 if loss.quadratic else _FORCING
+        enough = np.maximum(forcing**2 * rz, tol * np.abs(at.objective)[..., None])
         X, KX, xb = np.zeros_like(R), np.zeros_like(R), np.zeros_like(at.b)
         inner = 0
-        while inner < _MOST_INNER:
+        while inner < (_PATIENCE if self.coarse is None else _MOST_INNER):
             inner += 1
             HD, db = loss.hessian(bend, KD), np.zeros_like(at.b)
             if self.fit_intercept:
@@ -380,7 +382,7 @@ class NewtonCG(RowsSolver[NewtonState]):
               + \frac{\alpha}{2} \|f\|^2
 
     Each step solves a Newton system by conjugate gradients in the inner product of the
-    kernel's space, to a fifth of its residual, and halves the step while it raises the
+    kernel's space, to half of its residual, and halves the step while it raises the
     objective. The kernel matrix is made once, in float32; a product with it, of ``2 n^2``
     operations for each output, is the cost of an inner step. Sums are kept in float64.
 
