@@ -23,20 +23,27 @@ from kernelgrad.solvers import (
     CachedBlockDescent,
     DirectSolve,
     KernelPerceptron,
+    NewtonCG,
     Pegasos,
     Problem,
     Solver,
     TrainBatch,
     Validation,
 )
+from kernelgrad.solvers.kernel.base import RowsSolver
 from kernelgrad.solvers.kernel.direct import direct_bytes
+from kernelgrad.solvers.kernel.newton import newton_bytes
 
 GIVEN = "given as a parameter"
 ALPHAS = tuple(10.0**-k for k in range(3, 10))
 FACTORS = (0.25, 0.5, 1.0, 2.0)
 
 _RESPONSE_BYTES = 60  # of each response: responses, steps and their coefficients
-_DIRECT_ROWS = 8192  # the cube of the rows costs more than a few blocks of descent beyond
+_DIRECT_ROWS = 4096  # beyond, the cube of the rows costs more than some hundred products
+# Values of a kernel matrix times the outputs of one product with it: about half a minute of
+# Newton's method on two cores. Block descent has its crude answer sooner beyond.
+_NEWTON_WORK = 4e9
+_NARROW, _WIDE = 4, 16  # a product with one or two outputs costs as much as with four
 _UNKNOWN_MEMORY = 4 * 2**30
 _SIZED_ROWS = 1000
 # Blocks half as wide as usual: a path then spends its time on kernel values, which its
@@ -74,11 +81,13 @@ def choose_solver(
     in memory, they fit  convolutional, alone or as a part, with      cached, blocks of
                          random features                              random features
     squared, up to       any other with random features               direct
-    8,192 in memory,
+    4,096 in memory,
     never stopped early
+    smooth, the kernel   any other with random features               newton
+    matrix fits, and
+    n^2 C is small
     in memory, they fit  any other with random features               cached, the better of
-                                                                      both in a race; up to
-                                                                      2,048 rows exact
+                                                                      both in a race
     in memory, they fit  without, also callable and precomputed       cached, blocks of
                                                                       training rows
     too large, on disk,  with random features, or a loss without      dsg
@@ -88,7 +97,10 @@ def choose_solver(
     ===================  ===========================================  ==================
 
     Rows fit where the memory holds a copy of them, the copy that the kernel works on, and 60
-    bytes for each of the n x C responses; for the exact solution also n x n float64 values.
+    bytes for each of the n x C responses; for the exact solution also n x n values, float64 for
+    the solver "direct", float32 for "newton". That takes some hundred products with the kernel
+    matrix: ``n^2 C`` is small up to 4e9, where C counts as 4 if it is less than 3, and else is
+    rounded up to a multiple of 16, as products take that time.
 
     `row_bytes` are those of all rows as given, `n_outputs` outputs times values of alpha; with
     `stops` held-out rows may end the fit before its optimum.
@@ -106,15 +118,23 @@ def choose_solver(
                 return CachedBlockDescent(
                     blocks="features"
                 ), "rows and responses fit in memory, exact kernel values are costly"
-            # values of functions and given matrices may be no kernel's, which it refuses
+            # values of functions and given matrices may be no kernel's, which both refuse
+            smooth = kernel.has_random_features and loss.smoothness is not None
             if (
                 loss.name == "squared"
-                and kernel.has_random_features
+                and smooth
                 and not stops
                 and n_rows <= _DIRECT_ROWS
                 and direct_bytes(n_rows, n_outputs, row_bytes) <= memory
             ):
                 return DirectSolve(), f"up to {_DIRECT_ROWS:,} rows are solved exactly"
+            width = _NARROW if n_outputs < 3 else -(-n_outputs // _WIDE) * _WIDE
+            if (
+                smooth
+                and float(n_rows) ** 2 * width <= _NEWTON_WORK
+                and newton_bytes(n_rows, n_outputs, row_bytes) <= memory
+            ):
+                return NewtonCG(), "the kernel matrix fits in memory, and the loss is smooth"
             kind = "race" if kernel.has_random_features else "support"
             return CachedBlockDescent(blocks=kind), "rows and responses fit in memory"
         why = f"rows and responses need {needed:.3g} bytes, more than {memory:.3g}"
@@ -225,22 +245,44 @@ def follow_path(
     return trials, home.kernel
 
 
+def solve_path(
+    solver: RowsSolver[Any],
+    problem: Problem,
+    batch: TrainBatch,
+    validation: Validation,
+    alphas: Sequence[float],
+    max_iter: int,
+) -> tuple[list[Trial], Kernel]:
+    """Solve the problem for each alpha; return as :func:`follow_path`."""
+    kernel, found = solver.path(problem, batch, alphas, validation.X, max_iter)
+    gamma = getattr(kernel, "gamma", None)
+    trials = []
+    for alpha, raw in zip(alphas, found, strict=True):
+        score, negative = validation.rank(raw)
+        loss = -negative if np.isfinite(negative) else np.inf
+        trials.append(Trial(alpha, gamma, score, loss, max_iter))
+    return trials, kernel
+
+
 def search(
-    solver: CachedBlockDescent,
+    solver: CachedBlockDescent | RowsSolver[Any],
     problem: Problem,
     kernels: Sequence[Kernel],
     batch: TrainBatch,
     validation: Validation,
     alphas: Sequence[float],
-    max_blocks: int,
+    max_iter: int,
 ) -> tuple[Trial, Kernel, list[Trial]]:
     """Return the best trial, its kernel, resolved, and all trials: a path for each kernel."""
     found: list[tuple[Trial, Kernel]] = []
     with single_threaded_blas():
         for kernel in kernels:
             own = replace(problem, kernel=kernel)
-            trials, resolved = follow_path(solver, own, batch, validation, alphas, max_blocks)
-            found += [(trial, resolved) for trial in trials]
+            if isinstance(solver, CachedBlockDescent):
+                path = follow_path(solver, own, batch, validation, alphas, max_iter)
+            else:
+                path = solve_path(solver, own, batch, validation, alphas, max_iter)
+            found += [(trial, path[1]) for trial in path[0]]
     return *max(found, key=lambda item: item[0].rank), [trial for trial, _ in found]
 
 

@@ -42,10 +42,14 @@ from kernelgrad.solvers import (
     SOLVERS,
     CachedBlockDescent,
     DirectSolve,
+    NewtonCG,
     Problem,
     Solver,
+    WorkingSet,
     get_solver,
 )
+
+_MOST_STEPS = 100  # of a solver that ends by itself
 
 
 def is_auto(value: Any) -> bool:
@@ -249,14 +253,16 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
     def _tune(self, parts: Parts, plan: Plan) -> Plan:
         """Find alpha and gamma where they are "auto"."""
         rows, problem, solver = plan.rows, plan.problem, plan.solver
-        if isinstance(solver, DirectSolve):  # solves for one alpha; blocks share kernel values
-            solver = CachedBlockDescent()
-        if not (isinstance(solver, CachedBlockDescent) and rows.in_memory):
+        if isinstance(solver, DirectSolve):  # a factorisation is of one alpha
+            solver = NewtonCG()
+        searches = isinstance(solver, CachedBlockDescent | NewtonCG | WorkingSet)
+        if not (searches and rows.in_memory):
             name = "alpha" if self._searches_alpha else "gamma"
             why = plan.reason if rows.in_memory else "the rows are on disk"
             raise CapabilityError(
-                f"{name}='auto' needs all rows in memory and solver 'cached', but the solver "
-                f"is {solver.name!r} ({why}); give {name} as a number, load the rows into "
+                f"{name}='auto' needs all rows in memory and the solver 'cached', 'direct', "
+                f"'newton' or 'working_set', but the solver is {solver.name!r} ({why}); give "
+                f"{name} as a number, load the rows into "
                 "arrays, or raise memory_limit."
             )
         if not self.early_stopping:
@@ -272,13 +278,14 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
                 rows.take(some),
                 rows.validation(patience, tol, rows=few),
                 ALPHAS if self._searches_alpha else (problem.alpha,),
-                BANDWIDTH_BLOCKS,
+                BANDWIDTH_BLOCKS if isinstance(solver, CachedBlockDescent) else _MOST_STEPS,
             )
             problem = replace(problem, kernel=kernel)
         if self._searches_alpha:
             validation, batch = rows.validation(patience, tol), rows.take(rows.train)
+            steps = blocks if isinstance(solver, CachedBlockDescent) else _MOST_STEPS
             best, _, more = search(
-                solver, problem, (problem.kernel,), batch, validation, ALPHAS, blocks
+                solver, problem, (problem.kernel,), batch, validation, ALPHAS, steps
             )
             problem = replace(problem, alpha=best.alpha)
             trials, blocks = trials + more, best.blocks

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
@@ -13,7 +14,7 @@ from kernelgrad._validation import CapabilityError
 from kernelgrad.functions.exact import CACHE_BYTES, ExactKernel, KernelRows
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.functions.scaling import InputScaling
-from kernelgrad.kernels import ExactRows
+from kernelgrad.kernels import ExactRows, Kernel
 from kernelgrad.solvers.base import (
     Problem,
     RecomputedTracker,
@@ -248,6 +249,24 @@ class RowsSolver(KernelSolver[R], Generic[R]):
             rows = state.exact.prepare(batch.X, batch.rows)
             state.rows = kernel_rows(problem, state.exact, rows)
         return state.rows
+
+    def path(
+        self, problem: Problem, batch: TrainBatch, alphas: Sequence[float], X: Matrix,
+        max_iter: int,
+    ) -> tuple[Kernel, list[Float64Array]]:  # fmt: skip
+        """Return the kernel, resolved, and f(X) (n, C) of the minimum for each of `alphas`.
+
+        Each starts from the one before.
+        """
+        state = self.init(replace(problem, alpha=alphas[0]), batch)
+        found = []
+        for alpha in alphas:
+            problem = replace(problem, alpha=alpha)
+            for _ in range(max_iter):
+                if self.step(problem, state, batch).converged:
+                    break
+            found.append(self.expansion(state).raw_prediction(X))
+        return state.exact.kernel, found
 
     def track(self, state: R, X: Matrix) -> Tracker:
         """Return the responses of the rows of `X`, incremental unless support is limited."""

@@ -2,16 +2,19 @@ r"""Newton's method for smooth losses on a kernel matrix that fits in memory."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg
 
 from kernelgrad._params import integer, parameters, real
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray
+from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad.compute.linalg import factor_damped
 from kernelgrad.compute.threads import parallel_for
+from kernelgrad.functions.expansions import SupportExpansion
+from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss, scalar
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, transient
 from kernelgrad.solvers.kernel.base import (
@@ -24,6 +27,7 @@ from kernelgrad.solvers.kernel.base import (
 
 _TAG = 0x6E7774
 _ROWS, _DEPTH = 512, 4096  # rows of one task of a product, and terms that float32 sums up
+_TILE = 512  # of the half of a matrix: both products with it find it in the cache
 _WIDE = 16  # BLAS is faster for that many outputs than for any other number from 3 on
 _MOST_BYTES = 8 * 2**30  # unless a memory limit is given: 46,000 rows
 _FORCING = 0.5  # the residual of a Newton system, in parts of the gradient
@@ -167,12 +171,19 @@ class NewtonDescent:
         self.coarse: _Coarse | None = None
         self.n_products = 0
 
+    def keep(self, at: NewtonPoint, which: IntArray) -> NewtonPoint:
+        """Go on with some of the penalties only; return the point of these."""
+        self.alpha, self.floor = self.alpha[which], self.floor[which]
+        return NewtonPoint(*(getattr(at, each.name)[which] for each in fields(at)))
+
     def product(self, A: Float64Array, dtype: Any = np.float32) -> Float64Array:
         """Return ``K A`` for outputs (..., n); sums of float32 go over 4,096 rows at most."""
         n = len(self.K)
         V = A.reshape(-1, n)
-        width = len(V) if len(V) <= 2 else -(-len(V) // _WIDE) * _WIDE
-        right = np.zeros((n, width), dtype)
+        self.n_products += 1
+        if len(V) <= 2:
+            return self._product_by_halves(V.astype(dtype)).reshape(A.shape)
+        right = np.zeros((n, -(-len(V) // _WIDE) * _WIDE), dtype)
         right[:, : len(V)] = V.T
         out = np.empty((len(V), n))
 
@@ -185,8 +196,25 @@ class NewtonDescent:
             out[:, rows] = total[:, : len(V)].T
 
         parallel_for(-(-n // _ROWS), task)
-        self.n_products += 1
         return out.reshape(A.shape)
+
+    def _product_by_halves(self, V: AnyArray) -> Float64Array:
+        """Return ``V K`` for one or two outputs: memory is the limit, so half of it is read."""
+        n = len(self.K)
+        starts = range(0, n, _TILE)
+        parts = np.zeros((len(starts), len(V), n))
+
+        def task(i: int) -> None:
+            rows = slice(starts[i], starts[i] + _TILE)
+            for a in starts[i:]:
+                columns = slice(a, a + _TILE)
+                tile = self.K[rows, columns].astype(V.dtype, copy=False)
+                parts[i, :, rows] += V[:, columns] @ tile.T
+                if a > starts[i]:
+                    parts[i, :, columns] += V[:, rows] @ tile
+
+        parallel_for(len(starts), task)
+        return np.asarray(parts.sum(axis=0))
 
     def _apart(self, v: Float64Array) -> Float64Array:
         """Return sums over the outputs that are one problem, (A, C, 1) or (A, 1, 1)."""
@@ -210,12 +238,12 @@ class NewtonDescent:
         U[:r] = inverse.astype(np.float32) @ rows
         self.coarse = _Coarse(index, L, U, rows)
 
-    def look(self, a: Float64Array, b: Float64Array) -> NewtonPoint:
-        """Return what there is to know of coefficients a, and the best constants near b."""
+    def look(self, a: Float64Array, b: Float64Array, settled: bool = False) -> NewtonPoint:
+        """Return what there is to know of coefficients a and the best constants, near b."""
         # large coefficients of both signs: float32 would leave an error of the size of r
         f = self.product(a, np.float64) if a.any() else np.zeros_like(a)
         slope = self.loss.slope(f + b[..., None])
-        if self.fit_intercept:
+        if self.fit_intercept and not settled:
             b, slope = self._settle(f, b, slope)
         G = slope + self.alpha * a
         return NewtonPoint(a, b, f, slope, G, self.product(G), self.objective(a, f, b))
@@ -370,6 +398,7 @@ class NewtonState(RowsState):
     """State of :class:`NewtonCG`; ``responses`` are f on the rows without the intercept."""
 
     alpha: float
+    coarse: bool = False  # whether systems were hard enough for a coarse space
     descent: NewtonDescent | None = transient()
     point: NewtonPoint | None = transient()
 
@@ -431,6 +460,32 @@ class NewtonCG(RowsSolver[NewtonState]):
     def _check_memory(self, problem: Problem, batch: TrainBatch) -> None:
         check_matrix(self.name, problem, batch, np.float32, _MOST_BYTES)
 
+    def path(
+        self, problem: Problem, batch: TrainBatch, alphas: Sequence[float], X: Matrix,
+        max_iter: int,
+    ) -> tuple[Kernel, list[Float64Array]]:  # fmt: skip
+        """Return what :meth:`RowsSolver.path` does; the penalties share the products."""
+        state = self.init(problem, batch)
+        descent = self.start(problem, state, batch, np.array(alphas))
+        shape = len(alphas), problem.n_outputs
+        at = descent.look(
+            np.zeros((*shape, batch.n_rows)), np.tile(state.intercept, (shape[0], 1))
+        )
+        a, b, live = at.a.copy(), at.b.copy(), np.arange(len(alphas))
+        for _ in range(max_iter):
+            at = descent.advance(at, self.tol)
+            a[live], b[live] = at.a, at.b
+            going = np.flatnonzero(~at.done.all(axis=1))
+            if not len(going):
+                break
+            live = live[going]
+            at = descent.keep(at, going)
+        found = []
+        for coef, intercept in zip(a, b, strict=True):
+            e = SupportExpansion(state.exact, state.prepared, coef.T, intercept)
+            found.append(e.raw_prediction(X))
+        return state.exact.kernel, found
+
     def start(
         self, problem: Problem, state: NewtonState, batch: TrainBatch, alphas: Float64Array
     ) -> NewtonDescent:
@@ -450,12 +505,16 @@ class NewtonCG(RowsSolver[NewtonState]):
             self._check_memory(problem, batch)
             state.alpha = problem.alpha
             state.descent = self.start(problem, state, batch, np.array([problem.alpha]))
+            if state.coarse:
+                state.descent.make_coarse()
             a = np.ascontiguousarray(state.coef.T)[None]
-            state.point = state.descent.look(a, state.intercept[None])
+            settled = state.iteration > 0  # a state from a file goes on to the same bit
+            state.point = state.descent.look(a, state.intercept[None], settled)
         before = state.coef
         at = state.point = state.descent.advance(state.point, self.tol)
         state.coef = np.ascontiguousarray(at.a[0].T)
         state.responses, state.intercept = at.f[0], at.b[0]
+        state.coarse = state.descent.coarse is not None
         state.iteration += 1
         state.rows_seen += batch.n_rows
         objective = float(at.objective.sum())
