@@ -31,8 +31,9 @@ from kernelgrad.losses import (
     Perceptron,
     SquaredError,
 )
-from kernelgrad.solvers import CachedBlockDescent
+from kernelgrad.solvers import CachedBlockDescent, NewtonCG
 from kernelgrad.solvers.kernel.direct import direct_bytes
+from kernelgrad.solvers.kernel.newton import newton_bytes
 
 
 def linear(X, Z):
@@ -53,11 +54,11 @@ SMALL = {"n_rows": 100, "row_bytes": 800.0, "memory": 1e8}
         (OneClass(), FUNCTION, "memory", "cached", "fit in memory"),
         (Logistic(), IMAGES, "memory", "cached features", "costly"),
         (SquaredError(), IMAGES + Gaussian(), "memory", "cached features", "costly"),
-        (SquaredError(), Gaussian(), "memory", "direct", "up to 8,192 rows are solved exactly"),
+        (SquaredError(), Gaussian(), "memory", "direct", "up to 4,096 rows are solved exactly"),
         (SquaredError(), FUNCTION, "memory", "cached support", "fit in memory"),
         (SquaredError(), Gaussian(), "disk", "dsg", "on disk"),
         (Logistic(), IMAGES, "disk", "dsg", "on disk"),
-        (Logistic(), Gaussian(), "memory", "cached race", "fit in memory"),
+        (Logistic(), Gaussian(), "memory", "newton", "kernel matrix fits in memory"),
         (Hinge(), FUNCTION, "memory", "cached support", "fit in memory"),
         (SquaredError(), PrecomputedKernel(), "memory", "cached support", "fit in memory"),
         (KLDensityRatio(), Gaussian(), "memory", "dsg", "without labels"),
@@ -82,7 +83,7 @@ def test_memory_decides_at_rows_and_responses():
         given = {"n_rows": 1000, "row_bytes": 5000.0, "n_outputs": 2, "memory": 130_000.0}
         return choose_solver(Logistic(), Gaussian(), rows="memory", **given | changed)
 
-    assert name()[0].name == "cached"
+    assert name()[0].name == "cached"  # the kernel matrix alone takes 4e6 bytes
     for change in ({"memory": 129_999.0}, {"n_outputs": 3}, {"row_bytes": 5001.0}):
         solver, why = name(**change)
         assert solver.name == "dsg"
@@ -97,15 +98,29 @@ def test_memory_decides_at_rows_and_responses():
 
 
 def test_what_is_solved_exactly():
-    def choice(loss=SquaredError(), n_rows=8192, **changed):  # noqa: B008
+    def choice(loss=SquaredError(), n_rows=4096, **changed):  # noqa: B008
         settings = {"rows": "memory", "n_rows": n_rows, "row_bytes": 8e5, "n_outputs": 2}
         return choose_solver(loss, Gaussian(), **settings | changed)[0].name
 
-    needed = direct_bytes(8192, 2, 8e5)
-    assert needed > 8 * 8192**2
+    needed = direct_bytes(4096, 2, 8e5)
+    assert needed > 8 * 4096**2
     assert choice() == choice(memory=needed) == "direct"
-    assert choice(n_rows=8193) == choice(stops=True) == choice(Logistic()) == "cached"
-    assert choice(memory=needed - 1) == "cached"
+    assert choice(n_rows=4097) == choice(stops=True) == choice(Logistic()) == "newton"
+    assert choice(memory=needed - 1) == "newton"
+    needed = newton_bytes(4096, 2, 8e5)
+    assert choice(memory=needed) == "newton"
+    assert choice(memory=needed - 1) == choice(Hinge()) == "cached"
+
+
+def test_newton_takes_matrices_of_some_hundred_products():
+    def choice(n_rows, n_outputs):
+        settings = {"rows": "memory", "n_rows": n_rows, "n_outputs": n_outputs}
+        return choose_solver(Logistic(), Gaussian(), **settings)[0].name
+
+    for n_outputs, width in ((1, 4), (2, 4), (3, 16), (16, 16), (17, 32)):
+        most = int((4e9 / width) ** 0.5)
+        assert choice(most, n_outputs) == "newton"
+        assert choice(most + 1, n_outputs) == "cached"
 
 
 def test_the_exact_solution_goes_with_the_searches():
@@ -114,7 +129,7 @@ def test_the_exact_solution_goes_with_the_searches():
     exact = KernelRegressor(**fast).fit(X, y)
     assert exact.history_["solver"] == "direct"
     assert exact.n_iter_ == 1
-    assert KernelRegressor(early_stopping=True, **fast).fit(X, y).history_["solver"] == "cached"
+    assert KernelRegressor(early_stopping=True, **fast).fit(X, y).history_["solver"] == "newton"
     model = KernelRegressor(alpha="auto", **fast).fit(X, y)
     assert model.history_["solver"] == "direct"
     assert model.fit_status_ == "converged"
@@ -142,9 +157,11 @@ def test_the_choice_and_its_reason_are_kept(tmp_path):
     X, y = two_classes(300)
     fast = {"random_state": 0, "max_iter": 2}
     model = KernelClassifier(**fast).fit(X, y)
-    assert isinstance(model.solver_, CachedBlockDescent)
-    assert model.history_["solver"] == "cached"
-    assert model.model_info()["solver_reason"] == "rows and responses fit in memory"
+    assert isinstance(model.solver_, NewtonCG)
+    assert model.history_["solver"] == "newton"
+    assert model.model_info()["solver_reason"] == (
+        "the kernel matrix fits in memory, and the loss is smooth"
+    )
     assert model.alpha_ == 1e-6
     path = tmp_path / "model"
     model.save(path, resumable=True)
@@ -153,13 +170,13 @@ def test_the_choice_and_its_reason_are_kept(tmp_path):
     assert loaded.alpha_ == model.alpha_
     again = loaded.set_params(warm_start=True).fit(X, y)
     assert again.n_iter_ > model.n_iter_
-    assert again.history_["solver"] == "cached"
+    assert again.history_["solver"] == "newton"
 
     given = KernelClassifier(solver="dsg", C=1.0, **fast).fit(X, y)
     assert given.history_["solver_reason"] == "given as a parameter"
     assert given.alpha_ == 1 / len(y)
     sparse = KernelClassifier(**fast).fit(sp.csr_matrix(X), y)
-    assert sparse.history_["solver"] == "cached"
+    assert sparse.history_["solver"] == "newton"
     little = KernelClassifier(memory_limit=1000, **fast).fit(X, y)
     assert little.history_["solver"] == "dsg"
     assert "more than" in little.model_info()["solver_reason"]
@@ -182,11 +199,11 @@ def test_rows_on_disk_and_streams(tmp_path):
         model.partial_fit(X, y)  # goes on
         assert model.n_iter_ == 3
     inside = KernelClassifier(**fast).fit(ArraySource(X, y))
-    assert inside.history_["solver"] == "cached"
+    assert inside.history_["solver"] == "newton"
 
     stream = KernelClassifier(**fast).partial_fit(X, y)
     assert stream.history_["solver_reason"] == "the rows are a stream"
-    assert stream.fit(X, y).history_["solver"] == "cached"  # starts anew
+    assert stream.fit(X, y).history_["solver"] == "newton"  # starts anew
     assert not hasattr(stream, "partial_fit")
     with pytest.raises(AttributeError) as error:
         stream.partial_fit(X, y)
@@ -272,7 +289,7 @@ def test_a_search_takes_no_row_that_early_stopping_holds_out():
 @every(
     ("params", "message"),
     [
-        ({"alpha": "auto", "solver": "dsg"}, "needs all rows in memory and solver 'cached'"),
+        ({"alpha": "auto", "solver": "dsg"}, "needs all rows in memory and the solver"),
         ({"gamma": "auto", "solver": "sdca"}, "solver is 'sdca'"),
         ({"alpha": "auto", "loss": "perceptron"}, "solver is 'perceptron'"),
         ({"alpha": "auto", "memory_limit": 1000}, "raise memory_limit"),

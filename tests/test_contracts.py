@@ -30,7 +30,7 @@ from kernelgrad.testing import (
 
 SEMI_SUPERVISED = ("tsg", "fr_s3vm", "bgs3vm", "cccp_s3vm", "s3vm_light", "soft_labels")
 # the loss of the solvers that do not take the hinge
-CLASSIFIES = {"direct": "squared", "perceptron": "perceptron"}
+CLASSIFIES = {"direct": "squared", "newton": "logistic", "perceptron": "perceptron"}
 # of the solvers that do not take the squared loss, to tolerances below those of the contract
 REGRESSES = {"working_set": ("absolute", WorkingSet(tol=1e-6))}
 OPTIONS = {"max_iter": 4, "alpha": 1e-2}

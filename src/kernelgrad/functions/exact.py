@@ -10,12 +10,20 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
+from kernelgrad._typing import (
+    AnyArray,
+    Float32Array,
+    Float64Array,
+    FloatArray,
+    IntArray,
+    Matrix,
+)
 from kernelgrad.compute.linalg import row_products, untouched
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import ExactRows, Kernel, describe_kernel, restore_kernel
 from kernelgrad.kernels._tiles import blas_products
+from kernelgrad.kernels.base import TiledKernel
 
 COLUMN_TILE = 1024  # columns of a row block that one task computes
 ROW_TILE = 256  # its rows: 1 MiB of float32, which stays in a cache
@@ -91,18 +99,27 @@ class ExactKernel:
         parallel_for(-(-B.n_rows // COLUMN_TILE), task)
         return out
 
-    def gram(self, rows: ExactRows) -> Float32Array:
-        """Return ``k(A, A)``, shape (n, n), half of it computed, by tiles of fixed shape."""
+    def gram(self, rows: ExactRows, X: Matrix | None = None) -> FloatArray:
+        """Return ``k(A, A)``, shape (n, n), half of it computed, by tiles of fixed shape.
+
+        With the rows as given, `X`, in float64 where the kernel can.
+        """
         n = rows.n_rows
-        out = np.empty((n, n), np.float32)
+        block: Any = self.kernel.exact_block
+        wide = X is not None and isinstance(self.kernel, TiledKernel)
+        if wide:
+            rows = self.kernel.exact_rows(self.scaling.apply(X), wide=True)
+            block = self.kernel.tile
+        out = np.empty((n, n), np.float64 if wide else np.float32)
         starts = range(0, n, GRAM_TILE)
         pairs = [(i, j) for i in starts for j in starts if i <= j]
 
         def task(number: int) -> None:
             first, second = (slice(a, min(n, a + GRAM_TILE)) for a in pairs[number])
-            tile = self.fast_block(rows.take(first), rows.take(second))
-            out[first, second] = tile
-            out[second, first] = tile.T
+            with blas_products():
+                K = block(rows.take(first), rows.take(second))
+            out[first, second] = K
+            out[second, first] = K.T
 
         parallel_for(len(pairs), task)
         return out

@@ -406,7 +406,7 @@ def _finish_plainly(
 
 @contextmanager
 def blas_products() -> Iterator[None]:
-    """Let BLAS multiply dense float32 rows and NumPy do the rest, in this thread, while inside.
+    """Let BLAS multiply dense rows and NumPy do the rest, in this thread, while inside.
 
     Nothing is compiled then. It is faster, up to twice below 30 columns; the bits of an entry
     then depend on the shape of its block too.
@@ -442,7 +442,7 @@ def _accumulate(
 
 def _by_blas(form: int, A: Matrix) -> bool:
     """Whether the rows A are multiplied by BLAS, and the result is finished by NumPy."""
-    blas = form == DOT and A.dtype == np.float32 and getattr(_mode, "blas", False)
+    blas = form == DOT and getattr(_mode, "blas", False)
     return bool(blas and not sp.issparse(A))
 
 
@@ -450,11 +450,11 @@ def _dense(A: AnyArray, B: AnyArray, form: int, emit: Any) -> None:
     """Hand over tiles of dense rows; `emit` takes T, rows of A, rows of B."""
     n, d = A.shape
     if _by_blas(form, A):
-        T = np.empty((n, min(WIDTH, B.shape[0])), np.float32)
+        T = np.empty((n, min(WIDTH, B.shape[0])), A.dtype)
         for j in range(0, B.shape[0], WIDTH):
             m = min(WIDTH, B.shape[0] - j)
             if m < T.shape[1]:
-                T = np.empty((n, m), np.float32)
+                T = np.empty((n, m), A.dtype)
             np.matmul(A, B[j : j + m].T, out=T)
             emit(T, slice(0, n), slice(j, j + m))
         return
@@ -578,8 +578,8 @@ def block(
 
     def emit(T: AnyArray, rows: slice, columns: slice) -> None:
         height, width = rows.stop - rows.start, columns.stop - columns.start
-        if T.dtype == np.float32 and finish != RAW:
-            behind = np.zeros(T.shape[1], np.float32)
+        if finish != RAW and (plain or T.dtype == np.float32):
+            behind = np.zeros(T.shape[1], T.dtype)
             behind[:width] = (lefts if swapped else rights)[columns]
             ahead = (rights if swapped else lefts)[rows]
             if plain:
@@ -599,7 +599,7 @@ def block(
         _by_nonzeros(B, A, form, emit)
     else:
         _by_nonzeros(A, B, form, emit)
-    if out.dtype == np.float32:
+    if plain or out.dtype == np.float32:
         return out
     return _finish_plainly(out, finish, numbers, degree, lefts, rights)
 

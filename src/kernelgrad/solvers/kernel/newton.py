@@ -10,7 +10,8 @@ import numpy as np
 import scipy.linalg
 
 from kernelgrad._params import integer, parameters, real
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
+from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad._validation import DataError
 from kernelgrad.compute.linalg import factor_damped
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.expansions import SupportExpansion
@@ -31,10 +32,17 @@ _TILE = 512  # of the half of a matrix: both products with it find it in the cac
 _WIDE = 16  # BLAS is faster for that many outputs than for any other number from 3 on
 _MOST_BYTES = 8 * 2**30  # unless a memory limit is given: 46,000 rows
 _FORCING = 0.5  # the residual of a Newton system, in parts of the gradient
+_SURE = 0.1  # of the tolerance, where the gain that is left is only an estimate
 _MOST_INNER = 300
 _PATIENCE = 32  # inner steps of one system after which a coarse space pays
-_COARSE = 24.0  # factorisations of the coarse space may cost that many products
+_COARSE = 16.0  # factorisations of the coarse space may cost that many products
 _HALVINGS = 30
+_SHORT = 0.1  # part of a step: systems are better solved more exactly
+_DOUBLE_ROWS = 2048  # up to here the matrix is of float64: it stays small
+# Of the mean of k(x, x): below such a penalty the large eigenvalues, times the rounding of
+# float32, are more than the penalty.
+_SMALL = 1e-7
+_INDEFINITE = 1e-3  # of the parts of a squared norm: more than rounding makes negative
 _SETTLED = 1e-9  # of the loss: a constant is moved for no less
 _NOTHING = 1e-300
 
@@ -114,8 +122,8 @@ class _Coarse:
 
     index: IntArray
     L: Float64Array  # L L^T = K_II
-    U: Float32Array  # L^-1 K_I, and a row of ones for the constant
-    rows: Float32Array  # K_I
+    U: AnyArray  # L^-1 K_I, and a row of ones for the constant
+    rows: AnyArray  # K_I
 
 
 @dataclass(frozen=True)
@@ -135,6 +143,7 @@ class NewtonPoint:
     gap: AnyArray = field(default_factory=lambda: np.array(np.inf))  # bounds its distance
     length: AnyArray = field(default_factory=lambda: np.ones(1))  # of the step that led here
     done: AnyArray = field(default_factory=lambda: np.zeros(1, bool))
+    M: _Preconditioner | None = None  # of the next system, where it is known
 
 
 class NewtonDescent:
@@ -146,11 +155,12 @@ class NewtonDescent:
     all penalties and outputs share. Once a system has taken 32 steps, a coarse space helps:
     with centres I and the functions ``phi = L^-1 k_I``, orthonormal in the kernel's space, the
     system is solved on their span by Cholesky, with the diagonal of H, and divided by alpha on
-    what is orthogonal to it.
+    what is orthogonal to it. Up to 2,048 rows, times outputs, the system of each output is
+    factored instead.
 
     Parameters
     ----------
-    K : float32 array (n, n)
+    K : float32 or float64 array (n, n)
     loss : Loss
     y : array (n, C)
     weight : float64 array (n,)
@@ -162,25 +172,33 @@ class NewtonDescent:
     """
 
     def __init__(
-        self, K: Float32Array, loss: Loss, y: AnyArray, weight: Float64Array,
+        self, K: FloatArray, loss: Loss, y: AnyArray, weight: Float64Array,
         alphas: Float64Array, fit_intercept: bool, seed: int,
     ) -> None:  # fmt: skip
-        self.K, self.loss, self.alpha = K, _Loss(loss, y, weight), alphas[:, None, None]
+        precise = float(alphas.min()) < _SMALL * float(K.diagonal().mean())
+        self.dtype = np.float64 if precise or len(K) <= _DOUBLE_ROWS else np.float32
+        self.K = K.astype(self.dtype, copy=False) if len(K) <= _DOUBLE_ROWS else K
+        self.loss, self.alpha = _Loss(loss, y, weight), alphas[:, None, None]
         self.fit_intercept, self.seed = fit_intercept, seed
         self.floor = np.where(self.alpha > 0, self.alpha, 1.0)  # divides, where alpha does not
         self.coarse: _Coarse | None = None
+        self.whole = False  # systems of single outputs are factored
+        self.excess = np.ones((1, 1))  # of what a step gained over what its slope told
         self.n_products = 0
 
     def keep(self, at: NewtonPoint, which: IntArray) -> NewtonPoint:
         """Go on with some of the penalties only; return the point of these."""
         self.alpha, self.floor = self.alpha[which], self.floor[which]
-        return NewtonPoint(*(getattr(at, each.name)[which] for each in fields(at)))
+        self.excess = self.excess[which]
+        arrays = [getattr(at, each.name) for each in fields(at)][:-1]
+        return NewtonPoint(*(array[which] for array in arrays))
 
-    def product(self, A: Float64Array, dtype: Any = np.float32) -> Float64Array:
+    def product(self, A: Float64Array, dtype: Any = None) -> Float64Array:
         """Return ``K A`` for outputs (..., n); sums of float32 go over 4,096 rows at most."""
         n = len(self.K)
         V = A.reshape(-1, n)
         self.n_products += 1
+        dtype = self.dtype if dtype is None else dtype
         if len(V) <= 2:
             return self._product_by_halves(V.astype(dtype)).reshape(A.shape)
         right = np.zeros((n, -(-len(V) // _WIDE) * _WIDE), dtype)
@@ -221,21 +239,30 @@ class NewtonDescent:
         total = v.sum(axis=-1, keepdims=True)
         return np.asarray(total.sum(axis=1, keepdims=True) if self.loss.joint else total)
 
+    @property
+    def helped(self) -> bool:
+        """Whether systems have more than their penalty for a preconditioner."""
+        return self.whole or self.coarse is not None
+
     def make_coarse(self) -> None:
-        """Draw centres and factor the kernel among them."""
+        """Draw centres and factor the kernel among them; few rows are solved as a whole."""
         n = len(self.K)
         columns = self.alpha.size * self.loss.y.shape[1]
+        self.whole = n * columns <= _DOUBLE_ROWS
+        if self.whole:
+            return
         r = int(np.sqrt(_COARSE * n * (8.0 if columns == 1 else 1.0)))
         if r >= n:
             r = n // 2
         index = np.sort(draws(self.seed, _TAG, 0).choice(n, r, replace=False))
-        rows = self.K[index]
+        rows = self.K[index].astype(self.dtype, copy=False)
         among = rows[:, index].astype(np.float64)
-        rounding = float(np.finfo(np.float32).eps) * float(among.trace())
+        known: Any = self.K.dtype
+        rounding = float(np.finfo(known).eps) * float(among.trace())
         L = np.tril(factor_damped(among, rounding)[0])
-        U = np.ones((r + self.fit_intercept, n), np.float32)
+        U = np.ones((r + self.fit_intercept, n), self.dtype)
         inverse = scipy.linalg.solve_triangular(L, np.eye(r), lower=True, check_finite=False)
-        U[:r] = inverse.astype(np.float32) @ rows
+        U[:r] = inverse.astype(self.dtype) @ rows
         self.coarse = _Coarse(index, L, U, rows)
 
     def look(self, a: Float64Array, b: Float64Array, settled: bool = False) -> NewtonPoint:
@@ -287,13 +314,20 @@ class NewtonDescent:
         """
         loss, inverse = self.loss, self.loss.constants(bend)
         R, KR = -at.G, -at.KG
+        if (self._apart(R * KR) < -_INDEFINITE * self._apart(np.abs(R * KR))).any():
+            raise DataError(
+                "The kernel matrix is not positive semi-definite: the objective of solver "
+                "'newton' has no minimum. Use a positive semi-definite kernel, or "
+                "solver='cached'."
+            )
         D, KD = M(R, KR)
-        rz = self._apart(KR * D)
-        forcing = 0.0 if loss.quadratic else _FORCING
-        enough = np.maximum(forcing**2 * rz, tol * np.abs(at.objective)[..., None])
+        rz = first = self._apart(KR * D)
+        forcing = 0.0 if loss.quadratic else 0.1 * _FORCING if self.whole else _FORCING
+        enough = np.maximum(forcing**2 * rz, _SURE * tol * np.abs(at.objective)[..., None])
         X, KX, xb = np.zeros_like(R), np.zeros_like(R), np.zeros_like(at.b)
+        gain = np.zeros_like(rz)
         inner = 0
-        while inner < (_PATIENCE if self.coarse is None else _MOST_INNER):
+        while inner < (_MOST_INNER if self.helped else _PATIENCE):
             inner += 1
             HD, db = loss.hessian(bend, KD), np.zeros_like(at.b)
             if self.fit_intercept:
@@ -302,6 +336,7 @@ class NewtonDescent:
             along = self._apart(KD * (HD + self.alpha * D))
             length = np.where(rz > 0, rz, 0.0) / np.where(along > 0, along, np.inf)
             X, KX, xb = X + length * D, KX + length * KD, xb + length[..., 0] * db
+            gain = gain + length * rz
             R = R - length * (HD + self.alpha * D)
             KR = self.product(R)
             Z, KZ = M(R, KR)
@@ -310,30 +345,62 @@ class NewtonDescent:
                 break
             ratio = np.where(rz > 0, new / np.where(rz > 0, rz, 1.0), 0.0)
             D, KD, rz = Z + ratio * D, KZ + ratio * KD, new
+        more = gain / np.where(first > 0, first, np.inf)
+        self.excess = np.maximum(self.excess, more[..., 0])
         return X, KX, xb, inner
 
     def advance(self, at: NewtonPoint, tol: float) -> NewtonPoint:
-        """Take one Newton step, halved while it raises the objective."""
+        """Take one Newton step, shortened where it overshoots."""
         bend = self.loss.bend(at.f + at.b[..., None], at.slope)
-        M = _Preconditioner(self, self.loss.diagonal(bend))
+        M = at.M if at.M is not None else _Preconditioner(self, self.loss.diagonal(bend))
         X, KX, xb, inner = self._solve(at, bend, M, tol)
-        length = np.ones_like(at.objective)
-        for _ in range(_HALVINGS):
-            s = length[..., None]
-            with np.errstate(over="ignore", invalid="ignore"):
-                after = self.objective(at.a + s * X, at.f + s * KX, at.b + length * xb)
-            worse = ~(after <= at.objective)
-            if not worse.any():
-                break
-            length = np.where(worse, 0.5 * length, length)
-        length = np.where(worse, 0.0, length)
+        length, stuck = self._length(at, X, KX, xb)
         new = self.look(at.a + length[..., None] * X, at.b + length * xb)
-        left = 0.5 * self._apart(new.KG * M(new.G, new.KG)[0])[..., 0]
+        stuck &= at.length == 0  # by rounding, as the way to the step was no help
+        aim = tol * np.abs(new.objective)
         gap = 0.5 * self._apart(new.G * new.KG)[..., 0] / self.floor[..., 0]
-        if inner >= _PATIENCE and self.coarse is None:
+        if not self.helped and (inner >= _PATIENCE or length.min() < _SHORT):
             self.make_coarse()
-        done = worse | (left <= tol * np.abs(new.objective))
-        return replace(new, gap=gap, length=length, done=done)
+        done, following = stuck | (gap <= aim), None
+        if self.helped and not done.all():
+            bend = self.loss.bend(new.f + new.b[..., None], new.slope)
+            following = _Preconditioner(self, self.loss.diagonal(bend))
+            norm = 0.5 * self._apart(new.KG * following(new.G, new.KG)[0])[..., 0]
+            done |= self.excess * norm <= _SURE * aim
+        return replace(new, gap=gap, length=length, done=done, M=following)
+
+    def _length(
+        self, at: NewtonPoint, X: Float64Array, KX: Float64Array, xb: Float64Array
+    ) -> tuple[Float64Array, AnyArray]:
+        """Return how much of a step to take, and where no part of it gains.
+
+        All of it where that gains a tenth of what its slope promises, else what bisection
+        finds to be the minimum along it.
+        """
+        penalty = self.alpha * self._apart(at.a * KX)
+        curve = self.alpha * self._apart(X * KX)
+
+        def derivative(s: Float64Array) -> Float64Array:
+            F = at.f + at.b[..., None] + s * (KX + xb[..., None])
+            along = self.loss.slope(F) * (KX + xb[..., None])
+            return np.asarray(self._apart(along) + penalty + s * curve)
+
+        def gain(s: Float64Array) -> Float64Array:
+            b = at.b + s[..., 0] * xb
+            return np.asarray(at.objective - self.objective(at.a + s * X, at.f + s * KX, b))
+
+        low, high = np.zeros_like(curve), np.ones_like(curve)
+        with np.errstate(over="ignore", invalid="ignore"):
+            long = ~(gain(high) >= -0.1 * derivative(low)[..., 0])[..., None]
+            for _ in range(_HALVINGS if long.any() else 0):
+                middle = 0.5 * (low + high)
+                rises = long & ~(derivative(middle) < 0)
+                low, high = np.where(long & ~rises, middle, low), np.where(rises, middle, high)
+                if (high - low <= 0.1 * high)[long].all():
+                    break
+            s = np.where(long, low, high)
+            stuck = ~(gain(s) > 0)
+        return np.where(stuck, 0.0, s[..., 0]), stuck
 
 
 class _Preconditioner:
@@ -342,18 +409,29 @@ class _Preconditioner:
     def __init__(self, descent: NewtonDescent, diagonal: Float64Array) -> None:
         self.descent = descent
         self.factors: dict[tuple[int, int], Any] = {}
+        A, C, n = diagonal.shape
+        if descent.whole:
+            K = np.asarray(descent.K, np.float64)
+            for a, c in np.ndindex(A, C):
+                h, m = diagonal[a, c], n + descent.fit_intercept
+                system = np.empty((m, m))
+                np.multiply(h[:, None], K, out=system[:n, :n])
+                system[np.diag_indices(n)] += descent.alpha[a, 0, 0] + np.finfo(float).eps
+                if descent.fit_intercept:  # the constant leaves the sum of slopes at 0
+                    system[:n, n], system[n, :n], system[n, n] = h, h @ K, h.sum()
+                self.factors[a, c] = scipy.linalg.lu_factor(system, True, False)
         coarse = descent.coarse
         if coarse is None:
             return
-        A, C, _ = diagonal.shape
         r = len(coarse.index)
 
         def task(i: int) -> None:
             a, c = divmod(i, C)
-            S = coarse.U * np.sqrt(diagonal[a, c]).astype(np.float32)
+            S = coarse.U * np.sqrt(diagonal[a, c]).astype(descent.dtype)
             H = (S @ S.T).astype(np.float64)
-            # rounded to float32; and functions of all rows alike are the constant's
-            H[np.diag_indices(len(H))] += 1e-7 * float(H.diagonal()[:r].max(initial=0.0))
+            # as far as it is rounded; and functions of all rows alike are the constant's
+            rounding = float(np.finfo(descent.dtype).eps) * float(H.diagonal()[:r].sum())
+            H[np.diag_indices(len(H))] += rounding
             H[np.diag_indices(r)] += float(descent.alpha[a, 0, 0])
             self.factors[a, c] = scipy.linalg.cho_factor(
                 H, lower=True, overwrite_a=True, check_finite=False
@@ -364,6 +442,12 @@ class _Preconditioner:
     def __call__(self, R: Float64Array, KR: Float64Array) -> tuple[Float64Array, Float64Array]:
         """Return ``Z = M^-1 R`` and ``K Z``."""
         descent, coarse = self.descent, self.descent.coarse
+        if descent.whole:
+            Z, n = np.empty_like(R), R.shape[-1]
+            for (a, c), factor in self.factors.items():
+                right = np.append(R[a, c], 0.0) if descent.fit_intercept else R[a, c]
+                Z[a, c] = scipy.linalg.lu_solve(factor, right, check_finite=False)[:n]
+            return Z, descent.product(Z)
         Z, KZ = R / descent.floor, KR / descent.floor
         if coarse is None:
             return Z, KZ
@@ -382,8 +466,8 @@ class _Preconditioner:
             coarse.L, more, lower=True, trans=1, check_finite=False
         ).T
         Z[:, :, coarse.index] += change.reshape(A, C, r)
-        moved = change.astype(np.float32)
-        spread = np.empty((A * C, n), np.float32)
+        moved = change.astype(descent.dtype)
+        spread = np.empty((A * C, n), descent.dtype)
 
         def task(i: int) -> None:
             columns = slice(i * _DEPTH, (i + 1) * _DEPTH)
@@ -398,7 +482,7 @@ class NewtonState(RowsState):
     """State of :class:`NewtonCG`; ``responses`` are f on the rows without the intercept."""
 
     alpha: float
-    coarse: bool = False  # whether systems were hard enough for a coarse space
+    coarse: bool = False  # whether systems were hard
     descent: NewtonDescent | None = transient()
     point: NewtonPoint | None = transient()
 
@@ -412,7 +496,8 @@ class NewtonCG(RowsSolver[NewtonState]):
 
     Each step solves a Newton system by conjugate gradients in the inner product of the
     kernel's space, to half of its residual, and halves the step while it raises the
-    objective. The kernel matrix is made once, in float32; a product with it, of ``2 n^2``
+    objective. The kernel matrix is made once, in float32, up to 2,048
+    rows in float64; a product with it, of ``2 n^2``
     operations for each output, is the cost of an inner step. Sums are kept in float64.
 
     Twice differentiable losses and those with a majorising curvature: log_loss, logistic,
@@ -492,7 +577,7 @@ class NewtonCG(RowsSolver[NewtonState]):
         """Return what descends for the penalties `alphas`; makes the kernel matrix."""
         rows = self._attach(problem, state, batch)
         weight = np.asarray(batch.sample_weight, np.float64)
-        K = state.exact.gram(rows.rows)
+        K = state.exact.gram(rows.rows, batch.X if batch.n_rows <= _DOUBLE_ROWS else None)
         state.kernel_evaluations += K.size
         return NewtonDescent(
             K, problem.loss, batch.y, weight / weight.sum(), alphas, problem.fit_intercept,
@@ -514,7 +599,7 @@ class NewtonCG(RowsSolver[NewtonState]):
         at = state.point = state.descent.advance(state.point, self.tol)
         state.coef = np.ascontiguousarray(at.a[0].T)
         state.responses, state.intercept = at.f[0], at.b[0]
-        state.coarse = state.descent.coarse is not None
+        state.coarse = state.descent.helped
         state.iteration += 1
         state.rows_seen += batch.n_rows
         objective = float(at.objective.sum())

@@ -1,0 +1,156 @@
+"""Newton's method on the kernel matrix: the minimum, its bound, paths, what it refuses."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cases import every
+from kernelgrad import CapabilityError, KernelClassifier, KernelRegressor, set_num_threads
+from kernelgrad.kernels import Gaussian, Polynomial
+from kernelgrad.losses import get_loss
+from kernelgrad.solvers import NewtonCG, Problem, TrainBatch
+from oracles_newton import minimum
+
+ALPHAS = (1.0, 1e-3, 1e-6, 1e-9)
+
+
+def rows(loss, n=160, seed=0):
+    """Return rows, encoded targets and weights, some of them 0."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 3))
+    score = X @ rng.standard_normal((3, 3)) + 0.5 * rng.standard_normal((n, 3))
+    if loss == "log_loss":
+        y = np.eye(3)[score.argmax(axis=1)]
+    elif loss == "squared":
+        y = score[:, :2]
+    else:
+        y = np.sign(score[:, :2])
+    return X, y.astype(np.float32), rng.integers(0, 4, n).astype(float)
+
+
+def problem(name, alpha, outputs, **changed):
+    task = "regression" if name == "squared" else "classification"
+    made = Problem(
+        loss=get_loss(name, task=task, n_classes=3), kernel=Gaussian(0.5), alpha=alpha,
+        n_outputs=outputs, n_features_in=3, seed=0, fixed_rows=True,
+    )  # fmt: skip
+    return replace(made, **changed)
+
+
+def solve(solver, posed, batch, most=60):
+    state = solver.init(posed, batch)
+    for _ in range(most):
+        info = solver.step(posed, state, batch)
+        if info.converged:
+            break
+    return state, info
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("loss", ["logistic", "log_loss", "squared_hinge", "squared"])
+def test_the_minimum_of_every_penalty(loss, intercept):
+    X, y, weight = rows(loss)
+    K = Gaussian(0.5)(X)
+    batch = TrainBatch(X, y, weight)
+    for alpha in ALPHAS:
+        posed = problem(loss, alpha, y.shape[1], fit_intercept=intercept)
+        state, info = solve(NewtonCG(), posed, batch)
+        least, _ = minimum(loss, K, y.astype(float), weight, alpha, intercept)
+        assert info.converged
+        assert -1e-6 * least <= info.objective - least <= 1e-4 * least + 1e-9
+        assert info.objective - least <= info.duality_gap + 1e-5 * least
+        f = state.coef.T @ K + state.intercept[:, None]
+        p = weight / weight.sum()
+        value = (
+            p @ posed.loss.value(y, f.T) + 0.5 * alpha * (state.coef.T @ K @ state.coef).trace()
+        )
+        assert info.objective == pytest.approx(value, rel=1e-4)
+
+
+def test_the_coarse_space_changes_the_way_only():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-2, 2, (700, 2))
+    y = (np.sin(3 * X[:, :1]) * np.cos(2 * X[:, 1:]) + 0.5 * rng.standard_normal((700, 1))) > 0
+    batch = TrainBatch(X, np.where(y, 1.0, -1.0).astype(np.float32), np.ones(700))
+    posed = problem("logistic", 1e-7, 1, n_features_in=2, kernel=Gaussian(8.0))
+    state, info = solve(NewtonCG(), posed, batch)
+    assert state.coarse
+    least, f = minimum("logistic", Gaussian(8.0)(X), batch.y.astype(float), np.ones(700), 1e-7)
+    assert abs(info.objective - least) <= 1e-4 * least
+    assert np.abs(state.responses[0] + state.intercept - f[:, 0]).max() < 0.05 * np.abs(f).max()
+
+
+@every("loss", ["logistic", "log_loss", "squared"])
+def test_a_path_is_its_single_fits(loss):
+    X, y, weight = rows(loss)
+    batch, solver = TrainBatch(X, y, weight), NewtonCG(tol=1e-8)
+    posed = problem(loss, 1.0, y.shape[1])
+    alphas = (1e-1, 1e-3, 1e-4)
+    _, found = solver.path(posed, batch, alphas, X, 60)
+    for alpha, f in zip(alphas, found, strict=True):
+        state, _ = solve(solver, replace(posed, alpha=alpha), batch)
+        single = solver.expansion(state).raw_prediction(X)
+        np.testing.assert_allclose(f, single, atol=2e-3 * np.abs(single).max())
+    spread = np.abs(found[0] - found[2]).max()
+    assert spread > 0.1 * np.abs(found[2]).max()  # the penalties differ
+
+
+def test_threads_change_no_bit():
+    X, y, _ = rows("log_loss", n=1200)
+    labels = y.argmax(axis=1)
+    found = []
+    for threads in (1, 3):
+        set_num_threads(threads)
+        m = KernelClassifier(solver="newton", random_state=0).fit(X, labels)
+        found.append(m.decision_function(X[:50]))
+    np.testing.assert_array_equal(*found)
+
+
+def test_equal_rows_and_no_penalty():
+    X, y, _ = rows("logistic", n=60)
+    twice = np.repeat(X, 3, axis=0)
+    for alpha in (0.0, 1e-2):
+        m = KernelClassifier("logistic", solver="newton", alpha=alpha, random_state=0)
+        m.fit(twice, np.repeat(y[:, 0], 3))
+        assert np.isfinite(m.decision_function(X)).all()
+        assert m.score(X, y[:, 0]) > 0.8
+        assert (m.history_["duality_gap"][-1] is None) == (alpha == 0.0)
+
+
+def test_what_it_refuses():
+    X, y, _ = rows("squared")
+    with pytest.raises(CapabilityError, match="smooth_loss"):
+        KernelRegressor("absolute", solver="newton").fit(X, y[:, 0])
+    with pytest.raises(CapabilityError, match="memory_limit"):
+        KernelRegressor(solver="newton", memory_limit=100_000).fit(X, y[:, 0])
+    indefinite = -Polynomial(2)(X)
+    with pytest.raises(ValueError, match="not positive semi-definite"):
+        KernelRegressor(kernel="precomputed", solver="newton").fit(indefinite, y[:, 0])
+
+
+def test_a_first_fit_compiles_nothing(tmp_path):
+    code = """
+from numba.core import event
+compiled = []
+class Listener(event.Listener):
+    def on_start(self, e): compiled.append(str(e.data["dispatcher"]))
+    def on_end(self, e): pass
+event.register("numba:compile", Listener())
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from kernelgrad import KernelClassifier, KernelRegressor
+KernelClassifier().fit(*load_iris(return_X_y=True))
+KernelClassifier(alpha="auto").fit(*load_breast_cancer(return_X_y=True))
+KernelRegressor().fit(*load_diabetes(return_X_y=True))
+print(compiled)
+"""
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+    )
+    # predictions for the rows held out by the search take compiled loops; a fit does not
+    assert "newton" not in done.stdout
+    assert "_solve" not in done.stdout
