@@ -88,6 +88,7 @@ def estimators():
         if name not in ("simba", "pegasos"):
             yield LinearRegressor(solver=name, **OPTIONS)
     yield KernelClassifier(**OPTIONS)
+    yield KernelClassifier("hinge", solver="working_set", multi_class="ovo", **OPTIONS)
     yield KernelRegressor(**OPTIONS)
     yield LinearClassifier(**OPTIONS)
     yield LinearRegressor(**OPTIONS)

@@ -2,11 +2,25 @@
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_breast_cancer, load_diabetes
+from scipy.optimize import minimize
+from sklearn.datasets import (
+    load_breast_cancer,
+    load_diabetes,
+    load_digits,
+    load_iris,
+    make_classification,
+)
 from sklearn.preprocessing import scale
 from sklearn.svm import SVC, SVR, OneClassSVM
 
-from kernelgrad import CapabilityError, KernelClassifier, KernelNoveltyDetector, KernelRegressor
+from kernelgrad import (
+    CapabilityError,
+    KernelClassifier,
+    KernelNoveltyDetector,
+    KernelRegressor,
+    set_num_threads,
+)
+from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import EpsilonInsensitive, Quantile
 from kernelgrad.solvers import WorkingSet
 
@@ -30,6 +44,150 @@ def test_hinge_is_the_machine_of_libsvm(C, set_size):
     )
     assert abs(ours.n_support_ - theirs.n_support_.sum()) <= 3
     assert 0 <= ours.history_["duality_gap"][-1] <= 1e-3 * ours.history_["objective"][-1] * 2
+
+
+def _least_of_libsvm(svm, X, y, gamma, epsilon=0.0):
+    """Return C times the sum of losses plus |f|^2 / 2 of a machine of scikit-learn."""
+    K = Gaussian(gamma).pairwise(X[svm.support_], X[svm.support_])
+    beta = svm.dual_coef_[0]
+    return beta @ y[svm.support_] - epsilon * np.abs(beta).sum() - 0.5 * beta @ K @ beta
+
+
+def _dual_value(model):
+    """Return the maximum of the dual; the objective is above it by margins within `tol`."""
+    return model.history_["objective"][-1] - model.history_["duality_gap"][-1]
+
+
+def _noisy_classes():
+    X, y = make_classification(
+        300, 6, n_informative=5, n_redundant=0, flip_y=0.4, random_state=1
+    )
+    return scale(X), 2.0 * y - 1
+
+
+@pytest.mark.parametrize("set_size", ["auto", 128])
+@pytest.mark.parametrize("C", [1e-3, 1.0, 1e2, 1e4])
+def test_noisy_labels_at_any_cost(C, set_size):
+    X, y = _noisy_classes()
+    m = _machine(KernelClassifier, "hinge", C=C, gamma=0.2, max_iter=200, set_size=set_size)
+    m.fit(X, y)
+    least = _least_of_libsvm(SVC(C=C, gamma=0.2, tol=1e-5).fit(X, y), X, y, 0.2)
+    assert m.fit_status_ == "converged"
+    assert np.abs(m.expansion_.coef).max() <= C * (1 + 1e-12)
+    assert abs(m.expansion_.coef.sum()) <= 1e-9 * C * len(X)
+    assert C * len(X) * _dual_value(m) == pytest.approx(least, rel=1e-3)
+
+
+@pytest.mark.parametrize("C", [1e-2, 1.0, 1e4])
+def test_tubes_at_any_cost(C):
+    X, y = load_diabetes(return_X_y=True)
+    X, y = scale(X), scale(y.astype(float))
+    m = _machine(KernelRegressor, EpsilonInsensitive(0.1), C=C, gamma=0.1, max_iter=200)
+    m.fit(X, y)
+    svm = SVR(C=C, epsilon=0.1, gamma=0.1, tol=1e-5).fit(X, y)
+    least = _least_of_libsvm(svm, X, y, 0.1, 0.1)
+    assert m.fit_status_ == "converged"
+    assert C * len(X) * _dual_value(m) == pytest.approx(least, rel=1e-3)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("alpha", 10.0 ** -np.arange(10))
+def test_objective_is_the_least(alpha, fit_intercept):
+    """Beside a general method on the dual in float64."""
+    X, y = _noisy_classes()
+    X, y = X[:60], y[:60]
+    X[50:], y[50:] = X[:10], -y[:10]  # twice, with the other label
+    m = _machine(
+        KernelClassifier, "hinge", alpha=alpha, gamma=0.2, max_iter=300, set_size=32,
+        fit_intercept=fit_intercept,
+    ).fit(X, y)  # fmt: skip
+    # the dual in units of its bounds, where it is of one size for all alpha
+    K, most = Gaussian(0.2).pairwise(X, X), 1 / (alpha * len(y))
+    Q = y[:, None] * K * y
+    sums = [{"type": "eq", "fun": lambda a: a @ y, "jac": lambda a: y}]
+    found = minimize(
+        lambda a: (0.5 * most * a @ Q @ a - a.sum()) / len(y),
+        np.zeros(len(y)), jac=lambda a: (most * Q @ a - 1) / len(y),
+        bounds=[(0, 1)] * len(y), constraints=sums * fit_intercept,
+        options={"maxiter": 2000, "ftol": 1e-14} | ({} if fit_intercept else {"gtol": 1e-12}),
+        method="SLSQP" if fit_intercept else "L-BFGS-B",
+    )  # fmt: skip
+    assert m.fit_status_ == "converged"
+    assert _dual_value(m) == pytest.approx(-found.fun, rel=1e-3, abs=1e-12)
+
+
+def test_threads_change_nothing():
+    X, y = load_digits(return_X_y=True)
+    found = []
+    for n_threads in (1, 2, 3):
+        set_num_threads(n_threads)
+        try:
+            m = _machine(KernelClassifier, "hinge", C=100.0, gamma=0.001, set_size=256)
+            found.append(m.fit(X[::3], y[::3]).decision_function(X))
+        finally:
+            set_num_threads(None)
+    assert (found[0] == found[1]).all()
+    assert (found[0] == found[2]).all()
+
+
+def test_little_memory_changes_rounding_alone():
+    X, y = load_digits(return_X_y=True)
+    X = scale(X)
+    fits = [
+        _machine(KernelClassifier, "hinge", C=1.0, gamma=0.02, memory_limit=m, max_iter=200)
+        for m in (None, 36e6)  # the kept rows of two sets at most
+    ]
+    a, b = (m.fit(X[:900], y[:900]) for m in fits)
+    assert {a.fit_status_, b.fit_status_} == {"converged"}
+    assert b.history_["kernel_evaluations"][-1] > a.history_["kernel_evaluations"][-1]
+    np.testing.assert_allclose(a.decision_function(X), b.decision_function(X), atol=5e-3)
+
+
+@pytest.mark.parametrize("C", [1.0, 100.0])
+@pytest.mark.parametrize("data", [load_iris, load_digits])
+def test_pairs_predict_as_libsvm(data, C):
+    X, y = data(return_X_y=True)
+    X, names = scale(X), np.array(list("abcdefghij"))[y]
+    gamma = 1 / X.shape[1]
+    ours = _machine(KernelClassifier, "hinge", C=C, gamma=gamma, multi_class="ovo")
+    ours.fit(X[::2], names[::2])
+    theirs = SVC(C=C, gamma=gamma).fit(X[::2], names[::2])
+    np.testing.assert_array_equal(ours.predict(X), theirs.predict(X))
+    a, b = ours.decision_function(X), theirs.decision_function(X)
+    assert a.shape == b.shape
+    near = np.abs(a - b).max(axis=1) < 5e-3  # a pair near 0 may vote otherwise
+    assert near.mean() > 0.99
+    assert not hasattr(ours, "predict_proba")
+
+
+def test_pairs_of_weighted_rows():
+    X, y = load_iris(return_X_y=True)
+    w = np.where(np.arange(len(y)) % 3, 1.0, 0.0)
+    given = {"C": 10.0, "gamma": 0.2, "multi_class": "ovo", "class_weight": {1: 3.0}}
+    a = _machine(KernelClassifier, "hinge", **given).fit(X, y, sample_weight=w)
+    b = _machine(KernelClassifier, "hinge", **given).fit(X[w > 0], y[w > 0])
+    np.testing.assert_allclose(a.decision_function(X), b.decision_function(X), atol=5e-3)
+    theirs = SVC(C=10.0, gamma=0.2, class_weight={1: 3.0}).fit(X[w > 0], y[w > 0])
+    np.testing.assert_array_equal(a.predict(X), theirs.predict(X))
+
+
+def test_a_class_without_weight_ends():
+    X, y = load_iris(return_X_y=True)
+    for multi_class in ("auto", "ovo"):
+        m = _machine(KernelClassifier, "hinge", C=10.0, gamma=0.2, multi_class=multi_class)
+        m.fit(X, y, sample_weight=(y < 2).astype(float))
+        assert m.fit_status_ == "converged"
+        assert m.score(X[y < 2], y[y < 2]) == 1.0
+
+
+def test_pairs_are_refused_where_they_mean_nothing():
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(ValueError, match="losses of the margin"):
+        KernelClassifier("squared", multi_class="ovo").fit(X, y)
+    with pytest.raises(CapabilityError, match="third class"):
+        KernelClassifier("hinge", solver="sbp", multi_class="ovo").fit(X, y)
+    with pytest.raises(ValueError, match="multi_class"):
+        KernelClassifier("hinge", multi_class="ovr").fit(X, y)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 10.0])

@@ -20,7 +20,7 @@ ESTIMATORS: dict[str, Any] = {}
 _FITTED = (
     "classes_", "feature_names_in_", "n_features_in_", "n_outputs_", "n_iter_",
     "best_iteration_", "best_score_", "fit_status_", "_y_ndim", "_seed", "_class_weights",
-    "_fitted_alpha",
+    "_by_pairs",     "_fitted_alpha",
     "alpha_", "labelled_weight_", "signal_variance_", "y_mean_", "y_scale_", "samples_",
 )  # fmt: skip
 

@@ -12,7 +12,7 @@ from sklearn.metrics import r2_score
 from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import column_or_1d
 
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray
+from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray
 from kernelgrad._validation import DataError
 from kernelgrad.losses import Loss, encode_labels
 
@@ -79,11 +79,12 @@ class NoTargets(Task):
 
 @dataclass(frozen=True)
 class Classification(Task):
-    """Classes, sorted, and the weight of each or None."""
+    """Classes, sorted, and the weight of each or None; with an output each, or each pair."""
 
     loss: Loss
     classes: AnyArray
     weights: Float64Array | None = None
+    by_pairs: bool = False
     stratified: ClassVar[bool] = True
 
     @classmethod
@@ -96,6 +97,7 @@ class Classification(Task):
         make_loss: Callable[[int], Loss],
         class_weight: Any,
         owner: str,
+        by_pairs: bool = False,
     ) -> Classification:
         """Return the task of labels `found` so many times, or of all classes `declared`."""
         # the first batch of a stream may lack some of the declared classes
@@ -108,11 +110,22 @@ class Classification(Task):
         task = cls(make_loss(len(classes)), classes)
         total = np.zeros(len(classes))
         total[task.codes(found)] = counts
-        return replace(task, weights=_weights_of(class_weight, classes, total))
+        weights = _weights_of(class_weight, classes, total)
+        return replace(task, weights=weights, by_pairs=by_pairs and len(classes) > 2)
 
     @property
     def n_outputs(self) -> int:
-        return 1 if len(self.classes) == 2 else len(self.classes)
+        n = len(self.classes)
+        return n * (n - 1) // 2 if self.by_pairs or n == 2 else n
+
+    @property
+    def _sides(self) -> Float32Array:
+        """Return which classes a pair (i, j) tells apart, (n_pairs, K): i is -1, j is +1."""
+        first, second = np.triu_indices(len(self.classes), 1)
+        sides = np.zeros((len(first), len(self.classes)), np.float32)
+        pair = np.arange(len(first))
+        sides[pair, first], sides[pair, second] = -1, 1
+        return sides
 
     def codes(self, y: AnyArray) -> AnyArray:
         """Return the place of each label among the classes."""
@@ -131,20 +144,43 @@ class Classification(Task):
         return self.codes(column_or_1d(y))
 
     def encode(self, y: AnyArray) -> FloatArray:
+        if self.by_pairs:  # rows of other classes are 0: slopes of margins vanish there
+            return np.ascontiguousarray(self._sides.T[y])
         return encode_labels(y, len(self.classes), self.loss)
 
     def class_factor(self, y: AnyArray) -> Float64Array | None:
         return None if self.weights is None else self.weights[y]
 
     def score(self) -> tuple[str, Score | None]:
-        return "accuracy", lambda y, raw, w: float(np.average(decide(raw) == y, weights=w))
+        return "accuracy", lambda y, raw, w: float(np.average(self.decide(raw) == y, weights=w))
 
     def predict(self, raw: FloatArray) -> AnyArray:
         """Return the class of each row."""
-        return np.asarray(self.classes[decide(raw)])
+        return np.asarray(self.classes[self.decide(raw)])
+
+    def decide(self, raw: FloatArray) -> AnyArray:
+        """Return the code of each row's class; of pairs the first with most votes."""
+        return decide(self._votes(raw) if self.by_pairs else raw)
+
+    def decision(self, raw: Float64Array) -> Float64Array:
+        """Return one response of each class, or one of two classes, (n, K) or (n,).
+
+        Of pairs these are votes, plus the sum s of the class's responses, towards it, as
+        ``s / (3 (|s| + 1))``: less than half a vote, it orders classes of equal votes.
+        """
+        if self.by_pairs:
+            total = raw @ self._sides
+            return np.asarray(self._votes(raw) + total / (3.0 * (np.abs(total) + 1.0)))
+        return raw.ravel() if raw.shape[1] == 1 else raw
+
+    def _votes(self, raw: FloatArray) -> FloatArray:
+        sides = self._sides
+        return np.asarray(np.where(raw > 0, 1, -1) @ sides + np.abs(sides).sum(0)) / 2
 
     def attributes(self) -> dict[str, Any]:
-        return {"classes_": self.classes, "_class_weights": self.weights}
+        return {
+            "classes_": self.classes, "_class_weights": self.weights, "_by_pairs": self.by_pairs
+        }  # fmt: skip
 
 
 def _weights_of(class_weight: Any, classes: AnyArray, counts: AnyArray) -> Float64Array | None:

@@ -10,16 +10,17 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from kernelgrad._params import anything, parameters
+from kernelgrad._params import anything, choice, parameters
 from kernelgrad._typing import AnyArray, Float64Array
-from kernelgrad._validation import DataError
+from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.data import BatchSource
-from kernelgrad.estimators._rows import weights_of
+from kernelgrad.estimators._rows import TrainingRows, weights_of
 from kernelgrad.estimators._support import available_if, can_stream
 from kernelgrad.estimators._tasks import Classification
-from kernelgrad.estimators.base import BaseRowsEstimator, joined
+from kernelgrad.estimators.base import BaseRowsEstimator, Choice, Parts, joined
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
 from kernelgrad.losses import Loss, get_loss
+from kernelgrad.losses.classification import MarginLoss
 
 
 def can_tell_proba(estimator: Any) -> bool:
@@ -59,6 +60,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
             make_loss=self._make_loss,
             class_weight=self.class_weight,
             owner=type(self).__name__,
+            by_pairs=getattr(self, "multi_class", None) == "ovo",
         )
 
     def _labels_of_source(
@@ -91,7 +93,8 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
     def _task(self) -> Classification:
         # copies that scikit-learn's callbacks make on the way have no class weights
         weights = getattr(self, "_class_weights", None)
-        return self._task_type(self.loss_, self.classes_, weights)
+        by_pairs = getattr(self, "_by_pairs", False)
+        return self._task_type(self.loss_, self.classes_, weights, by_pairs)
 
     @available_if(can_stream)
     def partial_fit(
@@ -121,9 +124,12 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
         return self._partial_fit(X, y, sample_weight, declared=declared)
 
     def decision_function(self, X: Any) -> Float64Array:
-        """Return f(X): (n,) for two classes (positive favours ``classes_[1]``), else (n, K)."""
-        raw = self._raw(X)
-        return raw.ravel() if raw.shape[1] == 1 else raw
+        """Return f(X): (n,) for two classes (positive favours ``classes_[1]``), else (n, K).
+
+        With ``multi_class="ovo"`` these are votes of the pairs, plus less than half of one by
+        the sum of their responses, as ``SVC(decision_function_shape="ovr")`` has it.
+        """
+        return self._task().decision(self._raw(X))
 
     def predict(self, X: Any) -> AnyArray:
         """Return the predicted class of every row, shape (n,)."""
@@ -218,6 +224,11 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         ``n_iter_no_change`` iterations without progress, and keep the best iterate.
     validation_fraction : float in (0, 1), default=0.1
     n_iter_no_change : int >= 1, default=10
+    multi_class : {"auto", "ovo"}, default="auto"
+        For more than two classes: ``"auto"`` is one output for each class, ``"ovo"`` one for
+        each pair, fitted to the rows of both alone, as in scikit-learn's SVC. The class with
+        most votes is predicted, of several the first. For losses of the margin; solvers that
+        count all rows of an output, ``"sbp"`` and ``"perceptron"``, are refused.
     class_weight : dict, "balanced" or None, default=None
         As in scikit-learn; multiplies the sample weights.
     fit_intercept : bool, default=True
@@ -277,5 +288,35 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     """
 
     loss: str | Loss = anything(default="log_loss", kw_only=False)
+    multi_class: str = choice(("auto", "ovo"), default="auto")
 
     _sibling = "KernelRegressor"
+
+    def _make_loss(self, n_classes: int) -> Loss:
+        if self.multi_class != "ovo":
+            return super()._make_loss(n_classes)
+        loss = super()._make_loss(2)
+        if not isinstance(loss, MarginLoss):
+            raise ValueError(
+                f"multi_class='ovo' is for losses of the margin such as 'hinge' or 'logistic', "
+                f"not for {loss.name!r}; leave it at 'auto'."
+            )
+        return loss
+
+    def _choose(self, parts: Parts, rows: TrainingRows, *, stream: bool = False) -> Choice:
+        solver, reason = super()._choose(parts, rows, stream=stream)
+        if solver.name in ("sbp", "perceptron") and self.multi_class == "ovo":
+            raise CapabilityError(
+                f"solver {solver.name!r} counts all rows of an output, those of a third class "
+                "too; for multi_class='ovo' take another, such as 'working_set' or 'cached'."
+            )
+        return solver, reason
+
+    def _check_proba(self) -> None:
+        if self.multi_class == "ovo":
+            raise AttributeError(
+                "predict_proba is not available with multi_class='ovo', whose pairs of classes "
+                "vote; leave it at 'auto', or wrap the estimator in "
+                "sklearn.calibration.CalibratedClassifierCV."
+            )
+        super()._check_proba()

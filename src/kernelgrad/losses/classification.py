@@ -13,6 +13,8 @@ from kernelgrad._validation import check_int
 from kernelgrad.losses import scalar
 from kernelgrad.losses.base import Loss, ScalarLoss, Task, aligned_targets, row_weights
 
+_LEAST_WEIGHT = np.finfo(np.float64).tiny  # of the rows of an output, where none counts
+
 
 def encode_labels(codes: AnyArray, n_classes: int, loss: Loss) -> Float32Array:
     """Return the targets that `loss` expects for class codes.
@@ -63,10 +65,10 @@ def _softmax(scores: FloatArray) -> FloatArray:
 def _class_weights(
     y: AnyArray, sample_weight: AnyArray | None
 ) -> tuple[Float64Array, Float64Array, float]:
-    """Return the weight of the positive and other rows per output, and half a mean row."""
+    """Return the weight of the positive and negative rows per output, and half a mean row."""
     weights = row_weights(y.shape[0], sample_weight)
     positive = weights @ (y > 0)
-    negative = weights @ (y <= 0)
+    negative = weights @ (y < 0)
     return positive, negative, 0.5 * float(weights.sum()) / int(np.count_nonzero(weights))
 
 
@@ -153,7 +155,8 @@ class SmoothedHinge(MarginLoss):
         parabola, or the lighter on the line. On a tie 0 is a minimiser and favours neither.
         """
         positive, negative, _ = _class_weights(y, sample_weight)
-        ratio = np.minimum(positive, negative) / np.maximum(positive, negative)
+        heavier = np.maximum(np.maximum(positive, negative), _LEAST_WEIGHT)
+        ratio = np.minimum(positive, negative) / heavier
         size = np.maximum((1.0 - ratio) / (1.0 + ratio), 1.0 - float(self.width) * ratio)
         return np.asarray(np.sign(positive - negative) * size)
 
@@ -172,7 +175,7 @@ class SquaredHinge(MarginLoss):
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return ``(W+ - W-) / (W+ + W-)``, shape (C,); errors as in `Loss`."""
         positive, negative, _ = _class_weights(y, sample_weight)
-        return np.asarray((positive - negative) / (positive + negative))
+        return (positive - negative) / np.maximum(positive + negative, _LEAST_WEIGHT)
 
 
 class Logistic(MarginLoss):

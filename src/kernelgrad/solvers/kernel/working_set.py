@@ -31,6 +31,7 @@ _SET_ROWS = 2048  # measured: a quarter to a half of the time of sets of 1,024 r
 _LEAST_ROWS = 64  # of a set, whatever the memory
 _GATHER_ROWS = 64  # of a task
 _BLAS_COLUMNS = 256  # of X: from here on kernel values by BLAS take two thirds of the time
+_TOGETHER = 16  # outputs at most: 256 MiB of kernel values among the rows of their sets
 _LANES = 128  # extremes are kept of entries so far apart: plain loops, which are vectorised
 _FAST = {"contract", "nsz", "arcp", "nnan"}
 
@@ -228,7 +229,8 @@ class _Dual:
         none = np.zeros_like(most)
         low, high, epsilon, total = -most, most, 0.0, 0.0
         if loss.name == "hinge":
-            low, high = np.where(y > 0, none, -most), np.where(y > 0, most, none)
+            # rows of neither class of a pair are 0 and stay out
+            low, high = np.where(y < 0, -most, none), np.where(y > 0, most, none)
         elif loss.name == "quantile":
             low, high = (loss.quantile - 1.0) * most, loss.quantile * most
         elif loss.name == OneClass.name:
@@ -236,6 +238,11 @@ class _Dual:
         elif loss.name == "epsilon_insensitive":
             epsilon = float(loss.epsilon)
         return cls(y, low, high, epsilon, total, problem.fit_intercept or total > 0.0)
+
+    @property
+    def counts(self) -> AnyArray:
+        """Which rows may have a coefficient, (n,)."""
+        return self.low < self.high
 
     def gradients(
         self, beta: Float64Array, f: Float64Array
@@ -261,7 +268,8 @@ class _Dual:
         free = np.isfinite(up) & (up == down)
         if free.any():
             return -float(up[free].mean())
-        return -0.5 * float(up.min() + down.max())
+        ends = [end for end in (up.min(), down.max()) if np.isfinite(end)]
+        return -float(np.mean(ends)) if ends else 0.0  # of a class alone, or of no row
 
     def next_set(
         self,
@@ -271,10 +279,12 @@ class _Dual:
         last: IntArray,
         size: int,
     ) -> IntArray:
-        """Return the rows that violate most, then those of the last set, free ones first."""
-        n = len(beta)
-        if size >= n:
-            return np.arange(n)
+        """Return the rows that violate most, then those of the last set, free ones first.
+
+        All rows that count, if they are so few.
+        """
+        if np.count_nonzero(self.counts) <= size:
+            return np.flatnonzero(self.counts)
         h = max(1, size // 4 if len(last) else size // 2)
         parts = (up, -down)
         worst = [np.argpartition(a, h)[:h] for a in parts]
@@ -327,9 +337,10 @@ class WorkingSet(RowsSolver[WorkingSetState]):
 
     A working set holds the rows that violate the optimality conditions most and the free ones
     of the last set. Within it pairs of rows move, the first of largest violation, the second of
-    largest decrease, until a tenth of the violation of all rows is left; then one product
-    renews the responses of all rows. The kernel rows of the sets are kept within the
-    estimator's ``memory_limit``; outputs (one class against the rest) share them.
+    largest decrease, until a tenth of the violation of all rows is left. Where that takes many
+    pairs, Newton steps on the free rows come between them: large C and noisy labels cost some
+    Cholesky factorisations. Then one product renews the responses of all rows. The kernel rows
+    of the sets are kept within the estimator's ``memory_limit``; outputs share them.
 
     Losses: hinge, epsilon_insensitive, absolute, quantile and one_class.
 
@@ -348,7 +359,7 @@ class WorkingSet(RowsSolver[WorkingSetState]):
     Notes
     -----
     One step of the loop halves the violation, or solves the problem where one set holds all
-    rows. ``history_["duality_gap"]`` bounds the distance of the objective from its minimum.
+    rows, or the kept rows not a set of each output. ``history_["duality_gap"]`` bounds the distance of the objective from its minimum.
     With the ``C`` and ``gamma`` of scikit-learn's ``SVC``, ``SVR`` or ``OneClassSVM`` the
     function is theirs, to the tolerance.
 
@@ -415,7 +426,8 @@ class WorkingSet(RowsSolver[WorkingSetState]):
             beta, f = state.coef[:, c], state.responses[c]
             b = state.intercept[c] = dual.intercept(beta, f)
             one = problem.loss.for_output(c)
-            mean = float(p @ one.value(batch.y[:, [c]].astype(np.float64), (f + b)[:, None]))
+            value = one.value(batch.y[:, [c]].astype(np.float64), (f + b)[:, None])
+            mean = float((p * dual.counts) @ value)
             square = float(beta @ f)
             tube = dual.epsilon * float(np.abs(beta).sum())
             primal = mean + problem.alpha * (0.5 * square + dual.total * b)
@@ -454,13 +466,15 @@ class WorkingSet(RowsSolver[WorkingSetState]):
         """Solve sets until each violation is halved, or at most `tol`; return them.
 
         As many outputs go on together as the kept rows have room for. If these are not all,
-        they go on to `tol`, so that rows are not made again for each step.
+        they go on to `tol`, so that rows are not made again for each step. So do those that
+        one set solves.
         """
         n, capacity = len(coef), len(rows.buffer)
         size = _SET_ROWS if self.set_size == "auto" else int(self.set_size)
         size = min(n, size, max(_LEAST_ROWS, capacity))
-        together = len(duals) if capacity == n else max(1, capacity // size)
-        whole = size == n or together < len(duals)
+        whole = [np.count_nonzero(dual.counts) <= size for dual in duals]
+        fits = capacity == n or capacity >= size * len(duals)
+        together = min(_TOGETHER, len(duals) if fits else max(1, capacity // size))
         violation, goal = np.zeros(len(duals)), np.zeros(len(duals))
         last: dict[int, IntArray] = {}
         live = list(range(len(duals)))
@@ -471,12 +485,14 @@ class WorkingSet(RowsSolver[WorkingSetState]):
                 up, down = duals[c].gradients(coef[:, c], responses[c])
                 violation[c] = duals[c].violation(up, down)
                 if c not in last:
-                    goal[c] = tol[c] if whole else max(tol[c], 0.5 * violation[c])
+                    goal[c] = (
+                        tol[c] if whole[c] or not fits else max(tol[c], 0.5 * violation[c])
+                    )
                 if violation[c] > goal[c]:
                     before = last.get(c, np.zeros(0, np.intp))
                     sets[c] = last[c] = duals[c].next_set(coef[:, c], up, down, before, size)
             if sets:
-                least = np.maximum(0.5 * tol, (size < n) * _SETTLED * violation)
+                least = np.maximum(0.5 * tol, np.where(whole, 0.0, _SETTLED * violation))
                 live = self._advance(rows, duals, coef, responses, sets, least) + live
         return violation
 
@@ -518,7 +534,8 @@ def _among(
     rows: KernelRows, slots: list[IntArray], sets: list[IntArray], extra: int
 ) -> list[Float32Array]:
     """Return the kernel among the loaded rows of each set, and `extra` rows of zeros."""
-    if len(sets[0]) == rows.buffer.shape[1] and not extra and np.array_equal(slots[0], sets[0]):
+    n = rows.buffer.shape[1]
+    if not extra and all(len(s) == n for s in slots) and np.array_equal(slots[0], sets[0]):
         return [rows.buffer] * len(sets)  # all rows, in their order
     K = [np.zeros((len(index) + extra, len(index) + extra), np.float32) for index in sets]
     tiles = [(i, a) for i, s in enumerate(slots) for a in range(0, len(s), _GATHER_ROWS)]
