@@ -84,7 +84,9 @@ def _dense_tile(rows: Any, r0: int, r1: int, padded: int) -> Any:
     X = rows.values[r0:r1]
     if padded != r1 - r0:
         X = np.zeros((padded, rows.values.shape[1]), np.float32)
-        X[: r1 - r0] = rows.values[r0:r1]
+        for i in range(r1 - r0):  # a slice would compile the message of an error, for seconds
+            for k in range(X.shape[1]):
+                X[i, k] = rows.values[r0 + i, k]
     return Dense(X)
 
 
@@ -160,7 +162,9 @@ def _gradient(
         _features(t, s, phase, kind)
         for p in range(G.shape[0]):
             np.dot((t if p == 0 else s).T, R[r0:r1], tmp)
-            G[p] += tmp
+            for k in range(tile):
+                for c in range(C):
+                    G[p, k, c] += tmp[k, c]
 
 
 @njit(nogil=True, cache=True)

@@ -206,9 +206,13 @@ def _add_product(T: Any, coef: Any, blas: bool, rows: Any, padded: Any, sums: An
         sums += rows
         return
     columns = np.zeros((padded.shape[0], m), np.float32)
-    columns[:C] = coef.T
+    for c in range(C):
+        for j in range(m):
+            columns[c, j] = coef[j, c]
     times_wide(columns, T, padded)
-    sums += padded[:C].T
+    for j in range(len(sums)):
+        for c in range(C):
+            sums[j, c] += padded[c, j]
 
 
 @njit(nogil=True, cache=True)
@@ -276,8 +280,10 @@ def _gradient(
     for a in range(r0, r1, LANES):
         b = min(r1, a + LANES)
         _load(rows, a, b, X)
-        right[: b - a] = R[a:b]
         right[b - a :] = 0
+        for i in range(b - a):
+            for c in range(C):
+                right[i, c] = R[a + i, c]
         for q in range(stacks.shape[0]):
             _rotate(X, stacks[q], T)
             stop = min(n, offset + F - q * n)

@@ -231,7 +231,7 @@ def squares(X: Matrix) -> Float64Array:
     out = np.zeros(X.shape[0], X.dtype)
     if sp.issparse(X):
         _squares_csr(X.indptr, X.data, out)
-    elif X.dtype == np.float64:
+    elif X.dtype == np.float64 and not getattr(_mode, "blas", False):
         _squares_dense(np.ascontiguousarray(X.T), out)
     else:
         for column in X.T:  # a fused sum, as that of products: exact in float64, then rounded

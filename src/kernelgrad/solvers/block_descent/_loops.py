@@ -408,7 +408,8 @@ def _softmax(U: Any, out: Any, start: int, stop: int) -> None:
         _shift(E, F)
         _normalise(E, F)
         for c in range(U.shape[0]):
-            out[c, i : i + m] = E[c, :m]
+            for j in range(m):
+                out[c, i + j] = E[c, j]
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)

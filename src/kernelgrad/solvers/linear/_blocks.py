@@ -283,7 +283,8 @@ def _directions(
             _newton(a, g, w, least, l2, move)
         else:
             _lasso(a, g, w, least, l1, l2, move)
-        D[c, :k] = move
+        for j in range(k):
+            D[c, j] = move[j]
         if m > k:
             total = grad[c, k]
             for j in range(k):
@@ -323,7 +324,8 @@ def _shorten(
     w = np.empty(len(W))
     promised, penalties = np.zeros(C), np.zeros(C)
     for c in range(C):
-        w[:] = W[:, c]
+        for j in range(len(w)):
+            w[j] = W[j, c]
         promised[c], penalties[c] = _promise(grad[c], w, D[c], t[c], l1, l2)
     short = False
     if joined:
