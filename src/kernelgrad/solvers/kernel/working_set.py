@@ -359,7 +359,8 @@ class WorkingSet(RowsSolver[WorkingSetState]):
     Notes
     -----
     One step of the loop halves the violation, or solves the problem where one set holds all
-    rows, or the kept rows not a set of each output. ``history_["duality_gap"]`` bounds the distance of the objective from its minimum.
+    rows, or the kept rows not a set of each output. ``history_["duality_gap"]`` bounds the
+    distance of the objective from its minimum.
     With the ``C`` and ``gamma`` of scikit-learn's ``SVC``, ``SVR`` or ``OneClassSVM`` the
     function is theirs, to the tolerance.
 
