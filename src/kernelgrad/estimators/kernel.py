@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
 from dataclasses import asdict, replace
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from kernelgrad._params import anything, boolean, parameters
 from kernelgrad._typing import AnyArray, Matrix
 from kernelgrad._validation import CapabilityError, check_name
+from kernelgrad.compute.compiling import clock
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators._auto import (
     ALPHAS,
@@ -246,9 +246,9 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
         plan = super()._plan(parts, rows, chosen, warm=warm)
         if warm or not (self._searches_alpha or parts.kernels):
             return plan
-        start = time.perf_counter()
+        start = clock()
         plan = self._tune(parts, plan)
-        return replace(plan, seconds=time.perf_counter() - start)
+        return replace(plan, seconds=clock() - start)
 
     def _tune(self, parts: Parts, plan: Plan) -> Plan:
         """Find alpha and gamma where they are "auto"."""

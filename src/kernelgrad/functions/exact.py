@@ -108,7 +108,8 @@ class ExactKernel:
         block: Any = self.kernel.exact_block
         wide = X is not None and isinstance(self.kernel, TiledKernel)
         if wide:
-            rows = self.kernel.exact_rows(self.scaling.apply(X), wide=True)
+            with blas_products():
+                rows = self.kernel.exact_rows(self.scaling.apply(X), wide=True)
             block = self.kernel.tile
         out = np.empty((n, n), np.float64 if wide else np.float32)
         starts = range(0, n, GRAM_TILE)

@@ -227,7 +227,10 @@ def _squares_dense(C: Any, out: Any) -> None:
 
 
 def squares(X: Matrix) -> Float64Array:
-    """Return ``|x|^2`` of rows, rounded to their precision as :func:`block` does for DOT."""
+    """Return ``|x|^2`` of rows, rounded to their precision as :func:`block` does for DOT.
+
+    Inside :func:`blas_products` those of float64 rows are only nearly so.
+    """
     out = np.zeros(X.shape[0], X.dtype)
     if sp.issparse(X):
         _squares_csr(X.indptr, X.data, out)
