@@ -15,9 +15,11 @@ import pytest
 from numba import njit
 
 import kernelgrad
-from kernelgrad import KernelClassifier
+from kernelgrad import DSG, KernelClassifier
 from kernelgrad.callbacks import Callback, ProgressBar
+from kernelgrad.cli import main
 from kernelgrad.compute import compiling
+from kernelgrad.functions.expansions import RandomFeatureExpansion
 
 X = np.random.default_rng(0).random((40, 3))
 Y = (X[:, 0] > 0.5).astype(int)
@@ -201,3 +203,34 @@ def test_warm_up_tells_what_it_did():
     assert done.loops >= 0
     assert done.seconds > 0
     assert done.cache.is_dir()
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_commands_tell_of_compilation(watch, quiet, tmp_path, capsys, monkeypatch):
+    table, model = tmp_path / "rows.csv", tmp_path / "model.kgm"
+    header = {"header": "a,b,c,y", "comments": "", "delimiter": ","}
+    np.savetxt(table, np.c_[X, Y], **header)
+    run = DSG.step
+
+    def step(self, *args):
+        compile_for(watch, 1.0)
+        return run(self, *args)
+
+    monkeypatch.setattr(DSG, "step", step)
+    options = ["--target", "y", "--model", str(model), "--solver", "dsg", "--max-iter", "3"]
+    assert main(["fit", str(table), *options, *["--quiet"] * quiet, "--json"]) == 0
+    found = capsys.readouterr()
+    assert ("Compiling" in found.err) is not quiet
+    result = json.loads(found.out)
+    assert (result["seconds"], result["compile_seconds"]) == (0, 3)
+    watch.told = False
+    predict = RandomFeatureExpansion.raw_prediction
+
+    def slow(self, X):
+        compile_for(watch, 1.0)
+        return predict(self, X)
+
+    monkeypatch.setattr(RandomFeatureExpansion, "raw_prediction", slow)
+    output = ["--output", str(tmp_path / "found.csv")]
+    assert main(["predict", str(model), str(table), *output]) == 0
+    assert "Compiling" in capsys.readouterr().err

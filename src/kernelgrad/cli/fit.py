@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -104,6 +103,7 @@ def fit(
     """
     with reporting(as_json):
         from kernelgrad import KernelClassifier, KernelRegressor, set_num_threads
+        from kernelgrad.compute.compiling import announced, clock
 
         options: dict[str, Any] = {
             "loss": loss,
@@ -142,9 +142,10 @@ def fit(
         given = {name: value for name, value in options.items() if value is not None}
         cls = KernelClassifier if kind == Task.CLASSIFICATION else KernelRegressor
         estimator = cls(callbacks=callbacks, **given)
-        start = time.perf_counter()
-        estimator.fit(source)
-        seconds = time.perf_counter() - start
+        start = clock()
+        with announced(not quiet):
+            estimator.fit(source)
+        seconds = clock() - start
         estimator.save(model)
         if learning_curve is not None:
             plot_history(estimator, learning_curve)
@@ -156,6 +157,7 @@ def fit(
             "task_inferred": task is Task.AUTO,
             "status": estimator.fit_status_,
             "seconds": seconds,
+            "compile_seconds": estimator.history_["compile_seconds"],
             "iterations": estimator.n_iter_,
             "random_features": estimator.n_random_features_,
             "support_rows": estimator.n_support_,
