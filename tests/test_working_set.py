@@ -116,6 +116,30 @@ def test_objective_is_the_least(alpha, fit_intercept):
     assert _dual_value(m) == pytest.approx(-found.fun, rel=1e-3, abs=1e-12)
 
 
+def test_a_constant_in_the_targets_moves_the_intercept():
+    X, y = load_diabetes(return_X_y=True)
+    X, y = scale(X), scale(y.astype(float))
+    fits = [
+        _machine(KernelRegressor, EpsilonInsensitive(0.1), C=10.0, gamma=0.1).fit(X, y + shift)
+        for shift in (0.0, 1e5)
+    ]
+    assert [m.fit_status_ for m in fits] == ["converged"] * 2
+    a, b = (m.predict(X) for m in fits)
+    np.testing.assert_allclose(a, b - 1e5, atol=0.02)
+
+
+@pytest.mark.parametrize("set_size", ["auto", 64])
+def test_what_float32_cannot_tell_ends(set_size):
+    X, y = load_diabetes(return_X_y=True)
+    X, y = scale(X[:200]), scale(y[:200].astype(float))
+    m = _machine(
+        KernelRegressor, "absolute", C=1e9, gamma=0.1, fit_intercept=False, max_iter=3,
+        tol=1e-9, set_size=set_size,
+    ).fit(X, y + 1e6)  # fmt: skip
+    assert m.fit_status_ == "max_iter"
+    assert m.history_["objective"][-1] < 0.1 * 1e6  # of the zero function it is 1e6
+
+
 def test_threads_change_nothing():
     X, y = load_digits(return_X_y=True)
     found = []

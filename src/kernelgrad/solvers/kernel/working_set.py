@@ -31,6 +31,7 @@ _SET_ROWS = 2048  # measured: a quarter to a half of the time of sets of 1,024 r
 _LEAST_ROWS = 64  # of a set, whatever the memory
 _GATHER_ROWS = 64  # of a task
 _BLAS_COLUMNS = 256  # of X: from here on kernel values by BLAS take two thirds of the time
+_PATIENCE = 50  # sets without a smaller violation; a tenth where a set holds all rows
 _TOGETHER = 16  # outputs at most: 256 MiB of kernel values among the rows of their sets
 _LANES = 128  # extremes are kept of entries so far apart: plain loops, which are vectorised
 _FAST = {"contract", "nsz", "arcp", "nnan"}
@@ -305,7 +306,10 @@ class _Dual:
     ) -> Float64Array:
         """Return what `beta` of the rows `index` changes by, up to a violation of `tol`."""
         m = len(index)
-        b, r = beta.copy(), (f - self.y[index]).astype(np.float32)
+        slopes = f - self.y[index]
+        if self.has_bias:  # a constant is nothing to pairs; without it float32 sees more
+            slopes -= slopes.mean()
+        b, r = beta.copy(), slopes.astype(np.float32)
         low, high = self.low[index], self.high[index]
         epsilon = np.full(m, self.epsilon)
         if not self.has_bias:  # one more coordinate, without kernel, price or bounds
@@ -468,7 +472,8 @@ class WorkingSet(RowsSolver[WorkingSetState]):
 
         As many outputs go on together as the kept rows have room for. If these are not all,
         they go on to `tol`, so that rows are not made again for each step. So do those that
-        one set solves.
+        one set solves. One whose violation stands still is left: what float32 can tell is
+        reached, or another step goes on.
         """
         n, capacity = len(coef), len(rows.buffer)
         size = _SET_ROWS if self.set_size == "auto" else int(self.set_size)
@@ -477,6 +482,7 @@ class WorkingSet(RowsSolver[WorkingSetState]):
         fits = capacity == n or capacity >= size * len(duals)
         together = min(_TOGETHER, len(duals) if fits else max(1, capacity // size))
         violation, goal = np.zeros(len(duals)), np.zeros(len(duals))
+        least, stale = np.full(len(duals), np.inf), np.zeros(len(duals))
         last: dict[int, IntArray] = {}
         live = list(range(len(duals)))
         while live:
@@ -489,12 +495,16 @@ class WorkingSet(RowsSolver[WorkingSetState]):
                     goal[c] = (
                         tol[c] if whole[c] or not fits else max(tol[c], 0.5 * violation[c])
                     )
-                if violation[c] > goal[c]:
+                stale[c] = 0 if violation[c] < 0.99 * least[c] else stale[c] + 1
+                least[c] = min(least[c], violation[c])
+                if violation[c] > goal[c] and stale[c] <= (
+                    _PATIENCE // 10 if whole[c] else _PATIENCE
+                ):
                     before = last.get(c, np.zeros(0, np.intp))
                     sets[c] = last[c] = duals[c].next_set(coef[:, c], up, down, before, size)
             if sets:
-                least = np.maximum(0.5 * tol, np.where(whole, 0.0, _SETTLED * violation))
-                live = self._advance(rows, duals, coef, responses, sets, least) + live
+                inner = np.maximum(0.5 * tol, np.where(whole, 0.0, _SETTLED * violation))
+                live = self._advance(rows, duals, coef, responses, sets, inner) + live
         return violation
 
     @staticmethod
