@@ -53,7 +53,7 @@ def methods(dataset: Dataset, gamma: float) -> dict[str, Make]:
 def scale(X: Any) -> float:
     """Return scikit-learn's ``gamma="scale"``, one over the columns times the variance."""
     square = X.multiply(X) if hasattr(X, "multiply") else X * X
-    return 1 / (X.shape[1] * (float(square.mean()) - float(X.mean()) ** 2))
+    return float(1 / (X.shape[1] * (square.mean() - X.mean() ** 2)))
 
 
 class Small(Objective):
@@ -97,7 +97,7 @@ class Small(Objective):
         def fit(name: str, make: Make) -> None:
             models[name] = make().fit(X, y)
 
-        calls = {
+        calls: dict[Any, Callable[[], Any]] = {
             name: partial(fit, name, make)
             for name, make in methods(dataset, scale(X)).items()
             if name not in slow

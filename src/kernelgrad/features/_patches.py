@@ -14,7 +14,7 @@ from numba import njit
 from kernelgrad._typing import Float32Array, IntArray
 from kernelgrad.compute.elementary import cos_sin_turns
 from kernelgrad.compute.linalg import PAD, keeps_rows, rows_times
-from kernelgrad.compute.threads import parallel_for
+from kernelgrad.compute.threads import over_tiles
 
 _TILE_FLOATS = 2**16  # patches, cosines and sines of one tile: they stay in the L2 cache
 _FAST = {"contract", "nsz", "arcp"}
@@ -116,8 +116,7 @@ def transform(
     rows = max(1, _TILE_FLOATS // (most * (W.shape[1] + 2 * W.shape[2])))
     s, blas = np.float32(scale), keeps_rows(*W.shape[1:])
 
-    def task(a: int) -> None:
-        r0, r1 = a * rows, min(n, (a + 1) * rows)
+    def task(r0: int, r1: int) -> None:
         _tile(X[r0:r1], origins, starts, within, cells, W, contrast, s, blas, F, out[r0:r1])
 
-    parallel_for(-(-n // rows), task)
+    over_tiles(n, rows, task)

@@ -143,10 +143,10 @@ def feature_frequencies(
     W = np.empty((len(columns), n), np.float32)
     key = split_seed(seed)
 
-    def task(a: int) -> None:
-        _fill_features(W[:, a * TILE : (a + 1) * TILE], columns, first + a * TILE, *key, law)
+    def task(a: int, z: int) -> None:
+        _fill_features(W[:, a:z], columns, first + a, *key, law)
 
-    parallel_for(-(-n // TILE), task)
+    over_tiles(n, TILE, task)
     return W
 
 

@@ -12,7 +12,7 @@ from sklearn.utils.extmath import row_norms, safe_sparse_dot
 from kernelgrad._params import integer, parameters, real
 from kernelgrad._typing import Float64Array, Matrix
 from kernelgrad.compute import rng
-from kernelgrad.compute.threads import parallel_for, single_threaded_blas
+from kernelgrad.compute.threads import over_tiles, single_threaded_blas
 from kernelgrad.features import _fused as projections
 from kernelgrad.features.base import FeatureMap, dense64, float64_rows
 from kernelgrad.features.projections import ProjectionMap
@@ -100,14 +100,14 @@ class ArcCosine(TiledKernel, ProjectionKernel):
         K = np.empty((X.shape[0], Z.shape[0]))
         rows = max(1, _TILE_BYTES // (8 * max(1, Z.shape[0])))
 
-        def task(a: int) -> None:
-            r = slice(a * rows, (a + 1) * rows)
+        def task(a: int, z: int) -> None:
+            r = slice(a, z)
             theta = _angles(U[r], V)
             J = tiles.arc_values(self.order, np.sin(theta), np.cos(theta), np.pi - theta)
             K[r] = size_x[r, None] * size_z * (J / np.pi)
 
         with single_threaded_blas():
-            parallel_for(-(-len(K) // rows), task)
+            over_tiles(len(K), rows, task)
         return K
 
     def diag(self, X: Matrix) -> Float64Array:

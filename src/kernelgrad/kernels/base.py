@@ -26,7 +26,7 @@ from kernelgrad._typing import (
 )
 from kernelgrad._validation import CapabilityError, DataError, check_real
 from kernelgrad.compute import rng
-from kernelgrad.compute.threads import parallel_for
+from kernelgrad.compute.threads import over_tiles
 from kernelgrad.features.base import DENSIFY, FeatureMap, float64_rows, narrow_indices
 from kernelgrad.features.composite import ProductMap, SumMap
 from kernelgrad.features.projections import Projection, SummedFrequenciesMap
@@ -267,11 +267,10 @@ class TiledKernel(Kernel):
         A, B = self.tile_rows(X, wide=True), self.tile_rows(Z, wide=True)
         K = np.empty((A.n_rows, B.n_rows))
 
-        def task(i: int) -> None:
-            rows = slice(i * _TASK_ROWS, (i + 1) * _TASK_ROWS)
-            K[rows] = self.tile(A.take(rows), B)
+        def task(a: int, z: int) -> None:
+            K[a:z] = self.tile(A.take(slice(a, z)), B)
 
-        parallel_for(-(-len(K) // _TASK_ROWS), task)
+        over_tiles(len(K), _TASK_ROWS, task)
         return K
 
     def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:

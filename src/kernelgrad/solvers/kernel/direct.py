@@ -12,7 +12,7 @@ import scipy.linalg
 from kernelgrad._params import parameters
 from kernelgrad._typing import AnyArray, Float64Array
 from kernelgrad._validation import DataError
-from kernelgrad.compute.threads import parallel_for
+from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.solvers.audit import AUDIT_LEAST, AUDIT_WORK, Audit
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws
 from kernelgrad.solvers.kernel.base import (
@@ -254,16 +254,15 @@ class SymmetricMatrix:
     def product(self, B: Float64Array) -> Float64Array:
         """Return ``K B``, (n, C)."""
         out = np.empty_like(B)
-        K, n = self._array, self.n
+        K = self._array
 
-        def task(i: int) -> None:
-            a, b = i * _FILL, min(n, (i + 1) * _FILL)
+        def task(a: int, b: int) -> None:
             some = self._square(a, b) @ B[a:b]
             some += K[:a, a:b].T @ B[:a]
             some += K[a:b, b:] @ B[b:]
             out[a:b] = some
 
-        parallel_for(-(-n // _FILL), task)
+        over_tiles(self.n, _FILL, task)
         return out
 
     def factor(self, scale: Float64Array, ridge: float) -> None:

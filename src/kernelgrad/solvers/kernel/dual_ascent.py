@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray
-from kernelgrad.compute.threads import parallel_for
+from kernelgrad.compute.threads import over_tiles
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.losses.conjugate import dual_step, loss_and_gap
 from kernelgrad.solvers.base import draws
@@ -246,10 +246,8 @@ def add_rows(rows: FloatArray, slots: IntArray, coef: Float64Array, out: Float64
 
     Sums in float64 do not drift: gaps stay true however many steps are taken.
     """
-    n = out.shape[1]
 
-    def task(i: int) -> None:
-        start = i * _TILE
-        _add_tile(rows, slots, coef, start, out[:, start : start + _TILE])
+    def task(a: int, z: int) -> None:
+        _add_tile(rows, slots, coef, a, out[:, a:z])
 
-    parallel_for(-(-n // _TILE), task)
+    over_tiles(out.shape[1], _TILE, task)

@@ -13,7 +13,7 @@ from kernelgrad._params import integer, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad._validation import DataError
 from kernelgrad.compute.linalg import factor_damped
-from kernelgrad.compute.threads import parallel_for
+from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss, scalar
@@ -205,15 +205,14 @@ class NewtonDescent:
         right[:, : len(V)] = V.T
         out = np.empty((len(V), n))
 
-        def task(i: int) -> None:
-            rows = slice(i * _ROWS, (i + 1) * _ROWS)
+        def task(start: int, stop: int) -> None:
             total: Any = 0.0
             for a in range(0, n, _DEPTH):
-                part = self.K[rows, a : a + _DEPTH].astype(dtype, copy=False)
+                part = self.K[start:stop, a : a + _DEPTH].astype(dtype, copy=False)
                 total = total + (part @ right[a : a + _DEPTH]).astype(np.float64, copy=False)
-            out[:, rows] = total[:, : len(V)].T
+            out[:, start:stop] = total[:, : len(V)].T
 
-        parallel_for(-(-n // _ROWS), task)
+        over_tiles(n, _ROWS, task)
         return out.reshape(A.shape)
 
     def _product_by_halves(self, V: AnyArray) -> Float64Array:
@@ -469,11 +468,10 @@ class _Preconditioner:
         moved = change.astype(descent.dtype)
         spread = np.empty((A * C, n), descent.dtype)
 
-        def task(i: int) -> None:
-            columns = slice(i * _DEPTH, (i + 1) * _DEPTH)
-            spread[:, columns] = moved @ coarse.rows[:, columns]
+        def task(a: int, z: int) -> None:
+            spread[:, a:z] = moved @ coarse.rows[:, a:z]
 
-        parallel_for(-(-n // _DEPTH), task)
+        over_tiles(n, _DEPTH, task)
         return Z, KZ + spread.reshape(A, C, n)
 
 

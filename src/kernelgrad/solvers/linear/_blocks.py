@@ -25,7 +25,6 @@ HUBER has ``min(1, delta / |z|)``, whose parabola lies above the loss.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -34,7 +33,7 @@ from numba import njit
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray
 from kernelgrad.compute.rows import FAST, Csr, Dense, Rows
-from kernelgrad.compute.threads import parallel_for
+from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.losses.scalar import (
     HUBER,
     LOGISTIC,
@@ -142,7 +141,7 @@ class LossState:
         self.targets = Targets(code, numbers, Y, share)
         V = np.empty((len(U), 1 if code == MULTINOMIAL else U.shape[1]))
         self.at = Point(U, V, np.empty_like(U), np.empty_like(U))
-        over_tiles(len(U), lambda a, z: _look_at_all(self.targets, a, z, self.at))
+        over_tiles(len(U), ROWS, lambda a, z: _look_at_all(self.targets, a, z, self.at))
 
     def losses(self) -> Float64Array:
         """Return ``sum_i p_i l(y_i, u_i)`` of each output; of MULTINOMIAL one number."""
@@ -151,11 +150,6 @@ class LossState:
     def slack(self) -> Float64Array:
         """Return what rounding makes of these sums."""
         return np.asarray(4.0 * np.finfo(np.float64).eps * self.losses())
-
-
-def over_tiles(n: int, task: Callable[[int, int], None]) -> None:
-    """Call ``task(start, stop)`` on tiles of n rows, in parallel."""
-    parallel_for(-(-n // ROWS), lambda t: task(t * ROWS, min((t + 1) * ROWS, n)))
 
 
 # -- the model of a block --------------------------------------------------------------
@@ -556,12 +550,12 @@ class DenseBlocks:
             _directions(self._curvature(i, f), grad, W[cols], k, l1, l2, D)
             if not D.any():
                 continue
-            over_tiles(n, partial(_moves, X, D, dU))
+            over_tiles(n, ROWS, partial(_moves, X, D, dU))
             t, changes = np.ones(W.shape[1]), np.zeros((-(-n // ROWS), f.at.V.shape[1]))
 
             attempt = partial(_try, f.targets, f.at, dU, t, spare, changes)
             for _ in range(_HALVINGS):
-                over_tiles(n, attempt)
+                over_tiles(n, ROWS, attempt)
                 if not _shorten(grad, W[cols], D, t, changes.sum(axis=0), slack, l1, l2):
                     break
             else:

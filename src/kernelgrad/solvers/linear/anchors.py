@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad._validation import CapabilityError
-from kernelgrad.compute.threads import parallel_for
+from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.losses import scalar
 from kernelgrad.solvers.base import draws
 from kernelgrad.solvers.linear import _loops as loops
@@ -134,11 +134,11 @@ def nearest_points(X: Matrix, points: Float64Array, k: int) -> tuple[IntArray, F
     k = min(k, m)
     places, values = np.zeros((n, k), np.int64), np.zeros((n, k))
 
-    def task(t: int) -> None:
-        r = slice(t * _TILE, min((t + 1) * _TILE, n))
+    def task(a: int, z: int) -> None:
+        r = slice(a, z)
         _smallest(np.maximum(_square_distances(X[r], points), 0.0), k, places[r], values[r])
 
-    parallel_for(-(-n // _TILE), task)
+    over_tiles(n, _TILE, task)
     return places, np.sqrt(values)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from kernelgrad._typing import Float64Array, IntArray, Matrix
 from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.rows import Csr, Rows, as_rows, native
-from kernelgrad.compute.threads import parallel_for
+from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.functions.expansions import LinearExpansion
 from kernelgrad.losses import LOSSES, Loss, loss_code, scalar
 from kernelgrad.solvers.base import (
@@ -162,11 +162,7 @@ class PreparedRows:
     def responses(self, W: Float64Array, b: Float64Array) -> Float64Array:
         """Return ``X W + b``, (n, C)."""
         U = np.empty((self.n, len(b)))
-
-        def task(t: int) -> None:
-            loops.responses_of(self.rows, t * _ROWS, min((t + 1) * _ROWS, self.n), W, b, U)
-
-        parallel_for(-(-self.n // _ROWS), task)
+        over_tiles(self.n, _ROWS, lambda a, z: loops.responses_of(self.rows, a, z, W, b, U))
         return U
 
     def gradient(self, G: Float64Array) -> Float64Array:

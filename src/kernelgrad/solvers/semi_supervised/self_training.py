@@ -12,7 +12,7 @@ from kernelgrad._params import boolean, integer, parameters, real
 from kernelgrad._typing import Float32Array, Float64Array, IntArray
 from kernelgrad._validation import CapabilityError, check_int
 from kernelgrad.compute import linalg
-from kernelgrad.compute.threads import parallel_for
+from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows
@@ -400,11 +400,10 @@ def _sides(f: Any) -> IntArray:
 def _by_parts(K: Float32Array, A: Float32Array, out: Float64Array) -> None:
     """Write K A, rows in parts that do not depend on the threads."""
 
-    def task(i: int) -> None:
-        part = slice(i * _PART, (i + 1) * _PART)
-        out[part] = K[part] @ A
+    def task(a: int, z: int) -> None:
+        out[a:z] = K[a:z] @ A
 
-    parallel_for(-(-len(K) // _PART), task)
+    over_tiles(len(K), _PART, task)
 
 
 def _by_columns(K: Float32Array, s: Float32Array) -> Float64Array:
