@@ -38,9 +38,9 @@ def fit(problem, batch):
 
 
 def values(state):
-    """The float32 kernel in float64, one of its two triangles for both."""
-    K = state.exact.matrix(state.prepared, state.prepared).astype(np.float64)
-    return np.triu(K) + np.triu(K, 1).T
+    """The float32 kernel in float64."""
+    with single_threaded_blas():
+        return state.exact.gram(state.prepared).astype(np.float64)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_the_audit_makes_kernel_values_anew():
     result = run(DirectSolve(), problem, iter([(batch, 1.0)]), max_iter=1)
     audit = result.history["audit"]
     assert audit["rows"] == 1500
-    assert audit["drift"] < 1e-7
+    assert audit["drift"] < 1e-6  # other products of float32
     assert result.history["objective"] == [audit["objective"]]
     wide = replace(problem, n_features_in=2000)  # a dear kernel: of a sample
     with single_threaded_blas():
@@ -202,5 +202,5 @@ def test_the_audit_makes_kernel_values_anew():
         state.coef = 1.01 * state.coef
         wrong = solver.finish(problem, state, batch)
     assert 64 <= some["rows"] < 1500
-    assert some["drift"] < 1e-7
+    assert some["drift"] < 1e-6
     assert wrong["drift"] > 1e-5

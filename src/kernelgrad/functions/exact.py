@@ -119,6 +119,8 @@ class ExactKernel:
             first, second = (slice(a, min(n, a + GRAM_TILE)) for a in pairs[number])
             with blas_products():
                 K = block(rows.take(first), rows.take(second))
+            if first == second:  # of the last bits of two equal entries, one is taken
+                K = np.triu(K) + np.triu(K, 1).T
             out[first, second] = K
             out[second, first] = K.T
 

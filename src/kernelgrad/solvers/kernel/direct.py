@@ -13,6 +13,7 @@ from kernelgrad._params import parameters
 from kernelgrad._typing import AnyArray, Float64Array
 from kernelgrad._validation import DataError
 from kernelgrad.compute.threads import over_tiles, parallel_for
+from kernelgrad.functions.exact import GRAM_TILE
 from kernelgrad.solvers.audit import AUDIT_LEAST, AUDIT_WORK, Audit
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws
 from kernelgrad.solvers.kernel.base import (
@@ -26,7 +27,7 @@ from kernelgrad.solvers.kernel.base import (
 _TAG = 0x646972
 PANEL = 128  # columns that are factored at once
 _HEIGHT = 256  # rows of a panel that one task updates
-_FILL = 512  # rows and columns of a tile that is filled at once, and rows of a product
+_FILL = GRAM_TILE  # rows and columns of a tile that is filled at once, and rows of a product
 _MOST_BYTES = 8 * 2**30  # unless a memory limit is given: 32,000 rows
 _CORRECTIONS = 5
 _SETTLED, _SOLVED = 1e-13, 1e-6  # of the right-hand side: correct no further; a solution at all
