@@ -304,7 +304,7 @@ class _Dual:
         f: Float64Array,
         tol: float,
     ) -> Float64Array:
-        """Return what `beta` of the rows `index` changes by, up to a violation of `tol`."""
+        """Return `beta` of the rows `index` where no pair violates by more than `tol`."""
         m = len(index)
         slopes = f - self.y[index]
         if self.has_bias:  # a constant is nothing to pairs; without it float32 sees more
@@ -315,13 +315,16 @@ class _Dual:
         if not self.has_bias:  # one more coordinate, without kernel, price or bounds
             b, r, epsilon = np.append(b, 0), np.append(r, np.float32(0)), np.append(epsilon, 0)
             low, high = np.append(low, -np.inf), np.append(high, np.inf)
+        own = K[:m, :m], b[:m], r[:m], low[:m], high[:m]
+        whole = m == np.count_nonzero(self.counts)
         for _ in range(_ROUNDS):
-            if _solve_set(K, b, r, low, high, epsilon, tol, _STEPS * m):
+            done = _solve_set(K, b, r, low, high, epsilon, tol, _STEPS * m)
+            # the last step takes what `tol` leaves: the way to a solution leaves no trace
+            if whole or not done:
+                _newton(*own, self.epsilon, balanced=self.has_bias)
+            if done:
                 break
-            own = K[:m, :m], b[:m], r[:m], low[:m], high[:m]
-            _newton(*own, self.epsilon, balanced=self.has_bias)
-        change: Float64Array = b[:m] - beta
-        return change
+        return own[1]
 
 
 @parameters
@@ -528,15 +531,15 @@ class WorkingSet(RowsSolver[WorkingSetState]):
         def solve(i: int) -> None:
             c = outputs[i]
             index = sets[c]
-            part = duals[c].solve(K[i], index, coef[index, c], responses[c][index], tol[c])
-            change[places[i], i] = part
+            before = coef[index, c]
+            after = duals[c].solve(K[i], index, before, responses[c][index], tol[c])
+            change[places[i], i], coef[index, c] = after - before, after
 
         parallel_for(len(outputs), solve)
         moved = np.flatnonzero(change.any(axis=1))
         f = responses[outputs]
         add_rows(rows.buffer, slots[moved], change[moved], f)
         responses[outputs] = f
-        coef[union[:, None], outputs] += change
         # where nothing moves rounding of float32 is the end
         return [c for c, part in zip(outputs, change.T, strict=True) if part.any()]
 
