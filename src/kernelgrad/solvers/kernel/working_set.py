@@ -482,8 +482,9 @@ class WorkingSet(RowsSolver[WorkingSetState]):
         size = _SET_ROWS if self.set_size == "auto" else int(self.set_size)
         size = min(n, size, max(_LEAST_ROWS, capacity))
         whole = [np.count_nonzero(dual.counts) <= size for dual in duals]
-        fits = capacity == n or capacity >= size * len(duals)
-        together = min(_TOGETHER, len(duals) if fits else max(1, capacity // size))
+        room = capacity // (2 * size)  # rows come back after their set
+        fits = capacity == n or room >= len(duals)
+        together = min(_TOGETHER, len(duals) if fits else max(1, room))
         violation, goal = np.zeros(len(duals)), np.zeros(len(duals))
         least, stale = np.full(len(duals), np.inf), np.zeros(len(duals))
         last: dict[int, IntArray] = {}
