@@ -13,6 +13,7 @@ from kernelgrad import CapabilityError, KernelClassifier, KernelRegressor, set_n
 from kernelgrad.kernels import Gaussian, Polynomial
 from kernelgrad.losses import get_loss
 from kernelgrad.solvers import NewtonCG, Problem, TrainBatch
+from kernelgrad.solvers.kernel import newton
 from oracles_newton import minimum
 
 ALPHAS = (1.0, 1e-3, 1e-6, 1e-9)
@@ -71,17 +72,20 @@ def test_the_minimum_of_every_penalty(loss, intercept):
         assert info.objective == pytest.approx(value, rel=1e-4)
 
 
-def test_the_coarse_space_changes_the_way_only():
+@pytest.mark.parametrize("whole", [True, False])
+def test_help_changes_the_way_only(whole, monkeypatch):
     rng = np.random.default_rng(1)
     X = rng.uniform(-2, 2, (700, 2))
     y = (np.sin(3 * X[:, :1]) * np.cos(2 * X[:, 1:]) + 0.5 * rng.standard_normal((700, 1))) > 0
     batch = TrainBatch(X, np.where(y, 1.0, -1.0).astype(np.float32), np.ones(700))
-    posed = problem("logistic", 1e-7, 1, n_features_in=2, kernel=Gaussian(8.0))
+    posed = problem("logistic", 1e-6, 1, n_features_in=2, kernel=Gaussian(8.0))
+    monkeypatch.setattr(newton, "_DOUBLE_ROWS", 2048 if whole else 0)
     state, info = solve(NewtonCG(), posed, batch)
     assert state.coarse
-    least, f = minimum("logistic", Gaussian(8.0)(X), batch.y.astype(float), np.ones(700), 1e-7)
+    assert (state.descent.coarse is None) == whole
+    least, f = minimum("logistic", Gaussian(8.0)(X), batch.y.astype(float), np.ones(700), 1e-6)
     assert abs(info.objective - least) <= 1e-4 * least
-    assert np.abs(state.responses[0] + state.intercept - f[:, 0]).max() < 0.05 * np.abs(f).max()
+    assert np.abs(state.responses[0] + state.intercept - f[:, 0]).max() < 0.1 * np.abs(f).max()
 
 
 @every("loss", ["logistic", "log_loss", "squared"])
