@@ -180,18 +180,20 @@ def _kink(t: Any, width: Any, far: Any) -> Any:
 def curvature(code: int, p: Any, y: Any, f: Any, width: Any, far: Any) -> Any:
     """Return the curvature of one output's loss, its kinks smoothed over a width.
 
+    Targets 0 of margins, rows that an output does not count, have none.
+
     `far` is 1 for the majorising curvature of the table and 0 for the second derivative: the
     two differ beyond the width of a kink and on the lines of HUBER and SMOOTHED_HINGE.
     """
     if code == LOGISTIC:
         e = np.exp(-np.abs(y * f))
-        return e / ((_ONE + e) * (_ONE + e))
+        return (y * y) * e / ((_ONE + e) * (_ONE + e))
     if code == HINGE:
-        return _HALF * _kink(_ONE - y * f, width, far)
+        return (y * y) * _HALF * _kink(_ONE - y * f, width, far)
     if code == SMOOTHED_HINGE:
-        return _HALF * _kink(_ONE - y * f - _HALF * p, _HALF * p, far)
+        return (y * y) * _HALF * _kink(_ONE - y * f - _HALF * p, _HALF * p, far)
     if code == SQUARED_HINGE:
-        return choose(y * f < _ONE, _TWO, _ZERO)
+        return choose(y * f < _ONE, (y * y) * _TWO, _ZERO)
     if code in (PERCEPTRON, ONE_CLASS):
         return _HALF * _kink(f, width, far)
     if code == KL:
