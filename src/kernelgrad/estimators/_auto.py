@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +12,7 @@ from sklearn.base import clone
 
 from kernelgrad._typing import AnyArray, IntArray
 from kernelgrad._validation import check_name
+from kernelgrad.compute.memory import system_bytes
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import BatchSource, split_rows
 from kernelgrad.kernels import ConvolutionKernel, Kernel
@@ -29,6 +28,7 @@ from kernelgrad.solvers import (
     Solver,
     TrainBatch,
     Validation,
+    WorkingSet,
 )
 from kernelgrad.solvers.kernel.base import RowsSolver
 from kernelgrad.solvers.kernel.direct import direct_bytes
@@ -43,8 +43,11 @@ _DIRECT_ROWS = 4096  # beyond, the cube of the rows costs more than some hundred
 # Values of a kernel matrix times the outputs of one product with it: about half a minute of
 # Newton's method on two cores. Block descent has its crude answer sooner beyond.
 _NEWTON_WORK = 4e9
+# Kernel values, each once, times its price, for large working sets: about a minute.
+_SETS_WORK = 6e10
+_PRICE_BYTES = 500.0  # of a row, whose products cost as much as the rest of a kernel value
+_SETS_ROWS = 100_000  # kept kernel rows beyond are too few for large sets
 _NARROW, _WIDE = 4, 16  # a product with one or two outputs costs as much as with four
-_UNKNOWN_MEMORY = 4 * 2**30
 _SIZED_ROWS = 1000
 # Blocks half as wide as usual: a path then spends its time on kernel values, which its
 # functions share, and not on a Newton system for each (measured, two to four times faster).
@@ -86,6 +89,10 @@ def choose_solver(
     smooth, the kernel   any other with random features               newton
     matrix fits, and
     n^2 C is small
+    hinge, absolute,     any other                                    working_set
+    epsilon-insensitive,
+    quantile, in memory,
+    not too many rows
     in memory, they fit  any other with random features               cached, the better of
                                                                       both in a race
     in memory, they fit  without, also callable and precomputed       cached, blocks of
@@ -100,7 +107,8 @@ def choose_solver(
     bytes for each of the n x C responses; for the exact solution also n x n values, float64 for
     the solver "direct", float32 for "newton". That takes some hundred products with the kernel
     matrix: ``n^2 C`` is small up to 4e9, where C counts as 4 if it is less than 3, and else is
-    rounded up to a multiple of 16, as products take that time.
+    rounded up to a multiple of 16, as products take that time. Large working sets take up to
+    100,000 rows with ``n^2 (1 + B / 500)`` up to 6e10, B the bytes of a row.
 
     `row_bytes` are those of all rows as given, `n_outputs` outputs times values of alpha; with
     `stops` held-out rows may end the fit before its optimum.
@@ -135,6 +143,10 @@ def choose_solver(
                 and newton_bytes(n_rows, n_outputs, row_bytes) <= memory
             ):
                 return NewtonCG(), "the kernel matrix fits in memory, and the loss is smooth"
+            price = n_rows * (n_rows + row_bytes / _PRICE_BYTES)
+            kinked = loss.name in WorkingSet.losses and not unlabelled
+            if kinked and price <= _SETS_WORK and n_rows <= _SETS_ROWS:
+                return WorkingSet(), "the loss has kinks: exact by large working sets"
             kind = "race" if kernel.has_random_features else "support"
             return CachedBlockDescent(blocks=kind), "rows and responses fit in memory"
         why = f"rows and responses need {needed:.3g} bytes, more than {memory:.3g}"
@@ -154,12 +166,7 @@ def _is_costly(kernel: Kernel) -> bool:
 
 def usable_memory(memory_limit: float | None) -> float:
     """Return `memory_limit`; None is half of the memory that the system has, or 4 GiB."""
-    if memory_limit is not None:
-        return float(memory_limit)
-    total = 0.0
-    with contextlib.suppress(AttributeError, ValueError, OSError):
-        total = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return 0.5 * total if total > 0 else float(_UNKNOWN_MEMORY)
+    return 0.5 * system_bytes() if memory_limit is None else float(memory_limit)
 
 
 def rows_nbytes(source: BatchSource) -> float:

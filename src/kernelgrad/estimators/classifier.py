@@ -195,24 +195,29 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     bandwidth_factor : float > 0, default=1.0
         Multiplies the bandwidth that a rule finds, and those of ``gamma="auto"``.
     solver : str or Solver, default="auto"
-        ``"cached"``, ``"dsg"``, ``"udsg"``, ``"cdsg"``, ``"sbp"``, ``"sdca"``, ``"pegasos"``,
-        ``"norma"`` or ``"perceptron"``: see docs/solvers.md. ``"auto"`` is ``"cached"`` where
-        `fit` gets rows in memory and their responses fit there too. For rows on disk, for
+        ``"newton"``, ``"direct"``, ``"working_set"``, ``"cached"``, ``"dsg"``, ``"udsg"``,
+        ``"cdsg"``, ``"sbp"``, ``"sdca"``, ``"pegasos"``, ``"norma"`` or ``"perceptron"``: see
+        docs/solvers.md. For rows in memory ``"auto"`` solves exactly where it can: smooth losses
+        by ``"newton"`` (``"direct"`` for few rows and the squared loss), losses with kinks by
+        ``"working_set"``, and beyond their sizes it takes ``"cached"``. For rows on disk, for
         `partial_fit` and where they do not fit it is ``"dsg"``, or ``"pegasos"`` for kernels
         without random features; for ``loss="perceptron"`` it is ``"perceptron"``. An object
         where a name is not enough: ``DSG(block_size=512)``.
     alpha : float >= 0 or "auto", default=1e-6
         Weight of the squared norm (the papers' nu). ``"auto"`` tries 1e-3, 1e-4, ... 1e-9 on
         ``validation_fraction`` of the rows (at most 20,000): one path of fits to the others,
-        which share kernel values, picks the best score, then all rows are fitted with as many
-        blocks as the path took. ``"auto"``, here and for gamma, needs rows in memory and the
-        solver ``"cached"``.
+        which share kernel values, picks the best score, then all rows are fitted, by
+        ``"cached"`` with as many blocks as the path took. ``"auto"``, here and for gamma, needs
+        rows in memory and the solver ``"newton"``, ``"direct"``, ``"working_set"`` or
+        ``"cached"``.
     C : float > 0 or None, default=None
         Cost of the loss as in scikit-learn's SVC, in place of alpha: ``alpha = 1 / (C W)`` with
         W the sum of the weights of the training rows. Not for ``partial_fit``, nor for sources
         with weights or class weights, whose sum is not known before they are read.
     max_iter : int >= 1, default=40
-        Iterations. Of ``"cached"``: blocks at most, it stops where more gain little. Of
+        Iterations. Of ``"newton"`` and ``"working_set"``: Newton steps, and rounds that halve
+        the violation, at most. Of ``"cached"``: blocks at most, it stops where more gain
+        little. Of
         ``"dsg"``: each one batch and one block of features, so that time grows
         with its square. Of solvers on exact kernels: by default 40 are one pass (``"sbp"``),
         two (online solvers, up to 163,840 rows) or as many passes (``"sdca"``).
@@ -240,9 +245,9 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     memory_limit : float or None, default=None
         Bytes; a quarter is used to keep frequencies between predictions (64 MiB when None).
         Solvers on exact kernels that keep all rows use all of it, for rows, responses and
-        kept kernel rows (1 GiB of kernel rows when None). Never changes the result of a
-        solver; which one ``"auto"`` takes depends on it (half of the system's memory when
-        None).
+        kept kernel rows (a sixth of the system's memory, at most 4 GiB, when None). It changes
+        no result of a solver, but for large working sets that do not fit, to their tolerance;
+        which solver ``"auto"`` takes depends on it (half of the system's memory when None).
     warm_start : bool, default=False
         Another fit continues with ``max_iter`` more iterations.
     random_state : int, RandomState or None, default=None

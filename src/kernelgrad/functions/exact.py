@@ -30,7 +30,7 @@ ROW_TILE = 256  # its rows: 1 MiB of float32, which stays in a cache
 GRAM_TILE = 256  # rows and columns of a tile of a symmetric matrix: it stays in the cache
 PREDICT_TILE = 512  # rows and support rows of a prediction tile: 1 MiB of float32
 PREPARE_ROWS = 8192
-CACHE_BYTES = 2**30  # kernel rows kept between steps unless a memory limit is given
+MOST_CACHE, CACHE_PART = 4 * 2**30, 6  # kernel rows kept unless a memory limit is given
 
 
 class ExactKernel:

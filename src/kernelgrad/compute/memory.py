@@ -1,0 +1,16 @@
+"""How much memory there is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+_UNKNOWN = 8 * 2**30
+
+
+def system_bytes() -> int:
+    """Return the memory of the system in bytes; 8 GiB where it does not tell."""
+    total = 0
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return total if total > 0 else _UNKNOWN
