@@ -197,9 +197,9 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     solver : str or Solver, default="auto"
         ``"newton"``, ``"direct"``, ``"working_set"``, ``"cached"``, ``"dsg"``, ``"udsg"``,
         ``"cdsg"``, ``"sbp"``, ``"sdca"``, ``"pegasos"``, ``"norma"`` or ``"perceptron"``: see
-        docs/solvers.md. For rows in memory ``"auto"`` solves exactly where it can: smooth losses
-        by ``"newton"`` (``"direct"`` for few rows and the squared loss), losses with kinks by
-        ``"working_set"``, and beyond their sizes it takes ``"cached"``. For rows on disk, for
+        docs/solvers.md. For rows in memory ``"auto"`` solves exactly where it can: smooth
+        losses by ``"newton"`` (``"direct"`` for few rows and the squared loss), losses with
+        kinks by ``"working_set"``; beyond their sizes it is ``"cached"``. For rows on disk, for
         `partial_fit` and where they do not fit it is ``"dsg"``, or ``"pegasos"`` for kernels
         without random features; for ``loss="perceptron"`` it is ``"perceptron"``. An object
         where a name is not enough: ``DSG(block_size=512)``.
