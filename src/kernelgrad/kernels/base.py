@@ -329,9 +329,10 @@ def median_distance(D: Float64Array, size: float) -> float:
 
     Equal rows, which rounding leaves a little apart, count nothing.
     """
-    D = D[np.triu_indices_from(D, 1)]
-    D = D[1e-7 * size < D]
-    return float(np.median(D)) if D.size else 1.0
+    pairs = np.concatenate([D[i, i + 1 :] for i in range(len(D))])
+    if pairs.min(initial=np.inf) <= 1e-7 * size:
+        pairs = pairs[1e-7 * size < pairs]
+    return float(np.median(pairs, overwrite_input=True)) if pairs.size else 1.0
 
 
 # Sums and products. A product multiplies feature by feature. That is unbiased if each single

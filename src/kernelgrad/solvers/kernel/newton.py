@@ -33,15 +33,17 @@ _WIDE = 16  # BLAS is faster for that many outputs than for any other number fro
 _MOST_BYTES = 8 * 2**30  # unless a memory limit is given: 46,000 rows
 _FORCING = 0.5  # the residual of a Newton system, in parts of the gradient
 _SURE = 0.1  # of the tolerance, where the gain that is left is only an estimate
+_NEAR = 100.0  # tolerances that the bound may be away then
 _MOST_INNER = 300
 _PATIENCE = 32  # inner steps of one system after which a coarse space pays
 _COARSE = 16.0  # factorisations of the coarse space may cost that many products
 _HALVINGS = 30
+_SHORT_STEPS = 8  # at most in one iteration
 _SHORT = 0.1  # part of a step: systems are better solved more exactly
-_DOUBLE_ROWS = 2048  # up to here the matrix is of float64: it stays small
+_DOUBLE_ROWS = 2048  # up to here the matrix is of float64 for small penalties: it stays small
 # Of the mean of k(x, x): below such a penalty the large eigenvalues, times the rounding of
 # float32, are more than the penalty.
-_SMALL = 1e-7
+_SMALL = 3e-7
 _INDEFINITE = 1e-3  # of the parts of a squared norm: more than rounding makes negative
 _SETTLED = 1e-9  # of the loss: a constant is moved for no less
 _NOTHING = 1e-300
@@ -86,13 +88,13 @@ class _Loss:
             safe = np.where(self.weight > 0, self.weight, 1.0)
             return np.clip(slope / safe + self.y.T, 0.0, 1.0)
         out = np.empty_like(F)
-        one = np.float64(1)
         for a, f in enumerate(F):
             if self.joint:
                 out[a] = self.loss.curvature(self.y, f.T)
             else:
+                none = np.float64(0)
                 c = scalar.curvature.py_func(
-                    self.loss.code, self._params, self.y, f.T, np.float64(0), one
+                    self.loss.code, self._params, self.y, f.T, none, none
                 )
                 out[a] = np.transpose(c) if np.ndim(c) else c
         return out
@@ -109,11 +111,10 @@ class _Loss:
 
     def constants(self, bend: Float64Array) -> Float64Array:
         """Return the inverse Hessian of the constants, (A, C, C)."""
-        H = np.einsum("acn,cd->acd", self.diagonal(bend), np.eye(bend.shape[1]))
+        H = (bend @ self.weight)[..., None] * np.eye(bend.shape[1])
         if self.loss.is_multinomial:
-            H = np.einsum("acn,cd->acd", self.weight * bend, np.eye(bend.shape[1]))
-            H -= np.einsum("acn,adn->acd", self.weight * bend, bend)
-        return np.linalg.pinv(H, rcond=1e-10, hermitian=True)
+            H = H - (self.weight * bend) @ bend.transpose(0, 2, 1)
+        return np.asarray(np.linalg.pinv(H, rcond=1e-10, hermitian=True), np.float64)
 
 
 @dataclass
@@ -141,7 +142,9 @@ class NewtonPoint:
     KG: Float64Array
     objective: Float64Array
     gap: AnyArray = field(default_factory=lambda: np.array(np.inf))  # bounds its distance
-    length: AnyArray = field(default_factory=lambda: np.ones(1))  # of the step that led here
+    length: AnyArray = field(
+        default_factory=lambda: np.ones((1, 1))
+    )  # of the step that led here
     done: AnyArray = field(default_factory=lambda: np.zeros(1, bool))
     M: _Preconditioner | None = None  # of the next system, where it is known
 
@@ -176,8 +179,7 @@ class NewtonDescent:
         alphas: Float64Array, fit_intercept: bool, seed: int,
     ) -> None:  # fmt: skip
         precise = float(alphas.min()) < _SMALL * float(K.diagonal().mean())
-        self.dtype = np.float64 if precise or len(K) <= _DOUBLE_ROWS else np.float32
-        self.K = K.astype(self.dtype, copy=False) if len(K) <= _DOUBLE_ROWS else K
+        self.K, self.dtype = K, np.float64 if precise else np.float32
         self.loss, self.alpha = _Loss(loss, y, weight), alphas[:, None, None]
         self.fit_intercept, self.seed = fit_intercept, seed
         self.floor = np.where(self.alpha > 0, self.alpha, 1.0)  # divides, where alpha does not
@@ -350,23 +352,31 @@ class NewtonDescent:
 
     def advance(self, at: NewtonPoint, tol: float) -> NewtonPoint:
         """Take one Newton step, shortened where it overshoots."""
-        bend = self.loss.bend(at.f + at.b[..., None], at.slope)
+        bend = self._bend(at)
         M = at.M if at.M is not None else _Preconditioner(self, self.loss.diagonal(bend))
         X, KX, xb, inner = self._solve(at, bend, M, tol)
         length, stuck = self._length(at, X, KX, xb)
         new = self.look(at.a + length[..., None] * X, at.b + length * xb)
-        stuck &= at.length == 0  # by rounding, as the way to the step was no help
+        new = replace(new, length=length)
+        stuck &= at.length == 0  # by rounding: the largest curvature did not help
         aim = tol * np.abs(new.objective)
         gap = 0.5 * self._apart(new.G * new.KG)[..., 0] / self.floor[..., 0]
         if not self.helped and (inner >= _PATIENCE or length.min() < _SHORT):
             self.make_coarse()
         done, following = stuck | (gap <= aim), None
         if self.helped and not done.all():
-            bend = self.loss.bend(new.f + new.b[..., None], new.slope)
-            following = _Preconditioner(self, self.loss.diagonal(bend))
+            following = _Preconditioner(self, self.loss.diagonal(self._bend(new)))
             norm = 0.5 * self._apart(new.KG * following(new.G, new.KG)[0])[..., 0]
-            done |= self.excess * norm <= _SURE * aim
-        return replace(new, gap=gap, length=length, done=done, M=following)
+            done |= (self.excess * norm <= _SURE * aim) & (gap <= _NEAR * aim)
+        return replace(new, gap=gap, done=done, M=following)
+
+    def _bend(self, at: NewtonPoint) -> Float64Array:
+        """Return curvatures, the largest of the loss where they led nowhere."""
+        bend = self.loss.bend(at.f + at.b[..., None], at.slope)
+        nowhere = (at.length == 0)[..., None]
+        if self.loss.joint or not nowhere.any():
+            return bend
+        return np.where(nowhere, float(self.loss.loss.smoothness or 1.0), bend)
 
     def _length(
         self, at: NewtonPoint, X: Float64Array, KX: Float64Array, xb: Float64Array
@@ -494,9 +504,9 @@ class NewtonCG(RowsSolver[NewtonState]):
 
     Each step solves a Newton system by conjugate gradients in the inner product of the
     kernel's space, to half of its residual, and halves the step while it raises the
-    objective. The kernel matrix is made once, in float32, up to 2,048
-    rows in float64; a product with it, of ``2 n^2``
-    operations for each output, is the cost of an inner step. Sums are kept in float64.
+    objective. The kernel matrix is made once, in float32, for penalties below 3e-7 and up to
+    2,048 rows in float64; a product with it, of ``2 n^2`` operations for each output, is the
+    cost of an inner step. Sums are kept in float64.
 
     Twice differentiable losses and those with a majorising curvature: log_loss, logistic,
     squared, squared_hinge, smoothed_hinge, huber, poisson and the user's own. The loss may have
@@ -515,6 +525,9 @@ class NewtonCG(RowsSolver[NewtonState]):
     Notes
     -----
     ``4 n^2`` bytes. A matrix beyond the memory limit, 8 GiB without one, is refused.
+
+    Where the curvature of the loss jumps (squared hinge, smoothed hinge, Huber) and the penalty
+    is very small, many steps are short; an iteration takes up to 8 of those.
 
     ``history_["duality_gap"]`` is ``g^T K g / (2 alpha)`` with ``g = r + alpha a`` the gradient
     in coefficients: at the best constants the objective is no further above its minimum, as it
@@ -575,7 +588,8 @@ class NewtonCG(RowsSolver[NewtonState]):
         """Return what descends for the penalties `alphas`; makes the kernel matrix."""
         rows = self._attach(problem, state, batch)
         weight = np.asarray(batch.sample_weight, np.float64)
-        K = state.exact.gram(rows.rows, batch.X if batch.n_rows <= _DOUBLE_ROWS else None)
+        wide = batch.n_rows <= _DOUBLE_ROWS and min(alphas) < _SMALL
+        K = state.exact.gram(rows.rows, batch.X if wide else None)
         state.kernel_evaluations += K.size
         return NewtonDescent(
             K, problem.loss, batch.y, weight / weight.sum(), alphas, problem.fit_intercept,
@@ -583,7 +597,7 @@ class NewtonCG(RowsSolver[NewtonState]):
         )  # fmt: skip
 
     def step(self, problem: Problem, state: NewtonState, batch: TrainBatch) -> StepInfo:
-        """Solve one Newton system."""
+        """Solve a Newton system, or several until one leads on."""
         if state.descent is None or state.point is None or state.alpha != problem.alpha:
             self._check_memory(problem, batch)
             state.alpha = problem.alpha
@@ -594,7 +608,12 @@ class NewtonCG(RowsSolver[NewtonState]):
             settled = state.iteration > 0  # a state from a file goes on to the same bit
             state.point = state.descent.look(a, state.intercept[None], settled)
         before = state.coef
-        at = state.point = state.descent.advance(state.point, self.tol)
+        at = state.point
+        for _ in range(_SHORT_STEPS):  # where the curvature jumps, many lead not far
+            at = state.descent.advance(at, self.tol)
+            if at.done.all() or at.length[~at.done].min() >= _SHORT:
+                break
+        state.point = at
         state.coef = np.ascontiguousarray(at.a[0].T)
         state.responses, state.intercept = at.f[0], at.b[0]
         state.coarse = state.descent.helped
