@@ -45,7 +45,7 @@ _DOUBLE_ROWS = 2048  # up to here the matrix is of float64 for small penalties: 
 # float32, are more than the penalty.
 _SMALL = 3e-7
 _INDEFINITE = 1e-3  # of the parts of a squared norm: more than rounding makes negative
-_SETTLED = 1e-9  # of the loss: a constant is moved for no less
+_SETTLED = 1e-10  # of the loss: a constant is moved for no less
 _NOTHING = 1e-300
 
 
@@ -280,20 +280,20 @@ class NewtonDescent:
         self, f: Float64Array, b: Float64Array, slope: Float64Array
     ) -> tuple[Float64Array, Float64Array]:
         """Return the constants that minimise the loss, and the slopes there."""
-        value, length = self.loss.value(f + b[..., None]), 1.0
-        for _ in range(_HALVINGS):
-            F = f + b[..., None]
-            step = self._constants_step(F, slope)
+        value = self.loss.value(f + b[..., None])
+        length = np.ones_like(value)
+        for _ in range(2 * _HALVINGS):
+            step = self._constants_step(f + b[..., None], slope)
             fall = self._apart((slope.sum(axis=-1) * step)[..., None])[..., 0]
-            if (fall <= _SETTLED * np.abs(value)).all():
+            moves = length * fall > _SETTLED * np.abs(value)
+            if not moves.any():
                 break
-            trial = b - length * step
+            trial = b - np.where(moves, length, 0.0) * step
             new = self.loss.value(f + trial[..., None])
-            if (new <= value).all():
-                b, value, length = trial, new, 1.0
-                slope = self.loss.slope(f + b[..., None])
-            else:
-                length *= 0.5
+            better = moves & (new < value)
+            b, value = np.where(better, trial, b), np.where(better, new, value)
+            length = np.where(better, 1.0, 0.5 * length)
+            slope = self.loss.slope(f + b[..., None])
         return b, slope
 
     def _constants_step(self, F: Float64Array, slope: Float64Array) -> Float64Array:
