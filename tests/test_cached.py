@@ -33,10 +33,12 @@ from cached_cases import (
     sometimes,
 )
 from kernelgrad import KernelDensityRatio, KernelNoveltyDetector, set_num_threads
+from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import Problem, TrainBatch
-from kernelgrad.solvers.block_descent.newton import _positive
+from kernelgrad.solvers.block_descent.coordinates import SupportBlocks
+from kernelgrad.solvers.block_descent.newton import BlockSteps, _positive
 
 # -- the minimum -----------------------------------------------------------------------
 
@@ -440,6 +442,37 @@ def test_a_copied_state_remembers_its_own_centres():
     twin = state.copy()
     for _ in range(3):
         solver.step(problem, twin, batch)
-    assert np.count_nonzero(twin.used) == 60  # no row twice while others are left
+    assert np.count_nonzero(twin.used == 3) == np.count_nonzero(twin.used == 2) == 20
     assert not state.used.any()
     assert not state.memory.blocks.used.any()
+
+
+def test_rows_of_the_last_block_wait_for_others():
+    rng = np.random.default_rng(0)
+    X, _ = signal(80, seed=3)
+    exact = ExactKernel(Gaussian(GAMMA), X.shape[1])
+    blocks = SupportBlocks(exact, exact.prepare(X), np.ones(80, bool), 20)
+    blocks.used[:20], blocks.used[20:40] = 4, 3
+    drawn = [blocks.draw(4, None, rng).index for _ in range(200)]
+    share = np.bincount(np.concatenate(drawn), minlength=80).reshape(4, 20).mean(axis=1) / 200
+    assert share[0] == 0
+    assert 0 < share[1] < 0.5 * share[2]  # a quarter of the weight of rows never used
+    drawn = [blocks.draw(7, None, rng).index for _ in range(200)]
+    share = np.bincount(np.concatenate(drawn), minlength=80).reshape(4, 20).mean(axis=1) / 200
+    assert 0 < share[0] < share[1] == pytest.approx(share[2], rel=0.2)
+
+
+def test_rows_whose_coefficients_balance_their_slopes_have_no_weight():
+    X, t = signal(120, seed=3)
+    problem = Problem(SquaredError(), Gaussian(GAMMA), 1e-3, 1, X.shape[1], 0)
+    batch, solver = TrainBatch(X, t[:, None], even(120)), cached(block_size=20)
+    state = solver.init(problem, batch)
+    solver.step(problem, state, batch)
+    it = state.iterates[0]
+    steps = BlockSteps(it, state.memory)
+    balance = -steps.R / (120 * it.alpha)
+    it.coef[:, :60] = balance[:, :60]
+    weights = steps.row_weights()
+    np.testing.assert_allclose(weights[:60], 0, atol=1e-9)
+    part = (it.coef - balance)[0, 60:]
+    np.testing.assert_allclose(weights[60:], part**2 / (part**2).sum(), rtol=1e-4)

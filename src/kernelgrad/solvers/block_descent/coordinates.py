@@ -17,7 +17,7 @@ from kernelgrad.kernels import ExactRows
 TILE = 2048  # rows that one task takes
 _SUB = 256  # rows of a tile whose kernel values stay in the second cache
 _PARTS = 64  # partial sums of a product over all rows
-_USED = 1e-12  # weight of a row that is a centre already, against one that is not
+_JUST_USED = 1e-12  # factor of the weights of the rows of the last block
 
 
 class BlockMatrix:
@@ -212,7 +212,10 @@ class SupportBlock(Block):
 
 
 class SupportBlocks(Blocks):
-    """Blocks of training rows, drawn in proportion to weights; used ones come last.
+    """Blocks of training rows, drawn in proportion to weights.
+
+    The rows of a block are balanced when it is left and lose their balance as others move.
+    Their weight grows back, in as many blocks as hold all rows once.
 
     Parameters
     ----------
@@ -225,8 +228,8 @@ class SupportBlocks(Blocks):
 
     Attributes
     ----------
-    used : bool array (n,)
-        Rows that have been centres.
+    used : int32 array (n,)
+        The last block of each row, counted from 1; 0 of a row that has been no centre.
     """
 
     def __init__(
@@ -235,7 +238,7 @@ class SupportBlocks(Blocks):
         self.n = rows.n_rows
         self.exact, self.rows = exact, rows
         self.candidates = np.flatnonzero(distinct)
-        self.used = np.zeros(self.n, bool)
+        self.used: IntArray = np.zeros(self.n, np.int32)
         self.max_width = min(width, len(self.candidates))
         self.n_blocks = -(-len(self.candidates) // self.max_width)
 
@@ -254,7 +257,9 @@ class SupportBlocks(Blocks):
             w = np.ones(len(among)) if weight is None else weight[among].astype(np.float64)
             top = float(w.max(initial=0.0))
             w = w / top if np.isfinite(top) and top > 0 else np.ones(len(among))
-            w = np.maximum(w, 1e-100) * np.where(self.used[among], _USED, 1.0)
+            last = self.used[among]
+            rest = np.clip((number - last) / self.n_blocks, _JUST_USED, 1.0)
+            w = np.maximum(w, 1e-100) * np.where(last > 0, rest, 1.0)
             u = rng.random(len(among))
             key = np.log(w) - np.log(-np.log(np.maximum(u, 1e-300)))
             index = np.sort(among[np.argpartition(-key, M - 1)[:M]])

@@ -222,8 +222,16 @@ class BlockSteps:
         self.smooth, self.exact = self.objective.derivatives(it.widths, U, self.R, self.W)
 
     def row_weights(self) -> Float64Array:
-        """Return the norm of each row's slope over that of all."""
-        size = np.sqrt(np.einsum("cn,cn->n", self.R, self.R, dtype=np.float64))
+        r"""Return :math:`\|r_i / n + \alpha a_i\|^2` of each row, over the sum of all, (n,).
+
+        This is the gradient's part at row i. It is 0 where the coefficients balance the slopes,
+        as they all do at the minimum: such a row has nothing to gain, however large its slope.
+        Squares spend fewer centres than the lengths themselves, and reach lower objectives.
+        """
+        part = self.R / np.float32(self.objective.n)
+        if isinstance(self.memory.blocks, SupportBlocks):
+            part = part + self.it.alpha * self.it.coef
+        size = np.einsum("cn,cn->n", part, part, dtype=np.float64)
         return np.asarray(size / max(float(size.sum()), 1e-300))
 
     def enter(self, block: Block, fit_bias: bool) -> None:

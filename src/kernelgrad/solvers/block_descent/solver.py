@@ -61,8 +61,8 @@ class CachedState(State):
         Of the rows, which a continued fit must bring again.
     offset : float64 array (C,)
         Taken off targets and added to predictions: float32 then holds residuals.
-    used : bool array (n,)
-        Rows that have been centres.
+    used : int32 array (n,)
+        As in :class:`SupportBlocks`.
     iterates : list of Iterate
         One for each alpha.
     """
@@ -71,7 +71,7 @@ class CachedState(State):
     stream: FeatureStream | None
     digest: bytes
     offset: Float64Array
-    used: AnyArray
+    used: IntArray
     iterates: list[Iterate]
     kernel_evaluations: int = 0
     slow: int = 0
@@ -126,8 +126,11 @@ class CachedState(State):
                 if k.startswith(prefix)
             }
             iterates.append(Iterate(**own))
+        used = arrays["used"].astype(np.int32)  # files of 0.1.0 hold whether rows were used
         counters = values.get("numbers", {})  # of files of 0.1.0
-        return {"exact": exact, "stream": stream, "iterates": iterates, **counters}
+        return {
+            "exact": exact, "stream": stream, "iterates": iterates, "used": used, **counters
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -206,8 +209,9 @@ class CachedBlockDescent(Solver[CachedState]):
               + \frac{\alpha}{2} \|f\|^2
 
     Each step takes a block of M coordinates: training rows as centres (``blocks="support"``),
-    drawn in proportion to the size of their slopes ``|dl/df|``, or a block of random features.
-    With K the values of the block on all rows and r the slopes, its gradient is exact,
+    drawn in proportion to ``|r_i / n + alpha a_i|^2``, what the slopes r and the coefficients a
+    leave of the gradient at a row, or a block of random features. With K the values of the
+    block on all rows its gradient is exact,
 
     .. math:: g = K^T r / n + \alpha f(X_I), \qquad
               H = K_S^T W_S K_S / |S| + (\alpha + \mu) K_{II}
@@ -333,7 +337,7 @@ class CachedBlockDescent(Solver[CachedState]):
             stream=stream,
             digest=batch_digest(problem, batch),
             offset=start if shifts else np.zeros(C),
-            used=np.zeros(n, bool),
+            used=np.zeros(n, np.int32),
             iterates=[],
         )
         memory = self._prepare(problem, state, batch, rows)
@@ -453,7 +457,7 @@ class CachedBlockDescent(Solver[CachedState]):
             s.enter(block, problem.fit_intercept)
         self._descend(state, memory, block, matrix, steps, rng)
         if isinstance(memory.blocks, SupportBlocks):
-            state.used[block.index] = True  # type: ignore[attr-defined]
+            state.used[block.index] = state.iteration + 1  # type: ignore[attr-defined]
             state.kernel_evaluations += block.width * n * matrix.n_tiles_made
         for s in steps:
             s.leave(self.tol)
