@@ -43,6 +43,8 @@ ROUNDING = 5e-7  # of the terms of the objective: smaller falls are not trusted
 # conjugate gradients: steps and squared residual left, where the sample is all rows and else
 CONJUGATE_EXACT, CONJUGATE_SAMPLED = (20, 1e-3), (5, 1e-2)
 
+KEPT = 0.7  # of the way of the blocks before, in the direction searched beside a block's own
+
 # -- the end of a fit, and smoothing
 LEAST_SHARE = 1e-2  # of the first objective, that the tolerance refers to at least
 INITIAL_WIDTH = 0.5  # of smoothing, in units of the margin or of the targets' spread

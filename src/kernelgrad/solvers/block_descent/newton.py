@@ -28,7 +28,8 @@ class Iterate:
     alpha : float
     responses, momentum : float32 arrays (C, n)
         f on all rows, without the constant b whose rounding it would carry, and the last
-        step's part of it.
+        step's part of it; between blocks, all steps of the last block and, less and less, of
+        those before.
     bias, bias_momentum : float64 arrays (C,)
     coef, coef_momentum : float64 arrays
         As :meth:`Blocks.new_coef` makes them.
@@ -94,6 +95,10 @@ class BlockUpdate:
         kp = s[:, 0] * self.kf + s[:, 1] * d + s[:, 2] * self.kp
         self.p, self.kp = np.where(on, p, self.p), np.where(on, kp, self.kp)
         self.f, self.kf = np.where(on, self.f + p, self.f), np.where(on, self.kf + kp, self.kf)
+
+    def carry(self, kept: float) -> None:
+        """Make the whole move of the block, and part of the p before it, the last step."""
+        self.p, self.kp = self.f + np.array([-1.0, kept]), self.kf
 
     def undo(self) -> None:
         """Take the last step back."""
@@ -238,6 +243,14 @@ class BlockSteps:
         """Begin with a block."""
         self.block, self.fit_bias = block, fit_bias
         self.update = BlockUpdate(len(self.it.bias), block.width)
+        # along the way of several blocks there is more to gain than along the last inner step
+        it, self._kept = self.it, 0.0
+        self._way: list[Any] = []
+        if self.memory.blocks.n_blocks > 1:
+            # responses made anew have forgotten it
+            self._kept = constants.KEPT if it.momentum.any() else 0.0
+            last = (it.momentum, it.bias_momentum, it.coef_momentum)
+            self._way = [np.multiply(a, self._kept, dtype=a.dtype) for a in last]
         self._factor: Any = None
         self._factored = np.nan, np.nan
 
@@ -483,6 +496,9 @@ class BlockSteps:
         it.coef[moved] += it.coef_momentum[moved]
         if kept.any():
             it.momentum[kept], it.bias_momentum[kept], it.coef_momentum[kept] = last
+        steps: tuple[Any, ...] = (it.momentum, it.bias_momentum, it.coef_momentum)
+        for way, step in zip(self._way, steps, strict=False):
+            way[moved] += step[moved]
         self.update.step(s, found.moved, moves)
         typical = float(np.median(s[moved, 1]))
         self.last_step = typical
@@ -526,7 +542,7 @@ class BlockSteps:
         it.damping = min(max(100 * it.damping, 1e-4), constants.MOST_DAMPING)
         it.claim = np.inf
         self.update.undo()
-        self.live = False
+        self._way, self.live = [], False
         self._derive()
 
     def worth(self, number: int, n: int, M: int) -> bool:
@@ -538,15 +554,19 @@ class BlockSteps:
         block = n * M * (2.0 * self.memory.n_features + 30) + 4.0 * M**3
         return self.gains[-1] / step >= sum(self.gains) / (block + (number + 1) * step)
 
-    def leave(self, tol: float) -> None:
+    def leave(self, tol: float, pace: int) -> None:
         """Finish the block: measure loss and objective, and narrow the smoothing.
 
         Where the gain of recent blocks is small against the error of smoothing it is narrowed;
         so it is where a block gains no more than `tol` times the objective, until the largest
         error it could make anywhere is as small: at the smoothed minimum no row may be at a
-        kink, and many at the true one.
+        kink, and many at the true one. The block is `still` where `pace` blocks of its gain
+        would make no more than that part.
         """
         it, objective = self.it, self.objective
+        if self._way:
+            it.momentum, it.bias_momentum, it.coef_momentum = self._way
+            self.update.carry(self._kept)
         norm2 = float(self.memory.blocks.inner(it.coef, it.coef, it.responses).sum())
         it.loss = self.exact if it.share == 1 else self.memory.objective.mean(self._responses())
         it.objective = it.loss + 0.5 * it.alpha * max(norm2, 0.0)
@@ -578,7 +598,7 @@ class BlockSteps:
                 it.recent = it.recent[:0]
                 it.widths = np.maximum(factor * it.widths, floor)
                 it.claim, it.rejected, narrowed = np.inf, 0, True
-        self.still = gain <= least and not narrowed
+        self.still = pace * gain <= least and not narrowed
 
     def _raise_share(self, settled: bool) -> None:
         """Give rows without a label a larger loss, where the last share has done its work."""

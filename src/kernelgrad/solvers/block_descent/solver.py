@@ -217,7 +217,7 @@ class CachedBlockDescent(Solver[CachedState]):
               H = K_S^T W_S K_S / |S| + (\alpha + \mu) K_{II}
 
     the penalty's part being in the cache by the reproducing property, and H comes from a
-    sample S of rows. The Newton step ``-H^{-1} g`` of the block, the step before (momentum)
+    sample S of rows. The Newton step ``-H^{-1} g`` of the block, the steps before (momentum)
     and f itself (scale) span up to three directions, over which the exact objective is
     minimised, each output apart where the loss lets them. The constant b, unpenalised, belongs
     to every block where ``fit_intercept=True``. A block is used for more such steps while they
@@ -255,8 +255,11 @@ class CachedBlockDescent(Solver[CachedState]):
     inner_steps : int or "auto", default="auto"
         Newton steps on a block; ``"auto"`` weighs gain against price, at most 10.
     tol : float >= 0, default=1e-3
-        Converged when two blocks in a row (one that holds all rows) lower the objective by no
-        more than that part of it, or of a hundredth of what it was at the start.
+        Converged when, after each of two blocks in a row (one that holds all rows), as many
+        blocks as were taken, or as hold all coordinates once if these are fewer, would at the
+        pace of the block lower the objective by no more than that part of it, or of a hundredth
+        of what it was at the start. Gains fall with the square of the number of blocks, or
+        faster: so this is about the distance to the minimum.
 
     Notes
     -----
@@ -420,7 +423,7 @@ class CachedBlockDescent(Solver[CachedState]):
         limit = constants.STORE_BYTES if problem.memory_limit is None else problem.memory_limit
         fixed = 0
         if problem.memory_limit is not None:
-            fixed = 2 * row_bytes + constants.WORK_BYTES + 60 * n * problem.n_outputs
+            fixed = 2 * row_bytes + constants.WORK_BYTES + 72 * n * problem.n_outputs
         buffer = untouched(n, blocks.max_width).reshape(-1) if size + fixed <= limit else None
         return Workspace(blocks, objective, buffer, scale, peak, batch.X.shape[1])
 
@@ -459,9 +462,9 @@ class CachedBlockDescent(Solver[CachedState]):
         if isinstance(memory.blocks, SupportBlocks):
             state.used[block.index] = state.iteration + 1  # type: ignore[attr-defined]
             state.kernel_evaluations += block.width * n * matrix.n_tiles_made
-        for s in steps:
-            s.leave(self.tol)
         state.iteration += 1
+        for s in steps:
+            s.leave(self.tol, min(state.iteration, memory.blocks.n_blocks))
         state.rows_seen += n
         first = state.iterates[0]
         state.slow = state.slow + 1 if steps[0].still else 0
