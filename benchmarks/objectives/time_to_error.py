@@ -111,7 +111,7 @@ def ratios(table: Sequence[Row], points: Sequence[Row]) -> list[Row]:
     out = []
     for peer in table:
         mine = [p for p in points if p["dataset"] == peer["dataset"] and p["method"] == OURS]
-        if not mine or "test" not in peer or peer["method"] in (OURS, f"{OURS} (defaults)"):
+        if not mine or "test" not in peer or peer["method"].startswith(OURS):
             continue
         seconds = seconds_to(mine, peer["test"])
         out.append(

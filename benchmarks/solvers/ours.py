@@ -6,7 +6,9 @@ from typing import Any, ClassVar
 
 from benchmarks.registry import Budget, Dataset
 from benchmarks.solvers._base import Method, Params, grid, is_classification
+from benchmarks.solvers.peers import SupportVectors
 from kernelgrad import KernelClassifier, KernelRegressor
+from kernelgrad.losses import EpsilonInsensitive
 from kernelgrad.solvers import CachedBlockDescent
 
 
@@ -66,6 +68,22 @@ class KernelGradStreaming(KernelGrad):
     def solver(self) -> Any:
         """Return the solver for rows that do not fit in memory."""
         return "dsg"
+
+
+class KernelGradMachine(SupportVectors):
+    """SVC's and SVR's model at their settings, by the exact solver."""
+
+    name: ClassVar[str] = "kernelgrad (support vectors)"
+    rank = -1  # the settings are those that the peers chose
+
+    def build(
+        self, dataset: Dataset, params: Params, gamma: float, budget: Budget, seed: int
+    ) -> Any:
+        """Return the estimator of the task; classes in pairs, as SVC has them."""
+        given = {"gamma": gamma, "C": params["C"], "random_state": seed}
+        if is_classification(dataset):
+            return KernelClassifier("hinge", multi_class="ovo", **given)
+        return KernelRegressor(EpsilonInsensitive(params["epsilon"]), **given)
 
 
 class KernelGradDefaults(Method):
