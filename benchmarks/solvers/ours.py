@@ -27,7 +27,7 @@ class KernelGrad(Method):
     def build(
         self, dataset: Dataset, params: Params, gamma: float, budget: Budget, seed: int
     ) -> Any:
-        """Return the estimator with its default solver, which keeps all responses."""
+        """Return the estimator with a solver that keeps all responses."""
         cls = KernelClassifier if is_classification(dataset) else KernelRegressor
         return cls(
             loss=params["loss"],
@@ -39,8 +39,8 @@ class KernelGrad(Method):
         )
 
     def solver(self) -> Any:
-        """Return the solver; by default the estimator chooses it."""
-        return "auto"
+        """Return block descent, which is early, on the better kind of blocks."""
+        return CachedBlockDescent(blocks="race")
 
 
 class KernelGradSupport(KernelGrad):

@@ -40,9 +40,9 @@ FACTORS = (0.25, 0.5, 1.0, 2.0)
 
 _RESPONSE_BYTES = 60  # of each response: responses, steps and their coefficients
 _DIRECT_ROWS = 4096  # beyond, the cube of the rows costs more than some hundred products
-# Values of a kernel matrix times the outputs of one product with it: about half a minute of
+# Values of a kernel matrix times the outputs of one product with it: about ten seconds of
 # Newton's method on two cores. Block descent has its crude answer sooner beyond.
-_NEWTON_WORK = 4e9
+_NEWTON_WORK = 1.6e9
 # Kernel values, each once, times its price, for large working sets: about a minute.
 _SETS_WORK = 6e10
 _PRICE_BYTES = 500.0  # of a row, whose products cost as much as the rest of a kernel value
@@ -106,7 +106,7 @@ def choose_solver(
     Rows fit where the memory holds a copy of them, the copy that the kernel works on, and 60
     bytes for each of the n x C responses; for the exact solution also n x n values, float64 for
     the solver "direct", float32 for "newton". That takes some hundred products with the kernel
-    matrix: ``n^2 C`` is small up to 4e9, where C counts as 4 if it is less than 3, and else is
+    matrix: ``n^2 C`` is small up to 1.6e9, where C counts as 4 if it is less than 3, and else is
     rounded up to a multiple of 16, as products take that time. Large working sets take up to
     100,000 rows with ``n^2 (1 + B / 500)`` up to 6e10, B the bytes of a row.
 
