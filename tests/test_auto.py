@@ -117,10 +117,11 @@ def test_exact_solvers_take_what_they_solve_in_about_a_minute():
         settings = {"rows": "memory", "n_rows": n_rows, "n_outputs": n_outputs}
         return choose_solver(Logistic(), Gaussian(), **settings)[0].name
 
-    def sets(n_rows, row_bytes):
+    def sets(n_rows, row_bytes, **more):
         settings = {"rows": "memory", "n_rows": n_rows, "row_bytes": n_rows * row_bytes}
-        return choose_solver(Hinge(), Gaussian(), **settings)[0].name
+        return choose_solver(Hinge(), Gaussian(), **settings, **more)[0].name
 
+    assert sets(100, 80, penalised=False) == "cached"
     assert sets(100_000, 80) == sets(60_000, 6272) == "working_set"
     assert sets(100_001, 80) == sets(70_000, 6272) == "cached"
     for n_outputs, width in ((1, 4), (2, 4), (3, 16), (16, 16), (17, 32)):

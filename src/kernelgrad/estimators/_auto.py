@@ -71,6 +71,7 @@ def choose_solver(
     n_outputs: int = 1,
     memory: float = np.inf,
     stops: bool = False,
+    penalised: bool = True,
 ) -> tuple[Solver[Any], str]:
     """Return the solver that ``solver="auto"`` stands for, and the reason.
 
@@ -111,7 +112,8 @@ def choose_solver(
     100,000 rows with ``n^2 (1 + B / 500)`` up to 6e10, B the bytes of a row.
 
     `row_bytes` are those of all rows as given, `n_outputs` outputs times values of alpha; with
-    `stops` held-out rows may end the fit before its optimum.
+    `stops` held-out rows may end the fit before its optimum; `penalised` is False where alpha is
+    0, which leaves the coefficients of a loss with kinks without bounds.
     """
     check_name(rows, ("memory", "disk", "stream"), "place of rows")
     if loss.name == "perceptron":
@@ -144,7 +146,7 @@ def choose_solver(
             ):
                 return NewtonCG(), "the kernel matrix fits in memory, and the loss is smooth"
             price = n_rows * (n_rows + row_bytes / _PRICE_BYTES)
-            kinked = loss.name in WorkingSet.losses and not unlabelled
+            kinked = penalised and loss.name in WorkingSet.losses and not unlabelled
             if kinked and price <= _SETS_WORK and n_rows <= _SETS_ROWS:
                 return WorkingSet(), "the loss has kinks: exact by large working sets"
             kind = "race" if kernel.has_random_features else "support"

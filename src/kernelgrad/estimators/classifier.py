@@ -129,7 +129,8 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
         With ``multi_class="ovo"`` these are votes of the pairs, plus less than half of one by
         the sum of their responses, as ``SVC(decision_function_shape="ovr")`` has it.
         """
-        return self._task().decision(self._raw(X))
+        raw = self._raw(X)
+        return self._task().decision(raw)
 
     def predict(self, X: Any) -> AnyArray:
         """Return the predicted class of every row, shape (n,)."""

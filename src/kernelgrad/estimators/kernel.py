@@ -109,6 +109,7 @@ class BaseKernelEstimator(BaseRowsEstimator):
             n_outputs=rows.task.n_outputs * self._n_paths,
             memory=usable_memory(self.memory_limit),
             stops=bool(getattr(self, "early_stopping", False)),
+            penalised=getattr(self, "C", None) is not None or getattr(self, "alpha", 1) != 0,
         )
         return self._make_solver(chosen), reason
 

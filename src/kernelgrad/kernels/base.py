@@ -329,7 +329,7 @@ def median_distance(D: Float64Array, size: float) -> float:
 
     Equal rows, which rounding leaves a little apart, count nothing.
     """
-    pairs = np.concatenate([D[i, i + 1 :] for i in range(len(D))])
+    pairs = np.concatenate([D[:0].ravel(), *(D[i, i + 1 :] for i in range(len(D)))])
     if pairs.min(initial=np.inf) <= 1e-7 * size:
         pairs = pairs[1e-7 * size < pairs]
     return float(np.median(pairs, overwrite_input=True)) if pairs.size else 1.0
