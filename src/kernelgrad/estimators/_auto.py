@@ -107,13 +107,13 @@ def choose_solver(
     Rows fit where the memory holds a copy of them, the copy that the kernel works on, and 60
     bytes for each of the n x C responses; for the exact solution also n x n values, float64 for
     the solver "direct", float32 for "newton". That takes some hundred products with the kernel
-    matrix: ``n^2 C`` is small up to 1.6e9, where C counts as 4 if it is less than 3, and else is
-    rounded up to a multiple of 16, as products take that time. Large working sets take up to
-    100,000 rows with ``n^2 (1 + B / 500)`` up to 6e10, B the bytes of a row.
+    matrix: ``n^2 C`` is small up to 1.6e9, where C counts as 4 if it is less than 3, and else
+    is rounded up to a multiple of 16, as products take that time. Large working sets take up
+    to 100,000 rows with ``n^2 (1 + B / 500)`` up to 6e10, B the bytes of a row.
 
     `row_bytes` are those of all rows as given, `n_outputs` outputs times values of alpha; with
-    `stops` held-out rows may end the fit before its optimum; `penalised` is False where alpha is
-    0, which leaves the coefficients of a loss with kinks without bounds.
+    `stops` held-out rows may end the fit before its optimum; `penalised` is False where alpha
+    is 0, which leaves the coefficients of a loss with kinks without bounds.
     """
     check_name(rows, ("memory", "disk", "stream"), "place of rows")
     if loss.name == "perceptron":
