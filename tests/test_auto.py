@@ -80,11 +80,11 @@ def test_the_table(loss, kernel, where, name, reason):
 
 def test_memory_decides_at_rows_and_responses():
     def name(**changed):
-        given = {"n_rows": 1000, "row_bytes": 5000.0, "n_outputs": 2, "memory": 130_000.0}
+        given = {"n_rows": 1000, "row_bytes": 5000.0, "n_outputs": 2, "memory": 154_000.0}
         return choose_solver(Logistic(), Gaussian(), rows="memory", **given | changed)
 
     assert name()[0].name == "cached"  # the kernel matrix alone takes 4e6 bytes
-    for change in ({"memory": 129_999.0}, {"n_outputs": 3}, {"row_bytes": 5001.0}):
+    for change in ({"memory": 153_999.0}, {"n_outputs": 3}, {"row_bytes": 5001.0}):
         solver, why = name(**change)
         assert solver.name == "dsg"
         assert "more than" in why

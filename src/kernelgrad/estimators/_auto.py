@@ -38,7 +38,7 @@ GIVEN = "given as a parameter"
 ALPHAS = tuple(10.0**-k for k in range(3, 10))
 FACTORS = (0.25, 0.5, 1.0, 2.0)
 
-_RESPONSE_BYTES = 60  # of each response: responses, steps and their coefficients
+_RESPONSE_BYTES = 72  # of each response: responses, steps and their coefficients
 _DIRECT_ROWS = 4096  # beyond, the cube of the rows costs more than some hundred products
 # Values of a kernel matrix times the outputs of one product with it: about ten seconds of
 # Newton's method on two cores. Block descent has its crude answer sooner beyond.
@@ -94,9 +94,7 @@ def choose_solver(
     epsilon-insensitive,
     quantile, in memory,
     not too many rows
-    in memory, they fit  any other with random features               cached, the better of
-                                                                      both in a race
-    in memory, they fit  without, also callable and precomputed       cached, blocks of
+    in memory, they fit  any other, also callable and precomputed     cached, blocks of
                                                                       training rows
     too large, on disk,  with random features, or a loss without      dsg
     or a stream          labels
@@ -104,7 +102,7 @@ def choose_solver(
     or a stream
     ===================  ===========================================  ==================
 
-    Rows fit where the memory holds a copy of them, the copy that the kernel works on, and 60
+    Rows fit where the memory holds a copy of them, the copy that the kernel works on, and 72
     bytes for each of the n x C responses; for the exact solution also n x n values, float64 for
     the solver "direct", float32 for "newton". That takes some hundred products with the kernel
     matrix: ``n^2 C`` is small up to 1.6e9, where C counts as 4 if it is less than 3, and else
@@ -149,8 +147,7 @@ def choose_solver(
             kinked = penalised and loss.name in WorkingSet.losses and not unlabelled
             if kinked and price <= _SETS_WORK and n_rows <= _SETS_ROWS:
                 return WorkingSet(), "the loss has kinks: exact by large working sets"
-            kind = "race" if kernel.has_random_features else "support"
-            return CachedBlockDescent(blocks=kind), "rows and responses fit in memory"
+            return CachedBlockDescent(), "rows and responses fit in memory"
         why = f"rows and responses need {needed:.3g} bytes, more than {memory:.3g}"
     elif rows == "disk":
         why = "the rows are on disk"

@@ -29,7 +29,7 @@ from kernelgrad.losses import LOSSES
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, Solver
 
 METHODS = ("predict", "decision_function", "predict_proba", "score_samples", "transform")
-# up to 2,048 rows a default fit is exact; beyond, blocks race
+# up to 2,048 rows a block holds all rows
 _FEW, _MANY, _COLUMNS = 200, 2500, 6
 _FAMILIES: dict[bool, tuple[Any, Any]] = {
     False: (KernelClassifier, KernelRegressor),

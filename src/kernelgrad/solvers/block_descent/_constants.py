@@ -20,10 +20,6 @@ MOST_INNER = 10  # Newton steps on a block
 REJECTIONS, MOST_REJECTIONS = 4, 16  # blocks in a row without a step that end the fit
 CHUNK = 65_536  # rows that a loss without loops of its own sees at once
 
-# -- a race: part and number of rows, those held out, coordinates and number of blocks
-RACE_PART, RACE_ROWS, RACE_VALIDATION = 8, 8192, 2000
-RACE_WIDTH, RACE_BLOCKS = 512, 3
-
 # -- audits
 AUDIT_EVERY = 16  # blocks
 DOUBT = 1e-2  # of the constant's objective, above which a function is not returned

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import clone
 
 from kernelgrad._params import choice, integer, parameters, real
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
@@ -238,12 +237,10 @@ class CachedBlockDescent(Solver[CachedState]):
 
     Parameters
     ----------
-    blocks : {"support", "features", "race"}, default="support"
+    blocks : {"support", "features"}, default="support"
         Training rows, for exact kernels, or random features: J blocks stand for the kernel
         ``sum_j phi_j . phi_j / J`` and are taken in turn. Features suit smooth functions of
-        many rows and make predictions independent of the training rows. ``"race"`` lets both
-        take three blocks on a sample of the rows and goes on with the one of less loss on
-        others.
+        many rows and make predictions independent of the training rows.
     block_size : int or "auto", default="auto"
         Coordinates in a block, M. ``"auto"``: all rows up to 2,048 of them, else 1,024. From 8
         to 784 columns that reached the errors of other methods soonest, or nearly so; 512 is as
@@ -280,7 +277,7 @@ class CachedBlockDescent(Solver[CachedState]):
     state_class: ClassVar[type[State]] = CachedState
     streams: ClassVar[bool] = False
 
-    blocks: str = choice(("support", "features", "race"), default="support")
+    blocks: str = choice(("support", "features"), default="support")
     block_size: int | str = integer(default="auto", low=1, words=("auto",))
     n_blocks: int | str = integer(default="auto", low=1, words=("auto",))
     hessian_rows: int | str = integer(default="auto", low=1, words=("auto",))
@@ -329,8 +326,7 @@ class CachedBlockDescent(Solver[CachedState]):
             start = np.asarray(problem.loss.intercept(batch.y, batch.sample_weight), float)
         shifts = isinstance(problem.loss, ResidualLoss)
         exact, stream, rows = None, None, None
-        kind = self._race(problem, batch) if self.blocks == "race" else self.blocks
-        if kind == "support":
+        if self.blocks == "support":
             exact, rows = build_exact(problem, batch)
         else:
             size = self._width(max(n, constants.WHOLE + 1))
@@ -363,36 +359,6 @@ class CachedBlockDescent(Solver[CachedState]):
             )
         state.memory = memory
         return state
-
-    def _race(self, problem: Problem, batch: TrainBatch) -> str:
-        """Return the kind of blocks with the smaller loss on held-out rows, after a few blocks.
-
-        Both learn from the same sample of the rows, of at most a part of what the fit costs.
-        """
-        n = batch.n_rows
-        if n <= constants.WHOLE or not problem.kernel.has_random_features:
-            return "support"
-        n_train = int(np.clip(n // constants.RACE_PART, constants.WHOLE, constants.RACE_ROWS))
-        order = draws(problem.seed, _TAG + 2, 0).permutation(n)[
-            : n_train + constants.RACE_VALIDATION
-        ]
-        parts = []
-        for rows in (np.sort(order[:n_train]), np.sort(order[n_train:])):
-            ids = None if batch.rows is None else batch.rows[rows]
-            parts.append(
-                TrainBatch(batch.X[rows], batch.y[rows], batch.sample_weight[rows], ids)
-            )
-        train, held = parts
-        losses = {}
-        for kind in ("support", "features"):
-            solver = clone(self).set_params(blocks=kind, block_size=constants.RACE_WIDTH)
-            state = solver.init(problem, train)
-            tracker = solver.track(state, held.X)
-            for _ in range(constants.RACE_BLOCKS):
-                tracker.advance(solver.step(problem, state, train))
-            value = problem.loss.value(held.y, tracker.raw_prediction())
-            losses[kind] = float(np.average(value, weights=held.sample_weight))
-        return "features" if losses["features"] < losses["support"] else "support"
 
     def _prepare(
         self, problem: Problem, state: CachedState, batch: TrainBatch, rows: ExactRows | None
