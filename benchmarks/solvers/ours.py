@@ -39,17 +39,8 @@ class KernelGrad(Method):
         )
 
     def solver(self) -> Any:
-        """Return block descent, which is early, on the better kind of blocks."""
-        return CachedBlockDescent(blocks="race")
-
-
-class KernelGradSupport(KernelGrad):
-    name: ClassVar[str] = "kernelgrad (support)"
-    default = False
-
-    def solver(self) -> Any:
-        """Return blocks of training rows."""
-        return CachedBlockDescent(blocks="support")
+        """Return block descent, which is early, on blocks of training rows."""
+        return CachedBlockDescent()
 
 
 class KernelGradFeatures(KernelGrad):
