@@ -30,7 +30,10 @@ ROW_TILE = 256  # its rows: 1 MiB of float32, which stays in a cache
 GRAM_TILE = 256  # rows and columns of a tile of a symmetric matrix: it stays in the cache
 PREDICT_TILE = 512  # rows and support rows of a prediction tile: 1 MiB of float32
 PREPARE_ROWS = 8192
-MOST_CACHE, CACHE_PART = 4 * 2**30, 6  # kernel rows kept unless a memory limit is given
+# Kernel rows kept unless a memory limit is given. The first touch of memory may cost as much as
+# a kernel value of some 200 columns: only dear values are worth more of it.
+CHEAP_CACHE, MOST_CACHE, CACHE_PART = 2**30, 4 * 2**30, 6
+DEAR_COLUMNS = 256
 
 
 class ExactKernel:

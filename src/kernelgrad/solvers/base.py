@@ -47,7 +47,8 @@ class Problem:
         Budget for frequencies kept between predictions.
     memory_limit : int or None
         Bytes that rows, responses and kept kernel rows of an exact kernel may take together;
-        None is a sixth of the system's memory, at most 4 GiB of kernel rows.
+        None is 1 GiB of kernel rows, from 256 columns on 4 GiB, at most a sixth of the
+        system's memory.
     fixed_rows : bool
         Every batch holds the same rows: a solver may keep their responses between steps.
     n_rows, max_iter : int or None

@@ -12,7 +12,14 @@ import scipy.sparse as sp
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.memory import system_bytes
-from kernelgrad.functions.exact import CACHE_PART, MOST_CACHE, ExactKernel, KernelRows
+from kernelgrad.functions.exact import (
+    CACHE_PART,
+    CHEAP_CACHE,
+    DEAR_COLUMNS,
+    MOST_CACHE,
+    ExactKernel,
+    KernelRows,
+)
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import ExactRows, Kernel
@@ -365,7 +372,8 @@ def build_exact(problem: Problem, batch: TrainBatch) -> tuple[ExactKernel, Exact
 def kernel_rows(problem: Problem, exact: ExactKernel, rows: ExactRows) -> KernelRows:
     """Return the rows with a cache for what the memory limit leaves of them."""
     if problem.memory_limit is None:
-        return KernelRows(exact, rows, min(MOST_CACHE, system_bytes() // CACHE_PART))
+        most = MOST_CACHE if problem.n_features_in >= DEAR_COLUMNS else CHEAP_CACHE
+        return KernelRows(exact, rows, min(most, system_bytes() // CACHE_PART))
     # rows as given and as prepared; current and mean responses, coefficients, work arrays
     work = _WORK_BYTES + _WORK_ARRAYS * 8 * rows.n_rows * problem.n_outputs
     return KernelRows(exact, rows, max(0, problem.memory_limit - work - 2 * rows.nbytes))
