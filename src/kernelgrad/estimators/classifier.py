@@ -246,7 +246,8 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     memory_limit : float or None, default=None
         Bytes; a quarter is used to keep frequencies between predictions (64 MiB when None).
         Solvers on exact kernels that keep all rows use all of it, for rows, responses and
-        kept kernel rows (1 GiB, from 256 columns on 4 GiB, when None). It changes no result of a solver, but for large working sets that do not fit, to their tolerance;
+        kept kernel rows (1 GiB, from 256 columns on 4 GiB, when None). It changes no result
+        of a solver, but for large working sets that do not fit, to their tolerance;
         which solver ``"auto"`` takes depends on it (half of the system's memory when None).
     warm_start : bool, default=False
         Another fit continues with ``max_iter`` more iterations.
