@@ -678,3 +678,12 @@ def test_ratio_losses_are_minimal_at_the_ratio():
         np.testing.assert_allclose(loss.ratio(best), p / q)
     with pytest.raises(ValueError, match="both samples"):
         KLDensityRatio().intercept(np.ones((4, 1)))
+
+
+@pytest.mark.parametrize("name", ["hinge", "smoothed_hinge", "squared_hinge", "logistic"])
+def test_margins_of_target_0_have_neither_slope_nor_curvature(name):
+    loss = get_loss(name, task="classification", n_classes=2)
+    y, f = np.zeros((5, 1)), np.linspace(-2, 2, 5)[:, None]
+    assert not loss.gradient(y, f).any()
+    assert not loss.curvature(y, f, 0.1).any()
+    assert loss.curvature(y + 1, f - 0.5, 0.1).any()

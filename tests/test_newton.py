@@ -88,6 +88,12 @@ def test_help_changes_the_way_only(whole, monkeypatch):
     least, f = minimum("logistic", Gaussian(8.0)(X), batch.y.astype(float), np.ones(700), 1e-6)
     assert abs(info.objective - least) <= 1e-4 * least
     assert np.abs(state.responses[0] + state.intercept - f[:, 0]).max() < 0.1 * np.abs(f).max()
+    products = state.descent.n_products
+    monkeypatch.setattr(newton, "_PATIENCE", newton._MOST_INNER)  # so that no help comes
+    monkeypatch.setattr(newton, "_SHORT", 0.0)
+    alone, _ = solve(NewtonCG(), posed, batch)
+    assert not alone.coarse
+    assert products < alone.descent.n_products
 
 
 @every("loss", ["logistic", "log_loss", "squared"])

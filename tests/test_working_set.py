@@ -22,7 +22,7 @@ from kernelgrad import (
 )
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import EpsilonInsensitive, Quantile
-from kernelgrad.solvers import WorkingSet
+from kernelgrad.solvers import TrainBatch, WorkingSet
 
 
 def _machine(cls, loss, **params):
@@ -263,3 +263,17 @@ def test_losses_without_kinks_are_refused():
         KernelRegressor("squared", solver="working_set").fit(X, y)
     with pytest.raises(ValueError, match="alpha > 0"):
         KernelRegressor("absolute", solver="working_set", alpha=0.0).fit(X, y)
+
+
+def test_a_path_is_its_single_fits():
+    X, y = load_breast_cancer(return_X_y=True)
+    X, alphas = scale(X), (1e-2, 1e-3, 1e-5)
+    settings = {"solver": "working_set", "gamma": 0.02, "random_state": 0}
+    found = KernelClassifier("hinge", alpha=alphas[0], **settings).fit(X, y)
+    y = np.where(y > 0, 1.0, -1.0).astype(np.float32)[:, None]
+    problem = found._problem(found.kernel_, found.loss_, 1, alphas[0])
+    _, path = WorkingSet().path(problem, TrainBatch(X, y, np.ones(len(X))), alphas, X, 50)
+    for alpha, f in zip(alphas, path, strict=True):
+        single = KernelClassifier("hinge", alpha=alpha, **settings).fit(X, y[:, 0])
+        np.testing.assert_allclose(f[:, 0], single.decision_function(X), atol=1e-2)
+    assert np.abs(path[0] - path[2]).max() > 0.1
