@@ -155,7 +155,7 @@ event.register("numba:compile", Listener())
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from kernelgrad import KernelClassifier, KernelRegressor
 KernelClassifier().fit(*load_iris(return_X_y=True))
-KernelClassifier(alpha="auto").fit(*load_breast_cancer(return_X_y=True))
+KernelClassifier().fit(*load_breast_cancer(return_X_y=True))
 KernelRegressor().fit(*load_diabetes(return_X_y=True))
 print(compiled)
 """
@@ -163,6 +163,4 @@ print(compiled)
     done = subprocess.run(
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
     )
-    # predictions for the rows held out by the search take compiled loops; a fit does not
-    assert "newton" not in done.stdout
-    assert "_solve" not in done.stdout
+    assert done.stdout.strip() == "[]"

@@ -151,7 +151,10 @@ class DirectSolve(RowsSolver[DirectState]):
         if m < n:
             rows = np.sort(draws(problem.seed, _TAG, state.iteration).choice(n, m, False))
         true = np.zeros((len(rows), problem.n_outputs))
-        state.exact.add_product(prepared.take(rows), prepared, state.coef, true)
+        for start in range(0, len(rows), _FILL):  # as the matrix, by nothing that is compiled
+            some = slice(start, start + _FILL)
+            K = state.exact.fast_block(prepared.take(rows[some]), prepared)
+            true[some] = K.astype(np.float64) @ state.coef
         kept = state.responses[:, rows].T
         weight, y = _weights(batch)[rows], batch.y[rows].astype(np.float64)
         losses = [problem.loss.value(y, f + state.intercept) for f in (true, kept)]

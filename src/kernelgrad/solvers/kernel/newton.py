@@ -46,7 +46,6 @@ _DOUBLE_ROWS = 2048  # up to here the matrix is of float64 for small penalties: 
 _SMALL = 3e-7
 _INDEFINITE = 1e-3  # of the parts of a squared norm: more than rounding makes negative
 _SETTLED = 1e-10  # of the loss: a constant is moved for no less
-_NOTHING = 1e-300
 
 
 def newton_bytes(n_rows: int, n_outputs: int, row_bytes: float) -> float:
