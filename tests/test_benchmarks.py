@@ -25,6 +25,7 @@ OBJECTIVES = registry.discover(objectives, registry.Objective)
 
 # tiny sizes, beside --quick, of those that take long without
 TINY = {
+    "defaults": ["--method", "kernelgrad", "SVM tuned", "linear", "constant"],
     "exact_blocks": ["--d", "8", "--rows", "8"],
     "kernels": ["--kernel", "hellinger", "--blocks", "300"],
     "regression": ["--only", "kernel/dsg"],
@@ -34,7 +35,7 @@ TINY = {
     "svm_time": ["--dataset", "digits8"],
     "time_to_error": ["--dataset", "digits", "--method", "SVC/SVR (LIBSVM)"],
 }
-QUICK = ["exact_blocks", "kernels", "synthetic_rate"]
+QUICK = ["defaults", "exact_blocks", "kernels", "synthetic_rate"]
 
 
 @pytest.fixture
