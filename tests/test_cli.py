@@ -233,15 +233,25 @@ def test_options_beside_the_model(tmp_path, data, ok):
     path, curve = tmp_path / "m.kgm", tmp_path / "curve.png"
     path.write_text("something else")
     result = ok(
-        "fit", data, "--model", path, *CLASSES, "--no-early-stopping", "--time-limit", "1e-9",
+        "fit", data, "--model", path, *CLASSES, "--no-early-stopping", "--max-iter", "1",
         "--class-weight", "balanced", "--learning-curve", curve,
     )  # fmt: skip
-    assert (result["status"], result["iterations"]) == ("stopped", 1)
+    assert (result["status"], result["iterations"]) == ("max_iter", 1)
     model = kernelgrad.load(path)
     assert (model.n_iter_, model.class_weight) == (1, "balanced")
     assert result["learning_curve"] == str(curve)
     assert curve.read_bytes().startswith(b"\x89PNG")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["curve.png", "m.kgm"]
+
+
+def test_a_time_limit_ends_the_fit(tmp_path, data, cli):
+    path = tmp_path / "m.kgm"
+    code, out, err = cli(
+        "fit", data, "--model", path, *CLASSES, "--time-limit", "1e-9", "--json"
+    )
+    assert code == 0
+    assert "the model is a constant; raise time_limit" in err
+    assert json.loads(out)["status"] == kernelgrad.load(path).fit_status_ == "time_limit"
 
 
 # -- predict, score, inspect -------------------------------------------------------------
@@ -502,7 +512,7 @@ USAGE_ERRORS = {
     "task": ([*FIT, "--task", "clustering"], "clustering"),
     "alpha": ([*FIT, "--alpha", "-1"], "alpha"),
     "fraction": ([*FIT, "--validation-fraction", "1.5"], "1.5"),
-    "time limit": ([*FIT, "--time-limit", "0"], "seconds"),
+    "time limit": ([*FIT, "--time-limit", "0"], "time_limit"),
     "model over data": (["fit", "a.csv", "--model", "a.csv"], "overwrite"),
     "plot suffix": ([*FIT, "--learning-curve", "curve.doc"], "curve.doc"),
     "output suffix": (["predict", "m", "d.csv", "--output", "p.txt"], ".npy"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
@@ -10,7 +11,43 @@ from typing import Any, TextIO
 from tqdm import tqdm
 
 from kernelgrad._validation import check_int, check_real
-from kernelgrad.compute.compiling import compile_seconds
+from kernelgrad.compute.compiling import clock, compile_seconds
+
+
+class TimeIsUp(Exception):  # noqa: N818  no error: the model so far is kept
+    """Ends a step that was not done in time; the state is as it was before."""
+
+
+class Deadline:
+    """The moment at which a fit must end.
+
+    Its clock stands still while loops are compiled, as that of :class:`FitEvent`.
+
+    Parameters
+    ----------
+    seconds : float or None, default=None
+        From now on; None is for ever.
+    """
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self._end = math.inf if seconds is None else clock() + seconds
+
+    def left(self) -> float:
+        """Return the seconds that are left, at least 0; inf without a limit."""
+        return self._end if self._end == math.inf else max(0.0, self._end - clock())
+
+    @property
+    def over(self) -> bool:
+        """Whether no time is left."""
+        return self.left() <= 0.0
+
+    def check(self) -> None:
+        """Raise :class:`TimeIsUp` if no time is left."""
+        if self.over:
+            raise TimeIsUp
+
+
+FOREVER = Deadline()
 
 
 @dataclass(frozen=True)
@@ -65,6 +102,15 @@ class Callback:
             What is being fitted.
         """
 
+    def on_phase(self, name: str) -> None:
+        """Take notice of what a fit does before its iterations, such as a search.
+
+        Parameters
+        ----------
+        name : str
+            What is done from now on; "" once it is done.
+        """
+
     def on_iteration(self, event: FitEvent) -> bool | None:
         """React to a finished iteration.
 
@@ -105,10 +151,24 @@ class ProgressBar(Callback):
     def __init__(self, file: TextIO | None = None) -> None:
         self.file = file
         self._bar: Any = None
+        self._phase: Any = None
         self._compiled = 0.0
+
+    def on_phase(self, name: str) -> None:
+        """Show what is done and for how long, on a terminal only."""
+        if name:
+            if self._phase is None:
+                self._phase = tqdm(
+                    bar_format="{desc}: {elapsed}", file=self.file, leave=False, disable=None
+                )
+            self._phase.set_description_str(name)
+        elif self._phase is not None:
+            self._phase.close()
+            self._phase = None
 
     def on_begin(self, estimator_or_solver: Any) -> None:
         """Draw an empty bar."""
+        self.on_phase("")
         self.on_end("restarted")
         self._bar = tqdm(
             desc=type(estimator_or_solver).__name__,
@@ -186,6 +246,11 @@ class CallbackList(Callback):
         except BaseException:
             self.on_end("error")
             raise
+
+    def on_phase(self, name: str) -> None:
+        """Tell every callback."""
+        for callback in self.callbacks:
+            callback.on_phase(name)
 
     def on_iteration(self, event: FitEvent) -> bool:
         """Call every callback; return True if any asked to stop."""

@@ -19,7 +19,6 @@ from kernelgrad.cli.report import (
 )
 
 if TYPE_CHECKING:
-    from kernelgrad.callbacks import Callback
     from kernelgrad.data import BatchSource
 
 
@@ -87,7 +86,7 @@ def fit(
         bool, typer.Option(help="Divide columns by their standard deviation, in the model.")
     ] = True,
     time_limit: Annotated[
-        float | None, typer.Option(help="Seconds after which to stop and keep the model.")
+        float | None, typer.Option(help="Seconds for search and fit; the model so far is kept.")
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Makes the fit repeatable.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="[default: all cores]")] = None,
@@ -103,6 +102,7 @@ def fit(
     """
     with reporting(as_json):
         from kernelgrad import KernelClassifier, KernelRegressor, set_num_threads
+        from kernelgrad.callbacks import ProgressBar
         from kernelgrad.compute.compiling import announced, clock
 
         options: dict[str, Any] = {
@@ -119,8 +119,9 @@ def fit(
             "class_weight": None if class_weight is None else class_weight.value,
             "standardize": standardize,
             "random_state": seed,
+            "time_limit": time_limit,
         }
-        callbacks = _check_options(options, time_limit)
+        _check_options(options)
         check_writable(model, "model", data)
         if learning_curve is not None:
             check_plot(learning_curve, data, model)
@@ -134,13 +135,11 @@ def fit(
             raise typer.BadParameter("--class-weight is for classification; leave it out.")
         if not quiet:
             note(f"{data}: {source.n_rows} rows, {source.n_features} columns, {kind}")
-            from kernelgrad.callbacks import ProgressBar
-
-            callbacks.insert(0, ProgressBar())
         if threads is not None:
             set_num_threads(threads)
         given = {name: value for name, value in options.items() if value is not None}
         cls = KernelClassifier if kind == Task.CLASSIFICATION else KernelRegressor
+        callbacks = [] if quiet else [ProgressBar()]  # verbose=1 would be part of the model
         estimator = cls(callbacks=callbacks, **given)
         start = clock()
         with announced(not quiet):
@@ -176,10 +175,9 @@ def fit(
             raise typer.Exit(INTERRUPTED)
 
 
-def _check_options(options: dict[str, Any], time_limit: float | None) -> list[Callback]:
-    """Check what can be checked without data; return the callbacks that are asked for."""
+def _check_options(options: dict[str, Any]) -> None:
+    """Check what can be checked without data."""
     from kernelgrad._validation import check_name, check_real
-    from kernelgrad.callbacks import TimeLimit
     from kernelgrad.kernels import get_kernel
     from kernelgrad.losses import ALIASES, LOSSES
     from kernelgrad.solvers import get_solver
@@ -199,7 +197,8 @@ def _check_options(options: dict[str, Any], time_limit: float | None) -> list[Ca
         check_real(
             fraction, "validation_fraction", low=0, high=1, low_open=True, high_open=True
         )
-        return [] if time_limit is None else [TimeLimit(time_limit)]
+        if options["time_limit"] is not None:
+            check_real(options["time_limit"], "time_limit", low=0, low_open=True)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 

@@ -84,14 +84,14 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
         raise
 
 
-def warn_caller(message: str) -> None:
+def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line that called this package, whatever lies between."""
     frame, level = sys._getframe().f_back, 2
     while frame is not None and frame.f_globals.get("__name__", "").startswith(
         ("kernelgrad.", "sklearn.", "contextlib")
     ):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, UserWarning, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)
 
 
 def new_seed(random_state: Any) -> int:

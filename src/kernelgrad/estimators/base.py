@@ -16,13 +16,13 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from kernelgrad._params import anything, boolean, check_params, integer, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import DataError, check_real
-from kernelgrad.callbacks import FitEvent, make_callbacks
+from kernelgrad.callbacks import FOREVER, CallbackList, Deadline, FitEvent, make_callbacks
 from kernelgrad.compute.compiling import announced, compile_seconds
 from kernelgrad.data import ArraySource, Batch, BatchSource
 from kernelgrad.estimators import _files
@@ -35,6 +35,7 @@ from kernelgrad.estimators._support import (
     check_columns,
     iteration_report,
     new_seed,
+    warn_caller,
     with_callbacks,
 )
 from kernelgrad.estimators._tasks import Task
@@ -91,6 +92,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
     solver: Any = anything(default="auto")
     max_iter: int = integer(default=40, low=1)
     memory_limit: float | None = real(default=None, low=0, words=(None,))
+    time_limit: float | None = real(default=None, low=0, low_open=True, words=(None,))
     random_state: Any = anything(default=None)
     verbose: int = anything(default=0)
     callbacks: Any = anything(default=None)
@@ -103,6 +105,8 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
     _y_numeric: ClassVar[bool] = False
     _orders_rows = True  # rows may be sorted and equal ones merged: only their values count
     _tells_alpha: ClassVar[bool] = False  # whether there is an attribute alpha_
+    _deadline = FOREVER  # of the fit that goes on
+    _listeners = CallbackList()  # its callbacks
 
     # -- what a family of functions gives ----------------------------------------------
 
@@ -226,10 +230,16 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
 
     @contextmanager
     def _working(self) -> Iterator[None]:
-        """Fit inside: all or nothing, and what is compiled is told and counted."""
+        """Fit inside: all or nothing, in time, and what is compiled is told and counted."""
         start = compile_seconds()
         with all_or_nothing(self), announced(self.verbose > 0):
-            yield
+            self._deadline = Deadline(self.time_limit)
+            self._listeners = make_callbacks(self.callbacks, self.verbose)
+            try:
+                yield
+            finally:
+                self._listeners.on_phase("")
+                del self._deadline, self._listeners
             # a fit that goes on has the history of those before
             spent = self.history_.get("compile_seconds", 0.0) + compile_seconds() - start
             self.history_["compile_seconds"] = spent
@@ -270,7 +280,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
             problem = self._pose(parts, rows, stream=True)
             plan = Plan(rows, problem, *chosen, max_iter=-(-rows.n_train // size))
             self._check_plan(plan)
-            epochs = 0.0 if first else self.history_["epoch"][-1]
+            epochs = 0.0 if first else max(self.history_["epoch"], default=0.0)
             self._run(plan, rows.stream(size, epochs), goes_on=not first)
         return self
 
@@ -337,7 +347,8 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
     def _pose(self, parts: Parts, rows: TrainingRows, *, stream: bool = False) -> Problem:
         """Return the problem that parameters and rows pose."""
         alpha = self._alpha_for(rows, stream=stream)
-        return self._problem(parts.kernel, rows.task.loss, rows.task.n_outputs, alpha)
+        problem = self._problem(parts.kernel, rows.task.loss, rows.task.n_outputs, alpha)
+        return replace(problem, deadline=self._deadline)
 
     def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
         """Return what is run on these rows, checked."""
@@ -366,7 +377,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
             max_iter=plan.max_iter,
             state=self._state.copy() if goes_on else None,
             validation=plan.validation,
-            callbacks=make_callbacks(self.callbacks, self.verbose),
+            callbacks=self._listeners,
             on_iteration=report,
             history=copy.deepcopy(self.history_) if goes_on else None,
         )
@@ -387,6 +398,13 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
         score = result.best_score if plan.best_score is None else plan.best_score
         self.best_score_: float | None = score
         self.fit_status_: str = result.status
+        if self.fit_status_ == "time_limit" and self.n_iter_ == 0:
+            warn_caller(
+                f"time_limit={self.time_limit!r} seconds were over before the first iteration "
+                f"of solver {plan.solver.name!r}: the model is a constant; raise time_limit, "
+                "or fit fewer rows.",
+                ConvergenceWarning,
+            )
 
     def _settled(self, expansion: Any, rows: TrainingRows) -> Any:
         """Return the function to keep of what the solver found, from the rows it saw."""

@@ -249,6 +249,12 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         kept kernel rows (1 GiB, from 256 columns on 4 GiB, when None). It changes no result
         of a solver, but for large working sets that do not fit, to their tolerance;
         which solver ``"auto"`` takes depends on it (half of the system's memory when None).
+    time_limit : float > 0 or None, default=None
+        Seconds within which all that a call of `fit` or `partial_fit` does must end, less the
+        time in which loops are compiled: the model so far is kept, ``fit_status_`` is
+        ``"time_limit"``. It is looked at between iterations, and within the long ones of the
+        exact solvers. Where there is no time for one, the model is a constant, and a
+        ConvergenceWarning says so. It changes no result of a fit that ends in time.
     warm_start : bool, default=False
         Another fit continues with ``max_iter`` more iterations.
     random_state : int, RandomState or None, default=None
@@ -281,7 +287,8 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         seconds leave out, and ``"search"``, where something was ``"auto"``, is a list of
         dicts with alpha, gamma, score, loss and blocks of every trial; seconds then count
         from the start of the search.
-    fit_status_ : {"converged", "max_iter", "stopped", "interrupted"}
+    fit_status_ : {"converged", "max_iter", "stopped", "time_limit", "interrupted"}
+        What ended the fit; ``"stopped"`` is a callback, ``"interrupted"`` Ctrl-C.
 
     Examples
     --------

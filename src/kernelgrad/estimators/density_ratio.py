@@ -98,7 +98,7 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
         ``cv=StratifiedKFold(shuffle=True)``, so that every fold holds both samples.
     max_iter : int, default=40
     standardize : bool, default=False
-    memory_limit, warm_start, random_state, verbose, callbacks
+    memory_limit, time_limit, warm_start, random_state, verbose, callbacks
         As in :class:`KernelClassifier`.
 
     Attributes

@@ -109,7 +109,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         Blocks of the mean and of each variance function. Below 5 a variance may come out
         as zero.
     standardize : bool, default=False
-    memory_limit, random_state, verbose, callbacks
+    memory_limit, time_limit, random_state, verbose, callbacks
         As in :class:`KernelRegressor`.
 
     Attributes

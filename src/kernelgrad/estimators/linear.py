@@ -238,6 +238,8 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
     memory_limit : float or None, default=None
         Bytes; ``"auto"`` takes it for the memory there is (half of the system's when None),
         and ``"scv"`` for its covariances.
+    time_limit : float > 0 or None, default=None
+        As in :class:`KernelClassifier`.
     warm_start : bool, default=False
         Another fit continues with ``max_iter`` more iterations, also with another alpha: a
         path of penalties.
@@ -303,7 +305,8 @@ class LinearRegressor(BaseRegressor, BaseLinearEstimator):
         quantiles of one target, one output each. The solver decides which it takes
         (docs/linear.md).
     penalty, l1_ratio, alpha, C, max_iter, tol, early_stopping, validation_fraction,
-    n_iter_no_change, fit_intercept, memory_limit, warm_start, random_state, verbose, callbacks
+    n_iter_no_change, fit_intercept, memory_limit, time_limit, warm_start, random_state, \
+verbose, callbacks
         As in :class:`LinearClassifier`. The validation score is R^2 for the squared loss, else
         the negative mean loss.
     solver : str or LinearSolver, default="auto"

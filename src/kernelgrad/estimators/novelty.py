@@ -51,7 +51,7 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):  # type: ign
         Batches of ``"dsg"``: the objective comes within O(1 / max_iter) of its minimum.
         Blocks at most of ``"cached"``.
     standardize : bool, default=False
-    memory_limit, warm_start, random_state, verbose, callbacks
+    memory_limit, time_limit, warm_start, random_state, verbose, callbacks
         As in :class:`KernelClassifier`.
 
     Attributes

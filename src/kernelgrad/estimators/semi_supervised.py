@@ -119,7 +119,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         A constant b beside f: the mean of the labels, which ``"cached"`` fits further.
     standardize : bool, default=False
         Divide columns by their standard deviation on the first batch, inside the model.
-    memory_limit, warm_start, random_state, verbose, callbacks
+    memory_limit, time_limit, warm_start, random_state, verbose, callbacks
         As in :class:`KernelClassifier`.
 
     Attributes
@@ -643,7 +643,7 @@ def _path(
             info = solver.step(problem, state, batch)
             tracker.advance(info)
             path.append(np.array(tracker.raw_prediction(), np.float32))
-            if info.converged:
+            if info.converged or problem.deadline.over:
                 break
     return path
 

@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator
 
 from kernelgrad._params import check_params
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad.callbacks import FOREVER, Deadline
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.exceptions import CapabilityError
 from kernelgrad.functions.expansions import Expansion
@@ -55,6 +56,9 @@ class Problem:
         Rows of the training data and iterations that the fit may take, where they are known.
     kind_weights : (float, float) or None
         Sums of the weights of labelled and of unlabelled rows, where there are both.
+    deadline : Deadline
+        When the fit must end. Long steps may ask, and either end with what they have or raise
+        :class:`~kernelgrad.callbacks.TimeIsUp` while the state is as it was before.
     keep_coefficients : bool
         False, with `fixed_rows`, when only responses are wanted: trackers then work, the
         expansion does not.
@@ -75,6 +79,7 @@ class Problem:
     n_rows: int | None = None
     max_iter: int | None = None
     kind_weights: tuple[float, float] | None = None
+    deadline: Deadline = field(default=FOREVER, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from kernelgrad._typing import FloatArray, Matrix
-from kernelgrad.callbacks import CallbackList, FitEvent
+from kernelgrad.callbacks import CallbackList, FitEvent, TimeIsUp
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.solvers.base import Problem, Solver, State, Tracker, TrainBatch
 
-STATUSES = ("converged", "max_iter", "stopped", "interrupted")
+STATUSES = ("converged", "max_iter", "stopped", "time_limit", "interrupted")
 
 
 @dataclass
@@ -116,6 +116,8 @@ def run(
 
     The loop records the history, keeps the best iterate by the validation score, stops when
     the score has not improved by ``tol`` for ``patience`` steps, and lets callbacks stop it.
+    The deadline of the problem ends it with the model so far: a new one before its first step
+    with the solver's initial function, a constant, a continued one after one step at least.
     Ctrl-C stops it too: the model fitted so far is kept and the status says so; before the
     first finished step the interrupt is raised as usual.
     """
@@ -132,7 +134,7 @@ def run(
         best = validation.start
         best_rank = validation.rank(best.raw_prediction(validation.X))
         best_iteration = state.iteration
-    done, whole = 0, True
+    done, whole, fresh = 0, True, state is None
     rows_before = 0 if state is None else state.rows_seen
     start = clock()
     callbacks.on_begin(solver)
@@ -142,9 +144,11 @@ def run(
                 item = next(batches, None)
                 if item is None:
                     break
-                batch, epoch = item
                 if state is None:
-                    state = solver.init(problem, batch)
+                    state = solver.init(problem, item[0])
+                if done or fresh:  # a state that was released needs a step first
+                    problem.deadline.check()
+                batch, epoch = item
                 if validation is not None and tracker is None:
                     tracker = solver.track(state, validation.X)
                 whole = False
@@ -195,6 +199,8 @@ def run(
                     break
                 if interrupted():
                     raise KeyboardInterrupt
+    except TimeIsUp:
+        status = "time_limit"
     except KeyboardInterrupt:
         status = "interrupted"
         if done == 0 or state is None or not whole:  # no half of a step is ever kept

@@ -12,6 +12,7 @@ import scipy.linalg
 from kernelgrad._params import parameters
 from kernelgrad._typing import AnyArray, Float64Array
 from kernelgrad._validation import DataError
+from kernelgrad.callbacks import FOREVER, Deadline
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.functions.exact import GRAM_TILE
 from kernelgrad.solvers.audit import AUDIT_LEAST, AUDIT_WORK, Audit
@@ -101,7 +102,7 @@ class DirectSolve(RowsSolver[DirectState]):
         rows = self._attach(problem, state, batch).rows
         n, C = batch.n_rows, problem.n_outputs
         tiles = state.exact.fast_block
-        K = SymmetricMatrix(n, lambda i, j: tiles(rows.take(i), rows.take(j)))
+        K = SymmetricMatrix(n, lambda i, j: tiles(rows.take(i), rows.take(j)), problem.deadline)
         weight = _weights(batch)
         y = batch.y.astype(np.float64)
         start = weight @ y / n if problem.fit_intercept else np.zeros(C)
@@ -230,17 +231,20 @@ class SymmetricMatrix:
     LAPACK's factor has other bits for another number of threads. This one is made of products
     of tiles fixed by n alone, each in one thread; to be used inside ``single_threaded_blas``.
     ``tile(rows, columns)`` returns K for slices; it is asked for on and above the diagonal
-    only, from several threads, for ``n_values`` values in all.
+    only, from several threads, for ``n_values`` values in all. TimeIsUp past the deadline.
     """
 
-    def __init__(self, n: int, tile: Callable[[slice, slice], AnyArray]) -> None:
-        self.n = n
+    def __init__(
+        self, n: int, tile: Callable[[slice, slice], AnyArray], deadline: Deadline = FOREVER
+    ) -> None:
+        self.n, self._deadline = n, deadline
         self._array = np.empty((n, n))
         self._inverses: list[Float64Array] = []
         starts = range(0, n, _FILL)
         pairs = [(i, j) for i in starts for j in starts if i <= j]
 
         def task(number: int) -> None:
+            deadline.check()
             rows, columns = (slice(a, min(n, a + _FILL)) for a in pairs[number])
             self._array[rows, columns] = tile(rows, columns)
 
@@ -280,6 +284,7 @@ class SymmetricMatrix:
         A, n = self._array, self.n
         self._inverses = []
         for a in range(0, n, PANEL):
+            self._deadline.check()
             b = min(n, a + PANEL)
             parts = [slice(a, b)]
             parts += [slice(c, min(n, c + _HEIGHT)) for c in range(b, n, _HEIGHT)]

@@ -12,6 +12,7 @@ import scipy.linalg
 from kernelgrad._params import integer, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad._validation import DataError
+from kernelgrad.callbacks import FOREVER, Deadline
 from kernelgrad.compute.linalg import factor_damped
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.functions.expansions import SupportExpansion
@@ -171,16 +172,18 @@ class NewtonDescent:
     fit_intercept : bool
     seed : int
         Of the centres.
+    deadline : Deadline
+        Ends a system with the step so far.
     """
 
     def __init__(
         self, K: FloatArray, loss: Loss, y: AnyArray, weight: Float64Array,
-        alphas: Float64Array, fit_intercept: bool, seed: int,
+        alphas: Float64Array, fit_intercept: bool, seed: int, deadline: Deadline = FOREVER,
     ) -> None:  # fmt: skip
         precise = float(alphas.min()) < _SMALL * float(K.diagonal().mean())
         self.K, self.dtype = K, np.float64 if precise else np.float32
         self.loss, self.alpha = _Loss(loss, y, weight), alphas[:, None, None]
-        self.fit_intercept, self.seed = fit_intercept, seed
+        self.fit_intercept, self.seed, self.deadline = fit_intercept, seed, deadline
         self.floor = np.where(self.alpha > 0, self.alpha, 1.0)  # divides, where alpha does not
         self.coarse: _Coarse | None = None
         self.whole = False  # systems of single outputs are factored
@@ -341,7 +344,7 @@ class NewtonDescent:
             KR = self.product(R)
             Z, KZ = M(R, KR)
             new = self._apart(KR * Z)
-            if (new <= enough).all():
+            if (new <= enough).all() or self.deadline.over:
                 break
             ratio = np.where(rz > 0, new / np.where(rz > 0, rz, 1.0), 0.0)
             D, KD, rz = Z + ratio * D, KZ + ratio * KD, new
@@ -592,7 +595,7 @@ class NewtonCG(RowsSolver[NewtonState]):
         state.kernel_evaluations += K.size
         return NewtonDescent(
             K, problem.loss, batch.y, weight / weight.sum(), alphas, problem.fit_intercept,
-            problem.seed,
+            problem.seed, problem.deadline,
         )  # fmt: skip
 
     def step(self, problem: Problem, state: NewtonState, batch: TrainBatch) -> StepInfo:
@@ -610,7 +613,8 @@ class NewtonCG(RowsSolver[NewtonState]):
         at = state.point
         for _ in range(_SHORT_STEPS):  # where the curvature jumps, many lead not far
             at = state.descent.advance(at, self.tol)
-            if at.done.all() or at.length[~at.done].min() >= _SHORT:
+            long = at.done.all() or at.length[~at.done].min() >= _SHORT
+            if long or problem.deadline.over:
                 break
         state.point = at
         state.coef = np.ascontiguousarray(at.a[0].T)

@@ -12,6 +12,7 @@ from scipy.linalg.blas import dtrsv
 from kernelgrad._params import integer, parameters, real
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray
 from kernelgrad._validation import CapabilityError
+from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.linalg import factor_damped
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows
@@ -428,7 +429,8 @@ class WorkingSet(RowsSolver[WorkingSetState]):
             self.tol * self._unit(problem, dual.y, p, f)
             for dual, f in zip(duals, state.responses, strict=True)
         ])  # fmt: skip
-        state.violation = self._descend(rows, duals, state.coef, state.responses, tol)
+        deadline = problem.deadline
+        state.violation = self._descend(rows, duals, state.coef, state.responses, tol, deadline)
         objective = gap = loss = 0.0
         for c, dual in enumerate(duals):
             beta, f = state.coef[:, c], state.responses[c]
@@ -470,8 +472,11 @@ class WorkingSet(RowsSolver[WorkingSetState]):
         coef: Float64Array,
         responses: Float64Array,
         tol: Float64Array,
+        deadline: Deadline,
     ) -> Float64Array:
         """Solve sets until each violation is halved, or at most `tol`; return them.
+
+        Past the deadline it ends with what it has; violations not yet known are inf.
 
         As many outputs go on together as the kept rows have room for. If these are not all,
         they go on to `tol`, so that rows are not made again for each step. So do those that
@@ -485,11 +490,11 @@ class WorkingSet(RowsSolver[WorkingSetState]):
         room = capacity // (2 * size)  # rows come back after their set
         fits = capacity == n or room >= len(duals)
         together = min(_TOGETHER, len(duals) if fits else max(1, room))
-        violation, goal = np.zeros(len(duals)), np.zeros(len(duals))
+        violation, goal = np.full(len(duals), np.inf), np.zeros(len(duals))
         least, stale = np.full(len(duals), np.inf), np.zeros(len(duals))
         last: dict[int, IntArray] = {}
         live = list(range(len(duals)))
-        while live:
+        while live and not deadline.over:
             some, live = live[:together], live[together:]
             sets = {}
             for c in some:
