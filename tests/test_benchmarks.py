@@ -35,7 +35,7 @@ TINY = {
     "svm_time": ["--dataset", "digits8"],
     "time_to_error": ["--dataset", "digits", "--method", "SVC/SVR (LIBSVM)"],
 }
-QUICK = ["defaults", "exact_blocks", "kernels", "synthetic_rate"]
+QUICK = ["defaults", "exact_blocks", "kernels", "learning_curves", "synthetic_rate"]
 
 
 @pytest.fixture
@@ -212,3 +212,98 @@ def test_a_slower_tree_is_seen():
     failing = Tree(1.0)
     failing.measure = lambda case: {"error": "no"}
     assert "no" in regression.Regression._compare("case", failing, Tree(1.0), 3)["note"]
+
+
+def test_groups_of_columns_are_found_and_become_categories():
+    tables = part("_tables")
+    rng = np.random.default_rng(0)
+    levels = rng.integers(0, [3, 2, 5], size=(200, 3))
+    X = np.hstack([np.eye(k)[levels[:, j]] for j, k in enumerate((3, 2, 5))])
+    X[:20, :3] = 0  # missing
+    assert tables.exclusive_groups(X) == [[0, 1, 2], [3, 4], [5, 6, 7, 8, 9]]
+    found = tables.category(X[:, :3])
+    assert found[:20].tolist() == [None] * 20
+    assert found[20:].tolist() == [f"level {j}" for j in levels[20:, 0]]
+
+
+def test_frames_have_the_levels_of_training_rows_and_missing_cells():
+    pytest.importorskip("pandas")
+    X = np.arange(600.0).reshape(300, 2)
+    train, test = np.array(["a", "b", "c"] * 100, object), np.array(["a", "new"] * 150, object)
+    data = registry.Data(X, X[:, 0], -X, X[:, 0])
+    found = part("_tables").as_frames(
+        data, lambda Z: {"n": Z[:, 0], "t": train if Z is X else test}, 0.2, 0
+    )
+    assert list(found.X_train["t"].cat.categories) == ["a", "b", "c"]
+    assert found.X_test["t"].dtype == found.X_train["t"].dtype
+    assert found.X_train.isna().to_numpy().mean() == pytest.approx(0.2, abs=0.04)
+    assert found.X_test["t"][1::2].isna().all()
+    assert found.X_test["t"][::2].isna().mean() == pytest.approx(0.2, abs=0.08)
+
+
+def test_aims_count_what_failed_and_what_lost():
+    values = {
+        "kernelgrad": {"a": 0.1, "b": 0.105, "c": None, "noise_values": 1.03, "protein": 3.3},
+        "SVM tuned": {"a": 0.1, "b": 0.1, "c": 0.5},
+        "LightGBM": {"a": 0.2, "b": 0.1, "c": 0.6, "protein": 3.2},
+        "linear": {"noise_values": 1.0},
+    }
+    rows = [
+        {"dataset": d, "method": m, "rows": 300, "columns": 5, "fit s": 0.6}
+        | ({"error": e} if e is not None else {"failed": "why"})
+        for m, part_of in values.items()
+        for d, e in part_of.items()
+    ]
+    found = {row["aim"]: row for row in part("defaults").aims(rows)}
+    svm = found["error at most that of the tuned SVM"]
+    assert (svm["measured"], svm["not on"], svm["reached"]) == (
+        "1 of 3", "c (inf), b (1.05)", False,
+    )  # fmt: skip
+    trees = found["error at most 1.05 times LightGBM's"]
+    assert (trees["measured"], trees["reached"]) == ("3 of 4", True)
+    noise = [row for aim, row in found.items() if aim.startswith("on noise")]
+    assert [row["not on"] for row in noise] == ["noise_values (1.03)"]
+    assert found["protein at most 3.4"]["reached"]
+    assert found["seconds at most those of the size"]["measured"] == "0 of 4"
+
+
+def test_peers_of_an_earlier_result_are_kept(tmp_path):
+    read, path = part("defaults").read, tmp_path / "old.json"
+    rows = [
+        {"dataset": d, "method": m}
+        for d in ("iris", "wine")
+        for m in ("kernelgrad", "LightGBM")
+    ]
+    options = {"rows": 500, "quick": False}
+    path.write_text(json.dumps({"options": options, "tables": {"fits": rows}}))
+    assert read(path, ["iris"], 500) == [{"dataset": "iris", "method": "LightGBM"}]
+    assert read(None, ["iris"], 500) == []
+    with pytest.raises(ValueError, match="give a result of --rows None"):
+        read(path, ["iris"], None)
+
+
+def test_a_job_that_ends_its_process_is_one_failure(monkeypatch):
+    defaults = part("defaults")
+
+    def stream(module, case, **options):
+        for name, method in case["jobs"]:
+            if name == "deadly":
+                return "exit status 9"
+            yield {"dataset": name, "method": method, "error": 0.0}
+        return ""
+
+    monkeypatch.setattr(defaults, "stream", stream)
+    jobs = [(name, "m") for name in ("first", "deadly", "third", "deadly", "last")]
+    found = list(defaults.together({}, jobs, 1.0))
+    assert [row["dataset"] for row in found] == [name for name, _ in jobs]
+    assert [row.get("failed") for row in found] == [None, "exit status 9"] * 2 + [None]
+
+
+def test_the_peer_is_tuned_beyond_its_grid(monkeypatch):
+    case = part("_defaults_case")
+    monkeypatch.setattr(case, "COST", (1.0,))
+    monkeypatch.setattr(case, "GAMMA", (1.0,))
+    X = np.random.default_rng(0).uniform(-1, 1, (300, 1))
+    model, found = case.tuned(X, (np.sin(12 * X[:, 0]) > 0).astype(int), classify=True)
+    assert found["gamma / scale"] > 2
+    assert found["gamma"] == model[-1].gamma

@@ -34,7 +34,10 @@ from benchmarks.registry import Data, Row, SkipError
 from kernelgrad import KernelClassifier, KernelRegressor
 
 OURS = "kernelgrad"
-SVM_ROWS = 20_000
+ROW_LIMITS = {  # that keep a fit within minutes, and its matrices in memory
+    "SVM default": 20_000, "SVM tuned": 20_000, "SVC calibrated": 20_000, "linear": 20_000,
+    "xRFM": 10_000,
+}  # fmt: skip
 TUNING_ROWS, FOLDS, MOVES = 4_000, 3, 8
 COST, GAMMA = (0.1, 1.0, 10.0, 100.0), (0.25, 1.0, 4.0, 16.0)  # times gamma="scale"
 DENSE_CELLS = 10**8  # of sparse rows for a method that takes no others
@@ -182,7 +185,9 @@ class FeatureMachine:
         kind = torch.int64 if self.classify else torch.float32
         train, held = (torch.as_tensor(part) for part in parts[:2])
         wanted, known = (torch.as_tensor(part).to(kind) for part in parts[2:])
-        self.model = xRFM(device=torch.device("cpu"), tuning_metric=measure, random_state=0)
+        self.model = xRFM(
+            device=torch.device("cpu"), tuning_metric=measure, random_state=0, verbose=False
+        )
         self.model.fit(train, wanted, held, known)
         return self
 
@@ -200,6 +205,10 @@ class FeatureMachine:
         if not self.classify:
             return self.target.inverse_transform(out.reshape(len(out), -1))[:, 0]
         return self.classes_[out.astype(int).reshape(len(out))]
+
+    def predict_proba(self, X: Any) -> Any:
+        """Return probabilities of the classes."""
+        return np.asarray(self.model.predict_proba(self._numbers(X)), float)
 
 
 def build(method: str, X: Any, y: Any, classify: bool, params: Chosen) -> tuple[Any, Chosen]:
@@ -232,11 +241,6 @@ METHODS = [
     OURS, "SVM default", "SVM tuned", "SVC calibrated", "LightGBM", "HistGradientBoosting",
     "Nystroem", "xRFM", "linear", "constant",
 ]  # fmt: skip
-
-
-def row_limit(method: str) -> int | None:
-    """Return the rows that keep a fit within minutes."""
-    return SVM_ROWS if method.startswith(("SV", "linear")) else None
 
 
 def in_chunks(predict: Callable[[Any], Any], X: Any) -> Any:
@@ -302,8 +306,8 @@ def warm_up(method: str, X: Any, y: Any, classify: bool, params: Chosen) -> None
 
 def measure(method: str, table: Table, data: Data, case: Row) -> Row:
     """Return seconds, error and log loss of one fit."""
-    limits = [limit for limit in (case["rows"], row_limit(method)) if limit is not None]
-    X, y = rows_of(data, min(limits, default=None))
+    limits = (case["rows"], ROW_LIMITS.get(method))
+    X, y = rows_of(data, min((m for m in limits if m is not None), default=None))
     params, classify = case["params"], table.classify
     if case["warm"]:
         warm_up(method, X, y, classify, params)

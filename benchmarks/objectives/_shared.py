@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -39,10 +39,10 @@ def available(names: Iterable[str], load: Callable[[str], T]) -> Iterator[tuple[
         raise SkipError("none of the data sets is here")
 
 
-def report(
+def stream(
     module: str, case: Row, *, limit: float = FOREVER, loading: float = 0.0, **environment: str
-) -> tuple[list[Row], str]:
-    """Return what ``python -m benchmarks.objectives.MODULE CASE`` says, and what ended it.
+) -> Generator[Row, None, str]:
+    """Yield what ``python -m benchmarks.objectives.MODULE CASE`` says; return what ended it.
 
     It prints JSON objects, one a line (`serve`), each within `limit` seconds and the first
     within `loading` more. BLAS gets the threads of the case.
@@ -50,7 +50,6 @@ def report(
     if "threads" in case:
         environment |= dict.fromkeys(BLAS_THREADS, str(case["threads"]))
     late = threading.Event()
-    lines: list[Row] = []
     with subprocess.Popen(
         [sys.executable, "-m", f"benchmarks.objectives.{module}", json.dumps(case)],
         cwd=ROOT, env=os.environ | environment, stdout=subprocess.PIPE, text=True,
@@ -68,7 +67,7 @@ def report(
                 if not text.startswith("{"):
                     continue
                 timer.cancel()
-                lines.append(json.loads(text))
+                yield json.loads(text)
                 timer = threading.Timer(limit, stop)
                 timer.start()
         except BaseException:
@@ -77,8 +76,19 @@ def report(
         finally:
             timer.cancel()
     if late.is_set():
-        return lines, f"over {limit:g} s"
-    return lines, f"exit status {process.returncode}" if process.returncode else ""
+        return f"over {limit:g} s"
+    return f"exit status {process.returncode}" if process.returncode else ""
+
+
+def report(module: str, case: Row, **options: Any) -> tuple[list[Row], str]:
+    """Return all that `stream` yields, and what ended it."""
+    lines: list[Row] = []
+    course = stream(module, case, **options)
+    while True:
+        try:
+            lines.append(next(course))
+        except StopIteration as end:
+            return lines, end.value
 
 
 def answer(module: str, case: Row, **environment: str) -> Row:

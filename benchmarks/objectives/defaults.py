@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from benchmarks.objectives._defaults_case import METHODS, OURS, main
-from benchmarks.objectives._shared import distinct, picture, report, where
+from benchmarks.objectives._shared import distinct, picture, stream, where
 from benchmarks.objectives._tables import TABLES
 from benchmarks.registry import Objective, Row, SkipError
 
@@ -26,6 +26,7 @@ SECONDS = [
     (60_000, 784, 60.0),
 ]  # fmt: skip
 LIMIT = 900.0
+LOADING = 60.0
 
 
 def allowed(rows: int, columns: int) -> float | None:
@@ -46,15 +47,22 @@ def measured(jobs: Sequence[tuple[str, str]], args: argparse.Namespace) -> Itera
     small = [job for job in jobs if TABLES[job[0]].draws > 1]
     groups = [small, *([job] for job in jobs if job not in small)]
     for group in groups:
-        while group:
-            lines, end = report(
-                "_defaults_case", case | {"jobs": group}, limit=args.limit, loading=60
-            )
-            yield from lines
-            group = group[len(lines) :]
-            if end and group:
-                name, method = group.pop(0)
-                yield {"dataset": name, "method": method, "failed": end}
+        yield from together(case, group, args.limit)
+
+
+def together(case: Row, jobs: Sequence[tuple[str, str]], limit: float) -> Iterator[Row]:
+    """Yield the rows of one process; another one takes over after a job that ended it."""
+    left = list(jobs)
+    while left:
+        todo = tuple(left)
+        course = stream("_defaults_case", case | {"jobs": todo}, limit=limit, loading=LOADING)
+        for name, method in todo:
+            del left[0]
+            try:
+                yield next(course)
+            except StopIteration as end:
+                yield {"dataset": name, "method": method, "failed": end.value}
+                break
 
 
 def errors(rows: Sequence[Row], method: str) -> dict[str, float]:
@@ -72,7 +80,7 @@ def against(
         for name, value in errors(rows, peer).items():
             theirs[name] = min(value, theirs.get(name, value))
     both = [name for name in ours if name in theirs and name not in but]
-    # errors of rounded shares of few rows: no ties are lost to the last bit
+    # an average of shares of few rows may differ from an equal one in its last bit
     lost = [name for name in both if ours[name] > factor * theirs[name] * (1 + 1e-9)]
     lost.sort(key=lambda name: -ours[name] / max(theirs[name], 1e-300))
     return {
