@@ -244,7 +244,7 @@ def test_frames_have_the_levels_of_training_rows_and_missing_cells():
 def test_aims_count_what_failed_and_what_lost():
     values = {
         "kernelgrad": {"a": 0.1, "b": 0.105, "c": None, "noise_values": 1.03, "protein": 3.3},
-        "SVM tuned": {"a": 0.1, "b": 0.1, "c": 0.5},
+        "SVM tuned": {"a": 0.1, "b": 0.1, "c": 0.5, "protein": None},
         "LightGBM": {"a": 0.2, "b": 0.1, "c": 0.6, "protein": 3.2},
         "linear": {"noise_values": 1.0},
     }
@@ -257,29 +257,33 @@ def test_aims_count_what_failed_and_what_lost():
     found = {row["aim"]: row for row in part("defaults").aims(rows)}
     svm = found["error at most that of the tuned SVM"]
     assert (svm["measured"], svm["not on"], svm["reached"]) == (
-        "1 of 3", "c (inf), b (1.05)", False,
+        "1 of 3", "c (inf/0.5), b (0.105/0.1)", False,
     )  # fmt: skip
     trees = found["error at most 1.05 times LightGBM's"]
     assert (trees["measured"], trees["reached"]) == ("3 of 4", True)
-    noise = [row for aim, row in found.items() if aim.startswith("on noise")]
-    assert [row["not on"] for row in noise] == ["noise_values (1.03)"]
+    noise = [row for aim, row in found.items() if aim.startswith("noise")]
+    assert [row["not on"] for row in noise] == ["noise_values (1.03/1)"]
     assert found["protein at most 3.4"]["reached"]
     assert found["seconds at most those of the size"]["measured"] == "0 of 4"
 
 
 def test_peers_of_an_earlier_result_are_kept(tmp_path):
     read, path = part("defaults").read, tmp_path / "old.json"
-    rows = [
-        {"dataset": d, "method": m}
-        for d in ("iris", "wine")
-        for m in ("kernelgrad", "LightGBM")
-    ]
-    options = {"rows": 500, "quick": False}
-    path.write_text(json.dumps({"options": options, "tables": {"fits": rows}}))
-    assert read(path, ["iris"], 500) == [{"dataset": "iris", "method": "LightGBM"}]
-    assert read(None, ["iris"], 500) == []
+    for name, error in ((path, 0.1), (tmp_path / "new.json", 0.2)):
+        rows = [
+            {"dataset": d, "method": m, "error": error}
+            for d in ("wine", "iris")
+            for m in ("kernelgrad", "LightGBM", str(error))
+        ]
+        result = {"options": {"rows": 500, "quick": False}, "tables": {"fits": rows}}
+        name.write_text(json.dumps(result))
+    found = read([str(path), str(name)], ["iris", "digits"], 500)
+    assert {row["method"]: row["error"] for row in found} == {
+        "LightGBM": 0.2, "0.1": 0.1, "0.2": 0.2,
+    }  # fmt: skip
+    assert {row["dataset"] for row in found} == {"iris"}
     with pytest.raises(ValueError, match="give a result of --rows None"):
-        read(path, ["iris"], None)
+        read([str(path)], ["iris"], None)
 
 
 def test_a_job_that_ends_its_process_is_one_failure(monkeypatch):
