@@ -26,6 +26,7 @@ SECONDS = [
     (60_000, 784, 60.0),
 ]  # fmt: skip
 LIMIT = 900.0
+RATIOS = [0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0]  # of errors
 LOADING = 60.0
 
 
@@ -221,7 +222,8 @@ class Defaults(Objective):
             yield "aims", row
 
     def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
-        """Draw the peers' errors over ours, a line for each table."""
+        """Draw the peers' errors over ours, a line for each table; far ones at the edges."""
+        low, high = RATIOS[0], RATIOS[-1]
         rows = tables.get("fits", [])
         ours = errors(rows, OURS)
         names = [name for name in ours if 0 < ours[name] < inf]
@@ -232,16 +234,24 @@ class Defaults(Objective):
             for i, method in enumerate(m for m in distinct(rows, "method") if m != OURS):
                 theirs = errors(rows, method)
                 points = [
-                    (theirs[name] / ours[name], k)
+                    (min(max(theirs[name] / ours[name], low), high), k)
                     for k, name in enumerate(names)
                     if isfinite(theirs.get(name, inf))
                 ]
                 if points:
-                    ax.plot(*zip(*points, strict=True), "osD^v<>P*X"[i], label=method, ms=4)
+                    ax.plot(
+                        *zip(*points, strict=True),
+                        "osD^v<>P*X"[i],
+                        label=method,
+                        ms=4,
+                        clip_on=False,
+                    )
             ax.axvline(1, color="k", lw=1)
             ax.set_yticks(range(len(names)), names, fontsize=7)
-            ax.set(xscale="log", xlabel=f"error over that of {OURS}", xlim=(0.3, 5))
+            ax.set(xscale="log", xlabel=f"error over that of {OURS}", xlim=(low, high))
+            ax.set_xticks(RATIOS, [f"{ratio:g}" for ratio in RATIOS], minor=False)
+            ax.set_xticks([], minor=True)
             ax.invert_yaxis()
             ax.grid(alpha=0.3)
-            ax.legend(fontsize=7)
+            ax.figure.legend(loc="outside upper center", ncols=5, fontsize=7)
         return True
