@@ -285,7 +285,7 @@ def check_batch(batch: Batch, feature_names: Sequence[str] | None = None) -> Bat
         Naming the first bad row and column.
     """
     values = batch.X.data if sp.issparse(batch.X) else batch.X
-    if not _all_finite(values):
+    if not all_finite(values):
         row, col, value = _first_bad(batch.X)
         name = f"{feature_names[col]!r}" if feature_names is not None else f"{col}"
         raise DataError(
@@ -325,7 +325,8 @@ def missing_targets(y: AnyArray) -> AnyArray:
     return flat if flat.ndim == 1 else np.asarray(flat.any(axis=1))
 
 
-def _all_finite(values: AnyArray) -> bool:
+def all_finite(values: AnyArray) -> bool:
+    """Whether no number is NaN or infinite."""
     if values.dtype.kind != "f":
         return True
     with np.errstate(all="ignore"):  # a finite sum proves that every term is finite

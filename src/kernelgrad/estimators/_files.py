@@ -9,6 +9,7 @@ import numpy as np
 
 from kernelgrad._typing import AnyArray
 from kernelgrad._validation import ModelFileError
+from kernelgrad.estimators._tables import Table
 from kernelgrad.functions.expansions import EXPANSIONS
 from kernelgrad.functions.features import CACHE_BYTES
 from kernelgrad.kernels import Kernel, describe_kernel, get_kernel, restore_kernel
@@ -22,6 +23,7 @@ _FITTED = (
     "best_iteration_", "best_score_", "fit_status_", "_y_ndim", "_seed", "_class_weights",
     "_by_pairs",     "_fitted_alpha",
     "alpha_", "labelled_weight_", "signal_variance_", "y_mean_", "y_scale_", "samples_",
+    "_medians",
 )  # fmt: skip
 
 
@@ -108,6 +110,10 @@ def save_estimator(estimator: Any, path: str | os.PathLike[str], *, resumable: b
         values, arrays = estimator.solver_.state_arrays(estimator._state)
         header["state"] = values
         tensors |= {f"state.{k}": np.ascontiguousarray(a) for k, a in arrays.items()}
+    header["table"] = None
+    if estimator._table is not None:
+        header["table"], arrays = estimator._table.describe()
+        tensors |= {f"table.{k}": np.ascontiguousarray(a) for k, a in arrays.items()}
     values, arrays = estimator._extra_arrays()
     header["extra"] = values
     tensors |= {f"extra.{k}": np.ascontiguousarray(a) for k, a in arrays.items()}
@@ -131,6 +137,8 @@ def load_estimator(path: str | os.PathLike[str]) -> Any:
             setattr(estimator, key, value)
         estimator.loss_ = _unpack(header["loss"])
         estimator.solver_ = _unpack(header["solver"])
+        if header.get("table") is not None:
+            estimator._table = Table.restore(header["table"], _below("table.", tensors))
         limit = estimator.memory_limit
         kind = EXPANSIONS[header["expansion"]["kind"]]
         cache = CACHE_BYTES if limit is None else int(limit) // 4

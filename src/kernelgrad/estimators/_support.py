@@ -27,7 +27,10 @@ except ImportError:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-_ATTRIBUTES = ("classes_", "feature_names_in_", "n_outputs_", "_y_ndim", "_by_pairs", "loss_")
+_ATTRIBUTES = (
+    "classes_", "feature_names_in_", "n_outputs_", "_y_ndim", "_by_pairs", "loss_", "_table",
+    "_medians",
+)  # fmt: skip
 
 
 def with_callbacks(method: F) -> F:

@@ -43,6 +43,10 @@ class Task(ABC):
     def encode(self, y: AnyArray) -> FloatArray:
         """Return internal targets as encoded ones, (n, C)."""
 
+    def columns(self, y: AnyArray) -> Float64Array | None:
+        """Return what internal targets tell encoders of categories, (n, outputs) or None."""
+        return np.asarray(y, np.float64).reshape(len(y), -1)
+
     def class_factor(self, y: AnyArray) -> Float64Array | None:
         """Return the factor of each row's weight from class weights, or None."""
         return None
@@ -75,6 +79,9 @@ class NoTargets(Task):
 
     def encode(self, y: AnyArray) -> FloatArray:
         return np.zeros((len(y), 1), np.float32)
+
+    def columns(self, y: AnyArray) -> None:
+        return None
 
 
 @dataclass(frozen=True)
@@ -147,6 +154,10 @@ class Classification(Task):
         if self.by_pairs:  # rows of other classes are 0: slopes of margins vanish there
             return np.ascontiguousarray(self._sides.T[y])
         return encode_labels(y, len(self.classes), self.loss)
+
+    def columns(self, y: AnyArray) -> Float64Array:
+        """Return whether each row is of each class, of two classes of the second."""
+        return np.eye(len(self.classes))[y][:, int(len(self.classes) == 2) :]
 
     def class_factor(self, y: AnyArray) -> Float64Array | None:
         return None if self.weights is None else self.weights[y]

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from kernelgrad._params import anything, boolean, check_params, integer, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
@@ -27,6 +27,7 @@ from kernelgrad.compute.compiling import announced, compile_seconds
 from kernelgrad.data import ArraySource, Batch, BatchSource
 from kernelgrad.estimators import _files
 from kernelgrad.estimators._auto import GIVEN
+from kernelgrad.estimators._reading import TableReader
 from kernelgrad.estimators._rows import Batches, TrainingRows
 from kernelgrad.estimators._support import (
     CallbackSupportMixin,
@@ -82,7 +83,7 @@ class Plan:
 
 
 @parameters
-class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
+class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     """Fitting, prediction and files of estimators that run a solver over rows.
 
     A family (``kernel.py``, ``linear.py``) says what functions are and which solvers find
@@ -318,17 +319,13 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
     ) -> TrainingRows:
         X, y, sample_weight = given
         memmap = X if isinstance(X, np.memmap) else None
-        checks = {"reset": fresh, "accept_sparse": "csr", "dtype": "numeric"}
-        if self._requires_y:
-            numeric = self._y_numeric
-            X, y = validate_data(self, X, y, multi_output=True, y_numeric=numeric, **checks)
-        else:
-            X = validate_data(self, X, **checks)
-            y = np.zeros(X.shape[0])
-        self._check_rows(parts, X)
-        y = self._check_targets(y)
+        options: dict[str, Any] = {"multi_output": True, "y_numeric": self._y_numeric}
+        X, y = self._coded(X, y if self._requires_y else None, fresh=fresh, **options)
+        y = self._check_targets(np.zeros(X.shape[0]) if y is None else y)
         task = self._learn(y, declared) if fresh else self._task()
         y = task.internal(y)
+        X = self._encode_rows(X, task.columns(y) if fresh else None, fresh=fresh)
+        self._check_rows(parts, X)
         weight = checked_weights(sample_weight, X, task.class_factor(y))
         return TrainingRows(
             ArraySource(X if memmap is None else memmap, y, weight, checked=True), task, True
@@ -428,10 +425,9 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
         if isinstance(X, BatchSource):
             check_columns(self, X)
             for batch in X.chunks():
-                yield self._values(batch.X)
+                yield self._values(self._matrix(batch.X, source=True))
         else:
-            X = validate_data(self, X, reset=False, accept_sparse="csr", dtype="numeric")
-            yield self._values(X)
+            yield self._values(self._matrix(X))
 
     def _raw(self, X: Any) -> Float64Array:
         """Return f(X), shape (n, C), for arrays or a BatchSource."""
@@ -444,7 +440,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
             raise DataError("The source has no target to score against.")
         check_columns(self, source)
         for batch in source.chunks():
-            yield batch, self._values(batch.X)
+            yield batch, self._values(self._matrix(batch.X, source=True))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "expansion_")
@@ -452,6 +448,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[mi
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self._takes_tables
         return tags
 
     # -- files -------------------------------------------------------------------------

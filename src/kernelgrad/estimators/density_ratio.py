@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.utils import ClassifierTags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from kernelgrad._params import anything, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
@@ -196,17 +196,17 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
             self._adopt_source(X, fresh=fresh)
             self._adopt_source(denominator, fresh=False)
             return X, denominator, np.array([0, 1])
-        checks = {"accept_sparse": "csr", "dtype": "numeric"}
         if denominator is not None:
-            X = validate_data(self, X, reset=fresh, **checks)
-            Z = validate_data(self, denominator, reset=False, **checks)
+            X, _ = self._coded(X, fresh=fresh)
+            X, Z = self._encode_rows(X, fresh=fresh), self._matrix(denominator)
             weight = checked_weights(sample_weight, X)
             return _source(X, weight), _source(Z, np.ones(Z.shape[0])), np.array([0, 1])
         if y is None:
             raise ValueError(
                 "requires y to be passed, but the target y is None: " + _NEEDS_BOTH + "."
             )
-        X, y = validate_data(self, X, y, reset=fresh, **checks)
+        X, y = self._coded(X, y, fresh=fresh)
+        X = self._encode_rows(X, fresh=fresh)
         weight, y = checked_weights(sample_weight, X), np.asarray(y)
         values = np.unique(y[weight > 0])
         if not fresh:

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import column_or_1d, validate_data
+from sklearn.utils.validation import column_or_1d
 
 from kernelgrad._params import anything, boolean, integer, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, Matrix
@@ -287,7 +287,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         elif "n_rows" in values:
             X = arrays.get("X")
             if X is None:
-                shape = (values["n_rows"], self.n_features_in_)
+                shape = (values["n_rows"], self._width)
                 parts = (arrays["data"], arrays["indices"], arrays["indptr"])
                 X = sp.csr_matrix(parts, shape=shape)
             self._source = ArraySource(X, arrays["y"], arrays["weight"], checked=True)
@@ -322,7 +322,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
             return mean
         if isinstance(X, BatchSource):
             raise ValueError("Variances of a BatchSource are not available; give arrays.")
-        X = validate_data(self, X, reset=False, accept_sparse="csr", dtype="numeric")
+        X = self._matrix(X)
         scale = self.signal_variance_ * self.y_scale_**2
         if return_cov:
             return mean, scale * self._covariance(X)

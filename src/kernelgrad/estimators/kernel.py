@@ -73,6 +73,10 @@ class BaseKernelEstimator(BaseRowsEstimator):
         )
 
     @property
+    def _takes_tables(self) -> bool:  # type: ignore[override]
+        return not self._is_precomputed
+
+    @property
     def _orders_rows(self) -> bool:  # type: ignore[override]
         return not self._is_precomputed  # the columns of a kernel matrix stand for its rows
 
@@ -159,7 +163,7 @@ class BaseKernelEstimator(BaseRowsEstimator):
             kernel=kernel,
             alpha=alpha,
             n_outputs=n_outputs,
-            n_features_in=self.n_features_in_,
+            n_features_in=self._width,
             seed=self._seed,
             fit_intercept=bool(self.fit_intercept),
             standardize=bool(self.standardize),
@@ -305,6 +309,7 @@ class BaseUnlabelledEstimator(BaseKernelEstimator):
     warm_start: bool = boolean(default=False)
 
     _requires_y = False
+    _targets_encode = False
     fit_intercept = True
 
     @abstractmethod

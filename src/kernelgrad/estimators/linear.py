@@ -133,7 +133,7 @@ class BaseLinearEstimator(BaseSupervisedEstimator):
             rows.task.loss,
             rows=place,
             n_rows=n,
-            n_features=int(self.n_features_in_),
+            n_features=self._width,
             n_outputs=rows.task.n_outputs,
             l2=alpha * (1.0 - self._l1_share),
         )
@@ -163,7 +163,7 @@ class BaseLinearEstimator(BaseSupervisedEstimator):
             kernel=kernel,
             alpha=alpha,
             n_outputs=n_outputs,
-            n_features_in=self.n_features_in_,
+            n_features_in=self._width,
             seed=self._seed,
             fit_intercept=bool(self.fit_intercept),
             memory_limit=None if self.memory_limit is None else int(self.memory_limit),

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils import _safe_indexing, check_consistent_length
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from kernelgrad._params import anything, boolean, integer, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
@@ -172,6 +172,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
 
     _sibling = "KernelRegressor"
     _task_type = MarkedClassification
+    _targets_encode = False  # most rows have none
 
     # -- parameters --------------------------------------------------------------------
 
@@ -276,8 +277,8 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         if not known.all():
             filled = raw.copy()
             filled[~known] = raw[known][0] if known.any() else 0
-        checks = {"reset": fresh, "accept_sparse": "csr", "dtype": "numeric"}
-        X, filled = validate_data(self, X, filled, **checks)
+        X, filled = self._coded(X, filled, fresh=fresh)
+        X = self._encode_rows(X, fresh=fresh)
         self._check_rows(parts, X)
         labels = plain(np.asarray(filled)[known])
         try:
@@ -364,7 +365,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
             if extra.n_rows == 0:
                 raise DataError("X_unlabelled has no rows.")
             return extra
-        more = validate_data(self, extra, reset=False, accept_sparse="csr", dtype="numeric")
+        more = self._matrix(extra)
         self._check_rows(parts, more)
         return ArraySource(more, checked=True)
 
