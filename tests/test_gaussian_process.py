@@ -34,6 +34,12 @@ def closed_form(X, y, Z, noise, signal=1.0, gamma=GAMMA, weight=None):
     return Kz.T @ np.linalg.solve(K, y), k(Z, Z) - Kz.T @ np.linalg.solve(K, Kz)
 
 
+def sampled(noise=0.1, **params):
+    """The process by random features, with variances that are given."""
+    fixed = {"signal_variance": 1.0, "normalize_y": False, "solver": "dsg", "gamma": "median"}
+    return KernelGaussianProcessRegressor(noise, **(fixed | params))
+
+
 @pytest.fixture(scope="module")
 def problem():
     rng = np.random.default_rng(0)
@@ -46,7 +52,7 @@ def problem():
 @pytest.fixture(scope="module")
 def fitted(problem):
     X, y, _ = problem
-    return KernelGaussianProcessRegressor(0.04, gamma=GAMMA, random_state=0).fit(X, y)
+    return sampled(0.04, gamma=GAMMA, random_state=0).fit(X, y)
 
 
 def rms(a, b):
@@ -77,16 +83,14 @@ def test_mean_and_variance_agree_with_the_closed_form(problem, fitted):
 def test_signal_variance_scales_the_prior(problem):
     X, y, Z = problem
     mean, covariance = closed_form(X, y, Z, 0.04, signal=3.0)
-    gp = KernelGaussianProcessRegressor(
-        0.04, signal_variance=3.0, gamma=GAMMA, random_state=0
-    ).fit(X, y)
+    gp = sampled(0.04, signal_variance=3.0, gamma=GAMMA, random_state=0).fit(X, y)
     ours, std = gp.predict(Z, return_std=True)
     assert gp.alpha_ == pytest.approx(0.04 / (500 * 3.0))
     inside = np.abs(Z).max(axis=1) < 3
     assert rms(ours[inside], mean[inside]) < 0.03
     assert rms(std**2, np.diag(covariance)) < 0.08
     # only the ratio of the two variances moves the mean
-    same = KernelGaussianProcessRegressor(0.04 / 3, gamma=GAMMA, random_state=0).fit(X, y)
+    same = sampled(0.04 / 3, gamma=GAMMA, random_state=0).fit(X, y)
     other, unit = same.predict(Z, return_std=True)
     np.testing.assert_allclose(other, ours, atol=1e-5)
     np.testing.assert_allclose(np.sqrt(3) * unit, std, atol=1e-4)
@@ -96,7 +100,7 @@ def test_more_rows_than_a_batch_and_sources(problem):
     X, y, Z = problem
     _, covariance = closed_form(X, y, Z, 0.04)
     solver = DSG(block_size=64, batch_size=250, decay=5.0)
-    gp = KernelGaussianProcessRegressor(0.04, gamma=GAMMA, solver=solver, random_state=0)
+    gp = sampled(0.04, gamma=GAMMA, solver=solver, random_state=0)
     std = clone(gp).fit(X, y).predict(Z, return_std=True)[1]
     variance = np.diag(covariance)
     assert rms(std, np.sqrt(variance)) < 0.1
@@ -109,9 +113,7 @@ def test_the_operator_estimates_the_variance(problem):
     X, y, Z = problem
     _, covariance = closed_form(X, y, Z, 0.04)
     variance = np.diag(covariance)
-    gp = KernelGaussianProcessRegressor(
-        0.04, gamma=GAMMA, variance="operator", random_state=0, max_iter=20
-    ).fit(X, y)
+    gp = sampled(0.04, gamma=GAMMA, variance="operator", random_state=0, max_iter=20).fit(X, y)
     std = gp.predict(Z, return_std=True)[1]
     assert rms(std**2, variance) < 0.05
     assert rms(np.full(60, variance.mean()), variance) > 0.15  # a constant is no rival
@@ -156,9 +158,7 @@ def test_samples_have_the_posterior_law(problem, fitted):
 def test_files_and_pickles_keep_the_variance(problem, variance, sparse, tmp_path):
     X, y, Z = problem
     rows = sp.csr_matrix(np.where(np.abs(X) > 2, X, 0)) if sparse else X
-    gp = KernelGaussianProcessRegressor(
-        0.04, gamma=GAMMA, variance=variance, random_state=0, max_iter=8
-    ).fit(rows, y)
+    gp = sampled(0.04, gamma=GAMMA, variance=variance, random_state=0, max_iter=8).fit(rows, y)
     expected = gp.predict(Z, return_std=True)
     gp.save(tmp_path / "gp.kg")
     for twin in (load(tmp_path / "gp.kg"), pickle.loads(pickle.dumps(gp))):
@@ -177,7 +177,7 @@ def test_a_model_of_a_source_is_saved_without_its_rows(problem, tmp_path):
     np.savetxt(tmp_path / "train.csv", table, delimiter=",", header="a,b,y", comments="")
     source = open_source(tmp_path / "train.csv", target="y")
     assert source.n_rows == 500
-    gp = KernelGaussianProcessRegressor(0.04, gamma=GAMMA, random_state=0, max_iter=5)
+    gp = sampled(0.04, gamma=GAMMA, random_state=0, max_iter=5)
     gp.fit(source)
     assert gp.predict(Z, return_std=True)[1].shape == (5,)
     gp.save(tmp_path / "gp.kg")
@@ -189,7 +189,7 @@ def test_a_model_of_a_source_is_saved_without_its_rows(problem, tmp_path):
 
 def test_one_column_and_one_wish(problem):
     X, y, Z = problem
-    gp = KernelGaussianProcessRegressor(max_iter=2, random_state=0)
+    gp = sampled(max_iter=2, random_state=0)
     with pytest.raises(ValueError, match="one column"):
         gp.fit(X, np.c_[y, y])
     gp.fit(X, y)
@@ -200,7 +200,7 @@ def test_one_column_and_one_wish(problem):
 def test_weights_of_a_source_count(problem):
     X, y, Z = problem
     w = np.random.default_rng(0).integers(1, 5, len(X)).astype(float)
-    gp = KernelGaussianProcessRegressor(0.04, gamma=GAMMA, normalize_y=True, max_iter=5)
+    gp = sampled(0.04, gamma=GAMMA, normalize_y=True, max_iter=5)
     gp.set_params(random_state=0)
     a, b = clone(gp).fit(X, y, sample_weight=w), clone(gp).fit(ArraySource(X, y, w))
     assert b.alpha_ == pytest.approx(a.alpha_)
@@ -211,7 +211,7 @@ def test_weights_of_a_source_count(problem):
 def test_the_rows_are_the_models_own(problem):
     X, y, Z = problem
     X, solver = X.copy(), DSG(block_size=32, batch_size=200)
-    gp = KernelGaussianProcessRegressor(0.04, gamma=GAMMA, solver=solver, max_iter=5)
+    gp = sampled(0.04, gamma=GAMMA, solver=solver, max_iter=5)
     expected = gp.set_params(random_state=0).fit(X, y).predict(Z, return_std=True)[1]
     X[:] = 0.0
     np.testing.assert_array_equal(gp.predict(Z, return_std=True)[1], expected)
@@ -219,7 +219,7 @@ def test_the_rows_are_the_models_own(problem):
 
 def test_a_constant_target_and_later_parameters():
     X = np.linspace(0, 1, 50)[:, None]
-    gp = KernelGaussianProcessRegressor(0.1, normalize_y=True, gamma=1.0, random_state=0)
+    gp = sampled(0.1, normalize_y=True, gamma=1.0, random_state=0)
     gp.set_params(max_iter=10).fit(X, np.full(50, 1000.1))
     assert gp.y_scale_ == 1.0
     std = gp.predict([[9.0]], return_std=True)[1]
@@ -233,8 +233,8 @@ def test_it_is_scikit_learn_with_other_words(problem):
     theirs = GaussianProcessRegressor(
         RBF(1 / np.sqrt(2 * GAMMA)), alpha=0.04 / y.var(), optimizer=None, normalize_y=True
     ).fit(X, y)
-    ours = KernelGaussianProcessRegressor(
-        0.04 / y.var(), gamma=GAMMA, normalize_y=True, random_state=0
+    ours = sampled(
+        0.04, signal_variance=float(y.var()), gamma=GAMMA, normalize_y=True, random_state=0
     ).fit(X, y)
     mean, std = theirs.predict(Z, return_std=True)
     our_mean, our_std = ours.predict(Z, return_std=True)

@@ -22,7 +22,8 @@ _FITTED = (
     "classes_", "feature_names_in_", "n_features_in_", "n_outputs_", "n_iter_",
     "best_iteration_", "best_score_", "fit_status_", "_y_ndim", "_seed", "_class_weights",
     "_by_pairs",     "_fitted_alpha",
-    "alpha_", "labelled_weight_", "signal_variance_", "y_mean_", "y_scale_", "samples_",
+    "alpha_", "labelled_weight_", "signal_variance_", "noise_variance_",
+    "log_marginal_likelihood_", "y_mean_", "y_scale_", "samples_",
     "_medians",
 )  # fmt: skip
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,22 +17,37 @@ from sklearn.utils.validation import column_or_1d
 from kernelgrad._params import anything, boolean, integer, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, Matrix
 from kernelgrad._validation import CapabilityError, DataError, check_name
-from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.compute.compiling import clock
+from kernelgrad.compute.threads import over_tiles, single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
-from kernelgrad.estimators._auto import GIVEN
+from kernelgrad.estimators._auto import GIVEN, rows_nbytes, usable_memory
+from kernelgrad.estimators._evidence import (
+    NOISE_ROWS,
+    Evidence,
+    has_rule,
+    maximise,
+    smoothness,
+)
 from kernelgrad.estimators._posterior import PosteriorOperator, explained_covariance
 from kernelgrad.estimators._rows import TrainingRows, weights_of
 from kernelgrad.estimators._support import with_callbacks
 from kernelgrad.estimators._tasks import Task
-from kernelgrad.estimators.base import Choice, Given, Parts
-from kernelgrad.estimators.kernel import BaseKernelEstimator
+from kernelgrad.estimators.base import Choice, Given, Parts, Plan
+from kernelgrad.estimators.kernel import BaseKernelEstimator, is_auto
 from kernelgrad.functions.features import FeatureStream
+from kernelgrad.functions.scaling import InputScaling
+from kernelgrad.kernels import Kernel, get_kernel
 from kernelgrad.losses import Loss, SquaredError
-from kernelgrad.solvers import DSG, Solver, TrainBatch
+from kernelgrad.solvers import DSG, DirectSolve, Solver, TrainBatch
+from kernelgrad.solvers.kernel.direct import SymmetricMatrix, direct_bytes, kernel_matrix
 
 _OPERATOR_FEATURES = 4096  # of each side: 64 MiB of coefficients
 _OPERATOR_BLOCK = 64  # frequencies per block of the operator
-_TEST_ROWS = 1024  # rows of one group of predict(return_std=True)
+_TEST_ROWS = 1024  # rows of one group of predict(return_std=True) by random features
+_TILE = 128  # rows of a task of the closed form
+_DIRECT_ROWS = 8192  # of the closed form: half a GiB, and seconds for a factorisation
+_SEARCH_BYTES, _FEWEST_ROWS = 32, 100  # of a pair of rows while hyperparameters are searched
+_NO_NOISE = 1e-8  # noise of targets that do not vary, in signal variances
 
 
 @dataclass(frozen=True)
@@ -72,73 +87,114 @@ class ScaledColumn(Task):
 
 @parameters
 class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # type: ignore[misc]
-    r"""Posterior mean and variance of a Gaussian process, without a kernel matrix.
+    r"""Gaussian process regression: posterior mean, variance, covariance and samples.
 
     For the prior ``f ~ GP(0, s^2 k)`` and ``y = f(x) + noise`` of variance ``sigma^2``, the
-    posterior at x is normal with (Dai et al. 2014, Eq. 9)
+    posterior at x is normal with
 
     .. math::
         m(x) = s^2 k_x^\top (s^2 K + \sigma^2)^{-1} y, \qquad
         v(x) = s^2 k(x, x) - s^4 k_x^\top (s^2 K + \sigma^2)^{-1} k_x .
 
-    The mean is kernel ridge regression with ``alpha = sigma^2 / (n s^2)`` (the paper's
-    ``2 sigma^2`` is another scaling) and is fitted by `fit`. The variance needs one more
-    regression per test row, of ``k(x, .)`` on the training rows; those of up to 1,024 test
-    rows share batches, features and preconditioner, and are fitted by ``predict``.
+    By default ``sigma^2``, ``s^2`` and the bandwidths of k maximise the marginal likelihood of
+    y, and up to 8,192 rows in memory one Cholesky factorisation in float64 gives all of this.
+    More rows, files, and ``solver="dsg"`` take random features (Dai et al. 2014, Eq. 9): the
+    mean is kernel ridge regression with ``alpha = sigma^2 / (n s^2)``, and the variance needs
+    one more regression per test row, of ``k(x, .)`` on the training rows; those of up to 1,024
+    test rows share batches, features and preconditioner, and are fitted by ``predict``.
 
     Parameters
     ----------
-    noise_variance : float > 0, default=0.1
-        ``sigma^2``, in the squared units of y (of normalised y with `normalize_y`).
-    signal_variance : float > 0, default=1.0
-        ``s^2``, prior variance of f, in the same units.
+    noise_variance : float > 0 or "auto", default="auto"
+        ``sigma^2``, in the squared units of y.
+    signal_variance : float > 0 or "auto", default="auto"
+        ``s^2``, prior variance of f, in the squared units of y.
     kernel : str or Kernel, default="rbf"
-    gamma : float, "median" or "scale", default="median"
+    gamma : float, "auto", "median" or "scale", default="auto"
+        ``"auto"`` searches the bandwidth by the marginal likelihood: of ``"rbf"``, and of
+        ``"matern"`` with nu .5, 1.5 or 2.5, along its slope; of another kernel with a rule for
+        gamma among a quarter to four times the median. Kernel objects take part where their
+        gamma is a rule; a number is kept.
     bandwidth_factor : float, default=1.0
-    normalize_y : bool, default=False
-        Subtract the mean of y and divide by its standard deviation before fitting; the prior
-        mean is then the mean of y.
+        Multiplies the bandwidth that a rule finds; without effect on a search along the slope.
+    metric : {"auto", "diagonal"} or None, default="auto"
+        Whether each column has a bandwidth of its own (``"diagonal"``), or all share one
+        (None). ``"auto"`` takes what is better by Schwarz's criterion, ``log likelihood -
+        (number of bandwidths) log(n) / 2``: on few rows that know little of their columns one
+        bandwidth predicts better. Up to 100 columns, with five rows for each at least, and
+        where gamma is searched along the slope.
+    normalize_y : bool, default=True
+        Subtract the mean of y before fitting: far from all rows the prediction is the mean,
+        not 0. (Variances are in units of y either way.)
     variance : {"per_point", "operator"}, default="per_point"
-        ``"per_point"`` keeps the training rows and is accurate. ``"operator"`` (experimental)
-        estimates the operator of the paper's Appendix D in `fit`: no rows are kept, any
-        number of test rows is cheap, but its noise is of the order of small variances.
-    solver : {"auto", "dsg", "udsg", "cdsg"} or DSG, default="auto"
-        A name means that solver with blocks of 512 frequencies, batches of 8,192 rows and
-        damping 3; an object is used as it is.
+        ``"per_point"`` keeps the training rows and is accurate. ``"operator"`` (experimental,
+        random features only) estimates the operator of the paper's Appendix D in `fit`: no
+        rows are kept, any number of test rows is cheap, but its noise is of the order of small
+        variances.
+    solver : {"auto", "direct", "dsg", "udsg", "cdsg"} or an object of these, default="auto"
+        ``"auto"`` is ``"direct"``, the closed form, up to 8,192 rows in memory, and else
+        ``"dsg"``. The name of a solver with random features means it with blocks of 512
+        frequencies, batches of 8,192 rows and damping 3; an object is used as it is.
     max_iter : int, default=60
-        Blocks of the mean and of each variance function. Below 5 a variance may come out
-        as zero.
+        Blocks of the mean and of each variance function with random features. Below 5 a
+        variance may come out as zero.
     standardize : bool, default=False
+        With a bandwidth for each column it changes nothing but where the search starts.
     memory_limit, time_limit, random_state, verbose, callbacks
         As in :class:`KernelRegressor`.
 
     Attributes
     ----------
+    noise_variance_, signal_variance_ : float
+        ``sigma^2`` and ``s^2`` of the fit, in the squared units of y.
+    kernel_ : Kernel
+        With the gamma of the fit, for columns times `metric_`.
+    metric_ : float64 array (d,) or None
+        Weights of the columns, the largest 1, where each has a bandwidth of its own: that of
+        column j is ``1 / (metric_[j] sqrt(2 gamma))``.
+    log_marginal_likelihood_ : float or None
+        Of all rows, as a density of y given its mean; None with random features.
     alpha_ : float
-        ``noise_variance / (n signal_variance)``, n the total weight of the rows.
-    signal_variance_ : float
-        ``s^2`` of the fit.
+        ``noise_variance_ / (n signal_variance_)``, n the total weight of the rows.
     y_mean_, y_scale_ : float
-        0 and 1 unless `normalize_y`.
-    expansion_, kernel_, n_random_features_, n_iter_, history_, fit_status_, n_features_in_,
+        The prior mean, and the unit in which y was fitted.
+    history_ : dict
+        ``history_["search"]`` lists what the search found, the choice first: ``n_rows``,
+        ``log_marginal_likelihood``, ``noise_variance``, ``signal_variance`` and ``gamma``, a
+        list where each column has its own.
+    expansion_, n_random_features_, n_support_, n_iter_, fit_status_, n_features_in_,
     feature_names_in_
         As in :class:`KernelRegressor`.
+
+    Notes
+    -----
+    The search begins on 250 rows from the best points of a coarse grid, goes on with 1,000
+    and ends with up to 2,000, drawn at random; an evaluation is about three factorisations.
+    Given these bandwidths, the variances are found once more on up to 5,000 rows.
+
+    With weights w the noise of a row has the variance ``sigma^2 / w``, and the likelihood is
+    that of w equal observations.
 
     Examples
     --------
     >>> import numpy as np
     >>> from kernelgrad import KernelGaussianProcessRegressor
     >>> X = np.linspace(-3, 3, 200)[:, None]
-    >>> gp = KernelGaussianProcessRegressor(0.01, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).standard_normal(200)
+    >>> gp = KernelGaussianProcessRegressor(random_state=0).fit(X, y)
     >>> mean, std = gp.predict([[0.0], [9.0]], return_std=True)
     >>> bool(std[0] < 0.1 < std[1])
     True
     """
 
-    noise_variance: float = real(default=0.1, low=0, low_open=True, kw_only=False)
-    signal_variance: float = real(default=1.0, low=0, low_open=True)
+    noise_variance: float | str = real(
+        default="auto", low=0, low_open=True, words=("auto",), kw_only=False
+    )
+    signal_variance: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
     kernel: Any = anything(default="rbf")
-    normalize_y: bool = boolean(default=False)
+    gamma: float | str = anything(default="auto")
+    metric: Any = anything(default="auto")
+    normalize_y: bool = boolean(default=True)
     variance: str = anything(default="per_point")
     max_iter: int = integer(default=60, low=1)
 
@@ -147,13 +203,41 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
 
     def _make_parts(self) -> Parts:
         check_name(self.variance, ("per_point", "operator"), "variance estimator")
-        return super()._make_parts()
+        if isinstance(self.metric, str):
+            check_name(self.metric, ("auto", "diagonal"), "metric")
+        elif self.metric is not None:
+            raise TypeError(f"metric must be 'auto', 'diagonal' or None, got {self.metric!r}.")
+        if self._is_precomputed:
+            raise CapabilityError(
+                "kernel='precomputed' tells nothing of k(x, x) at new rows, which the variance "
+                "needs; give a kernel by name, object or function."
+            )
+        kernel = get_kernel(
+            self.kernel,
+            gamma="median" if is_auto(self.gamma) else self.gamma,
+            bandwidth_factor=self.bandwidth_factor,
+        )
+        if self.metric == "diagonal" and (
+            not is_auto(self.gamma) or not has_rule(kernel) or smoothness(kernel) is None
+        ):
+            raise ValueError(
+                "metric='diagonal' finds a bandwidth for each column: it needs gamma='auto' "
+                "and the kernel 'rbf', or 'matern' with nu .5, 1.5 or 2.5, without a gamma of "
+                "its own; take metric=None."
+            )
+        return Parts(kernel, self._make_solver())
 
     def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
         solver = super()._make_solver(auto)
-        if not isinstance(solver, DSG):
+        if not isinstance(solver, DSG | DirectSolve):
             raise CapabilityError(
-                f"solver {solver.name!r} gives no posterior variance; use dsg, udsg or cdsg."
+                f"solver {solver.name!r} gives no posterior variance; use direct, dsg, udsg or "
+                "cdsg."
+            )
+        if isinstance(solver, DirectSolve) and self.variance == "operator":
+            raise CapabilityError(
+                "variance='operator' is of random features; use solver='dsg', or leave out "
+                "the variance for the exact one."
             )
         return solver
 
@@ -164,7 +248,22 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         return {"block_size": 512, "batch_size": 8192, "damping": 3.0}
 
     def _choose(self, parts: Parts, rows: TrainingRows, *, stream: bool = False) -> Choice:
-        return parts.solver, "it gives the variance" if self._auto_solver else GIVEN
+        if not self._auto_solver:
+            return parts.solver, GIVEN
+        n = rows.source.n_rows
+        if self.variance == "operator":
+            why = "variance='operator' is of random features"
+        elif not rows.in_memory:
+            why = "the rows are on disk"
+        elif n > _DIRECT_ROWS:
+            why = f"there are more than {_DIRECT_ROWS:,} rows"
+        elif direct_bytes(n, 1, rows_nbytes(rows.source)) > usable_memory(self.memory_limit):
+            why = "the kernel matrix does not fit in memory"
+        else:
+            return self._make_solver(
+                DirectSolve()
+            ), f"the posterior of up to {_DIRECT_ROWS:,} rows is a closed form"
+        return self._make_solver(DSG()), why
 
     def _learn(
         self, targets: AnyArray | BatchSource, declared: AnyArray | None
@@ -202,14 +301,18 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         self._source: BatchSource | None = source
         self._encoded = rows.encoded
         self._operator: PosteriorOperator | None = None
+        self._matrix: SymmetricMatrix | None = getattr(self._state, "matrix", None)
+        self._ridge: float | None = None if self._matrix is None else self._matrix.ridge
+        self.log_marginal_likelihood_ = self._likelihood()
         if self.variance == "operator":
             with single_threaded_blas():
                 self._operator = self._fit_operator()
             self._source = None
         return rows
 
-    def _all_rows(self, parts: Parts, given: Given, *, fresh: bool) -> TrainingRows:
-        rows = super()._all_rows(parts, given, fresh=fresh)
+    def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
+        """Scale the targets and find what is "auto": rows are in their final order now."""
+        start = clock()
         targets, weights = [], []
         for batch in rows.source.chunks():
             values = np.asarray(batch.y)
@@ -222,20 +325,96 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         values, weight = np.concatenate(targets), np.concatenate(weights)
         if not weight.sum() > 0:
             raise DataError("All sample weights are zero; at least one row must count.")
-        centre, scale = 0.0, 1.0
-        if self.normalize_y:
-            centre = float(np.average(values, weights=weight))
-            spread = float(np.sqrt(np.average((values - centre) ** 2, weights=weight)))
-            rounding = 10 * np.finfo(float).eps * float(np.abs(values).max())
-            scale = spread if spread > rounding else 1.0
-        task = ScaledColumn(centre, scale, total=float(weight.sum()))
-        self._set(task.attributes() | {"signal_variance_": float(self.signal_variance)})
-        return replace(rows, task=task)
+        centre = float(np.average(values, weights=weight)) if self.normalize_y else 0.0
+        spread = float(np.sqrt(np.average((values - centre) ** 2, weights=weight)))
+        rounding = 10 * np.finfo(float).eps * float(np.abs(values).max())
+        task = ScaledColumn(
+            centre, spread if spread > rounding else 1.0, total=float(weight.sum())
+        )
+        self._set(task.attributes())
+        rows = replace(rows, task=task)
+        scaling, kernel, tried = self._hyperparameters(parts, rows, bool(spread > rounding))
+        plan = super()._plan(replace(parts, kernel=kernel), rows, chosen, warm=warm)
+        exact = isinstance(plan.solver, DirectSolve)
+        problem = replace(plan.problem, posterior=exact, scaling=scaling)
+        found = {"search": tried} if tried else {}
+        return replace(plan, problem=problem, found=found, seconds=clock() - start)
+
+    def _hyperparameters(
+        self, parts: Parts, rows: TrainingRows, varies: bool
+    ) -> tuple[InputScaling | None, Kernel, list[dict[str, Any]]]:
+        """Set variances and metric; return scaling, kernel and what was tried."""
+        scale = self.y_scale_**2
+        given = [
+            None if is_auto(value) else float(value) / scale
+            for value in (self.noise_variance, self.signal_variance)
+        ]
+        kernel = parts.kernel
+        searched = is_auto(self.gamma) and has_rule(kernel)
+        self.metric_: Float64Array | None = None
+        if not (searched or None in given) or not varies:
+            # targets without any spread tell nothing
+            signal = 1.0 if given[1] is None else given[1]
+            noise = _NO_NOISE * signal if given[0] is None else given[0]
+            self.noise_variance_, self.signal_variance_ = noise * scale, signal * scale
+            return None, kernel, []
+        n = rows.source.n_rows
+        limit = usable_memory(self.memory_limit) / _SEARCH_BYTES
+        most = int(np.clip(np.sqrt(limit), _FEWEST_ROWS, NOISE_ROWS))
+        some = np.arange(n)
+        if n > most:  # a source is read once, in its order
+            key = np.random.SeedSequence([self._seed, 0x726F7773])
+            some = np.sort(np.random.Generator(np.random.Philox(key)).choice(n, most, False))
+        X, y, weight, _ = rows.usable(rows.source.take(some))
+        standard = InputScaling.fit(
+            X, kernel, standardize=bool(self.standardize), sample_weight=weight
+        )
+        each = {"auto": None, "diagonal": True}.get(self.metric, False)
+        trials = maximise(
+            standard.apply(X),
+            rows.task.encode(y)[:, 0].astype(np.float64),
+            weight,
+            kernel,
+            noise=given[0],
+            signal=given[1],
+            searched=searched,
+            each=each,
+            seed=self._seed,
+        )
+        best = trials[0]
+        self.noise_variance_ = best.noise_variance * scale
+        self.signal_variance_ = best.signal_variance * scale
+        tried = [trial.summary(self.y_scale_) for trial in trials]
+        if best.bandwidths is None:
+            return None, best.kernel, tried
+        # the largest weight of a column is 1: the rest of the bandwidths is gamma
+        least = float(best.bandwidths.min())
+        self.metric_ = least / best.bandwidths
+        widths = 1.0 / self.metric_
+        scaling = replace(
+            standard, scale=widths if standard.scale is None else standard.scale * widths
+        )
+        gamma = best.kernel.gamma_value / least**2
+        return scaling, best.kernel._with_gamma(gamma), tried
 
     def _alpha_for(self, rows: TrainingRows, *, stream: bool = False) -> float:
         task = rows.task
         assert isinstance(task, ScaledColumn)
-        return float(self.noise_variance / (self.signal_variance_ * task.total))
+        return float(self.noise_variance_ / (self.signal_variance_ * task.total))
+
+    def _likelihood(self) -> float | None:
+        """Return the logarithm of the likelihood of all rows, None without a factor."""
+        if self._matrix is None:
+            return None
+        _, y, weight, _ = self._rows_of_posterior()
+        scale = self.y_scale_**2
+        noise, signal = self.noise_variance_ / scale, self.signal_variance_ / scale
+        evidence = Evidence(
+            self._task().encode(y)[:, 0].astype(np.float64), weight, noise, signal
+        )
+        square = float(evidence.y @ cast("Any", self._state).coef[:, 0])
+        value = evidence.likelihood(square, self._matrix.log_determinant(), noise / signal)
+        return value - evidence.total * float(np.log(self.y_scale_))
 
     def _operator_of(self, n_blocks: int) -> PosteriorOperator:
         stream = self.expansion_.stream
@@ -263,23 +442,37 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         assert self._source is not None
         return TrainingRows(self._source, self._task(), self._encoded)
 
+    def _rows_of_posterior(self) -> tuple[Matrix, AnyArray, Float64Array, Any]:
+        assert isinstance(self._source, ArraySource)
+        return self._kept_rows().usable(self._source.read(0, self._source.n_rows))
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        return state | {"_matrix": None}  # made again from the rows
+
     def _extra_arrays(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        metric = {} if self.metric_ is None else {"metric": self.metric_}
         if self._operator is not None:
             theta = self._operator.theta
-            return {"n_blocks": self._operator.n_blocks}, {"theta": theta}
+            return {"n_blocks": self._operator.n_blocks}, metric | {"theta": theta}
         if not isinstance(self._source, ArraySource) or not self._source.in_memory:
-            return {}, {}  # a file, memory map or stream is no part of a model file
-        batch = self._source.read(0, self._source.n_rows)
-        X, y, weight, _ = self._kept_rows().usable(batch)
-        arrays = {"y": y, "weight": weight}
+            return {}, metric  # a file, memory map or stream is no part of a model file
+        X, y, weight, _ = self._rows_of_posterior()
+        arrays = metric | {"y": y, "weight": weight}
         if sp.issparse(X):
             arrays |= {"data": X.data, "indices": X.indices, "indptr": X.indptr}
         else:
             arrays["X"] = X
-        return {"n_rows": len(y)}, arrays
+        return {"n_rows": len(y), "ridge": self._ridge}, arrays
 
     def _restore_extra(self, values: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
         self._source, self._operator, self._encoded = None, None, True
+        self._matrix, self._ridge = None, values.get("ridge")
+        if not hasattr(self, "noise_variance_"):  # 0.1.0: variances of scaled targets
+            self.signal_variance_ *= self.y_scale_**2
+            self.noise_variance_ = float(self.noise_variance) * self.y_scale_**2
+            self.log_marginal_likelihood_ = None
+        self.metric_ = arrays.get("metric")
         if "n_blocks" in values:
             self._operator = self._operator_of(values["n_blocks"])
             self._operator.n_blocks = values["n_blocks"]
@@ -299,16 +492,26 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
 
     # -- prediction --------------------------------------------------------------------
 
-    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
+    def predict(
+        self,
+        X: Any,
+        return_std: bool = False,
+        return_cov: bool = False,
+        include_noise: bool = False,
+    ) -> Any:
         """Return the posterior mean, and on request its standard deviation or covariance.
 
         Parameters
         ----------
         X : array-like or CSR matrix (m, d), or BatchSource for the mean alone
         return_std : bool, default=False
-            Also return the standard deviation of f (without the noise of y), shape (m,).
+            Also return the standard deviation, shape (m,).
         return_cov : bool, default=False
             Also return the covariance, shape (m, m); needs ``variance="per_point"``.
+        include_noise : bool, default=False
+            Whether deviations and covariances are those of new observations y, with the
+            variance of the noise, or of f. Scikit-learn's are those of y where its kernel holds
+            a ``WhiteKernel``, and of f where the noise is its ``alpha``.
 
         Returns
         -------
@@ -323,10 +526,13 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         if isinstance(X, BatchSource):
             raise ValueError("Variances of a BatchSource are not available; give arrays.")
         X = self._matrix(X)
-        scale = self.signal_variance_ * self.y_scale_**2
+        signal = self.signal_variance_
+        noise = self.noise_variance_ if include_noise else 0.0
         if return_cov:
-            return mean, scale * self._covariance(X)
-        return mean, np.sqrt(scale * np.maximum(self._variance(X), 0.0))
+            covariance = signal * self._covariance(X)
+            covariance[np.diag_indices(len(mean))] += noise
+            return mean, covariance
+        return mean, np.sqrt(signal * np.maximum(self._variance(X), 0.0) + noise)
 
     def _variance(self, X: Matrix) -> Float64Array:
         """Return ``k(x, x) - A(x, x)``, shape (m,)."""
@@ -335,6 +541,15 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
             with single_threaded_blas():
                 return np.asarray(prior - self._operator.explained_variance(X), np.float64)
         m = X.shape[0]
+        if self._ridge is not None:
+            prior = self.kernel_.diag(self.expansion_.exact.scaling.apply(X))
+            explained = np.empty(m)
+
+            def task(columns: slice, Z: Float64Array) -> None:
+                explained[columns] = (Z * Z).sum(axis=0)
+
+            self._explain(X, task)
+            return np.asarray(prior - explained)
         parts = [
             np.diag(self._covariance(X[start : start + _TEST_ROWS]))
             for start in range(0, m, _TEST_ROWS)
@@ -352,6 +567,17 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
                 "This model was loaded from a file without its training rows, which the "
                 'variance needs; fit with variance="operator", or fit again.'
             )
+        if self._ridge is not None:
+            half = np.empty((self._source.n_rows, X.shape[0]))
+
+            def task(columns: slice, Z: Float64Array) -> None:
+                half[:, columns] = Z
+
+            self._explain(X, task)
+            with single_threaded_blas():
+                explained = half.T @ half
+            scaled = self.expansion_.exact.scaling.apply(X)
+            return self._difference(scaled, explained)
         stream = self.expansion_.stream
         fits = self._source.n_rows <= self.solver_.resolve_batch_size(self._source.n_rows)
         problem = self._problem(stream.kernel, self.loss_, 1, self.alpha_)
@@ -360,9 +586,30 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
             explained = explained_covariance(
                 self.solver_, problem, stream, self._posterior_batches, X, self.n_iter_
             )
-        scaled = stream.scaling.apply(X)
+        return self._difference(stream.scaling.apply(X), explained)
+
+    def _difference(self, scaled: Matrix, explained: Float64Array) -> Float64Array:
         covariance = self.kernel_.pairwise(scaled, scaled) - explained
         return np.asarray((covariance + covariance.T) / 2, np.float64)
+
+    def _explain(self, X: Matrix, take: Callable[[slice, Float64Array], None]) -> None:
+        """Hand over ``L^-1 S k(rows, x)`` for some rows x of `X` at a time, in any order."""
+        exact = self.expansion_.exact
+        kept, _, weight, _ = self._rows_of_posterior()
+        with single_threaded_blas():
+            rows, new = exact.prepare(kept), exact.prepare(X)
+            if self._matrix is None:
+                assert self._ridge is not None
+                matrix = kernel_matrix(exact, rows)
+                matrix.factor(np.sqrt(weight / weight.mean()), self._ridge)
+                self._matrix = matrix
+            matrix = self._matrix
+
+            def task(a: int, b: int) -> None:
+                block = exact.fast_block(rows, new.take(slice(a, b)))
+                take(slice(a, b), matrix.half_solve(matrix.scale[:, None] * block))
+
+            over_tiles(X.shape[0], _TILE, task)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Float64Array:
         """Return functions drawn from the posterior at the rows of `X`, shape (m, n_samples).

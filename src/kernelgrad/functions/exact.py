@@ -53,6 +53,8 @@ class ExactKernel:
     wide : bool, default=False
         Keep rows in float64: for rows so far from their centre, in bandwidths, that float32
         would cancel. Kernel values are float32 either way.
+    precise : bool, default=False
+        Keep rows and kernel values in float64.
     """
 
     def __init__(
@@ -62,11 +64,13 @@ class ExactKernel:
         scaling: InputScaling | None = None,
         *,
         wide: bool = False,
+        precise: bool = False,
     ) -> None:
         self.kernel = kernel
         self.n_features_in = n_features_in
         self.scaling = scaling if scaling is not None else InputScaling()
-        self.wide = wide
+        self.wide = wide or precise
+        self.precise = precise
 
     def prepare(self, X: Matrix, ids: IntArray | None = None) -> ExactRows:
         """Return rows scaled, checked and embedded; `ids` are their columns if precomputed."""
@@ -82,14 +86,15 @@ class ExactKernel:
         rows = join_rows([part for part in parts if part is not None])
         return rows if ids is None else rows.numbered(ids)
 
-    def block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+    def block(self, A: ExactRows, B: ExactRows) -> Any:
         """Return ``k(A, B)``, shape (n_A, n_B), in one thread."""
-        return self.kernel.exact_block(A, B)
+        kernel = self.kernel
+        return kernel.precise_block(A, B) if self.precise else kernel.exact_block(A, B)
 
-    def fast_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+    def fast_block(self, A: ExactRows, B: ExactRows) -> Any:
         """Return ``k(A, B)`` as :meth:`block`, with bits that depend on the shape too."""
         with blas_products():
-            return self.kernel.exact_block(A, B)
+            return self.block(A, B)
 
     def matrix(self, A: ExactRows, B: ExactRows) -> Float32Array:
         """Return ``k(A, B)``, shape (n_A, n_B), its columns spread over the threads."""
@@ -108,13 +113,13 @@ class ExactKernel:
         With the rows as given, `X`, in float64 where the kernel can.
         """
         n = rows.n_rows
-        block: Any = self.kernel.exact_block
+        block: Any = self.block
         wide = X is not None and isinstance(self.kernel, TiledKernel)
         if wide:
             with blas_products():
                 rows = self.kernel.exact_rows(self.scaling.apply(X), wide=True)
             block = self.kernel.tile
-        out = np.empty((n, n), np.float64 if wide else np.float32)
+        out = np.empty((n, n), np.float64 if wide or self.precise else np.float32)
         starts = range(0, n, GRAM_TILE)
         pairs = [(i, j) for i in starts for j in starts if i <= j]
 
@@ -151,7 +156,7 @@ class ExactKernel:
             "kernel": describe_kernel(self.kernel),
             "n_features_in": self.n_features_in,
             "wide": self.wide,
-        }
+        } | ({"precise": True} if self.precise else {})
 
     @classmethod
     def restore(cls, values: dict[str, Any], arrays: Mapping[str, AnyArray]) -> Self:
@@ -161,6 +166,7 @@ class ExactKernel:
             values["n_features_in"],
             InputScaling.from_arrays(arrays),
             wide=values["wide"],
+            precise=values.get("precise", False),
         )
 
 

@@ -129,6 +129,10 @@ class Kernel(BaseEstimator, ABC):  # type: ignore[misc]
         K: Float32Array = self.pairwise(A.values, B.values).astype(np.float32)
         return K
 
+    def precise_block(self, A: ExactRows, B: ExactRows) -> Float64Array:
+        """Return ``k(A_i, B_j)`` of rows that :meth:`exact_rows` kept `wide`, float64."""
+        return self.pairwise(A.values, B.values)
+
     def exact_diag(self, rows: ExactRows) -> Float64Array:
         """Return ``k(x_i, x_i)`` of embedded rows, shape (n,), from :meth:`exact_block`."""
         k = np.empty(rows.n_rows)
@@ -281,6 +285,10 @@ class TiledKernel(Kernel):
         """Return ``k(A_i, B_j)``, shape (n_A, n_B), float32."""
         return self.tile(A, B).astype(np.float32, copy=False)
 
+    def precise_block(self, A: ExactRows, B: ExactRows) -> Float64Array:
+        """Return ``k(A_i, B_j)``, shape (n_A, n_B), float64."""
+        return np.asarray(self.tile(A, B), np.float64)
+
 
 def exact_values(X: Matrix, *, wide: bool) -> Matrix:
     """Return a copy of rows as `kernelgrad.kernels._tiles` wants them.
@@ -416,6 +424,11 @@ class CompositeKernel(Kernel):
         """Return ``k(A_i, B_j)``, made of the blocks of the parts."""
         triples = zip(self.kernels, A.parts, B.parts, strict=True)
         return self._combined(kernel.exact_block(a, b) for kernel, a, b in triples)
+
+    def precise_block(self, A: ExactRows, B: ExactRows) -> Float64Array:
+        """Return ``k(A_i, B_j)``, made of the float64 blocks of the parts."""
+        triples = zip(self.kernels, A.parts, B.parts, strict=True)
+        return self._combined(kernel.precise_block(a, b) for kernel, a, b in triples)
 
     def check_domain(self, X: Matrix) -> None:
         """Raise DataError if a row is outside of a part's domain."""

@@ -20,6 +20,7 @@ from kernelgrad.callbacks import FOREVER, Deadline
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.exceptions import CapabilityError
 from kernelgrad.functions.expansions import Expansion
+from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss
 
@@ -62,6 +63,11 @@ class Problem:
     keep_coefficients : bool
         False, with `fixed_rows`, when only responses are wanted: trackers then work, the
         expansion does not.
+    posterior : bool
+        A posterior is wanted too: an exact solution takes kernel values in float64 and keeps
+        its factorisation.
+    scaling : InputScaling or None
+        Of the columns, where it is known; else the solver fits it to the first batch.
     """
 
     loss: Loss
@@ -80,6 +86,8 @@ class Problem:
     max_iter: int | None = None
     kind_weights: tuple[float, float] | None = None
     deadline: Deadline = field(default=FOREVER, compare=False, repr=False)
+    posterior: bool = False
+    scaling: InputScaling | None = None
 
 
 @dataclass(frozen=True)

@@ -357,7 +357,7 @@ def check_matrix(
 def build_exact(problem: Problem, batch: TrainBatch) -> tuple[ExactKernel, ExactRows]:
     """Resolve the kernel on the rows; return its exact form and the rows prepared for it."""
     kernel = problem.kernel
-    scaling = InputScaling.fit(
+    scaling = problem.scaling or InputScaling.fit(
         batch.X, kernel, standardize=problem.standardize, sample_weight=batch.sample_weight
     )
     unshifted = InputScaling(None, scaling.scale)  # rules see rows as the user gave them
@@ -365,7 +365,9 @@ def build_exact(problem: Problem, batch: TrainBatch) -> tuple[ExactKernel, Exact
     # distances ask for a quantile of the rows, products for the largest of them
     every = max(1, batch.n_rows // _RANGE_ROWS) if kernel.is_stationary else 1
     wide = kernel.needs_wide(scaling.apply(batch.X[::every]))
-    exact = ExactKernel(kernel, problem.n_features_in, scaling, wide=wide)
+    exact = ExactKernel(
+        kernel, problem.n_features_in, scaling, wide=wide, precise=problem.posterior
+    )
     return exact, exact.prepare(batch.X, batch.rows)
 
 

@@ -14,9 +14,10 @@ from kernelgrad._typing import AnyArray, Float64Array
 from kernelgrad._validation import DataError
 from kernelgrad.callbacks import FOREVER, Deadline
 from kernelgrad.compute.threads import over_tiles, parallel_for
-from kernelgrad.functions.exact import GRAM_TILE
+from kernelgrad.functions.exact import GRAM_TILE, ExactKernel
+from kernelgrad.kernels import ExactRows
 from kernelgrad.solvers.audit import AUDIT_LEAST, AUDIT_WORK, Audit
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, transient
 from kernelgrad.solvers.kernel.base import (
     RowsSolver,
     RowsState,
@@ -44,6 +45,7 @@ class DirectState(RowsState):
 
     alpha: float  # the penalty that `coef` is the exact solution for
     objective: float = np.nan  # of the problem, NaN before the first step
+    matrix: SymmetricMatrix | None = transient(released=False)  # where a posterior is wanted
 
 
 def direct_bytes(n_rows: int, n_outputs: int, row_bytes: float) -> float:
@@ -101,8 +103,7 @@ class DirectSolve(RowsSolver[DirectState]):
         check_matrix(self.name, problem, batch, np.float64, _MOST_BYTES)
         rows = self._attach(problem, state, batch).rows
         n, C = batch.n_rows, problem.n_outputs
-        tiles = state.exact.fast_block
-        K = SymmetricMatrix(n, lambda i, j: tiles(rows.take(i), rows.take(j)), problem.deadline)
+        K = kernel_matrix(state.exact, rows, problem.deadline)
         weight = _weights(batch)
         y = batch.y.astype(np.float64)
         start = weight @ y / n if problem.fit_intercept else np.zeros(C)
@@ -122,6 +123,7 @@ class DirectSolve(RowsSolver[DirectState]):
         if problem.alpha > 0.0:
             gap = max(0.0, float((e * K.product(e)).sum())) / (2.0 * problem.alpha)
         state.alpha = ridge / n
+        state.matrix = K if problem.posterior else None
         state.coef, state.responses = coef, np.ascontiguousarray(f.T)
         state.intercept = start + b
         state.objective = loss + 0.5 * problem.alpha * float((coef * f).sum())
@@ -165,6 +167,16 @@ class DirectSolve(RowsSolver[DirectState]):
         found = claimed + change + 0.5 * problem.alpha * norm
         drift = abs(found - claimed) / abs(claimed) if claimed else 0.0
         return asdict(Audit(claimed, found, drift, len(rows))) | {"alpha": state.alpha}
+
+
+def kernel_matrix(
+    exact: ExactKernel, rows: ExactRows, deadline: Deadline = FOREVER
+) -> SymmetricMatrix:
+    """Return K of these rows."""
+    tiles = exact.fast_block
+    return SymmetricMatrix(
+        rows.n_rows, lambda i, j: tiles(rows.take(i), rows.take(j)), deadline
+    )
 
 
 def _weights(batch: TrainBatch) -> Float64Array:
@@ -282,6 +294,7 @@ class SymmetricMatrix:
         then as it was.
         """
         A, n = self._array, self.n
+        self.scale, self.ridge = scale, ridge
         self._inverses = []
         for a in range(0, n, PANEL):
             self._deadline.check()
@@ -322,10 +335,20 @@ class SymmetricMatrix:
 
     def solve(self, B: Float64Array) -> Float64Array:
         """Return ``(S K S + ridge I)^-1 B``, (n, C), of the last factorisation."""
-        A, Z = self._array, B.copy()
-        panels = [(a, min(self.n, a + PANEL)) for a in range(0, self.n, PANEL)]
-        for (a, b), inverse in zip(panels, self._inverses, strict=True):
-            Z[a:b] = inverse @ (Z[a:b] - A[a:b, :a] @ Z[:a])
-        for (a, b), inverse in zip(panels[::-1], self._inverses[::-1], strict=True):
+        A, Z = self._array, self.half_solve(B)
+        for i, inverse in reversed(list(enumerate(self._inverses))):
+            a, b = i * PANEL, min(self.n, (i + 1) * PANEL)
             Z[a:b] = inverse.T @ (Z[a:b] - A[b:, a:b].T @ Z[b:])
         return Z
+
+    def half_solve(self, B: Float64Array) -> Float64Array:
+        """Return ``L^-1 B``, (n, C), of the last factorisation."""
+        A, Z = self._array, B.copy()
+        for i, inverse in enumerate(self._inverses):
+            a, b = i * PANEL, min(self.n, (i + 1) * PANEL)
+            Z[a:b] = inverse @ (Z[a:b] - A[a:b, :a] @ Z[:a])
+        return Z
+
+    def log_determinant(self) -> float:
+        """Return that of ``K + ridge S^-2``, of the last factorisation."""
+        return 2.0 * float((np.log(self._array.diagonal()) - np.log(self.scale)).sum())

@@ -193,7 +193,7 @@ def build_stream(
 
     `block_size` is asked for the frequencies per block, given the planes of the kernel's map.
     """
-    scaling = InputScaling.fit(
+    scaling = problem.scaling or InputScaling.fit(
         batch.X,
         problem.kernel,
         standardize=problem.standardize,

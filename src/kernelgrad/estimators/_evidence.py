@@ -1,0 +1,479 @@
+r"""Hyperparameters of a Gaussian process that maximise the marginal likelihood.
+
+For ``y_i = f(x_i) + e_i`` with ``f ~ GP(0, s^2 k)``, noise of variance ``sigma^2`` and rows
+that were observed ``w_i`` times, N times in all, the logarithm of the likelihood is, with
+``C = K + (sigma^2 / s^2) diag(w)^-1``,
+
+.. math::
+    -\frac{y^\top C^{-1} y}{2 s^2} - \frac{N}{2} \log(2 \pi s^2) - \frac12 \log|C|
+    - \frac{N - n}{2} \log\frac{\sigma^2}{s^2} - \frac12 \sum_i \log w_i .
+
+Given C, the best ``s^2`` is ``y^T C^-1 y / N``: only the ratio of the variances and the
+bandwidths are searched. With ``A`` the slope by C, and ``k`` a function of
+``u = sum_k (x_ik - x_jk)^2 / (2 l_k^2)``, the slope by ``log l_k`` is
+``-sum_ij (A . k'(u))_ij (x_ik - x_jk)^2 / l_k^2``, which products with the rows give.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.optimize
+import scipy.sparse as sp
+from scipy.linalg import lapack
+
+from kernelgrad._typing import Float64Array, Matrix
+from kernelgrad.compute.threads import parallel_for, single_threaded_blas
+from kernelgrad.functions.exact import ExactKernel
+from kernelgrad.functions.scaling import InputScaling
+from kernelgrad.kernels import Gaussian, Kernel, Matern
+
+MOST_ROWS = 2000  # of the last search; one evaluation is three factorisations of them
+# Rows on which the noise is found once more, given bandwidths: a factorisation an evaluation.
+NOISE_ROWS = 5000
+_LEVELS = 250, 1000  # rows of the searches before: starts are tried where they are cheap
+_LEAST_GAIN = 1.5  # as many times more rows are worth a level of their own
+_MOST_COLUMNS, _ROWS_EACH = 100, 5  # of a bandwidth for each column, and rows that it takes
+_FACTORS, _RATIOS = (0.125, 0.25, 0.5, 1.0, 2.0), (1e-4, 1e-2, 0.1, 1.0)
+_BANDWIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of kernels without a slope, in medians
+_STARTS = 2
+# Noise below 1e-4 of the deviation of f is rounding to a factorisation of some 1,000 rows;
+# beyond 1e4 times its variance f is not seen.
+_RATIO = np.log(1e-8), np.log(1e4)
+_LONGEST, _SHORTEST = np.log(1e3), np.log(0.02)
+_AGAIN = np.log(10.0)  # a column that few rows found useless starts from here with more
+_JITTER = 1e-10
+_ITERATIONS, _TOLERANCE, _ROUGH = 60, 1e-6, 1e-5  # of the likelihood of a row
+_NEAR = 1e-6  # in bandwidths: the slope of the exponential kernel is infinite at 0
+_GRID, _STEPS = 13, 7  # ratios looked at first, and steps between two of them
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What was found on `n_rows` rows; variances are those of the targets given."""
+
+    kernel: Kernel  # without rules, of columns divided by `bandwidths` where there are any
+    noise_variance: float
+    signal_variance: float
+    bandwidths: Float64Array | None = None
+    log_marginal_likelihood: float = np.nan
+    n_rows: int = 0
+    total: float = 0.0  # their weight
+
+    @property
+    def n_bandwidths(self) -> int:
+        """How many numbers the metric has."""
+        return 1 if self.bandwidths is None else len(self.bandwidths)
+
+    def summary(self, scale: float) -> dict[str, Any]:
+        """Return plain values, for targets that were divided by `scale`; see `history_`."""
+        gamma: Any = getattr(self.kernel, "gamma", None)
+        each = self.bandwidths
+        return {
+            "n_rows": self.n_rows,
+            "log_marginal_likelihood": self.log_marginal_likelihood
+            - self.total * float(np.log(scale)),
+            "noise_variance": self.noise_variance * scale**2,
+            "signal_variance": self.signal_variance * scale**2,
+            "gamma": gamma if each is None else (gamma / each**2).tolist(),
+        }
+
+
+class Evidence:
+    """The marginal likelihood of some rows, as a function of K and the ratio of variances.
+
+    ``noise`` and ``signal`` are given variances, or None.
+    """
+
+    def __init__(
+        self, y: Float64Array, weight: Float64Array, noise: float | None, signal: float | None
+    ) -> None:
+        self.y, self.weight = y, weight
+        self.noise, self.signal = noise, signal
+        self.total = float(weight.sum())
+        self.constant = -0.5 * float(np.log(weight).sum() + self.total * np.log(2 * np.pi))
+
+    @property
+    def fixed_ratio(self) -> float | None:
+        """The logarithm of the ratio, where both variances are given."""
+        if self.noise is None or self.signal is None:
+            return None
+        return float(np.log(self.noise / self.signal))
+
+    def variance(self, square: float, ratio: float) -> float:
+        """Return the signal variance, given ``y^T C^-1 y``."""
+        if self.signal is not None:
+            return self.signal
+        return square / self.total if self.noise is None else self.noise / ratio
+
+    def likelihood(self, square: float, log_determinant: float, ratio: float) -> float:
+        """Return the logarithm of the likelihood, given ``y^T C^-1 y`` and ``log |C|``."""
+        s2 = self.variance(square, ratio)
+        copies = (self.total - len(self.y)) * np.log(ratio)
+        value = square / s2 + self.total * np.log(s2) + log_determinant + copies
+        return float(self.constant - 0.5 * value)
+
+    def look(self, K: Float64Array, log_ratio: float) -> tuple[float, float]:
+        """Return the logarithm of the likelihood and the signal variance."""
+        L, ratio = self._factor(K, log_ratio)
+        square = float(self.y @ _solved(L, self.y))
+        value = self.likelihood(square, 2.0 * float(np.log(L.diagonal()).sum()), ratio)
+        return value, self.variance(square, ratio)
+
+    def slope(self, K: Float64Array, log_ratio: float) -> tuple[float, float, Float64Array]:
+        """Return the logarithm of the likelihood and its slopes by the log ratio and by C.
+
+        The last as a matrix whose entries (i, j) and (j, i) count together, not alone.
+        """
+        L, ratio = self._factor(K, log_ratio)
+        a = _solved(L, self.y)
+        square = float(self.y @ a)
+        value = self.likelihood(square, 2.0 * float(np.log(L.diagonal()).sum()), ratio)
+        s2 = self.variance(square, ratio)
+        inverse, _ = lapack.dpotri(L, lower=1, overwrite_c=1)
+        by_ratio = 0.5 * float((a * a / s2 - inverse.diagonal()) @ (ratio / self.weight))
+        A = np.outer(a, 0.5 / s2 * a)
+        A -= inverse  # twice half of it: the other triangle is zero
+        A[np.diag_indices_from(A)] += 0.5 * inverse.diagonal()
+        by_ratio -= 0.5 * (self.total - len(a))
+        if self.signal is None and self.noise is not None:  # a larger ratio is a smaller signal
+            by_ratio -= 0.5 * (square / s2 - self.total)
+        return value, by_ratio, A
+
+    def _factor(self, K: Float64Array, log_ratio: float) -> tuple[Float64Array, float]:
+        """Return the factor of C, below the diagonal zero, and the ratio."""
+        ratio = float(np.exp(log_ratio))
+        diagonal = K.diagonal() + ratio / self.weight
+        jitter = 0.0
+        while True:
+            C = np.array(K.T, order="F")  # its own transpose, copied as it lies
+            np.fill_diagonal(C, diagonal + jitter)
+            L, failed = lapack.dpotrf(C, lower=1, clean=1, overwrite_a=1)
+            if not failed:
+                return L, ratio
+            jitter = 10.0 * jitter or _JITTER * float(np.abs(diagonal).max())
+
+
+def _solved(L: Float64Array, y: Float64Array) -> Float64Array:
+    found: Float64Array = lapack.dpotrs(L, y, lower=1)[0]
+    return found
+
+
+class Radial:
+    """Evidence of a Gaussian or Matern kernel, by bandwidths and the ratio of variances.
+
+    ``units`` (one for all columns, or one each) are the bandwidths where theta is 0.
+    """
+
+    def __init__(
+        self, X: Matrix, nu: float, evidence: Evidence, units: Float64Array, *, each: bool
+    ) -> None:
+        self.evidence, self.nu, self.units, self.each = evidence, nu, units, each
+        self.X = sp.csr_matrix(X / units[0]) if sp.issparse(X) else X / units
+        self.fixed = evidence.fixed_ratio
+        self.half = None if each else _half_squares(self.X)
+
+    def bounds(self) -> list[tuple[float, float]]:
+        """Return the ends of the search."""
+        shortest = _SHORTEST
+        if self.half is not None:
+            # rows that nearly all are without a neighbour tell nothing of the bandwidth
+            distances = np.sqrt(2.0 * self.half)
+            np.fill_diagonal(distances, np.inf)
+            near = distances.min(axis=1)
+            near = near[(near > 0) & np.isfinite(near)]
+            if len(near):
+                shortest = min(0.0, float(np.log(0.5 * np.median(near))))
+        columns = [(shortest, _LONGEST)] * len(self.units)
+        return columns if self.fixed is not None else [*columns, _RATIO]
+
+    def _parts(self, theta: Float64Array) -> tuple[Any, Float64Array, float]:
+        """Return scaled columns, u and the log ratio."""
+        if self.fixed is None:
+            theta, log_ratio = theta[:-1], float(theta[-1])
+        else:
+            log_ratio = self.fixed
+        if self.half is not None:
+            return self.X, self.half * np.exp(-2.0 * theta[0]), log_ratio
+        Z = self.X * np.exp(-theta)
+        return Z, _half_squares(Z), log_ratio
+
+    def value(self, theta: Float64Array) -> float:
+        """Return the logarithm of the likelihood."""
+        _, u, log_ratio = self._parts(theta)
+        return self.evidence.look(profile(u, self.nu)[0], log_ratio)[0]
+
+    def __call__(self, theta: Float64Array) -> tuple[float, Float64Array]:
+        """Return the logarithm of the likelihood and its slope."""
+        Z, u, log_ratio = self._parts(theta)
+        K, W = profile(u, self.nu)
+        value, by_ratio, A = self.evidence.slope(K, log_ratio)
+        W *= A
+        if self.half is not None:
+            by_columns = np.array([-2.0 * float(np.vdot(W, u))])
+        else:
+            squares = (W.sum(axis=0) + W.sum(axis=1)) @ (Z * Z)
+            by_columns = 2.0 * (Z * (W @ Z)).sum(axis=0) - squares
+        if self.fixed is not None:
+            return value, by_columns
+        return value, np.append(by_columns, by_ratio)
+
+    def starts(self) -> list[Float64Array]:
+        """Return the best points of a coarse grid."""
+        ends = np.array(self.bounds()).T
+        points = []
+        for factor in _FACTORS:
+            for ratio in _RATIOS if self.fixed is None else (0.0,):
+                point = [np.log(factor)] * len(self.units)
+                points.append(np.clip([*point, np.log(ratio)] if ratio else point, *ends))
+        ranked = sorted(points, key=self.value, reverse=True)
+        return [np.array(point) for point in ranked[:_STARTS]]
+
+    def climb(self, start: Float64Array, tolerance: float) -> tuple[float, Any]:
+        """Return the largest likelihood that L-BFGS finds from `start`, and where."""
+        scale = self.evidence.total
+
+        def negative(theta: Float64Array) -> tuple[float, Float64Array]:
+            value, slope = self(theta)
+            return -value / scale, -slope / scale
+
+        ends = self.bounds()
+        start = np.clip(start, *np.array(ends).T)
+        options = {"maxiter": _ITERATIONS, "ftol": tolerance, "gtol": tolerance}
+        found = scipy.optimize.minimize(
+            negative, start, jac=True, method="L-BFGS-B", bounds=ends, options=options
+        )
+        return -scale * float(found.fun), found.x
+
+
+def profile(u: Float64Array, nu: float) -> tuple[Float64Array, Float64Array]:
+    """Return k of half the squared distances in bandwidths, and its slope, 0 where u is 0.
+
+    nu is infinite for the Gaussian.
+    """
+    if not np.isfinite(nu):
+        K = np.negative(u)
+        np.exp(K, out=K)
+        return K, -K
+    s = np.sqrt(4.0 * nu * u)
+    K = np.exp(-s)
+    if nu == 0.5:
+        near = s < _NEAR
+        s[near] = np.inf
+        return K, -K / s
+    if nu == 1.5:
+        W = -3.0 * K
+        K *= 1.0 + s
+        return K, W
+    s += 1.0
+    W = K * s
+    K *= s + u * (10.0 / 3.0)
+    W *= -5.0 / 3.0
+    return K, W
+
+
+def _half_squares(Z: Matrix) -> Float64Array:
+    """Return ``|z_i - z_j|^2 / 2``, 0 on the diagonal."""
+    u: Float64Array = (Z @ Z.T).toarray() if sp.issparse(Z) else Z @ Z.T
+    half = 0.5 * u.diagonal()
+    np.subtract(half[:, None], u, out=u)
+    u += half
+    np.maximum(u, 0.0, out=u)
+    np.fill_diagonal(u, 0.0)
+    return u
+
+
+def smoothness(kernel: Kernel) -> float | None:
+    """Return nu of a kernel that :class:`Radial` knows, infinite for the Gaussian."""
+    if type(kernel) is Gaussian:
+        return np.inf
+    known = type(kernel) is Matern and kernel.nu in (0.5, 1.5, 2.5)
+    return float(kernel.nu) if known else None
+
+
+def has_rule(kernel: Kernel) -> bool:
+    """Whether the bandwidth of a kernel is left to a rule."""
+    return isinstance(getattr(kernel, "gamma", None), str) and hasattr(
+        kernel, "bandwidth_factor"
+    )
+
+
+@dataclass(frozen=True)
+class Search:
+    """Rows in random order, and what is asked of them.
+
+    ``noise`` and ``signal`` are variances that are given, or None.
+    """
+
+    X: Matrix
+    y: Float64Array
+    weight: Float64Array
+    kernel: Kernel
+    noise: float | None
+    signal: float | None
+    seed: int
+
+    def evidence(self, n: int) -> Evidence:
+        """Return that of the first n rows."""
+        return Evidence(self.y[:n], self.weight[:n], self.noise, self.signal)
+
+    def at(
+        self, kernel: Kernel, n: int, bandwidths: Float64Array | None = None,
+        near: float | None = None,
+    ) -> Hyperparameters:  # fmt: skip
+        """Return the best variances for a kernel on the first n rows, `near` a ratio or any."""
+        exact = ExactKernel(
+            kernel, self.X.shape[1], InputScaling(None, bandwidths), precise=True
+        )
+        K: Any = exact.gram(exact.prepare(self.X[:n]))
+        evidence = self.evidence(n)
+        log_ratio, seen = evidence.fixed_ratio, {}
+
+        def negative(t: float) -> float:
+            seen[t] = evidence.look(K, t)
+            return -seen[t][0]
+
+        if log_ratio is not None:
+            negative(log_ratio)
+        else:
+            if near is None:
+                near = min(np.linspace(*_RATIO, _GRID), key=negative)
+            step = (_RATIO[1] - _RATIO[0]) / (_GRID - 1)
+            ends = np.clip([near - step, near + step], *_RATIO)
+            options = {"xatol": 0.02, "maxiter": _STEPS}
+            scipy.optimize.minimize_scalar(
+                negative, bounds=ends, method="bounded", options=options
+            )
+        log_ratio = max(seen, key=lambda t: seen[t][0])
+        value, signal = seen[log_ratio]
+        noise = float(np.exp(log_ratio)) * signal
+        return Hyperparameters(kernel, noise, signal, bandwidths, value, n, evidence.total)
+
+    def radial(self, nu: float, each: bool | None) -> list[Hyperparameters]:
+        """Return the trials on more and more rows; the first is the best on most of them."""
+        gamma = self.kernel.resolve(self.X, self.seed).gamma_value
+        d = self.X.shape[1]
+        spread = np.ones(d) if sp.issparse(self.X) else self.X.std(axis=0)
+        units = {
+            False: np.array([1.0 / np.sqrt(2.0 * gamma)]),
+            True: np.sqrt(2.0 * d) * np.where(spread > 0, spread, 1.0),
+        }
+        n = len(self.y)
+        sizes = [size for size in _LEVELS if _LEAST_GAIN * size < n] + [n]
+        kinds = [False, True] if each is None else [each]
+        starts: dict[bool, list[Float64Array]] = {}
+        trials: list[Hyperparameters] = []
+        for m in sizes:
+            families = {
+                kind: Radial(self.X[:m], nu, self.evidence(m), units[kind], each=kind)
+                for kind in kinds
+            }
+            tasks = [
+                (kind, start)
+                for kind in kinds
+                for start in starts.get(kind) or families[kind].starts()
+            ]
+            climbs: list[Any] = [None] * len(tasks)
+
+            def task(
+                i: int, tasks: Any = tasks, families: Any = families, climbs: Any = climbs,
+                last: bool = m == n,
+            ) -> None:  # fmt: skip
+                kind, start = tasks[i]
+                climbs[i] = families[kind].climb(start, _TOLERANCE if last else _ROUGH)
+
+            parallel_for(len(tasks), task)
+            level = []
+            for kind in kinds:
+                own = [climb for (k, _), climb in zip(tasks, climbs, strict=True) if k == kind]
+                value, theta = max(own, key=lambda climb: climb[0])
+                starts[kind] = [np.minimum(theta, _AGAIN)]
+                level.append(self._trial(families[kind], value, theta))
+            level.sort(key=self.merit, reverse=True)
+            if m >= _LEVELS[-1]:
+                kinds = [level[0].bandwidths is not None]
+            trials = level + trials
+        return trials
+
+    def merit(self, trial: Hyperparameters) -> float:
+        """Return Schwarz's criterion: a bandwidth more must gain half a log of the rows."""
+        penalty = 0.5 * trial.n_bandwidths * float(np.log(trial.total))
+        return trial.log_marginal_likelihood - penalty
+
+    def _trial(self, family: Radial, value: float, theta: Float64Array) -> Hyperparameters:
+        _, u, log_ratio = family._parts(theta)
+        _, signal = family.evidence.look(profile(u, family.nu)[0], log_ratio)
+        found = family.units * np.exp(theta[: len(family.units)])
+        noise = float(np.exp(log_ratio)) * signal
+        bandwidths, gamma = (found, 0.5) if family.each else (None, 0.5 / float(found[0]) ** 2)
+        kernel = self.kernel._with_gamma(gamma)
+        return Hyperparameters(
+            kernel, noise, signal, bandwidths, value, len(u), family.evidence.total
+        )
+
+
+def maximise(
+    X: Matrix,
+    y: Float64Array,
+    weight: Float64Array,
+    kernel: Kernel,
+    *,
+    noise: float | None,
+    signal: float | None,
+    searched: bool,
+    each: bool | None,
+    seed: int,
+) -> list[Hyperparameters]:
+    """Return what maximises the marginal likelihood, then what else was tried.
+
+    Parameters
+    ----------
+    X : array or CSR matrix (n, d)
+    y : float64 array (n,)
+        Of mean about 0.
+    weight : float64 array (n,)
+    kernel : Kernel
+    noise, signal : float or None
+        Variances that are given.
+    searched : bool
+        Whether the bandwidth is searched, where the kernel has a rule for it.
+    each : bool or None
+        Whether each column has a bandwidth of its own; None is for what the rows prefer.
+    seed : int
+        Of the order of the rows.
+    """
+    n = len(y)
+    key = np.random.SeedSequence([seed, 0x65766964])
+    order = np.random.Generator(np.random.Philox(key)).permutation(n)
+    X = X[order]
+    d = X.shape[1]
+    if sp.issparse(X) and d <= _MOST_COLUMNS:
+        X = X.toarray()
+    if not sp.issparse(X):
+        X = np.asarray(X, np.float64)
+        X = X - X.mean(axis=0) if kernel.is_stationary else X
+    many = min(n, NOISE_ROWS)
+    some = min(n, MOST_ROWS)
+    rows = Search(X[:many], y[order][:many], weight[order][:many], kernel, noise, signal, seed)
+    part = replace(rows, X=X[:some], y=rows.y[:some], weight=rows.weight[:some])
+    nu = smoothness(kernel)
+    if each is None and (d == 1 or d > min(_MOST_COLUMNS, some / _ROWS_EACH)):
+        each = False
+    with single_threaded_blas():
+        if searched and nu is not None:
+            trials = part.radial(nu, each)
+        elif searched and has_rule(kernel):
+            factors = [kernel.bandwidth_factor * f for f in _BANDWIDTHS]
+            kernels = [kernel._replaced(bandwidth_factor=f).resolve(X, seed) for f in factors]
+            few = min(some, _LEVELS[-1])
+            trials = [part.at(each_kernel, few) for each_kernel in kernels]
+            trials.sort(key=part.merit, reverse=True)
+        else:
+            trials = [part.at(kernel.resolve(X, seed), some)]
+        best = trials[0]
+        if best.n_rows < many:  # bandwidths from a part; variances from all that are cheap
+            near = float(np.log(best.noise_variance / best.signal_variance))
+            trials = [rows.at(best.kernel, many, best.bandwidths, near), *trials]
+    return trials
