@@ -16,6 +16,7 @@ bandwidths are searched. With ``A`` the slope by C, and ``k`` a function of
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +26,7 @@ import scipy.sparse as sp
 from scipy.linalg import lapack
 
 from kernelgrad._typing import Float64Array, Matrix
+from kernelgrad.callbacks import FOREVER, Deadline, TimeIsUp
 from kernelgrad.compute.threads import parallel_for, single_threaded_blas
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.scaling import InputScaling
@@ -220,32 +222,41 @@ class Radial:
             return value, by_columns
         return value, np.append(by_columns, by_ratio)
 
-    def starts(self) -> list[Float64Array]:
-        """Return the best points of a coarse grid."""
+    def starts(self, deadline: Deadline) -> list[Float64Array]:
+        """Return the best points of a coarse grid; TimeIsUp past the deadline."""
         ends = np.array(self.bounds()).T
         points = []
         for factor in _FACTORS:
+            deadline.check()
             for ratio in _RATIOS if self.fixed is None else (0.0,):
                 point = [np.log(factor)] * len(self.units)
                 points.append(np.clip([*point, np.log(ratio)] if ratio else point, *ends))
         ranked = sorted(points, key=self.value, reverse=True)
         return [np.array(point) for point in ranked[:_STARTS]]
 
-    def climb(self, start: Float64Array, tolerance: float) -> tuple[float, Any]:
-        """Return the largest likelihood that L-BFGS finds from `start`, and where."""
+    def climb(
+        self, start: Float64Array, tolerance: float, deadline: Deadline
+    ) -> tuple[float, Float64Array]:
+        """Return the largest likelihood that L-BFGS finds in time, and where."""
         scale = self.evidence.total
 
+        best = -np.inf, start
+
         def negative(theta: Float64Array) -> tuple[float, Float64Array]:
+            nonlocal best
+            deadline.check()
             value, slope = self(theta)
+            best = max(best, (value, theta.copy()), key=lambda item: item[0])
             return -value / scale, -slope / scale
 
         ends = self.bounds()
         start = np.clip(start, *np.array(ends).T)
         options = {"maxiter": _ITERATIONS, "ftol": tolerance, "gtol": tolerance}
-        found = scipy.optimize.minimize(
-            negative, start, jac=True, method="L-BFGS-B", bounds=ends, options=options
-        )
-        return -scale * float(found.fun), found.x
+        with suppress(TimeIsUp):
+            scipy.optimize.minimize(
+                negative, start, jac=True, method="L-BFGS-B", bounds=ends, options=options
+            )
+        return best
 
 
 def profile(u: Float64Array, nu: float) -> tuple[Float64Array, Float64Array]:
@@ -314,6 +325,7 @@ class Search:
     noise: float | None
     signal: float | None
     seed: int
+    deadline: Deadline
 
     def evidence(self, n: int) -> Evidence:
         """Return that of the first n rows."""
@@ -332,27 +344,31 @@ class Search:
         log_ratio, seen = evidence.fixed_ratio, {}
 
         def negative(t: float) -> float:
+            self.deadline.check()
             seen[t] = evidence.look(K, t)
             return -seen[t][0]
 
-        if log_ratio is not None:
-            negative(log_ratio)
-        else:
-            if near is None:
-                near = min(np.linspace(*_RATIO, _GRID), key=negative)
-            step = (_RATIO[1] - _RATIO[0]) / (_GRID - 1)
-            ends = np.clip([near - step, near + step], *_RATIO)
-            options = {"xatol": 0.02, "maxiter": _STEPS}
-            scipy.optimize.minimize_scalar(
-                negative, bounds=ends, method="bounded", options=options
-            )
+        with suppress(TimeIsUp):
+            if log_ratio is not None:
+                negative(log_ratio)
+            else:
+                if near is None:
+                    near = min(np.linspace(*_RATIO, _GRID), key=negative)
+                step = (_RATIO[1] - _RATIO[0]) / (_GRID - 1)
+                ends = np.clip([near - step, near + step], *_RATIO)
+                options = {"xatol": 0.02, "maxiter": _STEPS}
+                scipy.optimize.minimize_scalar(
+                    negative, bounds=ends, method="bounded", options=options
+                )
+        if not seen:
+            raise TimeIsUp
         log_ratio = max(seen, key=lambda t: seen[t][0])
         value, signal = seen[log_ratio]
         noise = float(np.exp(log_ratio)) * signal
         return Hyperparameters(kernel, noise, signal, bandwidths, value, n, evidence.total)
 
-    def radial(self, nu: float, each: bool | None) -> list[Hyperparameters]:
-        """Return the trials on more and more rows; the first is the best on most of them."""
+    def radial(self, trials: list[Hyperparameters], nu: float, each: bool | None) -> None:
+        """Add trials on more and more rows; the first is the best on most of them."""
         gamma = self.kernel.resolve(self.X, self.seed).gamma_value
         d = self.X.shape[1]
         spread = np.ones(d) if sp.issparse(self.X) else self.X.std(axis=0)
@@ -364,7 +380,6 @@ class Search:
         sizes = [size for size in _LEVELS if _LEAST_GAIN * size < n] + [n]
         kinds = [False, True] if each is None else [each]
         starts: dict[bool, list[Float64Array]] = {}
-        trials: list[Hyperparameters] = []
         for m in sizes:
             families = {
                 kind: Radial(self.X[:m], nu, self.evidence(m), units[kind], each=kind)
@@ -373,7 +388,7 @@ class Search:
             tasks = [
                 (kind, start)
                 for kind in kinds
-                for start in starts.get(kind) or families[kind].starts()
+                for start in starts.get(kind) or families[kind].starts(self.deadline)
             ]
             climbs: list[Any] = [None] * len(tasks)
 
@@ -382,20 +397,22 @@ class Search:
                 last: bool = m == n,
             ) -> None:  # fmt: skip
                 kind, start = tasks[i]
-                climbs[i] = families[kind].climb(start, _TOLERANCE if last else _ROUGH)
+                tolerance = _TOLERANCE if last else _ROUGH
+                climbs[i] = families[kind].climb(start, tolerance, self.deadline)
 
             parallel_for(len(tasks), task)
             level = []
             for kind in kinds:
                 own = [climb for (k, _), climb in zip(tasks, climbs, strict=True) if k == kind]
                 value, theta = max(own, key=lambda climb: climb[0])
+                if value == -np.inf:
+                    return
                 starts[kind] = [np.minimum(theta, _AGAIN)]
                 level.append(self._trial(families[kind], value, theta))
             level.sort(key=self.merit, reverse=True)
             if m >= _LEVELS[-1]:
                 kinds = [level[0].bandwidths is not None]
-            trials = level + trials
-        return trials
+            trials[:0] = level
 
     def merit(self, trial: Hyperparameters) -> float:
         """Return Schwarz's criterion: a bandwidth more must gain half a log of the rows."""
@@ -425,8 +442,9 @@ def maximise(
     searched: bool,
     each: bool | None,
     seed: int,
+    deadline: Deadline = FOREVER,
 ) -> list[Hyperparameters]:
-    """Return what maximises the marginal likelihood, then what else was tried.
+    """Return what maximises the marginal likelihood, then what else was tried in time.
 
     Parameters
     ----------
@@ -456,24 +474,29 @@ def maximise(
         X = X - X.mean(axis=0) if kernel.is_stationary else X
     many = min(n, NOISE_ROWS)
     some = min(n, MOST_ROWS)
-    rows = Search(X[:many], y[order][:many], weight[order][:many], kernel, noise, signal, seed)
+    rows = Search(
+        X[:many], y[order][:many], weight[order][:many], kernel, noise, signal, seed, deadline
+    )
     part = replace(rows, X=X[:some], y=rows.y[:some], weight=rows.weight[:some])
     nu = smoothness(kernel)
     if each is None and (d == 1 or d > min(_MOST_COLUMNS, some / _ROWS_EACH)):
         each = False
-    with single_threaded_blas():
+    trials: list[Hyperparameters] = []
+    with single_threaded_blas(), suppress(TimeIsUp):
         if searched and nu is not None:
-            trials = part.radial(nu, each)
+            part.radial(trials, nu, each)
         elif searched and has_rule(kernel):
-            factors = [kernel.bandwidth_factor * f for f in _BANDWIDTHS]
-            kernels = [kernel._replaced(bandwidth_factor=f).resolve(X, seed) for f in factors]
             few = min(some, _LEVELS[-1])
-            trials = [part.at(each_kernel, few) for each_kernel in kernels]
+            for factor in _BANDWIDTHS:
+                factor *= kernel.bandwidth_factor
+                candidate = kernel._replaced(bandwidth_factor=factor).resolve(X, seed)
+                trials.append(part.at(candidate, few))
             trials.sort(key=part.merit, reverse=True)
         else:
-            trials = [part.at(kernel.resolve(X, seed), some)]
-        best = trials[0]
-        if best.n_rows < many:  # bandwidths from a part; variances from all that are cheap
+            trials.append(part.at(kernel.resolve(X, seed), some))
+        best = trials[0] if trials else None
+        if best is not None and best.n_rows < many:
+            # bandwidths from a part, variances from all rows that are cheap
             near = float(np.log(best.noise_variance / best.signal_variance))
-            trials = [rows.at(best.kernel, many, best.bandwidths, near), *trials]
+            trials.insert(0, rows.at(best.kernel, many, best.bandwidths, near))
     return trials

@@ -17,6 +17,7 @@ from sklearn.utils.validation import column_or_1d
 from kernelgrad._params import anything, boolean, integer, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, Matrix
 from kernelgrad._validation import CapabilityError, DataError, check_name
+from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import over_tiles, single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
@@ -34,6 +35,7 @@ from kernelgrad.estimators._support import with_callbacks
 from kernelgrad.estimators._tasks import Task
 from kernelgrad.estimators.base import Choice, Given, Parts, Plan
 from kernelgrad.estimators.kernel import BaseKernelEstimator, is_auto
+from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel, get_kernel
@@ -353,11 +355,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         searched = is_auto(self.gamma) and has_rule(kernel)
         self.metric_: Float64Array | None = None
         if not (searched or None in given) or not varies:
-            # targets without any spread tell nothing
-            signal = 1.0 if given[1] is None else given[1]
-            noise = _NO_NOISE * signal if given[0] is None else given[0]
-            self.noise_variance_, self.signal_variance_ = noise * scale, signal * scale
-            return None, kernel, []
+            return self._without_search(kernel, given)
+        self._listeners.on_phase("search")
         n = rows.source.n_rows
         limit = usable_memory(self.memory_limit) / _SEARCH_BYTES
         most = int(np.clip(np.sqrt(limit), _FEWEST_ROWS, NOISE_ROWS))
@@ -380,7 +379,10 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
             searched=searched,
             each=each,
             seed=self._seed,
+            deadline=Deadline(self._deadline.left() / 2),  # the rest is for the fit
         )
+        if not trials:  # no time at all
+            return self._without_search(kernel, given)
         best = trials[0]
         self.noise_variance_ = best.noise_variance * scale
         self.signal_variance_ = best.signal_variance * scale
@@ -396,6 +398,16 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         )
         gamma = best.kernel.gamma_value / least**2
         return scaling, best.kernel._with_gamma(gamma), tried
+
+    def _without_search(
+        self, kernel: Kernel, given: list[float | None]
+    ) -> tuple[None, Kernel, list[Any]]:
+        """Set the variances that are given; targets without spread tell nothing of others."""
+        signal = 1.0 if given[1] is None else given[1]
+        noise = _NO_NOISE * signal if given[0] is None else given[0]
+        scale = self.y_scale_**2
+        self.noise_variance_, self.signal_variance_ = noise * scale, signal * scale
+        return None, kernel, []
 
     def _alpha_for(self, rows: TrainingRows, *, stream: bool = False) -> float:
         task = rows.task
@@ -441,6 +453,11 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         """Return the training rows, which a model from a file or an operator may not have."""
         assert self._source is not None
         return TrainingRows(self._source, self._task(), self._encoded)
+
+    @property
+    def _exact(self) -> bool:
+        """Whether the posterior is a closed form."""
+        return isinstance(self.expansion_, SupportExpansion)
 
     def _rows_of_posterior(self) -> tuple[Matrix, AnyArray, Float64Array, Any]:
         assert isinstance(self._source, ArraySource)
@@ -541,7 +558,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
             with single_threaded_blas():
                 return np.asarray(prior - self._operator.explained_variance(X), np.float64)
         m = X.shape[0]
-        if self._ridge is not None:
+        if self._exact:
             prior = self.kernel_.diag(self.expansion_.exact.scaling.apply(X))
             explained = np.empty(m)
 
@@ -567,7 +584,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
                 "This model was loaded from a file without its training rows, which the "
                 'variance needs; fit with variance="operator", or fit again.'
             )
-        if self._ridge is not None:
+        if self._exact:
             half = np.empty((self._source.n_rows, X.shape[0]))
 
             def task(columns: slice, Z: Float64Array) -> None:
@@ -595,6 +612,9 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
     def _explain(self, X: Matrix, take: Callable[[slice, Float64Array], None]) -> None:
         """Hand over ``L^-1 S k(rows, x)`` for some rows x of `X` at a time, in any order."""
         exact = self.expansion_.exact
+        if self._ridge is None:  # time was up before the first factorisation: the prior
+            take(slice(None), np.zeros((1, X.shape[0])))
+            return
         kept, _, weight, _ = self._rows_of_posterior()
         with single_threaded_blas():
             rows, new = exact.prepare(kept), exact.prepare(X)
