@@ -47,7 +47,7 @@ _RATIO = np.log(1e-8), np.log(1e4)
 _LONGEST, _SHORTEST = np.log(1e3), np.log(0.02)
 _AGAIN = np.log(10.0)  # a column that few rows found useless starts from here with more
 _JITTER = 1e-10
-_ITERATIONS, _TOLERANCE, _ROUGH = 60, 1e-6, 1e-5  # of the likelihood of a row
+_ITERATIONS, _TOLERANCE, _ROUGH = 60, 1e-5, 1e-4  # of the likelihood of a row
 _NEAR = 1e-6  # in bandwidths: the slope of the exponential kernel is infinite at 0
 _GRID, _STEPS = 13, 7  # ratios looked at first, and steps between two of them
 
