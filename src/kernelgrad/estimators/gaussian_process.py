@@ -303,8 +303,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         self._source: BatchSource | None = source
         self._encoded = rows.encoded
         self._operator: PosteriorOperator | None = None
-        self._matrix: SymmetricMatrix | None = getattr(self._state, "matrix", None)
-        self._ridge: float | None = None if self._matrix is None else self._matrix.ridge
+        self._factored: SymmetricMatrix | None = getattr(self._state, "matrix", None)
+        self._ridge: float | None = None if self._factored is None else self._factored.ridge
         self.log_marginal_likelihood_ = self._likelihood()
         if self.variance == "operator":
             with single_threaded_blas():
@@ -416,7 +416,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
 
     def _likelihood(self) -> float | None:
         """Return the logarithm of the likelihood of all rows, None without a factor."""
-        if self._matrix is None:
+        if self._factored is None:
             return None
         _, y, weight, _ = self._rows_of_posterior()
         scale = self.y_scale_**2
@@ -425,7 +425,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
             self._task().encode(y)[:, 0].astype(np.float64), weight, noise, signal
         )
         square = float(evidence.y @ cast("Any", self._state).coef[:, 0])
-        value = evidence.likelihood(square, self._matrix.log_determinant(), noise / signal)
+        value = evidence.likelihood(square, self._factored.log_determinant(), noise / signal)
         return value - evidence.total * float(np.log(self.y_scale_))
 
     def _operator_of(self, n_blocks: int) -> PosteriorOperator:
@@ -465,7 +465,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
-        return state | {"_matrix": None}  # made again from the rows
+        return state | {"_factored": None}  # made again from the rows
 
     def _extra_arrays(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         metric = {} if self.metric_ is None else {"metric": self.metric_}
@@ -484,7 +484,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
 
     def _restore_extra(self, values: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
         self._source, self._operator, self._encoded = None, None, True
-        self._matrix, self._ridge = None, values.get("ridge")
+        self._factored, self._ridge = None, values.get("ridge")
         if not hasattr(self, "noise_variance_"):  # 0.1.0: variances of scaled targets
             self.signal_variance_ *= self.y_scale_**2
             self.noise_variance_ = float(self.noise_variance) * self.y_scale_**2
@@ -618,12 +618,12 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         kept, _, weight, _ = self._rows_of_posterior()
         with single_threaded_blas():
             rows, new = exact.prepare(kept), exact.prepare(X)
-            if self._matrix is None:
+            if self._factored is None:
                 assert self._ridge is not None
                 matrix = kernel_matrix(exact, rows)
                 matrix.factor(np.sqrt(weight / weight.mean()), self._ridge)
-                self._matrix = matrix
-            matrix = self._matrix
+                self._factored = matrix
+            matrix = self._factored
 
             def task(a: int, b: int) -> None:
                 block = exact.fast_block(rows, new.take(slice(a, b)))

@@ -1,0 +1,340 @@
+"""Hyperparameters, posterior and marginal likelihood of Gaussian processes in closed form."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import make_friedman1, make_friedman2, make_friedman3
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process import kernels as theirs
+
+from kernelgrad import ArraySource, KernelGaussianProcessRegressor, load, set_num_threads
+from kernelgrad._validation import CapabilityError
+from kernelgrad.estimators._evidence import Evidence, Radial
+from kernelgrad.kernels import Gaussian, Laplacian, Matern, Polynomial
+
+SHAPES = {np.inf: "rbf", 0.5: Matern(0.5), 1.5: Matern(1.5), 2.5: Matern(2.5)}
+
+
+def oracle(X, y, weight, lengths, noise, signal, nu, Z):
+    """Log marginal likelihood of rows observed `weight` times, posterior mean, covariance."""
+    weight = weight.astype(int)
+    X, y = np.repeat(X, weight, axis=0), np.repeat(y, weight)  # one row an observation
+
+    def k(A, B):
+        r = np.sqrt((((A[:, None] - B[None]) / lengths) ** 2).sum(-1))
+        s = r * np.sqrt(2 * nu) if np.isfinite(nu) else r
+        shapes = {0.5: 1 + 0 * s, 1.5: 1 + s, 2.5: 1 + s + s**2 / 3}
+        return signal * (np.exp(-(r**2) / 2) if nu == np.inf else shapes[nu] * np.exp(-s))
+
+    C, cross = k(X, X) + noise * np.eye(len(X)), k(X, Z)
+    solved = np.linalg.solve(C, np.c_[y, cross])
+    log_determinant = np.linalg.slogdet(C)[1]
+    value = -0.5 * (y @ solved[:, 0] + log_determinant + len(y) * np.log(2 * np.pi))
+    return value, cross.T @ solved[:, 0], k(Z, Z) - cross.T @ solved[:, 1:]
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (60, 3))
+    y = 5.0 + 3.0 * np.sin(2 * X[:, 0]) + X[:, 1] + 0.3 * rng.standard_normal(60)
+    return X, y, rng.integers(1, 4, 60).astype(float), rng.uniform(-3, 3, (25, 3))
+
+
+def process(*args, **params):
+    return KernelGaussianProcessRegressor(*args, random_state=0, **params)
+
+
+@pytest.mark.parametrize("nu", SHAPES)
+@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize(
+    ("noise", "signal"), [(None, None), (0.1, None), (None, 2.0), (0.1, 2)]
+)
+def test_likelihood_and_its_slope(rows, nu, each, noise, signal):
+    X, y, weight, Z = rows
+    y = y - y.mean()
+    units = np.array([1.5, 0.7, 2.0]) if each else np.array([1.2])
+    radial = Radial(X, nu, Evidence(y, weight, noise, signal), units, each=each)
+    theta = np.array([0.3, -0.2, 0.5][: len(units)] + [-2.0] * (radial.fixed is None))
+    value, slope = radial(theta)
+    lengths = units * np.exp(theta[: len(units)])
+    ratio = np.exp(theta[-1]) if radial.fixed is None else 0.1 / 2.0
+    s2 = {(0.1, None): 0.1 / ratio}.get((noise, signal), signal)
+    if s2 is None:  # the best of them
+        near = np.exp(np.linspace(-8, 8, 401))
+        tried = [oracle(X, y, weight, lengths, ratio * s, s, nu, Z)[0] for s in near]
+        assert max(tried) <= value + 1e-9 <= max(tried) + 0.1
+    else:
+        expected = oracle(X, y, weight, lengths, ratio * s2, s2, nu, Z)[0]
+        assert value == pytest.approx(expected, rel=1e-10)
+    assert radial.value(theta) == pytest.approx(value, rel=1e-12)
+    steps = 1e-5 * np.eye(len(theta))
+    found = [(radial.value(theta + h) - radial.value(theta - h)) / 2e-5 for h in steps]
+    np.testing.assert_allclose(slope, found, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("nu", SHAPES)
+def test_posterior_of_given_variances(rows, nu):
+    X, y, weight, Z = rows
+    gamma, mean = 0.4, float(np.average(y, weights=weight))
+    kernel = Gaussian(gamma) if nu == np.inf else Matern(nu, gamma)
+    gp = process(0.2, signal_variance=3.0, kernel=kernel).fit(X, y, sample_weight=weight)
+    lengths = 1 / np.sqrt(2 * gamma)
+    value, m, C = oracle(X, y - mean, weight, lengths, 0.2, 3.0, nu, Z)
+    assert "search" not in gp.history_
+    assert gp.log_marginal_likelihood_ == pytest.approx(value, rel=1e-9)
+    np.testing.assert_allclose(gp.predict(Z), mean + m, rtol=1e-9)
+    np.testing.assert_allclose(gp.predict(Z, return_cov=True)[1], C, atol=1e-9)
+    std = gp.predict(Z, return_std=True)[1]
+    np.testing.assert_allclose(std, np.sqrt(np.diag(C)), rtol=1e-8)
+    noisy = gp.predict(Z, return_std=True, include_noise=True)[1]
+    np.testing.assert_allclose(noisy**2, std**2 + 0.2)
+    cov = gp.predict(Z, return_cov=True, include_noise=True)[1]
+    np.testing.assert_allclose(cov, C + 0.2 * np.eye(len(Z)), atol=1e-9)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_it_is_scikit_learn_at_equal_parameters(rows, normalize):
+    X, y, _, Z = rows
+    scale = y.std() if normalize else 1.0
+    kernel = theirs.ConstantKernel(4.0) * theirs.RBF([0.8, 1.5, 3.0]) + theirs.WhiteKernel(0.05)
+    peer = GaussianProcessRegressor(kernel, alpha=0, optimizer=None, normalize_y=normalize)
+    peer.fit(X, y)
+    variances = (0.05 * scale**2, 4.0 * scale**2)
+    gp = process(
+        variances[0], signal_variance=variances[1], gamma=0.5, normalize_y=normalize
+    ).fit(X / [0.8, 1.5, 3.0], y)
+    Z_scaled = Z / [0.8, 1.5, 3.0]
+    mean, std = peer.predict(Z, return_std=True)
+    ours, our_std = gp.predict(Z_scaled, return_std=True, include_noise=True)
+    np.testing.assert_allclose(ours, mean, rtol=1e-6)
+    np.testing.assert_allclose(our_std, std, rtol=1e-6)
+    cov = gp.predict(Z_scaled, return_cov=True, include_noise=True)[1]
+    np.testing.assert_allclose(cov, peer.predict(Z, return_cov=True)[1], atol=1e-6)
+    likelihood = peer.log_marginal_likelihood_value_ - len(y) * np.log(scale)
+    assert gp.log_marginal_likelihood_ == pytest.approx(likelihood, rel=1e-8)
+
+
+@pytest.mark.filterwarnings("ignore:The optimal value found")
+def test_the_search_is_no_worse_than_scikit_learn(rows):
+    X, y, _, _ = rows
+    for kernel, name in ((theirs.RBF(), "rbf"), (theirs.RBF(np.ones(3)), "diagonal")):
+        full = theirs.ConstantKernel() * kernel + theirs.WhiteKernel()
+        peer = GaussianProcessRegressor(full, normalize_y=True, n_restarts_optimizer=2,
+                                        random_state=0).fit(X, y)  # fmt: skip
+        gp = process(metric="diagonal" if name == "diagonal" else None).fit(X, y)
+        reached = peer.log_marginal_likelihood_value_ - len(y) * np.log(y.std())
+        assert gp.log_marginal_likelihood_ > reached - 0.01
+        assert (gp.metric_ is None) == (name == "rbf")
+
+
+def test_given_numbers_are_kept_and_the_rest_is_searched(rows):
+    X, y, _, _ = rows
+    free = process(metric=None).fit(X, y)
+    best = free.log_marginal_likelihood_
+    for name, value in (
+        ("noise_variance", 0.5), ("signal_variance", 2.0), ("gamma", 0.1), ("gamma", "median"),
+    ):  # fmt: skip
+        gp = process(metric=None, **{name: value}).fit(X, y)
+        if value != "median":
+            kept = gp.kernel_.gamma if name == "gamma" else getattr(gp, f"{name}_")
+            assert kept == pytest.approx(value, rel=1e-12)
+        assert gp.log_marginal_likelihood_ < best
+        found = free.kernel_.gamma if name == "gamma" else getattr(free, f"{name}_")
+        twin = process(metric=None, **{name: found}).fit(X, y)  # what was found is the best
+        assert twin.log_marginal_likelihood_ == pytest.approx(best, abs=0.01)
+
+
+def test_the_metric_finds_the_columns_and_is_left_out_where_it_does_not_pay():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1, 1, (300, 6))
+    y = np.sin(3 * X[:, 0]) + X[:, 1] ** 2 + 0.1 * rng.standard_normal(300)
+    gp = process().fit(X, y)
+    assert gp.metric_.max() == 1
+    assert gp.metric_[:2].min() > 10 * gp.metric_[2:].max()
+    assert gp.noise_variance_ == pytest.approx(0.01, rel=0.35)  # five standard errors
+    f = np.sin(3 * X[:, 0]) + X[:, 1] ** 2
+    one = process(metric=None).fit(X, y)
+    errors = [np.sqrt(np.mean((m.predict(X) - f) ** 2)) for m in (gp, one)]
+    assert errors[0] < 0.6 * errors[1]
+    kinds = [isinstance(trial["gamma"], list) for trial in gp.history_["search"]]
+    assert kinds[0]
+    assert not all(kinds)
+    # a radial function with as many rows: a bandwidth for each column explains no more
+    radial = np.exp(-(X[:, :3] ** 2).sum(axis=1)) + 0.1 * rng.standard_normal(300)
+    assert process().fit(X[:, :3], radial).metric_ is None
+    assert process(metric="diagonal").fit(X[:, :3], radial).metric_ is not None
+
+
+def test_weights_are_repeats(rows):
+    X, y, weight, Z = rows
+    a = process().fit(X, y, sample_weight=weight)
+    index = np.random.default_rng(0).permutation(np.repeat(np.arange(60), weight.astype(int)))
+    b = process().fit(X[index], y[index])
+    assert a.noise_variance_ == b.noise_variance_
+    assert a.log_marginal_likelihood_ == b.log_marginal_likelihood_
+    pairs = zip(a.predict(Z, return_std=True), b.predict(Z, return_std=True), strict=True)
+    for first, second in pairs:
+        np.testing.assert_array_equal(first, second)
+    plain = process().fit(X, y)
+    assert abs(plain.noise_variance_ / a.noise_variance_ - 1) > 0.02  # weights do count
+
+
+@pytest.mark.parametrize("kernel", ["rbf", Matern(0.5), "laplacian", "cauchy",
+                                    Polynomial(2) + Laplacian()], ids=str)  # fmt: skip
+@pytest.mark.parametrize("sparse", [False, True])
+def test_files_pickles_and_threads(rows, kernel, sparse, tmp_path):
+    X, y, weight, Z = rows
+    X = sp.csr_matrix(np.where(np.abs(X) > 0.7, X, 0)) if sparse else X.astype(np.float32)
+    gp = process(kernel=kernel).fit(X, y, sample_weight=weight)
+    expected = gp.predict(Z, return_std=True)
+    assert len(gp.history_["search"]) >= 1
+    gp.save(tmp_path / "gp.kg")
+    loaded, copy = load(tmp_path / "gp.kg"), pickle.loads(pickle.dumps(gp))
+    set_num_threads(3)
+    try:
+        again = process(kernel=kernel).fit(X, y, sample_weight=weight)
+    finally:
+        set_num_threads(None)
+    for twin in (loaded, copy, again):
+        assert twin.log_marginal_likelihood_ == gp.log_marginal_likelihood_
+        np.testing.assert_array_equal(twin.sample_y(Z[:4]), gp.sample_y(Z[:4]))
+        for a, b in zip(twin.predict(Z, return_std=True), expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_rows_of_any_type_are_the_same_rows(rows):
+    X, y, _, Z = rows
+    X = np.round(X, 1).astype(np.float32)
+    expected = process().fit(X.astype(float), y).predict(Z, return_std=True)
+    for other in (X, sp.csr_matrix(X), ArraySource(X, y)):
+        gp = process().fit(other, None if isinstance(other, ArraySource) else y)
+        assert gp.solver_.name == "direct"
+        for a, b in zip(gp.predict(Z, return_std=True), expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_hardly_any_rows(rows):
+    X, y, _, Z = rows
+    one = process().fit(X[:1], y[:1])
+    mean, std = one.predict(np.r_[X[:1], X[:1] + 9], return_std=True)
+    np.testing.assert_allclose(mean, y[0])
+    assert std[0] < 0.01 < std[1]
+    for n in (2, 3, 5):
+        mean, std = process().fit(X[:n], y[:n]).predict(Z, return_std=True)
+        assert np.isfinite(mean).all()
+        assert np.isfinite(std).all()
+    same = process().fit(np.ones((9, 2)), y[:9])  # rows that tell nothing apart
+    assert same.predict([[1.0, 1.0]])[0] == pytest.approx(y[:9].mean())
+    assert same.noise_variance_ == pytest.approx(y[:9].var(), rel=0.3)
+
+
+def test_constant_targets(rows):
+    X, _, _, Z = rows
+    gp = process().fit(X, np.full(60, 7.3))
+    mean, std = gp.predict(Z, return_std=True)
+    np.testing.assert_allclose(mean, 7.3)
+    assert np.isfinite(std).all()
+
+
+@pytest.mark.parametrize("columns", [1, 4])
+def test_pure_noise_is_noise(columns):
+    rng = np.random.default_rng(columns)
+    X = rng.standard_normal((500, columns))
+    y = 100 + 3 * rng.standard_normal(500)
+    gp = process().fit(X, y)
+    assert gp.noise_variance_ == pytest.approx(9, rel=5 * np.sqrt(2 / 500))
+    assert np.abs(gp.predict(X) - y.mean()).max() < 1.5
+
+
+def targets(name, n, rng):
+    X = rng.uniform(-1, 1, (n, 2))
+    smooth = np.sin(3 * X[:, 0]) * np.cos(2 * X[:, 1])
+    rough = np.abs(X[:, 0]) + np.maximum(X[:, 1], 0)
+    makers = {"friedman1": (make_friedman1, 1), "friedman2": (make_friedman2, 50),
+              "friedman3": (make_friedman3, 0.2)}  # fmt: skip
+    if name in makers:
+        make, noise = makers[name]
+        return make(n, noise=noise, random_state=int(rng.integers(1000)))
+    return X, {"smooth": smooth, "rough": rough}[name] + 0.2 * rng.standard_normal(n)
+
+
+@pytest.mark.parametrize("name", ["smooth", "rough", "friedman1", "friedman2", "friedman3"])
+def test_the_band_of_new_targets_covers_them(name):
+    X, y = targets(name, 1200, np.random.default_rng(0))
+    gp = process().fit(X[:200], y[:200])
+    mean, std = gp.predict(X[200:], return_std=True, include_noise=True)
+    inside = np.mean(np.abs(y[200:] - mean) < 1.96 * std)
+    # noise found on 200 rows is a tenth off, which is 1.2 points of the band; and 1,000 targets
+    assert abs(inside - 0.95) < 5 * np.hypot(0.012, np.sqrt(0.95 * 0.05 / 1000))
+
+
+def test_noise_far_below_the_function():
+    rng = np.random.default_rng(0)
+    X, Z = rng.uniform(-1, 1, (300, 2)), rng.uniform(-1, 1, (200, 2))
+    gp = process().fit(X, np.exp(X[:, 0]) * np.sin(3 * X[:, 1]))
+    error = gp.predict(Z) - np.exp(Z[:, 0]) * np.sin(3 * Z[:, 1])
+    assert np.sqrt(np.mean(error**2)) < 1e-3
+
+
+def test_more_rows_than_the_search_takes(monkeypatch):
+    from kernelgrad.estimators import _evidence
+
+    monkeypatch.setattr(_evidence, "_LEVELS", (40, 80))
+    monkeypatch.setattr(_evidence, "MOST_ROWS", 150)
+    monkeypatch.setattr(_evidence, "NOISE_ROWS", 400)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (600, 2))
+    y = np.sin(2 * X[:, 0]) + 0.3 * rng.standard_normal(600)
+    gp = process().fit(X, y)
+    sizes = [trial["n_rows"] for trial in gp.history_["search"]]
+    assert sizes == [400, 150, 80, 80, 40, 40]
+    assert gp.noise_variance_ == pytest.approx(0.09, rel=5 * np.sqrt(2 / 400))
+    assert gp.history_["search"][0]["noise_variance"] == gp.noise_variance_
+    assert gp.score(X, y) > 0.8
+
+
+def test_what_the_solvers_take(rows, tmp_path):
+    X, y, _, Z = rows
+    dsg = process(solver="dsg", max_iter=20).fit(X, y)
+    exact = process().fit(X, y)
+    assert dsg.solver_.name == "dsg"
+    assert dsg.log_marginal_likelihood_ is None
+    assert dsg.noise_variance_ == exact.noise_variance_  # the search is the same
+    np.testing.assert_array_equal(dsg.metric_, exact.metric_)
+    inside = np.abs(Z).max(axis=1) < 2
+    ours, theirs_ = (gp.predict(Z[inside], return_std=True) for gp in (dsg, exact))
+    assert np.sqrt(np.mean((ours[0] - theirs_[0]) ** 2)) < 0.3 * y.std()
+    dsg.save(tmp_path / "dsg.kg")
+    np.testing.assert_array_equal(load(tmp_path / "dsg.kg").metric_, dsg.metric_)
+    assert process(variance="operator", max_iter=3).fit(X, y).solver_.name == "dsg"
+    little = process(memory_limit=2e5, max_iter=2).fit(X, y)
+    assert little.solver_.name == "dsg"
+    assert "memory" in little.history_["solver_reason"]
+    with pytest.raises(CapabilityError, match="operator"):
+        process(variance="operator", solver="direct").fit(X, y)
+    with pytest.raises(CapabilityError, match="precomputed"):
+        process(kernel="precomputed").fit(np.eye(60), y)
+    with pytest.raises(CapabilityError, match="newton"):
+        process(solver="newton").fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "match"),
+    [
+        ({"metric": "diagonal", "gamma": 1.0}, ValueError, "gamma='auto'"),
+        ({"metric": "diagonal", "kernel": "laplacian"}, ValueError, "rbf"),
+        ({"metric": "diagonal", "kernel": Gaussian(1.0)}, ValueError, "own"),
+        ({"metric": "fulll"}, ValueError, "diagonal"),
+        ({"metric": 3}, TypeError, "metric"),
+        ({"noise_variance": 0.0}, ValueError, "noise_variance"),
+        ({"signal_variance": "large"}, TypeError, "auto"),
+    ],
+)
+def test_refusals(rows, params, error, match):
+    with pytest.raises(error, match=match):
+        process(**params).fit(rows[0], rows[1])
