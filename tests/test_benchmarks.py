@@ -307,7 +307,9 @@ def test_the_peer_is_tuned_beyond_its_grid(monkeypatch):
     case = part("_defaults_case")
     monkeypatch.setattr(case, "COST", (1.0,))
     monkeypatch.setattr(case, "GAMMA", (1.0,))
-    X = np.random.default_rng(0).uniform(-1, 1, (300, 1))
-    model, found = case.tuned(X, (np.sin(12 * X[:, 0]) > 0).astype(int), classify=True)
+    X = np.random.default_rng(0).integers(250, size=(300, 1), dtype=np.uint8)
+    y = (np.sin(0.096 * X[:, 0]) > 0).astype(int)
+    model, found = case.tuned(X, y, classify=True)
     assert found["gamma / scale"] > 2
     assert found["gamma"] == model[-1].gamma
+    assert model.fit(X, y).score(X, y) > 0.9

@@ -100,7 +100,11 @@ def tuned(X: Any, y: Any, classify: bool) -> tuple[Any, Chosen]:
     metric = "accuracy" if classify else "neg_root_mean_squared_error"
     tried: dict[tuple[bool, int, int], float] = {}
     ways = [False] if is_sparse(X) else [True] if hasattr(X, "iloc") else [True, False]
-    coded = {way: prepared(X, FunctionTransformer(), way).fit_transform(X) for way in ways}
+    # in float64: squares of small integers would not fit in these
+    coded = {
+        way: prepared(X, FunctionTransformer(), way).fit_transform(X).astype(float)
+        for way in ways
+    }
     base = {way: scale(Z) for way, Z in coded.items()}
 
     def settings(key: tuple[bool, int, int]) -> Chosen:
@@ -357,7 +361,7 @@ def job(name: str, method: str, case: Row) -> Row:
     except SkipError as reason:
         return head | {"skipped": str(reason)}
     except Exception as failure:  # a table of many fits goes on without this one
-        line = (str(failure).splitlines() or [""])[0]
+        line = (str(failure).strip().splitlines() or [""])[0]
         return head | {"failed": f"{type(failure).__name__}: {line[:160]}"}
     row = head | done[0]
     for key in ("fit s", "predict s"):
