@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import clone
 
-from kernelgrad._typing import AnyArray, IntArray
 from kernelgrad._validation import check_name
 from kernelgrad.compute.memory import system_bytes
-from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.data import BatchSource, split_rows
+from kernelgrad.data import BatchSource
 from kernelgrad.kernels import ConvolutionKernel, Kernel
 from kernelgrad.losses import Loss
 from kernelgrad.solvers import (
@@ -24,19 +19,13 @@ from kernelgrad.solvers import (
     KernelPerceptron,
     NewtonCG,
     Pegasos,
-    Problem,
     Solver,
-    TrainBatch,
-    Validation,
     WorkingSet,
 )
-from kernelgrad.solvers.kernel.base import RowsSolver
 from kernelgrad.solvers.kernel.direct import direct_bytes
 from kernelgrad.solvers.kernel.newton import newton_bytes
 
 GIVEN = "given as a parameter"
-ALPHAS = tuple(10.0**-k for k in range(3, 10))
-FACTORS = (0.25, 0.5, 1.0, 2.0)
 
 _RESPONSE_BYTES = 72  # of each response: responses, steps and their coefficients
 _DIRECT_ROWS = 4096  # beyond, the cube of the rows costs more than some hundred products
@@ -49,16 +38,6 @@ _PRICE_BYTES = 500.0  # of a row, whose products cost as much as the rest of a k
 _SETS_ROWS = 100_000  # kept kernel rows beyond are too few for large sets
 _NARROW, _WIDE = 4, 16  # a product with one or two outputs costs as much as with four
 _SIZED_ROWS = 1000
-# Blocks half as wide as usual: a path then spends its time on kernel values, which its
-# functions share, and not on a Newton system for each (measured, two to four times faster).
-_WIDTH = 512
-_KEPT = {2: 4, 6: 2, 12: 1}  # after so many blocks, so many values of alpha go on
-_FEW_ROWS = 4096  # up to here none is dropped: few blocks regularise by themselves
-_PATIENCE = 3
-_GAIN = 1e-4  # relative, of a validation loss, that counts as progress
-_LEAST_ROWS, _MOST_ROWS = 1000, 8192  # to compare bandwidths on
-_BANDWIDTH_VALIDATION = 4000
-BANDWIDTH_BLOCKS = 8
 
 
 def choose_solver(
@@ -174,140 +153,3 @@ def rows_nbytes(source: BatchSource) -> float:
     arrays = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
     nbytes = sum(int(a.nbytes) for a in arrays)
     return float(source.n_rows * nbytes / max(1, X.shape[0]))
-
-
-@dataclass
-class Trial:
-    """How one function did on validation rows."""
-
-    alpha: float
-    gamma: float | None  # None where the kernel has none
-    # After the last block that it took: a function of few blocks may do better, but the fit
-    # that follows is no such function. The smaller loss decides between equal scores.
-    score: float = -np.inf
-    loss: float = np.inf
-    blocks: int = 0  # after which neither score nor loss got better
-
-    @property
-    def rank(self) -> tuple[float, float]:
-        """Order of trials, greater is better."""
-        return self.score, -self.loss
-
-
-def follow_path(
-    solver: CachedBlockDescent,
-    problem: Problem,
-    batch: TrainBatch,
-    validation: Validation,
-    alphas: Sequence[float],
-    max_blocks: int,
-) -> tuple[list[Trial], Kernel]:
-    """Fit one function for each alpha, all with the same blocks of kernel values.
-
-    Returns a trial for each of `alphas` and the kernel with numbers for its parameters. Blocks
-    hold at most 512 coordinates, and a quarter of the rows. Values of alpha that rank last on
-    the validation rows are dropped on the way if there are more than 4,096 rows: of more than
-    four the best four go on after two blocks, two after six, one after twelve. The fits end
-    once the best validation loss has not improved for three blocks.
-    """
-    width = max(1, min(_WIDTH, batch.n_rows // 4))
-    if solver.block_size != "auto":
-        width = min(width, int(solver.block_size))
-    solver = clone(solver).set_params(block_size=width)
-    state = solver.init_path(problem, batch, list(alphas))
-    home = state.exact if state.exact is not None else state.stream
-    assert home is not None
-    gamma = getattr(home.kernel, "gamma", None)
-    trials = [Trial(alpha, gamma) for alpha in alphas]
-    highest, lowest = [-np.inf] * len(trials), [np.inf] * len(trials)
-    drops = _KEPT if batch.n_rows > _FEW_ROWS else {}
-    live = list(range(len(trials)))
-    least, stale = np.inf, 0
-    tracker = solver.track(state, validation.X)
-    for number in range(1, max_blocks + 1):
-        problem = replace(problem, alpha=trials[live[0]].alpha)
-        tracker.advance(solver.step(problem, state, batch))
-        ranks = {}
-        for i, raw in zip(live, tracker.raw_predictions(), strict=True):
-            score, negative = validation.rank(raw)
-            loss = -negative if np.isfinite(negative) else np.inf
-            ranks[i] = (score, -loss)
-            if number == 1 or score > highest[i] or loss < lowest[i] - _GAIN * abs(lowest[i]):
-                trials[i].blocks = number
-            trials[i].score, trials[i].loss = score, loss
-            highest[i], lowest[i] = max(highest[i], score), min(lowest[i], loss)
-        stale += 1
-        now = min(-rank[1] for rank in ranks.values())
-        if number == 1 or now < least - _GAIN * abs(least):
-            least, stale = now, 0
-        if stale >= _PATIENCE:
-            break
-        if len(live) > drops.get(number, len(live)):
-            best = sorted(live, key=lambda i: ranks[i], reverse=True)[: drops[number]]
-            places = [k for k, i in enumerate(live) if i in best]
-            live = [live[k] for k in places]
-            state.keep(places)
-            tracker.keep(places)
-    return trials, home.kernel
-
-
-def solve_path(
-    solver: RowsSolver[Any],
-    problem: Problem,
-    batch: TrainBatch,
-    validation: Validation,
-    alphas: Sequence[float],
-    max_iter: int,
-) -> tuple[list[Trial], Kernel]:
-    """Solve the problem for each alpha; return as :func:`follow_path`."""
-    kernel, found = solver.path(problem, batch, alphas, validation.X, max_iter)
-    gamma = getattr(kernel, "gamma", None)
-    trials = []
-    for alpha, raw in zip(alphas, found, strict=True):
-        score, negative = validation.rank(raw)
-        loss = -negative if np.isfinite(negative) else np.inf
-        trials.append(Trial(alpha, gamma, score, loss, max_iter))
-    return trials, kernel
-
-
-def search(
-    solver: CachedBlockDescent | RowsSolver[Any],
-    problem: Problem,
-    kernels: Sequence[Kernel],
-    batch: TrainBatch,
-    validation: Validation,
-    alphas: Sequence[float],
-    max_iter: int,
-) -> tuple[Trial, Kernel, list[Trial]]:
-    """Return the best trial, its kernel, resolved, and all trials: a path for each kernel."""
-    found: list[tuple[Trial, Kernel]] = []
-    with single_threaded_blas():
-        for kernel in kernels:
-            own = replace(problem, kernel=kernel)
-            if isinstance(solver, CachedBlockDescent):
-                path = follow_path(solver, own, batch, validation, alphas, max_iter)
-            else:
-                path = solve_path(solver, own, batch, validation, alphas, max_iter)
-            found += [(trial, path[1]) for trial in path[0]]
-    return *max(found, key=lambda item: item[0].rank), [trial for trial, _ in found]
-
-
-def bandwidth_rows(
-    train: IntArray, held: IntArray, stratify: AnyArray | None, seed: int
-) -> tuple[IntArray, IntArray]:
-    """Return the rows to compare bandwidths on, for training and for validation.
-
-    ``min(max(n / 4, 1000), 8192)`` of the n training rows, of every class at least one, and at
-    most 4,000 of those held out.
-    """
-    n = len(train)
-    wanted = int(np.clip(n / 4, min(n, _LEAST_ROWS), _MOST_ROWS))
-    labels = None if stratify is None else stratify[train]
-    if wanted < n:
-        left_out = split_rows(n, 1 - wanted / n, seed=seed, stratify=labels)
-        train = np.delete(train, left_out)
-    if len(held) > _BANDWIDTH_VALIDATION:
-        labels = None if stratify is None else stratify[held]
-        share = _BANDWIDTH_VALIDATION / len(held)
-        held = held[split_rows(len(held), share, seed=seed, stratify=labels)]
-    return train, held

@@ -27,6 +27,7 @@ from kernelgrad.compute.compiling import announced, compile_seconds
 from kernelgrad.data import ArraySource, Batch, BatchSource
 from kernelgrad.estimators import _files
 from kernelgrad.estimators._auto import GIVEN
+from kernelgrad.estimators._pilot import Wanted
 from kernelgrad.estimators._reading import TableReader
 from kernelgrad.estimators._rows import Batches, TrainingRows
 from kernelgrad.estimators._support import (
@@ -52,7 +53,7 @@ class Parts:
 
     kernel: Kernel
     solver: Solver[Any]  # with solver="auto" any one: the rows decide
-    kernels: tuple[Kernel, ...] = ()  # to choose from, where gamma="auto"; one is `kernel`
+    wanted: Wanted | None = None  # to be found by a study of the rows
 
 
 class Given(NamedTuple):
@@ -61,6 +62,14 @@ class Given(NamedTuple):
     X: Any
     y: Any
     sample_weight: Any
+
+
+class Posed(NamedTuple):
+    """A problem, what was found on the way to it, and the seconds that took."""
+
+    problem: Problem
+    found: dict[str, Any]
+    seconds: float = 0.0
 
 
 Choice = tuple[Solver[Any], str]  # a solver, and why it was chosen
@@ -278,8 +287,11 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
             rows = self._rows(parts, Given(X, y, sample_weight), fresh=first, **more)
             chosen = self._choose(parts, rows, stream=True) if first else self._kept_solver()
             size = chosen[0].resolve_batch_size(None)
-            problem = self._pose(parts, rows, stream=True)
-            plan = Plan(rows, problem, *chosen, max_iter=-(-rows.n_train // size))
+            posed = self._pose(parts, rows, stream=True, fresh=first)
+            most = -(-rows.n_train // size)
+            plan = Plan(
+                rows, posed.problem, *chosen, most, found=posed.found, seconds=posed.seconds
+            )
             self._check_plan(plan)
             epochs = 0.0 if first else max(self.history_["epoch"], default=0.0)
             self._run(plan, rows.stream(size, epochs), goes_on=not first)
@@ -341,15 +353,21 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
         else:
             check_columns(self, source)
 
-    def _pose(self, parts: Parts, rows: TrainingRows, *, stream: bool = False) -> Problem:
-        """Return the problem that parameters and rows pose."""
+    def _pose(
+        self, parts: Parts, rows: TrainingRows, *, stream: bool = False, fresh: bool = True
+    ) -> Posed:
+        """Return the problem that parameters and rows pose; not `fresh`, one that goes on."""
         alpha = self._alpha_for(rows, stream=stream)
         problem = self._problem(parts.kernel, rows.task.loss, rows.task.n_outputs, alpha)
-        return replace(problem, deadline=self._deadline)
+        return Posed(replace(problem, deadline=self._deadline), {})
 
     def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
         """Return what is run on these rows, checked."""
-        plan = Plan(rows, self._pose(parts, rows), *chosen, max_iter=int(self.max_iter))
+        posed = self._pose(parts, rows, fresh=not warm)
+        most = int(self.max_iter)
+        plan = Plan(
+            rows, posed.problem, *chosen, most, found=posed.found, seconds=posed.seconds
+        )
         self._check_plan(plan)
         return plan
 

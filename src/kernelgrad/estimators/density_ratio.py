@@ -174,7 +174,7 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
         if fresh:
             self.samples_ = values
         task, arrays = NoTargets(self._make_loss()), not isinstance(given.X, BatchSource)
-        if arrays and not self.standardize:
+        if arrays and not self._standardize:
             for sample in (p, q):
                 parts.kernel.check_domain(sample.read(0, sample.n_rows).X)
         return TwoSamples(p, task, arrays, denominator=TrainingRows(q, task, arrays))

@@ -366,7 +366,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
             some = np.sort(np.random.Generator(np.random.Philox(key)).choice(n, most, False))
         X, y, weight, _ = rows.usable(rows.source.take(some))
         standard = InputScaling.fit(
-            X, kernel, standardize=bool(self.standardize), sample_weight=weight
+            X, kernel, standardize=self._standardize, sample_weight=weight
         )
         each = {"auto": None, "diagonal": True}.get(self.metric, False)
         trials = maximise(

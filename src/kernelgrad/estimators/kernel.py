@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from kernelgrad._params import anything, boolean, parameters
-from kernelgrad._typing import AnyArray, Matrix
-from kernelgrad._validation import CapabilityError, check_name
+from kernelgrad._typing import AnyArray, Float64Array, Matrix
+from kernelgrad._validation import check_name
 from kernelgrad.compute.compiling import clock
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators._auto import (
-    ALPHAS,
-    BANDWIDTH_BLOCKS,
-    FACTORS,
     GIVEN,
-    Trial,
-    bandwidth_rows,
     choose_solver,
     rows_nbytes,
-    search,
     usable_memory,
+)
+from kernelgrad.estimators._pilot import (
+    EQUAL,
+    FACTORS,
+    FALLBACK_ALPHA,
+    STREAM_ROWS,
+    Wanted,
+    draw_pool,
+    own_ratio,
+    plain_study,
+    study,
+    why_not,
 )
 from kernelgrad.estimators._rows import TrainingRows
 from kernelgrad.estimators._tasks import NoTargets
@@ -32,24 +39,20 @@ from kernelgrad.estimators.base import (
     BaseSupervisedEstimator,
     Choice,
     Parts,
-    Plan,
+    Posed,
 )
 from kernelgrad.functions.features import CACHE_BYTES
-from kernelgrad.kernels import Kernel, PrecomputedKernel, get_kernel, kernel_summary
-from kernelgrad.losses import Loss
+from kernelgrad.functions.scaling import SCALINGS
+from kernelgrad.kernels import Kernel, Matern, PrecomputedKernel, get_kernel, kernel_summary
+from kernelgrad.losses import Loss, SquaredError
 from kernelgrad.solvers import (
     DSG,
     SOLVERS,
-    CachedBlockDescent,
-    DirectSolve,
-    NewtonCG,
     Problem,
     Solver,
-    WorkingSet,
     get_solver,
 )
-
-_MOST_STEPS = 100  # of a solver that ends by itself
+from kernelgrad.solvers.kernel.metric import SHAPES, smoothness
 
 
 def is_auto(value: Any) -> bool:
@@ -63,7 +66,60 @@ class BaseKernelEstimator(BaseRowsEstimator):
 
     gamma: float | str = anything(default="median")
     bandwidth_factor: float = anything(default=1.0)
-    standardize: bool = boolean(default=False)
+    metric: Any = anything(default=None)
+    standardize: bool | str = boolean(default="auto", words=("auto", *SCALINGS))
+
+    @property
+    def _standardize(self) -> bool | str:
+        """What the columns are scaled by, "auto" to choose."""
+        return False if self.standardize == "auto" else self.standardize
+
+    def _check_metric(self, words: tuple[str, ...] = ()) -> None:
+        """Raise unless the metric is None, one of `words`, weights of columns or a matrix."""
+        if self.metric is None or (isinstance(self.metric, str) and self.metric in words):
+            return
+        if isinstance(self.metric, str):
+            known = ", ".join(map(repr, words)) or "None"
+            raise ValueError(
+                f"metric={self.metric!r} is not known to {type(self).__name__}; choose one of "
+                f"{known}, or give an array: weights of the columns, or a matrix."
+            )
+        M = np.asarray(self.metric)
+        if M.ndim not in (1, 2) or M.dtype.kind not in "biuf" or not np.isfinite(M).all():
+            raise ValueError(
+                "metric must be an array of finite numbers, weights of the columns (d,) or a "
+                f"matrix (d, r); got shape {M.shape} and dtype {M.dtype}."
+            )
+        if not M.any() or (M.ndim == 1 and (M < 0).any()):
+            raise ValueError("metric holds no weight above 0, or one below; give weights >= 0.")
+
+    @property
+    def _given_metric(self) -> Float64Array | None:
+        """The metric where it is an array, checked against the columns."""
+        if self.metric is None or isinstance(self.metric, str):
+            return None
+        M = np.asarray(self.metric, np.float64)
+        if len(M) != self._width:
+            raise ValueError(
+                f"metric has {len(M)} rows, but the rows have {self._width} columns; give one "
+                "weight, or one row of the matrix, for each column."
+            )
+        return M
+
+    @property
+    def feature_importances_(self) -> Float64Array:
+        """Squared weights of the metric, summed over what a column was encoded as; sum 1."""
+        check_is_fitted(self, "expansion_")
+        metric = self.metric_
+        if metric is None:
+            raise AttributeError(
+                "feature_importances_ are the squared weights of a metric, and this model has "
+                "none: all columns count alike."
+            )
+        square = metric**2 if metric.ndim == 1 else (metric**2).sum(axis=1)
+        groups = np.arange(len(square)) if self._table is None else self._table.groups
+        total = np.bincount(groups, square, minlength=self.n_features_in_)
+        return np.asarray(total / total.sum())
 
     @property
     def _is_precomputed(self) -> bool:
@@ -110,17 +166,12 @@ class BaseKernelEstimator(BaseRowsEstimator):
             rows=place,
             n_rows=sum(source.n_rows for source in sources),
             row_bytes=sum(map(rows_nbytes, sources)) if place == "memory" else 0.0,
-            n_outputs=rows.task.n_outputs * self._n_paths,
+            n_outputs=rows.task.n_outputs,
             memory=usable_memory(self.memory_limit),
             stops=bool(getattr(self, "early_stopping", False)),
             penalised=getattr(self, "C", None) is not None or getattr(self, "alpha", 1) != 0,
         )
         return self._make_solver(chosen), reason
-
-    @property
-    def _n_paths(self) -> int:
-        """Functions that are fitted side by side."""
-        return 1
 
     def _check_streams(self) -> None:
         if self._is_precomputed:
@@ -134,11 +185,11 @@ class BaseKernelEstimator(BaseRowsEstimator):
         )  # fmt: skip
 
     def _check_rows(self, parts: Parts, X: Matrix) -> None:
-        if not self.standardize:
+        if not self._standardize:
             parts.kernel.check_domain(X)
         if not self._is_precomputed:
             return
-        if self.standardize:
+        if self._standardize:
             raise ValueError(
                 "standardize=True would scale a kernel matrix; leave it False with "
                 "kernel='precomputed'."
@@ -166,7 +217,8 @@ class BaseKernelEstimator(BaseRowsEstimator):
             n_features_in=self._width,
             seed=self._seed,
             fit_intercept=bool(self.fit_intercept),
-            standardize=bool(self.standardize),
+            standardize=False if self._standardize == "auto" else self._standardize,
+            metric=self._given_metric,
             cache_bytes=CACHE_BYTES if limit is None else limit // 4,
             memory_limit=limit,
         )
@@ -176,6 +228,7 @@ class BaseKernelEstimator(BaseRowsEstimator):
             "n_random_features_": expansion.n_random_features,
             "n_support_": expansion.n_support,
             "kernel_": expansion.kernel,
+            "metric_": expansion.scaling.metric,
         }
 
     def _function_info(self) -> dict[str, Any]:
@@ -192,114 +245,120 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
     """Parameters and searches that classifier and regressor share."""
 
     loss: str | Loss = anything(default="squared", kw_only=False)
-    kernel: Any = anything(default="rbf", kw_only=False)
+    kernel: Any = anything(default="auto", kw_only=False)
+    gamma: float | str = anything(default="auto")
+    metric: Any = anything(default="auto")
+    alpha: Any = anything(default="auto")
 
     @property
     def _searches_alpha(self) -> bool:
-        return is_auto(self.alpha)
+        return is_auto(self.alpha) and self.C is None
 
     @property
-    def _n_paths(self) -> int:
-        return len(ALPHAS) if self._searches_alpha else 1
+    def _searches_gamma(self) -> bool:
+        return is_auto(self.gamma)
 
     def _check_alpha(self) -> None:
-        if not self._searches_alpha:
-            if isinstance(self.alpha, str):
-                check_name(self.alpha, ("auto",), "rule for alpha")
+        if isinstance(self.alpha, str):
+            check_name(self.alpha, ("auto",), "rule for alpha")
+        else:
             super()._check_alpha()
-        elif self.C is not None:
-            raise ValueError(
-                "C and alpha are two ways to say one thing; leave C out with alpha='auto'."
-            )
 
     def _given_alpha(self) -> float:
-        # a search has found it, or will
-        return float(getattr(self, "alpha_", np.nan) if self._searches_alpha else self.alpha)
+        # a study will find it
+        return np.nan if self._searches_alpha else float(self.alpha)
 
     def _make_parts(self) -> Parts:
-        if not is_auto(self.gamma):
-            return super()._make_parts()
-        kernels = tuple(map(self._candidate, FACTORS))
-        kernel = kernels[FACTORS.index(1.0)]
-        # kernels of the inner product have a rule of that name
-        own = isinstance(self.kernel, str) and kernel.gamma == "auto"
-        return Parts(kernel, self._make_solver(), () if own else kernels)
+        self._check_metric(("auto", "diagonal", "full"))
+        kernel = self._named("median" if self._searches_gamma else self.gamma)
+        return Parts(kernel, self._make_solver(), self._wanted(kernel))
 
-    def _candidate(self, factor: float) -> Any:
-        """Return the kernel of that many median bandwidths, for ``gamma="auto"``."""
-        kernel = get_kernel(
-            self.kernel, gamma="median", bandwidth_factor=self.bandwidth_factor * factor
-        )
-        if not (isinstance(self.kernel, str) and hasattr(kernel, "gamma")):
-            raise ValueError(
-                f"gamma='auto' is for kernels given by name that have a gamma, not for "
-                f"{self.kernel!r}; leave it at 'median', or search over kernel objects with "
-                "GridSearchCV."
-            )
-        return kernel
+    def _named(self, gamma: Any, factor: float = 1.0, **params: Any) -> Kernel:
+        """Return the kernel that is asked for, with this gamma."""
+        name = "rbf" if is_auto(self.kernel) else self.kernel
+        width = self.bandwidth_factor * factor
+        kernel = get_kernel(name, gamma=gamma, bandwidth_factor=width)
+        return kernel.set_params(**params) if params else kernel
 
-    def _check_stream_start(self, parts: Parts) -> None:
-        wanted = {"alpha": self._searches_alpha, "gamma": bool(parts.kernels)}
-        for name in wanted:
-            if wanted[name]:
+    def _wanted(self, kernel: Kernel) -> Wanted | None:
+        """Return what a study is to find; None if all is given."""
+        named = isinstance(self.kernel, str)
+        nu = smoothness(kernel)
+        rule = self._standardize
+        metric = self.metric
+        if self._searches_gamma and named and nu is not None:
+            shapes = SHAPES if is_auto(self.kernel) else (nu,)
+            kernels = [self._named("median", f) for f in FACTORS]
+            if is_auto(self.kernel):
+                kernels += [Matern(0.5, "median", bandwidth_factor=f) for f in FACTORS]
+            return Wanted(shapes, tuple(kernels), metric, None, None, rule,
+                          float(self.bandwidth_factor))  # fmt: skip
+        if isinstance(metric, str) and metric != "auto":
+            gamma = getattr(kernel, "gamma", None)
+            if nu is None or isinstance(gamma, str):
                 raise ValueError(
-                    f"{name}='auto' needs all rows at once; give {name} as a number for "
-                    "partial_fit, or use fit."
+                    f"metric={metric!r} is learned for the kernels 'rbf' and 'matern' of nu "
+                    f".5, 1.5 or 2.5, with gamma a number or 'auto'; it got {kernel!r}. Change "
+                    "one of them, or give metric=None."
                 )
+            return Wanted((nu,), (kernel,), metric, gamma, None, rule)
+        searched = self._searches_gamma and named and getattr(kernel, "gamma", 0) == "median"
+        if not (searched or self._searches_alpha):
+            return None
+        factors = FACTORS if searched else (1.0,)
+        kernels = [self._named("median", f) for f in factors] if searched else [kernel]
+        return Wanted((), tuple(kernels), metric, None, None, rule)
 
-    def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
-        plan = super()._plan(parts, rows, chosen, warm=warm)
-        if warm or not (self._searches_alpha or parts.kernels):
-            return plan
+    @property
+    def _standardize(self) -> bool | str:
+        if self.standardize != "auto":
+            return self.standardize
+        return "auto" if self._searches_gamma and isinstance(self.kernel, str) else False
+
+    def _pose(
+        self, parts: Parts, rows: TrainingRows, *, stream: bool = False, fresh: bool = True
+    ) -> Posed:
+        posed = super()._pose(parts, rows, stream=stream, fresh=fresh)
+        if not fresh:
+            if self._searches_alpha:
+                posed = posed._replace(problem=replace(posed.problem, alpha=self._fitted_alpha))
+            return posed
+        if parts.wanted is None:
+            return posed
         start = clock()
-        plan = self._tune(parts, plan)
-        return replace(plan, seconds=clock() - start)
+        self._listeners.on_phase("search")
+        problem, found = self._study(parts.wanted, rows, posed.problem, stream=stream)
+        return Posed(problem, found, clock() - start)
 
-    def _tune(self, parts: Parts, plan: Plan) -> Plan:
-        """Find alpha and gamma where they are "auto"."""
-        rows, problem, solver = plan.rows, plan.problem, plan.solver
-        if isinstance(solver, DirectSolve):  # a factorisation is of one alpha
-            solver = NewtonCG()
-        searches = isinstance(solver, CachedBlockDescent | NewtonCG | WorkingSet)
-        if not (searches and rows.in_memory):
-            name = "alpha" if self._searches_alpha else "gamma"
-            why = plan.reason if rows.in_memory else "the rows are on disk"
-            raise CapabilityError(
-                f"{name}='auto' needs all rows in memory and the solver 'cached', 'direct', "
-                f"'newton' or 'working_set', but the solver is {solver.name!r} ({why}); give "
-                f"{name} as a number, load the rows into "
-                "arrays, or raise memory_limit."
-            )
-        if not self.early_stopping:
-            rows = rows.hold_out(self.validation_fraction, self._seed)
-        patience, tol, blocks = self.n_iter_no_change, self.tol, int(self.max_iter)
-        trials: list[Trial] = []
-        if parts.kernels:
-            some, few = bandwidth_rows(rows.train, rows.held, rows.strata, self._seed)
-            _, kernel, trials = search(
-                solver,
-                problem,
-                parts.kernels,
-                rows.take(some),
-                rows.validation(patience, tol, rows=few),
-                ALPHAS if self._searches_alpha else (problem.alpha,),
-                BANDWIDTH_BLOCKS if isinstance(solver, CachedBlockDescent) else _MOST_STEPS,
-            )
-            problem = replace(problem, kernel=kernel)
-        if self._searches_alpha:
-            validation, batch = rows.validation(patience, tol), rows.take(rows.train)
-            steps = blocks if isinstance(solver, CachedBlockDescent) else _MOST_STEPS
-            best, _, more = search(
-                solver, problem, (problem.kernel,), batch, validation, ALPHAS, steps
-            )
-            problem = replace(problem, alpha=best.alpha)
-            trials, blocks = trials + more, best.blocks
-        return replace(
-            plan,
-            problem=problem,
-            max_iter=plan.max_iter if self.early_stopping else min(plan.max_iter, blocks),
-            found={"search": [asdict(trial) for trial in trials]},
+    def _study(
+        self, wanted: Wanted, rows: TrainingRows, problem: Problem, *, stream: bool
+    ) -> tuple[Problem, dict[str, Any]]:
+        """Return the problem with what was "auto" found, and the history of the search."""
+        alpha = None if np.isnan(problem.alpha) else problem.alpha
+        wanted = replace(wanted, alpha=alpha)
+        pool = draw_pool(rows, self._seed)
+        if not pool.varies:
+            why = "the targets are constant" if len(pool.Y) >= 3 else "too few rows"
+            alpha = FALLBACK_ALPHA if alpha is None else alpha
+            return replace(problem, alpha=alpha), {"metric": [], "metric_reason": why}
+        reason = why_not(wanted, pool)
+        if stream:  # of unknown length
+            pool = replace(pool, n_rows=max(pool.n_rows, STREAM_ROWS))
+        table = self._table
+        groups = None if table is None else table.groups
+        if reason in (None, EQUAL):
+            found = study(pool, wanted, groups, self._seed, lambda: self._deadline.over)
+        else:
+            found = plain_study(pool, wanted, self._seed)
+        problem = replace(
+            problem, kernel=found.kernel, scaling=found.scaling, alpha=found.alpha
         )
+        trials = found.trials
+        if alpha is None and not isinstance(problem.loss, SquaredError):
+            ratio, more = own_ratio(rows, pool, problem, self._seed, self._deadline)
+            problem, trials = replace(problem, alpha=problem.alpha * ratio), trials + more
+        told: dict[str, Any] = {"search": trials, "metric": found.rounds}
+        return problem, told | ({} if reason is None else {"metric_reason": reason})
 
 
 @parameters

@@ -35,7 +35,7 @@ from kernelgrad.estimators._support import (
     with_callbacks,
 )
 from kernelgrad.estimators._tasks import Classification, decide
-from kernelgrad.estimators.base import Choice, Given, Parts, Plan, checked_weights
+from kernelgrad.estimators.base import Choice, Given, Parts, Plan, Posed, checked_weights
 from kernelgrad.estimators.classifier import BaseClassifier, can_tell_proba, refuse_targets
 from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.kernels import Kernel
@@ -414,7 +414,8 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         weights, others = rows.class_weights(), rows.unlabelled_weight()
         rows.task.require_all(weights)
         self.labelled_weight_ = float(weights.sum())
-        problem = self._weighted(self._pose(parts, rows), self.labelled_weight_, others)
+        posed = self._pose(parts, rows).problem
+        problem = self._weighted(posed, self.labelled_weight_, others)
         problem = replace(problem, n_rows=rows.n_train + rows.n_unlabelled)
         if others == 0:
             rows = replace(rows, unlabelled=None, marked=no_rows())
@@ -518,16 +519,19 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
                 delattr(self, name)
         return self
 
-    def _pose(self, parts: Parts, rows: TrainingRows, *, stream: bool = False) -> Problem:
-        problem = super()._pose(parts, rows, stream=stream)
+    def _pose(
+        self, parts: Parts, rows: TrainingRows, *, stream: bool = False, fresh: bool = True
+    ) -> Posed:
+        posed = super()._pose(parts, rows, stream=stream, fresh=fresh)
         if not stream:
-            return problem
+            return posed
         total = float(getattr(self, "labelled_weight_", 0.0))
         for batch in rows.source.chunks():  # C times the labelled rows so far
             _, codes, w, _ = rows.usable(batch)
             total += float(w[codes != NO_LABEL].sum())
         self.labelled_weight_ = total
-        return self._weighted(replace(problem, max_iter=None), max(total, 1.0), np.nan)
+        problem = replace(posed.problem, max_iter=None)
+        return Posed(self._weighted(problem, max(total, 1.0), np.nan), {})
 
     # -- predictions -------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from kernelgrad.compute.linalg import row_products, solve_damped
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.features import FeatureStream
+from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import ExactRows, Kernel, Polynomial
 
 # Rows handed to the hot loops at once.
@@ -40,6 +41,11 @@ class Expansion(ABC):
     @abstractmethod
     def kernel(self) -> Kernel:
         """The kernel, with numbers for its parameters."""
+
+    @property
+    def scaling(self) -> InputScaling:
+        """What becomes of rows before the kernel."""
+        return InputScaling()
 
     @property
     def n_random_features(self) -> int:
@@ -139,6 +145,11 @@ class RandomFeatureExpansion(Expansion):
     def kernel(self) -> Kernel:
         """The kernel of the stream."""
         return self.stream.kernel
+
+    @property
+    def scaling(self) -> InputScaling:
+        """What becomes of rows before the kernel."""
+        return self.stream.scaling
 
     def summary(self) -> dict[str, Any]:
         """Return features, blocks and seed."""
@@ -259,6 +270,11 @@ class SupportExpansion(Expansion):
     def kernel(self) -> Kernel:
         """The kernel."""
         return self.exact.kernel
+
+    @property
+    def scaling(self) -> InputScaling:
+        """What becomes of rows before the kernel."""
+        return self.exact.scaling
 
     @property
     def n_support(self) -> int:

@@ -1,40 +1,66 @@
-"""Shift and scale of the columns, before kernels see them."""
+"""Shift, scale and metric of the columns, before kernels see them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.special import ndtri
 
-from kernelgrad._typing import Float64Array, Matrix
+from kernelgrad._typing import AnyArray, Float64Array, Matrix
+from kernelgrad.compute.linalg import row_products
 from kernelgrad.kernels import Kernel
 
+SCALINGS = ("robust", "ranks")
 _FIT_ROWS = 8192  # rows that are float64 at a time
+_LIMIT = 3.0  # deviations at which a column bends, and where it ends by ranks
+_KNOTS = 257
+_QUARTILES = 1.3489795003921634  # of a normal law, in standard deviations
 
 
 @dataclass(frozen=True)
 class InputScaling:
-    """``(x - centre) / scale`` per column; None leaves that part out.
+    """What becomes of a row x before the kernel; None leaves a part out.
+
+    ``u = (x - centre) / scale`` of each column, then ``u / sqrt(1 + (u / limit)^2)``, which
+    bends far values, or the normal score of the place of x among `knots`; then the metric:
+    a weight for each column (d,), or a matrix (d, r) that rows are multiplied by.
 
     A shift changes no stationary kernel, and small inputs keep the phase ``w . x`` exact in
-    float32. Sparse rows are never shifted.
+    float32. Sparse rows are only divided and weighted.
     """
 
     centre: Float64Array | None = None
     scale: Float64Array | None = None
+    limit: Float64Array | None = None
+    knots: Float64Array | None = None  # (257, d), increasing in each column
+    metric: Float64Array | None = None
 
     @classmethod
     def fit(
-        cls, X: Matrix, kernel: Kernel, *, standardize: bool, sample_weight: Float64Array
+        cls,
+        X: Matrix,
+        kernel: Kernel,
+        *,
+        standardize: bool | str,
+        sample_weight: Float64Array,
+        metric: Float64Array | None = None,
     ) -> InputScaling:
         """Return the scaling that fits `kernel`, from the weighted rows of a first batch.
 
         Dense rows are centred where the kernel is stationary. With `standardize` columns are
-        divided by their standard deviation (by 1 where it is zero).
+        divided by their standard deviation (by 1 where it is zero); "robust" and "ranks" are
+        those of :meth:`robust`.
         """
+        if metric is not None:
+            options = {"standardize": standardize, "sample_weight": sample_weight}
+            return cls.fit(X, kernel, **options).with_metric(metric)  # type: ignore[arg-type]
+        if isinstance(standardize, str):
+            dense = X.toarray() if sp.issparse(X) else np.asarray(X)
+            return cls.robust(dense, sample_weight, ranks=standardize == "ranks")
         p = sample_weight / sample_weight.sum()
         centred = kernel.is_stationary and not sp.issparse(X)
         if not (centred or standardize):
@@ -61,27 +87,90 @@ class InputScaling:
         tiny = variance <= rounding
         return cls(centre, np.where(tiny, 1.0, np.sqrt(variance)))
 
+    @classmethod
+    def robust(cls, X: AnyArray, weight: Float64Array, *, ranks: bool = False) -> InputScaling:
+        """Return a scaling of dense rows that no few rows can spoil.
+
+        Medians become 0 and quartiles those of the standard normal law. Where both quartiles
+        are the median, as in columns of flags, the median distance of the other values from
+        it becomes 1. Values bend at three deviations; by `ranks` they become normal scores.
+        """
+        d = X.shape[1]
+        levels = np.linspace(0, 1, _KNOTS)
+        knots = np.empty((_KNOTS, d))
+        scale = np.ones(d)
+        for j in range(d):
+            column = np.asarray(X[:, j], np.float64)
+            knots[:, j] = _quantiles(column, weight, levels)
+            low, centre, high = knots[[_KNOTS // 4, _KNOTS // 2, -1 - _KNOTS // 4], j]
+            spread = (high - low) / _QUARTILES
+            apart = column != centre
+            if not spread > 1e-9 * abs(centre) and apart.any():
+                spread = _quantiles(np.abs(column - centre)[apart], weight[apart], [0.5])[0]
+            scale[j] = spread if spread > 0 else 1.0
+        if ranks:
+            return cls(knots=knots)
+        return cls(knots[_KNOTS // 2].copy(), scale, np.full(d, _LIMIT))
+
+    def with_metric(self, metric: Float64Array | None) -> InputScaling:
+        """Return this scaling, followed by a metric."""
+        return replace(self, metric=metric)
+
     def apply(self, X: Matrix) -> Matrix:
         """Return scaled rows, dense or CSR."""
         if sp.issparse(X):
-            if self.centre is None:
-                return X if self.scale is None else sp.csr_matrix(X.multiply(1.0 / self.scale))
+            plain = self.metric is None or self.metric.ndim == 1
+            if plain and self.centre is None and self.knots is None:
+                for factor in (None if self.scale is None else 1.0 / self.scale, self.metric):
+                    X = X if factor is None else sp.csr_matrix(X.multiply(factor))
+                return X
             X = X.toarray()
+        if self.knots is not None:
+            X = self._scores(X)
         if self.centre is not None:
             X = X - self.centre
-        return X if self.scale is None else X / self.scale
+        if self.scale is not None:
+            X = X / self.scale
+        if self.limit is not None:
+            X = X / np.hypot(1.0, X / self.limit)
+        if self.metric is None:
+            return X
+        return X * self.metric if self.metric.ndim == 1 else row_products(X, self.metric)
+
+    def _scores(self, X: AnyArray) -> Float64Array:
+        """Return normal scores of the places of values among the knots, within 3."""
+        assert self.knots is not None
+        levels = np.linspace(0, 1, _KNOTS)
+        place = np.empty(X.shape)
+        for j, knots in enumerate(self.knots.T):
+            # equal knots: the middle of their levels, whichever side a value comes from
+            up = np.interp(X[:, j], knots, levels)
+            down = 1.0 - np.interp(-X[:, j], -knots[::-1], levels)
+            place[:, j] = 0.5 * (up + down)
+        scores: Float64Array = np.clip(ndtri(place), -_LIMIT, _LIMIT)
+        return scores
 
     @property
     def nbytes(self) -> int:
-        """Bytes of centre and scale."""
+        """Bytes of all arrays."""
         return sum(a.nbytes for a in self.arrays().values())
 
     def arrays(self) -> dict[str, Float64Array]:
-        """Return what there is of centre and scale, for files."""
-        parts = {"centre": self.centre, "scale": self.scale}
+        """Return what there is of the parts, for files."""
+        parts = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: a for name, a in parts.items() if a is not None}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> InputScaling:
         """Return the scaling that :meth:`arrays` gave; other names are ignored."""
-        return cls(arrays.get("centre"), arrays.get("scale"))
+        return cls(**{each.name: arrays.get(each.name) for each in fields(cls)})
+
+
+def _quantiles(values: Float64Array, weight: Float64Array, levels: Any) -> Float64Array:
+    """Return the least values that at least a share `levels` of the weight is up to."""
+    order = np.argsort(values, kind="stable")
+    total = np.cumsum(weight[order])
+    # a rounding error must not move a quantile to the next value
+    at = np.searchsorted(total, np.asarray(levels) * total[-1] * (1 - 1e-12))
+    found: Float64Array = values[order[np.minimum(at, len(order) - 1)]]
+    return found

@@ -43,8 +43,13 @@ class Problem:
         Of the random features and of the batches.
     fit_intercept : bool
         Start from the loss's best constant, estimated on the first batch, unpenalised.
-    standardize : bool
-        Divide columns by their standard deviation on the first batch.
+    standardize : bool, "robust" or "ranks"
+        Divide columns by their standard deviation on the first batch, or as
+        :class:`~kernelgrad.functions.InputScaling` says.
+    metric : float64 array (d,) or (d, r), or None
+        Weights of scaled columns, or a matrix for them.
+    scaling : InputScaling or None
+        What becomes of rows, metric included, where it is known before the first batch.
     cache_bytes : int
         Budget for frequencies kept between predictions.
     memory_limit : int or None
@@ -66,8 +71,6 @@ class Problem:
     posterior : bool
         A posterior is wanted too: an exact solution takes kernel values in float64 and keeps
         its factorisation.
-    scaling : InputScaling or None
-        Of the columns, where it is known; else the solver fits it to the first batch.
     """
 
     loss: Loss
@@ -77,7 +80,9 @@ class Problem:
     n_features_in: int
     seed: int
     fit_intercept: bool = True
-    standardize: bool = False
+    standardize: bool | str = False
+    metric: Float64Array | None = None
+    scaling: InputScaling | None = None
     cache_bytes: int = 64 * 2**20
     memory_limit: int | None = None
     fixed_rows: bool = False
@@ -87,7 +92,6 @@ class Problem:
     kind_weights: tuple[float, float] | None = None
     deadline: Deadline = field(default=FOREVER, compare=False, repr=False)
     posterior: bool = False
-    scaling: InputScaling | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,23 @@ class TrainBatch:
     def n_rows(self) -> int:
         """Number of rows."""
         return len(self.y)
+
+
+def fit_scaling(problem: Problem, batch: TrainBatch) -> tuple[InputScaling, Kernel]:
+    """Return scaling and kernel with numbers for its parameters, from the first batch."""
+    scaling, kernel = problem.scaling, problem.kernel
+    if scaling is None:
+        scaling = InputScaling.fit(
+            batch.X,
+            kernel,
+            standardize=problem.standardize,
+            sample_weight=batch.sample_weight,
+            metric=problem.metric,
+        )
+    # rules see rows that are scaled but not shifted: "scale" is scikit-learn's
+    plain = scaling.limit is None and scaling.knots is None
+    seen = dataclasses.replace(scaling, centre=None) if plain else scaling
+    return scaling, kernel.resolve(seen.apply(batch.X), problem.seed)
 
 
 def transient(

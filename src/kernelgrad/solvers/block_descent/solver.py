@@ -104,7 +104,7 @@ class CachedState(State):
         """Return the fields that :meth:`describe_parts` described."""
         home = values["home"]
         scaling = InputScaling.from_arrays(
-            {k: arrays.get(f"scaling.{k}") for k in ("centre", "scale")}
+            {k.removeprefix("scaling."): a for k, a in arrays.items() if "scaling." in k}
         )
         kernel = restore_kernel(home["kernel"])
         exact, stream = None, None

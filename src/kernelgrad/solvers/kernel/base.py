@@ -21,7 +21,6 @@ from kernelgrad.functions.exact import (
     KernelRows,
 )
 from kernelgrad.functions.expansions import SupportExpansion
-from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import ExactRows, Kernel
 from kernelgrad.solvers.base import (
     Problem,
@@ -32,6 +31,7 @@ from kernelgrad.solvers.base import (
     Tracker,
     TrainBatch,
     batch_digest,
+    fit_scaling,
     transient,
 )
 
@@ -356,12 +356,7 @@ def check_matrix(
 
 def build_exact(problem: Problem, batch: TrainBatch) -> tuple[ExactKernel, ExactRows]:
     """Resolve the kernel on the rows; return its exact form and the rows prepared for it."""
-    kernel = problem.kernel
-    scaling = problem.scaling or InputScaling.fit(
-        batch.X, kernel, standardize=problem.standardize, sample_weight=batch.sample_weight
-    )
-    unshifted = InputScaling(None, scaling.scale)  # rules see rows as the user gave them
-    kernel = kernel.resolve(unshifted.apply(batch.X), problem.seed)
+    scaling, kernel = fit_scaling(problem, batch)
     # distances ask for a quantile of the rows, products for the largest of them
     every = max(1, batch.n_rows // _RANGE_ROWS) if kernel.is_stationary else 1
     wide = kernel.needs_wide(scaling.apply(batch.X[::every]))

@@ -11,8 +11,14 @@ import numpy as np
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
 from kernelgrad.functions.expansions import RandomFeatureExpansion
 from kernelgrad.functions.features import FeatureStream
-from kernelgrad.functions.scaling import InputScaling
-from kernelgrad.solvers.base import Problem, StepInfo, Tracker, TrainBatch, rows_digest
+from kernelgrad.solvers.base import (
+    Problem,
+    StepInfo,
+    Tracker,
+    TrainBatch,
+    fit_scaling,
+    rows_digest,
+)
 
 
 @dataclass(frozen=True)
@@ -193,15 +199,7 @@ def build_stream(
 
     `block_size` is asked for the frequencies per block, given the planes of the kernel's map.
     """
-    scaling = problem.scaling or InputScaling.fit(
-        batch.X,
-        problem.kernel,
-        standardize=problem.standardize,
-        sample_weight=batch.sample_weight,
-    )
-    # rules see rows that are scaled but not shifted: "scale" is scikit-learn's
-    unshifted = InputScaling(None, scaling.scale)
-    kernel = problem.kernel.resolve(unshifted.apply(batch.X), problem.seed)
+    scaling, kernel = fit_scaling(problem, batch)
     size = block_size(kernel.feature_map(problem.n_features_in, problem.seed, 1).planes)
     return FeatureStream(
         kernel, problem.n_features_in, problem.seed, size, scaling, problem.cache_bytes

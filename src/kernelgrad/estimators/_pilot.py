@@ -1,0 +1,527 @@
+"""A study of some training rows: what shape, bandwidth, metric and penalty suit them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
+from kernelgrad.callbacks import Deadline
+from kernelgrad.compute.threads import parallel_for, single_threaded_blas
+from kernelgrad.data import sample_batches
+from kernelgrad.estimators._rows import TrainingRows
+from kernelgrad.estimators._tasks import Classification, Task
+from kernelgrad.functions.scaling import InputScaling
+from kernelgrad.kernels import Gaussian, Kernel, PrecomputedKernel
+from kernelgrad.losses import SquaredError
+from kernelgrad.solvers import NewtonCG, Problem, WorkingSet
+from kernelgrad.solvers.kernel.metric import (
+    LEAST,
+    MOST,
+    Machine,
+    Metric,
+    Sample,
+    Schedule,
+    best_ridge,
+    descend,
+    evaluate,
+    judged,
+    kernel_of,
+    ridge_errors,
+    squared_distances,
+)
+
+POOL_ROWS, _POOL_CELLS = 50_000, 2e7
+MOST_COLUMNS = 2000  # whose weights are learned, and rows are dense for
+LEAST_ROWS = 40  # to learn weights from
+FULL_COLUMNS = 300
+# Subsets grow while candidates get fewer: (rows, steps). The last is for many rows alone.
+_ZEROTH, _FIRST, _SECOND, _THIRD = (300, 12), (300, 40), (500, 25), (1000, 12)
+_MANY = 4000
+_MATRIX = (500, 40, 0.03)  # with shorter steps
+_JUDGED = 500  # rows of a subset that machines are compared on
+_FEW, _SOME = 500, 2000  # the two sizes that tell how lambda moves
+_RIDGE = 0.1
+_ROBUST = 3.0  # deviations at which targets of robust losses are cut
+_HEAVY, _TAIL = 4.0, 0.01  # a column is heavy if more than that share is so far out
+FACTORS = (0.25, 0.5, 1.0, 2.0)  # of the median bandwidth, of kernels that learn no metric
+_RATIOS = (16.0, 4.0, 1.0, 0.25)  # alpha of another loss, beside that of the squared loss
+_OWN_ROWS, _OWN_HELD, _OWN_STEPS, _FOLDS = 1000, 4000, 50, 3
+FALLBACK_ALPHA = 1e-6  # where there is nothing to learn from
+STREAM_ROWS = 100_000  # that a stream is taken for, whose length nobody knows
+EQUAL = "equal weights: no column to weigh against another, or too few rows"
+_TAG = 0x70696C6F
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a study may choose; a number is given.
+
+    Attributes
+    ----------
+    shapes : tuple of float
+        Smoothnesses to choose from; none where no metric can be learned.
+    kernels : tuple of Kernel
+        To choose from where rows are not for a metric.
+    metric : "auto", "diagonal", "full", None or array
+    gamma, alpha : float or None
+        None is to be found.
+    scaled : "auto", "robust", "ranks", True or False
+        Scaling of the columns; True is by standard deviations.
+    bandwidth_factor : float
+        Multiplies the bandwidth that is found.
+    """
+
+    shapes: tuple[float, ...]
+    kernels: tuple[Kernel, ...]
+    metric: Any
+    gamma: float | None = None
+    alpha: float | None = None
+    scaled: bool | str = "auto"
+    bandwidth_factor: float = 1.0
+
+    @property
+    def learns(self) -> bool:
+        """Whether weights are to be learned."""
+        return isinstance(self.metric, str)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Rows drawn for the study: as they are, targets, weights, and how many rows there are."""
+
+    X: Matrix
+    Y: Float64Array
+    weight: Float64Array
+    n_rows: int
+    numbers: IntArray  # of the rows in their source
+
+    @property
+    def varies(self) -> bool:
+        """Whether there is something to learn."""
+        return len(self.Y) >= 3 and bool((self.Y != 0).any())
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a study found; ``alpha`` is that of the squared loss."""
+
+    kernel: Kernel
+    scaling: InputScaling | None
+    alpha: float
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+    trials: list[dict[str, Any]] = field(default_factory=list)
+
+
+def draw_pool(rows: TrainingRows, seed: int) -> Pool:
+    """Return at most 50,000 random training rows; of files one random batch of half as many."""
+    n = rows.n_train
+    if rows.in_memory:
+        most = int(min(POOL_ROWS, max(1000, _POOL_CELLS // rows.source.n_features)))
+        index = rows.train
+        if n > most:
+            index = np.sort(_random(seed, 0).choice(index, most, replace=False))
+        batch = rows.source.take(index)
+    else:
+        sampled = sample_batches(rows.source, POOL_ROWS // 2, seed=seed, exclude=rows.held)
+        batch = next(sampled).batch
+    X, y, weight, numbers = rows.usable(batch)
+    if not len(y):
+        return Pool(X, np.empty((0, 1)), weight, n, numbers)
+    targets = targets_of(rows.task, y, weight)
+    return Pool(X, targets, weight / weight.mean(), n, numbers)
+
+
+def _random(seed: int, purpose: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, _TAG, purpose])))
+
+
+def why_not(wanted: Wanted, pool: Pool) -> str | None:
+    """Return why no metric is learned where one could be; EQUAL if only its weights are not."""
+    d = pool.X.shape[1]
+    if not wanted.shapes:
+        return "no metric is learned for this kernel, or gamma is given"
+    if d > MOST_COLUMNS:
+        return f"more than {MOST_COLUMNS:,} columns"
+    if not wanted.learns:
+        return EQUAL
+    if len(pool.Y) < LEAST_ROWS or d == 1:
+        return EQUAL
+    if wanted.metric == "full" and d > FULL_COLUMNS:
+        raise ValueError(
+            f"metric='full' is for up to {FULL_COLUMNS} columns, and the rows have {d}; take "
+            "'diagonal', or project the rows first."
+        )
+    return None
+
+
+def targets_of(task: Task, y: AnyArray, weight: Float64Array) -> Float64Array:
+    """Return centred targets of the squared loss, of variance 1; classes as indicators."""
+    if isinstance(task, Classification):
+        k = len(task.classes)
+        Y = np.eye(k)[y] if k > 2 else np.asarray(y, np.float64).reshape(-1, 1)
+        return np.asarray(Y - np.average(Y, axis=0, weights=weight))
+    Y = np.asarray(y, np.float64).reshape(len(y), -1)
+    if not isinstance(task.loss, SquaredError):
+        low, mid, high = np.quantile(Y, [0.25, 0.5, 0.75], axis=0)
+        wide = np.where(high > low, _ROBUST * (high - low), np.inf)
+        Y = np.clip(Y, mid - wide, mid + wide)
+    Y = Y - np.average(Y, axis=0, weights=weight)
+    spread = np.sqrt(np.average(Y**2, axis=0, weights=weight))
+    rounding = 1e-12 * np.abs(y).max(initial=0.0)
+    return np.asarray(np.where(spread > rounding, Y / np.where(spread > 0, spread, 1.0), 0.0))
+
+
+def study(
+    pool: Pool,
+    wanted: Wanted,
+    groups: IntArray | None,
+    seed: int,
+    over: Callable[[], bool],
+) -> Found:
+    """Return the machine that does best on rows which it leaves out.
+
+    Weights of columns are learned for several shapes beside machines with equal weights, on
+    random subsets that grow while candidates get fewer (see
+    :mod:`kernelgrad.solvers.kernel.metric`). Weights are kept only if they are better by a
+    standard error of the paired difference and by what as many fitted numbers gain by chance.
+    """
+    X = pool.X.toarray() if sp.issparse(pool.X) else np.asarray(pool.X)
+    d = X.shape[1]
+    groups = np.arange(d) if groups is None else groups
+    scalings = _scalings(X, pool.weight, wanted, sparse=sp.issparse(pool.X))
+    samples = [Sample(s.apply(X).astype(np.float64), pool.Y, pool.weight) for s in scalings]
+    given: dict[str, Any] = {"alpha": wanted.alpha, "gamma": wanted.gamma, "over": over}
+    rounds: list[dict[str, Any]] = []
+
+    def train(
+        machines: Sequence[tuple[int, Machine]], rows: int, steps: int, length: float = 0.1
+    ) -> list[tuple[int, Machine]]:
+        done: list[Any] = [None] * len(machines)
+
+        def task(i: int) -> None:
+            k, machine = machines[i]
+            schedule = Schedule(min(rows, samples[k].n_rows), steps, length)
+            machine = descend(machine, samples[k], schedule, [seed, _TAG, rows], **given)
+            done[i] = k, judged(machine, _parts(samples[k], seed, _JUDGED))
+
+        with single_threaded_blas():
+            parallel_for(len(machines), task)
+        rounds.extend(_told(machine, scalings[k]) for k, machine in done)
+        return sorted(done, key=lambda item: item[1].score)
+
+    equal = _equal(wanted, np.zeros(d, np.intp))
+    ends = sorted({min(wanted.shapes), max(wanted.shapes)})
+    isotropic = train([(0, _start(samples[0], nu, equal, wanted)) for nu in ends], *_ZEROTH)
+    n_groups = int(groups.max()) + 1
+    if why_not(wanted, pool) is None and n_groups > 1:
+        start = {m.nu: _grouped(m, groups) for _, m in isotropic}
+        tried = {nu: start[nu] for nu in start} | {
+            nu: replace(start[max(ends)], nu=nu) for nu in wanted.shapes if nu == 1.5
+        }
+        own = [(0, machine) for machine in tried.values()]
+        own += [(k, start[isotropic[0][1].nu]) for k in range(1, len(samples))]
+        learned = train(own, *_FIRST)
+        best = [learned[0], *_rivals(learned, wanted.shapes), isotropic[0]]
+        ranked = train(best, *_SECOND)
+        k, machine = next(r for r in ranked if len(r[1].metric.theta) > 1)
+        rival_at, rival = next(r for r in ranked if len(r[1].metric.theta) == 1)
+        seen = min(pool.n_rows, len(pool.Y))
+        if wanted.metric == "auto" and not _is_better(machine, rival, n_groups / seen):
+            k, machine = rival_at, rival
+        elif seen >= _MANY:
+            k, machine = train([(k, machine)], *_THIRD)[0]
+        if wanted.metric == "full":
+            machine = replace(machine, metric=machine.metric.full())
+            k, machine = train([(k, machine)], *_MATRIX)[0]
+    else:
+        others = [nu for nu in wanted.shapes if nu not in ends]
+        more = [(0, replace(isotropic[0][1], nu=nu)) for nu in others]
+        more += [(k, isotropic[0][1]) for k in range(1, len(samples))]
+        k, machine = train([*isotropic, *more], *_SECOND)[0]
+    if wanted.gamma is None:
+        machine = replace(machine, metric=machine.metric.times(1 / wanted.bandwidth_factor))
+    alpha, trials = _penalty(samples[k], machine, pool.n_rows, wanted.alpha, seed)
+    return Found(*_settled(machine, scalings[k], wanted), alpha, rounds, trials)
+
+
+def _scalings(
+    X: AnyArray, weight: Float64Array, wanted: Wanted, *, sparse: bool
+) -> list[InputScaling]:
+    """Return the scalings to choose from: ranks only where a column has heavy tails."""
+    if not wanted.scaled or (sparse and wanted.scaled == "auto"):
+        return [InputScaling()]
+    if wanted.scaled != "auto":
+        rule = wanted.scaled
+        return [InputScaling.fit(X, Gaussian(), standardize=rule, sample_weight=weight)]
+    robust = InputScaling.robust(X, weight)
+    assert robust.centre is not None
+    far = np.abs(X - robust.centre) > _HEAVY * np.asarray(robust.scale)
+    if (far.mean(axis=0) > _TAIL).any():
+        return [robust, InputScaling.robust(X, weight, ranks=True)]
+    return [robust]
+
+
+def _equal(wanted: Wanted, groups: IntArray) -> Metric:
+    """Return equal weights, or the metric that is given, up to a factor."""
+    if wanted.metric is None or isinstance(wanted.metric, str):
+        return Metric(np.zeros(1), groups)
+    given = np.asarray(wanted.metric, np.float64)
+    if given.ndim == 2:
+        return Metric(given, None)
+    # columns of weight 0 keep out of sight
+    theta = np.log(np.maximum(given, 1e-30 * given.max()))
+    return Metric(theta, np.arange(len(given)))
+
+
+def _start(sample: Sample, nu: float, metric: Metric, wanted: Wanted) -> Machine:
+    """Return the machine at the median distance of some rows."""
+    Z = metric.apply(sample.X[:_JUDGED])
+    pairs = squared_distances(Z)[np.triu_indices(len(Z), 1)]
+    pairs = pairs[pairs > 0]
+    median = float(np.sqrt(np.median(pairs))) if len(pairs) else 1.0
+    if wanted.gamma is None:
+        metric = metric.times(1.0 / median)
+    else:
+        metric = metric.times(np.sqrt(2 * wanted.gamma) / metric.largest)
+    return Machine(nu, metric, _RIDGE)
+
+
+def _grouped(machine: Machine, groups: IntArray) -> Machine:
+    """Return the same machine with a weight of its own for each group."""
+    theta = np.full(int(groups.max()) + 1, machine.metric.theta[0])
+    return replace(machine, metric=Metric(theta, groups))
+
+
+def _parts(sample: Sample, seed: int, size: int, most: int = 2) -> list[Sample]:
+    """Return some disjoint random subsets of a size, or all rows if there are no two."""
+    n = sample.n_rows
+    if n < 2 * size:
+        return [sample]
+    mixed = _random(seed, 7).permutation(n)
+    return [
+        sample.take(np.sort(mixed[a : a + size]))
+        for a in range(0, min(n - size + 1, most * size), size)
+    ]
+
+
+def _rivals(
+    ranked: Sequence[tuple[int, Machine]], shapes: tuple[float, ...]
+) -> list[tuple[int, Machine]]:
+    """Return the second best, and Matern 5/2 between two smooth shapes."""
+    k, best = ranked[0]
+    rivals = list(ranked[1:2])
+    if best.nu > 1 and 2.5 in shapes and all(m.nu != 2.5 for _, m in (ranked[0], *rivals)):
+        rivals.append((k, replace(best, nu=2.5)))
+    return rivals
+
+
+def _is_better(learned: Machine, equal: Machine, chance: float) -> bool:
+    """Whether learned weights pay; `chance` is the gain that fitted numbers have by chance."""
+    difference = equal.errors - learned.errors
+    mean = float(equal.errors.mean())
+    error = float(difference.std()) / np.sqrt(len(difference)) / (2 * mean) if mean else 0.0
+    return equal.score - learned.score > error + chance
+
+
+def _penalty(
+    sample: Sample, machine: Machine, n_rows: int, given: float | None, seed: int
+) -> tuple[float, list[dict[str, Any]]]:
+    """Return alpha for all rows, and what was tried.
+
+    Lambda is best for the leave-one-out errors of 2,000 rows, or all if there are no more;
+    of more it goes on as a power of their number as from 500 rows to 2,000.
+    """
+    if given is not None:
+        return given, []
+    gamma = machine.gamma
+
+    def best(parts: list[Sample], start: float) -> tuple[float, list[dict[str, Any]]]:
+        def values(ridges: Sequence[float]) -> list[float]:
+            found = np.empty((len(ridges), len(parts)))
+
+            def task(i: int) -> None:
+                r, p = divmod(i, len(parts))
+                found[r, p] = evaluate(replace(machine, ridge=ridges[r]), parts[p])[0]
+
+            with single_threaded_blas():
+                parallel_for(found.size, task)
+            return [float(v) for v in found.mean(axis=1)]
+
+        ridge, tried = best_ridge(values, start)
+        m = parts[0].n_rows
+        told = [
+            {"alpha": r / m, "gamma": gamma, "score": -v, "loss": v, "rows": m}
+            for r, v in tried
+        ]
+        return ridge, told
+
+    n = sample.n_rows
+    many = [sample] if n <= _SOME + _FEW else _parts(sample, seed, _SOME, 1)
+    if n <= _SOME + _FEW and n == n_rows:
+        ridge, trials = best(many, machine.ridge)
+        return ridge / n, trials
+    few, trials = best(_parts(sample, seed, min(_FEW, n // 2), 4), machine.ridge)
+    ridge, more = best(many, few)
+    return carried(few, ridge, many[0].n_rows / min(_FEW, n // 2), many[0].n_rows, n_rows), [
+        *trials, *more
+    ]  # fmt: skip
+
+
+def carried(few: float, many: float, growth: float, rows: int, n_rows: int) -> float:
+    """Return alpha of `n_rows` from the best lambdas of `rows`, and of fewer by `growth`."""
+    power = float(np.clip(np.log(many / few) / np.log(growth), -0.75, 0.0))
+    ridge = float(np.clip(many * (n_rows / rows) ** power, LEAST, MOST))
+    return ridge / n_rows
+
+
+def _settled(
+    machine: Machine, scaling: InputScaling, wanted: Wanted
+) -> tuple[Kernel, InputScaling]:
+    """Return kernel and scaling of a machine: the largest weight is 1."""
+    weights = machine.metric.weights
+    equal = wanted.metric is None or (
+        machine.metric.groups is not None and len(machine.metric.theta) == 1
+    )
+    unit = None if equal else weights / machine.metric.largest
+    return kernel_of(machine.nu, machine.gamma), scaling.with_metric(unit)
+
+
+def _told(machine: Machine, scaling: InputScaling) -> dict[str, Any]:
+    """Return an entry of the history."""
+    metric = machine.metric
+    name = "matrix" if metric.groups is None else "weights"
+    if metric.groups is not None and len(metric.theta) == 1:
+        name = "equal weights"
+    kernel = kernel_of(machine.nu, machine.gamma)
+    return {
+        "round": name,
+        "kernel": repr(kernel),
+        "scaling": "none" if not scaling.arrays() else "ranks" if scaling.knots is not None
+        else "robust",
+        "bandwidth": float(1.0 / np.sqrt(2.0 * machine.gamma)),
+        "ridge": machine.ridge,
+        "score": machine.score,
+        "weights": (machine.metric.weights / machine.metric.largest).round(6).tolist(),
+    }  # fmt: skip
+
+
+def plain_study(pool: Pool, wanted: Wanted, seed: int) -> Found:
+    """Return the best of some kernels, and alpha, by errors on at most 1,000 rows left out.
+
+    For kernels without a metric to learn, whose rows are scaled only if they are stationary.
+    """
+    kernels, alpha = wanted.kernels, wanted.alpha
+    n = len(pool.Y)
+    index = np.sort(_random(seed, 3).permutation(n)[: 2 * _FEW])
+    X, weight = pool.X, pool.weight
+    scaling = None
+    stationary = all(kernel.is_stationary for kernel in kernels)
+    rule = wanted.scaled
+    if rule == "auto":
+        rule = "robust" if stationary and not sp.issparse(X) else False
+    given = None if isinstance(wanted.metric, str) else wanted.metric
+    if rule or given is not None:
+        metric = None if given is None else np.asarray(given, np.float64)
+        scaling = InputScaling.fit(
+            X, kernels[0], standardize=rule, sample_weight=weight, metric=metric
+        )
+        X = scaling.apply(X)
+    X = X[index]
+    if not scaling and stationary and not sp.issparse(X):
+        X = X - np.average(X, axis=0, weights=weight[index])
+    sample = Sample(np.empty((len(index), 0)), pool.Y[index], weight[index])
+    best: tuple[float, Kernel, float] | None = None
+    trials: list[dict[str, Any]] = []
+    for kernel in kernels:
+        kernel = kernel.resolve(X, seed)
+        precomputed = isinstance(kernel, PrecomputedKernel)
+        K = np.asarray(X[:, pool.numbers[index]] if precomputed else kernel.pairwise(X, X))
+        K = 0.5 * (K + K.T).astype(np.float64)
+        unit = max(float(np.diag(K).mean()), 1e-300)
+        K /= unit
+        m = len(K)
+
+        def values(ridges: Sequence[float], K: Float64Array = K) -> list[float]:
+            return [ridge_errors(K.copy(), sample, ridge)[0] for ridge in ridges]
+
+        with single_threaded_blas():
+            if alpha is None:
+                ridge, tried = best_ridge(values, _RIDGE)
+            else:
+                ridge = float(np.clip(alpha * m / unit, LEAST, MOST))
+                tried = [(ridge, values([ridge])[0])]
+        trials += [
+            {
+                "alpha": r * unit / m,
+                "gamma": getattr(kernel, "gamma", None),
+                "score": -v,
+                "loss": v,
+                "rows": m,
+            }
+            for r, v in tried
+        ]
+        score = min(v for _, v in tried)
+        if best is None or score < best[0]:
+            best = score, kernel, ridge * unit
+    assert best is not None
+    found = best[2] / pool.n_rows if alpha is None else alpha
+    return Found(best[1], scaling, found, [], trials)
+
+
+def own_ratio(
+    rows: TrainingRows, pool: Pool, problem: Problem, seed: int, deadline: Deadline
+) -> tuple[float, list[dict[str, Any]]]:
+    """Return by what the alpha of a loss differs from that of the squared loss, and trials.
+
+    A path of solutions for some rows of the pool is compared on others, of few rows in turns;
+    the ratio is then that for all rows.
+    """
+    solver = own_solver(problem)
+    n = len(pool.Y)
+    if solver is None or n < 2 * _FOLDS or not rows.in_memory:
+        return 1.0, []
+    solve = solver.path
+    order = _random(seed, 4).permutation(n)
+    folds = _FOLDS if n < _OWN_ROWS * 3 // 2 else 1
+    train = min(_OWN_ROWS, n - n // _FOLDS)
+    losses: dict[float, list[float]] = {}
+    # the squared loss on as many rows would take this alpha
+    base = problem.alpha * pool.n_rows / train
+
+    def path(ratios: Sequence[float]) -> None:
+        for fold in range(folds):
+            mixed = np.roll(order, fold * (n // _FOLDS))
+            some, others = mixed[:train], mixed[train : train + _OWN_HELD]
+            batch = rows.take(np.sort(pool.numbers[some]))
+            held = rows.validation(1, 0.0, rows=np.sort(pool.numbers[others]))
+            alphas = [base * ratio for ratio in ratios]
+            _, found = solve(problem, batch, alphas, held.X, _OWN_STEPS)
+            for ratio, raw in zip(ratios, found, strict=True):
+                losses.setdefault(ratio, []).append(held.loss(raw))
+
+    with single_threaded_blas():
+        path(_RATIOS)
+        for _ in range(3):  # no end of the path is taken unseen
+            best = min(losses, key=lambda r: np.mean(losses[r]))
+            if best not in (min(losses), max(losses)) or deadline.over:
+                break
+            path([best * 4.0, best * 16.0] if best == max(losses) else [best / 4, best / 16])
+    mean = {ratio: float(np.mean(found)) for ratio, found in sorted(losses.items())}
+    best = min(mean, key=mean.__getitem__)
+    told = [
+        {"alpha": base * ratio, "gamma": None, "score": -loss, "loss": loss, "rows": train}
+        for ratio, loss in mean.items()
+    ]
+    return best, told
+
+
+def own_solver(problem: Problem) -> NewtonCG | WorkingSet | None:
+    """Return what solves paths of the problem's loss exactly; None where nothing does."""
+    if problem.loss.smoothness is not None and problem.kernel.has_random_features:
+        return NewtonCG()
+    return WorkingSet() if problem.loss.name in WorkingSet.losses else None

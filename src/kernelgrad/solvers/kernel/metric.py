@@ -1,0 +1,377 @@
+r"""Metrics, bandwidths and penalties that lower the leave-one-out error of ridge regression.
+
+For a kernel matrix K of m rows with weights v, ``C = (K + lambda diag(1 / v))^-1`` and
+``a = C y`` give the errors of all rows that are predicted from the others in closed form,
+``e_i = a_i / C_ii``. The objective is half the logarithm of ``sum_i v_i e_i^2``, over that of
+the targets; its derivative by K is, with ``u = C (v e / diag C)``,
+
+.. math::
+    \partial / \partial K = \Big( -\tfrac12 (u a^\top + a u^\top)
+        + C \operatorname{diag}(v e a / \operatorname{diag}(C)^2) C \Big) / \sum_i v_i e_i^2 .
+
+K is a function of the squared distances ``||M (x_i - x_j)||^2``, so that the derivative by the
+metric M takes products with m rows and no array of m m d numbers. Weights of columns are
+learned from random subsets of the rows, on the logarithmic scale, by Adam: some hundred
+factorisations of a few hundred rows, where the recursion of average gradient outer products
+needs as many for its held-out grid alone and ends at larger errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from scipy.linalg import get_lapack_funcs
+
+from kernelgrad._typing import AnyArray, Float64Array, IntArray
+from kernelgrad.kernels import Gaussian, Kernel, Matern
+
+LEAST, MOST = 1e-7, 100.0  # lambda, of kernels with k(x, x) = 1
+_SURE = 1e-2  # above this lambda float32 factorises as well
+_FADE, _MEAN, _SQUARE = 0.6, 0.9, 0.99  # of Adam: share of full steps, decay of its moments
+_FLOOR = 8.0  # logarithm by which a column may weigh less than the first
+_NEAR = 1e-6
+_GAIN = 1e-3  # of the objective: below, a smaller lambda is not worth it
+# Standard deviation of a normal prior on logarithms of weights around their mean
+_SPREAD = 2.0
+
+Values = tuple[AnyArray, AnyArray]
+
+
+def _gaussian(D: AnyArray) -> Values:
+    k = np.exp(-0.5 * D)
+    return k, -0.5 * k
+
+
+def _matern1(D: AnyArray) -> Values:
+    r = np.sqrt(D)
+    k = np.exp(-r)
+    # a row's own term and equal rows, where the slope is not finite, tell nothing
+    return k, np.where(r > _NEAR, -0.5 * k / np.maximum(r, _NEAR), 0.0)
+
+
+def _matern3(D: AnyArray) -> Values:
+    r = np.sqrt(3.0 * D)
+    e = np.exp(-r)
+    return (1.0 + r) * e, -1.5 * e
+
+
+def _matern5(D: AnyArray) -> Values:
+    r = np.sqrt(5.0 * D)
+    e = np.exp(-r)
+    return (1.0 + r + r * r / 3.0) * e, (-5.0 / 6.0) * (1.0 + r) * e
+
+
+_PROFILES: dict[float, Callable[[AnyArray], Values]] = {
+    0.5: _matern1, 1.5: _matern3, 2.5: _matern5, np.inf: _gaussian
+}  # fmt: skip
+SHAPES = tuple(_PROFILES)  # smoothness nu
+
+
+def smoothness(kernel: Kernel) -> float | None:
+    """Return nu of a kernel whose metric can be learned, infinite of the Gaussian; or None."""
+    if type(kernel) is Gaussian:
+        return np.inf
+    if type(kernel) is Matern and kernel.nu in _PROFILES:
+        return float(kernel.nu)
+    return None
+
+
+def kernel_of(nu: float, gamma: float) -> Kernel:
+    """Return the kernel of a smoothness; its length scale is ``1 / sqrt(2 gamma)``."""
+    return Gaussian(gamma) if nu == np.inf else Matern(nu, gamma)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows to learn from: scaled, targets centred, weights of mean 1."""
+
+    X: AnyArray
+    Y: Float64Array
+    weight: Float64Array
+
+    def take(self, rows: IntArray) -> Sample:
+        """Return some rows."""
+        return Sample(self.X[rows], self.Y[rows], self.weight[rows])
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.Y)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A map of the columns: weights of groups of columns, or a matrix.
+
+    `theta` are logarithms of weights, one for each group, or the matrix (d, d) itself;
+    `groups` (d,) number the group of each column, None is for a matrix.
+    """
+
+    theta: Float64Array
+    groups: IntArray | None
+
+    @property
+    def weights(self) -> Float64Array:
+        """Weights of the columns (d,), or the matrix."""
+        return self.theta if self.groups is None else np.exp(self.theta)[self.groups]
+
+    def full(self) -> Metric:
+        """Return the same metric as a matrix."""
+        return Metric(np.diag(self.weights), None)
+
+    def apply(self, X: AnyArray) -> AnyArray:
+        """Return mapped rows."""
+        M = self.weights.astype(X.dtype)
+        return np.asarray(X @ M if self.groups is None else X * M)
+
+    def slope(self, X: AnyArray, Z: AnyArray, A: AnyArray) -> Float64Array:
+        """Return the derivative by theta of ``sum_ij A_ij ||z_i - z_j||^2``, A symmetric."""
+        s = A.sum(axis=1)
+        if self.groups is None:
+            S = X.T @ (s[:, None] * X - A @ X)
+            return np.asarray(4.0 * S.astype(np.float64) @ self.theta)
+        of_columns = 4.0 * (s @ (Z * Z) - (Z * (A @ Z)).sum(axis=0)).astype(np.float64)
+        return np.asarray(np.bincount(self.groups, of_columns, len(self.theta)), np.float64)
+
+    def moved(self, step: Float64Array) -> Metric:
+        """Return the metric after a step; no weight falls out of sight of the largest."""
+        theta = self.theta - step
+        if self.groups is not None:
+            theta = np.maximum(theta, theta.max() - _FLOOR)
+        return replace(self, theta=theta)
+
+    def times(self, factor: float) -> Metric:
+        """Return the metric with all distances multiplied."""
+        grown = self.theta * factor if self.groups is None else self.theta + np.log(factor)
+        return replace(self, theta=grown)
+
+    @property
+    def largest(self) -> float:
+        """The largest weight, or singular value."""
+        return float(np.linalg.norm(self.weights, np.inf if self.groups is not None else 2))
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A ridge regression: smoothness nu, metric, ``lambda`` in ``K + lambda I`` and its size.
+
+    ``score`` is its objective on the last subsets, least is best; ``errors`` are the squared
+    leave-one-out errors of their rows.
+    """
+
+    nu: float
+    metric: Metric
+    ridge: float
+    score: float = np.inf
+    errors: Float64Array = field(default_factory=lambda: np.empty(0), repr=False)
+
+    @property
+    def gamma(self) -> float:
+        """Inverse bandwidth where the largest weight is scaled to 1."""
+        return 0.5 * self.metric.largest**2
+
+
+def squared_distances(Z: AnyArray) -> AnyArray:
+    """Return the squared distances of all pairs of rows, (m, m)."""
+    square = np.einsum("ij,ij->i", Z, Z)
+    D = Z @ Z.T
+    D *= -2.0
+    D += square[:, None]
+    D += square
+    np.maximum(D, 0.0, out=D)
+    np.fill_diagonal(D, 0.0)
+    return D
+
+
+def inverse(K: AnyArray, diagonal: AnyArray) -> AnyArray | None:
+    """Return ``(K + diag(diagonal))^-1``, K overwritten; None if it is not definite."""
+    K[np.diag_indices(len(K))] += diagonal
+    potrf, potri = get_lapack_funcs(("potrf", "potri"), (K,))
+    L, info = potrf(K.T, lower=True, overwrite_a=True, clean=True)
+    if info:
+        return None
+    C, info = potri(L, lower=True, overwrite_c=True)
+    if info:
+        return None
+    d = np.diag(C).copy()
+    full: AnyArray = C + C.T
+    full[np.diag_indices(len(d))] = d
+    return full
+
+
+def left_out(C: AnyArray, sample: Sample) -> tuple[Float64Array, Float64Array, float]:
+    """Return a = C y, leave-one-out errors (m, C), and the sum of their weighted squares."""
+    a = np.asarray(C @ sample.Y.astype(C.dtype), np.float64)
+    e = a / np.diag(C).astype(np.float64)[:, None]
+    return a, e, float(sample.weight @ (e**2).sum(axis=1))
+
+
+def _variation(sample: Sample) -> float:
+    return float(sample.weight @ (sample.Y**2).sum(axis=1)) or 1.0
+
+
+def evaluate(machine: Machine, sample: Sample) -> tuple[float, Float64Array]:
+    """Return the objective and the squared leave-one-out errors of the rows."""
+    K = _PROFILES[machine.nu](squared_distances(machine.metric.apply(sample.X)))[0]
+    return ridge_errors(K.astype(np.float64), sample, machine.ridge)
+
+
+def ridge_errors(K: Float64Array, sample: Sample, ridge: float) -> tuple[float, Float64Array]:
+    """Return the objective and the squared leave-one-out errors, K overwritten."""
+    C = inverse(K, ridge / sample.weight)
+    if C is None:
+        return np.inf, np.full(sample.n_rows, np.inf)
+    _, e, total = left_out(C, sample)
+    return 0.5 * np.log(max(total, 1e-300) / _variation(sample)), (e**2).sum(axis=1)
+
+
+def gradient(machine: Machine, sample: Sample) -> tuple[float, Float64Array, float] | None:
+    """Return the objective, its derivatives by theta and by the logarithm of lambda.
+
+    None if the matrix is not positive definite.
+    """
+    single = machine.ridge > _SURE
+    X = sample.X.astype(np.float32 if single else np.float64, copy=False)
+    Z = machine.metric.apply(X)
+    k, slope = _PROFILES[machine.nu](squared_distances(Z))
+    diagonal = (machine.ridge / sample.weight).astype(k.dtype)
+    C = inverse(k, diagonal)
+    if C is None:
+        return None
+    a, e, total = left_out(C, sample)
+    total = max(total, 1e-300)
+    c, v = np.diag(C).astype(np.float64), sample.weight
+    u = C @ (v[:, None] * e / c[:, None]).astype(C.dtype)
+    G = (C * (v * (e * a).sum(axis=1) / c**2).astype(C.dtype)) @ C
+    outer = u @ a.T.astype(C.dtype)
+    G -= 0.5 * (outer + outer.T)
+    G *= C.dtype.type(1.0 / total)
+    by_ridge = machine.ridge * float((np.diag(G) / v).sum())
+    np.fill_diagonal(G, 0.0)
+    G *= slope
+    value = 0.5 * np.log(total / _variation(sample))
+    return value, machine.metric.slope(X, Z, G), by_ridge
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Rows of a subset, subsets of a step, steps, and the length of the first ones."""
+
+    n_rows: int
+    n_steps: int
+    length: float = 0.1
+
+
+def subsets(n: int, size: int, seed: Sequence[int]) -> Callable[[], IntArray]:
+    """Return what gives disjoint random subsets of n rows, pass after pass."""
+    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed)))
+    left: list[IntArray] = []
+
+    def draw() -> IntArray:
+        if not left:
+            mixed = rng.permutation(n)
+            left.extend(mixed[a : a + size] for a in range(0, n - size + 1, size))
+        return np.sort(left.pop())
+
+    return draw
+
+
+def descend(
+    machine: Machine,
+    sample: Sample,
+    schedule: Schedule,
+    seed: Sequence[int],
+    *,
+    alpha: float | None = None,
+    gamma: float | None = None,
+    over: Callable[[], bool] = lambda: False,
+) -> Machine:
+    """Return the machine after some steps of Adam, each on another random subset.
+
+    Parameters
+    ----------
+    machine, sample, schedule
+        Where to start, all rows, and how far to go.
+    seed : sequence of int
+        Of the subsets.
+    alpha : float or None
+        The penalty where it is given: lambda is then alpha times the rows of a subset.
+    gamma : float or None
+        The bandwidth where it is given: the largest weight is then ``sqrt(2 gamma)``.
+    over : function
+        Whether to stop.
+    """
+    size = min(schedule.n_rows, sample.n_rows)
+    draw = subsets(sample.n_rows, size, seed)
+    matrix = machine.metric.groups is None
+    length = schedule.length * (machine.metric.largest if matrix else 1.0)
+    prior = 0.0 if matrix else 1.0 / (_SPREAD**2 * sample.n_rows)
+    mean, square = 0.0, 0.0
+    for t in range(1, schedule.n_steps + 1):
+        if over():
+            break
+        if alpha is not None:
+            machine = replace(machine, ridge=float(np.clip(alpha * size, LEAST, MOST)))
+        found = gradient(machine, sample.take(draw()))
+        if found is None:  # nearly singular
+            machine = replace(machine, ridge=machine.ridge * 4.0)
+            continue
+        theta = machine.metric.theta
+        by_theta = found[1] + prior * (theta - theta.mean())
+        g: Any = np.append(by_theta.ravel(), found[2])
+        mean = _MEAN * mean + (1 - _MEAN) * g
+        square = _SQUARE * square + (1 - _SQUARE) * g * g
+        fade = min(1.0, (1.0 - (t - 1) / schedule.n_steps) / (1.0 - _FADE))
+        unit = (mean / (1 - _MEAN**t)) / (np.sqrt(square / (1 - _SQUARE**t)) + 1e-8)
+        move = fade * length * unit
+        metric = machine.metric.moved(move[:-1].reshape(theta.shape))
+        if gamma is not None:
+            metric = metric.times(np.sqrt(2 * gamma) / metric.largest)
+        change = fade * schedule.length * unit[-1]
+        ridge = float(np.clip(machine.ridge * np.exp(-change), LEAST, MOST))
+        machine = replace(machine, metric=metric, ridge=ridge)
+    return machine
+
+
+def judged(machine: Machine, parts: Sequence[Sample]) -> Machine:
+    """Return the machine with its score and errors on all rows of `parts`."""
+    found = [evaluate(machine, part) for part in parts]
+    errors = np.concatenate([e for _, e in found])
+    weight = np.concatenate([part.weight for part in parts])
+    total = sum(_variation(part) for part in parts)
+    score = 0.5 * float(np.log(max(float(weight @ errors), 1e-300) / total))
+    return replace(machine, score=score, errors=errors)
+
+
+def best_ridge(
+    values: Callable[[Sequence[float]], Sequence[float]], start: float, *, factor: float = 4.0
+) -> tuple[float, list[tuple[float, float]]]:
+    """Return the lambda of the least value, and all that were tried.
+
+    From `start` downhill by `factor`, past any end of a grid, while the value falls by more
+    than .001; then the least of the parabola through the best three, on the logarithmic scale.
+    """
+    tried: dict[float, float] = {}
+
+    def ask(*ridges: float) -> None:
+        new = [r for r in ridges if r not in tried and LEAST <= r <= MOST]
+        if new:
+            tried.update(zip(new, values(new), strict=True))
+
+    best = start
+    while True:
+        low, high = best / factor, best * factor
+        ask(low, best, high)
+        near = min((low, high), key=lambda r: tried.get(r, np.inf))
+        # in doubt the larger one
+        if not tried.get(near, np.inf) < tried[best] - (_GAIN if near < best else 0.0):
+            break
+        best = near
+    left, mid, right = (tried.get(r, np.inf) for r in (low, best, high))
+    if np.isfinite([left, mid, right]).all() and left + right > 2 * mid:
+        shift = 0.5 * (left - right) / (left + right - 2 * mid)
+        best *= factor ** float(np.clip(shift, -0.5, 0.5))
+    return best, sorted(tried.items())
