@@ -49,7 +49,8 @@ _AGAIN = np.log(10.0)  # a column that few rows found useless starts from here w
 _JITTER = 1e-10
 _ITERATIONS, _TOLERANCE, _ROUGH = 60, 1e-5, 1e-4  # of the likelihood of a row
 _NEAR = 1e-6  # in bandwidths: the slope of the exponential kernel is infinite at 0
-_GRID, _STEPS = 13, 7  # ratios looked at first, and steps between two of them
+_GRID, _STEPS = 13, 6  # ratios looked at first, and steps between two of them
+_CLOSE = np.log(2.0)  # so far from that of more rows is the ratio of many
 
 
 @dataclass(frozen=True)
@@ -352,9 +353,10 @@ class Search:
             if log_ratio is not None:
                 negative(log_ratio)
             else:
+                step = _CLOSE
                 if near is None:
                     near = min(np.linspace(*_RATIO, _GRID), key=negative)
-                step = (_RATIO[1] - _RATIO[0]) / (_GRID - 1)
+                    step = (_RATIO[1] - _RATIO[0]) / (_GRID - 1)
                 ends = np.clip([near - step, near + step], *_RATIO)
                 options = {"xatol": 0.02, "maxiter": _STEPS}
                 scipy.optimize.minimize_scalar(
