@@ -170,7 +170,7 @@ def test_fit_prints_a_summary_to_stdout_and_progress_to_stderr(tmp_path, data, c
     assert code == 0
     names = [line.split("  ")[0] for line in out.splitlines()]
     assert names == [
-        "rows", "columns", "task", "status", "seconds", "iterations", "random features",
+        "rows", "columns", "task", "status", "seconds", "iterations", "support rows",
         "validation accuracy", "model",
     ]  # fmt: skip
     assert "classification (inferred" in out
@@ -432,9 +432,11 @@ DATA_ERRORS = {
     "missing column": (
         lambda d: fit_error(d, GOOD, "--target", "lable"), "DataError", "did you mean 'label'",
     ),
-    "text column": (
-        lambda d: fit_error(d, {**GOOD, "a": ["red"] * 9}, "--target", "label"),
-        "DataError", "--drop a",
+    "text for a number": (
+        lambda d: fit_error(
+            d, {**GOOD, "a": ["red"] * 9}, "--target", "label", "--weight", "a"
+        ),
+        "DataError", "'a' holds 'red', which is not a number",
     ),
     "one class": (
         lambda d: fit_error(d, {"a": range(9), "y": ["x"] * 9}, "--target", "y"),
@@ -678,7 +680,7 @@ def test_interrupt_keeps_the_model(tmp_path, data):
     model = tmp_path / "m.kgm"
     arguments = [a for a in CLASSES if a not in ("--quiet", "--max-iter", "6")]
     process = start(
-        "fit", data, "--model", model, *arguments,
+        "fit", data, "--model", model, *arguments, "--solver", "dsg",
         "--max-iter", "1000000", "--no-early-stopping", "--json",
     )  # fmt: skip
     with process:
@@ -705,7 +707,7 @@ def test_interrupt_before_the_first_iteration_leaves_no_file(tmp_path, data, cli
 
     monkeypatch.setattr(kernelgrad.DSG, "step", interrupted)
     model = tmp_path / "m.kgm"
-    code, out, _ = cli("fit", data, "--model", model, *CLASSES, "--json")
+    code, out, _ = cli("fit", data, "--model", model, *CLASSES, "--solver", "dsg", "--json")
     assert code == 130
     assert json.loads(out)["type"] == "KeyboardInterrupt"
     assert not model.exists()

@@ -624,8 +624,12 @@ def test_sources_with_weights(moons):
     model = KernelClassifier(random_state=0, max_iter=20, early_stopping=True).fit(source)
     assert model.best_score_ > 0.9
     assert model.score(source) == pytest.approx(model.score(X[100:], y[100:]))
+    nothing = ArraySource(X, y, np.zeros(400))
+    with pytest.raises(ValueError, match="Sample weights must contain at least one non-zero"):
+        KernelClassifier(max_iter=2).fit(nothing)
+    nothing.in_memory = False
     with pytest.raises(DataError, match="weights of a whole epoch are zero"):
-        KernelClassifier(max_iter=2).fit(ArraySource(X, y, np.zeros(400)))
+        KernelClassifier(max_iter=2, memory_limit=1).fit(nothing)
     with pytest.raises(ValueError, match=r"class_weight of 0 is -1\.0"):
         KernelClassifier(class_weight={0: -1.0, 1: 1.0}).fit(ArraySource(X, y))
     regression = KernelRegressor(random_state=0, max_iter=5).fit(X, X)

@@ -149,6 +149,7 @@ def _expected_columns(estimator: Any) -> dict[str, Any]:
     return {
         "feature_names": None if names is None else [str(name) for name in names],
         "n_features": estimator.n_features_in_,
+        "as_frame": names is not None,
     }
 
 
@@ -171,10 +172,11 @@ def _predictions(
 ) -> Iterator[tuple[Batch, dict[str, AnyArray]]]:
     """Yield consecutive rows with all predictions that one evaluation of f gives."""
     from kernelgrad.data import ArraySource
+    from kernelgrad.data.base import is_frame
 
     for batch in source.chunks():
-        # Columns are matched by now, and a source needs no names.
-        rows = ArraySource(batch.X, checked=True)
+        # columns are matched by now, and a source needs no names
+        rows = batch.X if is_frame(batch.X) else ArraySource(batch.X, checked=True)
         if not hasattr(estimator, "classes_"):
             found = {"prediction": estimator.predict(rows)}
             if hasattr(estimator, "decision_function"):

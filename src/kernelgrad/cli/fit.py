@@ -125,9 +125,7 @@ def fit(
         check_writable(model, "model", data)
         if learning_curve is not None:
             check_plot(learning_curve, data, model)
-        source = open_labelled(data, target, weight=weight, drop=drop or ())
-        if "auto" in (alpha, gamma):
-            source = _in_memory(source)
+        source = open_labelled(data, target, weight=weight, drop=drop or (), as_frame=True)
         kind = _decide_task(source, task, data)
         if cost is not None and alpha is not None:
             raise typer.BadParameter("-C and --alpha are two ways to say one thing; give one.")
@@ -208,16 +206,6 @@ def _number_or_word(value: str) -> float | str:
         return float(value)
     except ValueError:
         return value
-
-
-def _in_memory(source: BatchSource) -> BatchSource:
-    """Return all rows as arrays: a search for alpha or gamma needs them at once."""
-    import numpy as np
-
-    from kernelgrad import ArraySource
-
-    batch = source.take(np.arange(source.n_rows))
-    return ArraySource(batch.X, batch.y, batch.sample_weight, source.feature_names)
 
 
 def _decide_task(source: BatchSource, task: Task, data: Path) -> Task:

@@ -262,8 +262,18 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
 
     # -- rows --------------------------------------------------------------------------
 
+    def _loads(self, source: BatchSource) -> bool:
+        return False  # rows of one kind may be of a source, those of the other of arrays
+
     def _array_rows(
-        self, parts: Parts, given: Given, fresh: bool, declared: AnyArray | None
+        self,
+        parts: Parts,
+        given: Given,
+        fresh: bool,
+        declared: AnyArray | None,
+        *,
+        source: bool = False,
+        stream: bool = False,
     ) -> TrainingRows:
         X, y, sample_weight = given
         raw = labels_of(y)
@@ -277,7 +287,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         if not known.all():
             filled = raw.copy()
             filled[~known] = raw[known][0] if known.any() else 0
-        X, filled = self._coded(X, filled, fresh=fresh)
+        X, filled = self._coded(X, filled, fresh=fresh, declared=stream)
         X = self._encode_rows(X, fresh=fresh)
         self._check_rows(parts, X)
         labels = plain(np.asarray(filled)[known])
