@@ -321,7 +321,8 @@ def test_a_curve_ends_with_all_rows_once(monkeypatch, tmp_path):
     def measured(jobs, args):
         asked.append(args.rows)
         for name, method in jobs:
-            yield {"dataset": name, "method": method, "rows": min(args.rows, 294), "error": 0.5}
+            row = {"dataset": name, "method": method, "measure": "RMSE", "error": 0.5}
+            yield row | {"rows": min(args.rows, 294)}
 
     monkeypatch.setattr(part("learning_curves"), "measured", measured)
     out, sizes = tmp_path / "curve.json", ["600", "50", "294", "400"]
