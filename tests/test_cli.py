@@ -546,8 +546,11 @@ def test_what_a_model_cannot_give(tmp_path, data, models, cli):
     output = tmp_path / "p.csv"
     narrow = write_csv(tmp_path / "narrow.csv", {"a": [1.0], "c": [2.0]})
     predict, score = ("--output", output), ("--target",)
+    bare = kernelgrad.load(models / "hinge")
+    bare._calibration = None  # as in files from before there was any
+    bare.save(tmp_path / "bare")
     for arguments, code, part in (
-        (("predict", models / "hinge", data, *predict, "--proba"), 1, "'hinge'"),
+        (("predict", tmp_path / "bare", data, *predict, "--proba"), 1, "'hinge'"),
         (("predict", models / "regressor", data, *predict, "--proba"), 1, "no classifier"),
         (("predict", models / "classifier", narrow, *predict), 1, "'b'"),
         (("score", models / "classifier", data, *score, "value"), 1, "--target"),
@@ -570,7 +573,7 @@ def test_a_failing_prediction_keeps_the_old_file(tmp_path, data, classifier, cli
     def fail(self, X):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(kernelgrad.KernelClassifier, "decision_function", fail)
+    monkeypatch.setattr(kernelgrad.KernelClassifier, "_probabilities", fail)
     code, _, err = cli("predict", classifier, data, "--output", output)
     assert code == 130
     assert err.startswith("Error: interrupted")

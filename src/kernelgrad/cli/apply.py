@@ -162,8 +162,8 @@ def _check_outputs(estimator: Any, *, proba: bool, decision: bool) -> None:
             )
     elif proba and not hasattr(estimator, "predict_proba"):
         raise ValueError(
-            f"The model was fitted with loss {estimator.loss_.name!r}, which has no "
-            "probabilities; use --decision, or fit with --loss log_loss."
+            f"The model has loss {estimator.loss_.name!r} and no calibration for "
+            "probabilities; use --decision, or fit again."
         )
 
 
@@ -183,11 +183,10 @@ def _predictions(
                 found["decision"] = estimator.decision_function(rows)
             yield batch, found
             continue
-        values = estimator.decision_function(rows)
-        codes = (values > 0).astype(int) if values.ndim == 1 else values.argmax(axis=1)
-        found = {"prediction": estimator.classes_[codes], "decision": values}
+        raw, task = estimator._raw(rows), estimator._task()
+        found = {"prediction": task.predict(raw), "decision": task.decision(raw)}
         if hasattr(estimator, "predict_proba"):
-            found["proba"] = estimator.loss_.predict_proba(values.reshape(len(values), -1))
+            found["proba"] = estimator._probabilities(raw)
         yield batch, found
 
 

@@ -82,6 +82,7 @@ class Plan:
     found: dict[str, Any] = field(default_factory=dict)  # more of history_: what was tried
     best_score: float | None = None  # where it is not that of `validation`
     seconds: float = 0.0  # spent before
+    stream: bool = False  # rows come once, and others may follow
 
 
 @parameters
@@ -283,7 +284,8 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
             chosen = self._choose(parts, rows, stream=True) if first else self._kept_solver()
             size = chosen[0].resolve_batch_size(None)
             problem = self._pose(parts, rows, stream=True)
-            plan = Plan(rows, problem, *chosen, max_iter=-(-rows.n_train // size))
+            steps = -(-rows.n_train // size)
+            plan = Plan(rows, problem, *chosen, max_iter=steps, stream=True)
             self._check_plan(plan)
             epochs = 0.0 if first else max(self.history_["epoch"], default=0.0)
             self._run(plan, rows.stream(size, epochs), goes_on=not first)

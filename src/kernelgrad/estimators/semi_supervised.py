@@ -17,6 +17,7 @@ from kernelgrad._validation import DataError, check_name, check_real
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.estimators._auto import GIVEN
+from kernelgrad.estimators._calibration import keep_argmax
 from kernelgrad.estimators._marks import (
     NO_LABEL,
     MarkedClassification,
@@ -172,6 +173,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
 
     _sibling = "KernelRegressor"
     _task_type = MarkedClassification
+    _calibrates = False  # by its own cross-validation
     _targets_encode = False  # most rows have none
 
     # -- parameters --------------------------------------------------------------------
@@ -572,17 +574,21 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
     def predict_proba(self, X: Any) -> Float64Array:
         """Return class probabilities (n, n_classes), as ``probability=True`` asked for.
 
-        One-vs-rest probabilities are normalised to sum 1. Not after `partial_fit` alone, which
-        has no rows to calibrate on.
+        One-vs-rest probabilities are normalised to sum 1; the largest is that of `predict`. Not
+        after `partial_fit` alone, which has no rows to calibrate on.
         """
         check_is_fitted(self, "calibration_")
-        f = self._raw(X)
+        return super().predict_proba(X)
+
+    def _probabilities(self, raw: Float64Array) -> Float64Array:
         a, b = self.calibration_.T
-        p = 1.0 / (1.0 + np.exp(-np.clip(a * f + b, -500.0, 500.0)))
+        p = 1.0 / (1.0 + np.exp(-np.clip(a * raw + b, -500.0, 500.0)))
         if p.shape[1] == 1:
-            return np.concatenate([1.0 - p, p], axis=1)
-        total = p.sum(axis=1, keepdims=True)
-        return np.asarray(np.where(total > 0, p / np.maximum(total, 1e-300), 1.0 / p.shape[1]))
+            p = np.concatenate([1.0 - p, p], axis=1)
+        else:
+            total = p.sum(axis=1, keepdims=True)
+            p = np.where(total > 0, p / np.maximum(total, 1e-300), 1.0 / p.shape[1])
+        return keep_argmax(p, self._task().decide(raw))
 
     def _check_proba(self) -> None:
         if not self.probability:
