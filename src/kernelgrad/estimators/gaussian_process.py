@@ -170,9 +170,10 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
 
     Notes
     -----
-    The search begins on 250 rows from the best points of a coarse grid, goes on with 1,000
-    and ends with up to 2,000, drawn at random; an evaluation is about three factorisations.
-    Given these bandwidths, the variances are found once more on up to 5,000 rows.
+    The search begins on 120 rows from the best points of a coarse grid, goes on with 400 and
+    1,000, and ends with up to 2,000, drawn at random; an evaluation is about three
+    factorisations. Given these bandwidths, the variances are found once more on up to 5,000
+    rows.
 
     With weights w the noise of a row has the variance ``sigma^2 / w``, and the likelihood is
     that of w equal observations.
