@@ -75,16 +75,20 @@ def fit(
         float, typer.Option(help="Share of the rows held out for early stopping.")
     ] = 0.1,
     early_stopping: Annotated[
-        bool, typer.Option(help="Stop when the validation score no longer improves.")
-    ] = True,
+        bool | None,
+        typer.Option(
+            help="Stop when the validation score no longer improves. [default: as in Python]"
+        ),
+    ] = None,
     weight: Annotated[str | None, typer.Option(help="Column of sample weights.")] = None,
     drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; repeat.")] = None,
     class_weight: Annotated[
         ClassWeight | None, typer.Option(help="Weight classes against their frequency.")
     ] = None,
     standardize: Annotated[
-        bool, typer.Option(help="Divide columns by their standard deviation, in the model.")
-    ] = True,
+        bool | None,
+        typer.Option(help="Scale the columns, in the model. [default: as in Python]"),
+    ] = None,
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds for search and fit; the model so far is kept.")
     ] = None,

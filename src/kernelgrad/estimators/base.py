@@ -352,7 +352,11 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
         The first rows of a `stream` are not all, so that categories have declared levels too.
         """
         X, y, sample_weight = given
-        memmap = X if isinstance(X, np.memmap) and not self._loads(ArraySource(X)) else None
+        memmap = (
+            X
+            if isinstance(X, np.memmap) and not self._loads(ArraySource(X, checked=True))
+            else None
+        )
         options: dict[str, Any] = {"multi_output": True, "y_numeric": self._y_numeric}
         y = y if self._requires_y else None
         X, y = self._coded(X, y, fresh=fresh, declared=stream, source=source, **options)
