@@ -219,7 +219,7 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
         Raises
         ------
         ValueError, TypeError
-            For parameters outside their domain, NaN or infinite values, wrong shapes, or a
+            For parameters outside their domain, infinite values, wrong shapes, or a
             single class; before any work is done.
         """
         return self._fit_checked(X, y, sample_weight)

@@ -396,6 +396,17 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     standardize : bool, default=False
         Divide columns by their standard deviation on the first batch, inside the model:
         for streams, where no scaler can be fitted before.
+    categorical_features : "from_dtype", None or array-like, default="from_dtype"
+        Columns that are categories: names, numbers or a mask. ``"from_dtype"`` takes those of
+        text and of categorical types in frames of pandas, polars or Arrow. Up to 40 levels
+        have a column of zeros and ones each; of more the mean of the targets is taken (for
+        training rows that of four fifths of the others; for classes their shares), or, where
+        there are no targets of all rows, the 40 most frequent levels count. A missing
+        value is a level where training has one; levels never seen are none of them. Missing
+        numbers are the median of their column, with a column that marks them where training
+        rows lack values. Dates are seconds, and month, weekday and hour where they vary. In
+        `partial_fit` all this is learned from the first rows and the levels their types name.
+        Sample weights do not count in medians and means.
     memory_limit : float or None, default=None
         Bytes; a quarter is used to keep frequencies between predictions (64 MiB when None).
         Solvers on exact kernels that keep all rows use all of it, for rows, responses and

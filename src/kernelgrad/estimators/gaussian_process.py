@@ -143,7 +143,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         variance may come out as zero.
     standardize : bool, default=False
         With a bandwidth for each column it changes nothing but where the search starts.
-    memory_limit, time_limit, random_state, verbose, callbacks
+    categorical_features, memory_limit, time_limit, random_state, verbose, callbacks
         As in :class:`KernelRegressor`.
 
     Attributes

@@ -120,7 +120,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         A constant b beside f: the mean of the labels, which ``"cached"`` fits further.
     standardize : bool, default=False
         Divide columns by their standard deviation on the first batch, inside the model.
-    memory_limit, time_limit, warm_start, random_state, verbose, callbacks
+    categorical_features, memory_limit, time_limit, warm_start, random_state, verbose, callbacks
         As in :class:`KernelClassifier`.
 
     Attributes
@@ -411,7 +411,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         Raises
         ------
         ValueError, TypeError
-            For parameters outside their domain, NaN or infinite values, wrong shapes, no or
+            For parameters outside their domain, infinite values, wrong shapes, no or
             one class among the labels, a class without a labelled row; before any work.
         """
         return self._fit_checked(X, y, sample_weight, X_unlabelled=X_unlabelled)
