@@ -200,7 +200,8 @@ def test_rows_on_disk_and_streams(tmp_path):
     fast = {"random_state": 0, "max_iter": 2}
     disk = open_source(tmp_path / "d.npz", target="y")
     for rows in ((disk,), (np.load(tmp_path / "X.npy", mmap_mode="r"), y)):
-        model = KernelClassifier(**fast).fit(*rows)
+        assert KernelClassifier(**fast).fit(*rows).history_["solver"] == "newton"
+        model = KernelClassifier(memory_limit=1, **fast).fit(*rows)
         assert model.history_["solver"] == "dsg"
         assert model.history_["solver_reason"] == "the rows are on disk"
         model.partial_fit(X, y)  # goes on
@@ -318,7 +319,7 @@ def test_refusals_of_streams_and_files(tmp_path):
     disk = open_source(tmp_path / "d.npz", target="y")
     for name in ("alpha", "gamma"):
         for solver in ("auto", "cached"):
-            model = KernelClassifier(solver=solver, **{name: "auto"})
+            model = KernelClassifier(solver=solver, memory_limit=1, **{name: "auto"})
             with pytest.raises(ValueError, match=f"{name}='auto'.*the rows are on disk"):
                 model.fit(disk)
         with pytest.raises(ValueError, match=f"give {name} as a number"):

@@ -313,3 +313,21 @@ def test_the_peer_is_tuned_beyond_its_grid(monkeypatch):
     assert found["gamma / scale"] > 2
     assert found["gamma"] == model[-1].gamma
     assert model.fit(X, y).score(X, y) > 0.9
+
+
+def test_a_curve_ends_with_all_rows_once(monkeypatch, tmp_path):
+    asked = []
+
+    def measured(jobs, args):
+        asked.append(args.rows)
+        for name, method in jobs:
+            row = {"dataset": name, "method": method, "measure": "RMSE", "error": 0.5}
+            yield row | {"rows": min(args.rows, 294)}
+
+    monkeypatch.setattr(part("learning_curves"), "measured", measured)
+    out, sizes = tmp_path / "curve.json", ["600", "50", "294", "400"]
+    args = ["learning_curves", "--dataset", "diabetes", "--method", "linear", "constant"]
+    assert runner.main([*args, "--sizes", *sizes, "--json", str(out)]) == 0
+    rows = json.loads(out.read_text())["tables"]["curve"]
+    assert [row["rows"] for row in rows] == [50, 50, 294, 294]
+    assert asked == [50, 294, 400, 600]

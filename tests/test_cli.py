@@ -128,7 +128,8 @@ def features(n=N):
 
 def test_fit_reports_and_saves_the_model_the_api_would_fit(tmp_path, data, ok):
     path = tmp_path / "m.kgm"
-    result = ok("fit", data, "--model", path, *CLASSES)
+    flags = ("--standardize", "--early-stopping")
+    result = ok("fit", data, "--model", path, *CLASSES, *flags)
     assert (result["rows"], result["columns"]) == (N, 3)
     assert (result["task"], result["task_inferred"]) == ("classification", True)
     assert result["status"] == "max_iter"
@@ -154,8 +155,7 @@ def test_cost_is_the_c_of_a_support_vector_machine(tmp_path, data, ok, cli):
     loaded = kernelgrad.load(path)
     assert result["random_features"] == 0
     assert result["support_rows"] == loaded.n_support_ > 0
-    held = round(0.1 * N)
-    assert 1 / loaded.model_info()["alpha"] == pytest.approx(2 * (N - held))
+    assert 1 / loaded.model_info()["alpha"] == pytest.approx(2 * N)
     other = tmp_path / "other.kgm"
     code, _, err = cli("fit", data, "--model", other, *CLASSES, *svm, "--alpha", "0.1")
     assert code == 2
@@ -170,8 +170,8 @@ def test_fit_prints_a_summary_to_stdout_and_progress_to_stderr(tmp_path, data, c
     assert code == 0
     names = [line.split("  ")[0] for line in out.splitlines()]
     assert names == [
-        "rows", "columns", "task", "status", "seconds", "iterations", "random features",
-        "validation accuracy", "model",
+        "rows", "columns", "task", "status", "seconds", "iterations", "support rows",
+        "model",
     ]  # fmt: skip
     assert "classification (inferred" in out
     assert "300 rows, 3 columns, classification" in err
@@ -432,9 +432,11 @@ DATA_ERRORS = {
     "missing column": (
         lambda d: fit_error(d, GOOD, "--target", "lable"), "DataError", "did you mean 'label'",
     ),
-    "text column": (
-        lambda d: fit_error(d, {**GOOD, "a": ["red"] * 9}, "--target", "label"),
-        "DataError", "--drop a",
+    "text for a number": (
+        lambda d: fit_error(
+            d, {**GOOD, "a": ["red"] * 9}, "--target", "label", "--weight", "a"
+        ),
+        "DataError", "'a' holds 'red', which is not a number",
     ),
     "one class": (
         lambda d: fit_error(d, {"a": range(9), "y": ["x"] * 9}, "--target", "y"),
@@ -544,8 +546,11 @@ def test_what_a_model_cannot_give(tmp_path, data, models, cli):
     output = tmp_path / "p.csv"
     narrow = write_csv(tmp_path / "narrow.csv", {"a": [1.0], "c": [2.0]})
     predict, score = ("--output", output), ("--target",)
+    bare = kernelgrad.load(models / "hinge")
+    bare._calibration = None  # as in files from before there was any
+    bare.save(tmp_path / "bare")
     for arguments, code, part in (
-        (("predict", models / "hinge", data, *predict, "--proba"), 1, "'hinge'"),
+        (("predict", tmp_path / "bare", data, *predict, "--proba"), 1, "'hinge'"),
         (("predict", models / "regressor", data, *predict, "--proba"), 1, "no classifier"),
         (("predict", models / "classifier", narrow, *predict), 1, "'b'"),
         (("score", models / "classifier", data, *score, "value"), 1, "--target"),
@@ -568,7 +573,7 @@ def test_a_failing_prediction_keeps_the_old_file(tmp_path, data, classifier, cli
     def fail(self, X):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(kernelgrad.KernelClassifier, "decision_function", fail)
+    monkeypatch.setattr(kernelgrad.KernelClassifier, "_probabilities", fail)
     code, _, err = cli("predict", classifier, data, "--output", output)
     assert code == 130
     assert err.startswith("Error: interrupted")
@@ -678,7 +683,7 @@ def test_interrupt_keeps_the_model(tmp_path, data):
     model = tmp_path / "m.kgm"
     arguments = [a for a in CLASSES if a not in ("--quiet", "--max-iter", "6")]
     process = start(
-        "fit", data, "--model", model, *arguments,
+        "fit", data, "--model", model, *arguments, "--solver", "dsg",
         "--max-iter", "1000000", "--no-early-stopping", "--json",
     )  # fmt: skip
     with process:
@@ -705,7 +710,7 @@ def test_interrupt_before_the_first_iteration_leaves_no_file(tmp_path, data, cli
 
     monkeypatch.setattr(kernelgrad.DSG, "step", interrupted)
     model = tmp_path / "m.kgm"
-    code, out, _ = cli("fit", data, "--model", model, *CLASSES, "--json")
+    code, out, _ = cli("fit", data, "--model", model, *CLASSES, "--solver", "dsg", "--json")
     assert code == 130
     assert json.loads(out)["type"] == "KeyboardInterrupt"
     assert not model.exists()

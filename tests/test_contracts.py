@@ -94,7 +94,8 @@ def estimators():
     yield LinearRegressor(**OPTIONS)
     yield KernelNoveltyDetector(max_iter=4)
     yield KernelDensityRatio(max_iter=4)
-    yield KernelGaussianProcessRegressor(max_iter=4)
+    yield KernelGaussianProcessRegressor()
+    yield KernelGaussianProcessRegressor(solver="dsg", max_iter=4)
     yield RandomFeatures(n_components=64)
     yield SemiSupervisedKernelClassifier(max_iter=4, C=1.0)
 

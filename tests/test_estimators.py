@@ -63,12 +63,10 @@ def test_digits_are_learned_by_every_loss(digits, loss):
     scores = model.decision_function(Z)
     assert scores.shape == (len(Z), 4)
     np.testing.assert_array_equal(model.classes_[scores.argmax(1)], model.predict(Z))
-    assert hasattr(model, "predict_proba") == (loss in ("log_loss", "logistic"))
-    if hasattr(model, "predict_proba"):
-        p = model.predict_proba(Z)
-        np.testing.assert_allclose(p.sum(1), 1.0)
-        np.testing.assert_array_equal(p.argmax(1), scores.argmax(1))
-        np.testing.assert_allclose(np.log(p), model.predict_log_proba(Z))
+    p = model.predict_proba(Z)
+    np.testing.assert_allclose(p.sum(1), 1.0)
+    np.testing.assert_array_equal(p.argmax(1), scores.argmax(1))
+    np.testing.assert_allclose(np.log(p), model.predict_log_proba(Z))
 
 
 @pytest.mark.parametrize(
@@ -532,10 +530,10 @@ def test_wrong_calls(moons):
         KernelClassifier().predict(X)
     with pytest.raises(NotFittedError, match="call fit before save"):
         KernelClassifier().save("m.kgm")
-    model = KernelClassifier("hinge", solver="dsg", max_iter=2).fit(X, y)
+    model = KernelClassifier("hinge", solver="dsg", max_iter=2, probability=False).fit(X, y)
     with pytest.raises(AttributeError, match="no attribute 'predict_proba'") as caught:
         model.predict_proba(X)
-    assert "use loss='log_loss', or wrap" in str(caught.value.__cause__)
+    assert "or use loss='log_loss'" in str(caught.value.__cause__)
     with pytest.raises(ValueError, match="3 features"):
         model.predict(np.zeros((2, 3)))
     with pytest.raises(DataError, match="no target"):
@@ -624,8 +622,12 @@ def test_sources_with_weights(moons):
     model = KernelClassifier(random_state=0, max_iter=20, early_stopping=True).fit(source)
     assert model.best_score_ > 0.9
     assert model.score(source) == pytest.approx(model.score(X[100:], y[100:]))
+    nothing = ArraySource(X, y, np.zeros(400))
+    with pytest.raises(ValueError, match="Sample weights must contain at least one non-zero"):
+        KernelClassifier(max_iter=2).fit(nothing)
+    nothing.in_memory = False
     with pytest.raises(DataError, match="weights of a whole epoch are zero"):
-        KernelClassifier(max_iter=2).fit(ArraySource(X, y, np.zeros(400)))
+        KernelClassifier(max_iter=2, memory_limit=1).fit(nothing)
     with pytest.raises(ValueError, match=r"class_weight of 0 is -1\.0"):
         KernelClassifier(class_weight={0: -1.0, 1: 1.0}).fit(ArraySource(X, y))
     regression = KernelRegressor(random_state=0, max_iter=5).fit(X, X)

@@ -177,7 +177,7 @@ def test_a_model_of_a_source_is_saved_without_its_rows(problem, tmp_path):
     np.savetxt(tmp_path / "train.csv", table, delimiter=",", header="a,b,y", comments="")
     source = open_source(tmp_path / "train.csv", target="y")
     assert source.n_rows == 500
-    gp = sampled(0.04, gamma=GAMMA, random_state=0, max_iter=5)
+    gp = sampled(0.04, gamma=GAMMA, random_state=0, max_iter=5, memory_limit=1)
     gp.fit(source)
     assert gp.predict(Z, return_std=True)[1].shape == (5,)
     gp.save(tmp_path / "gp.kg")

@@ -357,7 +357,9 @@ def test_a_file_is_the_array(cancer, tmp_path):
     source = open_source(tmp_path / "rows.csv", target="y")
     for solver in ("auto", "svrg"):
         model = LinearClassifier(solver=solver, alpha=0.01, random_state=0).fit(source)
-        assert model.history_["solver"] == ("sgd" if solver == "auto" else "svrg")
+        assert model.history_["solver"] == ("rbcd" if solver == "auto" else "svrg")
+        large = LinearClassifier(solver=solver, alpha=0.01, memory_limit=1).fit(source)
+        assert large.history_["solver"] == ("sgd" if solver == "auto" else "svrg")
         assert model.feature_names_in_.tolist() == list(frame.columns)
         assert model.classes_.tolist() == ["benign", "malignant"]
         assert model.score(source) > 0.97
@@ -378,7 +380,7 @@ def test_a_memory_map_is_read_in_batches(tmp_path, monkeypatch):
     X, y = make_classification(3000, 5, random_state=0)
     np.save(tmp_path / "X.npy", X)
     rows = np.load(tmp_path / "X.npy", mmap_mode="r")
-    model = LinearClassifier(random_state=0).fit(rows, y)
+    model = LinearClassifier(random_state=0, memory_limit=1).fit(rows, y)
     assert model.history_["rows_seen"][:2] == [256, 512]
     assert model.score(X, y) > LinearClassifier(random_state=0).fit(X, y).score(X, y) - 0.02
 

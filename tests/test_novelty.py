@@ -13,7 +13,6 @@ from cases import every
 from kernelgrad import (
     DSG,
     ArraySource,
-    DataError,
     KernelNoveltyDetector,
 )
 from kernelgrad.data import sample_batches
@@ -230,7 +229,7 @@ def test_misuse_is_explained():
     with pytest.raises(ValueError, match="infinity"):
         model.partial_fit(GOOD * np.inf)
     np.testing.assert_array_equal(model.score_samples(GOOD), before)
-    with pytest.raises(DataError, match="weight"):
+    with pytest.raises(ValueError, match="weight"):
         detector(max_iter=2).fit(ArraySource(GOOD, None, np.zeros(50)))
 
 

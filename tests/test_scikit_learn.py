@@ -35,6 +35,7 @@ QUICK = [
     SemiSupervisedKernelClassifier(solver="tsg", max_iter=10),
     KernelNoveltyDetector(max_iter=5),
     KernelDensityRatio(max_iter=5),
+    KernelGaussianProcessRegressor(),
     KernelGaussianProcessRegressor(solver=SMALL, max_iter=6, random_state=0),
     RandomFeatures(n_components=32),
     LinearClassifier(),

@@ -41,6 +41,7 @@ class LearningCurves(Objective):
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
         """Yield a row for each table, method and size."""
         names = QUICK if args.quick else args.dataset
+        last: dict[tuple[str, str], int] = {}
         left = [(name, method) for name in names for method in args.method]
         for size in sorted(QUICK_SIZES if args.quick else args.sizes):
             some = Namespace(**(vars(args) | {"rows": size}))
@@ -50,7 +51,8 @@ class LearningCurves(Objective):
                     left.remove(key)
                 if "skipped" in row:
                     print(f"{', '.join(key)} skipped: {row['skipped']}", flush=True)
-                else:
+                elif last.get(key) != row.get("rows", 0):
+                    last[key] = row.get("rows", 0)
                     yield "curve", row
 
     def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:

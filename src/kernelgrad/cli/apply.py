@@ -149,6 +149,7 @@ def _expected_columns(estimator: Any) -> dict[str, Any]:
     return {
         "feature_names": None if names is None else [str(name) for name in names],
         "n_features": estimator.n_features_in_,
+        "as_frame": names is not None,
     }
 
 
@@ -161,8 +162,8 @@ def _check_outputs(estimator: Any, *, proba: bool, decision: bool) -> None:
             )
     elif proba and not hasattr(estimator, "predict_proba"):
         raise ValueError(
-            f"The model was fitted with loss {estimator.loss_.name!r}, which has no "
-            "probabilities; use --decision, or fit with --loss log_loss."
+            f"The model has loss {estimator.loss_.name!r} and no calibration for "
+            "probabilities; use --decision, or fit again."
         )
 
 
@@ -171,21 +172,21 @@ def _predictions(
 ) -> Iterator[tuple[Batch, dict[str, AnyArray]]]:
     """Yield consecutive rows with all predictions that one evaluation of f gives."""
     from kernelgrad.data import ArraySource
+    from kernelgrad.data.base import is_frame
 
     for batch in source.chunks():
-        # Columns are matched by now, and a source needs no names.
-        rows = ArraySource(batch.X, checked=True)
+        # columns are matched by now, and a source needs no names
+        rows = batch.X if is_frame(batch.X) else ArraySource(batch.X, checked=True)
         if not hasattr(estimator, "classes_"):
             found = {"prediction": estimator.predict(rows)}
             if hasattr(estimator, "decision_function"):
                 found["decision"] = estimator.decision_function(rows)
             yield batch, found
             continue
-        values = estimator.decision_function(rows)
-        codes = (values > 0).astype(int) if values.ndim == 1 else values.argmax(axis=1)
-        found = {"prediction": estimator.classes_[codes], "decision": values}
+        raw, task = estimator._raw(rows), estimator._task()
+        found = {"prediction": task.predict(raw), "decision": task.decision(raw)}
         if hasattr(estimator, "predict_proba"):
-            found["proba"] = estimator.loss_.predict_proba(values.reshape(len(values), -1))
+            found["proba"] = estimator._probabilities(raw)
         yield batch, found
 
 

@@ -75,16 +75,20 @@ def fit(
         float, typer.Option(help="Share of the rows held out for early stopping.")
     ] = 0.1,
     early_stopping: Annotated[
-        bool, typer.Option(help="Stop when the validation score no longer improves.")
-    ] = True,
+        bool | None,
+        typer.Option(
+            help="Stop when the validation score no longer improves. [default: as in Python]"
+        ),
+    ] = None,
     weight: Annotated[str | None, typer.Option(help="Column of sample weights.")] = None,
     drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; repeat.")] = None,
     class_weight: Annotated[
         ClassWeight | None, typer.Option(help="Weight classes against their frequency.")
     ] = None,
     standardize: Annotated[
-        bool, typer.Option(help="Divide columns by their standard deviation, in the model.")
-    ] = True,
+        bool | None,
+        typer.Option(help="Scale the columns, in the model. [default: as in Python]"),
+    ] = None,
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds for search and fit; the model so far is kept.")
     ] = None,
@@ -125,9 +129,7 @@ def fit(
         check_writable(model, "model", data)
         if learning_curve is not None:
             check_plot(learning_curve, data, model)
-        source = open_labelled(data, target, weight=weight, drop=drop or ())
-        if "auto" in (alpha, gamma):
-            source = _in_memory(source)
+        source = open_labelled(data, target, weight=weight, drop=drop or (), as_frame=True)
         kind = _decide_task(source, task, data)
         if cost is not None and alpha is not None:
             raise typer.BadParameter("-C and --alpha are two ways to say one thing; give one.")
@@ -208,16 +210,6 @@ def _number_or_word(value: str) -> float | str:
         return float(value)
     except ValueError:
         return value
-
-
-def _in_memory(source: BatchSource) -> BatchSource:
-    """Return all rows as arrays: a search for alpha or gamma needs them at once."""
-    import numpy as np
-
-    from kernelgrad import ArraySource
-
-    batch = source.take(np.arange(source.n_rows))
-    return ArraySource(batch.X, batch.y, batch.sample_weight, source.feature_names)
 
 
 def _decide_task(source: BatchSource, task: Task, data: Path) -> Task:

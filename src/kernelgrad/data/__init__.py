@@ -56,6 +56,7 @@ def open_source(
     drop: Sequence[str] = (),
     n_features: int | None = None,
     feature_names: Sequence[str] | None = None,
+    as_frame: bool = False,
 ) -> BatchSource:
     """Open a data file, in the format that its suffix tells.
 
@@ -81,6 +82,9 @@ def open_source(
     feature_names : sequence of str, optional
         Columns to use as features, in order; others are ignored. Formats without column
         names must have as many columns.
+    as_frame : bool, default=False
+        Batches of CSV and Parquet hold Arrow tables instead of numbers: estimators take text,
+        categories, dates and missing values as in frames.
 
     Returns
     -------
@@ -104,7 +108,12 @@ def open_source(
     if kind in ("csv", "parquet"):
         opener = CsvSource if kind == "csv" else ParquetSource
         source = opener(
-            path, target=target, weight=weight, drop=drop, feature_names=feature_names
+            path,
+            target=target,
+            weight=weight,
+            drop=drop,
+            feature_names=feature_names,
+            as_frame=as_frame,
         )
     else:
         if len(drop):

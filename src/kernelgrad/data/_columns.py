@@ -13,7 +13,7 @@ import numpy as np
 
 from kernelgrad._typing import AnyArray
 from kernelgrad.data._paged import PagedSource, numbers
-from kernelgrad.data.base import Batch
+from kernelgrad.data.base import Batch, stack_rows
 from kernelgrad.exceptions import DataError
 
 
@@ -113,6 +113,8 @@ class ColumnSource(PagedSource):
         Columns to leave out.
     feature_names : sequence of str, optional
         The feature columns, in order; by default all that are left.
+    as_frame : bool, default=False
+        Batches hold Arrow tables, with text, dates and missing values, instead of numbers.
     """
 
     feature_names: list[str]
@@ -127,8 +129,10 @@ class ColumnSource(PagedSource):
         weight: str | None = None,
         drop: Sequence[str] = (),
         feature_names: Sequence[str] | None = None,
+        as_frame: bool = False,
     ) -> None:
         import_pyarrow()
+        self.as_frame = as_frame
         self._path = Path(path)
         self._target, self._weight = target, weight
         self.has_target, self.has_weight = target is not None, weight is not None
@@ -172,20 +176,25 @@ class ColumnSource(PagedSource):
 
     def _batch(self, tables: Iterable[Any], file: Path, first_row: int, n: int) -> Batch:
         """Return the `n` rows of some tables."""
-        X = np.empty((n, self.n_features), self._dtype)
+        X = None if self.as_frame else np.empty((n, self.n_features), self._dtype)
+        frames: list[Any] = []
         ys: list[AnyArray] = []
         w = np.empty(n) if self._weight is not None else None
         at = 0
         for table in tables:
             rows = slice(at, at + table.num_rows)
-            for j, name in enumerate(self.feature_names):
-                X[rows, j] = _values(table, name, file, first_row + at)
+            if X is None:
+                frames.append(table.select(self.feature_names))
+            else:
+                for j, name in enumerate(self.feature_names):
+                    X[rows, j] = _values(table, name, file, first_row + at)
             if self._target is not None:
                 ys.append(self._labels(table, file, first_row + at))
             if w is not None:
                 w[rows] = _values(table, self._weight, file, first_row + at)
             at += table.num_rows
-        return Batch(X, np.concatenate(ys) if ys else None, w, numbers(first_row, n))
+        features = stack_rows(frames) if X is None else X
+        return Batch(features, np.concatenate(ys) if ys else None, w, numbers(first_row, n))
 
     def _labels(self, table: Any, file: Path, first_row: int) -> AnyArray:
         y = _values(table, self._target, file, first_row)
@@ -206,7 +215,7 @@ def _values(table: Any, name: str | None, file: Path, first_row: int) -> AnyArra
             "0); impute it, or drop the row or the column."
         )
     if pt.is_dictionary(column.type):
-        column = column.dictionary_decode()
+        column = column.cast(column.type.value_type)
     if pt.is_decimal(column.type):
         column = column.cast("float64")
     return np.asarray(column)

@@ -30,7 +30,7 @@ class Batch(NamedTuple):
 
     Attributes
     ----------
-    X : ndarray or csr_matrix of shape (b, d)
+    X : ndarray, csr_matrix or Arrow table of shape (b, d)
         Features, in the dtype they are stored in.
     y : ndarray of shape (b,) or (b, k), or None
         Targets: numbers, or labels of dtype object or str.
@@ -99,6 +99,8 @@ class BatchSource(ABC):
         Whether batches hold CSR matrices.
     has_target, has_weight : bool
         Whether batches carry `y` and `sample_weight`.
+    as_frame : bool
+        Whether batches hold Arrow tables, which estimators encode, instead of numbers.
     in_memory : bool
         Whether `take` is cheap for arbitrary rows.
     seekable : bool
@@ -112,6 +114,7 @@ class BatchSource(ABC):
     is_sparse: bool = False
     has_target: bool = False
     has_weight: bool = False
+    as_frame: bool = False
     in_memory: bool = False
     seekable: bool = True
     _summary: TargetSummary | None = None
@@ -254,7 +257,7 @@ def check_range(start: int, stop: int, n_rows: int) -> tuple[int, int]:
 def index_batch(batch: Batch, index: IntArray | slice) -> Batch:
     """Return the rows of a batch at the given positions."""
     return Batch(
-        batch.X[index],
+        _take_rows(batch.X, index),
         None if batch.y is None else batch.y[index],
         None if batch.sample_weight is None else batch.sample_weight[index],
         batch.rows[index],
@@ -267,13 +270,35 @@ def concat_batches(parts: Sequence[Batch]) -> Batch:
         return parts[0]
     ys = [p.y for p in parts if p.y is not None]
     ws = [p.sample_weight for p in parts if p.sample_weight is not None]
-    xs = [p.X for p in parts]
     return Batch(
-        sp.vstack(xs, format="csr") if sp.issparse(xs[0]) else np.concatenate(xs),
+        stack_rows([p.X for p in parts]),
         np.concatenate(ys) if ys else None,
         np.concatenate(ws) if ws else None,
         np.concatenate([p.rows for p in parts]),
     )
+
+
+def is_frame(X: Any) -> bool:
+    """Whether rows are an Arrow table, as sources with ``as_frame=True`` give them."""
+    return hasattr(X, "column_names")
+
+
+def _take_rows(X: Any, index: IntArray | slice) -> Any:
+    if not is_frame(X):
+        return X[index]
+    if isinstance(index, slice):
+        start, stop, _ = index.indices(X.num_rows)
+        return X.slice(start, max(stop - start, 0))
+    return X.take(index)
+
+
+def stack_rows(parts: list[Any]) -> Any:
+    """Return the rows of arrays, of CSR matrices or of Arrow tables below each other."""
+    if is_frame(parts[0]):
+        import pyarrow as pa
+
+        return pa.concat_tables(parts, promote_options="permissive")
+    return sp.vstack(parts, format="csr") if sp.issparse(parts[0]) else np.concatenate(parts)
 
 
 def check_batch(batch: Batch, feature_names: Sequence[str] | None = None) -> Batch:
@@ -285,7 +310,7 @@ def check_batch(batch: Batch, feature_names: Sequence[str] | None = None) -> Bat
         Naming the first bad row and column.
     """
     values = batch.X.data if sp.issparse(batch.X) else batch.X
-    if not all_finite(values):
+    if not is_frame(values) and not all_finite(values):
         row, col, value = _first_bad(batch.X)
         name = f"{feature_names[col]!r}" if feature_names is not None else f"{col}"
         raise DataError(

@@ -22,13 +22,14 @@ class CsvSource(ColumnSource, TextSource):
     The first line names the columns; the delimiter (comma, semicolon or tab) is the most
     frequent one there. Opening the file parses it once, which checks every value. Features
     are float64. The target is int64, float64 or bool if all of it is, otherwise strings.
-    Quoted values must not contain line breaks; blank lines are ignored.
+    Quoted values must not contain line breaks; blank lines are ignored. With ``as_frame=True``
+    a column is numbers, booleans or dates if all of it is, otherwise text.
 
     Parameters
     ----------
     path : path
         The file.
-    target, weight, drop, feature_names
+    target, weight, drop, feature_names, as_frame
         As in :class:`ColumnSource`.
     """
 
@@ -38,6 +39,8 @@ class CsvSource(ColumnSource, TextSource):
         self._set_columns(self._names, self._path, drop, feature_names)
         self._target_type: str | None = None
         self._booleans: frozenset[str] = frozenset()
+        self._kinds: dict[str, set[str]] = {name: set() for name in self.feature_names}
+        self._frame_types: dict[str, Any] = {}
         types: set[str] = set()
         for batch in self._index(self._first_parse, header_lines=1):
             if batch.y is not None and len(batch.y):
@@ -46,6 +49,9 @@ class CsvSource(ColumnSource, TextSource):
             numeric = types == {"int64", "float64"}
             only = types.pop() if len(types) == 1 else "string"
             self._target_type = "float64" if numeric else only
+        if self.as_frame:
+            kinds = self._kinds.items()
+            self._frame_types = {name: _type_of(found) for name, found in kinds}
 
     def _read_header(self) -> None:
         with damage_named(self._path), open_text(self._path) as stream:
@@ -93,6 +99,9 @@ class CsvSource(ColumnSource, TextSource):
         pa = import_pyarrow()
         types = dict.fromkeys(self._columns, pa.float64())
         types |= dict.fromkeys(self._booleans, pa.bool_())
+        if self.as_frame:  # none are known until every page was seen
+            types = {k: v for k, v in types.items() if k not in self._kinds}
+            types |= self._frame_types
         if self._target is not None:
             del types[self._target]
             if self._target_type is not None:
@@ -177,6 +186,11 @@ class CsvSource(ColumnSource, TextSource):
         """Decode a page that was never seen before."""
         if b'"' in raw:
             self._check_quotes(raw, line)
+        if self.as_frame:
+            batch = self._parse(raw, line, first_row)
+            for name, kind in zip(batch.X.column_names, batch.X.schema.types, strict=True):
+                self._kinds[name].add(str(kind))
+            return batch
         if first_row == 0:
             self._booleans = self._infer(raw, line)
         return self._parse(raw, line, first_row)
@@ -195,6 +209,24 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return "_" not in text
+
+
+def _type_of(kinds: set[str]) -> Any:
+    """Return the Arrow type of a column from those that its pages seem to have."""
+    pa = import_pyarrow()
+    found = kinds - {"null"}
+    if found <= {"int64", "double"}:
+        return pa.int64() if kinds == {"int64"} else pa.float64()
+    if found == {"bool"}:
+        return pa.bool_()
+    if found == {"date32[day]"}:
+        return pa.date32()
+    if found and all(kind.startswith("timestamp") and "tz=" in kind for kind in found):
+        return pa.timestamp("ns", "UTC")
+    dates = all(
+        kind.startswith(("date32", "timestamp")) and "tz=" not in kind for kind in found
+    )
+    return pa.timestamp("ns") if dates else pa.string()
 
 
 def _line_of(raw: bytes, number: int) -> int:

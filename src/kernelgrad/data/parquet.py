@@ -27,12 +27,13 @@ class ParquetSource(ColumnSource):
     ----------
     path : path
         The file or the directory.
-    target, weight, drop, feature_names
+    target, weight, drop, feature_names, as_frame
         As in :class:`ColumnSource`.
     """
 
     def _open(self, drop: Sequence[str], feature_names: Sequence[str] | None) -> None:
         path, target, weight = self._path, self._target, self._weight
+        as_frame = self.as_frame
         self._files = parquet_files(path) if path.is_dir() else [path]
         self._metadata = [_metadata(file) for file in self._files]
         schemas = [meta.schema.to_arrow_schema() for meta in self._metadata]
@@ -45,6 +46,8 @@ class ParquetSource(ColumnSource):
                 schema.names, file, target=target, weight=weight, feature_names=features
             )
             for name in [*features, *filter(None, (weight,))]:
+                if as_frame and name != weight:
+                    continue
                 if (dtype := _float_type(schema.field(name).type)) is None:
                     raise text_feature(file, name, _example(file, name))
                 if name != weight:
@@ -68,6 +71,8 @@ class ParquetSource(ColumnSource):
     def _check_null_counts(self) -> None:
         """Raise for missing values that the statistics in the file already show."""
         wanted = set(self._columns)
+        if self.as_frame:  # whose features may lack values
+            wanted -= set(self.feature_names)
         for unit, (file, group) in enumerate(self._units):
             meta = self._metadata[file].row_group(group)
             columns = [meta.column(j) for j in range(meta.num_columns)]
@@ -78,11 +83,13 @@ class ParquetSource(ColumnSource):
     def _tables(self, unit: int, columns: Sequence[str]) -> Iterator[Any]:
         import pyarrow.parquet as pq
 
+        table = import_pyarrow().Table
         file, group = self._units[unit]
         with pq.ParquetFile(self._files[file], metadata=self._metadata[file]) as stream:
-            yield from stream.iter_batches(
+            batches = stream.iter_batches(
                 batch_size=_READ_ROWS, row_groups=[group], columns=columns, use_threads=False
             )
+            yield from (table.from_batches([batch]) for batch in batches)
 
     def _file(self, unit: int) -> Path:
         return self._files[self._units[unit][0]]

@@ -99,7 +99,7 @@ def choose_solver(
     if unlabelled and kernel.has_random_features:
         return DSG(), "averaged random features regularise an estimate without labels"
     if rows == "memory":
-        needed = 2.0 * row_bytes + float(_RESPONSE_BYTES) * n_rows * n_outputs
+        needed = bytes_needed(n_rows, row_bytes, n_outputs)
         if needed <= memory:
             if kernel.has_random_features and _is_costly(kernel):
                 return CachedBlockDescent(
@@ -135,6 +135,17 @@ def choose_solver(
     if kernel.has_random_features or unlabelled:
         return DSG(), why
     return Pegasos(), f"{why}, and the kernel has no random features"
+
+
+def bytes_needed(n_rows: int, row_bytes: float, n_outputs: int = 1) -> float:
+    """Return the bytes that rows in memory, a copy of them and their responses take."""
+    return 2.0 * row_bytes + float(_RESPONSE_BYTES) * n_rows * n_outputs
+
+
+def fits_in_memory(source: BatchSource, memory_limit: float | None) -> bool:
+    """Whether the rows of a source are treated as rows in memory."""
+    needed = bytes_needed(source.n_rows, rows_nbytes(source))
+    return source.in_memory or needed <= usable_memory(memory_limit)
 
 
 def _is_costly(kernel: Kernel) -> bool:

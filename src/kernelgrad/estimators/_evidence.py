@@ -35,12 +35,13 @@ from kernelgrad.kernels import Gaussian, Kernel, Matern
 MOST_ROWS = 2000  # of the last search; one evaluation is three factorisations of them
 # Rows on which the noise is found once more, given bandwidths: a factorisation an evaluation.
 NOISE_ROWS = 5000
-_LEVELS = 250, 1000  # rows of the searches before: starts are tried where they are cheap
+_LEVELS = 120, 400, 1000  # rows of the searches before: starts are tried where they are cheap
 _LEAST_GAIN = 1.5  # as many times more rows are worth a level of their own
 _MOST_COLUMNS, _ROWS_EACH = 100, 5  # of a bandwidth for each column, and rows that it takes
 _FACTORS, _RATIOS = (0.125, 0.25, 0.5, 1.0, 2.0), (1e-4, 1e-2, 0.1, 1.0)
 _BANDWIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of kernels without a slope, in medians
 _STARTS = 2
+_SURE = 2.0  # so many times its price is a gain that leaves no doubt, either way
 # Noise below 1e-4 of the deviation of f is rounding to a factorisation of some 1,000 rows;
 # beyond 1e4 times its variance f is not seen.
 _RATIO = np.log(1e-8), np.log(1e4)
@@ -49,7 +50,8 @@ _AGAIN = np.log(10.0)  # a column that few rows found useless starts from here w
 _JITTER = 1e-10
 _ITERATIONS, _TOLERANCE, _ROUGH = 60, 1e-5, 1e-4  # of the likelihood of a row
 _NEAR = 1e-6  # in bandwidths: the slope of the exponential kernel is infinite at 0
-_GRID, _STEPS = 13, 7  # ratios looked at first, and steps between two of them
+_GRID, _STEPS = 13, 6  # ratios looked at first, and steps between two of them
+_CLOSE = np.log(2.0)  # so far from that of more rows is the ratio of many
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,8 @@ class Evidence:
     def slope(self, K: Float64Array, log_ratio: float) -> tuple[float, float, Float64Array]:
         """Return the logarithm of the likelihood and its slopes by the log ratio and by C.
 
-        The last as a matrix whose entries (i, j) and (j, i) count together, not alone.
+        The last as a matrix whose entries (i, j) and (j, i) count together, not alone, and with
+        zeros on the diagonal, where no stationary K moves.
         """
         L, ratio = self._factor(K, log_ratio)
         a = _solved(L, self.y)
@@ -138,7 +141,7 @@ class Evidence:
         by_ratio = 0.5 * float((a * a / s2 - inverse.diagonal()) @ (ratio / self.weight))
         A = np.outer(a, 0.5 / s2 * a)
         A -= inverse  # twice half of it: the other triangle is zero
-        A[np.diag_indices_from(A)] += 0.5 * inverse.diagonal()
+        np.fill_diagonal(A, 0.0)
         by_ratio -= 0.5 * (self.total - len(a))
         if self.signal is None and self.noise is not None:  # a larger ratio is a smaller signal
             by_ratio -= 0.5 * (square / s2 - self.total)
@@ -222,17 +225,28 @@ class Radial:
             return value, by_columns
         return value, np.append(by_columns, by_ratio)
 
-    def starts(self, deadline: Deadline) -> list[Float64Array]:
-        """Return the best points of a coarse grid; TimeIsUp past the deadline."""
-        ends = np.array(self.bounds()).T
-        points = []
-        for factor in _FACTORS:
+    def starts(self, deadline: Deadline, known: Float64Array | None) -> list[Float64Array]:
+        """Return the best points of a coarse grid; TimeIsUp past the deadline.
+
+        Of fewer rows the best point may be `known`: it is tried beside shorter bandwidths, as
+        more rows see more.
+        """
+        d = len(self.units)
+        if known is None:
+            ratios = _RATIOS if self.fixed is None else (1.0,)
+            points = [np.log([*[f] * d, r]) for f in _FACTORS for r in ratios]
+        else:
+            known = np.minimum(known, np.where(np.arange(len(known)) < d, _AGAIN, _RATIO[1]))
+            shorter = np.append(np.full(d, np.log(0.5)), 0.0)[: len(known)]
+            points = [known, known + shorter, known + 2.0 * shorter]
+
+        def value(point: Float64Array) -> float:
             deadline.check()
-            for ratio in _RATIOS if self.fixed is None else (0.0,):
-                point = [np.log(factor)] * len(self.units)
-                points.append(np.clip([*point, np.log(ratio)] if ratio else point, *ends))
-        ranked = sorted(points, key=self.value, reverse=True)
-        return [np.array(point) for point in ranked[:_STARTS]]
+            return self.value(point)
+
+        ends = np.array(self.bounds()).T
+        points = [np.clip(point[: ends.shape[1]], *ends) for point in points]
+        return sorted(points, key=value, reverse=True)[: _STARTS if known is None else 1]
 
     def climb(
         self, start: Float64Array, tolerance: float, deadline: Deadline
@@ -352,9 +366,10 @@ class Search:
             if log_ratio is not None:
                 negative(log_ratio)
             else:
+                step = _CLOSE
                 if near is None:
                     near = min(np.linspace(*_RATIO, _GRID), key=negative)
-                step = (_RATIO[1] - _RATIO[0]) / (_GRID - 1)
+                    step = (_RATIO[1] - _RATIO[0]) / (_GRID - 1)
                 ends = np.clip([near - step, near + step], *_RATIO)
                 options = {"xatol": 0.02, "maxiter": _STEPS}
                 scipy.optimize.minimize_scalar(
@@ -379,7 +394,7 @@ class Search:
         n = len(self.y)
         sizes = [size for size in _LEVELS if _LEAST_GAIN * size < n] + [n]
         kinds = [False, True] if each is None else [each]
-        starts: dict[bool, list[Float64Array]] = {}
+        starts: dict[bool, Float64Array] = {}
         for m in sizes:
             families = {
                 kind: Radial(self.X[:m], nu, self.evidence(m), units[kind], each=kind)
@@ -388,7 +403,7 @@ class Search:
             tasks = [
                 (kind, start)
                 for kind in kinds
-                for start in starts.get(kind) or families[kind].starts(self.deadline)
+                for start in families[kind].starts(self.deadline, starts.get(kind))
             ]
             climbs: list[Any] = [None] * len(tasks)
 
@@ -407,11 +422,17 @@ class Search:
                 value, theta = max(own, key=lambda climb: climb[0])
                 if value == -np.inf:
                     return
-                starts[kind] = [np.minimum(theta, _AGAIN)]
+                starts[kind] = theta
                 level.append(self._trial(families[kind], value, theta))
+            if len(level) > 1:
+                one, many = level
+                gain = many.log_marginal_likelihood - one.log_marginal_likelihood
+                price = gain + self.merit(one) - self.merit(many)
+                # more rows gain more, at hardly another price
+                most = _SURE * gain * min(n, _LEVELS[-1]) / m
+                if m >= _LEVELS[-1] or gain > _SURE * price or most < price:
+                    kinds = [gain > price]
             level.sort(key=self.merit, reverse=True)
-            if m >= _LEVELS[-1]:
-                kinds = [level[0].bandwidths is not None]
             trials[:0] = level
 
     def merit(self, trial: Hyperparameters) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -9,8 +10,9 @@ import scipy.sparse as sp
 from sklearn.utils.validation import check_array, check_X_y, validate_data
 
 from kernelgrad._params import anything, parameters
-from kernelgrad._typing import Float64Array, Matrix
+from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad._validation import DataError
+from kernelgrad.data import Batch, BatchSource
 from kernelgrad.data.base import all_finite
 from kernelgrad.estimators._tables import (
     Columns,
@@ -21,6 +23,31 @@ from kernelgrad.estimators._tables import (
     columns_of,
     median_of_some,
 )
+
+
+class EncodedSource(BatchSource):
+    """A source whose rows are encoded as they are read."""
+
+    def __init__(
+        self, source: BatchSource, encode: Callable[[Any], Matrix], n_features: int
+    ) -> None:
+        self._source, self._encode = source, encode
+        self.n_rows, self.n_features = source.n_rows, n_features
+        self.has_target, self.has_weight = source.has_target, source.has_weight
+        self.seekable = source.seekable
+
+    def read(self, start: int, stop: int) -> Batch:
+        """Return rows `start` (included) to `stop` (excluded)."""
+        batch = self._source.read(start, stop)
+        return batch._replace(X=self._encode(batch.X))
+
+    def block_starts(self) -> IntArray | None:
+        """Return those of the source."""
+        return self._source.block_starts()
+
+    def target_chunks(self) -> Iterator[AnyArray]:
+        """Yield the targets in order."""
+        return self._source.target_chunks()
 
 
 @parameters

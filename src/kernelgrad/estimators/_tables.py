@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import narwhals as nw
+import narwhals.stable.v2 as nw
 import numpy as np
+from narwhals.exceptions import DuplicateError
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import KFold
 from sklearn.preprocessing import OneHotEncoder, TargetEncoder
@@ -63,7 +64,7 @@ def columns_of(X: Any) -> Columns | None:
         return Columns(X, None) if text else None
     try:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
-    except nw.exceptions.DuplicateError:  # scikit-learn takes it if all is numbers
+    except DuplicateError:  # scikit-learn takes it if all is numbers
         return None
     return Columns(frame, frame.columns) if isinstance(frame, nw.DataFrame) else None
 

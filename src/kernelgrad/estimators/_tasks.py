@@ -184,6 +184,12 @@ class Classification(Task):
             return np.asarray(self._votes(raw) + total / (3.0 * (np.abs(total) + 1.0)))
         return raw.ravel() if raw.shape[1] == 1 else raw
 
+    def class_responses(self, raw: FloatArray) -> FloatArray:
+        """Return a response of each class, (n, K); of pairs the mean over its own."""
+        if self.by_pairs:
+            return np.asarray(raw @ self._sides / (len(self.classes) - 1))
+        return np.column_stack([np.zeros(len(raw)), raw]) if raw.shape[1] == 1 else raw
+
     def _votes(self, raw: FloatArray) -> FloatArray:
         sides = self._sides
         return np.asarray(np.where(raw > 0, 1, -1) @ sides + np.abs(sides).sum(0)) / 2

@@ -26,9 +26,9 @@ from kernelgrad.callbacks import FOREVER, CallbackList, Deadline, FitEvent, make
 from kernelgrad.compute.compiling import announced, compile_seconds
 from kernelgrad.data import ArraySource, Batch, BatchSource
 from kernelgrad.estimators import _files
-from kernelgrad.estimators._auto import GIVEN
+from kernelgrad.estimators._auto import GIVEN, fits_in_memory
 from kernelgrad.estimators._pilot import Wanted
-from kernelgrad.estimators._reading import TableReader
+from kernelgrad.estimators._reading import EncodedSource, TableReader
 from kernelgrad.estimators._rows import Batches, TrainingRows
 from kernelgrad.estimators._support import (
     CallbackSupportMixin,
@@ -72,6 +72,8 @@ class Posed(NamedTuple):
     seconds: float = 0.0
 
 
+_TABLE_ROWS = 50_000  # from which the columns of a large file are learned
+
 Choice = tuple[Solver[Any], str]  # a solver, and why it was chosen
 
 
@@ -89,6 +91,7 @@ class Plan:
     found: dict[str, Any] = field(default_factory=dict)  # more of history_: what was tried
     best_score: float | None = None  # where it is not that of `validation`
     seconds: float = 0.0  # spent before
+    stream: bool = False  # rows come once, and others may follow
 
 
 @parameters
@@ -213,7 +216,7 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
         ----------
         X : array-like or CSR matrix (n, d), memory map, DataFrame, or BatchSource
             A :class:`~kernelgrad.data.BatchSource` carries its own targets and weights and is
-            read in chunks, never whole. Memory maps are read in pages.
+            read in chunks where it does not fit in memory. So is a memory map, in pages.
         y : array-like (n,) or (n, n_outputs); None with a BatchSource
         sample_weight : array-like (n,) or None
             Non-negative; a weight of 2 is a row given twice, 0 is a row left out.
@@ -225,7 +228,7 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
         Raises
         ------
         ValueError, TypeError
-            For parameters outside their domain, NaN or infinite values, wrong shapes, or a
+            For parameters outside their domain, infinite values, wrong shapes, or a
             single class; before any work is done.
         """
         return self._fit_checked(X, y, sample_weight)
@@ -284,14 +287,15 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
             if first:
                 self._seed = new_seed(self.random_state)
                 self._check_stream_start(parts)
-            rows = self._rows(parts, Given(X, y, sample_weight), fresh=first, **more)
+            rows = self._rows(
+                parts, Given(X, y, sample_weight), fresh=first, stream=True, **more
+            )
             chosen = self._choose(parts, rows, stream=True) if first else self._kept_solver()
             size = chosen[0].resolve_batch_size(None)
             posed = self._pose(parts, rows, stream=True, fresh=first)
-            most = -(-rows.n_train // size)
-            plan = Plan(
-                rows, posed.problem, *chosen, most, found=posed.found, seconds=posed.seconds
-            )
+            steps = -(-rows.n_train // size)
+            found: dict[str, Any] = {"found": posed.found, "seconds": posed.seconds}
+            plan = Plan(rows, posed.problem, *chosen, steps, stream=True, **found)
             self._check_plan(plan)
             epochs = 0.0 if first else max(self.history_["epoch"], default=0.0)
             self._run(plan, rows.stream(size, epochs), goes_on=not first)
@@ -302,7 +306,13 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
         return self._rows(parts, given, fresh=fresh)
 
     def _rows(
-        self, parts: Parts, given: Given, *, fresh: bool, declared: AnyArray | None = None
+        self,
+        parts: Parts,
+        given: Given,
+        *,
+        fresh: bool,
+        declared: AnyArray | None = None,
+        stream: bool = False,
     ) -> TrainingRows:
         """Return the rows of one source or of arrays; if `fresh`, learn columns and task."""
         X, y, sample_weight = given
@@ -314,34 +324,83 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
                 )
             self._check_source(X)
             self._adopt_source(X, fresh=fresh)
-            rows = TrainingRows(X, self._learn(X, declared) if fresh else self._task())
+            if not stream and self._loads(X):
+                given = Given(*X.read(0, X.n_rows)[:3])
+                if fresh and given.y is not None:  # errors in words of sources
+                    self._learn(ArraySource(np.zeros((len(given.y), 1)), given.y), declared)
+                rows = self._array_rows(parts, given, fresh, declared, source=True)
+            else:
+                task = self._learn(X, declared) if fresh else self._task()
+                rows = TrainingRows(self._encoded_source(X, task, fresh=fresh), task)
         else:
             if y is None and self._requires_y:
                 raise ValueError(
                     f"requires y to be passed, but the target y is None: give y to "
                     f"{type(self).__name__}.fit, or a BatchSource with a target."
                 )
-            rows = self._array_rows(parts, given, fresh, declared)
+            rows = self._array_rows(parts, given, fresh, declared, stream=stream)
         if fresh:
             self._set(rows.task.attributes())
         return rows
 
+    def _loads(self, source: BatchSource) -> bool:
+        """Whether a fit reads a source into memory, where it is as good as arrays."""
+        return fits_in_memory(source, self.memory_limit)
+
     def _array_rows(
-        self, parts: Parts, given: Given, fresh: bool, declared: AnyArray | None
+        self,
+        parts: Parts,
+        given: Given,
+        fresh: bool,
+        declared: AnyArray | None,
+        *,
+        source: bool = False,
+        stream: bool = False,
     ) -> TrainingRows:
+        """Return the rows of arrays, or of a `source` that was read as a whole.
+
+        The first rows of a `stream` are not all, so that categories have declared levels too.
+        """
         X, y, sample_weight = given
-        memmap = X if isinstance(X, np.memmap) else None
+        memmap = (
+            X
+            if isinstance(X, np.memmap) and not self._loads(ArraySource(X, checked=True))
+            else None
+        )
         options: dict[str, Any] = {"multi_output": True, "y_numeric": self._y_numeric}
-        X, y = self._coded(X, y if self._requires_y else None, fresh=fresh, **options)
+        y = y if self._requires_y else None
+        X, y = self._coded(X, y, fresh=fresh, declared=stream, source=source, **options)
         y = self._check_targets(np.zeros(X.shape[0]) if y is None else y)
         task = self._learn(y, declared) if fresh else self._task()
         y = task.internal(y)
         X = self._encode_rows(X, task.columns(y) if fresh else None, fresh=fresh)
         self._check_rows(parts, X)
         weight = checked_weights(sample_weight, X, task.class_factor(y))
-        return TrainingRows(
-            ArraySource(X if memmap is None else memmap, y, weight, checked=True), task, True
-        )
+        if memmap is not None:
+            if self._table is not None:
+                raise DataError(
+                    "The memory map has missing values or categories and does not fit in "
+                    "memory; impute or encode it, raise memory_limit, or write it as Parquet."
+                )
+            X = memmap  # stays on disk
+        return TrainingRows(ArraySource(X, y, weight, checked=True), task, True)
+
+    def _encoded_source(self, source: BatchSource, task: Task, *, fresh: bool) -> BatchSource:
+        """Return a source of rows as functions take them.
+
+        If `fresh`, their table is learned from a random sample.
+        """
+        if not source.as_frame:
+            return source
+        if fresh:
+            n = source.n_rows
+            rng = np.random.default_rng(self._seed)
+            some = np.sort(rng.choice(n, min(n, _TABLE_ROWS), replace=False))
+            sample = source.take(some)
+            codes, _ = self._coded(sample.X, fresh=True, source=True)
+            y = None if sample.y is None else task.internal(sample.y)
+            self._encode_rows(codes, None if y is None else task.columns(y), fresh=True)
+        return EncodedSource(source, lambda X: self._matrix(X, source=True), self._width)
 
     def _adopt_source(self, source: BatchSource, *, fresh: bool) -> None:
         if self._requires_y and not source.has_target:

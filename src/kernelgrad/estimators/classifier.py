@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
-from sklearn.base import ClassifierMixin
+from sklearn.base import ClassifierMixin, clone
 from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from kernelgrad._params import anything, choice, parameters
-from kernelgrad._typing import AnyArray, Float64Array
+from kernelgrad._params import anything, boolean, choice, parameters
+from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray
 from kernelgrad._validation import CapabilityError, DataError
-from kernelgrad.data import BatchSource
-from kernelgrad.estimators._rows import TrainingRows, weights_of
+from kernelgrad.callbacks import Deadline, FitEvent
+from kernelgrad.compute.compiling import clock
+from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.data import BatchSource, split_rows
+from kernelgrad.estimators._calibration import MOST_ROWS, Calibration, keep_argmax
+from kernelgrad.estimators._rows import Batches, TrainingRows, weights_of
 from kernelgrad.estimators._support import available_if, can_stream
 from kernelgrad.estimators._tasks import Classification
-from kernelgrad.estimators.base import BaseRowsEstimator, Choice, Parts, joined
+from kernelgrad.estimators.base import BaseRowsEstimator, Choice, Parts, Plan, joined
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
+from kernelgrad.functions.expansions import Expansion
 from kernelgrad.losses import Loss, get_loss
 from kernelgrad.losses.classification import MarginLoss
+from kernelgrad.solvers import State, run
+from kernelgrad.solvers.kernel.base import KernelSolver
+
+# The part of the rows that is fitted to calibrate on others, of the time of the whole: where it
+# goes with the square of the rows, and where with the rows; where with iterations, their part.
+_PART, _LINEAR_PART, _FEWER_STEPS, _LINEAR_STEPS = 0.25, 0.1, 0.3, 0.1
+_LOOSE = 10.0  # times the tolerance of the solver
+_LEAST_PART = 200  # rows
+_STREAM_ROWS, _LEAST_STREAM_ROWS = 1000, 50  # the latest rows of a stream, and of one call
+
+Responses = tuple[FloatArray, AnyArray, Float64Array]  # of classes; codes; weights
 
 
 def can_tell_proba(estimator: Any) -> bool:
@@ -34,7 +52,11 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
     """Classes, predictions and scores of a classifier."""
 
     class_weight: Any = anything(default=None)
+    probability: bool = boolean(default=True)
 
+    _calibrates: ClassVar[bool] = True  # here, where the loss has no probabilities
+    _calibration = cast("Calibration | None", None)
+    _latest = cast("Responses | None", None)  # of a stream
     _sibling: ClassVar[str] = "a regressor"  # that takes continuous targets, for messages
     _task_type: ClassVar[type[Classification]] = Classification
 
@@ -79,16 +101,129 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
             )
         return np.asarray(summary.classes), np.asarray(summary.counts)
 
+    def _has_own_proba(self, loss: Loss) -> bool:
+        """Whether responses are probabilities without a calibration."""
+        return loss.has_proba and getattr(self, "multi_class", None) != "ovo"
+
     def _check_proba(self) -> None:
         """Raise AttributeError if there are no probabilities."""
         loss = getattr(self, "loss_", None)
+        fitted = loss is not None
         if loss is None:
             loss = get_loss(self.loss, task="classification", n_classes=2)
-        if not loss.has_proba:
+        if self._has_own_proba(loss):
+            return
+        if not self.probability or (fitted and self._calibration is None):
             raise AttributeError(
-                f"predict_proba is not available with loss={loss.name!r}; use loss='log_loss', "
-                "or wrap the estimator in sklearn.calibration.CalibratedClassifierCV."
+                f"predict_proba with loss={loss.name!r} needs a calibration, which this model "
+                "does not have; fit it with probability=True, or use loss='log_loss'."
             )
+
+    # -- calibration -------------------------------------------------------------------
+
+    def _run(
+        self,
+        plan: Plan,
+        batches: Batches,
+        *,
+        goes_on: bool,
+        report: Callable[[FitEvent, State], bool] | None = None,
+    ) -> None:
+        wanted = self._calibrates and self.probability
+        if not wanted or self._has_own_proba(plan.rows.task.loss):
+            self._calibration = self._latest = None
+            super()._run(plan, batches, goes_on=goes_on, report=report)
+            return
+        found = None
+        if plan.stream and goes_on:
+            found = self._seen_by(self.expansion_, plan.rows, _some(plan.rows))
+        elif not plan.stream and plan.validation is None:
+            start = clock()
+            found = self._fit_a_part(plan, self.n_iter_ if goes_on else 0)
+            if not goes_on:
+                plan = replace(plan, seconds=plan.seconds + clock() - start)
+        super()._run(plan, batches, goes_on=goes_on, report=report)
+        if found is None:
+            # held-out rows; else those of a stream that begins, or too few to hold any out
+            rows = plan.rows
+            some = _some(rows) if plan.validation is None else _thinned(rows.held)
+            found = self._seen_by(self.expansion_, rows, some)
+        known = None
+        if plan.stream and goes_on and self._latest is not None:
+            known = self._calibration
+            pairs = zip(self._latest, found, strict=True)
+            z, y, weight = (np.concatenate(pair)[-_STREAM_ROWS:] for pair in pairs)
+            found = z, y, weight
+        self._latest = found if plan.stream else None
+        if found[2].sum() > 0:
+            unit = None if plan.rows.task.loss.name == "perceptron" else 1.0
+            self._calibration = Calibration.fit(*found, unit=unit, start=known)
+
+    def _fit_a_part(self, plan: Plan, before: int) -> Responses | None:
+        """Return responses to rows that a fit to some others has not seen.
+
+        At about a tenth of the cost of the whole: a part of the rows in memory, few iterations
+        where these decide about the time. None where a class has a single row.
+        """
+        rows, solver, problem = plan.rows, plan.solver, plan.problem
+        steps, n, strata = plan.max_iter + before, rows.source.n_rows, rows.strata
+        samples = "random_features" in solver.requires
+        try:
+            if samples or not rows.in_memory:
+                steps = -int(-steps * (_FEWER_STEPS if samples else _LINEAR_STEPS) // 1)
+                held = some = split_rows(
+                    rows.source, 0.2, seed=self._seed, stratify=strata, max_rows=MOST_ROWS
+                )
+            else:
+                share = _PART if isinstance(solver, KernelSolver) else _LINEAR_PART
+                share = max(share, min(0.5, _LEAST_PART / n))
+                held = split_rows(n, 1.0 - share, seed=self._seed, stratify=strata)
+                some = _thinned(held)
+        except DataError:
+            return None
+        self._listeners.on_phase("calibration")
+        rows = replace(rows, held=held)
+        batches, fixed = rows.batches(solver, self._seed, 0, plan.batch_size)
+        left = self._deadline.left()
+        deadline = Deadline(0.1 * left) if np.isfinite(left) else self._deadline
+        problem = replace(problem, fixed_rows=fixed, deadline=deadline)
+        if hasattr(solver, "tol"):
+            solver = clone(solver).set_params(tol=_LOOSE * solver.tol)
+        result = run(solver, problem, batches, max_iter=steps)
+        if result.status == "interrupted":
+            raise KeyboardInterrupt
+        return self._seen_by(result.expansion, rows, some)
+
+    @staticmethod
+    def _seen_by(expansion: Expansion, rows: TrainingRows, some: IntArray) -> Responses:
+        """Return responses of the classes, codes and weights of some rows."""
+        X, y, weight, _ = rows.usable(rows.source.take(some))
+        task = rows.task
+        assert isinstance(task, Classification)
+        with single_threaded_blas():
+            raw = expansion.raw_prediction(X)
+        return task.class_responses(raw), y, weight
+
+    def _probabilities(self, raw: Float64Array) -> Float64Array:
+        """Return probabilities (n, K) of f (n, C); the largest is that of `predict`."""
+        task = self._task()
+        if self._has_own_proba(self.loss_):
+            p = np.asarray(self.loss_.predict_proba(raw), np.float64)
+        else:
+            assert self._calibration is not None
+            p = self._calibration.proba(task.class_responses(raw))
+        return keep_argmax(p, task.decide(raw))
+
+    def _extra_arrays(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        found = {} if self._calibration is None else self._calibration.arrays()
+        return {}, found | {f"latest.{i}": part for i, part in enumerate(self._latest or ())}
+
+    def _restore_extra(self, values: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
+        if "calibration.unit" in arrays:
+            self._calibration = Calibration.from_arrays(arrays)
+        if "latest.0" in arrays:
+            z, y, weight = (np.array(arrays[f"latest.{i}"]) for i in range(3))
+            self._latest = z, y, weight
 
     def _task(self) -> Classification:
         # copies that scikit-learn's callbacks make on the way have no class weights
@@ -140,10 +275,11 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Float64Array:
         """Return class probabilities, shape (n, n_classes), in the order of ``classes_``.
 
-        Available with log losses. One-vs-rest probabilities are normalised to sum 1.
+        Those of log losses, normalised to sum 1 if one-vs-rest; of other losses as
+        ``probability`` tells. The largest, the first of equal ones, is that of `predict`.
         """
         check_is_fitted(self, "expansion_")
-        return np.asarray(self.loss_.predict_proba(self._raw(X)), np.float64)
+        return self._probabilities(self._raw(X))
 
     @available_if(can_tell_proba)
     def predict_log_proba(self, X: Any) -> Float64Array:
@@ -162,6 +298,17 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
             hits += float(w @ (self._task().predict(raw) == column_or_1d(batch.y)))
             total += float(w.sum())
         return hits / total
+
+
+def _thinned(rows: IntArray, most: int = MOST_ROWS) -> IntArray:
+    """Return at most so many of some rows, from all over them."""
+    return rows[:: max(1, -(-len(rows) // most))]
+
+
+def _some(rows: TrainingRows) -> IntArray:
+    """Return a tenth of the rows of a stream, at least 50 and at most 2,000 of them."""
+    n = rows.source.n_rows
+    return _thinned(np.arange(n), int(np.clip(n // 10, _LEAST_STREAM_ROWS, MOST_ROWS)))
 
 
 def refuse_targets(y: Any, sample_weight: Any) -> None:
@@ -237,12 +384,29 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         count all rows of an output, ``"sbp"`` and ``"perceptron"``, are refused.
     class_weight : dict, "balanced" or None, default=None
         As in scikit-learn; multiplies the sample weights.
+    probability : bool, default=True
+        Calibrate `predict_proba` where it is not that of a log loss: by a map of the responses
+        to held-out rows that keeps the largest the largest. These are those of
+        `early_stopping`; else a fit to a part of the rows, at about a tenth of the cost, tells
+        the responses to up to 2,000 others. `partial_fit` takes up to 1,000 of the latest rows,
+        before its steps. Weights count, also those of classes. False saves that time.
     fit_intercept : bool, default=True
         Start from the best constant prediction instead of zero; ``"sbp"`` fits an unpenalised
         bias along with the function.
     standardize : bool, default=False
         Divide columns by their standard deviation on the first batch, inside the model:
         for streams, where no scaler can be fitted before.
+    categorical_features : "from_dtype", None or array-like, default="from_dtype"
+        Columns that are categories: names, numbers or a mask. ``"from_dtype"`` takes those of
+        text and of categorical types in frames of pandas, polars or Arrow. Up to 40 levels
+        have a column of zeros and ones each; of more the mean of the targets is taken (for
+        training rows that of four fifths of the others; for classes their shares), or, where
+        there are no targets of all rows, the 40 most frequent levels count. A missing
+        value is a level where training has one; levels never seen are none of them. Missing
+        numbers are the median of their column, with a column that marks them where training
+        rows lack values. Dates are seconds, and month, weekday and hour where they vary. In
+        `partial_fit` all this is learned from the first rows and the levels their types name.
+        Sample weights do not count in medians and means.
     memory_limit : float or None, default=None
         Bytes; a quarter is used to keep frequencies between predictions (64 MiB when None).
         Solvers on exact kernels that keep all rows use all of it, for rows, responses and
@@ -300,7 +464,6 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     True
     """
 
-    loss: str | Loss = anything(default="log_loss", kw_only=False)
     multi_class: str = choice(("auto", "ovo"), default="auto")
 
     _sibling = "KernelRegressor"
@@ -324,12 +487,3 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
                 "too; for multi_class='ovo' take another, such as 'working_set' or 'cached'."
             )
         return solver, reason
-
-    def _check_proba(self) -> None:
-        if self.multi_class == "ovo":
-            raise AttributeError(
-                "predict_proba is not available with multi_class='ovo', whose pairs of classes "
-                "vote; leave it at 'auto', or wrap the estimator in "
-                "sklearn.calibration.CalibratedClassifierCV."
-            )
-        super()._check_proba()

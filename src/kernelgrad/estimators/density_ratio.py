@@ -98,7 +98,7 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
         ``cv=StratifiedKFold(shuffle=True)``, so that every fold holds both samples.
     max_iter : int, default=40
     standardize : bool, default=False
-    memory_limit, time_limit, warm_start, random_state, verbose, callbacks
+    categorical_features, memory_limit, time_limit, warm_start, random_state, verbose, callbacks
         As in :class:`KernelClassifier`.
 
     Attributes
@@ -162,7 +162,7 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
         Raises
         ------
         ValueError, TypeError
-            For parameters outside their domain, NaN or infinite values, a sample without
+            For parameters outside their domain, infinite values, a sample without
             rows, or both or none of y and `denominator`; before any work is done.
         """
         return self._fit_checked(X, y, sample_weight, denominator=denominator)

@@ -49,7 +49,8 @@ _TEST_ROWS = 1024  # rows of one group of predict(return_std=True) by random fea
 _TILE = 128  # rows of a task of the closed form
 _DIRECT_ROWS = 8192  # of the closed form: half a GiB, and seconds for a factorisation
 _SEARCH_BYTES, _FEWEST_ROWS = 32, 100  # of a pair of rows while hyperparameters are searched
-_NO_NOISE = 1e-8  # noise of targets that do not vary, in signal variances
+# Noise in signal variances, of targets that do not vary and where no time is left to search
+_NO_NOISE, _SOME_NOISE = 1e-8, 0.1
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         variance may come out as zero.
     standardize : bool, default=False
         With a bandwidth for each column it changes nothing but where the search starts.
-    memory_limit, time_limit, random_state, verbose, callbacks
+    categorical_features, memory_limit, time_limit, random_state, verbose, callbacks
         As in :class:`KernelRegressor`.
 
     Attributes
@@ -170,9 +171,10 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
 
     Notes
     -----
-    The search begins on 250 rows from the best points of a coarse grid, goes on with 1,000
-    and ends with up to 2,000, drawn at random; an evaluation is about three factorisations.
-    Given these bandwidths, the variances are found once more on up to 5,000 rows.
+    The search begins on 120 rows from the best points of a coarse grid, goes on with 400 and
+    1,000, and ends with up to 2,000, drawn at random; an evaluation is about three
+    factorisations. Given these bandwidths, the variances are found once more on up to 5,000
+    rows.
 
     With weights w the noise of a row has the variance ``sigma^2 / w``, and the likelihood is
     that of w equal observations.
@@ -382,7 +384,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
             deadline=Deadline(self._deadline.left() / 2),  # the rest is for the fit
         )
         if not trials:  # no time at all
-            return self._without_search(kernel, given)
+            return self._without_search(kernel, given, _SOME_NOISE)
         best = trials[0]
         self.noise_variance_ = best.noise_variance * scale
         self.signal_variance_ = best.signal_variance * scale
@@ -400,11 +402,11 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         return scaling, best.kernel._with_gamma(gamma), tried
 
     def _without_search(
-        self, kernel: Kernel, given: list[float | None]
+        self, kernel: Kernel, given: list[float | None], ratio: float = _NO_NOISE
     ) -> tuple[None, Kernel, list[Any]]:
-        """Set the variances that are given; targets without spread tell nothing of others."""
+        """Set the variances that are given, others by `ratio`, as nothing tells of them."""
         signal = 1.0 if given[1] is None else given[1]
-        noise = _NO_NOISE * signal if given[0] is None else given[0]
+        noise = ratio * signal if given[0] is None else given[0]
         scale = self.y_scale_**2
         self.noise_variance_, self.signal_variance_ = noise * scale, signal * scale
         return None, kernel, []

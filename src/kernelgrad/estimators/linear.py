@@ -235,6 +235,8 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
         As in scikit-learn; multiplies the sample weights. ``"balanced"`` gives every class the
         same total weight, ``n / K`` each: weights ``1 / n_c``, up to a factor that the division
         by the sum of the weights takes out.
+    categorical_features
+        As in :class:`KernelClassifier`.
     memory_limit : float or None, default=None
         Bytes; ``"auto"`` takes it for the memory there is (half of the system's when None),
         and ``"scv"`` for its covariances.
@@ -305,8 +307,8 @@ class LinearRegressor(BaseRegressor, BaseLinearEstimator):
         quantiles of one target, one output each. The solver decides which it takes
         (docs/linear.md).
     penalty, l1_ratio, alpha, C, max_iter, tol, early_stopping, validation_fraction,
-    n_iter_no_change, fit_intercept, memory_limit, time_limit, warm_start, random_state, \
-verbose, callbacks
+    n_iter_no_change, fit_intercept, categorical_features, memory_limit, time_limit, \
+warm_start, random_state, verbose, callbacks
         As in :class:`LinearClassifier`. The validation score is R^2 for the squared loss, else
         the negative mean loss.
     solver : str or LinearSolver, default="auto"

@@ -51,7 +51,7 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):  # type: ign
         Batches of ``"dsg"``: the objective comes within O(1 / max_iter) of its minimum.
         Blocks at most of ``"cached"``.
     standardize : bool, default=False
-    memory_limit, time_limit, warm_start, random_state, verbose, callbacks
+    categorical_features, memory_limit, time_limit, warm_start, random_state, verbose, callbacks
         As in :class:`KernelClassifier`.
 
     Attributes
@@ -111,7 +111,7 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):  # type: ign
         Raises
         ------
         ValueError, TypeError
-            For parameters outside their domain, NaN or infinite values, or rows outside the
+            For parameters outside their domain, infinite values, or rows outside the
             kernel's domain; before any work is done.
         """
         return self._fit_checked(X, None, sample_weight)

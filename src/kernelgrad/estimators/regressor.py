@@ -119,8 +119,8 @@ class KernelRegressor(BaseRegressor, BaseSearchedEstimator):
         delta and epsilon are in the units of y. ``Quantile((0.1, 0.5, 0.9))`` fits several
         quantiles of one target with shared features, one output each.
     kernel, gamma, bandwidth_factor, solver, alpha, C, max_iter, tol, early_stopping,
-    validation_fraction, n_iter_no_change, fit_intercept, standardize, memory_limit,
-    time_limit, warm_start, random_state, verbose, callbacks
+    validation_fraction, n_iter_no_change, fit_intercept, standardize, categorical_features,
+    memory_limit, time_limit, warm_start, random_state, verbose, callbacks
         As in :class:`KernelClassifier`. The validation score is R^2 for the squared loss,
         else the negative mean loss.
 

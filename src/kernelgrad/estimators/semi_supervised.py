@@ -17,6 +17,7 @@ from kernelgrad._validation import DataError, check_name, check_real
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.estimators._auto import GIVEN
+from kernelgrad.estimators._calibration import keep_argmax
 from kernelgrad.estimators._marks import (
     NO_LABEL,
     MarkedClassification,
@@ -119,7 +120,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         A constant b beside f: the mean of the labels, which ``"cached"`` fits further.
     standardize : bool, default=False
         Divide columns by their standard deviation on the first batch, inside the model.
-    memory_limit, time_limit, warm_start, random_state, verbose, callbacks
+    categorical_features, memory_limit, time_limit, warm_start, random_state, verbose, callbacks
         As in :class:`KernelClassifier`.
 
     Attributes
@@ -172,6 +173,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
 
     _sibling = "KernelRegressor"
     _task_type = MarkedClassification
+    _calibrates = False  # by its own cross-validation
     _targets_encode = False  # most rows have none
 
     # -- parameters --------------------------------------------------------------------
@@ -262,8 +264,18 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
 
     # -- rows --------------------------------------------------------------------------
 
+    def _loads(self, source: BatchSource) -> bool:
+        return False  # rows of one kind may be of a source, those of the other of arrays
+
     def _array_rows(
-        self, parts: Parts, given: Given, fresh: bool, declared: AnyArray | None
+        self,
+        parts: Parts,
+        given: Given,
+        fresh: bool,
+        declared: AnyArray | None,
+        *,
+        source: bool = False,
+        stream: bool = False,
     ) -> TrainingRows:
         X, y, sample_weight = given
         raw = labels_of(y)
@@ -277,7 +289,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         if not known.all():
             filled = raw.copy()
             filled[~known] = raw[known][0] if known.any() else 0
-        X, filled = self._coded(X, filled, fresh=fresh)
+        X, filled = self._coded(X, filled, fresh=fresh, declared=stream)
         X = self._encode_rows(X, fresh=fresh)
         self._check_rows(parts, X)
         labels = plain(np.asarray(filled)[known])
@@ -399,7 +411,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         Raises
         ------
         ValueError, TypeError
-            For parameters outside their domain, NaN or infinite values, wrong shapes, no or
+            For parameters outside their domain, infinite values, wrong shapes, no or
             one class among the labels, a class without a labelled row; before any work.
         """
         return self._fit_checked(X, y, sample_weight, X_unlabelled=X_unlabelled)
@@ -566,17 +578,21 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
     def predict_proba(self, X: Any) -> Float64Array:
         """Return class probabilities (n, n_classes), as ``probability=True`` asked for.
 
-        One-vs-rest probabilities are normalised to sum 1. Not after `partial_fit` alone, which
-        has no rows to calibrate on.
+        One-vs-rest probabilities are normalised to sum 1; the largest is that of `predict`. Not
+        after `partial_fit` alone, which has no rows to calibrate on.
         """
         check_is_fitted(self, "calibration_")
-        f = self._raw(X)
+        return super().predict_proba(X)
+
+    def _probabilities(self, raw: Float64Array) -> Float64Array:
         a, b = self.calibration_.T
-        p = 1.0 / (1.0 + np.exp(-np.clip(a * f + b, -500.0, 500.0)))
+        p = 1.0 / (1.0 + np.exp(-np.clip(a * raw + b, -500.0, 500.0)))
         if p.shape[1] == 1:
-            return np.concatenate([1.0 - p, p], axis=1)
-        total = p.sum(axis=1, keepdims=True)
-        return np.asarray(np.where(total > 0, p / np.maximum(total, 1e-300), 1.0 / p.shape[1]))
+            p = np.concatenate([1.0 - p, p], axis=1)
+        else:
+            total = p.sum(axis=1, keepdims=True)
+            p = np.where(total > 0, p / np.maximum(total, 1e-300), 1.0 / p.shape[1])
+        return keep_argmax(p, self._task().decide(raw))
 
     def _check_proba(self) -> None:
         if not self.probability:

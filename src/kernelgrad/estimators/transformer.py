@@ -15,7 +15,7 @@ from kernelgrad._validation import CapabilityError
 from kernelgrad.compute import rng
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource, sample_batches
-from kernelgrad.estimators._rows import TrainingRows, canonical_rows
+from kernelgrad.estimators._rows import TrainingRows, canonical_rows, weights_of
 from kernelgrad.estimators._support import (
     adopt_columns,
     all_or_nothing,
@@ -173,19 +173,25 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def _sample(self, X: Any, kernel: Kernel) -> TrainBatch:
         """Return rows and weights of an estimator's first batch."""
-        source = X
+        source, few = X, None  # rows in the estimators' order, so that sums are the same bits
         if isinstance(X, BatchSource):
             adopt_columns(self, X)
+            if X.n_rows <= SAMPLE_ROWS:
+                batch = X.read(0, X.n_rows)
+                few = batch.X, weights_of(batch)
         else:
             rows = validate_data(self, X, accept_sparse="csr", dtype="numeric")
             if not self.standardize:
                 kernel.check_domain(rows)
             weight = np.ones(rows.shape[0])
-            if isinstance(X, np.memmap):  # a map stays on disk
-                rows = X
-            elif rows.shape[0] <= SAMPLE_ROWS:  # sums in the estimators' order: the same bits
-                different = np.arange(len(weight))
-                rows, _, weight = canonical_rows(rows, different, weight, merge=True)
+            source = ArraySource(
+                X if isinstance(X, np.memmap) else rows, None, weight, checked=True
+            )
+            if rows.shape[0] <= SAMPLE_ROWS:
+                few = rows, weight
+        if few is not None and few[1].any():
+            rows, weight = few
+            rows, _, weight = canonical_rows(rows, np.arange(len(weight)), weight, merge=True)
             source = ArraySource(rows, None, weight, checked=True)
         found = TrainingRows(source, NoTargets(SquaredError()), encoded=True)
         if source.n_rows <= SAMPLE_ROWS:

@@ -351,8 +351,9 @@ def best_ridge(
 ) -> tuple[float, list[tuple[float, float]]]:
     """Return the lambda of the least value, and all that were tried.
 
-    From `start` downhill by `factor`, past any end of a grid, while the value falls by more
-    than .001; then the least of the parabola through the best three, on the logarithmic scale.
+    From `start` downhill by `factor`, past any end of a grid; of values that differ by less
+    than .001 the one of the largest lambda; then the least of the parabola through it and its
+    neighbours, on the logarithmic scale.
     """
     tried: dict[float, float] = {}
 
@@ -366,10 +367,13 @@ def best_ridge(
         low, high = best / factor, best * factor
         ask(low, best, high)
         near = min((low, high), key=lambda r: tried.get(r, np.inf))
-        # in doubt the larger one
-        if not tried.get(near, np.inf) < tried[best] - (_GAIN if near < best else 0.0):
+        if not tried.get(near, np.inf) < tried[best] - _GAIN:
             break
         best = near
+    while tried.get(high := best * factor, np.inf) < tried[best] + _GAIN:  # in doubt the larger
+        best = high
+        ask(best * factor)
+    low = best / factor
     left, mid, right = (tried.get(r, np.inf) for r in (low, best, high))
     if np.isfinite([left, mid, right]).all() and left + right > 2 * mid:
         shift = 0.5 * (left - right) / (left + right - 2 * mid)

@@ -1,0 +1,155 @@
+"""Probabilities of losses that have none: a map of responses to rows that were not fitted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
+
+from kernelgrad._typing import AnyArray, Float64Array, FloatArray
+from kernelgrad.compute.threads import single_threaded_blas
+
+MOST_ROWS = 2000  # to calibrate on: by then the error of some parameters is below 1e-3
+_KNOTS = (-0.75, 0.0, 0.75)  # in units of the margin
+_BENDS = 0.3  # precision of the prior of bends, and of slopes that differ between classes
+_SHIFTS = 1.0  # and of shifts
+_ENOUGH = 1e-6  # relative, of the log loss that a step gains
+
+
+@dataclass(frozen=True)
+class Calibration:
+    r"""Probabilities ``softmax(g_1(z_1), ..., g_K(z_K))`` of responses z of K classes.
+
+    .. math:: g_k(z) = s_k + \sum_j a_{jk}\, h_j(z / u), \qquad
+              h = (z,\ \min(z + .75, 0),\ \min(z, 0),\ \max(z - .75, 0))
+
+    Each g is a line with bends at 0 and before the margins. With one line, two classes and
+    ``z = (0, f)`` this is Platt's sigmoid.
+
+    Attributes
+    ----------
+    unit : float
+        The margin u.
+    slopes : float64 array (4, K)
+    shifts : float64 array (K,)
+    """
+
+    unit: float
+    slopes: Float64Array
+    shifts: Float64Array
+
+    @classmethod
+    def fit(
+        cls,
+        z: FloatArray,
+        codes: AnyArray,
+        weight: Float64Array,
+        *,
+        unit: float | None = 1.0,
+        start: Calibration | None = None,
+    ) -> Calibration:
+        """Return the map that minimises the penalised log loss of rows.
+
+        Targets are Platt's (1999): of n_k rows, by weight, the class of a row counts as
+        ``(n_k + 1) / (n_k + 2)``, the others share the rest. A Gaussian prior keeps bends,
+        shifts and differences of slopes small where rows are few.
+
+        Parameters
+        ----------
+        z : array (n, K)
+            Responses of functions that have not seen the row.
+        codes : int array (n,)
+        weight : float64 array (n,)
+        unit : float or None
+            The margin; None is the root mean square of the responses.
+        start : Calibration or None
+            A map of few steps ago, from which few steps lead on.
+        """
+        z64: Float64Array = np.asarray(z, np.float64)
+        n, K = z64.shape
+        w = weight * (n / weight.sum())
+        counts = np.bincount(codes, w, minlength=K)[codes]
+        target = np.repeat(1.0 / ((counts + 2.0) * (K - 1))[:, None], K, axis=1)
+        target[np.arange(n), codes] = (counts + 1.0) / (counts + 2.0)
+        if start is None:
+            if unit is None:
+                unit = float(np.sqrt(w @ (z64**2).sum(axis=1) / n)) or 1.0
+            slopes = np.zeros((1 + len(_KNOTS), K))
+            slopes[0] = 1.0
+            start = cls(unit, slopes, np.zeros(K))
+            most = 500
+        else:
+            most = 10
+        H = _bent(z64 / start.unit)
+
+        def objective(v: Float64Array) -> tuple[float, Float64Array]:
+            slopes, shifts = v[:-K].reshape(-1, K), v[-K:]
+            log_p = log_softmax(np.einsum("jnk,jk->nk", H, slopes) + shifts, axis=1)
+            apart = slopes.copy()
+            apart[0] -= apart[0].mean()
+            prior = _BENDS * (apart**2).sum() + _SHIFTS * (shifts**2).sum()
+            residual = w[:, None] * (np.exp(log_p) - target)
+            slope = np.einsum("jnk,nk->jk", H, residual) + _BENDS * apart
+            value = 0.5 * prior - float(w @ (target * log_p).sum(axis=1))
+            shift = residual.sum(axis=0) + _SHIFTS * shifts
+            return value / n, np.append(slope.ravel(), shift) / n
+
+        with single_threaded_blas():
+            first = np.append(start.slopes.ravel(), start.shifts)
+            options = {"maxiter": most, "ftol": _ENOUGH}
+            v = minimize(objective, first, jac=True, method="L-BFGS-B", options=options).x
+        return cls(start.unit, v[:-K].reshape(-1, K), v[-K:])
+
+    def proba(self, z: FloatArray) -> Float64Array:
+        """Return probabilities (n, K) of responses (n, K)."""
+        H = _bent(np.asarray(z, np.float64) / self.unit)
+        g = np.einsum("jnk,jk->nk", H, self.slopes) + self.shifts
+        return np.asarray(softmax(g, axis=1))
+
+    def arrays(self) -> dict[str, AnyArray]:
+        """Return the map as named arrays, for files."""
+        return {
+            "calibration.unit": np.array([self.unit]),
+            "calibration.slopes": self.slopes,
+            "calibration.shifts": self.shifts,
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, Any]) -> Calibration:
+        """Return the map that :meth:`arrays` gave."""
+        unit, slopes, shifts = (
+            np.array(arrays[f"calibration.{name}"]) for name in ("unit", "slopes", "shifts")
+        )
+        return cls(float(unit[0]), slopes, shifts)
+
+
+def _bent(z: Float64Array) -> Float64Array:
+    """Return z and its parts beyond the knots, (4, n, K)."""
+    parts = [
+        np.minimum(z - knot, 0.0) if knot <= 0 else np.maximum(z - knot, 0.0) for knot in _KNOTS
+    ]
+    return np.stack([z, *parts])
+
+
+def keep_argmax(p: Float64Array, codes: AnyArray) -> Float64Array:
+    """Return probabilities (n, K) of which the first largest is that of `codes`.
+
+    Where it is not, that of the class in question and all above it become their mean, the
+    nearest point in squares where it is no smaller than any, and the others an ulp less.
+    """
+    wrong = np.flatnonzero(np.argmax(p, axis=1) != codes)
+    if not len(wrong):
+        return p
+    p, some, own = p.copy(), p[wrong], (np.arange(len(wrong)), codes[wrong])
+    least = some[own]
+    some[own] = -np.inf
+    others = np.sort(some, axis=1)[:, :0:-1]
+    pooled = (least[:, None] + np.cumsum(others, axis=1)) / np.arange(2, p.shape[1] + 1)
+    level = pooled.max(axis=1)
+    some = np.minimum(some, np.nextafter(level, 0.0)[:, None])
+    some[own] = level
+    p[wrong] = some
+    return p

@@ -1,0 +1,288 @@
+"""Probabilities of losses that have none of their own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.special import expit
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.metrics import log_loss
+from sklearn.svm import SVC
+
+import kernelgrad
+from kernelgrad import KernelClassifier, LinearClassifier, SemiSupervisedKernelClassifier
+from kernelgrad.data import open_source
+from kernelgrad.estimators import classifier
+from kernelgrad.estimators._calibration import MOST_ROWS, Calibration, keep_argmax
+from kernelgrad.solvers import DSG
+
+LOSSES = ("hinge", "smoothed_hinge", "squared_hinge", "squared", "perceptron")
+
+
+def rows(n=400, classes=2, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 3))
+    f = 2.0 * X[:, 0] + X[:, 1] ** 2 + rng.logistic(size=n)
+    return X, np.digitize(f, np.quantile(f, np.arange(1, classes) / classes))
+
+
+UNIT = st.floats(0, 1, width=16)
+
+
+@given(arrays(float, st.tuples(st.integers(1, 5), st.integers(2, 5)), elements=UNIT), st.data())
+def test_the_largest_is_kept(p, data):
+    p = (p + 1e-3) / (p + 1e-3).sum(axis=1, keepdims=True)
+    n, K = p.shape
+    codes = np.array(data.draw(st.lists(st.integers(0, K - 1), min_size=n, max_size=n)))
+    q = keep_argmax(p, codes)
+    np.testing.assert_array_equal(np.argmax(q, axis=1), codes)
+    np.testing.assert_allclose(q.sum(axis=1), 1.0, rtol=1e-12)
+    assert (q >= 0).all()
+    right = np.argmax(p, axis=1) == codes
+    np.testing.assert_array_equal(q[right], p[right])
+    # the nearest of all that keep it: nothing between p and q does
+    for a, b, c in zip(p[~right], q[~right], codes[~right], strict=True):
+        moved = np.abs(a - b) > 1e-12
+        np.testing.assert_allclose(b[moved], b[c], rtol=1e-12)
+        assert b[c] >= a[c]
+        assert (b[moved & (np.arange(K) != c)] < a[moved & (np.arange(K) != c)]).all()
+
+
+@pytest.mark.parametrize("loss", [*LOSSES, "logistic", "log_loss"])
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("kind", ["kernel", "linear", "pairs"])
+def test_the_most_probable_class_is_the_predicted_one(kind, classes, loss):
+    if kind == "pairs" and loss in ("squared", "perceptron", "log_loss"):
+        pytest.skip("refused")
+    X, y = rows(240, classes)
+    cls = LinearClassifier if kind == "linear" else KernelClassifier
+    options = {"multi_class": "ovo"} if kind == "pairs" else {}
+    model = cls(loss, random_state=0, **options).fit(X, y)
+    new = np.concatenate([rows(2000, seed=1)[0], 1e3 * X, np.zeros((1, 3))])
+    p = model.predict_proba(new)
+    assert p.shape == (len(new), classes)
+    assert (p >= 0).all()
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_array_equal(model.classes_[np.argmax(p, axis=1)], model.predict(new))
+    prior = np.bincount(y) / len(y)
+    assert log_loss(y, model.predict_proba(X)) < 0.9 * log_loss(y, np.tile(prior, (len(y), 1)))
+    # responses that are equal, or no sooner apart than their probabilities
+    C = model.expansion_.n_outputs
+    rng = np.random.default_rng(0)
+    raw = np.concatenate([rng.integers(-1, 2, (300, C)) * s for s in (1e-300, 1e-9, 1.0, 50.0)])
+    codes = model._task().decide(raw)
+    np.testing.assert_array_equal(np.argmax(model._probabilities(raw), axis=1), codes)
+
+
+def test_semi_supervised_probabilities_agree_too():
+    X, y = rows(150, 3)
+    y = np.where(np.arange(len(y)) % 3 > 0, y, -1)
+    model = SemiSupervisedKernelClassifier(probability=True, random_state=0).fit(X, y)
+    new = rows(3000, seed=1)[0]
+    found = np.argmax(model.predict_proba(new), axis=1)
+    np.testing.assert_array_equal(model.classes_[found], model.predict(new))
+    raw = np.array([[1e-9, 0.0, -1.0], [-3.0, -2.0, -2.0], [90.0, 95.0, 99.0]])
+    found = np.argmax(model._probabilities(raw), axis=1)
+    np.testing.assert_array_equal(found, model._task().decide(raw))
+
+
+@pytest.mark.parametrize("solver", ["auto", "cached", "dsg"])
+@pytest.mark.parametrize("early_stopping", [False, True])
+def test_probabilities_are_as_good_as_those_of_scikit_learn(solver, early_stopping):
+    X, y = rows(1500)
+    new, target = rows(4000, seed=1)
+    theirs = CalibratedClassifierCV(SVC(gamma=0.3), ensemble=False).fit(X, y)
+    model = KernelClassifier(
+        "hinge", C=1.0, gamma=0.3, solver=solver, early_stopping=early_stopping, random_state=0
+    ).fit(X, y)
+    ours = log_loss(target, model.predict_proba(new))
+    assert ours < 1.04 * log_loss(target, theirs.predict_proba(new))
+
+
+def test_a_sigmoid_is_found():
+    rng = np.random.default_rng(0)
+    f = rng.uniform(-2, 2, 20_000)
+    y = (rng.random(len(f)) < expit(1.5 * f - 0.7)).astype(int)
+    found = Calibration.fit(np.column_stack([np.zeros_like(f), f]), y, np.ones(len(f)))
+    grid = np.linspace(-2, 2, 9)
+    p = found.proba(np.column_stack([np.zeros_like(grid), grid]))[:, 1]
+    np.testing.assert_allclose(p, expit(1.5 * grid - 0.7), atol=0.02)
+
+
+def test_targets_are_those_of_platt():
+    # where responses tell nothing: log odds of the mean target, but for the prior of shifts
+    y = np.repeat([0, 1], [30, 10])
+    p = Calibration.fit(np.zeros((40, 2)), y, np.ones(40)).proba(np.zeros((1, 2)))[0, 1]
+    target = (30 * (1 / 32) + 10 * (11 / 12)) / 40
+    assert abs(p - target) < 0.02
+    twice = Calibration.fit(np.zeros((80, 2)), np.tile(y, 2), np.ones(80))
+    assert abs(twice.proba(np.zeros((1, 2)))[0, 1] - 0.25) < abs(p - 0.25)
+
+
+def test_weights_count():
+    X, y = rows(300)
+    weight = np.random.default_rng(0).integers(0, 4, len(y))
+    model = KernelClassifier("hinge", random_state=0)
+    p = model.fit(X, y, sample_weight=weight).predict_proba(X)
+    q = model.fit(np.repeat(X, weight, 0), np.repeat(y, weight)).predict_proba(X)
+    np.testing.assert_array_equal(p, q)
+    z = np.random.default_rng(1).standard_normal((300, 2))
+    one = Calibration.fit(z, y, np.where(y == 1, 5.0, 1.0)).proba(z)[:, 1].mean()
+    assert one > Calibration.fit(z, y, np.ones(300)).proba(z)[:, 1].mean() + 0.2
+
+
+def test_class_weights_count():
+    X, y = rows(600)
+    y[(y == 1) & (np.arange(600) % 5 > 0)] = 0
+    means = [
+        KernelClassifier("hinge", class_weight=w, random_state=0, alpha=1e-3)
+        .fit(X, y).predict_proba(X)[:, 1].mean()
+        for w in (None, "balanced")
+    ]  # fmt: skip
+    assert means[0] < 0.25
+    assert means[1] > means[0] + 0.15
+
+
+class Spy:
+    """What was fitted to calibrate, and on which rows it was scored."""
+
+    def __init__(self, monkeypatch):
+        self.fits, self.scored = [], []
+        run, seen_by = classifier.run, classifier.BaseClassifier._seen_by
+
+        def spy(solver, problem, batches, *, max_iter):
+            def watched():
+                for batch, epoch in batches:
+                    self.fits[-1].append(batch)
+                    yield batch, epoch
+
+            self.fits.append([])
+            self.max_iter = max_iter
+            return run(solver, problem, watched(), max_iter=max_iter)
+
+        def seen(expansion, rows, some):
+            self.scored.append((expansion, rows, some))
+            return seen_by(expansion, rows, some)
+
+        monkeypatch.setattr(classifier, "run", spy)
+        monkeypatch.setattr(classifier.BaseClassifier, "_seen_by", staticmethod(seen))
+
+
+@pytest.fixture
+def spy(monkeypatch):
+    return Spy(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "share", "steps"),
+    [
+        (KernelClassifier("hinge"), 0.25, 40),
+        (KernelClassifier("hinge", solver="cached"), 0.1, 40),
+        (LinearClassifier("hinge", max_iter=100), 0.1, 100),
+        (KernelClassifier("hinge", solver=DSG(batch_size=500)), None, 12),
+    ],
+    ids=repr,
+)
+def test_rows_that_were_not_fitted_tell(estimator, share, steps, spy):
+    X, y = rows(6000)
+    model = estimator.set_params(random_state=0).fit(X, y)
+    (batches,), ((expansion, _, some),) = spy.fits, spy.scored
+    assert spy.max_iter == steps
+    assert expansion is not model.expansion_
+    assert len(some) <= MOST_ROWS
+    fitted = np.unique(np.concatenate([batch.rows for batch in batches]))
+    assert not np.isin(some, fitted).any()
+    if share is not None:
+        assert len(fitted) <= round(share * len(y))
+    assert "calibration" not in model.history_
+
+
+def test_held_out_rows_cost_nothing(spy):
+    X, y = rows(500)
+    model = KernelClassifier("hinge", early_stopping=True, random_state=0).fit(X, y)
+    ((expansion, seen, some),) = spy.scored
+    assert not spy.fits
+    assert expansion is model.expansion_
+    np.testing.assert_array_equal(some, seen.held)
+
+
+def test_it_can_be_left_out(spy):
+    X, y = rows(100)
+    model = KernelClassifier("hinge", probability=False)
+    assert not hasattr(model, "predict_proba")
+    assert not hasattr(model.fit(X, y), "predict_proba")
+    assert not spy.fits + spy.scored
+    with pytest.raises(AttributeError, match="fit it with probability=True"):
+        model._check_proba()
+    KernelClassifier("log_loss").fit(X, y)  # has its own
+    assert not spy.fits + spy.scored
+
+
+def test_a_stream_is_calibrated_on_rows_before_their_step(spy):
+    X, y = rows(900)
+    model = KernelClassifier("hinge", solver="dsg", random_state=0).partial_fit(
+        X[:300], y[:300]
+    )
+    assert np.isfinite(model.predict_proba(X)).all()
+    before = model.expansion_.raw_prediction(X[300:600])
+    model.partial_fit(X[300:600], y[300:600])
+    expected = np.column_stack([np.zeros(300), before])[spy.scored[-1][2]]
+    np.testing.assert_array_equal(model._latest[0][-len(expected) :], expected)
+    for _ in range(30):
+        model.partial_fit(X[600:], y[600:])
+    assert len(model._latest[1]) == 1000
+    assert not spy.fits
+
+
+def test_models_in_files_go_on(tmp_path):
+    X, y = rows(300, 3)
+    path = tmp_path / "model.kgm"
+    model = KernelClassifier("hinge", solver="dsg", random_state=0).partial_fit(X, y)
+    model.save(path, resumable=True)
+    loaded = kernelgrad.load(path)
+    for _ in range(2):
+        np.testing.assert_array_equal(model.predict_proba(X), loaded.predict_proba(X))
+        model.partial_fit(X[:99], y[:99])
+        loaded.partial_fit(X[:99], y[:99])
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_few_rows_of_a_class(n):
+    X, y = rows(40)
+    keep = np.flatnonzero(y == 0).tolist() + np.flatnonzero(y == 1)[:n].tolist()
+    model = KernelClassifier("hinge", random_state=0).fit(X[keep], y[keep])
+    assert np.isfinite(model.predict_proba(X)).all()
+    two = KernelClassifier("hinge").fit(X[:2], [0, 1])
+    assert two.predict_proba(X[:2]).argmax(axis=1).tolist() == [0, 1]
+
+
+def test_kernel_matrices_and_files(tmp_path):
+    X, y = rows(200)
+    K = np.exp(-0.3 * ((X[:, None] - X) ** 2).sum(axis=-1))
+    options = {"C": 1.0, "random_state": 0}
+    p = KernelClassifier("hinge", "precomputed", **options).fit(K, y).predict_proba(K)
+    q = KernelClassifier("hinge", gamma=0.3, **options).fit(X, y).predict_proba(X)
+    np.testing.assert_allclose(p, q, atol=0.1)  # rows are in another order: another part
+    np.savetxt(
+        tmp_path / "data.csv",
+        np.column_stack([X, y]),
+        delimiter=",",
+        header="a,b,c,y",
+        comments="",
+    )
+    source = open_source(tmp_path / "data.csv", target="y")
+    p = KernelClassifier("hinge", **options, max_iter=100).fit(source).predict_proba(source)
+    assert np.corrcoef(p[:, 1], q[:, 1])[0, 1] > 0.8
+
+
+def test_the_scale_of_a_perceptron_does_not_matter():
+    z = np.random.default_rng(0).standard_normal((300, 2))
+    y = (z[:, 1] > z[:, 0]).astype(int)
+    one, many = (
+        Calibration.fit(s * z, y, np.ones(300), unit=None).proba(s * z) for s in (1.0, 1000.0)
+    )
+    np.testing.assert_allclose(one, many, rtol=1e-6)
+    np.testing.assert_allclose(one.mean(), 0.5, atol=0.05)
