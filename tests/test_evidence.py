@@ -298,6 +298,7 @@ def test_more_rows_than_the_search_takes(monkeypatch):
     assert gp.noise_variance_ == pytest.approx(0.09, rel=5 * np.sqrt(2 / 400))
     assert gp.history_["search"][0]["noise_variance"] == gp.noise_variance_
     assert gp.score(X, y) > 0.8
+    assert len(pickle.dumps(gp)) < 600**2  # no factorisation in it
 
 
 def test_no_time_for_a_search_is_no_certainty(rows, monkeypatch):

@@ -177,6 +177,13 @@ def test_named_categories(chosen):
     assert LinearRegressor(categorical_features=None, alpha=1e-6).fit(frame, y)._table is None
 
 
+def test_arrays_of_objects_may_hold_text():
+    X = np.array([["a", 1.0, None], ["b", 2, True], ["b", None, False]] * 10, dtype=object)
+    model = LinearRegressor(alpha=1e-9).fit(X, np.resize([1.0, 2.0, 3.0], 30))
+    assert [column.kind for column in model._table.columns] == ["level", "number", "number"]
+    np.testing.assert_allclose(model.predict(X[:3]), [1, 2, 3], atol=1e-3)
+
+
 def test_means_of_the_targets_leave_out_their_own_row():
     rng = np.random.default_rng(0)
     names = np.array([f"n{i}" for i in range(100)])
@@ -315,14 +322,14 @@ def test_tables_too_large_for_memory(files, suffix):
 
 
 def test_types_of_csv_columns_are_those_of_the_whole_file(tmp_path):
-    values = [*range(9000), "x"]
+    values = ["x", *range(9000)]
     path = tmp_path / "t.csv"
     pd.DataFrame(
         {"a": values, "b": [1] * 9000 + [0.5], "c": [""] * 9000 + ["2024-01-01"]}
     ).to_csv(path, index=False)
     X = open_source(path, as_frame=True).read(0, 9001).X
     assert [str(t) for t in X.schema.types] == ["string", "double", "date32[day]"]
-    assert X.column("a").to_pylist()[8999:] == ["8999", "x"]
+    assert X.column("a").to_pylist()[8999:] == ["8998", "8999"]
 
 
 def test_memory_maps_that_fit_are_arrays(tmp_path):
@@ -352,3 +359,19 @@ def test_jobs_do_not_change_scores():
     score = partial(cross_val_score, KernelRegressor(random_state=0), X, y, cv=3)
     with joblib.parallel_config(max_nbytes=100):  # so that arrays are mapped
         np.testing.assert_array_equal(score(n_jobs=2), score())
+
+
+def test_two_sources_share_a_table(files):
+    folder, frame = files
+    source = open_source(folder / "t.csv", drop=["y"], as_frame=True)
+    ratio = KernelDensityRatio(max_iter=3, random_state=0).fit(source, denominator=source)
+    assert ratio._table.width > 6
+    assert ratio.score(source, denominator=source) == ratio.score(frame, denominator=frame)
+    labels = np.resize([0, 1], N)
+    model = SemiSupervisedKernelClassifier(max_iter=3, solver="tsg", random_state=0)
+    model.fit(frame, labels, X_unlabelled=source)
+    assert model.predict(source).tolist() == model.predict(frame).tolist()
+    # a table is of one fit
+    large = ArraySource(np.random.default_rng(0).normal(size=(50, 2)), labels[:50])
+    large.in_memory = False
+    assert KernelClassifier(memory_limit=1).fit(frame, labels).fit(large)._table is None

@@ -331,7 +331,7 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
                 rows = self._array_rows(parts, given, fresh, declared, source=True)
             else:
                 task = self._learn(X, declared) if fresh else self._task()
-                rows = TrainingRows(self._encoded_source(X, task, fresh=fresh), task)
+                rows = TrainingRows(self._encoded_source(X, task if fresh else None), task)
         else:
             if y is None and self._requires_y:
                 raise ValueError(
@@ -385,18 +385,19 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
             X = memmap  # stays on disk
         return TrainingRows(ArraySource(X, y, weight, checked=True), task, True)
 
-    def _encoded_source(self, source: BatchSource, task: Task, *, fresh: bool) -> BatchSource:
+    def _encoded_source(self, source: BatchSource, task: Task | None = None) -> BatchSource:
         """Return a source of rows as functions take them.
 
-        If `fresh`, their table is learned from a random sample.
+        With the `task` of a new fit their table is learned from a random sample.
         """
-        if not source.as_frame:
+        if task is not None:
+            self._table = self._medians = None
+        if not source.as_frame and self._table is None:
             return source
-        if fresh:
+        if task is not None:
             n = source.n_rows
             rng = np.random.default_rng(self._seed)
-            some = np.sort(rng.choice(n, min(n, _TABLE_ROWS), replace=False))
-            sample = source.take(some)
+            sample = source.take(np.sort(rng.choice(n, min(n, _TABLE_ROWS), replace=False)))
             codes, _ = self._coded(sample.X, fresh=True, source=True)
             y = None if sample.y is None else task.internal(sample.y)
             self._encode_rows(codes, None if y is None else task.columns(y), fresh=True)

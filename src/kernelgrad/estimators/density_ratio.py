@@ -195,7 +195,9 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
                 raise ValueError("A BatchSource carries its own weights; leave them out.")
             self._adopt_source(X, fresh=fresh)
             self._adopt_source(denominator, fresh=False)
-            return X, denominator, np.array([0, 1])
+            task = NoTargets(self._make_loss())
+            p = self._encoded_source(X, task if fresh else None)
+            return p, self._encoded_source(denominator), np.array([0, 1])
         if denominator is not None:
             X, _ = self._coded(X, fresh=fresh)
             X, Z = self._encode_rows(X, fresh=fresh), self._matrix(denominator)

@@ -376,7 +376,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
             check_columns(self, extra)
             if extra.n_rows == 0:
                 raise DataError("X_unlabelled has no rows.")
-            return extra
+            return self._encoded_source(extra)
         more = self._matrix(extra)
         self._check_rows(parts, more)
         return ArraySource(more, checked=True)
