@@ -499,6 +499,7 @@ def own_ratio(
             some, others = mixed[:train], mixed[train : train + _OWN_HELD]
             batch = rows.take(np.sort(pool.numbers[some]))
             held = rows.validation(1, 0.0, rows=np.sort(pool.numbers[others]))
+            assert held.loss is not None
             alphas = [base * ratio for ratio in ratios]
             _, found = solve(problem, batch, alphas, held.X, _OWN_STEPS)
             for ratio, raw in zip(ratios, found, strict=True):
