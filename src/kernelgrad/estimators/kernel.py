@@ -137,6 +137,7 @@ class BaseKernelEstimator(BaseRowsEstimator):
         if not self.standardize:
             parts.kernel.check_domain(X)
         if not self._is_precomputed:
+            super()._check_rows(parts, X)
             return
         if self.standardize:
             raise ValueError(
