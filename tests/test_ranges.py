@@ -18,6 +18,7 @@ from kernelgrad import (
 )
 from kernelgrad.compute.ranges import check_range
 from kernelgrad.kernels import Gaussian, Laplacian
+from kernelgrad.solvers import Validation
 
 SOLVERS = ("direct", "newton", "cached", "working_set", "dsg", "sbp", "sdca", "pegasos")
 LOSS = {"direct": "squared", "working_set": "hinge", "sbp": "hinge"}
@@ -161,3 +162,13 @@ def test_a_model_worse_than_a_constant_says_so(cls):
         warnings.simplefilter("error")
         model.set_params(alpha=1e-2).fit(X, (X[:, 0] > 0).astype(float))
         model.set_params(early_stopping=False).fit(X, y)
+
+
+def test_worse_than_a_constant_is_worse_by_score_and_clearly_by_loss():
+    validation = Validation(
+        X=np.zeros((2, 1)), score=lambda f: float(f.mean()), loss=lambda f: 1.0,
+        constant=np.full((2, 1), 0.5), name="score", patience=1, tol=0.0,
+    )  # fmt: skip
+    assert validation.beaten((0.4, -1.1)) == "score 0.4 against 0.5, loss 1.1, 1"
+    for rank in ((0.6, -1.1), (0.4, -1.01), (0.4, -0.9)):
+        assert validation.beaten(rank) is None
