@@ -193,8 +193,10 @@ class TrainingRows:
         def mean_loss(raw: FloatArray) -> float:
             return float(np.average(loss.value(encoded, raw), weights=weight))
 
+        constant = loss.intercept(encoded, weight)
         return Validation(
             X=X,
+            constant=np.tile(np.asarray(constant, np.float64), (len(y), 1)),
             score=lambda raw: score(y, raw, weight) if score else -mean_loss(raw),
             loss=mean_loss,
             start=start,

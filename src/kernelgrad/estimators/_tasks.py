@@ -14,6 +14,7 @@ from sklearn.utils.validation import column_or_1d
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray
 from kernelgrad._validation import DataError
+from kernelgrad.compute.ranges import SMALLEST, extreme
 from kernelgrad.losses import Loss, encode_labels
 
 Score = Callable[[AnyArray, FloatArray, Float64Array], float]
@@ -249,6 +250,13 @@ class Regression(Task):
 
     def internal(self, y: AnyArray) -> AnyArray:
         y = np.asarray(y, np.float64)
+        most, place = extreme(y)
+        if most and not SMALLEST <= most <= 1.0 / SMALLEST:
+            raise DataError(
+                f"The largest target in size, of row {place // max(1, y[:1].size)} (rows count "
+                f"from 0), is {most:.3g}, not within {SMALLEST:g} and {1 / SMALLEST:g}, as "
+                "float32 asks for; give the target in another unit."
+            )
         outputs = _count_outputs(y, self.loss)
         if outputs != self.n_outputs:
             raise ValueError(

@@ -24,6 +24,7 @@ from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import DataError, check_real
 from kernelgrad.callbacks import FOREVER, CallbackList, Deadline, FitEvent, make_callbacks
 from kernelgrad.compute.compiling import announced, compile_seconds
+from kernelgrad.compute.ranges import LARGEST, SMALLEST, check_range
 from kernelgrad.data import ArraySource, Batch, BatchSource
 from kernelgrad.estimators import _files
 from kernelgrad.estimators._auto import GIVEN, fits_in_memory
@@ -73,6 +74,9 @@ class Posed(NamedTuple):
 
 
 _TABLE_ROWS = 50_000  # from which the columns of a large file are learned
+
+_SQUARED = 1e150  # values whose squares float64 holds
+_TOTAL = 1e30  # of all weights
 
 Choice = tuple[Solver[Any], str]  # a solver, and why it was chosen
 
@@ -149,6 +153,14 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
 
     def _check_rows(self, parts: Parts, X: Matrix) -> None:
         """Raise if the rows of an array, already checked as numbers, are not for this model."""
+        # columns that are divided by their deviation only have to have one
+        limit = _SQUARED if getattr(self, "standardize", False) else LARGEST
+        most = check_range(X, largest=limit)
+        if 0.0 < most < SMALLEST:
+            raise DataError(
+                f"No value in the rows is larger than {most:.3g}, less than the {SMALLEST:g} "
+                "from which on float32 tells them apart; multiply the columns."
+            )
 
     def _check_source(self, source: BatchSource) -> None:
         """Raise if `source` cannot be fitted, before it is read."""
@@ -473,6 +485,12 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
         score = result.best_score if plan.best_score is None else plan.best_score
         self.best_score_: float | None = score
         self.fit_status_: str = result.status
+        if result.beaten is not None:
+            warn_caller(
+                f"On the held-out rows the model is worse than a constant ({result.beaten}): "
+                "the columns may not tell the target, or not by this kernel and scale. Scale "
+                "the columns, search alpha and gamma, or predict a constant."
+            )
         if self.fit_status_ == "time_limit" and self.n_iter_ == 0:
             warn_caller(
                 f"time_limit={self.time_limit!r} seconds were over before the first iteration "
@@ -611,6 +629,13 @@ class BaseSupervisedEstimator(BaseRowsEstimator):
 
     def _check_parameters(self) -> Parts:
         self._check_alpha()
+        default = type(self).__dataclass_fields__["alpha"].default
+        given = type(self.alpha) is not type(default) or self.alpha != default
+        if self.C is not None and given:
+            raise ValueError(
+                f"C={self.C!r} and alpha={self.alpha!r} are two ways to say one thing; leave "
+                "one of them out."
+            )
         return super()._check_parameters()
 
     def _check_alpha(self) -> None:
@@ -649,10 +674,15 @@ def checked_weights(
     """Return weights times the factor of each row; at least one row must count."""
     weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     weight = weight if factor is None else weight * factor
-    if not np.isfinite(weight.sum()):
-        raise ValueError("The sum of the sample weights overflows; divide them by their mean.")
-    if not weight.sum() > 0:
+    with np.errstate(over="ignore"):
+        total = float(weight.sum())
+    if not total > 0:
         raise ValueError("All sample weights are zero; at least one row must count.")
+    if not 1.0 / _TOTAL <= total <= _TOTAL:
+        raise ValueError(
+            f"The sum of the sample weights is {total:.3g}, not within 1e-30 and 1e30; divide "
+            "them by their mean."
+        )
     return np.asarray(weight, np.float64)
 
 

@@ -188,6 +188,7 @@ class BaseKernelEstimator(BaseRowsEstimator):
         if not self._standardize:
             parts.kernel.check_domain(X)
         if not self._is_precomputed:
+            super()._check_rows(parts, X)
             return
         if self._standardize:
             raise ValueError(

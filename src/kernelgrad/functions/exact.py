@@ -19,6 +19,7 @@ from kernelgrad._typing import (
     Matrix,
 )
 from kernelgrad.compute.linalg import row_products, untouched
+from kernelgrad.compute.ranges import check_range
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import ExactRows, Kernel, describe_kernel, restore_kernel
@@ -72,13 +73,18 @@ class ExactKernel:
         self.wide = wide or precise
         self.precise = precise
 
-    def prepare(self, X: Matrix, ids: IntArray | None = None) -> ExactRows:
-        """Return rows scaled, checked and embedded; `ids` are their columns if precomputed."""
+    def prepare(self, X: Matrix, ids: IntArray | None = None, *, first: int = 0) -> ExactRows:
+        """Return rows scaled, checked and embedded; `ids` are their columns if precomputed.
+
+        `first` is the number of the first row, for messages.
+        """
         n = X.shape[0]
         parts: list[ExactRows | None] = [None] * max(1, -(-n // PREPARE_ROWS))
 
         def task(i: int) -> None:  # work arrays of few rows at a time
-            some = self.scaling.apply(X[i * PREPARE_ROWS : (i + 1) * PREPARE_ROWS])
+            start = i * PREPARE_ROWS
+            some = self.scaling.apply(X[start : start + PREPARE_ROWS])
+            check_range(some, first=first + start)
             self.kernel.check_domain(some)
             parts[i] = self.kernel.exact_rows(some, wide=self.wide)
 

@@ -217,7 +217,7 @@ class RandomFeatureExpansion(Expansion):
         with single_threaded_blas():
             for start in range(0, n, PREDICT_ROWS):
                 rows = slice(start, min(n, start + PREDICT_ROWS))
-                self.add_prepared(self.stream.prepare(X[rows]), out[rows])
+                self.add_prepared(self.stream.prepare(X[rows], first=start), out[rows])
         return out + self.intercept
 
     def add_prepared(self, X: Matrix, out: Float32Array) -> None:
@@ -316,7 +316,7 @@ class SupportExpansion(Expansion):
         with single_threaded_blas():
             for start in range(0, n, PREDICT_ROWS):
                 rows = slice(start, min(n, start + PREDICT_ROWS))
-                prepared = self.exact.prepare(X[rows])
+                prepared = self.exact.prepare(X[rows], first=start)
                 self.exact.add_product(prepared, self.support, self.coef, out[rows])
         return out
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from kernelgrad._typing import AnyArray, Float32Array, Matrix
+from kernelgrad.compute.ranges import check_range
 from kernelgrad.features.base import FeatureMap, float32_rows
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel, describe_kernel, restore_kernel
@@ -61,9 +62,13 @@ class FeatureStream:
         """Columns of one block."""
         return self.map.width
 
-    def prepare(self, X: Matrix) -> Matrix:
-        """Return rows as the hot loops want them: scaled, embedded, float32, dense or CSR."""
+    def prepare(self, X: Matrix, *, first: int = 0) -> Matrix:
+        """Return rows as the hot loops want them: scaled, embedded, float32, dense or CSR.
+
+        `first` is the number of the first row, for messages.
+        """
         X = self.scaling.apply(X)
+        check_range(X, first=first)
         self.kernel.check_domain(X)
         return float32_rows(self.map.prepare(X))
 

@@ -332,14 +332,15 @@ def check_least(kernel: Kernel, X: Matrix, low: float = 0.0, *, strict: bool = F
         )
 
 
-def median_distance(D: Float64Array, size: float) -> float:
-    """Return the median of the distances D (n, n) of rows of norms up to `size`; else 1.
+def median_distance(D: Float64Array, sizes: Float64Array) -> float:
+    """Return the median of the distances D (n, n) of rows of norms `sizes` (n,); else 1.
 
-    Equal rows, which rounding leaves a little apart, count nothing.
+    Equal rows, which rounding leaves apart by a little of their own norms, count nothing.
     """
     pairs = np.concatenate([D[:0].ravel(), *(D[i, i + 1 :] for i in range(len(D)))])
-    if pairs.min(initial=np.inf) <= 1e-7 * size:
-        pairs = pairs[1e-7 * size < pairs]
+    if pairs.min(initial=np.inf) <= 1e-7 * sizes.max(initial=0.0):
+        own = [np.maximum(sizes[i], sizes[i + 1 :]) for i in range(len(D))]
+        pairs = pairs[1e-7 * np.concatenate([sizes[:0], *own]) < pairs]
     return float(np.median(pairs, overwrite_input=True)) if pairs.size else 1.0
 
 

@@ -13,6 +13,7 @@ from typing import ClassVar, Self
 import numpy as np
 import scipy.sparse as sp
 from sklearn.metrics.pairwise import euclidean_distances
+from sklearn.utils.extmath import row_norms
 
 from kernelgrad._params import boolean, integer, number_or_rule, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
@@ -155,8 +156,8 @@ class ConvolutionKernel(TiledKernel):
         D = euclidean_distances(units)
         seen = norms > 1e-7 * norms.max()  # flat patches have no direction
         D = D[np.ix_(seen, seen)]
-        size = np.sqrt((units**2).sum(axis=1).max(initial=0.0))
-        gamma = 1.0 / (2.0 * (median_distance(D, float(size)) * self.bandwidth_factor) ** 2)
+        median = median_distance(D, row_norms(units[seen]))
+        gamma = 1.0 / (2.0 * (median * self.bandwidth_factor) ** 2)
         return self._with_gamma(gamma)
 
     def _random_patches(self, X: Matrix, seed: int) -> Float64Array:

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaincinv, gammaln, kve
 from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
+from sklearn.utils.extmath import row_norms
 
 from kernelgrad._params import choice, number_or_rule, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
@@ -27,12 +28,26 @@ from kernelgrad.kernels.projection import ProjectionKernel, form_of_cosines
 
 MEDIAN_ROWS = 2000
 MAX_FACTOR = 2.0**16
+_OUTLYING = 1e3  # times the median norm of rows, from their median to their mean
 # Float32 rounds a squared distance to 1e-7 of the squared norms, and an entry to 6e-8 of
 # itself: from these norms on, in length scales, kernel values suffer by 1e-5.
 _FAR_SQUARED, _FAR = 100.0, 100.0
 
 Form = Literal["pair", "phase"]
 Sampling = Literal["iid", "orthogonal", "qmc"]
+
+
+def _centred(X: Float64Array) -> Float64Array:
+    """Return rows less their mean, or their median where outliers have moved the mean.
+
+    Far from its own rows a centre costs their distances digits. Columns that are constant but
+    for rounding become 0, each by its own size.
+    """
+    mean, median = X.mean(axis=0), np.median(X, axis=0)
+    near = np.linalg.norm(mean - median) <= _OUTLYING * np.median(row_norms(X - median))
+    C: Float64Array = X - (mean if near else median)
+    C[np.abs(C) <= 4 * np.finfo(float).eps * np.abs(X).max(axis=0)] = 0.0
+    return C
 
 
 @parameters
@@ -139,13 +154,8 @@ class StationaryKernel(ProjectionKernel):
                 )
                 X = X[np.sort(rows)]
             if not sp.issparse(X):
-                offset = np.abs(X).max(initial=0.0)
-                X = X - X.mean(axis=0)
-                X[np.abs(X) <= 4 * np.finfo(float).eps * offset] = 0.0  # constant columns
-            size = np.sqrt(
-                X.multiply(X).sum(1).max() if sp.issparse(X) else (X**2).sum(1).max()
-            )
-            median = median_distance(self._distances(X), float(size))
+                X = _centred(X)
+            median = median_distance(self._distances(X), row_norms(X))
             gamma = self._gamma_from_bandwidth(median * self.bandwidth_factor)
         return self._with_gamma(gamma)
 

@@ -19,6 +19,7 @@ from kernelgrad.functions.expansions import Expansion
 from kernelgrad.solvers.base import Problem, Solver, State, Tracker, TrainBatch
 
 STATUSES = ("converged", "max_iter", "stopped", "time_limit", "interrupted")
+_CLEARLY = 0.02  # of a loss: less is chance
 
 
 @dataclass
@@ -38,6 +39,17 @@ class Validation:
     early_stopping: bool = True
     loss: Callable[[FloatArray], float] | None = None
     start: Expansion | None = None
+    constant: FloatArray | None = None  # responses of the best constant, the least to ask for
+
+    def beaten(self, rank: tuple[float, float]) -> str | None:
+        """Return how the constant is better, or None where it is not, by score and by loss."""
+        if self.constant is None:
+            return None
+        mine, loss = self.rank(self.constant)
+        loss = -loss
+        if not (rank[0] < mine and -rank[1] > loss + _CLEARLY * abs(loss)):
+            return None
+        return f"{self.name} {rank[0]:.4g} against {mine:.4g}, loss {-rank[1]:.4g}, {loss:.4g}"
 
     def rank(self, raw: FloatArray) -> tuple[float, float]:
         """Return (score, negative loss); undefined scores rank last."""
@@ -63,6 +75,7 @@ class FitResult:
     history: dict[str, Any] = field(default_factory=dict)
     best_iteration: int = 0
     best_score: float | None = None
+    beaten: str | None = None  # how a constant is better on the held-out rows
 
 
 def new_history(score_name: str | None) -> dict[str, Any]:
@@ -226,4 +239,5 @@ def run(
         history=history,
         best_iteration=best_iteration if best is not None else state.iteration,
         best_score=float(best_rank[0]) if best is not None else None,
+        beaten=validation.beaten(best_rank) if validation and best is not None else None,
     )

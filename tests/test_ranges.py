@@ -1,0 +1,174 @@
+"""Values that would ruin a model silently: refused, or harmless."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from kernelgrad import (
+    DataError,
+    KernelClassifier,
+    KernelNoveltyDetector,
+    KernelRegressor,
+    LinearClassifier,
+    LinearRegressor,
+)
+from kernelgrad.compute.ranges import check_range
+from kernelgrad.kernels import Gaussian, Laplacian
+from kernelgrad.solvers import Validation
+
+SOLVERS = ("direct", "newton", "cached", "working_set", "dsg", "sbp", "sdca", "pegasos")
+LOSS = {"direct": "squared", "working_set": "hinge", "sbp": "hinge"}
+
+
+def rows(n=400):
+    X = np.random.default_rng(0).standard_normal((n, 4))
+    return X, X[:, 0] + 0.3 * X[:, 1]
+
+
+@pytest.mark.parametrize("value", [1e8, -1e8])
+def test_one_outlier_does_not_ruin_a_model(value):
+    X, t = rows()
+    X[3, 1] = value
+    others = np.arange(400) != 3
+    y = t > 0
+    assert KernelClassifier(random_state=0).fit(X, y).score(X[others], y[others]) > 0.95
+    assert KernelRegressor(random_state=0).fit(X, t).score(X[others], t[others]) > 0.9
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(), Laplacian()])
+@pytest.mark.parametrize("value", [1e4, 1e8, 1e12, 1e17])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_median_rule_sees_no_outlier(kernel, value, sparse):
+    X, _ = rows()
+    clean = kernel.resolve(X, 0).gamma
+    X[3, 1] = value
+    found = kernel.resolve(sp.csr_matrix(X) if sparse else X, 0).gamma
+    # of the largest the rest of its column is rounding
+    lost = kernel.resolve(X[:, [0, 2, 3]], 0).gamma
+    assert 0.97 * clean < found < 1.03 * max(clean, lost)
+
+
+def test_equal_rows_count_nothing_beside_an_outlier():
+    X, _ = rows(50)
+    gamma = Gaussian().resolve(X, 0).gamma
+    many = np.concatenate([X] + [X[:1] + 1e3] * 2000)
+    found = Gaussian().resolve(np.concatenate([many, [[1e9] * 4]]), 0).gamma
+    assert np.isfinite(found)
+    twice = Gaussian().resolve(np.concatenate([X] * 40), 0).gamma
+    assert abs(twice / gamma - 1) < 1e-6
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_values_beyond_float32_are_refused(solver):
+    X, t = rows(60)
+    wrong = X.copy()
+    wrong[7, 2] = -1e39
+    loss = LOSS.get(solver, "log_loss")
+    model = KernelClassifier(loss, solver=solver, random_state=0)
+    with pytest.raises(DataError, match=r"Row 7, column 2 \(both .* holds 1e\+39 in size"):
+        model.fit(wrong, t > 0)
+    model.fit(X, t > 0)
+    for each in (wrong, sp.csr_matrix(wrong)):
+        with pytest.raises(DataError, match="Row 7, column 2"):
+            model.predict(each)
+    assert len(set(model.predict(X))) == 2
+
+
+@pytest.mark.parametrize("model", [LinearClassifier(), KernelNoveltyDetector()], ids=repr)
+def test_other_estimators_refuse_them_too(model):
+    X, t = rows(60)
+    X[7, 2] = 1e39
+    for each in (X, sp.csr_matrix(X)):
+        with pytest.raises(DataError, match="Row 7, column 2"):
+            model.fit(each, t > 0)
+
+
+def test_rows_of_all_chunks_are_counted():
+    X, t = rows(60)
+    model = KernelRegressor(solver="cached", random_state=0).fit(X, t)
+    many = np.zeros((20_000, 4))
+    many[19_000, 3] = 1e30
+    with pytest.raises(DataError, match="Row 19000, column 3"):
+        model.predict(many)
+
+
+def test_standardized_columns_may_be_large():
+    X, t = rows(200)
+    model = KernelRegressor(standardize=True, random_state=0)
+    assert model.fit(1e30 * X, t).score(1e30 * X, t) > 0.99
+    with pytest.raises(DataError, match=r"holds .*e\+200"):
+        model.fit(1e200 * X, t)
+
+
+def test_range():
+    assert check_range(np.array([[1.0, -3.0]])) == 3.0
+    assert check_range(sp.csr_matrix((2, 3))) == 0.0
+    assert check_range(np.array([[-(2**40)]])) == 2.0**40
+    with pytest.raises(DataError, match="Row 6, column 1"):
+        check_range(sp.csr_matrix([[0.0, 0.0], [0.0, -1e20]]), first=5)
+
+
+@pytest.mark.parametrize("cls", [KernelRegressor, LinearRegressor])
+@pytest.mark.parametrize("scale", [1e150, 1e-150])
+def test_targets_beyond_float32_are_refused(cls, scale):
+    X, t = rows(60)
+    for y in (t, np.column_stack([t, t])):
+        place = int(np.argmax(np.abs(t)))
+        with pytest.raises(DataError, match=rf"of row {place} .* in another unit"):
+            cls().fit(X, y * scale)
+    cls().fit(X, 0 * t)
+
+
+@pytest.mark.parametrize("weight", [1e-310, 1e300, np.r_[1e300, np.full(59, 1e-300)]])
+def test_weights_beyond_float32_are_refused(weight):
+    X, t = rows(60)
+    weight = np.broadcast_to(weight, 60)
+    for model in (KernelRegressor(), LinearRegressor(), KernelClassifier("hinge", C=1.0)):
+        y = t > 0 if isinstance(model, KernelClassifier) else t
+        with pytest.raises(ValueError, match=r"sum of the sample weights is .*e[+-]3"):
+            model.fit(X, y, sample_weight=weight)
+
+
+@pytest.mark.parametrize("cls", [KernelRegressor, LinearRegressor])
+def test_rows_that_vanish_are_refused(cls):
+    X, t = rows(60)
+    with pytest.raises(DataError, match=r"No value in the rows is larger than .*e-300"):
+        cls().fit(X * 1e-300, t)
+    cls().fit(0 * X, t)
+
+
+@pytest.mark.parametrize("cls", [KernelClassifier, LinearClassifier])
+def test_C_and_alpha_are_one_thing(cls):
+    X, t = rows(60)
+    with pytest.raises(ValueError, match=r"C=2.0 and alpha=0.01 are two ways to say one"):
+        cls(C=2.0, alpha=0.01).fit(X, t > 0)
+    cls(C=2.0).fit(X, t > 0)
+    cls(alpha=0.01).fit(X, t > 0)
+
+
+@pytest.mark.parametrize("cls", [KernelClassifier, KernelRegressor])
+def test_a_model_worse_than_a_constant_says_so(cls):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 20))
+    y = (rng.random(300) < 0.3).astype(float)
+    model = cls(alpha=1e-9, gamma=1e-3, early_stopping=True, random_state=0)
+    with pytest.warns(UserWarning, match=r"worse than a constant \((accuracy|r2) .* against"):
+        model.fit(X, y)
+    with warnings.catch_warnings():  # none where the columns tell the target
+        warnings.simplefilter("error")
+        model.set_params(alpha=1e-2).fit(X, (X[:, 0] > 0).astype(float))
+        model.set_params(early_stopping=False).fit(X, y)
+
+
+def test_worse_than_a_constant_is_worse_by_score_and_clearly_by_loss():
+    validation = Validation(
+        X=np.zeros((2, 1)), score=lambda f: float(f.mean()), loss=lambda f: 1.0,
+        constant=np.full((2, 1), 0.5), name="score", patience=1, tol=0.0,
+    )  # fmt: skip
+    assert validation.beaten((0.4, -1.1)) == "score 0.4 against 0.5, loss 1.1, 1"
+    for rank in ((0.6, -1.1), (0.4, -1.01), (0.4, -0.9)):
+        assert validation.beaten(rank) is None
