@@ -162,7 +162,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
     def _fit_a_part(self, plan: Plan, before: int) -> Responses | None:
         """Return responses to rows that a fit to some others has not seen.
 
-        At about a tenth of the cost of the whole: a part of the rows in memory, few iterations
+        At a small part of the cost of the whole: some of the rows in memory, few iterations
         where these decide about the time. None where a class has a single row.
         """
         rows, solver, problem = plan.rows, plan.solver, plan.problem
@@ -387,8 +387,8 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     probability : bool, default=True
         Calibrate `predict_proba` where it is not that of a log loss: by a map of the responses
         to held-out rows that keeps the largest the largest. These are those of
-        `early_stopping`; else a fit to a part of the rows, at about a tenth of the cost, tells
-        the responses to up to 2,000 others. `partial_fit` takes up to 1,000 of the latest rows,
+        `early_stopping`; else a fit to a part of the rows, for 10 to 30 % of the time from
+        5,000 rows on, tells the responses to up to 2,000 others. `partial_fit` takes up to 1,000 of the latest rows,
         before its steps. Weights count, also those of classes. False saves that time.
     fit_intercept : bool, default=True
         Start from the best constant prediction instead of zero; ``"sbp"`` fits an unpenalised
