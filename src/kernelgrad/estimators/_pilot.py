@@ -227,7 +227,8 @@ def study(
         own += [(k, start[isotropic[0][1].nu]) for k in range(1, len(samples))]
         learned = train(own, *_FIRST)
         best = [learned[0], *_rivals(learned, wanted.shapes), isotropic[0]]
-        ranked = train(best, *_SECOND)
+        # few rows would be seen again and again
+        ranked = train(best, *_SECOND) if len(pool.Y) > _SECOND[0] else [learned[0], best[-1]]
         k, machine = next(r for r in ranked if len(r[1].metric.theta) > 1)
         rival_at, rival = next(r for r in ranked if len(r[1].metric.theta) == 1)
         seen = min(pool.n_rows, len(pool.Y))
