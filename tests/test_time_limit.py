@@ -25,6 +25,8 @@ from kernelgrad.callbacks import Callback, Deadline, ProgressBar, TimeIsUp
 from kernelgrad.solvers import DSG, WorkingSet
 from kernelgrad.solvers.kernel.direct import SymmetricMatrix
 
+PLAIN = {"standardize": False, "metric": None, "gamma": "median", "alpha": 1e-6}  # no search
+
 KERNEL = [
     *(KernelClassifier("hinge", solver=s, alpha=1e-4) for s in (
         "working_set", "cached", "dsg", "cdsg", "udsg", "sbp", "sdca", "pegasos", "norma",
@@ -133,11 +135,11 @@ def test_each_call_of_partial_fit_has_its_time(rows, clock):
 
 
 def test_a_stream_goes_on_after_a_call_without_time(rows):
-    model = KernelClassifier(solver="dsg", random_state=0, time_limit=1e-9)
+    model = KernelClassifier(solver="dsg", random_state=0, time_limit=1e-9, **PLAIN)
     with pytest.warns(ConvergenceWarning):
         model.partial_fit(*rows)
     model.set_params(time_limit=None).partial_fit(*rows)
-    expected = KernelClassifier(solver="dsg", random_state=0).partial_fit(*rows)
+    expected = KernelClassifier(solver="dsg", random_state=0, **PLAIN).partial_fit(*rows)
     f = (m.decision_function(rows[0]) for m in (model, expected))
     np.testing.assert_array_equal(*f)
 
@@ -146,11 +148,13 @@ def test_a_stream_goes_on_after_a_call_without_time(rows):
     ("estimator", "looks", "n_iter"),
     [
         (
-            KernelClassifier("hinge", C=1e4, solver=WorkingSet(set_size=20), probability=False),
+            KernelClassifier(
+                "hinge", solver=WorkingSet(set_size=20), probability=False, **PLAIN
+            ),
             3,
             1,
         ),
-        (KernelClassifier("log_loss", alpha=1e-6, solver="newton"), 5, 3),
+        (KernelClassifier("log_loss", solver="newton", **PLAIN), 5, 3),
     ],
     ids=repr,
 )
@@ -170,7 +174,7 @@ def test_a_kernel_matrix_ends_in_the_middle(monkeypatch):
     X = rng.standard_normal((1500, 2))
     count = itertools.count()
     monkeypatch.setattr("kernelgrad.callbacks.clock", lambda: float(next(count)))
-    model = KernelRegressor(solver="direct", time_limit=2.5)
+    model = KernelRegressor(solver="direct", time_limit=2.5, **PLAIN)
     with pytest.warns(ConvergenceWarning, match="'direct': the model is a constant"):
         model.fit(X, X[:, 0])
     assert 3 < next(count) <= 4 + kernelgrad.get_num_threads()  # it ended at once
@@ -241,7 +245,7 @@ class Searching(KernelClassifier):
 @pytest.mark.parametrize("max_iter", [1, 7])
 def test_phases_end_with_the_fit(rows, max_iter):
     phases = Phases()
-    model = Searching(max_iter=max_iter, callbacks=phases)
+    model = Searching("log_loss", max_iter=max_iter, callbacks=phases, **PLAIN)
     with warnings.catch_warnings():
         if max_iter == 7:
             with pytest.raises(RuntimeError, match="broken"):

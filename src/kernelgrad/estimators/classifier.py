@@ -388,8 +388,9 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         Calibrate `predict_proba` where it is not that of a log loss: by a map of the responses
         to held-out rows that keeps the largest the largest. These are those of
         `early_stopping`; else a fit to a part of the rows, for 10 to 30 % of the time from
-        5,000 rows on, tells the responses to up to 2,000 others. `partial_fit` takes up to 1,000 of the latest rows,
-        before its steps. Weights count, also those of classes. False saves that time.
+        5,000 rows on, tells the responses to up to 2,000 others. `partial_fit` takes up to
+        1,000 of the latest rows, before its steps. Weights count, also those of classes.
+        False saves that time.
     fit_intercept : bool, default=True
         Start from the best constant prediction instead of zero; ``"sbp"`` fits an unpenalised
         bias along with the function.
