@@ -29,6 +29,7 @@ from kernelgrad.solvers.kernel.metric import (
     best_ridge,
     descend,
     evaluate,
+    held_out_errors,
     judged,
     kernel_of,
     ridge_errors,
@@ -51,6 +52,7 @@ _HEAVY, _TAIL = 4.0, 0.01  # a column is heavy if more than that share is so far
 FACTORS = (0.25, 0.5, 1.0, 2.0)  # of the median bandwidth, of kernels that learn no metric
 _RATIOS = (16.0, 4.0, 1.0, 0.25)  # alpha of another loss, beside that of the squared loss
 _OWN_ROWS, _OWN_HELD, _OWN_STEPS, _FOLDS = 1000, 4000, 50, 3
+_TURNS_ROWS = 1500  # up to which weights are learned in turns, to be sure of them
 FALLBACK_ALPHA = 1e-6  # where there is nothing to learn from
 STREAM_ROWS = 100_000  # that a stream is taken for, whose length nobody knows
 EQUAL = "equal weights: no column to weigh against another, or too few rows"
@@ -187,8 +189,8 @@ def study(
 
     Weights of columns are learned for several shapes beside machines with equal weights, on
     random subsets that grow while candidates get fewer (see
-    :mod:`kernelgrad.solvers.kernel.metric`). Weights are kept only if they are better by a
-    standard error of the paired difference and by what as many fitted numbers gain by chance.
+    :mod:`kernelgrad.solvers.kernel.metric`). Weights are kept only if errors are less by a
+    standard error of the paired difference; of few rows on thirds that did not teach them.
     """
     X = pool.X.toarray() if sp.issparse(pool.X) else np.asarray(pool.X)
     d = X.shape[1]
@@ -231,10 +233,15 @@ def study(
         ranked = train(best, *_SECOND) if len(pool.Y) > _SECOND[0] else [learned[0], best[-1]]
         k, machine = next(r for r in ranked if len(r[1].metric.theta) > 1)
         rival_at, rival = next(r for r in ranked if len(r[1].metric.theta) == 1)
-        seen = min(pool.n_rows, len(pool.Y))
-        if wanted.metric == "auto" and not _is_better(machine, rival, n_groups / seen):
-            k, machine = rival_at, rival
-        elif seen >= _MANY:
+        if wanted.metric == "auto":
+            if len(pool.Y) <= _TURNS_ROWS:
+                pair = [(rival_at, rival, isotropic[0][1]), (k, machine, start[min(ends)])]
+                paid = _pays_in_turns(pair, samples, seed, given)
+            else:
+                paid = _pays(rival.score - machine.score, rival.errors, machine.errors)
+            if not paid:
+                k, machine = rival_at, rival
+        if len(machine.metric.theta) > 1 and len(pool.Y) >= _MANY:
             k, machine = train([(k, machine)], *_THIRD)[0]
         if wanted.metric == "full":
             machine = replace(machine, metric=machine.metric.full())
@@ -321,12 +328,45 @@ def _rivals(
     return rivals
 
 
-def _is_better(learned: Machine, equal: Machine, chance: float) -> bool:
-    """Whether learned weights pay; `chance` is the gain that fitted numbers have by chance."""
-    difference = equal.errors - learned.errors
-    mean = float(equal.errors.mean())
+def _pays(gain: float, equal: Float64Array, learned: Float64Array) -> bool:
+    """Whether errors of learned weights are less by a standard error of the difference."""
+    difference = equal - learned
+    mean = float(equal.mean())
     error = float(difference.std()) / np.sqrt(len(difference)) / (2 * mean) if mean else 0.0
-    return equal.score - learned.score > error + chance
+    return gain > error
+
+
+def _pays_in_turns(
+    pair: Sequence[tuple[int, Machine, Machine]],
+    samples: Sequence[Sample],
+    seed: int,
+    given: dict[str, Any],
+) -> bool:
+    """Whether weights learned from some of few rows predict the others better.
+
+    `pair` are scaling, machine and its start with equal weights and with weights of columns:
+    both are learned anew without each third of the rows.
+    """
+    n = len(samples[0].Y)
+    mixed = _random(seed, 5).permutation(n)
+    errors = np.empty((2, n))
+
+    def task(i: int) -> None:
+        which, fold = divmod(i, _FOLDS)
+        k, machine, start = pair[which]
+        held = np.sort(mixed[fold::_FOLDS])
+        rest = np.setdiff1d(mixed, held)
+        rows = samples[k].take(rest)
+        schedule = Schedule(min(_FIRST[0], len(rest)), _FIRST[1])
+        start = replace(start, nu=machine.nu)
+        learned = descend(start, rows, schedule, [seed, _TAG, fold], **given)
+        errors[which, held] = held_out_errors(learned, rows, samples[k].take(held))
+
+    with single_threaded_blas():
+        parallel_for(2 * _FOLDS, task)
+    errors *= samples[0].weight
+    means = np.maximum(errors.mean(axis=1), 1e-300)
+    return _pays(0.5 * float(np.log(means[0] / means[1])), errors[0], errors[1])
 
 
 def _penalty(

@@ -174,15 +174,17 @@ class Machine:
         return 0.5 * self.metric.largest**2
 
 
-def squared_distances(Z: AnyArray) -> AnyArray:
-    """Return the squared distances of all pairs of rows, (m, m)."""
-    square = np.einsum("ij,ij->i", Z, Z)
-    D = Z @ Z.T
+def squared_distances(A: AnyArray, B: AnyArray | None = None) -> AnyArray:
+    """Return the squared distances of rows, (m, n); of all pairs of `A` without `B`."""
+    left = np.einsum("ij,ij->i", A, A)
+    right = left if B is None else np.einsum("ij,ij->i", B, B)
+    D = A @ (A if B is None else B).T
     D *= -2.0
-    D += square[:, None]
-    D += square
+    D += left[:, None]
+    D += right
     np.maximum(D, 0.0, out=D)
-    np.fill_diagonal(D, 0.0)
+    if B is None:
+        np.fill_diagonal(D, 0.0)
     return D
 
 
@@ -254,6 +256,18 @@ def gradient(machine: Machine, sample: Sample) -> tuple[float, Float64Array, flo
     G *= slope
     value = 0.5 * np.log(total / _variation(sample))
     return value, machine.metric.slope(X, Z, G), by_ridge
+
+
+def held_out_errors(machine: Machine, sample: Sample, held: Sample) -> Float64Array:
+    """Return the squared errors of other rows, predicted from those of `sample`."""
+    profile = _PROFILES[machine.nu]
+    Z, other = machine.metric.apply(sample.X), machine.metric.apply(held.X)
+    K = profile(squared_distances(Z))[0].astype(np.float64)
+    C = inverse(K, machine.ridge / sample.weight)
+    if C is None:
+        return np.full(held.n_rows, np.inf)
+    cross = profile(squared_distances(other, Z))[0]
+    return np.asarray(((held.Y - cross @ (C @ sample.Y)) ** 2).sum(axis=1))
 
 
 @dataclass(frozen=True)
