@@ -40,8 +40,14 @@ POOL_ROWS, _POOL_CELLS = 50_000, 2e7
 MOST_COLUMNS = 2000  # whose weights are learned, and rows are dense for
 LEAST_ROWS = 40  # to learn weights from
 FULL_COLUMNS = 300
-# Subsets grow while candidates get fewer: (rows, steps). The last is for many rows alone.
-_ZEROTH, _FIRST, _SECOND, _THIRD = (300, 12), (300, 40), (500, 25), (1000, 12)
+# Subsets grow while candidates get fewer: rows, steps, and how long they are. The last is for
+# many rows alone. Twice the steps changed no error by more than its standard error.
+_ZEROTH, _FIRST, _SECOND, _THIRD = (
+    (300, 12, 0.1),
+    (300, 20, 0.2),
+    (500, 15, 0.15),
+    (1000, 12, 0.1),
+)
 _MANY = 4000
 _MATRIX = (500, 40, 0.03)  # with shorter steps
 _JUDGED = 500  # rows of a subset that machines are compared on
@@ -306,9 +312,9 @@ def _grouped(machine: Machine, groups: IntArray) -> Machine:
 
 
 def _parts(sample: Sample, seed: int, size: int, most: int = 2) -> list[Sample]:
-    """Return some disjoint random subsets of a size, or all rows if there are no two."""
+    """Return disjoint random subsets of a size; all rows if there are not enough."""
     n = sample.n_rows
-    if n < 2 * size:
+    if n < min(most, 2) * size:
         return [sample]
     mixed = _random(seed, 7).permutation(n)
     return [
@@ -357,7 +363,7 @@ def _pays_in_turns(
         held = np.sort(mixed[fold::_FOLDS])
         rest = np.setdiff1d(mixed, held)
         rows = samples[k].take(rest)
-        schedule = Schedule(min(_FIRST[0], len(rest)), _FIRST[1])
+        schedule = Schedule(min(_FIRST[0], len(rest)), *_FIRST[1:])
         start = replace(start, nu=machine.nu)
         learned = descend(start, rows, schedule, [seed, _TAG, fold], **given)
         errors[which, held] = held_out_errors(learned, rows, samples[k].take(held))
