@@ -97,6 +97,12 @@ class Wanted:
         """Whether weights are to be learned."""
         return isinstance(self.metric, str)
 
+    @property
+    def given(self) -> Float64Array | None:
+        """The metric that is given."""
+        fixed = self.metric is not None and not self.learns
+        return np.asarray(self.metric, np.float64) if fixed else None
+
 
 @dataclass(frozen=True)
 class Pool:
@@ -222,9 +228,12 @@ def study(
         rounds.extend(_told(machine, scalings[k]) for k, machine in done)
         return sorted(done, key=lambda item: item[1].score)
 
-    equal = _equal(wanted, np.zeros(d, np.intp))
+    # a metric that is given is part of the scalings
+    equal = Metric(np.zeros(1), np.zeros(samples[0].X.shape[1], np.intp))
     ends = sorted({min(wanted.shapes), max(wanted.shapes)})
-    isotropic = train([(0, _start(samples[0], nu, equal, wanted)) for nu in ends], *_ZEROTH)
+    isotropic = train(
+        [(0, _start(samples[0], nu, equal, wanted, seed)) for nu in ends], *_ZEROTH
+    )
     n_groups = int(groups.max()) + 1
     if why_not(wanted, pool) is None and n_groups > 1:
         start = {m.nu: _grouped(m, groups) for _, m in isotropic}
@@ -260,41 +269,31 @@ def study(
     if wanted.gamma is None:
         machine = replace(machine, metric=machine.metric.times(1 / wanted.bandwidth_factor))
     alpha, trials = _penalty(samples[k], machine, pool.n_rows, wanted.alpha, seed)
-    return Found(*_settled(machine, scalings[k], wanted), alpha, rounds, trials)
+    return Found(*_settled(machine, scalings[k]), alpha, rounds, trials)
 
 
 def _scalings(
     X: AnyArray, weight: Float64Array, wanted: Wanted, *, sparse: bool
 ) -> list[InputScaling]:
     """Return the scalings to choose from: ranks only where a column has heavy tails."""
-    if not wanted.scaled or (sparse and wanted.scaled == "auto"):
-        return [InputScaling()]
-    if wanted.scaled != "auto":
-        rule = wanted.scaled
-        return [InputScaling.fit(X, Gaussian(), standardize=rule, sample_weight=weight)]
-    robust = InputScaling.robust(X, weight)
+    rule = wanted.scaled
+    if sparse and rule in ("auto", False):  # a shift would fill the rows
+        return [InputScaling(metric=wanted.given)]
+    if rule != "auto":
+        scaling = InputScaling.fit(X, Gaussian(), standardize=rule, sample_weight=weight)
+        return [scaling.with_metric(wanted.given)]
+    robust = InputScaling.robust(X, weight).with_metric(wanted.given)
     assert robust.centre is not None
     far = np.abs(X - robust.centre) > _HEAVY * np.asarray(robust.scale)
     if (far.mean(axis=0) > _TAIL).any():
-        return [robust, InputScaling.robust(X, weight, ranks=True)]
+        ranks = InputScaling.robust(X, weight, ranks=True)
+        return [robust, ranks.with_metric(wanted.given)]
     return [robust]
 
 
-def _equal(wanted: Wanted, groups: IntArray) -> Metric:
-    """Return equal weights, or the metric that is given, up to a factor."""
-    if wanted.metric is None or isinstance(wanted.metric, str):
-        return Metric(np.zeros(1), groups)
-    given = np.asarray(wanted.metric, np.float64)
-    if given.ndim == 2:
-        return Metric(given, None)
-    # columns of weight 0 keep out of sight
-    theta = np.log(np.maximum(given, 1e-30 * given.max()))
-    return Metric(theta, np.arange(len(given)))
-
-
-def _start(sample: Sample, nu: float, metric: Metric, wanted: Wanted) -> Machine:
-    """Return the machine at the median distance of some rows."""
-    Z = metric.apply(sample.X[:_JUDGED])
+def _start(sample: Sample, nu: float, metric: Metric, wanted: Wanted, seed: int) -> Machine:
+    """Return the machine at the median distance of some random rows."""
+    Z = metric.apply(_parts(sample, seed, _JUDGED, 1)[0].X)
     pairs = squared_distances(Z)[np.triu_indices(len(Z), 1)]
     pairs = pairs[pairs > 0]
     median = float(np.sqrt(np.median(pairs))) if len(pairs) else 1.0
@@ -426,16 +425,12 @@ def carried(few: float, many: float, growth: float, rows: int, n_rows: int) -> f
     return ridge / n_rows
 
 
-def _settled(
-    machine: Machine, scaling: InputScaling, wanted: Wanted
-) -> tuple[Kernel, InputScaling]:
-    """Return kernel and scaling of a machine: the largest weight is 1."""
-    weights = machine.metric.weights
-    equal = wanted.metric is None or (
-        machine.metric.groups is not None and len(machine.metric.theta) == 1
-    )
-    unit = None if equal else weights / machine.metric.largest
-    return kernel_of(machine.nu, machine.gamma), scaling.with_metric(unit)
+def _settled(machine: Machine, scaling: InputScaling) -> tuple[Kernel, InputScaling]:
+    """Return kernel and scaling of a machine: the largest weight that is learned is 1."""
+    kernel, metric = kernel_of(machine.nu, machine.gamma), machine.metric
+    if metric.groups is not None and len(metric.theta) == 1:
+        return kernel, scaling
+    return kernel, scaling.with_metric(metric.weights / metric.largest)
 
 
 def _told(machine: Machine, scaling: InputScaling) -> dict[str, Any]:
@@ -448,13 +443,12 @@ def _told(machine: Machine, scaling: InputScaling) -> dict[str, Any]:
     return {
         "round": name,
         "kernel": repr(kernel),
-        "scaling": "none" if not scaling.arrays() else "ranks" if scaling.knots is not None
-        else "robust",
+        "scaling": scaling.name,
         "bandwidth": float(1.0 / np.sqrt(2.0 * machine.gamma)),
         "ridge": machine.ridge,
         "score": machine.score,
         "weights": (machine.metric.weights / machine.metric.largest).round(6).tolist(),
-    }  # fmt: skip
+    }
 
 
 def plain_study(pool: Pool, wanted: Wanted, seed: int) -> Found:
@@ -471,11 +465,9 @@ def plain_study(pool: Pool, wanted: Wanted, seed: int) -> Found:
     rule = wanted.scaled
     if rule == "auto":
         rule = "robust" if stationary and not sp.issparse(X) else False
-    given = None if isinstance(wanted.metric, str) else wanted.metric
-    if rule or given is not None:
-        metric = None if given is None else np.asarray(given, np.float64)
+    if rule or wanted.given is not None:
         scaling = InputScaling.fit(
-            X, kernels[0], standardize=rule, sample_weight=weight, metric=metric
+            X, kernels[0], standardize=rule, sample_weight=weight, metric=wanted.given
         )
         X = scaling.apply(X)
     X = X[index]

@@ -151,6 +151,12 @@ class InputScaling:
         return scores
 
     @property
+    def name(self) -> str:
+        """What columns are scaled by: "ranks", "robust", "deviations" or "none"."""
+        parts = {"ranks": self.knots, "robust": self.limit, "deviations": self.scale}
+        return next((name for name, part in parts.items() if part is not None), "none")
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         return sum(a.nbytes for a in self.arrays().values())

@@ -227,13 +227,15 @@ def ridge_errors(K: Float64Array, sample: Sample, ridge: float) -> tuple[float, 
     if C is None:
         return np.inf, np.full(sample.n_rows, np.inf)
     _, e, total = left_out(C, sample)
+    if not np.isfinite(total):
+        return np.inf, np.full(sample.n_rows, np.inf)
     return 0.5 * np.log(max(total, 1e-300) / _variation(sample)), (e**2).sum(axis=1)
 
 
 def gradient(machine: Machine, sample: Sample) -> tuple[float, Float64Array, float] | None:
     """Return the objective, its derivatives by theta and by the logarithm of lambda.
 
-    None if the matrix is not positive definite.
+    None if the matrix is not positive definite, or its inverse not finite.
     """
     single = machine.ridge > _SURE
     X = sample.X.astype(np.float32 if single else np.float64, copy=False)
@@ -244,6 +246,8 @@ def gradient(machine: Machine, sample: Sample) -> tuple[float, Float64Array, flo
     if C is None:
         return None
     a, e, total = left_out(C, sample)
+    if not np.isfinite(total):
+        return None
     total = max(total, 1e-300)
     c, v = np.diag(C).astype(np.float64), sample.weight
     u = C @ (v[:, None] * e / c[:, None]).astype(C.dtype)
@@ -331,7 +335,7 @@ def descend(
             machine = replace(machine, ridge=float(np.clip(alpha * size, LEAST, MOST)))
         found = gradient(machine, sample.take(draw()))
         if found is None:  # nearly singular
-            machine = replace(machine, ridge=machine.ridge * 4.0)
+            machine = replace(machine, ridge=min(machine.ridge * 4.0, MOST))
             continue
         theta = machine.metric.theta
         by_theta = found[1] + prior * (theta - theta.mean())
@@ -384,7 +388,8 @@ def best_ridge(
         if not tried.get(near, np.inf) < tried[best] - _GAIN:
             break
         best = near
-    while tried.get(high := best * factor, np.inf) < tried[best] + _GAIN:  # in doubt the larger
+    enough = tried[best] + _GAIN
+    while tried.get(high := best * factor, np.inf) < enough:  # in doubt the larger
         best = high
         ask(best * factor)
     low = best / factor
