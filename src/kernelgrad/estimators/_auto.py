@@ -28,7 +28,9 @@ from kernelgrad.solvers.kernel.newton import newton_bytes
 GIVEN = "given as a parameter"
 
 _RESPONSE_BYTES = 72  # of each response: responses, steps and their coefficients
-_DIRECT_ROWS = 4096  # beyond, the cube of the rows costs more than some hundred products
+# Beyond, the cube of the rows costs more than block descent; from a quarter on a ridge that is
+# large against the kernel makes Newton's method the faster one.
+_DIRECT_ROWS, _CHEAP_ROWS, _LARGE_RIDGE = 16_384, 4096, 0.1
 # Values of a kernel matrix times the outputs of one product with it: about ten seconds of
 # Newton's method on two cores. Block descent has its crude answer sooner beyond.
 _NEWTON_WORK = 1.6e9
@@ -64,7 +66,7 @@ def choose_solver(
     in memory, they fit  convolutional, alone or as a part, with      cached, blocks of
                          random features                              random features
     squared, up to       any other with random features               direct
-    4,096 in memory,
+    16,384 in memory,
     never stopped early
     smooth, the kernel   any other with random features               newton
     matrix fits, and
@@ -146,6 +148,20 @@ def fits_in_memory(source: BatchSource, memory_limit: float | None) -> bool:
     """Whether the rows of a source are treated as rows in memory."""
     needed = bytes_needed(source.n_rows, rows_nbytes(source))
     return source.in_memory or needed <= usable_memory(memory_limit)
+
+
+def settled_solver(
+    chosen: tuple[Solver[Any], str], n_rows: int, n_outputs: int, ridge: float
+) -> tuple[Solver[Any], str]:
+    """Return the choice for the squared loss once ``ridge = n alpha`` is known.
+
+    From 4,096 rows on few products solve what a large ridge has made easy; with several
+    outputs a product costs more, a factorisation does not.
+    """
+    large = ridge >= _LARGE_RIDGE * (1 if n_outputs < 3 else _WIDE / _NARROW)
+    if isinstance(chosen[0], DirectSolve) and n_rows > _CHEAP_ROWS and large:
+        return NewtonCG(), "the kernel matrix fits in memory, and the penalty is large"
+    return chosen
 
 
 def _is_costly(kernel: Kernel) -> bool:

@@ -18,6 +18,7 @@ from kernelgrad.estimators._auto import (
     GIVEN,
     choose_solver,
     rows_nbytes,
+    settled_solver,
     usable_memory,
 )
 from kernelgrad.estimators._pilot import (
@@ -39,6 +40,7 @@ from kernelgrad.estimators.base import (
     BaseSupervisedEstimator,
     Choice,
     Parts,
+    Plan,
     Posed,
 )
 from kernelgrad.functions.features import CACHE_BYTES
@@ -330,6 +332,15 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
         self._listeners.on_phase("search")
         problem, found = self._study(parts.wanted, rows, posed.problem, stream=stream)
         return Posed(problem, found, clock() - start)
+
+    def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
+        plan = super()._plan(parts, rows, chosen, warm=warm)
+        if not self._auto_solver or warm:
+            return plan
+        n, problem = plan.rows.n_train, plan.problem
+        chosen = plan.solver, plan.reason
+        solver, reason = settled_solver(chosen, n, problem.n_outputs, n * problem.alpha)
+        return replace(plan, solver=solver, reason=reason)
 
     def _study(
         self, wanted: Wanted, rows: TrainingRows, problem: Problem, *, stream: bool
