@@ -19,7 +19,6 @@ from kernelgrad import (
 from kernelgrad.compute.ranges import check_range
 from kernelgrad.kernels import Gaussian, Laplacian
 from kernelgrad.solvers import Validation
-from plain import plain_classifier, plain_regressor
 
 SOLVERS = ("direct", "newton", "cached", "working_set", "dsg", "sbp", "sdca", "pegasos")
 # nothing is clipped, nothing searched
@@ -74,11 +73,7 @@ def test_values_beyond_float32_are_refused(solver):
     wrong = X.copy()
     wrong[7, 2] = -1e39
     loss = LOSS.get(solver, "log_loss")
-<<<<<<< HEAD
     model = KernelClassifier(loss, solver=solver, random_state=0, **PLAIN)
-=======
-    model = plain_classifier(loss, solver=solver, random_state=0)
->>>>>>> 733bfa6 (Explicit parameters for tests of solvers, losses and files; contracts of what is searched)
     with pytest.raises(DataError, match=r"Row 7, column 2 \(both .* holds 1e\+39 in size"):
         model.fit(wrong, t > 0)
     model.fit(X, t > 0)
@@ -101,11 +96,7 @@ def test_other_estimators_refuse_them_too(model):
 
 def test_rows_of_all_chunks_are_counted():
     X, t = rows(60)
-<<<<<<< HEAD
     model = KernelRegressor(solver="cached", random_state=0, **PLAIN).fit(X, t)
-=======
-    model = plain_regressor(solver="cached", random_state=0).fit(X, t)
->>>>>>> 733bfa6 (Explicit parameters for tests of solvers, losses and files; contracts of what is searched)
     many = np.zeros((20_000, 4))
     many[19_000, 3] = 1e30
     with pytest.raises(DataError, match="Row 19000, column 3"):
@@ -114,7 +105,7 @@ def test_rows_of_all_chunks_are_counted():
 
 def test_standardized_columns_may_be_large():
     X, t = rows(200)
-    model = plain_regressor(standardize=True, random_state=0)
+    model = KernelRegressor(standardize=True, random_state=0)
     assert model.fit(1e30 * X, t).score(1e30 * X, t) > 0.99
     with pytest.raises(DataError, match=r"holds .*e\+200"):
         model.fit(1e200 * X, t)
@@ -143,7 +134,7 @@ def test_targets_beyond_float32_are_refused(cls, scale):
 def test_weights_beyond_float32_are_refused(weight):
     X, t = rows(60)
     weight = np.broadcast_to(weight, 60)
-    for model in (plain_regressor(), LinearRegressor(), plain_classifier("hinge", C=1.0)):
+    for model in (KernelRegressor(), LinearRegressor(), KernelClassifier("hinge", C=1.0)):
         y = t > 0 if isinstance(model, KernelClassifier) else t
         with pytest.raises(ValueError, match=r"sum of the sample weights is .*e[+-]3"):
             model.fit(X, y, sample_weight=weight)
