@@ -30,7 +30,6 @@ from cached_cases import (
     sometimes,
 )
 from cases import every
-from kernelgrad import KernelRegressor
 from kernelgrad.kernels import (
     KERNELS,
     ArcCosine,
@@ -42,6 +41,7 @@ from kernelgrad.kernels import (
     SumKernel,
 )
 from kernelgrad.solvers import CachedBlockDescent
+from plain import plain_regressor
 
 # -- kernels ---------------------------------------------------------------------------
 
@@ -86,7 +86,7 @@ def test_every_kernel_runs(name, blocks):
     t = 40 * (X[:, 0] - X[:, 1]) + 0.1 * np.random.default_rng(1).standard_normal(160)
     kernel = KERNELS[name]() if name not in COMPOSED else COMPOSED[name]
     solver = cached(blocks=blocks, block_size=64)
-    model = KernelRegressor(
+    model = plain_regressor(
         kernel=kernel, solver=solver, alpha=1e-4, max_iter=6, random_state=0
     )
     model.fit(X, t)

@@ -128,7 +128,7 @@ def features(n=N):
 
 def test_fit_reports_and_saves_the_model_the_api_would_fit(tmp_path, data, ok):
     path = tmp_path / "m.kgm"
-    flags = ("--standardize", "--early-stopping")
+    flags = ("--standardize", "--early-stopping", "--loss", "log_loss", "--gamma", "median")
     result = ok("fit", data, "--model", path, *CLASSES, *flags)
     assert (result["rows"], result["columns"]) == (N, 3)
     assert (result["task"], result["task_inferred"]) == ("classification", True)
@@ -138,8 +138,9 @@ def test_fit_reports_and_saves_the_model_the_api_would_fit(tmp_path, data, ok):
     assert result["bytes"] == path.stat().st_size
     source = kernelgrad.open_source(data, target="label", drop=["value", "weight"])
     expected = kernelgrad.KernelClassifier(
-        standardize=True, early_stopping=True, max_iter=6, random_state=0
-    ).fit(source)
+        "log_loss", gamma="median", standardize=True, early_stopping=True, max_iter=6,
+        random_state=0,
+    ).fit(source)  # fmt: skip
     loaded = kernelgrad.load(path)
     np.testing.assert_array_equal(
         loaded.decision_function(source), expected.decision_function(source)
@@ -234,7 +235,7 @@ def test_options_beside_the_model(tmp_path, data, ok):
     path.write_text("something else")
     result = ok(
         "fit", data, "--model", path, *CLASSES, "--no-early-stopping", "--max-iter", "1",
-        "--class-weight", "balanced", "--learning-curve", curve,
+        "--loss", "log_loss", "--class-weight", "balanced", "--learning-curve", curve,
     )  # fmt: skip
     assert (result["status"], result["iterations"]) == ("max_iter", 1)
     model = kernelgrad.load(path)
@@ -636,7 +637,7 @@ def test_demo(tmp_path, ok, monkeypatch):
     for found in result["data"].values():
         assert found["identical_after_load"]
         assert Path(found["learning_curve"]).stat().st_size > 0
-        assert kernelgrad.load(found["model"]).n_iter_ == 3
+        assert kernelgrad.load(found["model"]).max_iter == 3
         assert [row["name"] for row in found["models"]][:2] == ["KernelClassifier", "SVC"]
         features = [row["random_features"] for row in found["models"]]
         assert features[:2] == [None, None]  # exact
@@ -684,7 +685,7 @@ def test_interrupt_keeps_the_model(tmp_path, data):
     arguments = [a for a in CLASSES if a not in ("--quiet", "--max-iter", "6")]
     process = start(
         "fit", data, "--model", model, *arguments, "--solver", "dsg",
-        "--max-iter", "1000000", "--no-early-stopping", "--json",
+        "--loss", "log_loss", "--max-iter", "1000000", "--no-early-stopping", "--json",
     )  # fmt: skip
     with process:
         seen, deadline = b"", time.monotonic() + 40

@@ -15,11 +15,12 @@ import pytest
 from numba import njit
 
 import kernelgrad
-from kernelgrad import DSG, KernelClassifier
+from kernelgrad import DSG
 from kernelgrad.callbacks import Callback, ProgressBar
 from kernelgrad.cli import main
 from kernelgrad.compute import compiling
 from kernelgrad.functions.expansions import RandomFeatureExpansion
+from plain import plain_classifier
 
 X = np.random.default_rng(0).random((40, 3))
 Y = (X[:, 0] > 0.5).astype(int)
@@ -68,7 +69,7 @@ class Compiles(Callback):
 
 
 def test_history_tells_compilation_apart(watch):
-    model = KernelClassifier(
+    model = plain_classifier(
         solver="dsg", max_iter=3, warm_start=True, callbacks=Compiles(watch)
     )
     assert model.fit(X, Y).history_["compile_seconds"] == 300
@@ -90,7 +91,7 @@ def test_bar_leaves_compilation_out(watch):
 
 @pytest.mark.parametrize("verbose", [0, 1])
 def test_compilation_is_told_once_where_wanted(watch, verbose, capsys):
-    model = KernelClassifier(solver="dsg", max_iter=2, verbose=verbose)
+    model = plain_classifier(solver="dsg", max_iter=2, verbose=verbose)
     model.callbacks = Compiles(watch)
     model.fit(X, Y).fit(X, Y)
     assert capsys.readouterr().err.count("Compiling loops, once per machine") == verbose
@@ -99,7 +100,7 @@ def test_compilation_is_told_once_where_wanted(watch, verbose, capsys):
 
 
 def test_predictions_tell_too(watch, capsys, monkeypatch):
-    model = KernelClassifier(solver="dsg", max_iter=2).fit(X, Y)
+    model = plain_classifier(solver="dsg", max_iter=2).fit(X, Y)
     predict = type(model.expansion_).raw_prediction
 
     def slow(self, X):

@@ -34,6 +34,7 @@ CLASSIFIES = {"direct": "squared", "newton": "logistic", "perceptron": "perceptr
 # of the solvers that do not take the squared loss, to tolerances below those of the contract
 REGRESSES = {"working_set": ("absolute", WorkingSet(tol=1e-6))}
 OPTIONS = {"max_iter": 4, "alpha": 1e-2}
+KERNEL = {**OPTIONS, "gamma": "median"}
 
 # what a kernel needs that cannot be made from its name
 OBJECTS = {
@@ -78,18 +79,19 @@ def estimators():
         if name in SEMI_SUPERVISED:
             yield SemiSupervisedKernelClassifier(solver=name, max_iter=4, C=1.0)
             continue
-        yield KernelClassifier(CLASSIFIES.get(name, "hinge"), solver=name, **OPTIONS)
+        yield KernelClassifier(CLASSIFIES.get(name, "hinge"), solver=name, **KERNEL)
         if name not in ("perceptron", "sbp"):
             loss, solver = REGRESSES.get(name, ("squared", name))
-            yield KernelRegressor(loss, solver=solver, **OPTIONS)
+            yield KernelRegressor(loss, solver=solver, **KERNEL)
     for name in LINEAR_SOLVERS:
         loss = "hinge" if name == "simba" else "logistic"
         yield LinearClassifier(loss, solver=name, **OPTIONS)
         if name not in ("simba", "pegasos"):
             yield LinearRegressor(solver=name, **OPTIONS)
-    yield KernelClassifier(**OPTIONS)
-    yield KernelClassifier("hinge", solver="working_set", multi_class="ovo", **OPTIONS)
-    yield KernelRegressor(**OPTIONS)
+    yield KernelClassifier(max_iter=4)
+    yield KernelClassifier("hinge", solver="working_set", multi_class="ovo", **KERNEL)
+    yield KernelRegressor("absolute", kernel="laplacian", max_iter=4)
+    yield KernelRegressor()
     yield LinearClassifier(**OPTIONS)
     yield LinearRegressor(**OPTIONS)
     yield KernelNoveltyDetector(max_iter=4)

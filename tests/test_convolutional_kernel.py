@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from scipy.signal import correlate
 from scipy.spatial.distance import pdist
 
-from kernelgrad import KernelClassifier, set_num_threads
+from kernelgrad import set_num_threads
 from kernelgrad._validation import DataError
 from kernelgrad.features import _patches as patches
 from kernelgrad.kernels import Gaussian
@@ -15,6 +15,7 @@ from kernelgrad.kernels import convolutional as module
 from kernelgrad.kernels.base import ProductKernel, SumKernel
 from kernelgrad.kernels.convolutional import ConvolutionKernel
 from kernelgrad.testing import check_kernel
+from plain import plain_classifier
 
 CASES = [
     ConvolutionKernel((8, 6), 3, gamma=0.3),
@@ -306,7 +307,7 @@ def test_rows_that_are_no_images():
         lambda: kernel.resolve(X, 0),
         lambda: kernel.diag(X),
         lambda: kernel.feature_map(48, 0, 8),
-        lambda: KernelClassifier(kernel=kernel).fit(X, [0, 1, 0, 1, 0]),
+        lambda: plain_classifier(kernel=kernel).fit(X, [0, 1, 0, 1, 0]),
     ):
         with pytest.raises(DataError, match=r"image_shape=\(8, 6, 3\).* 144 columns.* 48;"):
             use()

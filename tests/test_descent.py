@@ -7,7 +7,6 @@ import pytest
 
 import oracles_descent as oracles
 from cases import every
-from kernelgrad import KernelClassifier
 from kernelgrad.losses import (
     Absolute,
     EpsilonInsensitive,
@@ -26,6 +25,7 @@ from kernelgrad.losses import (
 )
 from kernelgrad.solvers.block_descent import _loops as descent
 from kernelgrad.solvers.block_descent.objective import Objective
+from plain import plain_classifier
 
 # name of the oracle, code, number, loss
 KINDS = {
@@ -324,7 +324,7 @@ def test_a_fit_ends_where_that_by_methods_does():
     X = rng.normal(size=(300, 3))
     y = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.3 * rng.normal(size=300) > 0.4
     ends = [
-        KernelClassifier(loss, solver="cached", gamma=0.5, alpha=1e-3, random_state=0)
+        plain_classifier(loss, solver="cached", gamma=0.5, alpha=1e-3, random_state=0)
         .fit(X, y)
         .history_["objective"][-1]
         for loss in ("smoothed_hinge", MethodsAlone(), "hinge")

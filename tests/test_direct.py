@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 import oracles_direct as oracles
-from kernelgrad import DataError, DirectSolve, KernelRegressor
+from kernelgrad import DataError, DirectSolve
 from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.kernels import Gaussian
@@ -18,6 +18,7 @@ from kernelgrad.solvers.base import Problem, TrainBatch
 from kernelgrad.solvers.kernel import direct
 from kernelgrad.solvers.kernel.direct import SymmetricMatrix, direct_bytes
 from kernelgrad.solvers.loop import run
+from plain import plain_regressor
 
 
 def setting(n=170, *, alpha=1e-3, outputs=2, weighted=True, seed=0, **options):
@@ -169,7 +170,7 @@ def test_an_indefinite_matrix_is_refused():
     rng = np.random.default_rng(0)
     A = rng.standard_normal((80, 80))
     K, y = A + A.T, rng.standard_normal(80)
-    model = KernelRegressor(kernel="precomputed", solver="direct", alpha=1e-4)
+    model = plain_regressor(kernel="precomputed", solver="direct", alpha=1e-4)
     with pytest.raises(DataError, match="not positive semi-definite"):
         model.fit(K, y)
     model.fit(K @ K.T, y)
@@ -177,10 +178,10 @@ def test_an_indefinite_matrix_is_refused():
 
 def test_rows_given_twice_and_no_penalty():
     X, y = curve(60)
-    model = KernelRegressor(solver="direct", alpha=0.0, gamma=4.0)
+    model = plain_regressor(solver="direct", alpha=0.0, gamma=4.0)
     model.fit(np.tile(X, (2, 1)), np.tile(y, 2))
     np.testing.assert_allclose(model.predict(X), y, atol=0.02)
-    noisy = KernelRegressor(solver="direct", alpha=1e-13, kernel="polynomial")
+    noisy = plain_regressor(solver="direct", alpha=1e-13, kernel="polynomial")
     noisy.fit(np.tile(X, (2, 1)), np.concatenate([y, y + 1]))
     history = noisy.history_
     assert history["audit"]["drift"] < 1e-3

@@ -26,8 +26,6 @@ from kernelgrad import (
     DSG,
     ArraySource,
     DataError,
-    KernelClassifier,
-    KernelRegressor,
     ModelFileError,
     load,
     open_source,
@@ -37,6 +35,7 @@ from kernelgrad.data import sample_batches
 from kernelgrad.kernels import Gaussian, Matern
 from kernelgrad.losses import Huber, Quantile
 from kernelgrad.persistence import read_container
+from plain import plain_classifier, plain_regressor
 
 CLASSIFICATION_LOSSES = [
     "log_loss", "logistic", "hinge", "smoothed_hinge", "squared_hinge", "squared",
@@ -58,7 +57,7 @@ def moons():
 @pytest.mark.parametrize("loss", CLASSIFICATION_LOSSES)
 def test_digits_are_learned_by_every_loss(digits, loss):
     X, Z, y, t = digits
-    model = KernelClassifier(loss, random_state=0, max_iter=10).fit(X, y)
+    model = plain_classifier(loss, random_state=0, max_iter=10).fit(X, y)
     assert model.score(Z, t) > 0.95
     scores = model.decision_function(Z)
     assert scores.shape == (len(Z), 4)
@@ -80,7 +79,7 @@ def test_a_curve_is_learned_by_every_loss_and_kernel(loss, kernel):
     rng = np.random.default_rng(0)
     X = rng.uniform(-3, 3, (300, 1))
     y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(300)
-    model = KernelRegressor(loss, kernel, bandwidth_factor=0.5, max_iter=10, random_state=0)
+    model = plain_regressor(loss, kernel, bandwidth_factor=0.5, max_iter=10, random_state=0)
     assert model.fit(X, y).score(X, np.sin(2 * X[:, 0])) > 0.8
 
 
@@ -91,7 +90,7 @@ def test_regression_agrees_with_kernel_ridge():
     exact = KernelRidge(kernel="rbf", gamma=gamma, alpha=alpha * len(y))
     expected = exact.fit(X, y - y.mean()).predict(X) + y.mean()
     solver = DSG(block_size=256, decay=50.0, momentum=0.0)
-    model = KernelRegressor(
+    model = plain_regressor(
         gamma=gamma, alpha=alpha, max_iter=150, solver=solver, random_state=0
     )
     error = np.sqrt(np.mean((model.fit(X, y).predict(X) - expected) ** 2))
@@ -103,7 +102,7 @@ def test_quantiles_cover_their_share():
     X = rng.uniform(-1, 1, (1000, 1))
     y = X[:, 0] + rng.exponential(1.0, 1000)
     for q in (0.1, 0.5, 0.9):
-        model = KernelRegressor(Quantile(q), max_iter=20, random_state=0, alpha=1e-3).fit(X, y)
+        model = plain_regressor(Quantile(q), max_iter=20, random_state=0, alpha=1e-3).fit(X, y)
         assert np.mean(y <= model.predict(X)) == pytest.approx(q, abs=0.03)
 
 
@@ -112,9 +111,9 @@ def test_multi_output_is_one_output_each():
     X = rng.standard_normal((300, 2))
     Y = np.column_stack([X[:, 0] ** 2, np.sin(X[:, 1])])
     solver = DSG(block_size=64)
-    both = KernelRegressor(random_state=0, gamma=0.5, solver=solver, max_iter=15).fit(X, Y)
+    both = plain_regressor(random_state=0, gamma=0.5, solver=solver, max_iter=15).fit(X, Y)
     assert both.predict(X).shape == (300, 2)
-    column = KernelRegressor(random_state=0, gamma=0.5, solver=solver, max_iter=15)
+    column = plain_regressor(random_state=0, gamma=0.5, solver=solver, max_iter=15)
     # the canonical row order depends on y; the sums do not, up to rounding
     np.testing.assert_allclose(
         column.fit(X, Y[:, 1]).predict(X), both.predict(X)[:, 1], atol=2e-4
@@ -124,8 +123,8 @@ def test_multi_output_is_one_output_each():
 def test_string_labels_and_permuted_classes(digits):
     X, Z, y, _ = digits
     names = np.array(list("dcba"))
-    plain = KernelClassifier(random_state=0, max_iter=8).fit(X, y)
-    named = KernelClassifier(random_state=0, max_iter=8).fit(X, names[y])
+    plain = plain_classifier(random_state=0, max_iter=8).fit(X, y)
+    named = plain_classifier(random_state=0, max_iter=8).fit(X, names[y])
     assert named.classes_.tolist() == sorted(names)
     np.testing.assert_array_equal(named.predict(Z), names[plain.predict(Z)])
     np.testing.assert_allclose(
@@ -138,11 +137,11 @@ def test_class_weights_are_sample_weights():
     X = StandardScaler().fit_transform(X)
     factor = len(y) / (2 * np.bincount(y))
     models = [
-        KernelClassifier(random_state=0, max_iter=8, class_weight="balanced").fit(X, y),
-        KernelClassifier(random_state=0, max_iter=8, class_weight=dict(enumerate(factor))).fit(
+        plain_classifier(random_state=0, max_iter=8, class_weight="balanced").fit(X, y),
+        plain_classifier(random_state=0, max_iter=8, class_weight=dict(enumerate(factor))).fit(
             X, y
         ),
-        KernelClassifier(random_state=0, max_iter=8).fit(X, y, sample_weight=factor[y]),
+        plain_classifier(random_state=0, max_iter=8).fit(X, y, sample_weight=factor[y]),
     ]
     f = [m.decision_function(X) for m in models]
     np.testing.assert_array_equal(f[0], f[1])
@@ -163,7 +162,7 @@ SOLVER = DSG(block_size=64, batch_size=512)
 
 def regressor(**kwargs):
     defaults = {"solver": SOLVER, "max_iter": 8, "random_state": 3}
-    return KernelRegressor(**(defaults | kwargs))
+    return plain_regressor(**(defaults | kwargs))
 
 
 def test_memory_limit_changes_nothing():
@@ -231,7 +230,7 @@ def test_memory_maps_are_read_in_pages(tmp_path):
 def test_frames_and_names(moons):
     X, y = moons
     frame = pd.DataFrame(X, columns=["u", "v"])
-    model = KernelClassifier(random_state=0, max_iter=5).fit(frame, y)
+    model = plain_classifier(random_state=0, max_iter=5).fit(frame, y)
     np.testing.assert_array_equal(model.feature_names_in_, ["u", "v"])
     np.testing.assert_array_equal(
         model.predict(frame), model.predict(pl.DataFrame(frame.to_dict("list")))
@@ -243,7 +242,7 @@ def test_frames_and_names(moons):
 def test_pickle_clone_and_the_ecosystem(moons):
     X, y = moons
     X, y = X[:300], y[:300]
-    model = KernelClassifier(
+    model = plain_classifier(
         kernel=Gaussian(2.0), solver=DSG(block_size=32), max_iter=8, random_state=0
     )
     fitted = clone(model).fit(X, y)
@@ -258,7 +257,7 @@ def test_pickle_clone_and_the_ecosystem(moons):
         clone(model), {"solver__block_size": [16, 32], "kernel__gamma": [0.5, 4.0]}, cv=2
     ).fit(X, y)
     assert set(grid.best_params_) == {"solver__block_size", "kernel__gamma"}
-    calibrated = CalibratedClassifierCV(KernelClassifier("hinge", max_iter=8), cv=2).fit(X, y)
+    calibrated = CalibratedClassifierCV(plain_classifier("hinge", max_iter=8), cv=2).fit(X, y)
     assert calibrated.score(X, y) > 0.9
 
 
@@ -277,7 +276,7 @@ def test_any_small_problem_gives_finite_predictions(n, d, scale, seed):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for loss in ("squared", "absolute"):
-            model = KernelRegressor(loss, max_iter=4, random_state=0).fit(X, y)
+            model = plain_regressor(loss, max_iter=4, random_state=0).fit(X, y)
             assert np.isfinite(model.predict(X)).all()
 
 
@@ -286,7 +285,7 @@ def test_any_small_problem_gives_finite_predictions(n, d, scale, seed):
 
 def test_early_stopping_keeps_the_best_iterate(moons):
     X, y = moons
-    model = KernelClassifier(
+    model = plain_classifier(
         random_state=0,
         max_iter=60,
         early_stopping=True,
@@ -308,7 +307,7 @@ def test_early_stopping_keeps_the_best_iterate(moons):
 
 def test_endless_streams_with_bounded_memory():
     rng = np.random.default_rng(0)
-    model = KernelRegressor(
+    model = plain_regressor(
         solver=DSG(block_size=64, batch_size=512, max_blocks=6), gamma=0.5, random_state=0
     )
     for _ in range(20):
@@ -321,7 +320,7 @@ def test_endless_streams_with_bounded_memory():
 
 def test_streams_with_classes_that_come_late():
     rng = np.random.default_rng(0)
-    model = KernelClassifier(
+    model = plain_classifier(
         random_state=0, gamma=0.5, solver=DSG(block_size=32, batch_size=256)
     )
     X = rng.standard_normal((256, 2))
@@ -349,11 +348,11 @@ class Recorder(Callback):
 
 def test_callbacks_stop_a_fit(moons):
     recorder = Recorder(stop_at=3)
-    model = KernelClassifier(callbacks=recorder, random_state=0).fit(*moons)
+    model = plain_classifier(callbacks=recorder, random_state=0).fit(*moons)
     assert recorder.seen == [1, 2, 3]
     assert model.fit_status_ == recorder.status == "stopped"
     with pytest.raises(TypeError, match="callback"):
-        KernelClassifier(callbacks="bar").fit(*moons)
+        plain_classifier(callbacks="bar").fit(*moons)
 
 
 def test_scikit_learn_callbacks(moons):
@@ -381,7 +380,7 @@ def test_scikit_learn_callbacks(moons):
 
     assert isinstance(Counter(), callback.FitCallback)
     counter = Counter()
-    model = KernelClassifier(solver="dsg", random_state=0, max_iter=10)
+    model = plain_classifier(solver="dsg", random_state=0, max_iter=10)
     model.set_callbacks(counter).fit(X, y)
     assert (counter.ends, counter.setups, model.n_iter_) == (4, 0, 4)
     assert counter.scores[-1] == model.score(X, y)
@@ -393,7 +392,7 @@ def test_interrupt_keeps_the_model(moons):
             if event.iteration == 2:
                 raise KeyboardInterrupt
 
-    model = KernelClassifier(callbacks=Interrupt(), random_state=0).fit(*moons)
+    model = plain_classifier(callbacks=Interrupt(), random_state=0).fit(*moons)
     assert (model.fit_status_, model.n_iter_) == ("interrupted", 2)
     assert model.score(*moons) > 0.7
 
@@ -409,8 +408,8 @@ def test_scikit_learn_kernels(moons):
         (gp.Matern(0.5, nu=np.inf), Gaussian(2.0)),
     ]
     for theirs, ours in pairs:
-        a = KernelClassifier(kernel=theirs, random_state=0, max_iter=4).fit(X, y)
-        b = KernelClassifier(kernel=ours, random_state=0, max_iter=4).fit(X, y)
+        a = plain_classifier(kernel=theirs, random_state=0, max_iter=4).fit(X, y)
+        b = plain_classifier(kernel=ours, random_state=0, max_iter=4).fit(X, y)
         np.testing.assert_array_equal(a.decision_function(X), b.decision_function(X))
 
 
@@ -421,7 +420,7 @@ def test_scikit_learn_kernels(moons):
 def test_saved_models_predict_the_same(tmp_path, digits, standardize):
     X, Z, y, _ = digits
     path = tmp_path / "model.kgm"
-    model = KernelClassifier(
+    model = plain_classifier(
         solver="dsg",
         random_state=np.random.RandomState(5),
         max_iter=6,
@@ -448,7 +447,7 @@ def test_saved_models_predict_the_same(tmp_path, digits, standardize):
 
 def test_objects_in_files(tmp_path):
     X, y = many_rows(400)
-    model = KernelRegressor(
+    model = plain_regressor(
         Huber(0.7),
         Matern(2.5, 0.3),
         solver=DSG(block_size=32, decay=np.inf),
@@ -500,7 +499,7 @@ GOOD_Y = np.arange(12) % 2
 )
 def test_wrong_parameters(params, message):
     with pytest.raises((ValueError, TypeError), match=message):
-        KernelClassifier(**params).fit(GOOD_X, GOOD_Y)
+        plain_classifier(**params).fit(GOOD_X, GOOD_Y)
 
 
 @pytest.mark.parametrize(
@@ -521,16 +520,16 @@ def test_wrong_parameters(params, message):
 )
 def test_wrong_data(X, y, weight, message):
     with pytest.raises(ValueError, match=message):
-        KernelClassifier().fit(X, y, sample_weight=weight)
+        plain_classifier().fit(X, y, sample_weight=weight)
 
 
 def test_wrong_calls(moons):
     X, y = moons
     with pytest.raises(NotFittedError):
-        KernelClassifier().predict(X)
+        plain_classifier().predict(X)
     with pytest.raises(NotFittedError, match="call fit before save"):
-        KernelClassifier().save("m.kgm")
-    model = KernelClassifier("hinge", solver="dsg", max_iter=2, probability=False).fit(X, y)
+        plain_classifier().save("m.kgm")
+    model = plain_classifier("hinge", solver="dsg", max_iter=2, probability=False).fit(X, y)
     with pytest.raises(AttributeError, match="no attribute 'predict_proba'") as caught:
         model.predict_proba(X)
     assert "or use loss='log_loss'" in str(caught.value.__cause__)
@@ -541,18 +540,18 @@ def test_wrong_calls(moons):
     with pytest.raises(ValueError, match="carries its own y"):
         model.fit(ArraySource(X, y), y)
     with pytest.raises(DataError, match="use KernelRegressor"):
-        KernelClassifier().fit(ArraySource(X, X[:, 0]))
+        plain_classifier().fit(ArraySource(X, X[:, 0]))
     with pytest.raises(DataError, match="use KernelClassifier"):
-        KernelRegressor().fit(ArraySource(X, np.where(y > 0, "a", "b")))
+        plain_regressor().fit(ArraySource(X, np.where(y > 0, "a", "b")))
     with pytest.raises(ValueError, match="outputs"):
-        KernelRegressor(solver="dsg", max_iter=2).fit(X, y).partial_fit(X, X)
+        plain_regressor(solver="dsg", max_iter=2).fit(X, y).partial_fit(X, X)
 
 
 def test_no_output_is_ruined_by_the_scale_of_another():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((400, 2))
     Y = np.column_stack([np.sin(X[:, 0]), 1000 * np.cos(X[:, 1])])
-    model = KernelRegressor("absolute", alpha=0.0, random_state=0).fit(X, Y)
+    model = plain_regressor("absolute", alpha=0.0, random_state=0).fit(X, Y)
     residual = np.mean((model.predict(X) - Y) ** 2, axis=0)
     assert (residual < 0.1 * Y.var(axis=0)).all()
 
@@ -562,20 +561,20 @@ def test_targets_may_be_far_from_zero(offset):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 1))
     y = np.sin(2 * X[:, 0]) + offset
-    assert KernelRegressor(random_state=0).fit(X, y).score(X, y) > 0.95
+    assert plain_regressor(random_state=0).fit(X, y).score(X, y) > 0.95
 
 
 def test_scale_is_scikit_learns_rule_inside_an_estimator():
     X, y = many_rows(300)
     X = X + np.array([0, 100, 1000, 0, 0])
-    model = KernelRegressor(gamma="scale", max_iter=1, random_state=0).fit(X, y)
+    model = plain_regressor(gamma="scale", max_iter=1, random_state=0).fit(X, y)
     assert model.kernel_.gamma == pytest.approx(1 / (5 * X.var()), rel=1e-5)
 
 
 def test_arrays_and_sources_may_alternate():
     X, y = many_rows(400)
     labels = np.array([0, 20, 30])[np.digitize(y, [-0.5, 0.5])]
-    a = KernelClassifier(solver="dsg", random_state=0, max_iter=3).fit(X, labels)
+    a = plain_classifier(solver="dsg", random_state=0, max_iter=3).fit(X, labels)
     b = pickle.loads(pickle.dumps(a))
     a.partial_fit(X[:50], labels[:50])
     b.partial_fit(ArraySource(X[:50], labels[:50]))
@@ -584,7 +583,7 @@ def test_arrays_and_sources_may_alternate():
 
 def test_a_model_without_state_is_not_silently_replaced(tmp_path):
     X, y = many_rows(300)
-    model = KernelRegressor(solver="dsg", max_iter=2, random_state=0, warm_start=True)
+    model = plain_regressor(solver="dsg", max_iter=2, random_state=0, warm_start=True)
     model.fit(X, y).save(tmp_path / "m")
     model = load(tmp_path / "m")
     for call in (model.partial_fit, model.fit):
@@ -605,7 +604,7 @@ def test_columns_of_a_source_are_matched_by_name(tmp_path):
 def test_divergence_is_an_error_and_changes_nothing():
     X, y = many_rows(300)
     solver = DSG(preconditioned=False, step_size=1e6, decay=np.inf)
-    model = KernelRegressor(solver=solver, max_iter=80, random_state=0)
+    model = plain_regressor(solver=solver, max_iter=80, random_state=0)
     with pytest.raises(FloatingPointError, match=r"diverged at iteration .*lower step_size"):
         model.fit(X, y)
     assert not hasattr(model, "expansion_")
@@ -619,25 +618,25 @@ def test_sources_with_weights(moons):
     junk = y.copy()
     junk[:100] = 1 - junk[:100]
     source = ArraySource(X, junk, weight)
-    model = KernelClassifier(random_state=0, max_iter=20, early_stopping=True).fit(source)
+    model = plain_classifier(random_state=0, max_iter=20, early_stopping=True).fit(source)
     assert model.best_score_ > 0.9
     assert model.score(source) == pytest.approx(model.score(X[100:], y[100:]))
     nothing = ArraySource(X, y, np.zeros(400))
     with pytest.raises(ValueError, match="Sample weights must contain at least one non-zero"):
-        KernelClassifier(max_iter=2).fit(nothing)
+        plain_classifier(max_iter=2).fit(nothing)
     nothing.in_memory = False
     with pytest.raises(DataError, match="weights of a whole epoch are zero"):
-        KernelClassifier(max_iter=2, memory_limit=1).fit(nothing)
+        plain_classifier(max_iter=2, memory_limit=1).fit(nothing)
     with pytest.raises(ValueError, match=r"class_weight of 0 is -1\.0"):
-        KernelClassifier(class_weight={0: -1.0, 1: 1.0}).fit(ArraySource(X, y))
-    regression = KernelRegressor(random_state=0, max_iter=5).fit(X, X)
+        plain_classifier(class_weight={0: -1.0, 1: 1.0}).fit(ArraySource(X, y))
+    regression = plain_regressor(random_state=0, max_iter=5).fit(X, X)
     theirs = regression.score(X, X, sample_weight=weight)
     assert regression.score(ArraySource(X, X, weight)) == pytest.approx(theirs)
 
 
 def test_declared_classes(moons):
     X, y = moons
-    model = KernelClassifier(max_iter=2, solver=DSG(block_size=32))
+    model = plain_classifier(max_iter=2, solver=DSG(block_size=32))
     with pytest.raises(ValueError, match="infinity"):
         model.partial_fit(X * np.inf, y, classes=[0, 1, 2])
     assert model.fit(X, y + 5).classes_.tolist() == [5, 6]
@@ -649,7 +648,7 @@ def test_declared_classes(moons):
 
 def test_early_stopping_without_a_telling_score():
     X = np.linspace(0, 1, 14)[:, None]
-    model = KernelRegressor(early_stopping=True, random_state=0, max_iter=30)
+    model = plain_regressor(early_stopping=True, random_state=0, max_iter=30)
     model.fit(X, X[:, 0])  # R^2 of the one validation row is undefined: its loss decides
     assert model.best_iteration_ > 1
     assert model.score(X, X[:, 0]) > 0.9
@@ -659,7 +658,7 @@ def test_warm_start_keeps_the_best_so_far():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((200, 2))
     y = rng.standard_normal(200)
-    model = KernelRegressor(
+    model = plain_regressor(
         early_stopping=True, warm_start=True, random_state=0, solver=DSG(damping=0.01)
     )
     first = model.fit(X, y).best_score_
@@ -677,7 +676,7 @@ def test_real_data_reach_the_published_error(real_data):
     Z = sp.csr_matrix(
         (z["test_data"], z["test_indices"], z["test_indptr"]), tuple(z["test_shape"])
     )
-    model = KernelClassifier(
+    model = plain_classifier(
         "hinge",
         alpha=1 / (100 * X.shape[0]),
         solver=DSG(block_size=128, batch_size=512, damping=10.0),

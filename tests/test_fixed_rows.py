@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from kernelgrad import KernelRegressor
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import LeastSquaresDensityRatio, SquaredError
 from kernelgrad.solvers import CDSG, DSG, Problem, TrainBatch
 from kernelgrad.solvers.base import rows_digest
+from plain import plain_regressor
 
 
 def setting(n=300, seed=0):
@@ -69,11 +69,11 @@ def test_steps_on_a_stream_make_kept_responses_stale():
     rng = np.random.default_rng(0)
     X, other = rng.standard_normal((200, 3)), rng.standard_normal((200, 3))
     y, z = np.sin(2 * X[:, 0]), np.cos(other[:, 1])
-    model = KernelRegressor(
+    model = plain_regressor(
         solver=DSG(block_size=32), max_iter=4, random_state=0, warm_start=True
     )
     model.fit(X, y).partial_fit(other, z)
-    expected = KernelRegressor(solver=DSG(block_size=32), random_state=0)
+    expected = plain_regressor(solver=DSG(block_size=32), random_state=0)
     expected.__setstate__(pickle.loads(pickle.dumps(model.__getstate__())))
     model.fit(X, y)
     for batch in [X] * 4:  # the same rows as a stream: predicted afresh in every step

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from cases import every
-from kernelgrad import CapabilityError, KernelClassifier, KernelRegressor, set_num_threads
+from kernelgrad import CapabilityError, set_num_threads
 from kernelgrad.kernels import Gaussian, Polynomial
 from kernelgrad.losses import get_loss
 from kernelgrad.solvers import NewtonCG, Problem, TrainBatch
 from kernelgrad.solvers.kernel import newton
 from oracles_newton import minimum
+from plain import plain_classifier, plain_regressor
 
 ALPHAS = (1.0, 1e-3, 1e-6, 1e-9)
 
@@ -117,7 +118,7 @@ def test_threads_change_no_bit():
     found = []
     for threads in (1, 3):
         set_num_threads(threads)
-        m = KernelClassifier(solver="newton", random_state=0).fit(X, labels)
+        m = plain_classifier(solver="newton", random_state=0).fit(X, labels)
         found.append(m.decision_function(X[:50]))
     np.testing.assert_array_equal(*found)
 
@@ -126,7 +127,7 @@ def test_equal_rows_and_no_penalty():
     X, y, _ = rows("logistic", n=60)
     twice = np.repeat(X, 3, axis=0)
     for alpha in (0.0, 1e-2):
-        m = KernelClassifier("logistic", solver="newton", alpha=alpha, random_state=0)
+        m = plain_classifier("logistic", solver="newton", alpha=alpha, random_state=0)
         m.fit(twice, np.repeat(y[:, 0], 3))
         assert np.isfinite(m.decision_function(X)).all()
         assert m.score(X, y[:, 0]) > 0.8
@@ -136,12 +137,12 @@ def test_equal_rows_and_no_penalty():
 def test_what_it_refuses():
     X, y, _ = rows("squared")
     with pytest.raises(CapabilityError, match="smooth_loss"):
-        KernelRegressor("absolute", solver="newton").fit(X, y[:, 0])
+        plain_regressor("absolute", solver="newton").fit(X, y[:, 0])
     with pytest.raises(CapabilityError, match="memory_limit"):
-        KernelRegressor(solver="newton", memory_limit=100_000).fit(X, y[:, 0])
+        plain_regressor(solver="newton", memory_limit=100_000).fit(X, y[:, 0])
     indefinite = -Polynomial(2)(X)
     with pytest.raises(ValueError, match="not positive semi-definite"):
-        KernelRegressor(kernel="precomputed", solver="newton").fit(indefinite, y[:, 0])
+        plain_regressor(kernel="precomputed", solver="newton").fit(indefinite, y[:, 0])
 
 
 def test_a_first_fit_compiles_nothing(tmp_path):
@@ -154,7 +155,7 @@ class Listener(event.Listener):
 event.register("numba:compile", Listener())
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from kernelgrad import KernelClassifier, KernelRegressor
-KernelClassifier().fit(*load_iris(return_X_y=True))
+KernelClassifier("log_loss").fit(*load_iris(return_X_y=True))
 KernelClassifier().fit(*load_breast_cancer(return_X_y=True))
 KernelRegressor().fit(*load_diabetes(return_X_y=True))
 print(compiled)

@@ -9,13 +9,13 @@ import pytest
 from sklearn.kernel_ridge import KernelRidge
 
 import oracles
-from kernelgrad import KernelClassifier, KernelRegressor
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Hinge, Huber, Logistic, SquaredError
 from kernelgrad.solvers import CDSG, DSG, UDSG, Problem, TrainBatch, get_solver, run
 from kernelgrad.solvers.random_features import dsg
 from kernelgrad.solvers.random_features.dsg import allowed_steps
 from kernelgrad.testing import check_solver
+from plain import plain_classifier, plain_regressor
 
 PLAIN = {"preconditioned": False, "momentum": 0.0, "average": None}
 SLOPES = {
@@ -260,7 +260,7 @@ def test_any_scale_of_targets_is_learned(loss):
     X, y = data(600)
     scores = []
     for scale in (1.0, 1000.0):
-        model = KernelRegressor(
+        model = plain_regressor(
             Huber(delta=0.5 * scale) if loss == "huber" else loss,
             max_iter=30, random_state=0, gamma=0.3, alpha=0.0, solver="dsg",
         )  # fmt: skip
@@ -392,9 +392,9 @@ def test_one_word_away(name):
     y = (X[:, 0] * X[:, 1] > 0).astype(int) + (X[:, 2] > 1)
     small = {"block_size": 64, "batch_size": 600}
     solver = get_solver(name).set_params(**small)
-    model = KernelClassifier(solver=solver, random_state=0, max_iter=30).fit(X, y)
-    dense = KernelClassifier(solver=DSG(**small), random_state=0, max_iter=30).fit(X, y)
-    KernelClassifier(solver=name, random_state=0, max_iter=2).fit(X[:99], y[:99])
+    model = plain_classifier(solver=solver, random_state=0, max_iter=30).fit(X, y)
+    dense = plain_classifier(solver=DSG(**small), random_state=0, max_iter=30).fit(X, y)
+    plain_classifier(solver=name, random_state=0, max_iter=2).fit(X[:99], y[:99])
     saved = model.history_["n_features_saved"]
     used = model.history_["n_random_features"]
     assert saved[0] == 0
@@ -410,7 +410,7 @@ def test_one_word_away(name):
 def test_dsg_saves_nothing_and_reuse_of_none_is_dsg():
     X, y = data()
     kwargs = {"random_state": 3, "max_iter": 8}
-    dsg = KernelRegressor(solver=DSG(block_size=32), **kwargs).fit(X, y)
-    same = KernelRegressor(solver=UDSG(block_size=32, reused_blocks=0), **kwargs).fit(X, y)
+    dsg = plain_regressor(solver=DSG(block_size=32), **kwargs).fit(X, y)
+    same = plain_regressor(solver=UDSG(block_size=32, reused_blocks=0), **kwargs).fit(X, y)
     assert set(dsg.history_["n_features_saved"]) == {0}
     np.testing.assert_array_equal(dsg.predict(X), same.predict(X))

@@ -10,11 +10,11 @@ from sklearn.datasets import load_digits
 from sklearn.svm import SVC
 
 import oracles_sbp as oracles
-from kernelgrad import KernelClassifier
 from kernelgrad.kernels import DotProduct, Gaussian
 from kernelgrad.losses import Hinge
 from kernelgrad.solvers import Problem, StochasticBatchPerceptron, TrainBatch
 from kernelgrad.solvers.kernel import sbp as sbp_module
+from plain import plain_classifier
 
 LINEAR = DotProduct([0.0, 1.0])
 GAMMA = 0.5
@@ -52,7 +52,7 @@ def solve(X, y, *, updates, m=1, seed=7, bias=False, kernel=None, alpha=1e-2, **
 
 def model(**params):
     defaults = {"loss": "hinge", "solver": "sbp", "C": 1.0, "gamma": GAMMA}
-    return KernelClassifier(**defaults | {"max_iter": 10, "random_state": 0} | params)
+    return plain_classifier(**defaults | {"max_iter": 10, "random_state": 0} | params)
 
 
 def regularised(X, y, cost, bias=False):

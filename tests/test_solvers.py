@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad
-from kernelgrad import CapabilityError, KernelClassifier
+from kernelgrad import CapabilityError
 from kernelgrad.callbacks import Callback, CallbackList
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Absolute, Hinge, Logistic, SquaredError
@@ -33,6 +33,7 @@ from kernelgrad.solvers.schedules import (
     slope_grows,
     smoothness,
 )
+from plain import plain_classifier
 
 
 @pytest.fixture
@@ -300,7 +301,7 @@ def test_capabilities_are_checked_before_work():
     with pytest.raises(CapabilityError, match="'smooth' needs smooth_loss, which loss 'hinge'"):
         check_capabilities(Smooth(), Hinge(), Gaussian(1.0))
     with pytest.raises(CapabilityError, match="needs smooth_loss"):
-        KernelClassifier(loss="hinge", solver=Smooth()).fit(np.eye(4), [0, 1, 0, 1])
+        plain_classifier(loss="hinge", solver=Smooth()).fit(np.eye(4), [0, 1, 0, 1])
 
 
 def test_step_scales():

@@ -15,7 +15,6 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_sco
 from sklearn.svm import SVC
 
 import kernelgrad
-from kernelgrad import KernelClassifier
 from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.estimators._rows import canonical_rows
 from kernelgrad.functions.exact import PREDICT_TILE, ExactKernel, KernelRows
@@ -30,6 +29,7 @@ from kernelgrad.kernels import (
     PrecomputedKernel,
 )
 from kernelgrad.solvers import StochasticBatchPerceptron
+from plain import plain_classifier
 
 KERNELS = [
     Gaussian(gamma=0.3),
@@ -62,7 +62,7 @@ def expansion(kernel, S, C=2, seed=1, **scaling):
 
 def model(**params):
     defaults = {"loss": "hinge", "solver": "sbp", "C": 1.0, "gamma": 0.3, "max_iter": 8}
-    return KernelClassifier(**defaults | {"random_state": 0} | params)
+    return plain_classifier(**defaults | {"random_state": 0} | params)
 
 
 # -- predictions -----------------------------------------------------------------------
@@ -280,7 +280,7 @@ def test_a_function_cannot_be_written(tmp_path):
 @pytest.mark.parametrize("kernel", [gaussian, "precomputed"])
 def test_random_features_need_a_kernel_that_has_them(kernel):
     X = rows(60)
-    z = KernelClassifier(kernel=kernel, solver="dsg")
+    z = plain_classifier(kernel=kernel, solver="dsg")
     with pytest.raises(CapabilityError, match="random_features"):
         z.fit(gaussian(X, X), labels(X))
 
@@ -355,7 +355,7 @@ def test_a_precomputed_kernel_by_object_is_one_by_name():
     X, y = disc()
     K = Gaussian(0.5)(X)
     scores = [
-        KernelClassifier("hinge", kernel=k, solver="sbp", C=1.0, random_state=0)
+        plain_classifier("hinge", kernel=k, solver="sbp", C=1.0, random_state=0)
         .fit(K, y)
         .decision_function(K)
         for k in ("precomputed", PrecomputedKernel())
@@ -366,7 +366,7 @@ def test_a_precomputed_kernel_by_object_is_one_by_name():
 def test_every_precomputed_fit_needs_a_square_matrix():
     X, y = disc()
     K = Gaussian(0.5)(X)
-    z = KernelClassifier(
+    z = plain_classifier(
         "hinge", kernel="precomputed", solver="pegasos", warm_start=True, random_state=0
     ).fit(K, y)
     before = z.decision_function(K)
@@ -378,7 +378,7 @@ def test_every_precomputed_fit_needs_a_square_matrix():
 def test_a_matrix_beyond_float32_is_refused():
     X, y = disc()
     for solver in ("sbp", "sdca", "pegasos"):
-        z = KernelClassifier("hinge", kernel="precomputed", solver=solver)
+        z = plain_classifier("hinge", kernel="precomputed", solver=solver)
         with pytest.raises(DataError, match="float32"):
             z.fit(1e39 * Gaussian(0.5)(X), y)
 
@@ -386,7 +386,7 @@ def test_a_matrix_beyond_float32_is_refused():
 def test_models_of_a_matrix_hold_no_kernel_values(tmp_path):
     X, y = disc()
     K = Gaussian(0.5)(X)
-    z = KernelClassifier("hinge", kernel="precomputed", solver="sbp", random_state=0).fit(K, y)
+    z = plain_classifier("hinge", kernel="precomputed", solver="sbp", random_state=0).fit(K, y)
     assert z.expansion_.nbytes < 40 * z.n_support_
     z.save(tmp_path / "model")
     again = kernelgrad.load(tmp_path / "model")
@@ -397,9 +397,9 @@ def test_models_of_a_matrix_hold_no_kernel_values(tmp_path):
 def test_sdca_goes_on_with_another_alpha(other):
     X, y = disc()
     given = {"solver": "sdca", "gamma": 0.5, "max_iter": 400, "random_state": 0}
-    z = KernelClassifier("hinge", alpha=1e-2, warm_start=True, **given).fit(X, y)
+    z = plain_classifier("hinge", alpha=1e-2, warm_start=True, **given).fit(X, y)
     z.set_params(alpha=other).fit(X, y)
-    fresh = KernelClassifier("hinge", alpha=other, **given).fit(X, y)
+    fresh = plain_classifier("hinge", alpha=other, **given).fit(X, y)
     assert z.fit_status_ == fresh.fit_status_ == "converged"
 
     def objective(model):
@@ -413,7 +413,7 @@ def test_sdca_goes_on_with_another_alpha(other):
 
 def test_a_torn_step_is_never_kept(monkeypatch):
     X, y = disc()
-    z = KernelClassifier("hinge", solver="sbp", max_iter=30, random_state=0)
+    z = plain_classifier("hinge", solver="sbp", max_iter=30, random_state=0)
     load, calls = KernelRows.load, []
 
     def interrupted(self, index):
@@ -443,7 +443,7 @@ def test_what_a_solver_cannot_do_is_said_before_rows_are_read(solver, params):
 
     X, y = disc()
     y = np.arange(len(y)) % 3
-    z = KernelClassifier(**({"loss": "hinge", "solver": solver} | params))
+    z = plain_classifier(**({"loss": "hinge", "solver": solver} | params))
     with pytest.raises(ValueError, match=r"solver|loss"):
         z.fit(Counting(X, y))
     assert Counting.reads == 0

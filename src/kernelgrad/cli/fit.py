@@ -44,12 +44,17 @@ def fit(
     ] = None,
     task: Annotated[Task, typer.Option(help="auto decides by the target.")] = Task.AUTO,
     loss: Annotated[
-        str | None, typer.Option(help="[default: log_loss, or squared for regression]")
+        str | None, typer.Option(help="squared, log_loss, hinge, ... [default: as in Python]")
     ] = None,
-    kernel: Annotated[str, typer.Option(help="rbf, laplacian, chi2, ...")] = "rbf",
+    kernel: Annotated[
+        str | None, typer.Option(help="auto, rbf, laplacian, ... [default: as in Python]")
+    ] = None,
     gamma: Annotated[
-        str, typer.Option(help="Inverse bandwidth: a number, median, scale or auto.")
-    ] = "median",
+        str | None,
+        typer.Option(
+            help="Inverse bandwidth: a number, median, scale or auto. [default: as in Python]"
+        ),
+    ] = None,
     bandwidth_factor: Annotated[
         float, typer.Option(help="Multiplies the bandwidth that a rule finds.")
     ] = 1.0,
@@ -112,7 +117,7 @@ def fit(
         options: dict[str, Any] = {
             "loss": loss,
             "kernel": kernel,
-            "gamma": _number_or_word(gamma),
+            "gamma": None if gamma is None else _number_or_word(gamma),
             "bandwidth_factor": bandwidth_factor,
             "solver": solver,
             "alpha": None if alpha is None else _number_or_word(alpha),
@@ -188,8 +193,12 @@ def _check_options(options: dict[str, Any]) -> None:
     try:
         if loss is not None:
             check_name(loss, {*LOSSES, *ALIASES}, "loss")
-        rule = "median" if gamma == "auto" else gamma  # found from the data
-        get_kernel(options["kernel"], gamma=rule, bandwidth_factor=options["bandwidth_factor"])
+        kernel = options["kernel"]
+        get_kernel(
+            "rbf" if kernel in (None, "auto") else kernel,
+            gamma="median" if gamma in (None, "auto") else gamma,  # found from the data
+            bandwidth_factor=options["bandwidth_factor"],
+        )
         if isinstance(alpha, float):
             check_real(alpha, "alpha", low=0)
         elif alpha not in (None, "auto"):

@@ -44,16 +44,17 @@ def small_fits(
     labels = (target > 0).astype(np.int64)
     marked = np.where(np.arange(len(labels)) % 3 == 0, labels, -1)
     options: dict[str, Any] = {"solver": solver, "max_iter": 3, "random_state": 0}
-    if not linear:
-        options["gamma"] = 0.5
+    penalty: dict[str, Any] = {}
+    if not linear:  # nothing to search
+        options["gamma"], penalty["alpha"] = 0.5, 1e-6
     classifier, regressor = _FAMILIES[linear]
     for name, cls in sorted(LOSSES.items()):
         if "classification" in cls.tasks:
-            yield classifier(name, **options), labels
+            yield classifier(name, **options, **penalty), labels
             if not linear:
                 yield SemiSupervisedKernelClassifier(name, **options), marked
         if "regression" in cls.tasks:
-            yield regressor(name, **options), target
+            yield regressor(name, **options, **penalty), target
 
 
 def default_fits(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
@@ -154,7 +155,10 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
     def _check_rows(self, parts: Parts, X: Matrix) -> None:
         """Raise if the rows of an array, already checked as numbers, are not for this model."""
         # columns that are divided by their deviation only have to have one
-        limit = _SQUARED if getattr(self, "standardize", False) else LARGEST
+        scaled = getattr(self, "_standardize", False)
+        if scaled == "auto" and sp.issparse(X):  # stays as it is
+            scaled = False
+        limit = _SQUARED if scaled else LARGEST
         most = check_range(X, largest=limit)
         if 0.0 < most < SMALLEST:
             raise DataError(
