@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.spatial.distance import cdist
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.callbacks import Deadline
@@ -16,7 +18,7 @@ from kernelgrad.data import sample_batches
 from kernelgrad.estimators._rows import TrainingRows
 from kernelgrad.estimators._tasks import Classification, Task
 from kernelgrad.functions.scaling import InputScaling
-from kernelgrad.kernels import Gaussian, Kernel, PrecomputedKernel
+from kernelgrad.kernels import Gaussian, Kernel, Laplacian, PrecomputedKernel
 from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import NewtonCG, Problem, WorkingSet
 from kernelgrad.solvers.kernel.metric import (
@@ -28,9 +30,9 @@ from kernelgrad.solvers.kernel.metric import (
     Schedule,
     best_ridge,
     descend,
-    evaluate,
     held_out_errors,
     judged,
+    kernel_matrix,
     kernel_of,
     ridge_errors,
     squared_distances,
@@ -58,6 +60,8 @@ _HEAVY, _TAIL = 4.0, 0.01  # a column is heavy if more than that share is so far
 FACTORS = (0.25, 0.5, 1.0, 2.0)  # of the median bandwidth, of kernels that learn no metric
 _RATIOS = (16.0, 4.0, 1.0, 0.25)  # alpha of another loss, beside that of the squared loss
 _OWN_ROWS, _OWN_HELD, _OWN_STEPS, _FOLDS = 1000, 4000, 50, 3
+_CLOSE = 0.3  # scores so close may change places with more rows
+_LOWER = (1.0, 0.25, 0.0625)  # of a lambda found on 500 rows, on 2,000
 _TURNS_ROWS = 1500  # up to which weights are learned in turns, to be sure of them
 FALLBACK_ALPHA = 1e-6  # where there is nothing to learn from
 STREAM_ROWS = 100_000  # that a stream is taken for, whose length nobody knows
@@ -82,6 +86,8 @@ class Wanted:
         Scaling of the columns; True is by standard deviations.
     bandwidth_factor : float
         Multiplies the bandwidth that is found.
+    laplacian : bool
+        Whether the Laplacian kernel may be taken too.
     """
 
     shapes: tuple[float, ...]
@@ -91,6 +97,7 @@ class Wanted:
     alpha: float | None = None
     scaled: bool | str = "auto"
     bandwidth_factor: float = 1.0
+    laplacian: bool = False
 
     @property
     def learns(self) -> bool:
@@ -211,6 +218,7 @@ def study(
     samples = [Sample(s.apply(X).astype(np.float64), pool.Y, pool.weight) for s in scalings]
     given: dict[str, Any] = {"alpha": wanted.alpha, "gamma": wanted.gamma, "over": over}
     rounds: list[dict[str, Any]] = []
+    taught, judges = _split(samples, seed)
 
     def train(
         machines: Sequence[tuple[int, Machine]], rows: int, steps: int, length: float = 0.1
@@ -219,9 +227,9 @@ def study(
 
         def task(i: int) -> None:
             k, machine = machines[i]
-            schedule = Schedule(min(rows, samples[k].n_rows), steps, length)
-            machine = descend(machine, samples[k], schedule, [seed, _TAG, rows], **given)
-            done[i] = k, judged(machine, _parts(samples[k], seed, _JUDGED))
+            schedule = Schedule(min(rows, taught[k].n_rows), steps, length)
+            machine = descend(machine, taught[k], schedule, [seed, _TAG, rows], **given)
+            done[i] = k, judged(machine, judges[k])
 
         with single_threaded_blas():
             parallel_for(len(machines), task)
@@ -231,9 +239,7 @@ def study(
     # a metric that is given is part of the scalings
     equal = Metric(np.zeros(1), np.zeros(samples[0].X.shape[1], np.intp))
     ends = sorted({min(wanted.shapes), max(wanted.shapes)})
-    isotropic = train(
-        [(0, _start(samples[0], nu, equal, wanted, seed)) for nu in ends], *_ZEROTH
-    )
+    isotropic = train([(0, _start(judges[0][0], nu, equal, wanted)) for nu in ends], *_ZEROTH)
     n_groups = int(groups.max()) + 1
     if why_not(wanted, pool) is None and n_groups > 1:
         start = {m.nu: _grouped(m, groups) for _, m in isotropic}
@@ -268,8 +274,64 @@ def study(
         k, machine = train([*isotropic, *more], *_SECOND)[0]
     if wanted.gamma is None:
         machine = replace(machine, metric=machine.metric.times(1 / wanted.bandwidth_factor))
-    alpha, trials = _penalty(samples[k], machine, pool.n_rows, wanted.alpha, seed)
-    return Found(*_settled(machine, scalings[k]), alpha, rounds, trials)
+    kernel, scaling = _settled(machine, scalings[k])
+    ridge_start, matrix = machine.ridge, partial(kernel_matrix, machine)
+    if wanted.laplacian and wanted.alpha is None and wanted.gamma is None:
+        score, width, ridge = _laplacian(judges[0])
+        other = partial(_laplacian_matrix, width)
+        wins = score < machine.score
+        if len(pool.Y) > _TURNS_ROWS and score < machine.score + _CLOSE:
+            duel = [(other, ridge, taught[0], judges[0])]
+            duel.append((matrix, machine.ridge, taught[k], judges[k]))
+            first, second = _duel(duel, seed)
+            wins = first < second
+        if wins:
+            width /= wanted.bandwidth_factor
+            kernel, scaling, k, ridge_start = Laplacian(width), scalings[0], 0, ridge
+            matrix = partial(_laplacian_matrix, width)
+            rounds.append(_told(machine, scaling) | {
+                "round": "equal weights", "kernel": repr(kernel), "bandwidth": 1.0 / width,
+                "ridge": ridge, "score": score, "weights": [1.0] * d,
+            })  # fmt: skip
+    if wanted.alpha is not None:
+        return Found(kernel, scaling, wanted.alpha, rounds)
+    gamma = float(kernel.gamma_value)
+    alpha, trials = _penalty(samples[k], matrix, gamma, ridge_start, pool.n_rows, seed)
+    return Found(kernel, scaling, alpha, rounds, trials)
+
+
+def _laplacian_matrix(gamma: float, A: Sample, B: Sample | None = None) -> Float64Array:
+    return np.asarray(np.exp(-gamma * cdist(A.X, (A if B is None else B).X, "cityblock")))
+
+
+def _duel(contenders: Sequence[Any], seed: int) -> list[float]:
+    """Return the mean squared errors on the rows that judge, from up to 2,000 that teach.
+
+    Kernels of different roughness gain differently from more rows. Of each contender, which
+    is (matrix, lambda, rows that teach, rows that judge), the best of three lambdas counts.
+    """
+    found = np.empty((len(contenders), len(_LOWER)))
+    made = []
+    for matrix, ridge, taught, judges in contenders:
+        most = min(_SOME, taught.n_rows)
+        rows = taught.take(np.sort(_random(seed, 8).permutation(taught.n_rows)[:most]))
+        made.append(
+            (matrix(rows), [matrix(part, rows) for part in judges], ridge, rows, judges)
+        )
+
+    def task(i: int) -> None:
+        which, step = divmod(i, len(_LOWER))
+        K, cross, ridge, rows, judges = made[which]
+        ridge = max(LEAST, ridge * _LOWER[step])
+        errors = [
+            judge.weight * held_out_errors(K, c, ridge, rows, judge)
+            for c, judge in zip(cross, judges, strict=True)
+        ]
+        found[which, step] = np.concatenate(errors).mean()
+
+    with single_threaded_blas():
+        parallel_for(found.size, task)
+    return [float(v) for v in found.min(axis=1)]
 
 
 def _scalings(
@@ -291,9 +353,22 @@ def _scalings(
     return [robust]
 
 
-def _start(sample: Sample, nu: float, metric: Metric, wanted: Wanted, seed: int) -> Machine:
+def _split(samples: Sequence[Sample], seed: int) -> tuple[list[Sample], list[list[Sample]]]:
+    """Return the rows that teach, and two subsets that judge; of few rows all do both."""
+    n = samples[0].n_rows
+    size = min(_JUDGED, n // 8)
+    if n <= _TURNS_ROWS:
+        return list(samples), [_parts(sample, seed, _JUDGED) for sample in samples]
+    mixed = _random(seed, 7).permutation(n)
+    rest = np.sort(mixed[2 * size :])
+    cuts = [np.sort(mixed[:size]), np.sort(mixed[size : 2 * size])]
+    taught = [sample.take(rest) for sample in samples]
+    return taught, [[sample.take(cut) for cut in cuts] for sample in samples]
+
+
+def _start(sample: Sample, nu: float, metric: Metric, wanted: Wanted) -> Machine:
     """Return the machine at the median distance of some random rows."""
-    Z = metric.apply(_parts(sample, seed, _JUDGED, 1)[0].X)
+    Z = metric.apply(sample.X)
     pairs = squared_distances(Z)[np.triu_indices(len(Z), 1)]
     pairs = pairs[pairs > 0]
     median = float(np.sqrt(np.median(pairs))) if len(pairs) else 1.0
@@ -365,7 +440,9 @@ def _pays_in_turns(
         schedule = Schedule(min(_FIRST[0], len(rest)), *_FIRST[1:])
         start = replace(start, nu=machine.nu)
         learned = descend(start, rows, schedule, [seed, _TAG, fold], **given)
-        errors[which, held] = held_out_errors(learned, rows, samples[k].take(held))
+        others = samples[k].take(held)
+        K, cross = kernel_matrix(learned, rows), kernel_matrix(learned, others, rows)
+        errors[which, held] = held_out_errors(K, cross, learned.ridge, rows, others)
 
     with single_threaded_blas():
         parallel_for(2 * _FOLDS, task)
@@ -375,30 +452,21 @@ def _pays_in_turns(
 
 
 def _penalty(
-    sample: Sample, machine: Machine, n_rows: int, given: float | None, seed: int
+    sample: Sample,
+    matrix: Callable[[Sample], Float64Array],
+    gamma: float,
+    start: float,
+    n_rows: int,
+    seed: int,
 ) -> tuple[float, list[dict[str, Any]]]:
-    """Return alpha for all rows, and what was tried.
+    """Return alpha for all rows, and what was tried; `matrix` is the kernel's.
 
     Lambda is best for the leave-one-out errors of 2,000 rows, or all if there are no more;
     of more it goes on as a power of their number as from 500 rows to 2,000.
     """
-    if given is not None:
-        return given, []
-    gamma = machine.gamma
 
     def best(parts: list[Sample], start: float) -> tuple[float, list[dict[str, Any]]]:
-        def values(ridges: Sequence[float]) -> list[float]:
-            found = np.empty((len(ridges), len(parts)))
-
-            def task(i: int) -> None:
-                r, p = divmod(i, len(parts))
-                found[r, p] = evaluate(replace(machine, ridge=ridges[r]), parts[p])[0]
-
-            with single_threaded_blas():
-                parallel_for(found.size, task)
-            return [float(v) for v in found.mean(axis=1)]
-
-        ridge, tried = best_ridge(values, start)
+        ridge, tried = _ridge_of([matrix(part) for part in parts], parts, start)
         m = parts[0].n_rows
         told = [
             {"alpha": r / m, "gamma": gamma, "score": -v, "loss": v, "rows": m}
@@ -409,13 +477,48 @@ def _penalty(
     n = sample.n_rows
     many = [sample] if n <= _SOME + _FEW else _parts(sample, seed, _SOME, 1)
     if n <= _SOME + _FEW and n == n_rows:
-        ridge, trials = best(many, machine.ridge)
+        ridge, trials = best(many, start)
         return ridge / n, trials
-    few, trials = best(_parts(sample, seed, min(_FEW, n // 2), 4), machine.ridge)
+    few, trials = best(_parts(sample, seed, min(_FEW, n // 2), 4), start)
     ridge, more = best(many, few)
     return carried(few, ridge, many[0].n_rows / min(_FEW, n // 2), many[0].n_rows, n_rows), [
         *trials, *more
     ]  # fmt: skip
+
+
+def _ridge_of(
+    matrices: Sequence[Float64Array], parts: Sequence[Sample], start: float
+) -> tuple[float, list[tuple[float, float]]]:
+    """Return the lambda of the least mean objective, and all that were tried."""
+
+    def values(ridges: Sequence[float]) -> list[float]:
+        found = np.empty((len(ridges), len(parts)))
+
+        def task(i: int) -> None:
+            r, p = divmod(i, len(parts))
+            found[r, p] = ridge_errors(matrices[p].copy(), parts[p], ridges[r])[0]
+
+        with single_threaded_blas():
+            parallel_for(found.size, task)
+        return [float(v) for v in found.mean(axis=1)]
+
+    return best_ridge(values, start)
+
+
+def _laplacian(parts: Sequence[Sample]) -> tuple[float, float, float]:
+    """Return score, gamma and lambda of the Laplacian kernel with the best of four bandwidths.
+
+    Its distances are no products of rows, so that weights would cost d times more to learn;
+    on tables with many columns that are mostly 0 it may win without.
+    """
+    D = [cdist(part.X, part.X, "cityblock") for part in parts]
+    median = float(np.median(D[0][D[0] > 0])) if (D[0] > 0).any() else 1.0
+    found = []
+    for factor in FACTORS:
+        gamma = 1.0 / (factor * median)
+        ridge, tried = _ridge_of([np.exp(-gamma * d) for d in D], parts, _RIDGE)
+        found.append((min(v for _, v in tried), gamma, ridge))
+    return min(found)
 
 
 def carried(few: float, many: float, growth: float, rows: int, n_rows: int) -> float:

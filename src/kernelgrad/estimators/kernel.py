@@ -294,8 +294,9 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
             kernels = [self._named("median", f) for f in FACTORS]
             if is_auto(self.kernel):
                 kernels += [Matern(0.5, "median", bandwidth_factor=f) for f in FACTORS]
+            whole = is_auto(self.kernel) and (metric is None or is_auto(metric))
             return Wanted(shapes, tuple(kernels), metric, None, None, rule,
-                          float(self.bandwidth_factor))  # fmt: skip
+                          float(self.bandwidth_factor), whole)  # fmt: skip
         if isinstance(metric, str) and metric != "auto":
             gamma = getattr(kernel, "gamma", None)
             if nu is None or isinstance(gamma, str):

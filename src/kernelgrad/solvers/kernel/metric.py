@@ -215,10 +215,16 @@ def _variation(sample: Sample) -> float:
     return float(sample.weight @ (sample.Y**2).sum(axis=1)) or 1.0
 
 
+def kernel_matrix(machine: Machine, A: Sample, B: Sample | None = None) -> Float64Array:
+    """Return the kernel values of rows with those of `B`, without it with each other."""
+    other = None if B is None else machine.metric.apply(B.X)
+    D = squared_distances(machine.metric.apply(A.X), other)
+    return np.asarray(_PROFILES[machine.nu](D)[0], np.float64)
+
+
 def evaluate(machine: Machine, sample: Sample) -> tuple[float, Float64Array]:
     """Return the objective and the squared leave-one-out errors of the rows."""
-    K = _PROFILES[machine.nu](squared_distances(machine.metric.apply(sample.X)))[0]
-    return ridge_errors(K.astype(np.float64), sample, machine.ridge)
+    return ridge_errors(kernel_matrix(machine, sample), sample, machine.ridge)
 
 
 def ridge_errors(K: Float64Array, sample: Sample, ridge: float) -> tuple[float, Float64Array]:
@@ -262,15 +268,16 @@ def gradient(machine: Machine, sample: Sample) -> tuple[float, Float64Array, flo
     return value, machine.metric.slope(X, Z, G), by_ridge
 
 
-def held_out_errors(machine: Machine, sample: Sample, held: Sample) -> Float64Array:
-    """Return the squared errors of other rows, predicted from those of `sample`."""
-    profile = _PROFILES[machine.nu]
-    Z, other = machine.metric.apply(sample.X), machine.metric.apply(held.X)
-    K = profile(squared_distances(Z))[0].astype(np.float64)
-    C = inverse(K, machine.ridge / sample.weight)
+def held_out_errors(
+    K: Float64Array, cross: AnyArray, ridge: float, sample: Sample, held: Sample
+) -> Float64Array:
+    """Return the squared errors of other rows, predicted from those of `sample`.
+
+    K (m, m) and `cross` (n, m) are kernel values among the rows and of the others with them.
+    """
+    C = inverse(K.copy(), ridge / sample.weight)
     if C is None:
         return np.full(held.n_rows, np.inf)
-    cross = profile(squared_distances(other, Z))[0]
     return np.asarray(((held.Y - cross @ (C @ sample.Y)) ** 2).sum(axis=1))
 
 
