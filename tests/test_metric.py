@@ -20,6 +20,7 @@ from kernelgrad.solvers.kernel.metric import (
     descend,
     evaluate,
     gradient,
+    held_out_errors,
     judged,
     kernel_of,
     smoothness,
@@ -59,6 +60,9 @@ def test_errors_left_out_are_those_of_fits_without_the_row(nu, metric):
     expected, expected_errors = objective(nu, M, s.X, s.Y, s.weight, 0.05)
     np.testing.assert_allclose(value, expected, rtol=1e-10)
     np.testing.assert_allclose(errors, expected_errors, rtol=1e-8)
+    rest = s.take(np.arange(1, 24))
+    held = held_out_errors(Machine(nu, metric, 0.05), rest, s.take(np.arange(3)))
+    np.testing.assert_allclose(held[0], expected_errors[0], rtol=1e-8)
     parts = [s.take(np.arange(12)), s.take(np.arange(12, 24))]
     both = judged(Machine(nu, metric, 0.05), parts)
     apart = [objective(nu, M, p.X, p.Y, p.weight, 0.05)[1] for p in parts]

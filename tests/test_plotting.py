@@ -1,4 +1,4 @@
-"""The learning-curve display."""
+"""Learning curves and importances of columns."""
 
 import sys
 
@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt  # noqa: E402
 from sklearn.base import BaseEstimator  # noqa: E402
 from sklearn.exceptions import NotFittedError  # noqa: E402
 
-from kernelgrad.plotting import LearningCurveDisplay  # noqa: E402
+from kernelgrad.plotting import LearningCurveDisplay, plot_feature_importances  # noqa: E402
 
 
 class Model(BaseEstimator):
@@ -146,3 +146,52 @@ def test_without_matplotlib(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r"pip install kernelgrad\[plot\]"):
         LearningCurveDisplay.from_history(history())
+    with pytest.raises(ImportError, match=r"pip install kernelgrad\[plot\]"):
+        plot_feature_importances(weighted([1.0]))
+
+
+def weighted(importances, names=None):
+    model = Model().fit(history())
+    model.feature_importances_ = np.asarray(importances)
+    if names is not None:
+        model.feature_names_in_ = np.array(names, dtype=object)
+    return model
+
+
+def drawn(ax):
+    """Return names and lengths of the bars from top to bottom."""
+    bars = sorted(ax.patches, key=lambda bar: bar.get_y(), reverse=not ax.yaxis_inverted())
+    labels = [text.get_text() for text in ax.get_yticklabels()]
+    return labels, [bar.get_width() for bar in bars]
+
+
+def test_importances_of_columns(tmp_path):
+    ax = plot_feature_importances(weighted([0.1, 0.6, 0.0, 0.3]))
+    assert drawn(ax) == (["x1", "x3", "x0", "x2"], [0.6, 0.3, 0.1, 0.0])
+    assert ax.get_ylabel() == "Column"
+    assert ax.get_xlabel() == "Share of the squared weights"
+    names = ["age", "height", "place", "a very long name of a column of some table"]
+    ax = plot_feature_importances(weighted([0.1, 0.6, 0.0, 0.3], names), max_features=2)
+    assert drawn(ax) == ([names[1], names[3]], [0.6, 0.3])
+    assert ax.get_ylabel() == "Column (2 of 4)"
+    path = tmp_path / "importances.png"
+    ax.figure.savefig(path)
+    assert path.stat().st_size > 5_000
+    box = ax.get_tightbbox()
+    assert box.x0 >= 0  # long names are in the picture
+    many = plot_feature_importances(weighted(np.full(50, 0.02)), max_features=None)
+    assert len(many.patches) == 50
+    assert many.figure.get_figheight() > 10
+
+
+def test_importances_on_axes_of_the_user_and_with_given_names():
+    _, ax = plt.subplots()
+    assert plot_feature_importances(weighted([0.2, 0.8]), names=["a", "b"], ax=ax) is ax
+    assert drawn(ax)[0] == ["b", "a"]
+    model = weighted([0.2, 0.8])
+    with pytest.raises(ValueError, match="names has 1 entries for 2 columns"):
+        plot_feature_importances(model, names=["a"])
+    with pytest.raises(ValueError, match="at least 1 or None, got 0"):
+        plot_feature_importances(model, max_features=0)
+    with pytest.raises(NotFittedError):
+        plot_feature_importances(Model())

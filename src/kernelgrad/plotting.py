@@ -1,4 +1,4 @@
-"""Learning curves in the style of scikit-learn's displays; they need matplotlib."""
+"""Learning curves and importances of columns; they need matplotlib."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ _X_LABELS = {
 }
 # Marks the second y axis of a display, so that the next display on the same axes shares it.
 _SCORE_AXES = "kernelgrad score"
+_INCHES = 0.25  # of a bar
 
 
 def _column(values: npt.ArrayLike | Sequence[float | None], name: str) -> Float64Array:
@@ -38,6 +39,69 @@ def _score_axes(ax: Any) -> Any:
         if other.get_label() == _SCORE_AXES and other.get_position().bounds == place:
             return other
     return None
+
+
+def _pyplot() -> Any:
+    """Return matplotlib.pyplot."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        raise ImportError(
+            "Plotting needs matplotlib; install it with `pip install kernelgrad[plot]`."
+        ) from None
+    return plt
+
+
+def plot_feature_importances(
+    estimator: Any,
+    *,
+    max_features: int | None = 20,
+    names: Sequence[str] | None = None,
+    ax: Any = None,
+) -> Any:
+    """Plot how much the columns count in the metric of a fitted estimator.
+
+    Parameters
+    ----------
+    estimator : object
+        A fitted kernelgrad estimator with ``feature_importances_``: shares of the squared
+        weights of its metric, which sum to 1.
+    max_features : int or None, default=20
+        How many columns are drawn, the most important ones first; as many still have names
+        that can be read. None draws all.
+    names : sequence of str, default=None
+        Names of all columns. None takes those of the table that was fitted, or else their
+        numbers: "x0", "x1" and so on.
+    ax : matplotlib Axes, default=None
+        Where to plot; None makes a new figure, high enough for all names.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes, with one bar for each column.
+    """
+    check_is_fitted(estimator)
+    importances = np.asarray(estimator.feature_importances_, np.float64)
+    n = len(importances)
+    if names is None:
+        names = getattr(estimator, "feature_names_in_", [f"x{j}" for j in range(n)])
+    if len(names) != n:
+        raise ValueError(f"names has {len(names)} entries for {n} columns; give one for each.")
+    if max_features is not None and max_features < 1:
+        raise ValueError(f"max_features must be at least 1 or None, got {max_features}.")
+    shown = np.argsort(-importances, kind="stable")[:max_features]
+    plt = _pyplot()
+    if ax is None:
+        high = 1.0 + _INCHES * len(shown)
+        _, ax = plt.subplots(figsize=(6.4, max(2.4, high)), layout="constrained")
+    ax.barh(range(len(shown)), importances[shown])
+    ax.set_yticks(range(len(shown)), [str(names[j]) for j in shown])
+    ax.set_ylim(len(shown) - 0.5, -0.5)
+    ax.set_xlabel("Share of the squared weights")
+    ax.set_ylabel("Column" if len(shown) == n else f"Column ({len(shown)} of {n})")
+    ax.grid(visible=True, axis="x", alpha=0.3)
+    ax.set_axisbelow(True)
+    return ax
 
 
 class LearningCurveDisplay:
@@ -184,13 +248,7 @@ class LearningCurveDisplay:
         LearningCurveDisplay
             This display, with its axes, figure and lines set.
         """
-        try:
-            import matplotlib.pyplot as plt
-        except ImportError:
-            raise ImportError(
-                "Plotting needs matplotlib; install it with `pip install kernelgrad[plot]`."
-            ) from None
-
+        plt = _pyplot()
         has_loss = np.isfinite(self.x) & np.isfinite(self.train_loss)
         has_score = np.isfinite(self.x) & np.isfinite(self.validation_score)
         if not (has_loss.any() or has_score.any()):

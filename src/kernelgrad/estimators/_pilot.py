@@ -65,6 +65,7 @@ _LOWER = (1.0, 0.25, 0.0625)  # of a lambda found on 500 rows, on 2,000
 _TURNS_ROWS = 1500  # up to which weights are learned in turns, to be sure of them
 FALLBACK_ALPHA = 1e-6  # where there is nothing to learn from
 STREAM_ROWS = 100_000  # that a stream is taken for, whose length nobody knows
+AS_GIVEN = "the metric is given, or None"
 EQUAL = "equal weights: no column to weigh against another, or too few rows"
 _TAG = 0x70696C6F
 
@@ -162,14 +163,14 @@ def _random(seed: int, purpose: int) -> np.random.Generator:
 
 
 def why_not(wanted: Wanted, pool: Pool) -> str | None:
-    """Return why no metric is learned where one could be; EQUAL if only its weights are not."""
+    """Return why no metric is learned where one could be; AS_GIVEN or EQUAL if a shape is."""
     d = pool.X.shape[1]
     if not wanted.shapes:
         return "no metric is learned for this kernel, or gamma is given"
     if d > MOST_COLUMNS:
         return f"more than {MOST_COLUMNS:,} columns"
     if not wanted.learns:
-        return EQUAL
+        return AS_GIVEN
     if len(pool.Y) < LEAST_ROWS or d == 1:
         return EQUAL
     if wanted.metric == "full" and d > FULL_COLUMNS:

@@ -22,6 +22,7 @@ from kernelgrad.estimators._auto import (
     usable_memory,
 )
 from kernelgrad.estimators._pilot import (
+    AS_GIVEN,
     EQUAL,
     FACTORS,
     FALLBACK_ALPHA,
@@ -317,7 +318,9 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
     def _standardize(self) -> bool | str:
         if self.standardize != "auto":
             return self.standardize
-        return "auto" if self._searches_gamma and isinstance(self.kernel, str) else False
+        named = self._searches_gamma and isinstance(self.kernel, str)
+        # only differences of the rows have no scale of their own
+        return "auto" if named and self._named("median").is_stationary else False
 
     def _pose(
         self, parts: Parts, rows: TrainingRows, *, stream: bool = False, fresh: bool = True
@@ -359,7 +362,7 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
             pool = replace(pool, n_rows=max(pool.n_rows, STREAM_ROWS))
         table = self._table
         groups = None if table is None else table.groups
-        if reason in (None, EQUAL):
+        if reason in (None, AS_GIVEN, EQUAL):
             found = study(pool, wanted, groups, self._seed, lambda: self._deadline.over)
         else:
             found = plain_study(pool, wanted, self._seed)

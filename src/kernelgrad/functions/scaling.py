@@ -150,6 +150,11 @@ class InputScaling:
         scores: Float64Array = np.clip(ndtri(place), -_LIMIT, _LIMIT)
         return scores
 
+    def width(self, d: int) -> int:
+        """Return the number of columns that rows of `d` columns get."""
+        square = self.metric is None or self.metric.ndim == 1
+        return d if square else self.metric.shape[1]  # type: ignore[union-attr]
+
     @property
     def name(self) -> str:
         """What columns are scaled by: "ranks", "robust", "deviations" or "none"."""

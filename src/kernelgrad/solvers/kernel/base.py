@@ -361,7 +361,11 @@ def build_exact(problem: Problem, batch: TrainBatch) -> tuple[ExactKernel, Exact
     every = max(1, batch.n_rows // _RANGE_ROWS) if kernel.is_stationary else 1
     wide = kernel.needs_wide(scaling.apply(batch.X[::every]))
     exact = ExactKernel(
-        kernel, problem.n_features_in, scaling, wide=wide, precise=problem.posterior
+        kernel,
+        scaling.width(problem.n_features_in),
+        scaling,
+        wide=wide,
+        precise=problem.posterior,
     )
     return exact, exact.prepare(batch.X, batch.rows)
 

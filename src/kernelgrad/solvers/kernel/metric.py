@@ -235,7 +235,8 @@ def ridge_errors(K: Float64Array, sample: Sample, ridge: float) -> tuple[float, 
     _, e, total = left_out(C, sample)
     if not np.isfinite(total):
         return np.inf, np.full(sample.n_rows, np.inf)
-    return 0.5 * np.log(max(total, 1e-300) / _variation(sample)), (e**2).sum(axis=1)
+    value = 0.5 * float(np.log(max(total, 1e-300) / _variation(sample)))
+    return value, (e**2).sum(axis=1)
 
 
 def gradient(machine: Machine, sample: Sample) -> tuple[float, Float64Array, float] | None:

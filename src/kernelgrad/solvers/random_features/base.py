@@ -200,7 +200,6 @@ def build_stream(
     `block_size` is asked for the frequencies per block, given the planes of the kernel's map.
     """
     scaling, kernel = fit_scaling(problem, batch)
-    size = block_size(kernel.feature_map(problem.n_features_in, problem.seed, 1).planes)
-    return FeatureStream(
-        kernel, problem.n_features_in, problem.seed, size, scaling, problem.cache_bytes
-    )
+    width = scaling.width(problem.n_features_in)
+    size = block_size(kernel.feature_map(width, problem.seed, 1).planes)
+    return FeatureStream(kernel, width, problem.seed, size, scaling, problem.cache_bytes)
