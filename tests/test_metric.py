@@ -22,6 +22,7 @@ from kernelgrad.solvers.kernel.metric import (
     gradient,
     held_out_errors,
     judged,
+    kernel_matrix,
     kernel_of,
     smoothness,
     squared_distances,
@@ -61,7 +62,9 @@ def test_errors_left_out_are_those_of_fits_without_the_row(nu, metric):
     np.testing.assert_allclose(value, expected, rtol=1e-10)
     np.testing.assert_allclose(errors, expected_errors, rtol=1e-8)
     rest = s.take(np.arange(1, 24))
-    held = held_out_errors(Machine(nu, metric, 0.05), rest, s.take(np.arange(3)))
+    machine, others = Machine(nu, metric, 0.05), s.take(np.arange(3))
+    K, cross = kernel_matrix(machine, rest), kernel_matrix(machine, others, rest)
+    held = held_out_errors(K, cross, 0.05, rest, others)
     np.testing.assert_allclose(held[0], expected_errors[0], rtol=1e-8)
     parts = [s.take(np.arange(12)), s.take(np.arange(12, 24))]
     both = judged(Machine(nu, metric, 0.05), parts)
