@@ -48,7 +48,8 @@ class Case:
     quantiles: Any = None
 
     def model(self, **params):
-        defaults = {"gamma": GAMMA, "alpha": 1e-3, "max_iter": 300, "random_state": 0}
+        penalty = {} if "C" in params else {"alpha": 1e-3}
+        defaults = {"gamma": GAMMA, "max_iter": 300, "random_state": 0} | penalty
         return self.estimator(loss=self.given, **defaults | {"solver": cached()} | params)
 
     @property

@@ -142,9 +142,12 @@ class ExactKernel:
         return out
 
     def add_product(
-        self, A: ExactRows, B: ExactRows, coef: Float64Array, out: Float64Array
-    ) -> None:
+        self, A: ExactRows, B: ExactRows, coef: Float64Array, out: Float64Array, *,
+        fast: bool = False,
+    ) -> None:  # fmt: skip
         """Add ``k(A, B) coef`` to `out` (n_A, C) in tiles: no kernel matrix is ever held."""
+        block: Any = self.fast_block if fast else self.block
+        product: Any = np.matmul if fast else row_products
         tiles = [slice(b, b + PREDICT_TILE) for b in range(0, B.n_rows, PREDICT_TILE)]
         parts = [(B.take(t), coef[t]) for t in tiles]
 
@@ -152,7 +155,7 @@ class ExactKernel:
             rows = slice(i * PREDICT_TILE, (i + 1) * PREDICT_TILE)
             some = A.take(rows)
             for part, weights in parts:
-                out[rows] += row_products(self.block(some, part), weights)
+                out[rows] += product(block(some, part), weights)
 
         parallel_for(-(-A.n_rows // PREDICT_TILE), task)
 

@@ -87,6 +87,13 @@ class Expansion(ABC):
         `X`, unless the kernel is a function given from outside that mixes rows.
         """
 
+    def fast_prediction(self, X: Matrix) -> Float64Array:
+        """Return f(X), its last bits dependent on other rows too; kernel values by BLAS.
+
+        For rows that a fit looks at: nothing is compiled for them.
+        """
+        return self.raw_prediction(X)
+
 
 class RandomFeatureExpansion(Expansion):
     r"""``f(x) = intercept + sum_j phi_j(x) A_j`` over the blocks of a feature stream.
@@ -311,13 +318,20 @@ class SupportExpansion(Expansion):
 
     def raw_prediction(self, X: Matrix) -> Float64Array:
         """Return f(X), shape (n, C), float64, by tiles: never n times S kernel values."""
+        return self._prediction(X, fast=False)
+
+    def fast_prediction(self, X: Matrix) -> Float64Array:
+        """Return f(X), its last bits dependent on other rows too; kernel values by BLAS."""
+        return self._prediction(X, fast=True)
+
+    def _prediction(self, X: Matrix, *, fast: bool) -> Float64Array:
         n = X.shape[0]
         out = np.tile(self.intercept, (n, 1))
         with single_threaded_blas():
             for start in range(0, n, PREDICT_ROWS):
                 rows = slice(start, min(n, start + PREDICT_ROWS))
                 prepared = self.exact.prepare(X[rows], first=start)
-                self.exact.add_product(prepared, self.support, self.coef, out[rows])
+                self.exact.add_product(prepared, self.support, self.coef, out[rows], fast=fast)
         return out
 
     def compact(self) -> None:

@@ -273,7 +273,7 @@ class RowsSolver(KernelSolver[R], Generic[R]):
             for _ in range(max_iter):
                 if self.step(problem, state, batch).converged:
                     break
-            found.append(self.expansion(state).raw_prediction(X))
+            found.append(self.expansion(state).fast_prediction(X))
         return state.exact.kernel, found
 
     def track(self, state: R, X: Matrix) -> Tracker:
