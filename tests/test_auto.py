@@ -1,4 +1,4 @@
-"""What estimators choose by themselves: the solver, alpha and gamma."""
+"""What estimators choose by themselves: the solver, and what a search gives them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from sklearn.base import clone
 from cases import every
 from kernelgrad import (
     ArraySource,
-    CapabilityError,
-    DataError,
     KernelClassifier,
     KernelDensityRatio,
     KernelNoveltyDetector,
@@ -21,7 +19,8 @@ from kernelgrad import (
     load,
     open_source,
 )
-from kernelgrad.estimators._auto import ALPHAS, choose_solver, usable_memory
+from kernelgrad.estimators import _pilot, kernel
+from kernelgrad.estimators._auto import choose_solver, usable_memory
 from kernelgrad.kernels import CallableKernel, ConvolutionKernel, Gaussian, PrecomputedKernel
 from kernelgrad.losses import (
     Hinge,
@@ -31,9 +30,10 @@ from kernelgrad.losses import (
     Perceptron,
     SquaredError,
 )
-from kernelgrad.solvers import CachedBlockDescent, NewtonCG
+from kernelgrad.solvers import NewtonCG
 from kernelgrad.solvers.kernel.direct import direct_bytes
 from kernelgrad.solvers.kernel.newton import newton_bytes
+from plain import plain_classifier, plain_regressor
 
 
 def linear(X, Z):
@@ -130,24 +130,6 @@ def test_exact_solvers_take_what_they_solve_in_about_a_minute():
         assert choice(most + 1, n_outputs) == "cached"
 
 
-def test_the_exact_solution_goes_with_the_searches():
-    X, y = curve(700)
-    fast = {"random_state": 0, "gamma": 3.0}
-    exact = KernelRegressor(**fast).fit(X, y)
-    assert exact.history_["solver"] == "direct"
-    assert exact.n_iter_ == 1
-    assert KernelRegressor(early_stopping=True, **fast).fit(X, y).history_["solver"] == "newton"
-    model = KernelRegressor(alpha="auto", **fast).fit(X, y)
-    assert model.history_["solver"] == "direct"
-    assert model.fit_status_ == "converged"
-    assert {trial["alpha"] for trial in model.history_["search"]} == set(ALPHAS)
-    plain = KernelRegressor(alpha=model.alpha_, **fast).fit(X, y)
-    np.testing.assert_array_equal(plain.predict(X), model.predict(X))
-    wide = KernelRegressor(gamma="auto", random_state=0).fit(X, y)
-    assert wide.history_["solver"] == "direct"
-    assert wide.kernel_.gamma in {trial["gamma"] for trial in wide.history_["search"]}
-
-
 def two_classes(n=600, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, 2))
@@ -160,10 +142,24 @@ def curve(n=600, seed=0, noise=0.3, waves=2.0):
     return X, np.sin(waves * X[:, 0]) + noise * rng.standard_normal(n)
 
 
+def test_the_exact_solution_goes_with_a_search():
+    X, y = curve(300)
+    fast = {"random_state": 0, "gamma": 3.0}
+    stopped = plain_regressor(early_stopping=True, **fast).fit(X, y)
+    assert stopped.history_["solver"] == "newton"
+    model = KernelRegressor(**fast).fit(X, y)
+    assert model.history_["solver"] == "direct"
+    assert (model.fit_status_, model.n_iter_) == ("converged", 1)
+    assert min(trial["loss"] for trial in model.history_["search"]) < np.log(0.5)
+    plain = KernelRegressor(alpha=model.alpha_, **fast).fit(X, y)
+    assert "search" not in plain.history_
+    np.testing.assert_array_equal(plain.predict(X), model.predict(X))
+
+
 def test_the_choice_and_its_reason_are_kept(tmp_path):
     X, y = two_classes(300)
     fast = {"random_state": 0, "max_iter": 2}
-    model = KernelClassifier(**fast).fit(X, y)
+    model = plain_classifier(**fast).fit(X, y)
     assert isinstance(model.solver_, NewtonCG)
     assert model.history_["solver"] == "newton"
     assert model.model_info()["solver_reason"] == (
@@ -179,12 +175,12 @@ def test_the_choice_and_its_reason_are_kept(tmp_path):
     assert again.n_iter_ > model.n_iter_
     assert again.history_["solver"] == "newton"
 
-    given = KernelClassifier(solver="dsg", C=1.0, **fast).fit(X, y)
+    given = plain_classifier(solver="dsg", C=1.0, **fast).fit(X, y)
     assert given.history_["solver_reason"] == "given as a parameter"
     assert given.alpha_ == 1 / len(y)
-    sparse = KernelClassifier(**fast).fit(sp.csr_matrix(X), y)
+    sparse = plain_classifier(**fast).fit(sp.csr_matrix(X), y)
     assert sparse.history_["solver"] == "newton"
-    little = KernelClassifier(memory_limit=1000, **fast).fit(X, y)
+    little = plain_classifier(memory_limit=1000, **fast).fit(X, y)
     assert little.history_["solver"] == "dsg"
     assert "more than" in little.model_info()["solver_reason"]
     assert KernelNoveltyDetector(**fast).fit(X).history_["solver"] == "dsg"
@@ -200,16 +196,16 @@ def test_rows_on_disk_and_streams(tmp_path):
     fast = {"random_state": 0, "max_iter": 2}
     disk = open_source(tmp_path / "d.npz", target="y")
     for rows in ((disk,), (np.load(tmp_path / "X.npy", mmap_mode="r"), y)):
-        assert KernelClassifier(**fast).fit(*rows).history_["solver"] == "newton"
-        model = KernelClassifier(memory_limit=1, **fast).fit(*rows)
+        assert plain_classifier(**fast).fit(*rows).history_["solver"] == "newton"
+        model = plain_classifier(memory_limit=1, **fast).fit(*rows)
         assert model.history_["solver"] == "dsg"
         assert model.history_["solver_reason"] == "the rows are on disk"
         model.partial_fit(X, y)  # goes on
         assert model.n_iter_ == 3
-    inside = KernelClassifier(**fast).fit(ArraySource(X, y))
+    inside = plain_classifier(**fast).fit(ArraySource(X, y))
     assert inside.history_["solver"] == "newton"
 
-    stream = KernelClassifier(**fast).partial_fit(X, y)
+    stream = plain_classifier(**fast).partial_fit(X, y)
     assert stream.history_["solver_reason"] == "the rows are a stream"
     assert stream.fit(X, y).history_["solver"] == "newton"  # starts anew
     assert not hasattr(stream, "partial_fit")
@@ -218,44 +214,32 @@ def test_rows_on_disk_and_streams(tmp_path):
     assert "solver='dsg'" in str(error.value.__cause__)
 
 
-def test_alpha_is_found():
-    X, y = curve(900, noise=1.0)
-    Z, t = curve(4000, seed=1, noise=0.0)
-    # narrow enough to fit the noise, so that alpha matters
-    settings = {"gamma": 300.0, "random_state": 0, "validation_fraction": 0.3}
-    scores = {a: KernelRegressor(alpha=a, **settings).fit(X, y).score(Z, t) for a in ALPHAS}
-    best, worst = max(scores, key=scores.get), min(scores.values())
-    assert scores[best] > worst + 0.02
-    model = KernelRegressor(alpha="auto", **settings).fit(X, y)
-    assert best / 10.01 < model.alpha_ < best * 10.01
-    assert model.score(Z, t) > scores[best] - 0.25 * (scores[best] - worst)
-    search = model.history_["search"]
-    assert [trial["alpha"] for trial in search] == list(ALPHAS)
-    assert max(search, key=lambda trial: trial["score"])["alpha"] == model.alpha_
-    assert {trial["gamma"] for trial in search} == {300.0}
-
-
 def test_gamma_is_found_where_the_median_is_too_wide():
-    X, y = curve(1500, waves=6.0, noise=0.1)
-    Z, t = curve(2000, seed=1, waves=6.0, noise=0.0)
-    settings = {"alpha": 1e-4, "random_state": 0}
-    median = KernelRegressor(bandwidth_factor=4.0, **settings).fit(X, y)
-    found = KernelRegressor(gamma="auto", bandwidth_factor=1.0, **settings).fit(X, y)
+    """Of kernels without a metric too, and a factor multiplies what was found."""
+    X, y = curve(400, waves=6.0, noise=0.1)
+    Z, t = curve(1000, seed=1, waves=6.0, noise=0.0)
+    settings = {"kernel": "cauchy", "random_state": 0}
+    median = KernelRegressor(gamma="median", bandwidth_factor=4.0, **settings).fit(X, y)
+    found = KernelRegressor(**settings).fit(X, y)
     tried = sorted({trial["gamma"] for trial in found.history_["search"]})
-    np.testing.assert_allclose(np.divide(tried[1:], tried[:-1]), 4.0)
-    assert found.kernel_.gamma == tried[-1]
+    assert len(tried) == 4
+    np.testing.assert_allclose(np.divide(tried[1:], tried[:-1]), 2.0)
+    largest = tried[-1]
     assert found.score(Z, t) > 0.95 > median.score(Z, t) + 0.1
-    wider = KernelRegressor(gamma="auto", bandwidth_factor=4.0, **settings).fit(X, y)
-    assert wider.kernel_.gamma == pytest.approx(tried[-1] / 16)
+    best = min(found.history_["search"], key=lambda trial: trial["loss"])
+    assert best["gamma"] == found.kernel_.gamma
+    wider = KernelRegressor(bandwidth_factor=4.0, **settings).fit(X, y)
+    tried = {trial["gamma"] for trial in wider.history_["search"]}
+    assert max(tried) == pytest.approx(largest / 4)
 
 
-def test_both_are_found_again_from_the_seed_and_from_files(tmp_path):
-    X, y = two_classes()
-    model = KernelClassifier(alpha="auto", gamma="auto", random_state=3, max_iter=5)
+@pytest.mark.parametrize("name", ["auto", "laplacian"])
+def test_what_is_found_is_found_again_from_the_seed_and_from_files(tmp_path, name):
+    X, y = two_classes(200)
+    model = KernelClassifier("log_loss", name, random_state=3, max_iter=5)
     one, other = clone(model).fit(X, y), clone(model).fit(X, y)
     np.testing.assert_array_equal(one.decision_function(X), other.decision_function(X))
     assert one.history_["search"] == other.history_["search"]
-    assert len(one.history_["search"]) == 5 * len(ALPHAS)
     one.save(tmp_path / "model", resumable=True)
     for twin in (load(tmp_path / "model"), pickle.loads(pickle.dumps(one))):
         assert (twin.alpha, twin.gamma, twin.alpha_) == ("auto", "auto", one.alpha_)
@@ -266,45 +250,29 @@ def test_both_are_found_again_from_the_seed_and_from_files(tmp_path):
         assert twin.history_["search"] == one.history_["search"]
 
 
-def test_a_search_costs_no_more_than_three_fits(monkeypatch):
-    X, y = curve(3000)
-    work = []
-    step = CachedBlockDescent.step
+def test_a_search_takes_no_row_that_early_stopping_holds_out(monkeypatch):
+    X, y = curve(300)
+    seen = []
 
-    def counted(self, problem, state, batch):
-        info = step(self, problem, state, batch)
-        work.append(batch.n_rows * info.update.block.width)
-        return info
+    def draw_pool(rows, seed):
+        pool = _pilot.draw_pool(rows, seed)
+        seen.append((pool.numbers, rows.held))
+        return pool
 
-    monkeypatch.setattr(CachedBlockDescent, "step", counted)
-    settings = {"gamma": 3.0, "random_state": 0, "solver": "cached"}
-    model = KernelRegressor(alpha="auto", **settings).fit(X, y)
-    searched = sum(work)
-    work.clear()
-    KernelRegressor(alpha=model.alpha_, **settings).fit(X, y)
-    assert 0 < searched < 3 * sum(work)
-
-
-def test_a_search_takes_no_row_that_early_stopping_holds_out():
-    X, y = two_classes()
-    model = KernelClassifier(alpha="auto", early_stopping=True, random_state=0).fit(X, y)
-    plain = KernelClassifier(alpha=model.alpha_, early_stopping=True, random_state=0)
-    np.testing.assert_array_equal(
-        plain.fit(X, y).decision_function(X), model.decision_function(X)
-    )
+    monkeypatch.setattr(kernel, "draw_pool", draw_pool)
+    KernelRegressor(early_stopping=True, random_state=0).fit(X, y)
+    ((numbers, held),) = seen
+    assert len(held) == 30
+    np.testing.assert_array_equal(np.sort([*numbers, *held]), np.arange(300))
 
 
 @every(
     ("params", "message"),
     [
-        ({"alpha": "auto", "solver": "dsg"}, "needs all rows in memory and the solver"),
-        ({"gamma": "auto", "solver": "sdca"}, "solver is 'sdca'"),
-        ({"alpha": "auto", "loss": "perceptron"}, "solver is 'perceptron'"),
-        ({"alpha": "auto", "memory_limit": 1000}, "raise memory_limit"),
-        ({"alpha": "auto", "C": 1.0}, "leave C out"),
         ({"alpha": "best"}, "Unknown rule for alpha 'best'; choose one of: auto"),
-        ({"gamma": "auto", "kernel": Gaussian()}, "kernels given by name"),
-        ({"gamma": "auto", "kernel": "intersection"}, "kernels given by name"),
+        ({"metric": "best"}, "metric='best' is not known"),
+        ({"metric": "full", "kernel": "intersection"}, "learned for the kernels 'rbf'"),
+        ({"metric": "diagonal", "kernel": Gaussian()}, "with gamma a number or 'auto'"),
     ],
 )
 def test_refusals(params, message):
@@ -313,46 +281,22 @@ def test_refusals(params, message):
         KernelClassifier(**params).fit(np.abs(X), y)
 
 
-def test_refusals_of_streams_and_files(tmp_path):
+def test_only_labelled_rows_have_a_rule_for_alpha():
     X, y = two_classes(100)
-    np.savez(tmp_path / "d.npz", X=X, y=y)
-    disk = open_source(tmp_path / "d.npz", target="y")
-    for name in ("alpha", "gamma"):
-        for solver in ("auto", "cached"):
-            model = KernelClassifier(solver=solver, memory_limit=1, **{name: "auto"})
-            with pytest.raises(ValueError, match=f"{name}='auto'.*the rows are on disk"):
-                model.fit(disk)
-        with pytest.raises(ValueError, match=f"give {name} as a number"):
-            KernelClassifier(**{name: "auto"}).partial_fit(X, y)
     with pytest.raises(TypeError, match="alpha must be a real number"):
         KernelDensityRatio(alpha="auto").fit(X, y)
-    with pytest.raises(DataError, match="at least 2 rows"):
-        KernelRegressor(alpha="auto").fit(X[:1], y[:1])
 
 
 def test_gamma_auto_of_inner_products_is_a_rule():
     X, y = two_classes(100)
-    model = KernelClassifier(kernel="polynomial", gamma="auto", random_state=0).fit(X, y)
+    model = KernelClassifier(kernel="polynomial", alpha=1e-3, random_state=0).fit(X, y)
     assert model.kernel_.gamma == 0.5
     assert "search" not in model.history_
 
 
-def test_responses_of_all_values_of_alpha_must_fit():
-    X, y = np.random.default_rng(0).random((100, 3)), np.arange(100) % 2
-    limited = {"memory_limit": 20_000, "max_iter": 1, "random_state": 0}
-    assert KernelClassifier(**limited).fit(X, y).history_["solver"] == "cached"
-    with pytest.raises(CapabilityError, match="rows and responses need"):
-        KernelClassifier(alpha="auto", **limited).fit(X, y)
-
-
-def test_the_fit_takes_as_many_blocks_as_the_best_trial():
-    X = np.random.default_rng(0).random((400, 3))
-    y = X[:, 0] > 0.5
-    solver = CachedBlockDescent(block_size=16)
-    found = KernelClassifier("squared_hinge", alpha="auto", solver=solver, random_state=0).fit(
-        X, y
-    )
-    (blocks,) = (t["blocks"] for t in found.history_["search"] if t["alpha"] == found.alpha_)
-    alone = KernelClassifier("squared_hinge", alpha=found.alpha_, solver=solver, random_state=0)
-    assert found.n_iter_ == blocks < alone.fit(X, y).n_iter_
-    assert found.fit_status_ == "converged"
+def test_a_kernel_object_keeps_its_gamma():
+    X, y = two_classes(100)
+    model = KernelClassifier(kernel=Gaussian(0.7), random_state=0).fit(X, y)
+    assert model.kernel_.gamma == 0.7
+    assert {trial["gamma"] for trial in model.history_["search"]} == {0.7}
+    assert len({trial["alpha"] for trial in model.history_["search"]}) > 2

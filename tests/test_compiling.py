@@ -219,6 +219,7 @@ def test_commands_tell_of_compilation(watch, quiet, tmp_path, capsys, monkeypatc
 
     monkeypatch.setattr(DSG, "step", step)
     options = ["--target", "y", "--model", str(model), "--solver", "dsg", "--max-iter", "3"]
+    options += ["--loss", "log_loss"]  # without another fit that calibrates
     assert main(["fit", str(table), *options, *["--quiet"] * quiet, "--json"]) == 0
     found = capsys.readouterr()
     assert ("Compiling" in found.err) is not quiet

@@ -22,8 +22,6 @@ from kernelgrad import (
     DSG,
     ArraySource,
     DataError,
-    KernelClassifier,
-    KernelRegressor,
     open_source,
     set_num_threads,
 )
@@ -31,6 +29,7 @@ from kernelgrad.data import sample_batches
 from kernelgrad.estimators.transformer import RandomFeatures
 from kernelgrad.features.base import FeatureMap
 from kernelgrad.kernels import Chi2, Gaussian, Kernel, Laplacian
+from plain import plain_classifier, plain_regressor
 
 # -- the stream of the estimators --------------------------------------------------------
 
@@ -68,9 +67,9 @@ def test_blocks_are_those_of_the_estimators(rows, kernel, standardize):
     solver = DSG(block_size=64, batch_size=512)
     features = RandomFeatures(n_components=640, block_size=64, **common).fit(X)
     y = np.arange(512.0)
-    model = KernelRegressor(solver=solver, max_iter=2, **common).fit(X, y)
+    model = plain_regressor(solver=solver, max_iter=2, **common).fit(X, y)
     assert_same_blocks(features, model.expansion_.stream, X)
-    model = KernelClassifier(solver=solver, max_iter=2, **common).fit(X[::-1], y[::-1] > 99)
+    model = plain_classifier(solver=solver, max_iter=2, **common).fit(X[::-1], y[::-1] > 99)
     if not sp.issparse(X):  # rows that are equal in X and y would be one
         assert_same_blocks(features, model.expansion_.stream, X)  # whatever the order of rows
     other = RandomFeatures(n_components=640, block_size=64, **common | {"random_state": 5})
@@ -82,7 +81,7 @@ def test_weights_of_a_source():
     w = np.arange(300) % 3.0
     source = ArraySource(X, X[:, 0], w)
     common = {"standardize": True, "random_state": 1}
-    model = KernelRegressor(max_iter=1, solver=DSG(block_size=32, batch_size=300), **common)
+    model = plain_regressor(max_iter=1, solver=DSG(block_size=32, batch_size=300), **common)
     stream = model.fit(source).expansion_.stream
     features = RandomFeatures(n_components=64, block_size=32, **common).fit(source)
     assert features.kernel_.gamma == stream.kernel.gamma
