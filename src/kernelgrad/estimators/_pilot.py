@@ -61,6 +61,7 @@ FACTORS = (0.25, 0.5, 1.0, 2.0)  # of the median bandwidth, of kernels that lear
 _RATIOS = (16.0, 4.0, 1.0, 0.25)  # alpha of another loss, beside that of the squared loss
 _OWN_ROWS, _OWN_HELD, _OWN_STEPS, _FOLDS = 1000, 4000, 50, 3
 _CLOSE = 0.3  # scores so close may change places with more rows
+_FAR_ROWS = 32_000  # as far as two sizes of hundreds and thousands tell
 _LOWER = (1.0, 0.25, 0.0625)  # of a lambda found on 500 rows, on 2,000
 _TURNS_ROWS = 1500  # up to which weights are learned in turns, to be sure of them
 FALLBACK_ALPHA = 1e-6  # where there is nothing to learn from
@@ -263,6 +264,8 @@ def study(
                 paid = _pays(rival.score - machine.score, rival.errors, machine.errors)
             if not paid:
                 k, machine = rival_at, rival
+        alike = [r for r in ranked if len(r[1].metric.theta) == len(machine.metric.theta)]
+        k, machine = _fit_for_many([(k, machine), *alike], taught, judges, seed, pool.n_rows)
         if len(machine.metric.theta) > 1 and len(pool.Y) >= _MANY:
             k, machine = train([(k, machine)], *_THIRD)[0]
         if wanted.metric == "full":
@@ -284,7 +287,7 @@ def study(
         if len(pool.Y) > _TURNS_ROWS and score < machine.score + _CLOSE:
             duel = [(other, ridge, taught[0], judges[0])]
             duel.append((matrix, machine.ridge, taught[k], judges[k]))
-            first, second = _duel(duel, seed)
+            first, second = _duel(duel, seed, pool.n_rows)
             wins = first < second
         if wins:
             width /= wanted.bandwidth_factor
@@ -305,34 +308,59 @@ def _laplacian_matrix(gamma: float, A: Sample, B: Sample | None = None) -> Float
     return np.asarray(np.exp(-gamma * cdist(A.X, (A if B is None else B).X, "cityblock")))
 
 
-def _duel(contenders: Sequence[Any], seed: int) -> list[float]:
-    """Return the mean squared errors on the rows that judge, from up to 2,000 that teach.
+def _fit_for_many(
+    ranked: Sequence[tuple[int, Machine]],
+    taught: Sequence[Sample],
+    judges: Sequence[Sequence[Sample]],
+    seed: int,
+    n_rows: int,
+) -> tuple[int, Machine]:
+    """Return which machine will do best on all rows, of each shape one; the first of few."""
+    best: dict[float, tuple[int, Machine]] = {}
+    for k, machine in ranked:
+        if machine.score < ranked[0][1].score + _CLOSE:
+            best.setdefault(machine.nu, (k, machine))
+    if n_rows <= _TURNS_ROWS or len(best) == 1:
+        return ranked[0]
+    duel = [
+        (partial(kernel_matrix, machine), machine.ridge, taught[k], judges[k])
+        for k, machine in best.values()
+    ]
+    return list(best.values())[int(np.argmin(_duel(duel, seed, n_rows)))]
 
-    Kernels of different roughness gain differently from more rows. Of each contender, which
-    is (matrix, lambda, rows that teach, rows that judge), the best of three lambdas counts.
+
+def _duel(contenders: Sequence[Any], seed: int, n_rows: int) -> list[float]:
+    """Return the logarithms of errors to expect of `n_rows` rows.
+
+    Kernels of different roughness gain differently from more rows: errors on the rows that
+    judge, predicted from 500 rows that teach and from 2,000, are carried on as a power of the
+    rows, to 32,000 at most. Of each contender, which is (matrix, lambda, rows that teach, rows
+    that judge), the best of three lambdas counts.
     """
-    found = np.empty((len(contenders), len(_LOWER)))
-    made = []
-    for matrix, ridge, taught, judges in contenders:
-        most = min(_SOME, taught.n_rows)
-        rows = taught.take(np.sort(_random(seed, 8).permutation(taught.n_rows)[:most]))
-        made.append(
-            (matrix(rows), [matrix(part, rows) for part in judges], ridge, rows, judges)
-        )
+    sizes = sorted({min(size, contenders[0][2].n_rows) for size in (_FEW, _SOME)})
+    found = np.empty((len(contenders), len(sizes), len(_LOWER)))
 
     def task(i: int) -> None:
-        which, step = divmod(i, len(_LOWER))
-        K, cross, ridge, rows, judges = made[which]
-        ridge = max(LEAST, ridge * _LOWER[step])
-        errors = [
-            judge.weight * held_out_errors(K, c, ridge, rows, judge)
-            for c, judge in zip(cross, judges, strict=True)
-        ]
-        found[which, step] = np.concatenate(errors).mean()
+        which, at = divmod(i, len(sizes))
+        matrix, ridge, taught, judges = contenders[which]
+        mixed = _random(seed, 8).permutation(taught.n_rows)
+        rows = taught.take(np.sort(mixed[: sizes[at]]))
+        K, cross = matrix(rows), [matrix(part, rows) for part in judges]
+        for step, factor in enumerate(_LOWER):
+            errors = [
+                judge.weight * held_out_errors(K, c, max(LEAST, ridge * factor), rows, judge)
+                for c, judge in zip(cross, judges, strict=True)
+            ]
+            found[which, at, step] = np.concatenate(errors).mean()
 
     with single_threaded_blas():
-        parallel_for(found.size, task)
-    return [float(v) for v in found.min(axis=1)]
+        parallel_for(len(contenders) * len(sizes), task)
+    log = np.log(np.maximum(found.min(axis=2), 1e-300))
+    if len(sizes) == 1:
+        return [float(v) for v in log[:, 0]]
+    further = np.log(min(n_rows, _FAR_ROWS) / sizes[1]) / np.log(sizes[1] / sizes[0])
+    ahead = log[:, 1] + max(0.0, float(further)) * np.minimum(log[:, 1] - log[:, 0], 0.0)
+    return [float(v) for v in ahead]
 
 
 def _scalings(
@@ -401,9 +429,11 @@ def _parts(sample: Sample, seed: int, size: int, most: int = 2) -> list[Sample]:
 def _rivals(
     ranked: Sequence[tuple[int, Machine]], shapes: tuple[float, ...]
 ) -> list[tuple[int, Machine]]:
-    """Return the second best, and Matern 5/2 between two smooth shapes."""
+    """Return the second best, the best rough one, and Matern 5/2 beside a smooth one."""
     k, best = ranked[0]
     rivals = list(ranked[1:2])
+    if all(machine.nu > 1 for _, machine in (ranked[0], *rivals)):
+        rivals += [item for item in ranked if item[1].nu < 1][:1]
     if best.nu > 1 and 2.5 in shapes and all(m.nu != 2.5 for _, m in (ranked[0], *rivals)):
         rivals.append((k, replace(best, nu=2.5)))
     return rivals
@@ -524,8 +554,8 @@ def _laplacian(parts: Sequence[Sample]) -> tuple[float, float, float]:
 
 def carried(few: float, many: float, growth: float, rows: int, n_rows: int) -> float:
     """Return alpha of `n_rows` from the best lambdas of `rows`, and of fewer by `growth`."""
-    power = float(np.clip(np.log(many / few) / np.log(growth), -0.75, 0.0))
-    ridge = float(np.clip(many * (n_rows / rows) ** power, LEAST, MOST))
+    power = float(np.clip(np.log(many / few) / np.log(growth), -0.5, 0.0))
+    ridge = float(np.clip(many * (min(n_rows, _FAR_ROWS) / rows) ** power, LEAST, MOST))
     return ridge / n_rows
 
 

@@ -327,19 +327,32 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
 
     Parameters
     ----------
-    loss : str or Loss, default="log_loss"
-        ``"log_loss"`` is logistic for two classes, multinomial for more, and gives
-        probabilities; ``"logistic"`` is one-vs-rest. The others are ``"hinge"``,
-        ``"smoothed_hinge"``, ``"squared_hinge"``, ``"squared"`` and ``"perceptron"``.
-    kernel : str, Kernel, callable, or scikit-learn RBF / Matern, default="rbf"
-        A name of docs/kernels.md. ``"precomputed"`` takes kernel matrices as X, (n, n) in fit
+    loss : str or Loss, default="squared"
+        ``"squared"`` on codes of the classes is solved exactly and cheaply, and its errors
+        are no larger than those of the others on most tables. ``"log_loss"`` is logistic for
+        two classes, multinomial for more, and gives probabilities of its own; ``"logistic"``
+        is one-vs-rest. The others are ``"hinge"``, ``"smoothed_hinge"``, ``"squared_hinge"``
+        and ``"perceptron"``.
+    kernel : str, Kernel, callable, or scikit-learn RBF / Matern, default="auto"
+        ``"auto"`` chooses the Gaussian, Matern of nu 1/2, 3/2 or 5/2, or the Laplacian kernel,
+        with the bandwidth; where gamma is given it is the Gaussian. Else a name of
+        docs/kernels.md. ``"precomputed"`` takes kernel matrices as X, (n, n) in fit
         and (m, n) in predict; a function ``k(X, Z) -> (n, m)`` is called on blocks of rows.
         Both need a solver on exact kernels.
-    gamma : float > 0, "median", "scale" or "auto", default="median"
+    gamma : float > 0, "auto", "median" or "scale", default="auto"
         Inverse bandwidth as in scikit-learn, or a rule (see
-        :class:`~kernelgrad.kernels.Gaussian`). ``"auto"`` compares bandwidths of .25, .5, 1
-        and 2 medians on held-out rows, by short fits to at most 8,192 others; for kernels of
-        the inner product it is ``1 / d``.
+        :class:`~kernelgrad.kernels.Gaussian`). ``"auto"`` takes the bandwidth with the least
+        squared leave-one-out errors on random subsets of the rows, of every kernel given by a
+        name that has one; for kernels of the inner product it is ``1 / d``.
+    metric : "auto", "diagonal", "full", None or array, default="auto"
+        What distances are made of, for the Gaussian and Matern of nu 1/2, 3/2 and 5/2.
+        ``"diagonal"`` learns a weight for each column of the table, ``"full"`` a matrix (up to
+        300 columns), by descent on leave-one-out errors of random subsets; ``"auto"`` takes
+        the weights only if they do better than equal ones by a standard error, on rows that
+        did not teach them, and learns none where gamma is given, of sparse rows with
+        more than 2,000 columns and of less than 40 rows. An array is used as it is: weights
+        of the scaled columns (d,), or a matrix (d, r) that they are multiplied by. None
+        weighs all columns alike.
     bandwidth_factor : float > 0, default=1.0
         Multiplies the bandwidth that a rule finds, and those of ``gamma="auto"``.
     solver : str or Solver, default="auto"
@@ -351,13 +364,12 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         `partial_fit` and where they do not fit it is ``"dsg"``, or ``"pegasos"`` for kernels
         without random features; for ``loss="perceptron"`` it is ``"perceptron"``. An object
         where a name is not enough: ``DSG(block_size=512)``.
-    alpha : float >= 0 or "auto", default=1e-6
-        Weight of the squared norm (the papers' nu). ``"auto"`` tries 1e-3, 1e-4, ... 1e-9 on
-        ``validation_fraction`` of the rows (at most 20,000): one path of fits to the others,
-        which share kernel values, picks the best score, then all rows are fitted, by
-        ``"cached"`` with as many blocks as the path took. ``"auto"``, here and for gamma, needs
-        rows in memory and the solver ``"newton"``, ``"direct"``, ``"working_set"`` or
-        ``"cached"``.
+    alpha : float >= 0 or "auto", default="auto"
+        Weight of the squared norm (the papers' nu). ``"auto"`` takes the least squared
+        leave-one-out error of ridge regression on up to 2,500 rows; of more rows ``n alpha``
+        is carried on as a power of n, as from 500 rows to 2,000. Of other losses than the
+        squared one a factor on it has the least loss on rows left out. Streams, whose length
+        nobody knows, are taken for 100,000 rows. With C it is not searched.
     C : float > 0 or None, default=None
         Cost of the loss as in scikit-learn's SVC, in place of alpha: ``alpha = 1 / (C W)`` with
         W the sum of the weights of the training rows. Not for ``partial_fit``, nor for sources
@@ -394,9 +406,14 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     fit_intercept : bool, default=True
         Start from the best constant prediction instead of zero; ``"sbp"`` fits an unpenalised
         bias along with the function.
-    standardize : bool, default=False
-        Divide columns by their standard deviation on the first batch, inside the model:
-        for streams, where no scaler can be fitted before.
+    standardize : "auto", bool, "robust" or "ranks", default="auto"
+        Scaling of the columns inside the model. ``"robust"``: median and quartiles become
+        those of the standard normal law (in columns of flags the levels are 1 apart), and
+        values bend at three deviations, ``u / sqrt(1 + (u / 3)^2)``. ``"ranks"``: normal
+        scores of the places among the training rows. True: standard deviations. ``"auto"``:
+        where gamma is ``"auto"`` robust, or ranks if a column has heavy tails and they do
+        better; where gamma is given it is in the units of the columns as they are. Sparse
+        rows and kernels that are not stationary are not scaled by ``"auto"``.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
         Columns that are categories: names, numbers or a mask. ``"from_dtype"`` takes those of
         text and of categorical types in frames of pandas, polars or Arrow. Up to 40 levels
@@ -436,6 +453,11 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         The fitted function: seed and coefficients, or training rows and coefficients.
     kernel_ : Kernel
         With numbers for its parameters.
+    metric_ : float64 array (d,) or (d, r), or None
+        Weights of the scaled columns (of what a table was encoded as), the largest 1; or a
+        matrix; None where all count alike.
+    feature_importances_ : float64 array (n_features_in_,)
+        Squared weights, summed over what a column was encoded as, of sum 1.
     n_random_features_, n_support_ : int
         What the function is a sum over: one of them is 0.
     alpha_ : float
@@ -449,9 +471,11 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         before its step; on all rows after it where they are kept), duality_gap,
         validation_score. Beside them ``"solver"``, ``"solver_reason"`` and ``"score_name"``
         are strings, ``"compile_seconds"`` is the time in which loops were compiled, which
-        seconds leave out, and ``"search"``, where something was ``"auto"``, is a list of
-        dicts with alpha, gamma, score, loss and blocks of every trial; seconds then count
-        from the start of the search.
+        seconds leave out. Where something was ``"auto"``, seconds count from the start of
+        the study; ``"metric"`` lists its rounds (kernel, scaling, bandwidth, ridge, weights,
+        and score: half the logarithm of the squared leave-one-out errors over those of a
+        constant), ``"search"`` the penalties tried (alpha, gamma, score, loss, rows), and
+        ``"metric_reason"`` is why no weights were learned.
     fit_status_ : {"converged", "max_iter", "stopped", "time_limit", "interrupted"}
         What ended the fit; ``"stopped"`` is a callback, ``"interrupted"`` Ctrl-C.
 
