@@ -62,7 +62,7 @@ _RATIOS = (16.0, 4.0, 1.0, 0.25)  # alpha of another loss, beside that of the sq
 _OWN_ROWS, _OWN_HELD, _OWN_STEPS, _FOLDS = 1000, 4000, 50, 3
 _CLOSE = 0.3  # scores so close may change places with more rows
 _FAR_ROWS = 32_000  # as far as two sizes of hundreds and thousands tell
-_LOWER = (1.0, 0.25, 0.0625)  # of a lambda found on 500 rows, on 2,000
+_LOWER = (1.0, 0.2)  # of a lambda found on 500 rows, on 2,000
 _TURNS_ROWS = 1500  # up to which weights are learned in turns, to be sure of them
 FALLBACK_ALPHA = 1e-6  # where there is nothing to learn from
 STREAM_ROWS = 100_000  # that a stream is taken for, whose length nobody knows
@@ -335,7 +335,7 @@ def _duel(contenders: Sequence[Any], seed: int, n_rows: int) -> list[float]:
     Kernels of different roughness gain differently from more rows: errors on the rows that
     judge, predicted from 500 rows that teach and from 2,000, are carried on as a power of the
     rows, to 32,000 at most. Of each contender, which is (matrix, lambda, rows that teach, rows
-    that judge), the best of three lambdas counts.
+    that judge), the best of two lambdas counts.
     """
     sizes = sorted({min(size, contenders[0][2].n_rows) for size in (_FEW, _SOME)})
     found = np.empty((len(contenders), len(sizes), len(_LOWER)))

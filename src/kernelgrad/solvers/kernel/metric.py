@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy.linalg import get_lapack_funcs
+from scipy.linalg import get_lapack_funcs, lapack
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray
 from kernelgrad.kernels import Gaussian, Kernel, Matern
@@ -276,10 +276,13 @@ def held_out_errors(
 
     K (m, m) and `cross` (n, m) are kernel values among the rows and of the others with them.
     """
-    C = inverse(K.copy(), ridge / sample.weight)
-    if C is None:
+    H = K.copy()
+    H[np.diag_indices(len(H))] += ridge / sample.weight
+    L, info = lapack.dpotrf(H.T, lower=True, overwrite_a=True)
+    if info:
         return np.full(held.n_rows, np.inf)
-    return np.asarray(((held.Y - cross @ (C @ sample.Y)) ** 2).sum(axis=1))
+    a, _ = lapack.dpotrs(L, sample.Y, lower=True)
+    return np.asarray(((held.Y - cross @ a) ** 2).sum(axis=1))
 
 
 @dataclass(frozen=True)
