@@ -258,7 +258,7 @@ def study(
         if wanted.metric == "auto":
             if len(pool.Y) <= _TURNS_ROWS:
                 pair = [(rival_at, rival, isotropic[0][1]), (k, machine, start[min(ends)])]
-                paid = _pays_in_turns(pair, samples, seed, given)
+                paid = not over() and _pays_in_turns(pair, samples, seed, given)
             else:
                 paid = _pays(rival.score - machine.score, rival.errors, machine.errors)
             if not paid:
@@ -277,7 +277,7 @@ def study(
         machine = replace(machine, metric=machine.metric.times(1 / wanted.bandwidth_factor))
     kernel, scaling = _settled(machine, scalings[k])
     ridge_start, matrix = machine.ridge, partial(kernel_matrix, machine)
-    if wanted.laplacian and wanted.alpha is None and wanted.gamma is None:
+    if wanted.laplacian and wanted.alpha is None and wanted.gamma is None and not over():
         score, width, ridge = _laplacian(judges[0])
         other = partial(_laplacian_matrix, width)
         wins = score < machine.score
@@ -297,7 +297,7 @@ def study(
     if wanted.alpha is not None:
         return Found(kernel, scaling, wanted.alpha, rounds)
     gamma = float(kernel.gamma_value)
-    alpha, trials = _penalty(samples[k], matrix, gamma, ridge_start, pool.n_rows, seed)
+    alpha, trials = _penalty(samples[k], matrix, gamma, ridge_start, pool.n_rows, seed, over)
     return Found(kernel, scaling, alpha, rounds, trials)
 
 
@@ -459,6 +459,7 @@ def _penalty(
     start: float,
     n_rows: int,
     seed: int,
+    over: Callable[[], bool],
 ) -> tuple[float, list[dict[str, Any]]]:
     """Return alpha for all rows, and what was tried; `matrix` is the kernel's.
 
@@ -476,11 +477,15 @@ def _penalty(
         return ridge, told
 
     n = sample.n_rows
+    if over():
+        return start / n_rows, []
     many = [sample] if n <= _SOME + _FEW else _parts(sample, seed, _SOME, 1)
     if n <= _SOME + _FEW and n == n_rows:
         ridge, trials = best(many, start)
         return ridge / n, trials
     few, trials = best(_parts(sample, seed, min(_FEW, n // 2), 4), start)
+    if over():
+        return few / n_rows, trials
     ridge, more = best(many, few)
     return carried(few, ridge, many[0].n_rows / min(_FEW, n // 2), many[0].n_rows, n_rows), [
         *trials, *more
@@ -626,7 +631,7 @@ def own_ratio(
     """
     solver = own_solver(problem)
     n = len(pool.Y)
-    if solver is None or n < 2 * _FOLDS or not rows.in_memory:
+    if solver is None or n < 2 * _FOLDS or not rows.in_memory or deadline.over:
         return 1.0, []
     solve = solver.path
     order = _random(seed, 4).permutation(n)
