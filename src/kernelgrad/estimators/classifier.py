@@ -327,21 +327,32 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
 
     Parameters
     ----------
-    loss : str or Loss, default="log_loss"
-        ``"log_loss"`` is logistic for two classes, multinomial for more, and gives
-        probabilities; ``"logistic"`` is one-vs-rest. The others are ``"hinge"``,
-        ``"smoothed_hinge"``, ``"squared_hinge"``, ``"squared"`` and ``"perceptron"``.
-    kernel : str, Kernel, callable, or scikit-learn RBF / Matern, default="rbf"
-        A name of docs/kernels.md. ``"precomputed"`` takes kernel matrices as X, (n, n) in fit
-        and (m, n) in predict; a function ``k(X, Z) -> (n, m)`` is called on blocks of rows.
-        Both need a solver on exact kernels.
-    gamma : float > 0, "median", "scale" or "auto", default="median"
+    loss : str or Loss, default="squared"
+        ``"squared"`` is the loss that kernel, metric and penalty are searched by, and the
+        fastest. ``"log_loss"`` is logistic for two classes, multinomial for more, and gives
+        probabilities without a calibration; ``"logistic"`` is one-vs-rest. The others are
+        ``"hinge"``, ``"smoothed_hinge"``, ``"squared_hinge"`` and ``"perceptron"``.
+    kernel : str, Kernel, callable, or scikit-learn RBF / Matern, default="auto"
+        A name of docs/kernels.md. ``"auto"`` is the Gaussian kernel or a Matern kernel with nu
+        .5, 1.5 or 2.5, whichever leaves the least errors; the Gaussian where gamma is given.
+        ``"precomputed"`` takes kernel matrices as X, (n, n) in fit and (m, n) in predict; a
+        function ``k(X, Z) -> (n, m)`` is called on blocks of rows. Both need a solver on exact
+        kernels.
+    gamma : float > 0, "median", "scale" or "auto", default="auto"
         Inverse bandwidth as in scikit-learn, or a rule (see
-        :class:`~kernelgrad.kernels.Gaussian`). ``"auto"`` compares bandwidths of .25, .5, 1
-        and 2 medians on held-out rows, by short fits to at most 8,192 others; for kernels of
-        the inner product it is ``1 / d``.
+        :class:`~kernelgrad.kernels.Gaussian`). ``"auto"`` finds it by errors on rows left out:
+        together with shape and metric for ``"rbf"`` and ``"matern"``; of .25, .5, 1 and 2
+        medians, on at most 1,000 rows, for other kernels by name; for kernels of the inner
+        product it is ``1 / d``. A kernel object keeps its own.
     bandwidth_factor : float > 0, default=1.0
-        Multiplies the bandwidth that a rule finds, and those of ``gamma="auto"``.
+        Multiplies the bandwidth that a rule or a search finds.
+    metric : "auto", "diagonal", "full", None or array-like (d,) or (d, r), default="auto"
+        What scaled columns are weighted by before the kernel: a learned weight for each
+        column, ``"diagonal"``, or a learned matrix, ``"full"``, for up to 300 columns; or what
+        is given. Columns of one category share a weight. ``"auto"`` learns weights where they
+        pay, by more than a standard error and chance, and only for ``"rbf"`` and ``"matern"``
+        with ``gamma="auto"``, from 40 rows on and up to 2,000 columns. None is for equal
+        weights.
     solver : str or Solver, default="auto"
         ``"newton"``, ``"direct"``, ``"working_set"``, ``"cached"``, ``"dsg"``, ``"udsg"``,
         ``"cdsg"``, ``"sbp"``, ``"sdca"``, ``"pegasos"``, ``"norma"`` or ``"perceptron"``: see
@@ -351,13 +362,12 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         `partial_fit` and where they do not fit it is ``"dsg"``, or ``"pegasos"`` for kernels
         without random features; for ``loss="perceptron"`` it is ``"perceptron"``. An object
         where a name is not enough: ``DSG(block_size=512)``.
-    alpha : float >= 0 or "auto", default=1e-6
-        Weight of the squared norm (the papers' nu). ``"auto"`` tries 1e-3, 1e-4, ... 1e-9 on
-        ``validation_fraction`` of the rows (at most 20,000): one path of fits to the others,
-        which share kernel values, picks the best score, then all rows are fitted, by
-        ``"cached"`` with as many blocks as the path took. ``"auto"``, here and for gamma, needs
-        rows in memory and the solver ``"newton"``, ``"direct"``, ``"working_set"`` or
-        ``"cached"``.
+    alpha : float >= 0 or "auto", default="auto"
+        Weight of the squared norm (the papers' nu). ``"auto"`` finds it by leave-one-out errors
+        of the squared loss on samples of two sizes, which tell how it moves with the number of
+        rows. For another loss, of rows in memory, it is then moved to where fits to at most
+        1,000 rows have the least loss on others. With numbers for gamma and alpha (or C) no
+        search runs at all. A stream is taken for one of 100,000 rows.
     C : float > 0 or None, default=None
         Cost of the loss as in scikit-learn's SVC, in place of alpha: ``alpha = 1 / (C W)`` with
         W the sum of the weights of the training rows. Not for ``partial_fit``, nor for sources
@@ -394,9 +404,12 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     fit_intercept : bool, default=True
         Start from the best constant prediction instead of zero; ``"sbp"`` fits an unpenalised
         bias along with the function.
-    standardize : bool, default=False
-        Divide columns by their standard deviation on the first batch, inside the model:
-        for streams, where no scaler can be fitted before.
+    standardize : bool, "auto", "robust" or "ranks", default="auto"
+        Scale the columns inside the model, by the first batch. True divides by standard
+        deviations; ``"robust"`` takes medians and quartiles, and bends values further than
+        three deviations away; ``"ranks"`` takes normal scores. ``"auto"`` scales robustly, or
+        by ranks where tails are heavy and held-out rows prefer it, if gamma is searched, the
+        kernel one of differences given by name, and the rows dense; else not at all.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
         Columns that are categories: names, numbers or a mask. ``"from_dtype"`` takes those of
         text and of categorical types in frames of pandas, polars or Arrow. Up to 40 levels
@@ -436,6 +449,10 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         The fitted function: seed and coefficients, or training rows and coefficients.
     kernel_ : Kernel
         With numbers for its parameters.
+    metric_ : float64 array (d,) or (d, r), or None
+        Weights of the columns, or a matrix, that kernels see scaled rows by.
+    feature_importances_ : float64 array (n_features_in_,)
+        Squared weights of the metric, as shares; AttributeError where there is none.
     n_random_features_, n_support_ : int
         What the function is a sum over: one of them is 0.
     alpha_ : float
@@ -449,9 +466,11 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         before its step; on all rows after it where they are kept), duality_gap,
         validation_score. Beside them ``"solver"``, ``"solver_reason"`` and ``"score_name"``
         are strings, ``"compile_seconds"`` is the time in which loops were compiled, which
-        seconds leave out, and ``"search"``, where something was ``"auto"``, is a list of
-        dicts with alpha, gamma, score, loss and blocks of every trial; seconds then count
-        from the start of the search.
+        seconds leave out. Where something was ``"auto"``, ``"search"`` is a list of dicts with
+        alpha, gamma, score, loss and rows of every trial, ``"metric"`` one with kernel,
+        scaling, bandwidth, score and weights of every machine that was learned on the way, and
+        ``"metric_reason"`` says why no metric was; seconds then count from the start of the
+        search.
     fit_status_ : {"converged", "max_iter", "stopped", "time_limit", "interrupted"}
         What ended the fit; ``"stopped"`` is a callback, ``"interrupted"`` Ctrl-C.
 

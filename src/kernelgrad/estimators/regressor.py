@@ -118,7 +118,7 @@ class KernelRegressor(BaseRegressor, BaseSearchedEstimator):
         Default ``"squared"``. For its parameters give an object: ``Quantile(0.9)``; Huber's
         delta and epsilon are in the units of y. ``Quantile((0.1, 0.5, 0.9))`` fits several
         quantiles of one target with shared features, one output each.
-    kernel, gamma, bandwidth_factor, solver, alpha, C, max_iter, tol, early_stopping,
+    kernel, gamma, bandwidth_factor, metric, solver, alpha, C, max_iter, tol, early_stopping,
     validation_fraction, n_iter_no_change, fit_intercept, standardize, categorical_features,
     memory_limit, time_limit, warm_start, random_state, verbose, callbacks
         As in :class:`KernelClassifier`. The validation score is R^2 for the squared loss,
@@ -133,8 +133,9 @@ class KernelRegressor(BaseRegressor, BaseSearchedEstimator):
     Attributes
     ----------
     n_outputs_ : int
-    alpha_, n_features_in_, feature_names_in_, expansion_, kernel_, n_random_features_,
-    n_support_, n_iter_, best_iteration_, best_score_, history_, fit_status_
+    alpha_, n_features_in_, feature_names_in_, expansion_, kernel_, metric_,
+    feature_importances_, n_random_features_, n_support_, n_iter_, best_iteration_, best_score_,
+    history_, fit_status_
         As in :class:`KernelClassifier`.
 
     Examples
