@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import RidgeCV
 from sklearn.pipeline import make_pipeline
@@ -16,11 +17,15 @@ from sklearn.preprocessing import StandardScaler
 from kernelgrad import (
     DataError,
     KernelClassifier,
+    KernelDensityRatio,
+    KernelNoveltyDetector,
     KernelRegressor,
+    SemiSupervisedKernelClassifier,
     data,
     load,
     set_num_threads,
 )
+from kernelgrad.callbacks import Deadline
 from kernelgrad.estimators import _pilot
 from kernelgrad.kernels import Matern
 
@@ -390,6 +395,10 @@ def test_sparse_rows():
     sparse = regressor().fit(sp.csr_matrix(x), y)
     assert sparse.metric_[:4].min() > 1.5 * sparse.metric_[4:].max()
     np.testing.assert_allclose(sparse.metric_, dense.metric_, rtol=0.02, atol=1e-3)
+    given = regressor(metric=GIVEN).fit(sp.csr_matrix(x), y)
+    np.testing.assert_array_equal(given.metric_, GIVEN)
+    other = regressor(metric=None).fit(sp.csr_matrix(x * GIVEN), y)
+    assert given.alpha_ == pytest.approx(other.alpha_, rel=1e-6)
     wide = sp.random(60, 3000, 0.01, format="csr", random_state=0)
     model = regressor().fit(wide, Y[:60])
     assert model.metric_ is None
@@ -465,3 +474,43 @@ def test_alpha_carried_to_more_rows():
     x, y = rows(2600)
     model = regressor(metric=None, gamma=0.3).fit(x, y)
     assert model.alpha_ > 0
+
+
+@pytest.mark.parametrize(("make", "loss"), [(regressor, "squared"), (classifier, "hinge")])
+def test_a_search_without_time_leaves_some_for_the_fit(make, loss, monkeypatch):
+    class Over(Deadline):
+        over = True
+
+    asked = []
+    monkeypatch.setattr(
+        "kernelgrad.estimators.kernel.Deadline", lambda seconds: asked.append(seconds) or Over()
+    )
+    y = Y if make is regressor else Y > 0
+    model = make(loss=loss, time_limit=1000.0).fit(X, y)
+    assert 400 < asked[0] < 500  # half of it
+    assert model.metric_ is None
+    assert model.history_["search"] == []
+    assert 0 < model.alpha_ < 1
+    assert model.score(X, y) > 0.5
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        KernelNoveltyDetector(),
+        KernelDensityRatio(),
+        SemiSupervisedKernelClassifier(),
+        KernelRegressor(),
+        KernelClassifier(),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_every_estimator_checks_its_metric(estimator):
+    y = np.where(np.arange(240) < 60, Y > 0, -1)
+    rest = {"denominator": X + 1} if isinstance(estimator, KernelDensityRatio) else {"y": y}
+    with pytest.raises(ValueError, match="metric='diag' is not known to"):
+        clone(estimator).set_params(metric="diag").fit(X, **rest)
+    with pytest.raises(ValueError, match="give weights >= 0"):
+        clone(estimator).set_params(metric=-GIVEN).fit(X, **rest)
+    model = clone(estimator).set_params(metric=GIVEN, random_state=0).fit(X, **rest)
+    np.testing.assert_array_equal(model.metric_, GIVEN)

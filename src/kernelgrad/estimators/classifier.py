@@ -354,7 +354,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         of the scaled columns (d,), or a matrix (d, r) that they are multiplied by. None
         weighs all columns alike.
     bandwidth_factor : float > 0, default=1.0
-        Multiplies the bandwidth that a rule finds, and those of ``gamma="auto"``.
+        Multiplies the bandwidth that a rule or a search finds.
     solver : str or Solver, default="auto"
         ``"newton"``, ``"direct"``, ``"working_set"``, ``"cached"``, ``"dsg"``, ``"udsg"``,
         ``"cdsg"``, ``"sbp"``, ``"sdca"``, ``"pegasos"``, ``"norma"`` or ``"perceptron"``: see

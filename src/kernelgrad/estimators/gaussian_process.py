@@ -355,7 +355,6 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         ]
         kernel = parts.kernel
         searched = is_auto(self.gamma) and has_rule(kernel)
-        self.metric_: Float64Array | None = None
         if not (searched or None in given) or not varies:
             return self._without_search(kernel, given)
         self._listeners.on_phase("search")
@@ -393,11 +392,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
             return None, best.kernel, tried
         # the largest weight of a column is 1: the rest of the bandwidths is gamma
         least = float(best.bandwidths.min())
-        self.metric_ = least / best.bandwidths
-        widths = 1.0 / self.metric_
-        scaling = replace(
-            standard, scale=widths if standard.scale is None else standard.scale * widths
-        )
+        scaling = standard.with_metric(least / best.bandwidths)
         gamma = best.kernel.gamma_value / least**2
         return scaling, best.kernel._with_gamma(gamma), tried
 
@@ -470,14 +465,13 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         return state | {"_factored": None}  # made again from the rows
 
     def _extra_arrays(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        metric = {} if self.metric_ is None else {"metric": self.metric_}
         if self._operator is not None:
             theta = self._operator.theta
-            return {"n_blocks": self._operator.n_blocks}, metric | {"theta": theta}
+            return {"n_blocks": self._operator.n_blocks}, {"theta": theta}
         if not isinstance(self._source, ArraySource) or not self._source.in_memory:
-            return {}, metric  # a file, memory map or stream is no part of a model file
+            return {}, {}  # a file, memory map or stream is no part of a model file
         X, y, weight, _ = self._rows_of_posterior()
-        arrays = metric | {"y": y, "weight": weight}
+        arrays = {"y": y, "weight": weight}
         if sp.issparse(X):
             arrays |= {"data": X.data, "indices": X.indices, "indptr": X.indptr}
         else:
@@ -491,7 +485,6 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
             self.signal_variance_ *= self.y_scale_**2
             self.noise_variance_ = float(self.noise_variance) * self.y_scale_**2
             self.log_marginal_likelihood_ = None
-        self.metric_ = arrays.get("metric")
         if "n_blocks" in values:
             self._operator = self._operator_of(values["n_blocks"])
             self._operator.n_blocks = values["n_blocks"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from kernelgrad._params import anything, boolean, parameters
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import check_name
+from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.compiling import clock
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators._auto import (
@@ -72,13 +73,16 @@ class BaseKernelEstimator(BaseRowsEstimator):
     metric: Any = anything(default=None)
     standardize: bool | str = boolean(default="auto", words=("auto", *SCALINGS))
 
+    _metric_words: ClassVar[tuple[str, ...]] = ()  # what can be learned
+
     @property
     def _standardize(self) -> bool | str:
         """What the columns are scaled by, "auto" to choose."""
         return False if self.standardize == "auto" else self.standardize
 
-    def _check_metric(self, words: tuple[str, ...] = ()) -> None:
-        """Raise unless the metric is None, one of `words`, weights of columns or a matrix."""
+    def _check_metric(self) -> None:
+        """Raise unless the metric is None, a word, weights of columns or a matrix."""
+        words = self._metric_words
         if self.metric is None or (isinstance(self.metric, str) and self.metric in words):
             return
         if isinstance(self.metric, str):
@@ -140,6 +144,7 @@ class BaseKernelEstimator(BaseRowsEstimator):
         return not self._is_precomputed  # the columns of a kernel matrix stand for its rows
 
     def _make_parts(self) -> Parts:
+        self._check_metric()
         kernel = get_kernel(
             self.kernel, gamma=self.gamma, bandwidth_factor=self.bandwidth_factor
         )
@@ -254,6 +259,8 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
     metric: Any = anything(default="auto")
     alpha: Any = anything(default="auto")
 
+    _metric_words = ("auto", "diagonal", "full")
+
     @property
     def _searches_alpha(self) -> bool:
         return is_auto(self.alpha) and self.C is None
@@ -273,7 +280,7 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
         return np.nan if self._searches_alpha else float(self.alpha)
 
     def _make_parts(self) -> Parts:
-        self._check_metric(("auto", "diagonal", "full"))
+        self._check_metric()
         kernel = self._named("median" if self._searches_gamma else self.gamma)
         return Parts(kernel, self._make_solver(), self._wanted(kernel))
 
@@ -360,10 +367,11 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
         reason = why_not(wanted, pool)
         if stream:  # of unknown length
             pool = replace(pool, n_rows=max(pool.n_rows, STREAM_ROWS))
+        deadline = Deadline(self._deadline.left() / 2)  # the rest is for the fit
         table = self._table
         groups = None if table is None else table.groups
         if reason in (None, AS_GIVEN, EQUAL):
-            found = study(pool, wanted, groups, self._seed, lambda: self._deadline.over)
+            found = study(pool, wanted, groups, self._seed, lambda: deadline.over)
         else:
             found = plain_study(pool, wanted, self._seed)
         problem = replace(
@@ -371,7 +379,7 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
         )
         trials = found.trials
         if alpha is None and not isinstance(problem.loss, SquaredError):
-            ratio, more = own_ratio(rows, pool, problem, self._seed, self._deadline)
+            ratio, more = own_ratio(rows, pool, problem, self._seed, deadline)
             problem, trials = replace(problem, alpha=problem.alpha * ratio), trials + more
         told: dict[str, Any] = {"search": trials, "metric": found.rounds}
         return problem, told | ({} if reason is None else {"metric_reason": reason})
