@@ -514,3 +514,31 @@ def test_every_estimator_checks_its_metric(estimator):
         clone(estimator).set_params(metric=-GIVEN).fit(X, **rest)
     model = clone(estimator).set_params(metric=GIVEN, random_state=0).fit(X, **rest)
     np.testing.assert_array_equal(model.metric_, GIVEN)
+
+
+@pytest.mark.parametrize("turns", [1500, 200], ids=["scores", "duel"])
+def test_the_laplacian_kernel_is_one_of_the_shapes(turns, monkeypatch):
+    monkeypatch.setattr(_pilot, "_TURNS_ROWS", turns)
+    x, test = X[:, :6], TEST[:, :6]
+    steps, truth = np.sign(x).sum(axis=1), np.sign(test).sum(axis=1)
+    model = regressor().fit(x, steps)
+    assert model.kernel_.name == "laplacian"
+    assert model.history_["metric"][-1]["kernel"] == repr(model.kernel_)
+    smooth = regressor(metric="diagonal").fit(x, steps)
+    assert smooth.kernel_.name != "laplacian"
+    assert model.score(test, truth) > smooth.score(test, truth)
+    wide = regressor(bandwidth_factor=2.0).fit(x, steps)
+    assert wide.kernel_.gamma == pytest.approx(model.kernel_.gamma / 2)
+    assert regressor().fit(x, np.sin(x[:, 0])).kernel_.name != "laplacian"
+    assert regressor(kernel="rbf").fit(x, steps).kernel_.name == "rbf"
+
+
+def test_many_rows_are_judged_by_others(monkeypatch):
+    monkeypatch.setattr(_pilot, "_TURNS_ROWS", 200)
+    model = regressor().fit(X, Y)
+    assert model.metric_[:4].min() > 1.5 * model.metric_[4:].max()
+    samples = [_pilot.Sample(X, Y[:, None], np.arange(240.0))]
+    (taught,), (judges,) = _pilot._split(samples, 0)
+    rows = np.concatenate([part.weight for part in (taught, *judges)])
+    assert [part.n_rows for part in judges] == [30, 30]
+    np.testing.assert_array_equal(np.sort(rows), np.arange(240))
