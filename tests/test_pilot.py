@@ -155,6 +155,12 @@ def test_weights():
     np.testing.assert_allclose(without.predict(TEST), plain.predict(TEST), rtol=1e-6)
     ignored = regressor().fit(more, targets).metric_
     assert ignored is None or np.abs(ignored - plain.metric_).max() > 0.1
+    # weights are repeats
+    times = np.random.default_rng(1).integers(1, 4, 240)
+    weighted = regressor().fit(X, Y, sample_weight=times)
+    repeated = regressor().fit(np.repeat(X, times, axis=0), np.repeat(Y, times))
+    np.testing.assert_allclose(repeated.metric_, weighted.metric_, rtol=1e-6)
+    np.testing.assert_allclose(repeated.predict(TEST), weighted.predict(TEST), atol=1e-4)
     # rows of the half with another law count as they weigh
     half = np.where(np.arange(240) < 120, Y, 2 * np.sin(2 * X[:, 5]))
     first = np.repeat([1.0, 0.02], 120)

@@ -63,7 +63,7 @@ _OWN_ROWS, _OWN_HELD, _OWN_STEPS, _FOLDS = 1000, 4000, 50, 3
 _CLOSE = 0.3  # scores so close may change places with more rows
 _FAR_ROWS = 32_000  # as far as two sizes of hundreds and thousands tell
 # What a rough kernel gains beside a smooth one with each four times more rows, in logarithms of
-# squared errors, beyond what sizes of hundreds and thousands tell (0.1 on flights, 220,000 rows)
+# squared errors, beyond what sizes of hundreds and thousands tell (.1 on flights, 220,000 rows)
 _ROUGH = 0.04
 _LOWER = (1.0, 0.2)  # of a lambda found on 500 rows, on 2,000
 _TURNS_ROWS = 1500  # up to which weights are learned in turns, to be sure of them
