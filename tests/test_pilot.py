@@ -470,16 +470,21 @@ def test_diabetes_is_no_worse_than_ridge():
     assert np.sqrt(np.mean(mine) / np.mean(theirs)) < 1.02
 
 
-def test_alpha_carried_to_more_rows():
+def test_alpha_carried_to_more_rows(monkeypatch):
     assert _pilot.carried(0.1, 0.1, 4.0, 2000, 2000) == pytest.approx(0.1 / 2000)
     # lambda falls by 2 from 500 to 2,000 rows, so by 2 again to 8,000
     assert _pilot.carried(0.2, 0.1, 4.0, 2000, 8000) == pytest.approx(0.05 / 8000)
-    # it never grows, and falls no faster than n^-.75
+    # it never grows, and is not taken for 0 where it falls fast
     assert _pilot.carried(0.1, 0.2, 4.0, 2000, 8000) == pytest.approx(0.2 / 8000)
-    assert _pilot.carried(64.0, 0.1, 4.0, 2000, 32000) == pytest.approx(0.1 / 8 / 32000)
-    x, y = rows(2600)
-    model = regressor(metric=None, gamma=0.3).fit(x, y)
-    assert model.alpha_ > 0
+    assert 0.1 / 16 < _pilot.carried(64.0, 0.1, 4.0, 2000, 32000) * 32000 < 0.1
+    whole = regressor(metric=None, gamma=0.3, standardize="robust").fit(X, Y)
+    monkeypatch.setattr(_pilot, "_SOME", 120)
+    monkeypatch.setattr(_pilot, "_FEW", 40)
+    model = regressor(metric=None, kernel="rbf").fit(X, Y)
+    trials = {m: [t for t in model.history_["search"] if t["rows"] == m] for m in (40, 120)}
+    few, many = (min(t, key=lambda each: each["loss"]) for t in trials.values())
+    assert many["loss"] < few["loss"]
+    assert 0.1 < model.alpha_ / whole.alpha_ < 10
 
 
 @pytest.mark.parametrize(("make", "loss"), [(regressor, "squared"), (classifier, "hinge")])
