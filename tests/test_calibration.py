@@ -42,6 +42,7 @@ def test_the_largest_is_kept(p, data):
     np.testing.assert_allclose(q.sum(axis=1), 1.0, rtol=1e-12)
     assert (q >= 0).all()
     right = np.argmax(p, axis=1) == codes
+    np.testing.assert_array_equal(np.argmax(np.log(q[~right]), axis=1), codes[~right])
     np.testing.assert_array_equal(q[right], p[right])
     # the nearest of all that keep it: nothing between p and q does
     for a, b, c in zip(p[~right], q[~right], codes[~right], strict=True):
