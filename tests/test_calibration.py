@@ -13,11 +13,12 @@ from sklearn.metrics import log_loss
 from sklearn.svm import SVC
 
 import kernelgrad
-from kernelgrad import KernelClassifier, LinearClassifier, SemiSupervisedKernelClassifier
+from kernelgrad import LinearClassifier, SemiSupervisedKernelClassifier
 from kernelgrad.data import open_source
 from kernelgrad.estimators import classifier
 from kernelgrad.estimators._calibration import MOST_ROWS, Calibration, keep_argmax
 from kernelgrad.solvers import DSG
+from plain import plain_classifier
 
 LOSSES = ("hinge", "smoothed_hinge", "squared_hinge", "squared", "perceptron")
 
@@ -42,6 +43,7 @@ def test_the_largest_is_kept(p, data):
     np.testing.assert_allclose(q.sum(axis=1), 1.0, rtol=1e-12)
     assert (q >= 0).all()
     right = np.argmax(p, axis=1) == codes
+    np.testing.assert_array_equal(np.argmax(np.log(q[~right]), axis=1), codes[~right])
     np.testing.assert_array_equal(q[right], p[right])
     # the nearest of all that keep it: nothing between p and q does
     for a, b, c in zip(p[~right], q[~right], codes[~right], strict=True):
@@ -58,7 +60,7 @@ def test_the_most_probable_class_is_the_predicted_one(kind, classes, loss):
     if kind == "pairs" and loss in ("squared", "perceptron", "log_loss"):
         pytest.skip("refused")
     X, y = rows(240, classes)
-    cls = LinearClassifier if kind == "linear" else KernelClassifier
+    cls = LinearClassifier if kind == "linear" else plain_classifier
     options = {"multi_class": "ovo"} if kind == "pairs" else {}
     model = cls(loss, random_state=0, **options).fit(X, y)
     new = np.concatenate([rows(2000, seed=1)[0], 1e3 * X, np.zeros((1, 3))])
@@ -95,7 +97,7 @@ def test_probabilities_are_as_good_as_those_of_scikit_learn(solver, early_stoppi
     X, y = rows(1500)
     new, target = rows(4000, seed=1)
     theirs = CalibratedClassifierCV(SVC(gamma=0.3), ensemble=False).fit(X, y)
-    model = KernelClassifier(
+    model = plain_classifier(
         "hinge", C=1.0, gamma=0.3, solver=solver, early_stopping=early_stopping, random_state=0
     ).fit(X, y)
     ours = log_loss(target, model.predict_proba(new))
@@ -125,7 +127,7 @@ def test_targets_are_those_of_platt():
 def test_weights_count():
     X, y = rows(300)
     weight = np.random.default_rng(0).integers(0, 4, len(y))
-    model = KernelClassifier("hinge", random_state=0)
+    model = plain_classifier("hinge", random_state=0)
     p = model.fit(X, y, sample_weight=weight).predict_proba(X)
     q = model.fit(np.repeat(X, weight, 0), np.repeat(y, weight)).predict_proba(X)
     np.testing.assert_array_equal(p, q)
@@ -138,7 +140,7 @@ def test_class_weights_count():
     X, y = rows(600)
     y[(y == 1) & (np.arange(600) % 5 > 0)] = 0
     means = [
-        KernelClassifier("hinge", class_weight=w, random_state=0, alpha=1e-3)
+        plain_classifier("hinge", class_weight=w, random_state=0, alpha=1e-3)
         .fit(X, y).predict_proba(X)[:, 1].mean()
         for w in (None, "balanced")
     ]  # fmt: skip
@@ -179,10 +181,10 @@ def spy(monkeypatch):
 @pytest.mark.parametrize(
     ("estimator", "share", "steps"),
     [
-        (KernelClassifier("hinge"), 0.25, 40),
-        (KernelClassifier("hinge", solver="cached"), 0.1, 40),
+        (plain_classifier("hinge"), 0.25, 40),
+        (plain_classifier("hinge", solver="cached"), 0.1, 40),
         (LinearClassifier("hinge", max_iter=100), 0.1, 100),
-        (KernelClassifier("hinge", solver=DSG(batch_size=500)), None, 12),
+        (plain_classifier("hinge", solver=DSG(batch_size=500)), None, 12),
     ],
     ids=repr,
 )
@@ -202,7 +204,7 @@ def test_rows_that_were_not_fitted_tell(estimator, share, steps, spy):
 
 def test_held_out_rows_cost_nothing(spy):
     X, y = rows(500)
-    model = KernelClassifier("hinge", early_stopping=True, random_state=0).fit(X, y)
+    model = plain_classifier("hinge", early_stopping=True, random_state=0).fit(X, y)
     ((expansion, seen, some),) = spy.scored
     assert not spy.fits
     assert expansion is model.expansion_
@@ -211,19 +213,19 @@ def test_held_out_rows_cost_nothing(spy):
 
 def test_it_can_be_left_out(spy):
     X, y = rows(100)
-    model = KernelClassifier("hinge", probability=False)
+    model = plain_classifier("hinge", probability=False)
     assert not hasattr(model, "predict_proba")
     assert not hasattr(model.fit(X, y), "predict_proba")
     assert not spy.fits + spy.scored
     with pytest.raises(AttributeError, match="fit it with probability=True"):
         model._check_proba()
-    KernelClassifier("log_loss").fit(X, y)  # has its own
+    plain_classifier("log_loss").fit(X, y)  # has its own
     assert not spy.fits + spy.scored
 
 
 def test_a_stream_is_calibrated_on_rows_before_their_step(spy):
     X, y = rows(900)
-    model = KernelClassifier("hinge", solver="dsg", random_state=0).partial_fit(
+    model = plain_classifier("hinge", solver="dsg", random_state=0).partial_fit(
         X[:300], y[:300]
     )
     assert np.isfinite(model.predict_proba(X)).all()
@@ -240,7 +242,7 @@ def test_a_stream_is_calibrated_on_rows_before_their_step(spy):
 def test_models_in_files_go_on(tmp_path):
     X, y = rows(300, 3)
     path = tmp_path / "model.kgm"
-    model = KernelClassifier("hinge", solver="dsg", random_state=0).partial_fit(X, y)
+    model = plain_classifier("hinge", solver="dsg", random_state=0).partial_fit(X, y)
     model.save(path, resumable=True)
     loaded = kernelgrad.load(path)
     for _ in range(2):
@@ -253,9 +255,9 @@ def test_models_in_files_go_on(tmp_path):
 def test_few_rows_of_a_class(n):
     X, y = rows(40)
     keep = np.flatnonzero(y == 0).tolist() + np.flatnonzero(y == 1)[:n].tolist()
-    model = KernelClassifier("hinge", random_state=0).fit(X[keep], y[keep])
+    model = plain_classifier("hinge", random_state=0).fit(X[keep], y[keep])
     assert np.isfinite(model.predict_proba(X)).all()
-    two = KernelClassifier("hinge").fit(X[:2], [0, 1])
+    two = plain_classifier("hinge").fit(X[:2], [0, 1])
     assert two.predict_proba(X[:2]).argmax(axis=1).tolist() == [0, 1]
 
 
@@ -263,8 +265,8 @@ def test_kernel_matrices_and_files(tmp_path):
     X, y = rows(200)
     K = np.exp(-0.3 * ((X[:, None] - X) ** 2).sum(axis=-1))
     options = {"C": 1.0, "random_state": 0}
-    p = KernelClassifier("hinge", "precomputed", **options).fit(K, y).predict_proba(K)
-    q = KernelClassifier("hinge", gamma=0.3, **options).fit(X, y).predict_proba(X)
+    p = plain_classifier("hinge", "precomputed", **options).fit(K, y).predict_proba(K)
+    q = plain_classifier("hinge", gamma=0.3, **options).fit(X, y).predict_proba(X)
     np.testing.assert_allclose(p, q, atol=0.1)  # rows are in another order: another part
     np.savetxt(
         tmp_path / "data.csv",
@@ -274,7 +276,7 @@ def test_kernel_matrices_and_files(tmp_path):
         comments="",
     )
     source = open_source(tmp_path / "data.csv", target="y")
-    p = KernelClassifier("hinge", **options, max_iter=100).fit(source).predict_proba(source)
+    p = plain_classifier("hinge", **options, max_iter=100).fit(source).predict_proba(source)
     assert np.corrcoef(p[:, 1], q[:, 1])[0, 1] > 0.8
 
 

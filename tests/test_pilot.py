@@ -155,6 +155,12 @@ def test_weights():
     np.testing.assert_allclose(without.predict(TEST), plain.predict(TEST), rtol=1e-6)
     ignored = regressor().fit(more, targets).metric_
     assert ignored is None or np.abs(ignored - plain.metric_).max() > 0.1
+    # weights are repeats
+    times = np.random.default_rng(1).integers(1, 4, 240)
+    weighted = regressor().fit(X, Y, sample_weight=times)
+    repeated = regressor().fit(np.repeat(X, times, axis=0), np.repeat(Y, times))
+    np.testing.assert_allclose(repeated.metric_, weighted.metric_, rtol=1e-6)
+    np.testing.assert_allclose(repeated.predict(TEST), weighted.predict(TEST), atol=1e-4)
     # rows of the half with another law count as they weigh
     half = np.where(np.arange(240) < 120, Y, 2 * np.sin(2 * X[:, 5]))
     first = np.repeat([1.0, 0.02], 120)
@@ -464,16 +470,21 @@ def test_diabetes_is_no_worse_than_ridge():
     assert np.sqrt(np.mean(mine) / np.mean(theirs)) < 1.02
 
 
-def test_alpha_carried_to_more_rows():
+def test_alpha_carried_to_more_rows(monkeypatch):
     assert _pilot.carried(0.1, 0.1, 4.0, 2000, 2000) == pytest.approx(0.1 / 2000)
     # lambda falls by 2 from 500 to 2,000 rows, so by 2 again to 8,000
     assert _pilot.carried(0.2, 0.1, 4.0, 2000, 8000) == pytest.approx(0.05 / 8000)
-    # it never grows, and falls no faster than n^-.75
+    # it never grows, and is not taken for 0 where it falls fast
     assert _pilot.carried(0.1, 0.2, 4.0, 2000, 8000) == pytest.approx(0.2 / 8000)
-    assert _pilot.carried(64.0, 0.1, 4.0, 2000, 32000) == pytest.approx(0.1 / 8 / 32000)
-    x, y = rows(2600)
-    model = regressor(metric=None, gamma=0.3).fit(x, y)
-    assert model.alpha_ > 0
+    assert 0.1 / 16 < _pilot.carried(64.0, 0.1, 4.0, 2000, 32000) * 32000 < 0.1
+    whole = regressor(metric=None, gamma=0.3, standardize="robust").fit(X, Y)
+    monkeypatch.setattr(_pilot, "_SOME", 120)
+    monkeypatch.setattr(_pilot, "_FEW", 40)
+    model = regressor(metric=None, kernel="rbf").fit(X, Y)
+    trials = {m: [t for t in model.history_["search"] if t["rows"] == m] for m in (40, 120)}
+    few, many = (min(t, key=lambda each: each["loss"]) for t in trials.values())
+    assert many["loss"] < few["loss"]
+    assert 0.1 < model.alpha_ / whole.alpha_ < 10
 
 
 @pytest.mark.parametrize(("make", "loss"), [(regressor, "squared"), (classifier, "hinge")])
@@ -514,3 +525,31 @@ def test_every_estimator_checks_its_metric(estimator):
         clone(estimator).set_params(metric=-GIVEN).fit(X, **rest)
     model = clone(estimator).set_params(metric=GIVEN, random_state=0).fit(X, **rest)
     np.testing.assert_array_equal(model.metric_, GIVEN)
+
+
+@pytest.mark.parametrize("turns", [1500, 200], ids=["scores", "duel"])
+def test_the_laplacian_kernel_is_one_of_the_shapes(turns, monkeypatch):
+    monkeypatch.setattr(_pilot, "_TURNS_ROWS", turns)
+    x, test = X[:, :6], TEST[:, :6]
+    steps, truth = np.sign(x).sum(axis=1), np.sign(test).sum(axis=1)
+    model = regressor().fit(x, steps)
+    assert model.kernel_.name == "laplacian"
+    assert model.history_["metric"][-1]["kernel"] == repr(model.kernel_)
+    smooth = regressor(metric="diagonal").fit(x, steps)
+    assert smooth.kernel_.name != "laplacian"
+    assert model.score(test, truth) > smooth.score(test, truth)
+    wide = regressor(bandwidth_factor=2.0).fit(x, steps)
+    assert wide.kernel_.gamma == pytest.approx(model.kernel_.gamma / 2)
+    assert regressor().fit(x, np.sin(x[:, 0])).kernel_.name != "laplacian"
+    assert regressor(kernel="rbf").fit(x, steps).kernel_.name == "rbf"
+
+
+def test_many_rows_are_judged_by_others(monkeypatch):
+    monkeypatch.setattr(_pilot, "_TURNS_ROWS", 200)
+    model = regressor().fit(X, Y)
+    assert model.metric_[:4].min() > 1.5 * model.metric_[4:].max()
+    samples = [_pilot.Sample(X, Y[:, None], np.arange(240.0))]
+    (taught,), (judges,) = _pilot._split(samples, 0)
+    rows = np.concatenate([part.weight for part in (taught, *judges)])
+    assert [part.n_rows for part in judges] == [30, 30]
+    np.testing.assert_array_equal(np.sort(rows), np.arange(240))

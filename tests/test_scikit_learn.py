@@ -19,18 +19,20 @@ from kernelgrad import (
 )
 from kernelgrad.kernels import Gaussian
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
+from plain import plain_classifier, plain_regressor
 
 SMALL = DSG(block_size=64)
 SEMI_SUPERVISED = ("tsg", "fr_s3vm", "bgs3vm", "cccp_s3vm", "s3vm_light", "soft_labels")
-NOT_HINGE = {"direct": "squared", "perceptron": "perceptron"}
+NOT_HINGE = {"direct": "squared", "newton": "log_loss", "perceptron": "perceptron"}
+KINKED = {"working_set": "absolute"}
 NO_REGRESSION = ("sbp", "perceptron", "pegasos", "simba")
 
 # one of each estimator, and one of each way of a solver: all rows, streams, dual variables
 QUICK = [
-    KernelClassifier(max_iter=10),
-    KernelClassifier("log_loss", solver=SMALL, max_iter=10),
-    KernelClassifier("hinge", solver="sdca", max_iter=10),
-    KernelClassifier("hinge", solver="norma", max_iter=10),
+    KernelClassifier(),
+    plain_classifier(solver=SMALL, max_iter=10),
+    plain_classifier("hinge", solver="sdca", max_iter=10),
+    plain_classifier("hinge", solver="norma", max_iter=10),
     KernelRegressor(),
     SemiSupervisedKernelClassifier(solver="tsg", max_iter=10),
     KernelNoveltyDetector(max_iter=5),
@@ -50,9 +52,9 @@ def others():
             if name != "tsg":
                 yield SemiSupervisedKernelClassifier(solver=name, max_iter=10)
             continue
-        yield KernelClassifier(NOT_HINGE.get(name, "hinge"), solver=name, max_iter=10)
+        yield plain_classifier(NOT_HINGE.get(name, "hinge"), solver=name, max_iter=10)
         if name not in NO_REGRESSION:
-            yield KernelRegressor(solver=name, max_iter=10)
+            yield plain_regressor(KINKED.get(name, "squared"), solver=name, max_iter=10)
     for name in LINEAR_SOLVERS:
         yield LinearClassifier("hinge" if name == "simba" else "logistic", solver=name)
         if name not in NO_REGRESSION:
@@ -61,7 +63,7 @@ def others():
     yield LinearClassifier("hinge")
     yield LinearRegressor()
     yield KernelClassifier("hinge", kernel="laplacian", max_iter=5)
-    yield KernelClassifier(solver=DSG(preconditioned=False), max_iter=10)
+    yield plain_classifier(solver=DSG(preconditioned=False), max_iter=10)
     yield KernelRegressor("absolute", max_iter=5, standardize=True)
     yield KernelNoveltyDetector(0.4, kernel="laplacian", standardize=True, max_iter=5)
     yield KernelDensityRatio("least_squares", kernel="cauchy", standardize=True, max_iter=5)

@@ -17,6 +17,7 @@ _KNOTS = (-0.75, 0.0, 0.75)  # in units of the margin
 _BENDS = 0.3  # precision of the prior of bends, and of slopes that differ between classes
 _SHIFTS = 1.0  # and of shifts
 _ENOUGH = 1e-6  # relative, of the log loss that a step gains
+_LESS = 1.0 - 1e-14  # some rounding errors of a logarithm
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,8 @@ def keep_argmax(p: Float64Array, codes: AnyArray) -> Float64Array:
     """Return probabilities (n, K) of which the first largest is that of `codes`.
 
     Where it is not, that of the class in question and all above it become their mean, the
-    nearest point in squares where it is no smaller than any, and the others an ulp less.
+    nearest point in squares where it is no smaller than any, and the others a little less, so
+    that their logarithms differ too.
     """
     wrong = np.flatnonzero(np.argmax(p, axis=1) != codes)
     if not len(wrong):
@@ -149,7 +151,7 @@ def keep_argmax(p: Float64Array, codes: AnyArray) -> Float64Array:
     others = np.sort(some, axis=1)[:, :0:-1]
     pooled = (least[:, None] + np.cumsum(others, axis=1)) / np.arange(2, p.shape[1] + 1)
     level = pooled.max(axis=1)
-    some = np.minimum(some, np.nextafter(level, 0.0)[:, None])
+    some = np.minimum(some, (level * _LESS)[:, None])
     some[own] = level
     p[wrong] = some
     return p
