@@ -446,6 +446,8 @@ def test_kernels_without_a_metric_get_their_alpha(kernel):
     trials = model.history_["search"]
     ends = [regressor(kernel=kernel, alpha=model.alpha_ * f).fit(a, y) for f in (1e-4, 1e4)]
     assert model.score(b, truth) > max(end.score(b, truth) for end in ends) - 0.02
+    least = min(t["loss"] for t in trials) + 2e-3
+    assert any(0.5 < model.alpha_ / t["alpha"] < 2 for t in trials if t["loss"] < least)
     gammas = {t["gamma"] for t in trials}
     assert len(gammas) == (4 if kernel == "laplacian" else 1)
     if kernel == "laplacian":

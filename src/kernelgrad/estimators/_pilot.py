@@ -268,7 +268,9 @@ def study(
             if not paid:
                 k, machine = rival_at, rival
         alike = [r for r in ranked if len(r[1].metric.theta) == len(machine.metric.theta)]
-        k, machine = _fit_for_many([(k, machine), *alike], taught, judges, seed, pool.n_rows)
+        if not over():
+            contenders = [(k, machine), *alike]
+            k, machine = _fit_for_many(contenders, taught, judges, seed, pool.n_rows)
         if len(machine.metric.theta) > 1 and len(pool.Y) >= _MANY:
             k, machine = train([(k, machine)], *_THIRD)[0]
         if wanted.metric == "full":
