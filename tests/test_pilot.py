@@ -361,6 +361,8 @@ def test_streams_learn_from_their_first_rows(tmp_path):
     model = regressor(solver="dsg").partial_fit(x[:300], y[:300])
     weights = model.metric_.copy()
     assert weights[:4].min() > 2 * weights[4:].max()
+    # alpha is that of many rows, as nobody knows how many will come
+    assert model.alpha_ < 0.1 * regressor(solver="dsg", max_iter=1).fit(x[:300], y[:300]).alpha_
     features = model.n_random_features_
     model.save(tmp_path / "model", resumable=True)
     back = load(tmp_path / "model")
