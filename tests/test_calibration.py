@@ -114,6 +114,15 @@ def test_a_sigmoid_is_found():
     np.testing.assert_allclose(p, expit(1.5 * grid - 0.7), atol=0.02)
 
 
+def test_larger_responses_are_more_probable():
+    f = np.linspace(-3, 3, 2000)
+    rng = np.random.default_rng(0)
+    y = (rng.random(2000) < np.where(np.abs(f) < 1.5, expit(2 * f), 0.5)).astype(int)
+    found = Calibration.fit(np.column_stack([np.zeros_like(f), f]), y, np.ones(2000))
+    p = found.proba(np.column_stack([np.zeros_like(f), f]))[:, 1]
+    assert (np.diff(p) > 0).all()
+
+
 def test_targets_are_those_of_platt():
     # however far apart: of one row each, the class of a row counts 2 / 3
     z = np.array([[0.0, -1000.0], [0.0, 1000.0]])

@@ -14,6 +14,9 @@ from kernelgrad.compute.threads import single_threaded_blas
 
 MOST_ROWS = 2000  # to calibrate on: by then the error of some parameters is below 1e-3
 _KNOTS = (-0.75, 0.0, 0.75)  # in units of the margin
+# Slopes of z and of its parts, from those between the knots, which are positive
+_PARTS = np.array([[0.0, 0, 1, 0], [1, -1, 0, 0], [0, 1, -1, 0], [0, 0, -1, 1]])
+_FLAT = 1e-5  # the least slope: of two responses the larger is the more probable
 _BENDS = 0.3  # precision of the prior of bends, and of slopes that differ between classes
 _SHIFTS = 1.0  # and of shifts
 _ENOUGH = 1e-6  # relative, of the log loss that a step gains
@@ -27,8 +30,8 @@ class Calibration:
     .. math:: g_k(z) = s_k + \sum_j a_{jk}\, h_j(z / u), \qquad
               h = (z,\ \min(z + .75, 0),\ \min(z, 0),\ \max(z - .75, 0))
 
-    Each g is a line with bends at 0 and before the margins. With one line, two classes and
-    ``z = (0, f)`` this is Platt's sigmoid.
+    Each g is an increasing line with bends at 0 and before the margins. With one line, two
+    classes and ``z = (0, f)`` this is Platt's sigmoid.
 
     Attributes
     ----------
@@ -87,22 +90,25 @@ class Calibration:
         H = _bent(z64 / start.unit)
 
         def objective(v: Float64Array) -> tuple[float, Float64Array]:
-            slopes, shifts = v[:-K].reshape(-1, K), v[-K:]
+            slopes, shifts = _PARTS @ v[:-K].reshape(-1, K), v[-K:]
             log_p = log_softmax(np.einsum("jnk,jk->nk", H, slopes) + shifts, axis=1)
             apart = slopes.copy()
             apart[0] -= apart[0].mean()
             prior = _BENDS * (apart**2).sum() + _SHIFTS * (shifts**2).sum()
             residual = w[:, None] * (np.exp(log_p) - target)
-            slope = np.einsum("jnk,nk->jk", H, residual) + _BENDS * apart
+            slope = _PARTS.T @ (np.einsum("jnk,nk->jk", H, residual) + _BENDS * apart)
             value = 0.5 * prior - float(w @ (target * log_p).sum(axis=1))
             shift = residual.sum(axis=0) + _SHIFTS * shifts
             return value / n, np.append(slope.ravel(), shift) / n
 
         with single_threaded_blas():
-            first = np.append(start.slopes.ravel(), start.shifts)
+            first = np.append(np.linalg.solve(_PARTS, start.slopes).ravel(), start.shifts)
+            bounds = [(_FLAT, None)] * start.slopes.size + [(None, None)] * K
             options = {"maxiter": most, "ftol": _ENOUGH}
-            v = minimize(objective, first, jac=True, method="L-BFGS-B", options=options).x
-        return cls(start.unit, v[:-K].reshape(-1, K), v[-K:])
+            v = minimize(
+                objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+            ).x
+        return cls(start.unit, _PARTS @ v[:-K].reshape(-1, K), v[-K:])
 
     def proba(self, z: FloatArray) -> Float64Array:
         """Return probabilities (n, K) of responses (n, K)."""
