@@ -20,7 +20,7 @@ from kernelgrad import (
     open_source,
 )
 from kernelgrad.estimators import _pilot, kernel
-from kernelgrad.estimators._auto import choose_solver, usable_memory
+from kernelgrad.estimators._auto import choose_solver, settled_solver, usable_memory
 from kernelgrad.kernels import CallableKernel, ConvolutionKernel, Gaussian, PrecomputedKernel
 from kernelgrad.losses import (
     Hinge,
@@ -54,7 +54,13 @@ SMALL = {"n_rows": 100, "row_bytes": 800.0, "memory": 1e8}
         (OneClass(), FUNCTION, "memory", "cached", "fit in memory"),
         (Logistic(), IMAGES, "memory", "cached features", "costly"),
         (SquaredError(), IMAGES + Gaussian(), "memory", "cached features", "costly"),
-        (SquaredError(), Gaussian(), "memory", "direct", "up to 4,096 rows are solved exactly"),
+        (
+            SquaredError(),
+            Gaussian(),
+            "memory",
+            "direct",
+            "up to 16,384 rows are solved exactly",
+        ),
         (SquaredError(), FUNCTION, "memory", "cached support", "fit in memory"),
         (SquaredError(), Gaussian(), "disk", "dsg", "on disk"),
         (Logistic(), IMAGES, "disk", "dsg", "on disk"),
@@ -98,18 +104,27 @@ def test_memory_decides_at_rows_and_responses():
 
 
 def test_what_is_solved_exactly():
-    def choice(loss=SquaredError(), n_rows=4096, **changed):  # noqa: B008
+    def choice(loss=SquaredError(), n_rows=16_384, **changed):  # noqa: B008
         settings = {"rows": "memory", "n_rows": n_rows, "row_bytes": 8e5, "n_outputs": 2}
         return choose_solver(loss, Gaussian(), **settings | changed)[0].name
 
-    needed = direct_bytes(4096, 2, 8e5)
-    assert needed > 8 * 4096**2
+    needed = direct_bytes(16_384, 2, 8e5)
+    assert needed > 8 * 16_384**2
     assert choice() == choice(memory=needed) == "direct"
-    assert choice(n_rows=4097) == choice(stops=True) == choice(Logistic()) == "newton"
+    assert choice(n_rows=16_385) == choice(stops=True) == choice(Logistic()) == "newton"
     assert choice(memory=needed - 1) == "newton"
-    needed = newton_bytes(4096, 2, 8e5)
+    needed = newton_bytes(16_384, 2, 8e5)
     assert choice(memory=needed) == "newton"
     assert choice(memory=needed - 1) == "cached"
+
+
+def test_a_large_penalty_is_solved_by_few_products():
+    def settled(n_rows, n_outputs, ridge):
+        chosen = choose_solver(SquaredError(), Gaussian(), rows="memory", n_rows=n_rows)
+        return settled_solver(chosen, n_rows, n_outputs, ridge)[0].name
+
+    assert settled(4097, 1, 0.1) == settled(4097, 3, 0.4) == "newton"
+    assert settled(4096, 1, 0.1) == settled(4097, 1, 0.09) == settled(4097, 3, 0.39) == "direct"
 
 
 def test_exact_solvers_take_what_they_solve_in_about_a_minute():
