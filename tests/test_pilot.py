@@ -13,6 +13,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.linear_model import RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
 
 from kernelgrad import (
     DataError,
@@ -557,3 +558,12 @@ def test_many_rows_are_judged_by_others(monkeypatch):
     rows = np.concatenate([part.weight for part in (taught, *judges)])
     assert [part.n_rows for part in judges] == [30, 30]
     np.testing.assert_array_equal(np.sort(rows), np.arange(240))
+
+
+def test_threads_of_blas_change_nothing():
+    X, y = rows(600)
+    found = []
+    for n_threads in (1, 2):
+        with threadpool_limits(limits=n_threads, user_api="blas"):
+            found.append(regressor().fit(X, y).metric_)
+    np.testing.assert_array_equal(*found)

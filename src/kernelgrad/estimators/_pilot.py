@@ -13,7 +13,7 @@ from scipy.spatial.distance import cdist
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.callbacks import Deadline
-from kernelgrad.compute.threads import parallel_for, single_threaded_blas
+from kernelgrad.compute.threads import parallel_for
 from kernelgrad.data import sample_batches
 from kernelgrad.estimators._rows import TrainingRows
 from kernelgrad.estimators._tasks import Classification, Task
@@ -236,8 +236,7 @@ def study(
             machine = descend(machine, taught[k], schedule, [seed, _TAG, rows], **given)
             done[i] = k, judged(machine, judges[k])
 
-        with single_threaded_blas():
-            parallel_for(len(machines), task)
+        parallel_for(len(machines), task)
         rounds.extend(_told(machine, scalings[k]) for k, machine in done)
         return sorted(done, key=lambda item: item[1].score)
 
@@ -363,8 +362,7 @@ def _duel(contenders: Sequence[Any], seed: int, n_rows: int) -> list[float]:
             ]
             found[which, at, step] = np.concatenate(errors).mean()
 
-    with single_threaded_blas():
-        parallel_for(len(contenders) * len(sizes), task)
+    parallel_for(len(contenders) * len(sizes), task)
     log = np.log(np.maximum(found.min(axis=2), 1e-300))
     if len(sizes) == 1:
         return [float(v) for v in log[:, 0]]
@@ -485,8 +483,7 @@ def _pays_in_turns(
         K, cross = kernel_matrix(learned, rows), kernel_matrix(learned, others, rows)
         errors[which, held] = held_out_errors(K, cross, learned.ridge, rows, others)
 
-    with single_threaded_blas():
-        parallel_for(2 * _FOLDS, task)
+    parallel_for(2 * _FOLDS, task)
     errors *= samples[0].weight
     means = np.maximum(errors.mean(axis=1), 1e-300)
     return _pays(0.5 * float(np.log(means[0] / means[1])), errors[0], errors[1])
@@ -544,8 +541,7 @@ def _ridge_of(
             r, p = divmod(i, len(parts))
             found[r, p] = ridge_errors(matrices[p].copy(), parts[p], ridges[r])[0]
 
-        with single_threaded_blas():
-            parallel_for(found.size, task)
+        parallel_for(found.size, task)
         return [float(v) for v in found.mean(axis=1)]
 
     return best_ridge(values, start)
@@ -637,12 +633,11 @@ def plain_study(pool: Pool, wanted: Wanted, seed: int) -> Found:
         def values(ridges: Sequence[float], K: Float64Array = K) -> list[float]:
             return [ridge_errors(K.copy(), sample, ridge)[0] for ridge in ridges]
 
-        with single_threaded_blas():
-            if alpha is None:
-                ridge, tried = best_ridge(values, _RIDGE)
-            else:
-                ridge = float(np.clip(alpha * m / unit, LEAST, MOST))
-                tried = [(ridge, values([ridge])[0])]
+        if alpha is None:
+            ridge, tried = best_ridge(values, _RIDGE)
+        else:
+            ridge = float(np.clip(alpha * m / unit, LEAST, MOST))
+            tried = [(ridge, values([ridge])[0])]
         trials += [
             {
                 "alpha": r * unit / m,
@@ -693,13 +688,12 @@ def own_ratio(
             for ratio, raw in zip(ratios, found, strict=True):
                 losses.setdefault(ratio, []).append(held.loss(raw))
 
-    with single_threaded_blas():
-        path(_RATIOS)
-        for _ in range(3):  # no end of the path is taken unseen
-            best = min(losses, key=lambda r: np.mean(losses[r]))
-            if best not in (min(losses), max(losses)) or deadline.over:
-                break
-            path([best * 4.0, best * 16.0] if best == max(losses) else [best / 4, best / 16])
+    path(_RATIOS)
+    for _ in range(3):  # no end of the path is taken unseen
+        best = min(losses, key=lambda r: np.mean(losses[r]))
+        if best not in (min(losses), max(losses)) or deadline.over:
+            break
+        path([best * 4.0, best * 16.0] if best == max(losses) else [best / 4, best / 16])
     mean = {ratio: float(np.mean(found)) for ratio, found in sorted(losses.items())}
     best = min(mean, key=mean.__getitem__)
     told = [

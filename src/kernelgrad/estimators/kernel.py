@@ -14,6 +14,7 @@ from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import check_name
 from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.compiling import clock
+from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators._auto import (
     GIVEN,
@@ -341,7 +342,8 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
             return posed
         start = clock()
         self._listeners.on_phase("search")
-        problem, found = self._study(parts.wanted, rows, posed.problem, stream=stream)
+        with single_threaded_blas():  # all of it: not a bit may depend on threads
+            problem, found = self._study(parts.wanted, rows, posed.problem, stream=stream)
         return Posed(problem, found, clock() - start)
 
     def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
