@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.spatial.distance import cdist
 
-from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
+from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.data import sample_batches
@@ -24,6 +24,7 @@ from kernelgrad.solvers import NewtonCG, Problem, WorkingSet
 from kernelgrad.solvers.kernel.metric import (
     LEAST,
     MOST,
+    SURE,
     Machine,
     Metric,
     Sample,
@@ -539,7 +540,9 @@ def _ridge_of(
 
         def task(i: int) -> None:
             r, p = divmod(i, len(parts))
-            found[r, p] = ridge_errors(matrices[p].copy(), parts[p], ridges[r])[0]
+            dtype: Any = np.float32 if ridges[r] > SURE else np.float64
+            K: FloatArray = matrices[p].astype(dtype)
+            found[r, p] = ridge_errors(K, parts[p], ridges[r])[0]
 
         parallel_for(found.size, task)
         return [float(v) for v in found.mean(axis=1)]

@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 from scipy.linalg import get_lapack_funcs, lapack
 
-from kernelgrad._typing import AnyArray, Float64Array, IntArray
+from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray
 from kernelgrad.kernels import Gaussian, Kernel, Matern
 
 LEAST, MOST = 1e-7, 100.0  # lambda, of kernels with k(x, x) = 1
-_SURE = 1e-2  # above this lambda float32 factorises as well
+SURE = 1e-2  # above this lambda float32 factorises as well
 _FADE, _MEAN, _SQUARE = 0.6, 0.9, 0.99  # of Adam: share of full steps, decay of its moments
 _FLOOR = 8.0  # logarithm by which a column may weigh less than the first
 _NEAR = 1e-6
@@ -227,7 +227,7 @@ def evaluate(machine: Machine, sample: Sample) -> tuple[float, Float64Array]:
     return ridge_errors(kernel_matrix(machine, sample), sample, machine.ridge)
 
 
-def ridge_errors(K: Float64Array, sample: Sample, ridge: float) -> tuple[float, Float64Array]:
+def ridge_errors(K: FloatArray, sample: Sample, ridge: float) -> tuple[float, Float64Array]:
     """Return the objective and the squared leave-one-out errors, K overwritten."""
     C = inverse(K, ridge / sample.weight)
     if C is None:
@@ -244,7 +244,7 @@ def gradient(machine: Machine, sample: Sample) -> tuple[float, Float64Array, flo
 
     None if the matrix is not positive definite, or its inverse not finite.
     """
-    single = machine.ridge > _SURE
+    single = machine.ridge > SURE
     X = sample.X.astype(np.float32 if single else np.float64, copy=False)
     Z = machine.metric.apply(X)
     k, slope = _PROFILES[machine.nu](squared_distances(Z))
