@@ -117,7 +117,8 @@ def test_columns_of_one_category_share_a_weight():
     table = pd.DataFrame({"kind": kind, "x": x, "other": other}).astype(
         {"kind": "category", "other": "category"}
     )
-    model = regressor().fit(table, y + 0.1 * rng.standard_normal(300))
+    noise = 0.1 * rng.standard_normal(300)
+    model = regressor(metric="diagonal").fit(table, y + noise)
     groups = model._table.groups
     assert len(model.metric_) == len(groups) == 8
     each = [set(model.metric_[groups == j]) for j in range(3)]
@@ -452,7 +453,7 @@ def test_kernels_without_a_metric_get_their_alpha(kernel):
     least = min(t["loss"] for t in trials) + 2e-3
     assert any(0.5 < model.alpha_ / t["alpha"] < 2 for t in trials if t["loss"] < least)
     gammas = {t["gamma"] for t in trials}
-    assert len(gammas) == (4 if kernel == "laplacian" else 1)
+    assert len(gammas) >= 4 if kernel == "laplacian" else len(gammas) == 1
     if kernel == "laplacian":
         best = min(trials, key=lambda t: t["loss"])
         assert model.kernel_.gamma == best["gamma"]

@@ -55,6 +55,10 @@ def fit(
             help="Inverse bandwidth: a number, median, scale or auto. [default: as in Python]"
         ),
     ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(help="auto, diagonal, full or none. [default: as in Python]"),
+    ] = None,
     bandwidth_factor: Annotated[
         float, typer.Option(help="Multiplies the bandwidth that a rule finds.")
     ] = 1.0,
@@ -145,6 +149,8 @@ def fit(
         if threads is not None:
             set_num_threads(threads)
         given = {name: value for name, value in options.items() if value is not None}
+        if metric is not None:
+            given["metric"] = None if metric == "none" else metric
         cls = KernelClassifier if kind == Task.CLASSIFICATION else KernelRegressor
         callbacks = [] if quiet else [ProgressBar()]  # verbose=1 would be part of the model
         estimator = cls(callbacks=callbacks, **given)

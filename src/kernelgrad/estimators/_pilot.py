@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from scipy.spatial.distance import cdist
+from sklearn.base import clone
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.callbacks import Deadline
@@ -58,6 +59,7 @@ _FEW, _SOME = 500, 2000  # the two sizes that tell how lambda moves
 _RIDGE = 0.1
 _ROBUST = 3.0  # deviations at which targets of robust losses are cut
 _HEAVY, _TAIL = 4.0, 0.01  # a column is heavy if more than that share is so far out
+_FURTHER = 4  # steps beyond an end of them
 FACTORS = (0.25, 0.5, 1.0, 2.0)  # of the median bandwidth, of kernels that learn no metric
 _RATIOS = (16.0, 4.0, 1.0, 0.25)  # alpha of another loss, beside that of the squared loss
 _OWN_ROWS, _OWN_HELD, _OWN_STEPS, _FOLDS = 1000, 4000, 50, 3
@@ -94,6 +96,8 @@ class Wanted:
         Multiplies the bandwidth that is found.
     laplacian : bool
         Whether the Laplacian kernel may be taken too.
+    bandwidths : bool
+        Whether `kernels` are to have the bandwidth that suits them.
     """
 
     shapes: tuple[float, ...]
@@ -104,6 +108,7 @@ class Wanted:
     scaled: bool | str = "auto"
     bandwidth_factor: float = 1.0
     laplacian: bool = False
+    bandwidths: bool = False
 
     @property
     def learns(self) -> bool:
@@ -392,14 +397,14 @@ def _scalings(
 
 
 def _split(samples: Sequence[Sample], seed: int) -> tuple[list[Sample], list[list[Sample]]]:
-    """Return the rows that teach, and two subsets that judge; of few rows all do both."""
+    """Return the rows that teach, and subsets that judge; of few rows all do both."""
     n = samples[0].n_rows
-    size = min(_JUDGED, n // 8)
     if n <= _TURNS_ROWS:
         return list(samples), [_parts(sample, seed, _JUDGED) for sample in samples]
+    size, count = min(_JUDGED, n // 8), int(np.clip(n // _MANY, 2, 8))
     mixed = _random(seed, 7).permutation(n)
-    rest = np.sort(mixed[2 * size :])
-    cuts = [np.sort(mixed[:size]), np.sort(mixed[size : 2 * size])]
+    cuts = [np.sort(mixed[a * size : (a + 1) * size]) for a in range(count)]
+    rest = np.sort(mixed[count * size :])
     taught = [sample.take(rest) for sample in samples]
     return taught, [[sample.take(cut) for cut in cuts] for sample in samples]
 
@@ -558,12 +563,14 @@ def _laplacian(parts: Sequence[Sample]) -> tuple[float, float, float]:
     """
     D = [cdist(part.X, part.X, "cityblock") for part in parts]
     median = float(np.median(D[0][D[0] > 0])) if (D[0] > 0).any() else 1.0
-    found = []
-    for factor in FACTORS:
+
+    def value(factor: float) -> tuple[float, float, float]:
         gamma = 1.0 / (factor * median)
         ridge, tried = _ridge_of([np.exp(-gamma * d) for d in D], parts, _RIDGE)
-        found.append((min(v for _, v in tried), gamma, ridge))
-    return min(found)
+        return min(v for _, v in tried), gamma, ridge
+
+    found: tuple[float, float, float] = _best_factor(value)
+    return found
 
 
 def carried(few: float, many: float, growth: float, rows: int, n_rows: int) -> float:
@@ -622,41 +629,50 @@ def plain_study(pool: Pool, wanted: Wanted, seed: int) -> Found:
     if not scaling and stationary and not sp.issparse(X):
         X = X - np.average(X, axis=0, weights=weight[index])
     sample = Sample(np.empty((len(index), 0)), pool.Y[index], weight[index])
-    best: tuple[float, Kernel, float] | None = None
     trials: list[dict[str, Any]] = []
-    for kernel in kernels:
+
+    def value(kernel: Kernel, factor: float) -> tuple[float, Kernel, float]:
+        if wanted.bandwidths:
+            width: float = kernel.get_params()["bandwidth_factor"]
+            kernel = clone(kernel).set_params(bandwidth_factor=width * factor)
         kernel = kernel.resolve(X, seed)
         precomputed = isinstance(kernel, PrecomputedKernel)
         K = np.asarray(X[:, pool.numbers[index]] if precomputed else kernel.pairwise(X, X))
         K = 0.5 * (K + K.T).astype(np.float64)
         unit = max(float(np.diag(K).mean()), 1e-300)
-        K /= unit
-        m = len(K)
-
-        def values(ridges: Sequence[float], K: Float64Array = K) -> list[float]:
-            return [ridge_errors(K.copy(), sample, ridge)[0] for ridge in ridges]
-
+        m, gamma = len(K), getattr(kernel, "gamma", None)
         if alpha is None:
-            ridge, tried = best_ridge(values, _RIDGE)
+            ridge, tried = _ridge_of([K / unit], [sample], _RIDGE)
         else:
             ridge = float(np.clip(alpha * m / unit, LEAST, MOST))
-            tried = [(ridge, values([ridge])[0])]
-        trials += [
-            {
-                "alpha": r * unit / m,
-                "gamma": getattr(kernel, "gamma", None),
-                "score": -v,
-                "loss": v,
-                "rows": m,
-            }
+            tried = [(ridge, ridge_errors(K / unit, sample, ridge)[0])]
+        trials.extend(
+            {"alpha": r * unit / m, "gamma": gamma, "score": -v, "loss": v, "rows": m}
             for r, v in tried
-        ]
-        score = min(v for _, v in tried)
-        if best is None or score < best[0]:
-            best = score, kernel, ridge * unit
-    assert best is not None
-    found = best[2] / pool.n_rows if alpha is None else alpha
-    return Found(best[1], scaling, found, [], trials)
+        )
+        return min(v for _, v in tried), kernel, ridge * unit
+
+    found = [
+        _best_factor(partial(value, kernel)) if wanted.bandwidths else value(kernel, 1.0)
+        for kernel in kernels
+    ]
+    _, kernel, ridge = min(found, key=lambda item: item[0])
+    return Found(kernel, scaling, ridge / pool.n_rows if alpha is None else alpha, [], trials)
+
+
+def _best_factor(value: Callable[[float], Any]) -> Any:
+    """Return what `value` gives for the factor where its first item is least.
+
+    Factors of the median bandwidth from 1/4 to 2, and beyond while the least is at an end.
+    """
+    found = {factor: value(factor) for factor in FACTORS}
+    for _ in range(_FURTHER):
+        best = min(found, key=lambda factor: found[factor][0])
+        if best not in (min(found), max(found)):
+            break
+        next_one = 2.0 * best if best == max(found) else 0.5 * best
+        found[next_one] = value(next_one)
+    return min(found.values(), key=lambda item: item[0])
 
 
 def own_ratio(

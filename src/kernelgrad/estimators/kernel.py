@@ -26,7 +26,6 @@ from kernelgrad.estimators._auto import (
 from kernelgrad.estimators._pilot import (
     AS_GIVEN,
     EQUAL,
-    FACTORS,
     FALLBACK_ALPHA,
     STREAM_ROWS,
     Wanted,
@@ -285,12 +284,10 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
         kernel = self._named("median" if self._searches_gamma else self.gamma)
         return Parts(kernel, self._make_solver(), self._wanted(kernel))
 
-    def _named(self, gamma: Any, factor: float = 1.0, **params: Any) -> Kernel:
+    def _named(self, gamma: Any) -> Kernel:
         """Return the kernel that is asked for, with this gamma."""
         name = "rbf" if is_auto(self.kernel) else self.kernel
-        width = self.bandwidth_factor * factor
-        kernel = get_kernel(name, gamma=gamma, bandwidth_factor=width)
-        return kernel.set_params(**params) if params else kernel
+        return get_kernel(name, gamma=gamma, bandwidth_factor=self.bandwidth_factor)
 
     def _wanted(self, kernel: Kernel) -> Wanted | None:
         """Return what a study is to find; None if all is given."""
@@ -300,12 +297,12 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
         metric = self.metric
         if self._searches_gamma and named and nu is not None:
             shapes = SHAPES if is_auto(self.kernel) else (nu,)
-            kernels = [self._named("median", f) for f in FACTORS]
+            width = float(self.bandwidth_factor)
+            kernels: tuple[Kernel, ...] = (kernel,)
             if is_auto(self.kernel):
-                kernels += [Matern(0.5, "median", bandwidth_factor=f) for f in FACTORS]
+                kernels += (Matern(0.5, bandwidth_factor=width),)
             whole = is_auto(self.kernel) and (metric is None or is_auto(metric))
-            return Wanted(shapes, tuple(kernels), metric, None, None, rule,
-                          float(self.bandwidth_factor), whole)  # fmt: skip
+            return Wanted(shapes, kernels, metric, None, None, rule, width, whole, True)
         if isinstance(metric, str) and metric != "auto":
             gamma = getattr(kernel, "gamma", None)
             if nu is None or isinstance(gamma, str):
@@ -318,9 +315,7 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
         searched = self._searches_gamma and named and getattr(kernel, "gamma", 0) == "median"
         if not (searched or self._searches_alpha):
             return None
-        factors = FACTORS if searched else (1.0,)
-        kernels = [self._named("median", f) for f in factors] if searched else [kernel]
-        return Wanted((), tuple(kernels), metric, None, None, rule)
+        return Wanted((), (kernel,), metric, None, None, rule, bandwidths=searched)
 
     @property
     def _standardize(self) -> bool | str:
