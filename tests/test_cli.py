@@ -211,7 +211,7 @@ def test_regression_options_reach_the_estimator(tmp_path, data, ok):
         "fit", data, "--model", path, "--target", "value", "--drop", "label",
         "--weight", "weight", "--task", "regression", "--loss", "huber",
         "--kernel", "laplacian", "--gamma", "0.5", "--bandwidth-factor", "2",
-        "--solver", "dsg", "--alpha", "1e-4",
+        "--solver", "dsg", "--alpha", "1e-4", "--metric", "none",
         "--no-early-stopping", "--no-standardize", "--threads", "1", "--time-limit", "600",
         *FAST,
     )  # fmt: skip
@@ -221,7 +221,7 @@ def test_regression_options_reach_the_estimator(tmp_path, data, ok):
     expected = {
         "loss": "huber", "kernel": "laplacian", "gamma": 0.5, "bandwidth_factor": 2.0,
         "solver": "dsg", "alpha": 1e-4, "early_stopping": False, "standardize": False,
-        "random_state": 0, "max_iter": 6,
+        "random_state": 0, "max_iter": 6, "metric": None,
     }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
     source = kernelgrad.open_source(data, target="value", drop=["label"], weight="weight")

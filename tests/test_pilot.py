@@ -29,6 +29,7 @@ from kernelgrad import (
 from kernelgrad.callbacks import Deadline
 from kernelgrad.estimators import _pilot
 from kernelgrad.kernels import Matern
+from kernelgrad.solvers.kernel.metric import Machine, Metric
 
 
 def function(X):
@@ -568,3 +569,21 @@ def test_threads_of_blas_change_nothing():
         with threadpool_limits(limits=n_threads, user_api="blas"):
             found.append(regressor().fit(X, y).metric_)
     np.testing.assert_array_equal(*found)
+
+
+def test_of_shapes_that_are_close_the_rough_one_is_for_many_rows(monkeypatch):
+    monkeypatch.setattr(_pilot, "_duel", lambda *_: [0.0, 0.01])
+    metric = Metric(np.zeros(2), np.arange(2))
+    smooth, rough = (
+        (0, Machine(np.inf, metric, 0.1, -1.0)),
+        (0, Machine(0.5, metric, 0.1, -0.9)),
+    )
+    worse = (0, Machine(0.5, metric, 0.1, -0.5))
+
+    def chosen(ranked, n):
+        return _pilot._fit_for_many(ranked, [None], [None], 0, n)
+
+    assert chosen([smooth, rough], 1000) is smooth
+    assert chosen([smooth, rough], 2000) is smooth
+    assert chosen([smooth, rough], 40_000) is rough
+    assert chosen([smooth, worse], 40_000) is smooth
