@@ -581,9 +581,9 @@ def test_of_shapes_that_are_close_the_rough_one_is_for_many_rows(monkeypatch):
     worse = (0, Machine(0.5, metric, 0.1, -0.5))
 
     def chosen(ranked, n):
-        return _pilot._fit_for_many(ranked, [None], [None], 0, n)
+        return _pilot._fit_for_many(ranked, [None], [None], 0, n)[1]
 
-    assert chosen([smooth, rough], 1000) is smooth
-    assert chosen([smooth, rough], 2000) is smooth
-    assert chosen([smooth, rough], 40_000) is rough
-    assert chosen([smooth, worse], 40_000) is smooth
+    assert chosen([smooth, rough], 1000) is smooth[1]
+    assert chosen([smooth, rough], 2000) is smooth[1]
+    assert chosen([smooth, rough], 40_000) is rough[1]
+    assert chosen([smooth, worse], 40_000) is smooth[1]
