@@ -290,16 +290,14 @@ def study(
         machine = replace(machine, metric=machine.metric.times(1 / wanted.bandwidth_factor))
     kernel, scaling = _settled(machine, scalings[k])
     ridge_start, matrix = machine.ridge, partial(kernel_matrix, machine)
-    if wanted.laplacian and wanted.alpha is None and wanted.gamma is None and not over():
+    searched = wanted.alpha is None and wanted.gamma is None and not over()
+    # its values need a compiled loop, for which the fit of a few rows should not wait
+    if wanted.laplacian and searched and len(pool.Y) > _TURNS_ROWS:
         score, width, ridge = _laplacian(judges[0])
-        other = partial(_laplacian_matrix, width)
-        wins = score < machine.score
-        if len(pool.Y) > _TURNS_ROWS and score < machine.score + _CLOSE:
-            duel = [(other, ridge, taught[0], judges[0])]
-            duel.append((matrix, machine.ridge, taught[k], judges[k]))
-            first, second = _duel(duel, seed, pool.n_rows)
-            wins = first < second
-        if wins:
+        duel = [(partial(_laplacian_matrix, width), ridge, taught[0], judges[0])]
+        duel.append((matrix, machine.ridge, taught[k], judges[k]))
+        close = score < machine.score + _CLOSE
+        if close and np.argmin(_duel(duel, seed, pool.n_rows)) == 0:
             width /= wanted.bandwidth_factor
             kernel, scaling, k, ridge_start = Laplacian(width), scalings[0], 0, ridge
             matrix = partial(_laplacian_matrix, width)
