@@ -1,5 +1,7 @@
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -533,3 +535,19 @@ def test_row_hashes_see_values_alone(dtype, monkeypatch):
         np.testing.assert_array_equal(linalg.row_hashes(sparse), dense)
         np.testing.assert_array_equal(linalg.row_hashes(sparse[20:40]), dense[20:40])
     assert len(linalg.row_hashes(X[:0])) == 0
+
+
+def test_a_blas_that_is_loaded_later_has_one_thread_too():
+    code = """
+from kernelgrad.compute.threads import single_threaded_blas
+with single_threaded_blas():
+    pass
+import threadpoolctl
+import scipy.linalg
+with single_threaded_blas():
+    found = threadpoolctl.threadpool_info()
+print({library["num_threads"] for library in found if library["user_api"] == "blas"})
+"""
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "{1}"

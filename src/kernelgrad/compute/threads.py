@@ -70,6 +70,8 @@ def single_threaded_blas() -> Iterator[None]:
     with _lock:
         if _depth == 0:
             if _controller is None:
+                import scipy.linalg  # noqa: F401  its BLAS is limited only if it is loaded
+
                 _controller = threadpoolctl.ThreadpoolController()
             _limiter = _controller.limit(limits=1, user_api="blas")
         _depth += 1
