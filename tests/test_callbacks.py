@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from kernelgrad.callbacks import (
+    SILENT,
     Callback,
     CallbackList,
     FitEvent,
+    Progress,
     ProgressBar,
     TimeLimit,
     make_callbacks,
@@ -43,6 +45,9 @@ class Log(Callback):
     def on_begin(self, estimator_or_solver):
         self._note("begin", estimator_or_solver)
 
+    def on_progress(self, iteration, max_iter):
+        self._note("progress", (iteration, max_iter))
+
     def on_iteration(self, event):
         self._note("iteration", event.iteration)
         return self.stop
@@ -55,10 +60,11 @@ def test_list_runs_all_in_order():
     log = []
     callbacks = CallbackList([Log(log, "a"), Callback(), Log(log, "b")])
     callbacks.on_begin("fit")
+    callbacks.on_progress(0.5, None)
     assert callbacks.on_iteration(event()) is False
     callbacks.on_end("done")
     callbacks.on_end("done")
-    steps = [("begin", "fit"), ("iteration", 1), ("end", "done")]
+    steps = [("begin", "fit"), ("progress", (0.5, None)), ("iteration", 1), ("end", "done")]
     assert log == [(name, *step) for step in steps for name in "ab"]
     assert CallbackList().on_iteration(event()) is False
 
@@ -125,6 +131,48 @@ def test_bar():
     assert "4/10" in plain
     assert "#" in plain
     assert plain.isascii()
+
+
+def test_bar_tells_what_is_known():
+    told = draw([event(objective=0.123456, validation_score=0.5, memory_gb=1.234)])
+    assert "12.3k rows/s, objective=0.1235, validation score=0.5, 1.23 GB" in told
+    assert "train loss" not in draw([event(objective=0.1)])
+    assert "GB" not in draw([event()])
+
+
+def test_bar_moves_inside_long_iterations():
+    file = io.StringIO()
+    bar = ProgressBar(file)
+    bar.on_progress(0.5, 10)  # before the fit: nothing to draw on
+    bar.on_begin(None)
+    seen = []
+    for iteration in (0.0, 0.256, 0.251, 0.75):
+        bar.on_progress(iteration, 10)
+        seen.append(bar._bar.n)
+        assert bar._bar.total == 10
+    assert seen == [0, 0.26, 0.26, 0.75]
+    bar._bar.refresh()
+    bar.on_iteration(event(1))
+    bar.on_progress(1.5, 10)
+    bar.on_iteration(event(2))
+    bar.on_end("done")
+    assert "0.75/10" in file.getvalue()
+    assert " 2/10" in file.getvalue()
+    bar.on_begin(None)
+    bar.on_progress(7.5, 10)
+    assert (bar._bar.initial, bar._bar.n) == (7, 7.5)
+    bar.on_end("done")
+
+
+def test_progress_tells_the_part():
+    told = []
+    progress = Progress(told.append)
+    for done, total in ((0, 4), (1, 4), (9, 4), (0, 0)):
+        progress(done, total)
+    assert told == [0.0, 0.25, 1.0, 1.0]
+    for twin in (copy.deepcopy(progress), pickle.loads(pickle.dumps(progress)), SILENT):
+        twin(1, 2)
+    assert len(told) == 4
 
 
 def test_bar_of_a_continued_fit_counts_only_its_own_speed():

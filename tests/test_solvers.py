@@ -1,7 +1,7 @@
 """What all solvers share: the loop, states and their files, step sizes, names."""
 
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +9,7 @@ import pytest
 
 import kernelgrad
 from kernelgrad import CapabilityError
-from kernelgrad.callbacks import Callback, CallbackList
+from kernelgrad.callbacks import Callback, CallbackList, Deadline
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Absolute, Hinge, Logistic, SquaredError
 from kernelgrad.solvers import (
@@ -139,6 +139,49 @@ def test_no_half_of_a_step_is_kept(rows):
             callbacks=CallbackList([stop]),
         )  # fmt: skip
     assert stop.status == "interrupted"
+
+
+def test_progress_inside_a_step_is_told_with_iterations(rows):
+    class Slow(DSG):
+        def step(self, problem, state, batch):
+            problem.progress(1, 4)
+            return super().step(problem, state, batch)
+
+    class Told(Stop):
+        def on_progress(self, iteration, max_iter):
+            told.append((iteration, max_iter))
+
+    told, listener = [], CallbackList([Told(9)])
+    slow = Slow(block_size=16)
+    result = run(slow, PROBLEM, forever(rows), max_iter=2, callbacks=listener)
+    assert told == [(0.25, 2), (1.25, 2)]
+    more = run(slow, PROBLEM, forever(rows), max_iter=1, callbacks=listener, state=result.state)
+    assert told[2:] == [(2.25, 3)]
+    PROBLEM.progress(1, 2)  # tells nobody
+    assert len(told) == 3
+    assert more.status == "max_iter"
+
+
+def test_events_tell_objective_memory_and_time_left(rows):
+    class Knows(DSG):
+        def step(self, problem, state, batch):
+            return replace(super().step(problem, state, batch), objective=0.25)
+
+    def events(**changes):
+        stop = Stop(9)
+        problem = replace(PROBLEM, **changes)
+        knows = Knows(block_size=16)
+        run(knows, problem, forever(rows), max_iter=4, callbacks=CallbackList([stop]))
+        return stop.events
+
+    seen = events()
+    assert [e.objective for e in seen] == [0.25] * 4
+    for e in seen:  # the mean time of an iteration for each that is left
+        assert e.seconds_left == pytest.approx(e.seconds / e.iteration * (4 - e.iteration))
+        assert e.memory_gb is None or 0.01 < e.memory_gb < 1000
+    soon = Deadline(1e-9)
+    soon.left = lambda: 1e-9
+    assert max(e.seconds_left for e in events(deadline=soon)) <= 1e-9
 
 
 def test_loop_without_batches():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
@@ -50,6 +50,32 @@ class Deadline:
 FOREVER = Deadline()
 
 
+class Progress:
+    """How far a long iteration is: solvers call it, `listener` is told.
+
+    Copies and pickles, as those that go to workers, tell nobody.
+
+    Parameters
+    ----------
+    listener : callable of a float in [0, 1], or None, default=None
+        What to do with the part that is done; None is nothing.
+    """
+
+    def __init__(self, listener: Callable[[float], None] | None = None) -> None:
+        self._listener = listener
+
+    def __call__(self, done: float, total: float) -> None:
+        """Tell that `done` of `total` rows, passes or whatever is counted are done."""
+        if self._listener is not None:
+            self._listener(min(1.0, done / total) if total > 0 else 1.0)
+
+    def __reduce__(self) -> tuple[type[Progress], tuple[()]]:
+        return Progress, ()
+
+
+SILENT = Progress()
+
+
 @dataclass(frozen=True)
 class FitEvent:
     """The state of a fit after one iteration.
@@ -76,6 +102,13 @@ class FitEvent:
         What `validation_score` is.
     rows_per_second : float
         Speed of the fit in training rows.
+    objective : float or None
+        The objective on all training rows, None if the solver does not know it.
+    seconds_left : float or None
+        What the iterations up to `max_iter` take at the speed so far, at most the time that
+        `time_limit` leaves; None if neither is known. A fit that converges ends before.
+    memory_gb : float or None
+        Resident memory of this process in GB (10^9 bytes), None where the system does not tell.
     """
 
     iteration: int
@@ -88,6 +121,9 @@ class FitEvent:
     validation_score: float | None
     score_name: str | None
     rows_per_second: float
+    objective: float | None = None
+    seconds_left: float | None = None
+    memory_gb: float | None = None
 
 
 class Callback:
@@ -109,6 +145,17 @@ class Callback:
         ----------
         name : str
             What is done from now on; "" once it is done.
+        """
+
+    def on_progress(self, iteration: float, max_iter: int | None) -> None:
+        """Take notice of how far a long iteration is; solvers with short ones do not tell.
+
+        Parameters
+        ----------
+        iteration : float
+            Finished iterations and the part of this one that is done, such as 3.25.
+        max_iter : int or None
+            The iteration at which the fit ends, None if that is not known.
         """
 
     def on_iteration(self, event: FitEvent) -> bool | None:
@@ -137,10 +184,12 @@ class Callback:
 
 
 class ProgressBar(Callback):
-    """A progress bar on stderr, with speed, latest score or loss, and time left.
+    """A progress bar on stderr: iterations, time left, rows per second, quality and memory.
 
-    Time left is shown when the number of iterations is known. The time is that of the fit: its
-    clock stands still while loops are compiled.
+    Quality is the objective where the solver knows it and the latest validation score where
+    there is one, else the training loss. Long iterations move the bar by parts. Time left is
+    shown when the number of iterations is known. The time is that of the fit: its clock stands
+    still while loops are compiled.
 
     Parameters
     ----------
@@ -179,26 +228,40 @@ class ProgressBar(Callback):
         )
         self._compiled = compile_seconds()
 
+    def on_progress(self, iteration: float, max_iter: int | None) -> None:
+        """Move the bar into the iteration; it never goes back."""
+        if self._bar is not None:
+            self._move(max(self._bar.n, round(iteration, 2)), math.floor(iteration), max_iter)
+
     def on_iteration(self, event: FitEvent) -> None:
         """Move the bar to the iteration of `event`."""
-        bar = self._bar
-        if bar is None:
+        if self._bar is None:
             return
+        told = [f"{tqdm.format_sizeof(event.rows_per_second)} rows/s"]
+        if event.objective is not None:
+            told.append(f"objective={event.objective:.4g}")
+        if event.validation_score is not None:
+            name = event.score_name or "validation score"
+            told.append(f"{name}={event.validation_score:.4g}")
+        if len(told) == 1:
+            told.append(f"train loss={event.train_loss:.4g}")
+        if event.memory_gb is not None:
+            told.append(f"{event.memory_gb:.2f} GB")
+        self._bar.set_postfix_str(", ".join(told), refresh=False)
+        self._move(event.iteration, event.iteration - 1, event.max_iter)
+
+    def _move(self, to: float, before: int, max_iter: int | None) -> None:
+        """Show `to` iterations, `before` of which were done before this one."""
+        bar = self._bar
         now = compile_seconds()
         bar.start_t += now - self._compiled
         bar.last_print_t += now - self._compiled
         self._compiled = now
         if bar.n == 0:
             # A continued fit starts late: iterations of earlier fits are not this one's speed.
-            bar.n = bar.initial = event.iteration - 1
-        bar.total = event.max_iter
-        if event.validation_score is None:
-            quality = f"train loss={event.train_loss:.4g}"
-        else:
-            quality = f"{event.score_name or 'validation score'}={event.validation_score:.4g}"
-        speed = tqdm.format_sizeof(event.rows_per_second)
-        bar.set_postfix_str(f"{speed} rows/s, {quality}", refresh=False)
-        bar.update(event.iteration - bar.n)
+            bar.initial = bar.last_print_n = before
+        bar.total, bar.n = max_iter, to
+        bar.update(0)
 
     def on_end(self, status: str) -> None:
         """Draw the last state and close the bar."""
@@ -251,6 +314,11 @@ class CallbackList(Callback):
         """Tell every callback."""
         for callback in self.callbacks:
             callback.on_phase(name)
+
+    def on_progress(self, iteration: float, max_iter: int | None) -> None:
+        """Tell every callback."""
+        for callback in self.callbacks:
+            callback.on_progress(iteration, max_iter)
 
     def on_iteration(self, event: FitEvent) -> bool:
         """Call every callback; return True if any asked to stop."""

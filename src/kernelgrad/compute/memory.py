@@ -1,4 +1,4 @@
-"""How much memory there is."""
+"""How much memory there is, and how much of it is taken."""
 
 from __future__ import annotations
 
@@ -14,3 +14,12 @@ def system_bytes() -> int:
     with contextlib.suppress(AttributeError, ValueError, OSError):
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return total if total > 0 else _UNKNOWN
+
+
+def resident_bytes() -> int | None:
+    """Return the resident memory of this process in bytes; None where it is not told."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None

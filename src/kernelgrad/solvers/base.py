@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 
 from kernelgrad._params import check_params
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad.callbacks import FOREVER, Deadline
+from kernelgrad.callbacks import FOREVER, SILENT, Deadline, Progress
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.exceptions import CapabilityError
 from kernelgrad.functions.expansions import Expansion
@@ -65,6 +65,8 @@ class Problem:
     deadline : Deadline
         When the fit must end. Long steps may ask, and either end with what they have or raise
         :class:`~kernelgrad.callbacks.TimeIsUp` while the state is as it was before.
+    progress : Progress
+        ``progress(done, total)`` tells the callbacks how far a long step is.
     keep_coefficients : bool
         False, with `fixed_rows`, when only responses are wanted: trackers then work, the
         expansion does not.
@@ -91,6 +93,7 @@ class Problem:
     max_iter: int | None = None
     kind_weights: tuple[float, float] | None = None
     deadline: Deadline = field(default=FOREVER, compare=False, repr=False)
+    progress: Progress = field(default=SILENT, compare=False, repr=False)
     posterior: bool = False
 
 

@@ -6,14 +6,15 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from kernelgrad._typing import FloatArray, Matrix
-from kernelgrad.callbacks import CallbackList, FitEvent, TimeIsUp
+from kernelgrad.callbacks import CallbackList, FitEvent, Progress, TimeIsUp
 from kernelgrad.compute.compiling import clock
+from kernelgrad.compute.memory import resident_bytes
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.solvers.base import Problem, Solver, State, Tracker, TrainBatch
@@ -148,6 +149,12 @@ def run(
         best_rank = validation.rank(best.raw_prediction(validation.X))
         best_iteration = state.iteration
     done, whole, fresh = 0, True, state is None
+    begun = 0 if state is None else state.iteration
+
+    def within(part: float) -> None:
+        callbacks.on_progress(begun + done + part, begun + max_iter)
+
+    problem = replace(problem, progress=Progress(within))
     rows_before = 0 if state is None else state.rows_seen
     start = clock()
     callbacks.on_begin(solver)
@@ -184,6 +191,8 @@ def run(
                     if first or loss < patience_loss - validation.tol * abs(patience_loss):
                         patience_loss, stale = loss, 0
                 seconds = clock() - start
+                left = min(problem.deadline.left(), (max_iter - done) * seconds / done)
+                memory = resident_bytes()
                 event = FitEvent(
                     iteration=state.iteration,
                     max_iter=state.iteration + max_iter - done,
@@ -195,6 +204,9 @@ def run(
                     validation_score=score,
                     score_name=validation.name if validation else None,
                     rows_per_second=(state.rows_seen - rows_before) / max(seconds, 1e-9),
+                    objective=info.objective,
+                    seconds_left=left,
+                    memory_gb=None if memory is None else memory / 1e9,
                 )
                 for key in HISTORY_KEYS:
                     value = getattr(event, key) if hasattr(event, key) else getattr(info, key)
