@@ -27,6 +27,7 @@ _requested: int | None = None
 _controller: Any = None
 _depth = 0
 _limiter: Any = None
+_local = threading.local()
 
 
 def get_num_threads() -> int:
@@ -35,6 +36,8 @@ def get_num_threads() -> int:
     The last value given to :func:`set_num_threads`; else ``KERNELGRAD_NUM_THREADS``; else
     the number of cores that this process may use.
     """
+    if getattr(_local, "alone", False):
+        return 1
     if _requested is not None:
         return _requested
     env = os.environ.get("KERNELGRAD_NUM_THREADS")
@@ -61,6 +64,18 @@ def set_num_threads(n_threads: int | None) -> None:
     """
     global _requested
     _requested = None if n_threads is None else check_int(n_threads, "n_threads", low=1)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Use one thread inside, for a task that runs beside others on a thread each."""
+    before = getattr(_local, "alone", False)
+    _local.alone = True
+    try:
+        with single_threaded_blas():
+            yield
+    finally:
+        _local.alone = before
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -161,6 +161,10 @@ class BatchSource(ABC):
         for start in range(0, self.n_rows, step):
             yield self.read(start, min(start + step, self.n_rows))
 
+    def map_chunks(self, function: Callable[[Batch], Any]) -> Iterator[Any]:
+        """Yield what a function says of each chunk, in order; where the rows are."""
+        return map(function, self.chunks())
+
     def target_chunks(self) -> Iterator[AnyArray]:
         """Yield the targets in order, reading nothing else where the format allows it."""
         self._require_target()
@@ -178,7 +182,7 @@ class BatchSource(ABC):
         """
         if self._summary is None:
             self._require_target()
-            self._summary = summarize(self.target_chunks())
+            self._summary = summarize(count_targets(self.target_chunks()))
         return self._summary
 
     def _require_target(self) -> None:
@@ -186,27 +190,48 @@ class BatchSource(ABC):
             raise DataError("The data has no target; name the target column with target=.")
 
 
-def summarize(parts: Iterable[AnyArray]) -> TargetSummary:
-    """Summarize a target that comes in pieces."""
-    counts: Counter[Any] | None = Counter()
-    n_rows = 0
-    dtype: np.dtype[Any] | None = None
-    for y in parts:
-        n_rows += len(y)
-        if dtype is None or dtype.kind in "OUS":
-            dtype = y.dtype if dtype is None or y.dtype.kind != "U" else dtype
+class Counts(NamedTuple):
+    """How many targets there are, their dtype, and how often each value occurs."""
+
+    n_rows: int
+    dtype: np.dtype[Any] | None  # None of no targets
+    values: Counter[Any] | None  # None where there are too many, or columns
+
+    def plus(self, other: Counts) -> Counts:
+        """Return the counts of both together."""
+        dtype = self.dtype
+        if dtype is None or other.dtype is None:
+            dtype = dtype or other.dtype
+        elif dtype.kind in "OUS":
+            dtype = dtype if other.dtype.kind == "U" else other.dtype
         else:
-            dtype = np.promote_types(dtype, y.dtype)
-        if y.ndim != 1:
-            counts = None
-        elif counts is not None:
+            dtype = np.promote_types(dtype, other.dtype)
+        values = None
+        if self.values is not None and other.values is not None:
+            values = self.values + other.values
+        if values is not None and len(values) > MAX_CLASSES:
+            values = None
+        return Counts(self.n_rows + other.n_rows, dtype, values)
+
+
+def count_targets(parts: Iterable[AnyArray]) -> Counts:
+    """Count targets that come in pieces."""
+    total = Counts(0, None, Counter())
+    for y in parts:
+        values = None
+        if y.ndim == 1 and total.values is not None:
             if y.dtype.kind == "O":
-                counts.update(y.tolist())
+                values = Counter(y.tolist())
             else:
-                values, n = np.unique(y, return_counts=True)
-                counts.update(dict(zip(values.tolist(), n.tolist(), strict=True)))
-            if len(counts) > MAX_CLASSES:
-                counts = None
+                distinct, n = np.unique(y, return_counts=True)
+                values = Counter(dict(zip(distinct.tolist(), n.tolist(), strict=True)))
+        total = total.plus(Counts(len(y), y.dtype, values))
+    return total
+
+
+def summarize(found: Counts) -> TargetSummary:
+    """Summarize counted targets."""
+    n_rows, dtype, counts = found
     if dtype is None:
         raise DataError("The data has no rows, so it has no target; give at least one row.")
     kind: Literal["integer", "float", "string"] = (

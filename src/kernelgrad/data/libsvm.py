@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from kernelgrad._typing import AnyArray, Matrix
 from kernelgrad._validation import check_int
 from kernelgrad.data._paged import TextSource, numbers
-from kernelgrad.data.base import Batch, summarize
+from kernelgrad.data.base import Batch, count_targets, summarize
 from kernelgrad.exceptions import DataError
 
 
@@ -53,7 +53,7 @@ class LibsvmSource(TextSource):
         self._shift = 0
         self.n_features = 0
         self._lowest, self._highest = (1, 0), (-1, 0)  # feature index, row
-        self._summary = summarize(self._first_pass())
+        self._summary = summarize(count_targets(self._first_pass()))
         lowest, zero_row = self._lowest
         highest, highest_row = self._highest
         if zero_based is False and lowest == 0:

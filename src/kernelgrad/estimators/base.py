@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -26,9 +27,11 @@ from kernelgrad._validation import DataError, check_real
 from kernelgrad.callbacks import FOREVER, CallbackList, Deadline, FitEvent, make_callbacks
 from kernelgrad.compute.compiling import announced, compile_seconds
 from kernelgrad.compute.ranges import LARGEST, SMALLEST, check_range
-from kernelgrad.data import ArraySource, Batch, BatchSource
+from kernelgrad.data import ArraySource, BatchSource
+from kernelgrad.data.dask import as_source
 from kernelgrad.estimators import _files
 from kernelgrad.estimators._auto import GIVEN, fits_in_memory
+from kernelgrad.estimators._blocks import lean, said
 from kernelgrad.estimators._pilot import Wanted
 from kernelgrad.estimators._reading import EncodedSource, TableReader
 from kernelgrad.estimators._rows import Batches, TrainingRows
@@ -230,9 +233,10 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
 
         Parameters
         ----------
-        X : array-like or CSR matrix (n, d), memory map, DataFrame, or BatchSource
+        X : array-like or CSR matrix (n, d), memory map, DataFrame, BatchSource, or of dask
             A :class:`~kernelgrad.data.BatchSource` carries its own targets and weights and is
-            read in chunks where it does not fit in memory. So is a memory map, in pages.
+            read in chunks where it does not fit in memory. So is a memory map, in pages, and
+            a dask array or frame, whose y and sample_weight may be collections too.
         y : array-like (n,) or (n, n_outputs); None with a BatchSource
         sample_weight : array-like (n,) or None
             Non-negative; a weight of 2 is a row given twice, 0 is a row left out.
@@ -331,7 +335,7 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
         stream: bool = False,
     ) -> TrainingRows:
         """Return the rows of one source or of arrays; if `fresh`, learn columns and task."""
-        X, y, sample_weight = given
+        X, y, sample_weight = as_source(*given)
         if isinstance(X, BatchSource):
             if y is not None or sample_weight is not None:
                 raise ValueError(
@@ -533,14 +537,17 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
         """Return f(X), shape (n, C), for arrays or a BatchSource."""
         return joined(self._responses(X))
 
-    def _scored_chunks(self, source: BatchSource) -> Iterator[tuple[Batch, Float64Array]]:
-        """Yield (batch, f) over a source with a target: nothing of its length is kept."""
+    def _summed(self, source: BatchSource, method: str, *args: Any) -> AnyArray:
+        """Return the sum over a source of what a method says of (batch, f, *args).
+
+        Nothing of its length is kept; of collections each worker sums its own.
+        """
         check_is_fitted(self, "expansion_")
         if not source.has_target:
             raise DataError("The source has no target to score against.")
         check_columns(self, source)
-        for batch in source.chunks():
-            yield batch, self._values(self._matrix(batch.X, source=True))
+        parts = source.map_chunks(partial(said, lean(self), method, args))
+        return np.asarray(reduce(np.add, parts))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "expansion_")

@@ -18,7 +18,9 @@ from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.callbacks import Deadline, FitEvent
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.data import BatchSource, split_rows
+from kernelgrad.data import Batch, BatchSource, split_rows
+from kernelgrad.data.dask import as_source
+from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._calibration import MOST_ROWS, Calibration, keep_argmax
 from kernelgrad.estimators._rows import Batches, TrainingRows, weights_of
 from kernelgrad.estimators._support import available_if, can_stream
@@ -258,6 +260,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
             )
         return self._partial_fit(X, y, sample_weight, declared=declared)
 
+    @by_blocks
     def decision_function(self, X: Any) -> Float64Array:
         """Return f(X): (n,) for two classes (positive favours ``classes_[1]``), else (n, K).
 
@@ -267,11 +270,13 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
         raw = self._raw(X)
         return self._task().decision(raw)
 
+    @by_blocks
     def predict(self, X: Any) -> AnyArray:
         """Return the predicted class of every row, shape (n,)."""
         return joined(self._task().predict(raw) for raw in self._responses(X))
 
     @available_if(can_tell_proba)
+    @by_blocks
     def predict_proba(self, X: Any) -> Float64Array:
         """Return class probabilities, shape (n, n_classes), in the order of ``classes_``.
 
@@ -282,22 +287,25 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
         return self._probabilities(self._raw(X))
 
     @available_if(can_tell_proba)
+    @by_blocks
     def predict_log_proba(self, X: Any) -> Float64Array:
         """Return the logarithm of :meth:`predict_proba`."""
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.predict_proba(X)))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the accuracy on arrays, or on a BatchSource with its own targets."""
+        """Return the accuracy on arrays or collections, or on a source with its targets."""
+        X, y, sample_weight = as_source(X, y, sample_weight)
         if not isinstance(X, BatchSource):
             return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
         refuse_targets(y, sample_weight)
-        hits = total = 0.0
-        for batch, raw in self._scored_chunks(X):
-            w = weights_of(batch)
-            hits += float(w @ (self._task().predict(raw) == column_or_1d(batch.y)))
-            total += float(w.sum())
-        return hits / total
+        hits, total = self._summed(X, "_hits")
+        return float(hits / total)
+
+    def _hits(self, batch: Batch, raw: Float64Array) -> Float64Array:
+        """Return the weights of rows whose class is predicted, and of all."""
+        w = weights_of(batch)
+        return np.array([w @ (self._task().predict(raw) == column_or_1d(batch.y)), w.sum()])
 
 
 def _thinned(rows: IntArray, most: int = MOST_ROWS) -> IntArray:

@@ -13,6 +13,7 @@ from kernelgrad._params import anything, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import DataError
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches
+from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._rows import (
     Batches,
     TrainingRows,
@@ -226,10 +227,12 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
         p, q = y == values[1], y != values[1]
         return _source(X[p], weight[p]), _source(X[q], weight[q]), values
 
+    @by_blocks
     def predict(self, X: Any) -> Float64Array:
         """Return the estimated ratio p/q at the rows of `X`, shape (n,); never negative."""
         return np.asarray(self._ratio_loss.ratio(self._raw(X).ravel()), np.float64)
 
+    @by_blocks
     def decision_function(self, X: Any) -> Float64Array:
         """Return f(X), shape (n,): the log ratio, or the unclipped ratio of least squares."""
         return self._raw(X).ravel()

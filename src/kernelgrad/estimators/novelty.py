@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from kernelgrad._params import anything, integer, parameters
 from kernelgrad._typing import Float64Array, IntArray
+from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._rows import MAX_VALIDATION_ROWS, TrainingRows
 from kernelgrad.estimators._support import available_if, can_stream, with_callbacks
 from kernelgrad.estimators.base import Parts
@@ -154,14 +155,17 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):  # type: ign
         offset = -float(expansion.intercept[0])
         return super()._function_attributes(expansion) | {"offset_": offset}
 
+    @by_blocks
     def decision_function(self, X: Any) -> Float64Array:
         """Return ``f(X) - offset_``, shape (n,): negative for outliers."""
         return self._raw(X).ravel()
 
+    @by_blocks
     def score_samples(self, X: Any) -> Float64Array:
         """Return ``f(X)``, shape (n,): the smaller, the more abnormal."""
         return np.asarray(self.decision_function(X) + self.offset_)
 
+    @by_blocks
     def predict(self, X: Any) -> IntArray:
         """Return +1 for ordinary rows and -1 for outliers, shape (n,)."""
         check_is_fitted(self, "expansion_")

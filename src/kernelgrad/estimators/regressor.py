@@ -11,7 +11,9 @@ from sklearn.metrics import r2_score
 from kernelgrad._params import parameters
 from kernelgrad._typing import AnyArray, Float64Array
 from kernelgrad._validation import DataError
-from kernelgrad.data import BatchSource
+from kernelgrad.data import Batch, BatchSource
+from kernelgrad.data.dask import as_source
+from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._rows import weights_of
 from kernelgrad.estimators._support import available_if, can_stream
 from kernelgrad.estimators._tasks import Regression
@@ -51,16 +53,18 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):  # type: ignore[misc]
         """
         return self._partial_fit(X, y, sample_weight)
 
+    @by_blocks
     def predict(self, X: Any) -> Float64Array:
         """Return f(X), shape (n,) or (n, n_outputs) as y was; quantiles in increasing order."""
         return joined(self._task().predict(raw) for raw in self._responses(X))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return R^2 on arrays, or on a BatchSource with its own targets.
+        """Return R^2 on arrays or collections, or on a BatchSource with its own targets.
 
         For several quantiles: 1 minus their mean pinball loss over that of the best constants,
         the share of the loss that the model explains.
         """
+        X, y, sample_weight = as_source(X, y, sample_weight)
         if isinstance(X, BatchSource):
             refuse_targets(y, sample_weight)
             return self._streamed_r2(X)
@@ -86,17 +90,20 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):  # type: ignore[misc]
         """Return R^2, averaged over outputs, from running sums."""
         if self.loss_.n_outputs is not None:
             raise ValueError("Several quantiles are scored on arrays; give X and y.")
-        origin: Any = None
-        total, sums = 0.0, np.zeros((3, self.n_outputs_))
-        for batch, raw in self._scored_chunks(source):
-            y = np.asarray(batch.y, np.float64).reshape(len(raw), -1)
-            w = weights_of(batch)
-            origin = y[0].copy() if origin is None else origin  # keeps the sums accurate
-            total += float(w.sum())
-            sums += [w @ (y - origin), w @ (y - origin) ** 2, w @ (y - raw) ** 2]
-        variance = sums[1] - sums[0] ** 2 / total
-        ratio = np.where(variance > 0, sums[2] / np.where(variance > 0, variance, 1.0), 1.0)
-        return float(np.mean(1.0 - np.where((variance <= 0) & (sums[2] == 0), 0.0, ratio)))
+        # sums of differences from one target are accurate
+        origin = source.read(0, 1).y if source.has_target else None
+        total, first, second, left = self._summed(source, "_squares", origin)
+        variance = second - first**2 / total
+        ratio = np.where(variance > 0, left / np.where(variance > 0, variance, 1.0), 1.0)
+        return float(np.mean(1.0 - np.where((variance <= 0) & (left == 0), 0.0, ratio)))
+
+    def _squares(self, batch: Batch, raw: Float64Array, origin: AnyArray) -> Float64Array:
+        """Return sums of weights, of targets less the origin, their squares, and errors'."""
+        y = np.asarray(batch.y, np.float64).reshape(raw.shape)
+        w = weights_of(batch)
+        moved = y - np.asarray(origin, np.float64).reshape(1, -1)
+        total = np.full(raw.shape[1], w.sum())
+        return np.array([total, w @ moved, w @ moved**2, w @ (y - raw) ** 2])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -15,8 +15,10 @@ from kernelgrad._params import anything, boolean, integer, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad._validation import DataError, check_name, check_real
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.data import ArraySource, BatchSource
+from kernelgrad.data import ArraySource, Batch, BatchSource
+from kernelgrad.data.dask import as_source
 from kernelgrad.estimators._auto import GIVEN
+from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._calibration import keep_argmax
 from kernelgrad.estimators._marks import (
     NO_LABEL,
@@ -549,18 +551,14 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy on rows that have a label, of arrays or of a BatchSource."""
+        X, y, sample_weight = as_source(X, y, sample_weight)
         no_label = DataError("No row has a label to score against: all of y are marks.")
         if isinstance(X, BatchSource):
             refuse_targets(y, sample_weight)
-            hits = total = 0.0
-            for batch, raw in self._scored_chunks(X):
-                codes = self._task().internal(np.asarray(batch.y))
-                w = weights_of(batch) * (codes != NO_LABEL)
-                hits += float(w @ (decide(raw) == codes))
-                total += float(w.sum())
+            hits, total = self._summed(X, "_hits")
             if not total > 0:
                 raise no_label
-            return hits / total
+            return float(hits / total)
         if y is None:
             return super().score(X, y, sample_weight)
         check_is_fitted(self, "expansion_")
@@ -574,7 +572,13 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
         return super().score(_safe_indexing(X, known), plain(raw[known]), weight)
 
+    def _hits(self, batch: Batch, raw: Float64Array) -> Float64Array:
+        codes = self._task().internal(np.asarray(batch.y))
+        w = weights_of(batch) * (codes != NO_LABEL)
+        return np.array([w @ (decide(raw) == codes), w.sum()])
+
     @available_if(can_tell_proba)
+    @by_blocks
     def predict_proba(self, X: Any) -> Float64Array:
         """Return class probabilities (n, n_classes), as ``probability=True`` asked for.
 

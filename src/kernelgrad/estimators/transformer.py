@@ -15,6 +15,8 @@ from kernelgrad._validation import CapabilityError
 from kernelgrad.compute import rng
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource, sample_batches
+from kernelgrad.data.dask import as_source
+from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._rows import TrainingRows, canonical_rows, weights_of
 from kernelgrad.estimators._support import (
     adopt_columns,
@@ -173,6 +175,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def _sample(self, X: Any, kernel: Kernel) -> TrainBatch:
         """Return rows and weights of an estimator's first batch."""
+        X, _, _ = as_source(X)
         source, few = X, None  # rows in the estimators' order, so that sums are the same bits
         if isinstance(X, BatchSource):
             adopt_columns(self, X)
@@ -223,6 +226,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         blocks = -(-n // MAX_WIDTH)
         return -(-n // (blocks * planes))
 
+    @by_blocks
     def transform(self, X: Any) -> Float32Array:
         """Return the random features.
 

@@ -1,0 +1,334 @@
+"""Collections of dask as sources: their partitions stay where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from kernelgrad._typing import AnyArray, Float64Array, IntArray
+from kernelgrad.data.base import (
+    Batch,
+    BatchSource,
+    Counts,
+    TargetSummary,
+    check_batch,
+    check_range,
+    check_rows,
+    count_targets,
+    is_frame,
+    stack_rows,
+    summarize,
+)
+from kernelgrad.exceptions import DataError, KernelGradError
+
+_GATHERED = 1 << 20  # targets that are gathered at once
+
+
+def is_collection(X: Any) -> bool:
+    """Whether X is an array, frame or series of dask, told without importing it."""
+    return type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(
+        X, "to_delayed"
+    )
+
+
+def as_source(X: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+    """Return a source of a collection, which carries its targets; others as they are."""
+    if is_collection(X):
+        return DaskSource(X, y, sample_weight), None, None
+    return X, y, sample_weight
+
+
+class DaskSource(BatchSource):
+    """Rows of a dask array or frame, of which only those that are asked for travel.
+
+    Partitions are computed anew whenever they are read: ``persist`` the collection first if
+    it fits into the memory of the workers. Lengths that are unknown are computed once.
+
+    Parameters
+    ----------
+    X : dask array of shape (n, d), or dask frame
+        Blocks of arrays may be CSR matrices. Frames give Arrow tables, which estimators
+        encode.
+    y, sample_weight : dask array, series or frame, or array-like, optional
+        Targets and weights, cut in any way.
+    client : distributed.Client, optional
+        Where tasks run; by default where dask's own settings say.
+    """
+
+    seekable = True
+
+    def __init__(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, client: Any = None
+    ) -> None:
+        if not is_collection(X) or getattr(X, "ndim", 0) != 2:
+            raise ValueError(
+                "X must be a dask array of two dimensions or a dask frame, got "
+                f"{type(X).__name__} of {getattr(X, 'ndim', 'no')} dimensions."
+            )
+        self._client = client
+        self.as_frame = hasattr(X, "columns")
+        if self.as_frame:
+            names = list(X.columns)
+            if all(isinstance(name, str) for name in names):
+                self.feature_names = names
+            self.n_features = len(names)
+        else:
+            if X.dtype.kind not in "biuf":
+                raise TypeError(
+                    f"X must be numeric, got a dask array of dtype {X.dtype}; give a frame "
+                    "for text and categories."
+                )
+            self.n_features = int(X.shape[1])
+            self.is_sparse = sp.issparse(X._meta)
+            X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+        self.has_target, self.has_weight = y is not None, sample_weight is not None
+        given = [part for part in (X, y, sample_weight) if part is not None]
+        columns = self._cut(given, self.as_frame)
+        self.n_rows = columns[0].n_rows
+        for name, column in zip(("y", "sample_weight"), columns[1:], strict=False):
+            if column.n_rows != self.n_rows:
+                raise ValueError(
+                    f"{name if y is not None else 'sample_weight'} has {column.n_rows} rows, "
+                    f"but X has {self.n_rows}; give one value for each row."
+                )
+        if self.n_rows == 0 or self.n_features == 0:
+            raise DataError(
+                f"X has shape {(self.n_rows, self.n_features)}; give at least one row and one "
+                "feature column."
+            )
+        self._X = columns[0]
+        self._y = columns[1] if self.has_target else None
+        self._w = columns[-1] if self.has_weight else None
+
+    def _cut(self, given: list[Any], as_frame: bool) -> list[_Column]:
+        """Return the partitions of collections, all unknown lengths being computed at once."""
+        import dask
+
+        found, unknown = [], []
+        for values in given:
+            if is_collection(values):
+                parts = np.ravel(values.to_delayed()).tolist()
+                sizes = values.chunks[0] if hasattr(values, "chunks") else (np.nan,)
+                known = not np.isnan(sizes).any()
+                lengths = list(sizes) if known else [dask.delayed(_length)(p) for p in parts]
+                unknown += [] if known else lengths
+            else:
+                parts, lengths = [dask.delayed(np.asarray(values))], [len(values)]
+            found.append((parts, lengths))
+        computed = iter(self._computed(unknown, "its partitions"))
+        return [
+            _Column(
+                parts,
+                [n if isinstance(n, int) else next(computed) for n in lengths],
+                as_frame and i == 0,
+            )
+            for i, (parts, lengths) in enumerate(found)
+        ]
+
+    def _computed(self, tasks: list[Any], what: str) -> list[Any]:
+        """Return what delayed tasks give, or say what cannot be read."""
+        import dask
+
+        if not tasks:
+            return []
+        where = {} if self._client is None else {"scheduler": self._client}
+        try:
+            return list(dask.compute(*tasks, **where))
+        except KernelGradError:
+            raise
+        except Exception as error:
+            raise DataError(
+                f"The collection cannot be read: {what} ended with {error!r}. Its source must "
+                "stay readable from all workers during the fit."
+            ) from error
+
+    def read(self, start: int, stop: int) -> Batch:
+        """Return rows `start` (included) to `stop` (excluded)."""
+        start, stop = check_range(start, stop, self.n_rows)
+        [batch] = self._computed([self.delayed(start, stop)], self.place(start, stop))
+        assert isinstance(batch, Batch)
+        return batch
+
+    def delayed(self, start: int, stop: int) -> Any:
+        """Return the task that gives these rows as a checked batch."""
+        import dask
+
+        pieces = [
+            None if column is None else column.pieces(start, stop)
+            for column in (self._X, self._y, self._w)
+        ]
+        return dask.delayed(_batch)(*pieces, start, self.feature_names)
+
+    def place(self, start: int, stop: int) -> str:
+        """Return words for the partitions that hold these rows."""
+        first, last = self._X.span(start, stop)
+        numbers = f"partition {first}" if first == last else f"partitions {first} to {last}"
+        return f"{numbers} (rows {start} to {stop - 1})"
+
+    def take(self, rows: IntArray) -> Batch:
+        """Return the given rows in the given order."""
+        rows = check_rows(rows, self.n_rows)
+        if len(rows) == 0:
+            return self.read(0, 0)
+        columns = [column for column in (self._X, self._y, self._w) if column is not None]
+        order = np.argsort(rows, kind="stable")
+        wanted = rows[order]
+        tasks = [column.chosen(wanted) for column in columns]
+        what = self.place(int(wanted[0]), int(wanted[-1]) + 1)
+        pieces = iter(self._computed([task for group in tasks for task in group], what))
+        back = np.empty(len(rows), np.int64)
+        back[order] = np.arange(len(rows))
+        found = [stack_rows([next(pieces) for _ in group]) for group in tasks]
+        X, *rest = [part.take(back) if is_frame(part) else part[back] for part in found]
+        y = rest[0] if self.has_target else None
+        w = _weights(rest[-1]) if self.has_weight else None
+        return check_batch(Batch(X, y, w, rows), self.feature_names)
+
+    def block_starts(self) -> IntArray:
+        """Return the first rows of the partitions."""
+        return self._X.starts[:-1]
+
+    def target_chunks(self) -> Iterator[AnyArray]:
+        """Yield the targets in order, and compute nothing else."""
+        self._require_target()
+        assert self._y is not None
+        for start in range(0, self.n_rows, _GATHERED):
+            stop = min(start + _GATHERED, self.n_rows)
+            tasks = self._y.pieces(start, stop)
+            for y in self._computed(tasks, self.place(start, stop)):
+                yield _checked_targets(y, start)
+                start += len(y)
+
+    def summarize_target(self) -> TargetSummary:
+        """Return the kind, the classes and the counts of the target; workers count."""
+        import dask
+
+        if self._summary is None:
+            self._require_target()
+            assert self._y is not None
+            tasks = [
+                dask.delayed(_counted)(part, int(start))
+                for part, start in zip(self._y.parts, self._y.starts, strict=False)
+            ]
+            found = self._computed(tasks, self.place(0, self.n_rows))
+            self._summary = summarize(reduce(Counts.plus, found))
+        return self._summary
+
+    def map_chunks(self, function: Callable[[Batch], Any]) -> Iterator[Any]:
+        """Yield what a function says of each partition, computed by the workers."""
+        import dask
+
+        told = dask.delayed(function)  # sent once
+        spans = zip(self._X.starts, self._X.starts[1:], strict=False)
+        tasks = [
+            dask.delayed(_apply)(told, self.delayed(int(a), int(b))) for a, b in spans if b > a
+        ]
+        yield from self._computed(tasks, self.place(0, self.n_rows))
+
+
+class _Column:
+    """Partitions of a collection, and the rows where they begin."""
+
+    def __init__(self, parts: list[Any], lengths: list[int], as_frame: bool) -> None:
+        self.parts, self._as_frame = parts, as_frame
+        self.starts: IntArray = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        self.n_rows = int(self.starts[-1])
+
+    def span(self, start: int, stop: int) -> tuple[int, int]:
+        """Return the first and the last partition that hold some of these rows."""
+        first = int(np.searchsorted(self.starts, start, side="right")) - 1
+        first = min(first, len(self.parts) - 1)  # of no rows at the end
+        return first, max(first, int(np.searchsorted(self.starts, stop, side="left")) - 1)
+
+    def pieces(self, start: int, stop: int) -> list[Any]:
+        """Return tasks that give these rows in order, at least one."""
+        import dask
+
+        first, last = self.span(start, stop)
+        piece = dask.delayed(_chosen)
+        return [
+            piece(self.parts[i], slice(max(start - a, 0), min(stop, b) - a), self._as_frame)
+            for i, a, b in self._spans(first, last)
+            if b > a or first == last
+        ]
+
+    def chosen(self, rows: IntArray) -> list[Any]:
+        """Return tasks that give rows of increasing number."""
+        import dask
+
+        first, last = self.span(int(rows[0]), int(rows[-1]) + 1)
+        tasks = []
+        for i, a, b in self._spans(first, last):
+            low, high = np.searchsorted(rows, (a, b))
+            if high > low:
+                some = rows[low:high] - a
+                tasks.append(dask.delayed(_chosen)(self.parts[i], some, self._as_frame))
+        return tasks
+
+    def _spans(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+        for i in range(first, last + 1):
+            yield i, int(self.starts[i]), int(self.starts[i + 1])
+
+
+# -- what workers do -------------------------------------------------------------------
+
+
+def _length(part: Any) -> int:
+    return int(part.shape[0]) if hasattr(part, "shape") else len(part)
+
+
+def _chosen(part: Any, rows: IntArray | slice, as_frame: bool) -> Any:
+    """Return some rows of a partition: Arrow tables of frames, else arrays or CSR matrices."""
+    part = part.iloc[rows] if hasattr(part, "iloc") else part[rows]
+    if as_frame:
+        import pyarrow as pa
+
+        try:
+            return pa.Table.from_pandas(part.rename(columns=str), preserve_index=False)
+        except pa.ArrowException as error:
+            raise DataError(
+                f"A column of the frame holds values of several types ({error}); convert it to "
+                "one type."
+            ) from None
+    if sp.issparse(part):
+        return part.tocsr()
+    values = np.asarray(part)
+    if hasattr(part, "columns") and values.shape[1] == 1:  # targets in a frame of one column
+        return values.ravel()
+    return values.view(np.uint8) if values.dtype == bool else values
+
+
+def _weights(values: AnyArray) -> Float64Array:
+    return np.asarray(values, np.float64)
+
+
+def _batch(
+    X: list[Any], y: list[Any] | None, w: list[Any] | None, start: int, names: list[str] | None
+) -> Batch:
+    rows = stack_rows(X)
+    batch = Batch(
+        rows,
+        None if y is None else np.concatenate(y),
+        None if w is None else _weights(np.concatenate(w)),
+        np.arange(start, start + rows.shape[0]),
+    )
+    return check_batch(batch, names)
+
+
+def _apply(function: Callable[[Batch], Any], batch: Batch) -> Any:
+    return function(batch)
+
+
+def _checked_targets(y: AnyArray, start: int) -> AnyArray:
+    rows = np.arange(start, start + len(y))
+    check_batch(Batch(np.empty((len(y), 0)), y, None, rows))
+    return y
+
+
+def _counted(part: Any, start: int) -> Counts:
+    y = _checked_targets(_chosen(part, slice(None), False), start)
+    return count_targets([y] if len(y) else [])

@@ -1,0 +1,318 @@
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+from kernelgrad import DataError, KernelClassifier, KernelRegressor, RandomFeatures
+from kernelgrad.compute.workers import DaskEngine, DaskTeam
+from kernelgrad.data.dask import DaskSource
+
+dask = pytest.importorskip("dask")
+distributed = pytest.importorskip("distributed")
+da = pytest.importorskip("dask.array")
+dd = pytest.importorskip("dask.dataframe")
+
+N, D = 1200, 4
+CHUNKS = (500, 0, 300, 400)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "30s"}),
+        distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address=None,
+            silence_logs=50,
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, D)).astype(np.float32)
+    return X, np.sin(2 * X[:, 0]) + X[:, 1]
+
+
+@pytest.fixture
+def here():
+    """Let dask's own scheduler run tasks in this process, without a cluster."""
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+def array(values, chunks=CHUNKS):
+    return da.from_array(values, chunks=(chunks, *((size,) for size in values.shape[1:])))
+
+
+def frame(X, y=None):
+    return pd.DataFrame(X, columns=list("abcd")).assign(
+        **({} if y is None else {"y": y}), kind=np.where(X[:, 0] > 0, "up", "down")
+    )
+
+
+# -- sources ---------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("here")
+def test_source_reads_what_arrays_hold(rows):
+    X, y = rows
+    w = np.arange(N) / N
+    source = DaskSource(array(X), array(y, (700, 500)), w)
+    assert (source.n_rows, source.n_features) == (N, D)
+    assert source.has_target
+    assert source.has_weight
+    for start, stop in [(0, N), (499, 501), (500, 800), (799, 1100), (3, 3), (N, N)]:
+        batch = source.read(start, stop)
+        np.testing.assert_array_equal(batch.X, X[start:stop])
+        np.testing.assert_array_equal(batch.y, y[start:stop])
+        np.testing.assert_array_equal(batch.sample_weight, w[start:stop])
+        np.testing.assert_array_equal(batch.rows, np.arange(start, stop))
+    some = np.array([1100, 3, 501, 499, 3, 799, 800])
+    batch = source.take(some)
+    np.testing.assert_array_equal(batch.X, X[some])
+    np.testing.assert_array_equal(batch.y, y[some])
+    np.testing.assert_array_equal(batch.sample_weight, w[some])
+    np.testing.assert_array_equal(np.concatenate(list(source.target_chunks())), y)
+    assert source.block_starts().tolist() == [0, 500, 500, 800]
+
+
+@pytest.mark.usefixtures("here")
+def test_source_of_sparse_blocks_and_of_columns_in_two_blocks(rows):
+    X = np.where(rows[0] > 0, rows[0], 0)
+    blocks = array(X).map_blocks(sp.csr_matrix, meta=sp.csr_matrix((0, 0), dtype=X.dtype))
+    source = DaskSource(blocks)
+    assert source.is_sparse
+    np.testing.assert_array_equal(source.read(450, 900).X.toarray(), X[450:900])
+    np.testing.assert_array_equal(source.take(np.array([900, 4])).X.toarray(), X[[900, 4]])
+    wide = DaskSource(da.from_array(X, chunks=(400, 3)))
+    np.testing.assert_array_equal(wide.read(300, 500).X, X[300:500])
+
+
+@pytest.mark.usefixtures("here")
+def test_source_of_unknown_lengths_leaves_the_collection_alone(rows):
+    X, y = rows
+    whole = array(X)
+    some = whole[whole[:, 0] > 0]
+    source = DaskSource(some, array(y)[whole[:, 0] > 0])
+    keep = X[:, 0] > 0
+    assert source.n_rows == keep.sum()
+    np.testing.assert_array_equal(source.read(0, source.n_rows).X, X[keep])
+    assert np.isnan(some.chunks[0]).all()
+
+
+@pytest.mark.usefixtures("here")
+def test_source_of_frames(rows):
+    table = frame(*rows)
+    frames = dd.from_pandas(table, npartitions=3)
+    source = DaskSource(frames.drop(columns="y"), frames.y)
+    assert source.as_frame
+    assert source.feature_names == ["a", "b", "c", "d", "kind"]
+    taken = source.take(np.array([700, 2])).X.to_pandas()
+    assert taken.kind.tolist() == table.kind[[700, 2]].tolist()
+    np.testing.assert_array_equal(source.read(0, N).y, rows[1])
+
+
+@pytest.mark.usefixtures("here")
+def test_classes_are_counted_by_partitions(rows):
+    labels = np.where(rows[1] > 0, "yes", "no").astype(object)
+    summary = DaskSource(array(rows[0]), array(labels)).summarize_target()
+    assert summary.classes.tolist() == ["no", "yes"]
+    assert summary.counts.tolist() == [(labels == "no").sum(), (labels == "yes").sum()]
+    assert summary.n_rows == N
+    assert DaskSource(array(rows[0]), array(rows[1])).summarize_target().classes is None
+
+
+@pytest.mark.usefixtures("here")
+def test_source_refusals(rows):
+    X, y = rows
+    with pytest.raises(ValueError, match="two dimensions"):
+        DaskSource(array(y))
+    with pytest.raises(TypeError, match="frame"):
+        DaskSource(da.from_array(np.array([["a"], ["b"]], dtype=object), chunks=1))
+    with pytest.raises(ValueError, match="sample_weight has 3 rows, but X has 1200"):
+        DaskSource(array(X), None, np.ones(3))
+    bad = X.copy()
+    bad[600, 2] = np.nan
+    with pytest.raises(DataError, match="column 2 is nan in row 600"):
+        DaskSource(array(bad)).read(400, 700)
+    broken = array(X).map_blocks(lambda block: block if len(block) != 300 else 1 // 0)
+    with pytest.raises(DataError, match=r"partition 2 \(rows 500 to 799\).*ZeroDivisionError"):
+        DaskSource(broken).read(500, 800)
+
+
+# -- prediction ------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("here")
+def test_predictions_by_blocks(rows):
+    X, y = rows
+    model = KernelRegressor(solver="dsg", max_iter=3, gamma=0.5, alpha=1e-5, random_state=0)
+    model.fit(X, y)
+    lazy = model.predict(array(X))
+    assert isinstance(lazy, da.Array)
+    assert lazy.chunks == (tuple(filter(None, CHUNKS)),)
+    expected = np.concatenate([model.predict(part) for part in np.split(X, (500, 800))])
+    np.testing.assert_array_equal(lazy.compute(), expected)
+    assert model.score(array(X), array(y)) == pytest.approx(model.score(X, y), abs=1e-12)
+
+
+@pytest.mark.usefixtures("here")
+def test_frames_are_predicted_by_blocks(rows):
+    X, y = rows
+    table, labels = frame(X), np.where(y > 0, "yes", "no")
+    model = KernelClassifier(solver="dsg", max_iter=3, gamma=0.5, alpha=1e-5, random_state=0)
+    model.fit(table, labels)
+    frames = dd.from_pandas(table, npartitions=3)
+    np.testing.assert_array_equal(model.predict(frames).compute(), model.predict(table))
+    proba = model.predict_proba(frames)
+    assert proba.shape[1] == 2
+    np.testing.assert_allclose(proba.compute(), model.predict_proba(table), atol=1e-6)
+    assert model.score(frames, labels) == model.score(table, labels)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frames[["a", "b"]])
+
+
+@pytest.mark.usefixtures("here")
+def test_features_are_made_by_blocks(rows):
+    model = RandomFeatures(n_components=32, random_state=0).fit(array(rows[0]))
+    lazy = model.transform(array(rows[0]))
+    assert lazy.dtype == np.float32
+    np.testing.assert_allclose(lazy.compute(), model.transform(rows[0]), atol=1e-6)
+
+
+# -- teams -----------------------------------------------------------------------------
+
+
+class Piece:
+    """Numbers that can be moved."""
+
+    def __init__(self, values, number=0):
+        self.values, self.number = values, number
+
+    def copy(self):
+        return Piece(self.values.copy(), self.number)
+
+    def move(self, by, seconds=0.0):
+        time.sleep(seconds)
+        self.values = self.values * 0.9 + by
+        return float(self.values.sum())
+
+    def total(self, *more):
+        return float(self.values.sum()) + sum(more)
+
+    def home(self):
+        return os.getpid()
+
+    def fail(self):
+        raise OSError("gone")
+
+
+def pieces(n=6):
+    rng = np.random.default_rng(1)
+    return [Piece(rng.normal(size=100), i) for i in range(n)]
+
+
+def team(client, n=6, made=None, **options):
+    makers = made or [dask.delayed(piece) for piece in pieces(n)]
+    names = [f"piece {i}" for i in range(len(makers))]
+    return DaskTeam(DaskEngine(client, **options), makers, frozenset({"move"}), names)
+
+
+def run(asked, n=4, between=None):
+    """Move all pieces n times, as a fit does; return all that they answered."""
+    answers = []
+    for step in range(n):
+        answers.append(asked.ask("move", np.full(100, float(step))))
+        if between is not None:
+            between(step)
+        answers.append(asked.ask("total"))
+    return answers
+
+
+def alone(n=4):
+    local, answers = pieces(), []
+    for step in range(n):
+        answers.append([piece.move(np.full(100, float(step))) for piece in local])
+        answers.append([piece.total() for piece in local])
+    return answers
+
+
+def test_team_answers_as_pieces_do(client):
+    asked = team(client)
+    assert run(asked) == alone()
+    assert len(set(asked.ask("home"))) == 2
+    each = [(1.0,), None, (2.0, 3.0), (), None, (4.0,)]
+    plain = asked.ask("total")
+    assert asked.ask("total", each=each) == [
+        None if more is None else p + sum(more) for p, more in zip(plain, each, strict=True)
+    ]
+
+
+def test_arguments_may_change_after_a_call(client):
+    asked, by = team(client), np.zeros(100)
+    asked.ask("move", by)
+    before = asked.ask("total")
+    by += 1.0
+    asked._begin()  # as after a loss
+    assert asked.ask("total") == before
+
+
+def kill_one(client):
+    pid = next(iter(client.run(os.getpid).values()))
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_team_survives_a_killed_worker(client):
+    assert run(team(client), between=lambda step: step == 2 and kill_one(client)) == alone()
+
+
+def test_team_survives_a_lost_connection(client):
+    asked = team(client)
+
+    def cut(step):
+        if step == 1:
+            client.sync(client.scheduler_comm.comm.close)
+
+    assert run(asked, between=cut) == alone()
+
+
+def test_team_waits_for_a_slow_worker(client):
+    asked, local = team(client, 2), pieces(2)
+    answers = asked.ask("move", 1.0, each=[(0.3,), ()])
+    assert answers == [piece.move(1.0) for piece in local]
+
+
+def test_errors_name_the_piece(client):
+    asked = team(client, retries=0)
+    with pytest.raises(DataError, match=r"rows of piece 2 .*OSError\('gone'\)"):
+        asked.ask("fail", each=[None, None, (), (), None, None])
+
+
+def test_lost_data_ends_with_an_error(client):
+    data = client.scatter([np.ones(100), np.zeros(100)])
+    asked = team(client, made=[dask.delayed(Piece)(values) for values in data])
+    asked.ask("move", 1.0)
+    client.cancel(data)
+    asked._begin()
+    with pytest.raises(DataError, match=r"piece 0.*lost"):
+        asked.ask("total")
+
+
+def test_engine_without_a_client():
+    with pytest.raises(ValueError, match=r"Client\("):
+        DaskEngine().resolved()
+    with pytest.raises(ValueError, match="retries"):
+        DaskEngine(retries=-1)
