@@ -159,11 +159,19 @@ def reuse(features, batches, choose, y, slope, *, alpha, gammas):
     return A, B, log
 
 
-def dsg(blocks, y, slope, *, alpha, gammas, L=1.0, mu=None, beta=0.0, average_power=None):
-    """Full-batch doubly stochastic gradients; `mu` None is Algorithm 1, else preconditioned."""
+def dsg(
+    blocks, y, slope, *, alpha, gammas, L=1.0, mu=None, beta=0.0, average_power=None, order=None
+):
+    """Full-batch doubly stochastic gradients; `mu` None is Algorithm 1, else preconditioned.
+
+    Step t is on block `order[t]`, or on the t-th.
+    """
     n = len(y)
     x, v, a = [], [], []
-    for t, Phi in enumerate(blocks):
+    for t, j in enumerate(range(len(blocks)) if order is None else order):
+        Phi = blocks[j]
+        if j == len(x):
+            x, v, a = ([*c, np.zeros(Phi.shape[1])] for c in (x, v, a))
         b = min(beta, (t + 1) / (t + 4))
         look = [xi + b * vi for xi, vi in zip(x, v, strict=True)]
         f = sum((P @ c for P, c in zip(blocks, look, strict=False)), np.zeros(n))
@@ -175,15 +183,11 @@ def dsg(blocks, y, slope, *, alpha, gammas, L=1.0, mu=None, beta=0.0, average_po
             m = max(mu * np.trace(H) / len(H), alpha / L)
             G = np.linalg.solve(H + m * np.eye(len(H)), Phi.T @ (r - alpha / m * f)) / (n * L)
             rho = alpha / (L * m)
-        new = [(1 - gammas[t] * rho) * c for c in look] + [-gammas[t] * G]
-        old = [*x, np.zeros(Phi.shape[1])]
-        v, x = [p - q for p, q in zip(new, old, strict=True)], new
-        a = [*a, np.zeros(Phi.shape[1])]
-        w = (
-            1.0
-            if average_power is None
-            else min(1, (1 + average_power) / (t + 1 + average_power))
-        )
+        new = [(1 - gammas[t] * rho) * c for c in look]
+        new[j] = new[j] - gammas[t] * G
+        v, x = [p - q for p, q in zip(new, x, strict=True)], new
+        p = average_power
+        w = 1.0 if p is None else min(1, (1 + p) / (t + 1 + p))
         a = [q + w * (p - q) for p, q in zip(x, a, strict=True)]
     return a
 

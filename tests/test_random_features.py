@@ -9,6 +9,8 @@ import pytest
 from sklearn.kernel_ridge import KernelRidge
 
 import oracles
+from kernelgrad import load
+from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Hinge, Huber, Logistic, SquaredError
 from kernelgrad.solvers import CDSG, DSG, UDSG, Problem, TrainBatch, get_solver, run
@@ -34,6 +36,8 @@ SLOPES = {
         UDSG(block_size=32, new_blocks=2, reused_blocks=3, preconditioned=False),
         CDSG(block_size=32, max_step=4.0, preconditioned=False),
         CDSG(block_size=32, max_blocks=3),
+        DSG(block_size=32, max_features=192),
+        UDSG(block_size=32, max_features=128, preconditioned=False),
     ],
     ids=repr,
 )
@@ -86,7 +90,8 @@ def forever(b):
 
 @pytest.mark.parametrize("loss", [SquaredError(), Logistic(), Hinge()], ids=lambda x: x.name)
 @pytest.mark.parametrize("preconditioned", [True, False])
-def test_dsg_follows_its_formulas(loss, preconditioned):
+@pytest.mark.parametrize("most", [None, 5])
+def test_dsg_follows_its_formulas(loss, preconditioned, most):
     X, y = data()
     y = y if loss.name == "squared" else np.where(y > 0, 1.0, -1.0)
     solver = DSG(
@@ -96,14 +101,17 @@ def test_dsg_follows_its_formulas(loss, preconditioned):
         decay=5.0,
         momentum=0.6 if preconditioned else 0.0,
         average="polynomial" if preconditioned else "uniform",
+        max_features=None if most is None else 64 * most + 63,
     )
     p = problem(loss, fit_intercept=False)
     b = batch(X, y)
     state = solver.init(p, b)
     stream = state.iterates.x.stream
     T = 12
-    for _ in range(T):
-        solver.step(p, state, b)
+    order = [solver.step(p, state, b).update.block for _ in range(T)]
+    assert order[:5] == [0, 1, 2, 3, 4]
+    assert (most is None) == (order[5:] == list(range(5, T)))
+    assert max(order) < (most or T)
     rows = stream.prepare(X)
     blocks = [stream.transform(rows, j).astype(np.float64) for j in range(T)]
     expected = oracles.dsg(
@@ -116,8 +124,9 @@ def test_dsg_follows_its_formulas(loss, preconditioned):
         mu=solver.damping if preconditioned else None,
         beta=0.6 if preconditioned else 0.0,
         average_power=7.0 if preconditioned else 0.0,
+        order=order,
     )
-    f = sum(P @ c for P, c in zip(blocks, expected, strict=True))
+    f = sum(P @ c for P, c in zip(blocks, expected, strict=False))
     got = solver.expansion(state).raw_prediction(X)[:, 0]
     np.testing.assert_allclose(got, f, atol=2e-4 * np.abs(f).max())
 
@@ -212,6 +221,64 @@ def test_max_blocks_bounds_memory_and_still_learns():
     assert result.history["train_loss"][-1] < 0.1 * result.history["train_loss"][0]
 
 
+@pytest.mark.parametrize("cls", [DSG, UDSG, CDSG])
+def test_a_bound_makes_the_cost_of_a_row_constant(cls, monkeypatch):
+    """Features made for a step are counted, not seconds."""
+    made = []
+    for name in ("transform", "gradient", "predict"):
+        call = getattr(FeatureStream, name)
+
+        def counted(self, X, *args, call=call, name=name):
+            made.append(len(X) * self.width * (args[1] if name == "predict" else 1))
+            return call(self, X, *args)
+
+        monkeypatch.setattr(FeatureStream, name, counted)
+
+    def of_steps(**options):
+        X, y = data()
+        solver, p, b = cls(block_size=16, batch_size=300, **options), problem(), batch(X, y)
+        state, counts = solver.init(p, b), []
+        for _ in range(24):
+            made.clear()
+            info = solver.step(p, state, b)
+            counts.append(sum(made) / len(X) / 32)
+        used, saved = info.n_random_features, info.n_features_saved
+        assert used + saved == 24 * 32
+        assert used == solver.expansion(state).n_random_features
+        return counts, used
+
+    counts, used = of_steps(max_features=4 * 32 + 31)
+    assert used == 4 * 32
+    assert max(counts) == counts[-1] == 5  # four to predict with and one to step on
+    if cls is DSG:
+        counts, used = of_steps()
+        assert counts == list(range(1, 25))
+        assert used == 24 * 32
+
+
+def test_the_smaller_of_two_bounds_counts_and_one_block_is_the_least():
+    assert DSG()._most_blocks(64) == np.inf
+    assert DSG(max_blocks=3, max_features=640)._most_blocks(64) == 3
+    assert DSG(max_blocks=30, max_features=640)._most_blocks(64) == 10
+    assert DSG(max_features=10)._most_blocks(64) == 1
+    assert DSG(max_features=300)._resolve_block_size(problem(), 8192, 2) == 128
+
+
+def test_a_bounded_stream_goes_on_from_a_file_bit_for_bit(tmp_path):
+    X, y = data(1200)
+    solver = DSG(block_size=16, batch_size=100, max_features=128)
+    model = plain_regressor(solver=solver, random_state=0).partial_fit(X[:700], y[:700])
+    path = tmp_path / "m.kgm"
+    model.save(path, resumable=True)
+    models = [model, load(path)]
+    for one in models:
+        one.partial_fit(X[700:], y[700:])
+    np.testing.assert_array_equal(*(one.predict(X) for one in models))
+    assert [one.n_random_features_ for one in models] == [128, 128]
+    assert model.history_["n_features_saved"][-1] == 8 * 32
+    assert model.n_iter_ == 12
+
+
 @pytest.mark.parametrize("parts", [("x",), ("x", "v"), ("x", "a"), ("x", "v", "a")])
 def test_files_of_states_hold_the_functions_there_are(parts):
     X, y = data()
@@ -241,6 +308,7 @@ def test_files_of_states_hold_the_functions_there_are(parts):
         (DSG(momentum=1.0), r"momentum must lie in \[0, 1\), got 1.0"),
         (DSG(average="last"), "Unknown average 'last'; choose one of: polynomial, uniform"),
         (DSG(max_blocks=0), "max_blocks must be at least 1"),
+        (DSG(max_features=0), "max_features must be at least 1"),
         (DSG(preconditioned="yes"), "preconditioned must be True or False, got 'yes'"),
         (UDSG(new_blocks=0), "new_blocks must be at least 1"),
         (UDSG(reused_blocks=-1), "reused_blocks must be at least 0"),

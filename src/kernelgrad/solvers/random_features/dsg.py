@@ -108,7 +108,7 @@ class DSG(Solver[DSGState]):
     block_size : int or "auto", default="auto"
         Frequencies per block, F. A block of cos-sin pairs holds 2F features. ``"auto"``: a
         power of two such that a block holds a quarter as many features as the batch rows,
-        between 128 and 2,048.
+        between 128 and 2,048, and no more than `max_features`.
     batch_size : int or "auto", default="auto"
         Rows per iteration, B. ``"auto"`` is ``4 * 2048 = 8192`` (or all rows when there
         are fewer): with a given `block_size` it is ``8 * block_size``, so that a block
@@ -131,7 +131,12 @@ class DSG(Solver[DSGState]):
         uniform average of the paper's Figure 4(2), or the last iterate.
     max_blocks : int or None, default=None
         When this many blocks exist, later iterations update one of them, drawn uniformly,
-        instead of adding one: bounds memory on an endless stream.
+        instead of adding one: bounds memory, and the cost of each row, on an endless stream.
+    max_features : int or None, default=None
+        The same bound in random features, rounded down to whole blocks, at least one; the
+        smaller bound counts. None is the paper, whose T iterations cost as T^2. With a bound
+        the function is one of a finite feature map, on which the iterations are stochastic
+        gradient steps.
 
     References
     ----------
@@ -152,6 +157,12 @@ class DSG(Solver[DSGState]):
     momentum: float | str = real(default="auto", low=0, high=1, high_open=True, words=("auto",))
     average: str | None = choice(_AVERAGE_POWER, default="polynomial", words=(None,))
     max_blocks: int | None = integer(default=None, low=1, words=(None,))
+    max_features: int | None = integer(default=None, low=1, words=(None,))
+
+    def _most_blocks(self, width: int) -> float:
+        """Return how many blocks of `width` features there may be."""
+        by_features = None if self.max_features is None else max(1, self.max_features // width)
+        return min((m for m in (self.max_blocks, by_features) if m is not None), default=np.inf)
 
     def resolve_batch_size(self, n_rows: int | None) -> int:
         """Return B: the given one, else four rows per feature; never more than `n_rows`."""
@@ -167,6 +178,7 @@ class DSG(Solver[DSGState]):
         if self.block_size != "auto":
             return int(self.block_size)
         width = int(np.clip(batch_rows // ROWS_PER_FEATURE, MIN_WIDTH, MAX_WIDTH))
+        width = min(width, self.max_features or width)
         return 1 << (max(1, width // planes).bit_length() - 1)
 
     def init(self, problem: Problem, batch: TrainBatch) -> DSGState:
@@ -269,7 +281,7 @@ class DSG(Solver[DSGState]):
         proposal = Proposal(gamma, p @ r, np.abs(r).max(axis=0), 1.0 / float(p @ p))
         n_blocks = it.x.n_blocks
         block, factor = self._choose_block(problem, state, proposal)
-        if block == n_blocks and self.max_blocks is not None and n_blocks >= self.max_blocks:
+        if block == n_blocks and n_blocks >= self._most_blocks(stream.width):
             block, factor = uniform_block(problem, state), 1.0
         state.n_reused += block < n_blocks
         gamma = gamma * factor
@@ -352,7 +364,7 @@ class UDSG(DSG):
     reused_blocks : int, default=1
         U, steps on old blocks per cycle; 0 is DSG.
     block_size, batch_size, preconditioned, step_size, decay, damping, momentum, average,
-    max_blocks
+    max_blocks, max_features
         As in :class:`DSG`.
 
     References
@@ -400,7 +412,7 @@ class CDSG(DSG):
         sigma of Eq. (9), the spread of a feature's product over rows; 1 bounds that of
         cosine features. It matters for small batches only: larger re-uses blocks less.
     block_size, batch_size, preconditioned, step_size, decay, damping, momentum, average,
-    max_blocks
+    max_blocks, max_features
         As in :class:`DSG`.
 
     References

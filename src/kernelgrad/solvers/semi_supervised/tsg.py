@@ -63,7 +63,7 @@ SemiSupervised` with ``alpha = 1 / (2 C)``. A batch may hold both kinds in any n
         T, iterations of the whole fit; ``"auto"`` is its ``max_iter``, and 100 on streams.
     preconditioned : bool, default=False
         See :class:`~kernelgrad.solvers.DSG`; it helped on images and hurt elsewhere.
-    damping, momentum, average, max_blocks
+    damping, momentum, average, max_blocks, max_features
         See :class:`~kernelgrad.solvers.DSG`. The paper's function is the last iterate,
         ``average=None``.
 
@@ -190,3 +190,4 @@ average
     name: ClassVar[str] = "fr_s3vm"
 
     max_blocks: int | None = field(default=1, init=False)
+    max_features: int | None = field(default=None, init=False)
