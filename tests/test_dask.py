@@ -270,20 +270,39 @@ def test_arguments_may_change_after_a_call(client):
     assert asked.ask("total") == before
 
 
+def test_changes_leave_what_was_before(client):
+    asked = team(client)
+    before = asked.ask("total")
+    held = list(asked._pieces)
+    asked.ask("move", 1.0)
+    asked._pieces = held
+    assert asked.ask("total") == before
+
+
 def kill_one(client):
+    """Kill a worker, which its nanny then starts again; return its number."""
     pid = next(iter(client.run(os.getpid).values()))
     os.kill(pid, signal.SIGKILL)
+    return pid
 
 
 def test_team_survives_a_killed_worker(client):
-    assert run(team(client), between=lambda step: step == 2 and kill_one(client)) == alone()
+    asked, killed = team(client), []
+
+    def between(step):
+        if step == 2:
+            killed.append(kill_one(client))
+
+    assert set(killed) < set(asked.ask("home"))
+    assert run(asked, between=between) == alone()
+    assert not set(killed) & set(asked.ask("home"))
 
 
 def test_team_survives_a_lost_connection(client):
     asked = team(client)
 
     def cut(step):
-        if step == 1:
+        if step == 2:
             client.sync(client.scheduler_comm.comm.close)
 
     assert run(asked, between=cut) == alone()

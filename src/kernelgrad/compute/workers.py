@@ -46,6 +46,9 @@ class DaskEngine:
     def __repr__(self) -> str:
         return f"DaskEngine({'' if self.client is None else self.client!r})"
 
+    def __deepcopy__(self, memo: Any) -> DaskEngine:  # scikit-learn's clone
+        return self
+
     def __getstate__(self) -> dict[str, Any]:  # connections stay in their process
         return {"client": None, "retries": self.retries}
 

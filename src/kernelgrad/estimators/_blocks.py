@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import AnyArray
+from kernelgrad._typing import AnyArray, Matrix
 from kernelgrad.data import Batch
 from kernelgrad.data.dask import is_collection
 
@@ -30,16 +30,23 @@ def by_blocks(method: F) -> F:
 
 
 def lean(model: Any) -> Any:
-    """Return a copy of an estimator that predicts, without what only training needs."""
+    """Return a copy of an estimator that can travel, without what only training needs."""
     model = copy.copy(model)
-    model.__dict__.pop("_state", None)
+    for name in ("_state", "_deadline", "_listeners", "_skl_callbacks"):
+        model.__dict__.pop(name, None)
     model.callbacks = None  # live objects of this process
     return model
 
 
+def encoded(model: Any, X: Any) -> Matrix:
+    """Return rows of a source as the functions of a model take them."""
+    rows: Matrix = model._matrix(X, source=True)
+    return rows
+
+
 def said(model: Any, method: str, args: tuple[Any, ...], batch: Batch) -> Any:
     """Return what a method of a fitted model says of a batch of a source and its responses."""
-    raw = model._values(model._matrix(batch.X, source=True))
+    raw = model._values(encoded(model, batch.X))
     return getattr(model, method)(batch, raw, *args)
 
 

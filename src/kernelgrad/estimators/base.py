@@ -31,7 +31,7 @@ from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.data.dask import as_source
 from kernelgrad.estimators import _files
 from kernelgrad.estimators._auto import GIVEN, fits_in_memory
-from kernelgrad.estimators._blocks import lean, said
+from kernelgrad.estimators._blocks import encoded, lean, said
 from kernelgrad.estimators._pilot import Wanted
 from kernelgrad.estimators._reading import EncodedSource, TableReader
 from kernelgrad.estimators._rows import Batches, TrainingRows
@@ -421,7 +421,7 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
             codes, _ = self._coded(sample.X, fresh=True, source=True)
             y = None if sample.y is None else task.internal(sample.y)
             self._encode_rows(codes, None if y is None else task.columns(y), fresh=True)
-        return EncodedSource(source, lambda X: self._matrix(X, source=True), self._width)
+        return EncodedSource(source, partial(encoded, lean(self)), self._width)
 
     def _adopt_source(self, source: BatchSource, *, fresh: bool) -> None:
         if self._requires_y and not source.has_target:
