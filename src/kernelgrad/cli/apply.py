@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernelgrad.cli.fit import open_labelled
+from kernelgrad.cli.fit import DATA_HELP, open_labelled
 from kernelgrad.cli.report import (
     check_writable,
     note,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kernelgrad.data import Batch, BatchSource
 
 _Model = Annotated[Path, typer.Argument(help="Model file that kernelgrad wrote.")]
-_Data = Annotated[Path, typer.Argument(help="CSV, Parquet, LIBSVM or .npz file.")]
+_Data = Annotated[Path, typer.Argument(help=DATA_HELP)]
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 

@@ -30,6 +30,9 @@ class Task(StrEnum):
     REGRESSION = "regression"
 
 
+DATA_HELP = "CSV, Parquet, LIBSVM, .npz or .npy file, folder of these, or quoted pattern."
+
+
 class ClassWeight(StrEnum):
     """Weights of the classes."""
 
@@ -37,7 +40,7 @@ class ClassWeight(StrEnum):
 
 
 def fit(
-    data: Annotated[Path, typer.Argument(help="CSV, Parquet, LIBSVM or .npz file.")],
+    data: Annotated[Path, typer.Argument(help=DATA_HELP)],
     model: Annotated[Path, typer.Option(help="Where to write the model.")],
     target: Annotated[
         str | None, typer.Option(help="Column to learn; needed for CSV and Parquet.")
@@ -258,8 +261,6 @@ def open_labelled(
     from kernelgrad import DataError, open_source
     from kernelgrad.data import format_of
 
-    if not data.exists():
-        raise FileNotFoundError(f"There is no file {data}; check the path.")
     kind = format_of(data)
     if kind in ("csv", "parquet") and target is None:
         raise DataError(f"{data} has named columns; choose the one to learn with --target.")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
-from kernelgrad.data._paged import damage_named, open_text
 from kernelgrad.data.arrays import ArraySource
 from kernelgrad.data.base import Batch, BatchSource, TargetSummary, check_batch
 from kernelgrad.data.csv import CsvSource
+from kernelgrad.data.files import DataFile, common_format, find_files, format_of
 from kernelgrad.data.libsvm import LibsvmSource
-from kernelgrad.data.npz import default_target, open_npz
+from kernelgrad.data.multi import MultiSource, joined
+from kernelgrad.data.npz import default_target, open_npy, open_npz
 from kernelgrad.data.parquet import ParquetSource
+from kernelgrad.data.prefetch import prefetched
 from kernelgrad.data.sampling import EpochBatch, sample_batches, split_rows
 from kernelgrad.exceptions import DataError
 
@@ -24,32 +24,22 @@ __all__ = [
     "CsvSource",
     "EpochBatch",
     "LibsvmSource",
+    "MultiSource",
     "ParquetSource",
     "TargetSummary",
     "check_batch",
+    "format_of",
+    "open_npy",
     "open_npz",
     "open_source",
+    "prefetched",
     "sample_batches",
     "split_rows",
 ]
 
-_FORMATS = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".txt": "text",
-    ".dat": "text",
-    ".svm": "libsvm",
-    ".libsvm": "libsvm",
-    ".svmlight": "libsvm",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".npz": "npz",
-}
-_LIBSVM_LINE = re.compile(rb"\s*[^\s:,;]+(\s+(qid|\d+):\S+)+\s*(#.*)?$")
-
 
 def open_source(
-    path: str | os.PathLike[str],
+    path: Any,
     *,
     target: str | None = None,
     weight: str | None = None,
@@ -58,23 +48,30 @@ def open_source(
     feature_names: Sequence[str] | None = None,
     as_frame: bool = False,
 ) -> BatchSource:
-    """Open a data file, in the format that its suffix tells.
+    """Open data files, in the format that their suffix tells.
 
     CSV is ``.csv`` or ``.tsv``; LIBSVM is ``.svm``, ``.libsvm`` or ``.svmlight``; ``.txt``
     and ``.dat`` are one of these two, told apart by their first line. All may be followed
-    by ``.gz`` or ``.bz2``. Parquet is ``.parquet``, ``.pq`` or a directory of such files;
-    NumPy archives are ``.npz``.
+    by ``.gz``, ``.bz2`` or ``.zst``, and are then decompressed once, to a temporary file.
+    Parquet is ``.parquet`` or ``.pq``; NumPy archives are ``.npz``, arrays ``.npy``.
+
+    The rows of several files follow one another: those of a folder, of the folders in it, and
+    of a pattern are sorted by name, and those whose names begin with a dot or an underscore
+    left out; those of a list stay in order. Columns go by name. Folders named ``year=2020``
+    below the folder, the fixed part of the pattern or the common folder of the list are
+    columns, too: numbers if all their values are integers, otherwise text. Files without
+    rows are left out. Files must not change while they are read.
 
     Parameters
     ----------
-    path : path
-        The file or directory.
+    path : path, list of paths or pyarrow.dataset.Dataset
+        The file, the folder, or the pattern such as ``"rows/**/*.csv.gz"``.
     target : str, optional
         Column with the targets; by default the source has none. For `.npz` the name of the
-        array, by default ``y`` where there is one; LIBSVM lines carry their label, so there
-        it is ignored.
+        array, by default ``y`` where there is one; for `.npy` the file with the targets.
+        LIBSVM lines carry their label, so there it is ignored.
     weight : str, optional
-        Column (or array) with the sample weights.
+        Column (array, file) with the sample weights.
     drop : sequence of str, default=()
         Columns to leave out, in CSV and Parquet.
     n_features : int, optional
@@ -96,41 +93,48 @@ def open_source(
     FileNotFoundError
         If there is no such file.
     DataError
-        If the format is unknown, a column is missing, or the data cannot be used.
+        If the format is unknown, files differ in format, columns or types, a column is
+        missing, or the data cannot be used.
     """
-    path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"There is no file {path}; check the path.")
-    if feature_names is not None and n_features is None:
-        n_features = len(feature_names)
-    kind = format_of(path)
-    source: BatchSource
-    if kind in ("csv", "parquet"):
-        opener = CsvSource if kind == "csv" else ParquetSource
-        source = opener(
-            path,
-            target=target,
-            weight=weight,
-            drop=drop,
-            feature_names=feature_names,
-            as_frame=as_frame,
-        )
-    else:
+    files = find_files(path)
+    kind = common_format(files)
+    if kind not in ("csv", "parquet"):
         if len(drop):
             raise DataError(
                 f"{path} has no column names, so {list(drop)!r} cannot be dropped; leave drop "
                 "out."
             )
-        if kind == "libsvm":
-            if weight is not None:
-                raise DataError(
-                    f"{path}: LIBSVM files carry no weights, so leave weight={weight!r} out."
-                )
-            source = LibsvmSource(path, n_features=n_features)
-        else:
-            source = open_npz(
-                path, default_target(path) if target is None else target, weight_key=weight
+        if kind == "libsvm" and weight is not None:
+            raise DataError(
+                f"{path}: LIBSVM files carry no weights, so leave weight={weight!r} out."
             )
+        if kind == "npy" and len(files) > 1 and (target is not None or weight is not None):
+            raise DataError(
+                f"{path} has {len(files)} .npy arrays, which cannot share target or weight; "
+                "write .npz archives of X, y and w."
+            )
+    if feature_names is not None and n_features is None:
+        n_features = len(feature_names)
+
+    def opened(file: DataFile, names: Sequence[str] | None) -> BatchSource:
+        if kind in ("csv", "parquet"):
+            return (CsvSource if kind == "csv" else ParquetSource)(
+                file.path,
+                target=target,
+                weight=weight,
+                drop=drop,
+                feature_names=names,
+                as_frame=as_frame,
+                keys=file.keys,
+            )
+        if kind == "libsvm":
+            return LibsvmSource(file.path, n_features=n_features)
+        if kind == "npy":
+            return open_npy(file.path, target, weight=weight)
+        key = default_target(file.path) if target is None else target
+        return open_npz(file.path, key, weight_key=weight)
+
+    source = joined(files, opened, feature_names)
     if n_features is not None and source.n_features != n_features:
         raise DataError(
             f"{path} has {source.n_features} features, but {n_features} are expected; give "
@@ -139,30 +143,3 @@ def open_source(
     if source.feature_names is None and feature_names is not None:
         source.feature_names = list(feature_names)
     return source
-
-
-def format_of(path: Path) -> str:
-    if path.is_dir():
-        return "parquet"
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    packed = bool(suffixes) and suffixes[-1] in (".gz", ".bz2")
-    if packed:
-        suffixes.pop()
-    kind = _FORMATS.get(suffixes[-1] if suffixes else "")
-    if kind is None or (packed and kind in ("parquet", "npz")):
-        raise DataError(
-            f"{path}: unknown file format {''.join(path.suffixes[-2:])!r}; rename the "
-            f"file to end in one of {', '.join(_FORMATS)} (text formats also with .gz or .bz2)."
-        )
-    return _sniff(path) if kind == "text" else kind
-
-
-def _sniff(path: Path) -> str:
-    with damage_named(path), open_text(path) as stream:
-        for _ in range(100):
-            line = stream.readline(1 << 26)
-            if not line:
-                break
-            if line.strip() and not line.lstrip().startswith(b"#"):
-                return "libsvm" if _LIBSVM_LINE.match(line) else "csv"
-    return "csv"

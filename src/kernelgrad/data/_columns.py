@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kernelgrad._typing import AnyArray
-from kernelgrad.data._paged import PagedSource, numbers
+from kernelgrad.data._paged import FileSource, import_pyarrow, numbers
 from kernelgrad.data.base import Batch, stack_rows
 from kernelgrad.exceptions import DataError
 
@@ -69,13 +69,13 @@ def choose_columns(
     if absent:
         listed = ", ".join(map(repr, absent[:10])) + (", ..." if len(absent) > 10 else "")
         raise DataError(
-            f"{path} lacks {len(absent)} feature column(s) of the model: {listed}; add or "
-            "rename these columns."
+            f"{path} lacks {len(absent)} feature column(s): {listed}; add or rename these "
+            "columns."
         )
     for name in features:
         if name in other:
             raise ValueError(
-                f"Column {name!r} is a feature of the model, so it cannot be target, weight "
+                f"Column {name!r} is a feature, so it cannot be target, weight "
                 "or dropped; leave it out of those."
             )
     return features
@@ -89,19 +89,8 @@ def text_feature(path: Path, name: str, value: object) -> DataError:
     )
 
 
-def import_pyarrow() -> Any:
-    """Import pyarrow, or say how to install it."""
-    try:
-        import pyarrow
-    except ImportError:
-        raise ImportError(
-            "Reading CSV and Parquet needs pyarrow: pip install kernelgrad[io]"
-        ) from None
-    return pyarrow
-
-
-class ColumnSource(PagedSource):
-    """Units that are read as Arrow tables with the chosen columns.
+class ColumnSource(FileSource):
+    """A file whose rows are read as Arrow tables with the chosen columns.
 
     Parameters
     ----------
@@ -115,11 +104,15 @@ class ColumnSource(PagedSource):
         The feature columns, in order; by default all that are left.
     as_frame : bool, default=False
         Batches hold Arrow tables, with text, dates and missing values, instead of numbers.
+    keys : mapping of str to int, str or None, optional
+        Columns beside those of the file, each of one value, as names of folders give them.
+        They take the place of columns of the file.
     """
 
     feature_names: list[str]
     _dtype: np.dtype[Any] = np.dtype(np.float64)
-    _float_target = False  # whether some other unit has a target that is not integral
+    _float_target = False  # whether some other file has a target that is not integral
+    _arrow_types: dict[str, Any]  # of the target and, where batches are tables, the features
 
     def __init__(
         self,
@@ -130,51 +123,88 @@ class ColumnSource(PagedSource):
         drop: Sequence[str] = (),
         feature_names: Sequence[str] | None = None,
         as_frame: bool = False,
+        keys: Mapping[str, Any] | None = None,
     ) -> None:
-        import_pyarrow()
+        pa = import_pyarrow()
+        super().__init__(Path(path))
         self.as_frame = as_frame
-        self._path = Path(path)
         self._target, self._weight = target, weight
         self.has_target, self.has_weight = target is not None, weight is not None
-        self._open(drop, feature_names)
+        self._keys = {
+            name: pa.scalar(value, pa.string() if isinstance(value, str) else pa.int64())
+            for name, value in (keys or {}).items()
+        }
+        self._arrow_types = {}
+        with self._stamp.unchanged():
+            self._open(drop, feature_names)
 
     @abstractmethod
     def _open(self, drop: Sequence[str], feature_names: Sequence[str] | None) -> None:
-        """Find the units and call `_set_columns` and `_set_rows`."""
+        """Call `_set_columns` and `_set_rows`, and set `_arrow_types`."""
 
     @abstractmethod
-    def _tables(self, unit: int, columns: Sequence[str]) -> Iterable[Any]:
-        """Return some columns of a unit, in one table or several."""
-
-    def _file(self, unit: int) -> Path:
-        """Return the file that a unit is in."""
-        return self._path
+    def _target_tables(self) -> Iterable[Any]:
+        """Return tables of all rows that have the target."""
 
     def _set_columns(
-        self,
-        names: Sequence[str],
-        file: Path,
-        drop: Sequence[str],
-        feature_names: Sequence[str] | None,
+        self, names: Sequence[str], drop: Sequence[str], feature_names: Sequence[str] | None
     ) -> None:
         own = {"target": self._target, "weight": self._weight}
+        self._names = [*(name for name in names if name not in self._keys), *self._keys]
         self.feature_names = choose_columns(
-            names, file, **own, drop=drop, feature_names=feature_names
+            self._names, self._path, **own, drop=drop, feature_names=feature_names
         )
         self.n_features = len(self.feature_names)
         self._columns = [*self.feature_names, *filter(None, own.values())]
 
+    @property
+    def columns(self) -> set[str]:
+        """The columns of the file and of the names of its folders."""
+        return set(self._names)
+
+    def _stored(self, columns: Sequence[str]) -> list[str]:
+        """Return those of some columns that are in the file."""
+        return [name for name in columns if name not in self._keys]
+
+    def _with_keys(self, table: Any, columns: Sequence[str]) -> Any:
+        """Return a table of the stored columns with the others."""
+        repeat = import_pyarrow().repeat
+        for name in columns:
+            if name in self._keys:
+                table = table.append_column(name, repeat(self._keys[name], table.num_rows))
+        return table
+
+    @classmethod
+    def agree(cls, parts: Sequence[Any]) -> None:
+        """Let the sources of several files give the same types."""
+        first = parts[0]
+        dtype = np.result_type(*(part._dtype for part in parts))
+        types = dict(first._arrow_types)
+        for part in parts[1:]:
+            for name, kind in part._arrow_types.items():
+                common = _common_type(types[name], kind)
+                if common is None:
+                    raise DataError(
+                        f"{part._path}: column {name!r} has type {kind}, but {types[name]} in "
+                        f"{first._path} and the files like it; write it in one type."
+                    )
+                types[name] = common
+        target = types.get(first._target)
+        for part in parts:
+            part._arrow_types, part._dtype = types, dtype
+            part._float_target = target is not None and _is_float(target)
+
     def target_chunks(self) -> Iterator[AnyArray]:
         """Yield the targets in order; no other column is converted."""
         self._require_target()
-        for unit in range(len(self._starts) - 1):
-            at = int(self._starts[unit])
-            for table in self._tables(unit, [self._target or ""]):
+        at = 0
+        with self._stamp.unchanged():
+            for table in self._target_tables():
                 if table.num_rows:
-                    yield self._checked_target(self._labels(table, self._file(unit), at), at)
+                    yield self._checked_target(self._labels(table, at), at)
                     at += table.num_rows
 
-    def _batch(self, tables: Iterable[Any], file: Path, first_row: int, n: int) -> Batch:
+    def _batch(self, tables: Iterable[Any], first_row: int, n: int) -> Batch:
         """Return the `n` rows of some tables."""
         X = None if self.as_frame else np.empty((n, self.n_features), self._dtype)
         frames: list[Any] = []
@@ -184,38 +214,73 @@ class ColumnSource(PagedSource):
         for table in tables:
             rows = slice(at, at + table.num_rows)
             if X is None:
-                frames.append(table.select(self.feature_names))
+                frames.append(self._typed(table.select(self.feature_names)))
             else:
                 for j, name in enumerate(self.feature_names):
-                    X[rows, j] = _values(table, name, file, first_row + at)
+                    X[rows, j] = self._values(table, name, first_row + at)
             if self._target is not None:
-                ys.append(self._labels(table, file, first_row + at))
+                ys.append(self._labels(table, first_row + at))
             if w is not None:
-                w[rows] = _values(table, self._weight, file, first_row + at)
+                w[rows] = self._values(table, self._weight, first_row + at)
             at += table.num_rows
+        if at != n:
+            raise self._stamp.changed()
         features = stack_rows(frames) if X is None else X
         return Batch(features, np.concatenate(ys) if ys else None, w, numbers(first_row, n))
 
-    def _labels(self, table: Any, file: Path, first_row: int) -> AnyArray:
-        y = _values(table, self._target, file, first_row)
+    def _typed(self, frame: Any) -> Any:
+        """Return a table in the types that all files have in common."""
+        import pyarrow.types as pt
+
+        for j, name in enumerate(frame.column_names):
+            column = frame.column(j)
+            known = self._arrow_types.get(name, column.type)
+            if column.type != known and not pt.is_null(known):
+                frame = frame.set_column(j, name, column.cast(known, safe=False))
+        return frame
+
+    def _labels(self, table: Any, first_row: int) -> AnyArray:
+        y = self._values(table, self._target, first_row)
         if y.dtype.kind not in "biuf":
             return y.astype(object)
         return y.astype(np.float64) if self._float_target else y
 
+    def _values(self, table: Any, name: str | None, first_row: int) -> AnyArray:
+        """Return a column, all of it present."""
+        import pyarrow.types as pt
 
-def _values(table: Any, name: str | None, file: Path, first_row: int) -> AnyArray:
-    """Return a column, all of it present."""
+        column = table.column(table.schema.get_field_index(name))
+        if column.null_count:
+            row = first_row + int(np.argmax(np.asarray(column.is_null())))
+            raise DataError(
+                f"{self._path}: column {name!r} has a missing value in row {row} (data rows "
+                "count from 0); impute it, or drop the row or the column."
+            )
+        if pt.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if pt.is_decimal(column.type):
+            column = column.cast("float64")
+        return np.asarray(column)
+
+
+def _is_float(kind: Any) -> bool:
     import pyarrow.types as pt
 
-    column = table.column(table.schema.get_field_index(name))
-    if column.null_count:
-        row = first_row + int(np.argmax(np.asarray(column.is_null())))
-        raise DataError(
-            f"{file}: column {name!r} has a missing value in row {row} (data rows count from "
-            "0); impute it, or drop the row or the column."
-        )
-    if pt.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pt.is_decimal(column.type):
-        column = column.cast("float64")
-    return np.asarray(column)
+    return bool(pt.is_floating(kind) or pt.is_decimal(kind))
+
+
+def _common_type(one: Any, two: Any) -> Any:
+    """Return the Arrow type that holds both, or None for text and numbers."""
+    import pyarrow.types as pt
+
+    pa = import_pyarrow()
+    if one == two:
+        return one
+    one, two = (kind.value_type if pt.is_dictionary(kind) else kind for kind in (one, two))
+    if pt.is_date(one) != pt.is_date(two):  # a day is a time, too
+        one, two = (pa.timestamp("ns") if pt.is_date(kind) else kind for kind in (one, two))
+    try:
+        fields = (pa.schema([("", kind)]) for kind in (one, two))
+        return pa.unify_schemas(list(fields), promote_options="permissive").field(0).type
+    except pa.ArrowTypeError:
+        return None

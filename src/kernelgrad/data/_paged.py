@@ -1,9 +1,13 @@
-"""Sources that are decoded one unit (row group, page of lines) at a time."""
+"""Sources that are decoded one piece at a time."""
 
 from __future__ import annotations
 
 import bz2
 import gzip
+import io
+import os
+import shutil
+import tempfile
 import weakref
 import zlib
 from abc import abstractmethod
@@ -18,41 +22,89 @@ from kernelgrad._typing import AnyArray, IntArray
 from kernelgrad.data.base import (
     Batch,
     BatchSource,
+    NoRows,
     check_batch,
     check_range,
     concat_batches,
     index_batch,
+    n_places,
 )
+from kernelgrad.data.stamp import Stamp
 from kernelgrad.exceptions import DataError
 
 PAGE_LINES = 8192
 PAGE_BYTES = 16 << 20
 _LINE_BYTES = 256 << 20
-_OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
+
+
+def import_pyarrow() -> Any:
+    """Import pyarrow, or say how to install it."""
+    try:
+        import pyarrow
+    except ImportError:
+        raise ImportError(
+            "Reading CSV, Parquet and .zst needs pyarrow: pip install kernelgrad[io]"
+        ) from None
+    return pyarrow
+
+
+def _open_zstandard(path: Path) -> IO[bytes]:
+    return io.BufferedReader(import_pyarrow().input_stream(str(path), compression="zstd"))
+
+
+OPENERS: dict[str, Callable[[Path], Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".zst": _open_zstandard,
+}
+
+
+class Pool:
+    """What was opened or decoded last, as much as there are places to read from at once."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._items: list[Any] = []  # the one used last comes last
+
+    def use(self, wanted: Callable[[list[Any]], Any], make: Callable[[], Any]) -> Any:
+        """Return what `wanted` picks from the items, else what `make` gives."""
+        item = wanted(self._items)
+        if item is None:
+            del self._items[: max(0, len(self._items) - self._size + 1)]  # before there is more
+            item = make()
+        else:
+            self._items = [other for other in self._items if other is not item]
+        self._items.append(item)
+        return item
 
 
 class PagedSource(BatchSource):
-    """A source made of units; the unit decoded last is kept.
+    """A source made of units.
 
-    Subclasses set `_path`, call `_set_rows` and implement `_load`.
+    Subclasses call `_set_rows` and implement `_piece`. What they keep of the file goes to
+    `pool`, which the files of one source share.
     """
 
-    _path: Path
     _starts: IntArray  # the first row of every unit, then the number of rows
-    _cached: tuple[int, Batch] | None = None
+    _pool: Pool | None = None
 
     @abstractmethod
-    def _load(self, unit: int) -> Batch:
-        """Decode one unit."""
+    def _piece(self, unit: int, low: int, high: int) -> Batch:
+        """Return some rows of a unit, counted from its first; they may be none."""
 
     def _set_rows(self, counts: Sequence[int]) -> None:
         """Set the numbers of rows of all units."""
         self._starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         self.n_rows = int(self._starts[-1])
-        if self.n_rows == 0:
-            raise DataError(f"{self._path} has no data row; give at least one.")
 
-    def block_starts(self) -> IntArray:
+    @property
+    def pool(self) -> Pool:
+        """What is kept of the last reads."""
+        if self._pool is None:
+            self._pool = Pool(n_places(self.n_features))
+        return self._pool
+
+    def block_starts(self) -> IntArray | None:
         """Return the first row of every unit that has rows."""
         return np.unique(self._starts[:-1][np.diff(self._starts) > 0])
 
@@ -67,15 +119,33 @@ class PagedSource(BatchSource):
             if parts and low >= stop:
                 break
             if high > low:
-                piece = slice(max(start - low, 0), max(min(stop, high) - low, 0))
-                parts.append(index_batch(self._unit(unit), piece))
+                a = max(start - low, 0)
+                parts.append(self._piece(unit, a, max(min(stop, high) - low, a)))
         return concat_batches(parts)
 
-    def _unit(self, unit: int) -> Batch:
-        if self._cached is None or self._cached[0] != unit:
-            self._cached = None  # never two decoded units at once
-            self._cached = unit, self._checked(self._load(unit))
-        return self._cached[1]
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_pool": None}
+
+
+class FileSource(PagedSource):
+    """A source that is one file.
+
+    Subclasses call `__init__` before they read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp = Stamp.of(path)
+
+    def _set_rows(self, counts: Sequence[int]) -> None:
+        super()._set_rows(counts)
+        if self.n_rows == 0:
+            raise NoRows(f"{self._path} has no data row; give at least one.")
+
+    def read(self, start: int, stop: int) -> Batch:
+        """Return rows `start` (included) to `stop` (excluded)."""
+        with self._stamp.unchanged():
+            return super().read(start, stop)
 
     def _checked(self, batch: Batch) -> Batch:
         try:
@@ -94,8 +164,8 @@ def numbers(first_row: int, n: int) -> IntArray:
 
 
 def open_text(path: Path) -> IO[bytes]:
-    """Open a file for reading bytes, decompressing `.gz` and `.bz2`."""
-    opener = _OPENERS.get(path.suffix.lower())
+    """Open a file for reading bytes, decompressed according to its suffix."""
+    opener = OPENERS.get(path.suffix.lower())
     stream: IO[bytes] = path.open("rb") if opener is None else opener(path)
     return stream
 
@@ -114,17 +184,53 @@ def damage_named(path: Path) -> Iterator[None]:
         ) from None
 
 
-class TextSource(PagedSource):
-    """Pages of lines, indexed by one scan that also parses and checks every page.
-
-    A page ends after 8192 lines or 16 MiB. The index is the byte offset, the first line and
-    the first row of every page; pages of a plain file are then read in any order, those of
-    a compressed one by decompressing forward.
-    """
+class _Unpacked:
+    """A compressed file as plain text in a temporary file, which goes with its last user."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.seekable = path.suffix.lower() not in _OPENERS
+        self._plain: str | None = None
+
+    def open(self) -> IO[bytes]:
+        """Return the stream of the plain text."""
+        if self._plain is None:
+            try:
+                handle, name = tempfile.mkstemp(prefix="kernelgrad-")
+                weakref.finalize(self, _remove, name)
+                with (
+                    os.fdopen(handle, "wb") as plain,
+                    damage_named(self._path),
+                    open_text(self._path) as packed,
+                ):
+                    shutil.copyfileobj(packed, plain, 1 << 20)
+            except OSError as error:
+                raise DataError(
+                    f"{self._path} cannot be decompressed to a temporary file ({error}); set "
+                    "TMPDIR to a folder with more room, or decompress the file."
+                ) from None
+            self._plain = name
+        return Path(self._plain).open("rb")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_plain": None}  # other processes make their own
+
+
+def _remove(name: str) -> None:
+    Path(name).unlink(missing_ok=True)
+
+
+class TextSource(FileSource):
+    """Pages of lines, indexed by one scan that also parses and checks every page.
+
+    A page ends after 8192 lines or 16 MiB. The index is the byte offset, the first line and
+    the first row of every page, so that pages are read in any order. A compressed file is
+    decompressed once, to a temporary file: a pass over it then costs what one over plain text
+    costs, and rows at random need not wait for all rows before them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._unpacked = _Unpacked(path) if path.suffix.lower() in OPENERS else None
         self._offsets: list[int] = []
         self._lines: list[int] = []
         self._stream: IO[bytes] | None = None
@@ -133,12 +239,15 @@ class TextSource(PagedSource):
     def _parse(self, raw: bytes, line: int, first_row: int) -> Batch:
         """Decode the lines of a page, of which the first is line number `line`."""
 
+    def _open_plain(self) -> IO[bytes]:
+        return self._path.open("rb") if self._unpacked is None else self._unpacked.open()
+
     def _index(
         self, parse: Callable[[bytes, int, int], Batch], header_lines: int = 0
     ) -> Iterator[Batch]:
         """Yield all pages, parsed and checked; the index is complete with the last one."""
         counts: list[int] = []
-        with damage_named(self._path), open_text(self._path) as stream:
+        with self._stamp.unchanged(), self._open_plain() as stream:
             offset = sum(len(stream.readline()) for _ in range(header_lines))
             line, first_row = 1 + header_lines, 0
             while page := self._read_page(stream, line):
@@ -173,21 +282,24 @@ class TextSource(PagedSource):
 
     def _raw(self, unit: int) -> bytes:
         if self._stream is None:
-            self._stream = open_text(self._path)
+            self._stream = self._open_plain()
             weakref.finalize(self, self._stream.close)
-        with damage_named(self._path):
-            self._stream.seek(self._offsets[unit])
-            return self._stream.read(self._offsets[unit + 1] - self._offsets[unit])
+        self._stream.seek(self._offsets[unit])
+        return self._stream.read(self._offsets[unit + 1] - self._offsets[unit])
+
+    def _piece(self, unit: int, low: int, high: int) -> Batch:
+        def known(items: list[Any]) -> Any:
+            return next((item for item in items if item[:2] == (self._path, unit)), None)
+
+        found = self.pool.use(known, lambda: (self._path, unit, self._load(unit)))
+        return index_batch(found[2], slice(low, high))
 
     def _load(self, unit: int) -> Batch:
         first = int(self._starts[unit])
         batch = self._parse(self._raw(unit), self._lines[unit], first)
         if len(batch.rows) != int(self._starts[unit + 1]) - first:
-            raise DataError(
-                f"{self._path} has changed since it was opened (page at line "
-                f"{self._lines[unit]}); open it again."
-            )
-        return batch
+            raise self._stamp.changed()
+        return self._checked(batch)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_stream": None}
+        return {**super().__getstate__(), "_stream": None}

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
-from kernelgrad.data.base import Batch, BatchSource, check_batch, check_range, check_rows
+from kernelgrad.data.base import (
+    Batch,
+    BatchSource,
+    NoRows,
+    check_batch,
+    check_range,
+    check_rows,
+)
+from kernelgrad.data.stamp import Stamp
 from kernelgrad.exceptions import DataError
 
 
@@ -30,6 +40,9 @@ class ArraySource(BatchSource):
     checked : bool, default=False
         Whether the values are known to be finite, so that batches need no check.
     """
+
+    _stamps: tuple[Stamp, ...] = ()  # of the files that arrays are maps of
+    _dtypes: tuple[Any, Any] = (None, None)  # of X and y, in all files of a source
 
     def __init__(
         self,
@@ -52,7 +65,7 @@ class ArraySource(BatchSource):
             raise TypeError(f"X must be numeric, got dtype {X.dtype}; encode it as numbers.")
         self.n_rows, self.n_features = int(X.shape[0]), int(X.shape[1])
         if self.n_rows == 0 or self.n_features == 0:
-            raise DataError(
+            raise (DataError if self.n_rows else NoRows)(
                 f"X has shape {X.shape}; give at least one row and one feature column."
             )
         if X.dtype.kind == "b":
@@ -114,11 +127,46 @@ class ArraySource(BatchSource):
                 check_batch(Batch(np.empty((len(y), 0)), y, None, rows))
             yield y
 
+    @classmethod
+    def agree(cls, parts: Sequence[Any]) -> None:
+        """Let the sources of several files give the same types."""
+        first = parts[0]
+        dtypes: tuple[Any, Any] = np.result_type(*(part._X.dtype for part in parts)), None
+        if first.has_target:
+            for part in parts:
+                if part._y.shape[1:] != first._y.shape[1:] or _is_text(part) != _is_text(first):
+                    raise DataError(
+                        f"{part.name}: the targets have type {part._y.dtype} and shape "
+                        f"{part._y.shape}, but {first._y.dtype} and {first._y.shape} in "
+                        f"{first.name}; write them in one form."
+                    )
+            dtypes = dtypes[0], np.result_type(*(part._y.dtype for part in parts))
+        for part in parts:
+            part._dtypes = dtypes
+
+    @property
+    def name(self) -> str:
+        """The file, where there is one."""
+        return str(self._stamps[0].path) if self._stamps else type(self).__name__
+
+    def of_files(self, *paths: Path) -> ArraySource:
+        """Return the source after noting which files its arrays are from."""
+        self._stamps = tuple(Stamp.of(path) for path in paths)
+        return self
+
     def _batch(self, index: IntArray | slice, rows: IntArray) -> Batch:
-        batch = Batch(
-            self._X[index],
-            None if self._y is None else self._y[index],
-            None if self._w is None else self._w[index].astype(np.float64, copy=False),
-            rows,
-        )
-        return batch if self._checked else check_batch(batch, self.feature_names)
+        with ExitStack() as files:
+            for stamp in () if self.in_memory else self._stamps:
+                files.enter_context(stamp.unchanged())
+            X, y = self._X[index], None if self._y is None else self._y[index]
+            batch = Batch(
+                X if self._dtypes[0] is None else X.astype(self._dtypes[0], copy=False),
+                y if y is None or self._dtypes[1] is None else y.astype(self._dtypes[1]),
+                None if self._w is None else self._w[index].astype(np.float64, copy=False),
+                rows,
+            )
+            return batch if self._checked else check_batch(batch, self.feature_names)
+
+
+def _is_text(source: ArraySource) -> bool:
+    return source._y is not None and source._y.dtype.kind in "OU"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -13,6 +14,7 @@ import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad._validation import check_int
+from kernelgrad.data.prefetch import prefetched
 from kernelgrad.exceptions import DataError
 
 MAX_CLASSES = 1000
@@ -23,6 +25,8 @@ MAX_INFERRED_CLASSES = 20
 
 _TAKE_GAP = 256  # rows closer than this are fetched by one read
 _TAKE_RUN = 8192  # and no such read spans more rows than this
+_UNIT_RUN = 65536  # nor more of a unit than this
+_PLACES, _COLUMNS = 16, 160
 
 
 class Batch(NamedTuple):
@@ -126,6 +130,10 @@ class BatchSource(ABC):
         The arrays may be views of the data: they are not to be written to.
         """
 
+    @classmethod  # noqa: B027 (most classes have nothing to settle)
+    def agree(cls, parts: Sequence[Any]) -> None:
+        """Let sources of this class, the parts of one, give the same types, or raise."""
+
     def block_starts(self) -> IntArray | None:
         """Return the first rows of the units that are cheap to read whole, if there are any.
 
@@ -135,31 +143,61 @@ class BatchSource(ABC):
         return None
 
     def take(self, rows: IntArray) -> Batch:
-        """Return the given rows in the given order, fetching neighbours by one read."""
+        """Return the given rows in the given order, fetching neighbours by one read.
+
+        Of the units of :meth:`block_starts` each is read at most once, from the first row
+        wanted to the last, in pieces of 65,536 rows.
+        """
         rows = check_rows(rows, self.n_rows)
         if len(rows) == 0:
             return self.read(0, 0)
         order = np.argsort(rows, kind="stable")
         ordered = rows[order]
-        parts = []
-        i = 0
-        while i < len(ordered):
-            first = int(ordered[i])
-            near = ordered[i : i + _TAKE_RUN]
-            broken = (np.diff(near) > _TAKE_GAP) | (near[1:] - first >= _TAKE_RUN)
-            length = int(np.argmax(broken)) + 1 if broken.any() else len(near)
-            wanted = near[:length] - first
-            parts.append(index_batch(self.read(first, first + int(wanted[-1]) + 1), wanted))
-            i += length
+        starts = self.block_starts()
+        if starts is None:
+            cut = (np.diff(ordered) > _TAKE_GAP) | (np.diff(ordered // _TAKE_RUN) > 0)
+        else:
+            unit = np.searchsorted(starts, ordered, side="right") - 1
+            run = (ordered - starts[unit]) // _UNIT_RUN
+            cut = (np.diff(unit) > 0) | (np.diff(run) > 0)
+        parts = [
+            index_batch(self.read(int(some[0]), int(some[-1]) + 1), some - some[0])
+            for some in np.split(ordered, np.flatnonzero(cut) + 1)
+        ]
         inverse = np.empty(len(rows), dtype=np.int64)
         inverse[order] = np.arange(len(rows))
         return index_batch(concat_batches(parts), inverse)
 
-    def chunks(self, chunk_rows: int = 65536) -> Iterator[Batch]:
-        """Yield the whole source in order, at most `chunk_rows` rows at a time."""
+    def chunks(
+        self,
+        chunk_rows: int = 65536,
+        *,
+        start: int = 0,
+        stop: int | None = None,
+        prefetch: bool = False,
+    ) -> Iterator[Batch]:
+        """Yield rows in the order of storage, at most `chunk_rows` at a time.
+
+        Parameters
+        ----------
+        chunk_rows : int, default=65536
+            Rows of every chunk but the last.
+        start, stop : int
+            The first row, and the one after the last; by default all rows.
+        prefetch : bool, default=False
+            Whether a thread reads and decodes the next chunk while one is used. It reads
+            from a copy of the source, so that the source itself can be read meanwhile.
+
+        Yields
+        ------
+        Batch
+            The rows.
+        """
         step = check_int(chunk_rows, "chunk_rows", low=1)
-        for start in range(0, self.n_rows, step):
-            yield self.read(start, min(start + step, self.n_rows))
+        start, stop = check_range(start, self.n_rows if stop is None else stop, self.n_rows)
+        source = copy(self) if prefetch else self
+        found = (source.read(a, min(a + step, stop)) for a in range(start, stop, step))
+        return prefetched(found) if prefetch else found
 
     def map_chunks(self, function: Callable[[Batch], Any]) -> Iterator[Any]:
         """Yield what a function says of each chunk, in order; where the rows are."""
@@ -188,6 +226,19 @@ class BatchSource(ABC):
     def _require_target(self) -> None:
         if not self.has_target:
             raise DataError("The data has no target; name the target column with target=.")
+
+
+class NoRows(DataError):  # noqa: N818 (private: part files without rows are left out)
+    """A file has no row."""
+
+
+def n_places(n_features: int) -> int:
+    """Return from how many places of files rows are read at once.
+
+    These are 16, with more than ten columns fewer, but at least four: a Parquet file that is
+    read takes about a page of 1 MiB for each column.
+    """
+    return min(_PLACES, max(4, _COLUMNS // max(1, n_features)))
 
 
 class Counts(NamedTuple):

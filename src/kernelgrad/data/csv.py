@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kernelgrad.data._columns import ColumnSource, import_pyarrow, text_feature
-from kernelgrad.data._paged import TextSource, damage_named, open_text
-from kernelgrad.data.base import Batch
+from kernelgrad.data._columns import ColumnSource, text_feature
+from kernelgrad.data._paged import TextSource, damage_named, import_pyarrow, open_text
+from kernelgrad.data.base import Batch, NoRows
 from kernelgrad.exceptions import DataError
 
 _DELIMITERS = ",;\t"
@@ -17,7 +17,7 @@ _TYPES = {"i": "int64", "f": "float64", "b": "bool"}
 
 
 class CsvSource(ColumnSource, TextSource):
-    """A CSV or TSV file: plain, `.gz` or `.bz2`.
+    """A CSV or TSV file: plain, `.gz`, `.bz2` or `.zst`.
 
     The first line names the columns; the delimiter (comma, semicolon or tab) is the most
     frequent one there. Opening the file parses it once, which checks every value. Features
@@ -29,14 +29,14 @@ class CsvSource(ColumnSource, TextSource):
     ----------
     path : path
         The file.
-    target, weight, drop, feature_names, as_frame
+    target, weight, drop, feature_names, as_frame, keys
         As in :class:`ColumnSource`.
     """
 
     def _open(self, drop: Sequence[str], feature_names: Sequence[str] | None) -> None:
         TextSource.__init__(self, self._path)
         self._read_header()
-        self._set_columns(self._names, self._path, drop, feature_names)
+        self._set_columns(self._header, drop, feature_names)
         self._target_type: str | None = None
         self._booleans: frozenset[str] = frozenset()
         self._kinds: dict[str, set[str]] = {name: set() for name in self.feature_names}
@@ -49,9 +49,13 @@ class CsvSource(ColumnSource, TextSource):
             numeric = types == {"int64", "float64"}
             only = types.pop() if len(types) == 1 else "string"
             self._target_type = "float64" if numeric else only
+            alias = import_pyarrow().type_for_alias
+            self._arrow_types[self._target or ""] = alias(self._target_type)
         if self.as_frame:
             kinds = self._kinds.items()
             self._frame_types = {name: _type_of(found) for name, found in kinds}
+            empty = {name: import_pyarrow().null() for name, k in kinds if k == {"null"}}
+            self._arrow_types |= self._frame_types | empty
 
     def _read_header(self) -> None:
         with damage_named(self._path), open_text(self._path) as stream:
@@ -63,13 +67,13 @@ class CsvSource(ColumnSource, TextSource):
                 f"{self._path}: the header is not UTF-8 ({error}); convert the file to UTF-8."
             ) from None
         self._delimiter = max(_DELIMITERS, key=text.count)
-        self._names = next(csv.reader([text], delimiter=self._delimiter), [])
-        if not self._names or any(not name.strip() for name in self._names):
-            raise DataError(
+        self._header = next(csv.reader([text], delimiter=self._delimiter), [])
+        if not self._header or any(not name.strip() for name in self._header):
+            raise (DataError if raw else NoRows)(
                 f"{self._path}: the first line {text[:60]!r} does not name every column; "
                 "write a header line."
             )
-        if all(_is_number(name) for name in self._names):
+        if all(_is_number(name) for name in self._header):
             raise DataError(
                 f"{self._path}: the first line {text[:60]!r} holds numbers, not column names; "
                 "write a header line."
@@ -124,7 +128,7 @@ class CsvSource(ColumnSource, TextSource):
             table = pc.read_csv(
                 pa.py_buffer(raw),
                 read_options=pc.ReadOptions(
-                    column_names=self._names,
+                    column_names=self._header,
                     use_threads=False,
                     block_size=max(len(raw) + 1, 1 << 16),
                 ),
@@ -132,7 +136,7 @@ class CsvSource(ColumnSource, TextSource):
                     delimiter=self._delimiter, invalid_row_handler=note
                 ),
                 convert_options=pc.ConvertOptions(
-                    include_columns=list(columns),
+                    include_columns=self._stored(columns) or self._header[:1],
                     column_types=types,
                     strings_can_be_null=True,
                 ),
@@ -155,7 +159,7 @@ class CsvSource(ColumnSource, TextSource):
             ) from None
         if any(str(kind) == "binary" for kind in table.schema.types):
             raise self._not_utf8(line)
-        return table
+        return self._with_keys(table, columns)
 
     def _not_utf8(self, line: int) -> DataError:
         return DataError(
@@ -197,10 +201,11 @@ class CsvSource(ColumnSource, TextSource):
 
     def _parse(self, raw: bytes, line: int, first_row: int) -> Batch:
         table = self._table(raw, line, self._columns, self._types())
-        return self._batch([table], self._path, first_row, table.num_rows)
+        return self._batch([table], first_row, table.num_rows)
 
-    def _tables(self, unit: int, columns: Sequence[str]) -> list[Any]:
-        return [self._table(self._raw(unit), self._lines[unit], columns, self._types())]
+    def _target_tables(self) -> Iterator[Any]:
+        for unit, line in enumerate(self._lines):
+            yield self._table(self._raw(unit), line, [self._target or ""], self._types())
 
 
 def _is_number(text: str) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,7 +19,7 @@ from kernelgrad.exceptions import DataError
 
 
 class LibsvmSource(TextSource):
-    """A LIBSVM file: plain, `.gz` or `.bz2`.
+    """A LIBSVM file: plain, `.gz`, `.bz2` or `.zst`.
 
     Opening it parses the file once, which checks every line and finds the number of
     features. Comments and ``qid`` are ignored.
@@ -53,7 +53,12 @@ class LibsvmSource(TextSource):
         self._shift = 0
         self.n_features = 0
         self._lowest, self._highest = (1, 0), (-1, 0)  # feature index, row
-        self._summary = summarize(count_targets(self._first_pass()))
+        self.counts = count_targets(self._first_pass())
+        self._summary = summarize(self.counts)
+        self._settle(n_features, zero_based)
+
+    def _settle(self, n_features: int | None, zero_based: bool | Literal["auto"]) -> None:
+        """Set from where indices count, and the number of features."""
         lowest, zero_row = self._lowest
         highest, highest_row = self._highest
         if zero_based is False and lowest == 0:
@@ -72,6 +77,17 @@ class LibsvmSource(TextSource):
         if n_features is None and found == 0:
             raise DataError(f"{self._path} has no feature at all; give n_features.")
         self.n_features = found if n_features is None else n_features
+        self._given = n_features
+
+    @classmethod
+    def agree(cls, parts: Sequence[Any]) -> None:
+        """Let the sources of several files count features alike."""
+        zero_based = any(part._lowest[0] == 0 for part in parts)
+        for part in parts:
+            part._settle(part._given, zero_based)
+        n_features = max(part.n_features for part in parts)
+        for part in parts:
+            part.n_features = n_features
 
     def _first_pass(self) -> Iterator[AnyArray]:
         for X, y, _, rows in self._index(self._decode):
@@ -89,7 +105,7 @@ class LibsvmSource(TextSource):
         X, d = batch.X, self.n_features
         columns = X.indices - self._shift
         if X.nnz and not 0 <= columns.min() <= columns.max() < d:
-            raise DataError(f"{self._path} has changed since it was opened; open it again.")
+            raise self._stamp.changed()
         return batch._replace(X=sp.csr_matrix((X.data, columns, X.indptr), (X.shape[0], d)))
 
     def _decode(self, raw: bytes, line: int, first_row: int) -> Batch:

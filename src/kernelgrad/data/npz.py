@@ -1,4 +1,4 @@
-"""NumPy archives."""
+"""NumPy archives and arrays."""
 
 from __future__ import annotations
 
@@ -84,7 +84,57 @@ def open_npz(
         raise DataError(
             f"{path} is not a readable .npz archive ({error}); write it again."
         ) from None
-    return ArraySource(X, y, w, feature_names)
+    return ArraySource(X, y, w, feature_names).of_files(path)
+
+
+def open_npy(
+    path: str | os.PathLike[str],
+    target: str | os.PathLike[str] | None = None,
+    *,
+    weight: str | os.PathLike[str] | None = None,
+    feature_names: Sequence[str] | None = None,
+) -> ArraySource:
+    """Open an `.npy` array (n, d), memory-mapped, with targets and weights from others.
+
+    Parameters
+    ----------
+    path : path
+        The features.
+    target, weight : path, optional
+        The targets, and the sample weights.
+    feature_names : sequence of str, optional
+        Column names.
+
+    Returns
+    -------
+    ArraySource
+        The data.
+
+    Raises
+    ------
+    DataError
+        If a file is damaged, or the shapes do not fit.
+    """
+    files = [None if p is None else Path(p) for p in (path, target, weight)]
+    X, y, w = (None if file is None else _map_array(file) for file in files)
+    try:
+        source = ArraySource(X, y, w, feature_names)
+    except (ValueError, TypeError) as error:
+        named = " and ".join(str(file) for file in files if file is not None)
+        raise type(error)(f"{named}: {error}") from None
+    return source.of_files(*(file for file in files if file is not None))
+
+
+def _map_array(file: Path) -> AnyArray:
+    if not file.exists():
+        raise FileNotFoundError(f"There is no file {file}; check the path.")
+    try:
+        return np.asanyarray(np.load(file, mmap_mode="r", allow_pickle=False))
+    except (ValueError, EOFError) as error:
+        raise DataError(
+            f"{file} is not a readable .npy array ({error}); write it with numpy.save, text as "
+            "astype(str)."
+        ) from None
 
 
 def default_target(path: Path) -> str | None:

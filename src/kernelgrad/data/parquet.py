@@ -1,118 +1,157 @@
-"""Parquet files and directories of them."""
+"""Parquet files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kernelgrad.data._columns import ColumnSource, choose_columns, import_pyarrow, text_feature
+from kernelgrad._typing import IntArray
+from kernelgrad.data._columns import ColumnSource, text_feature
+from kernelgrad.data._paged import import_pyarrow
 from kernelgrad.data.base import Batch
 from kernelgrad.exceptions import DataError
 
-SUFFIXES = (".parquet", ".pq")
 _READ_ROWS = 65536
+_BUFFER_BYTES = 1 << 18  # for each column, instead of all that a row group holds of it
 
 
 class ParquetSource(ColumnSource):
-    """A Parquet file, or the Parquet files directly inside a directory, sorted by name.
+    """A Parquet file.
 
-    Only the needed columns are read, and one row group at a time is held in memory.
-    Features are float32 if every feature column fits in it exactly (float16, float32,
+    Only the needed columns are read, and only 65,536 rows are decoded at a time, in order:
+    reads that follow one another go on where the last one ended, others start anew at a row
+    group. Features are float32 if every feature column fits in it exactly (float16, float32,
     booleans and integers up to 16 bits), otherwise float64.
 
     Parameters
     ----------
     path : path
-        The file or the directory.
-    target, weight, drop, feature_names, as_frame
+        The file.
+    target, weight, drop, feature_names, as_frame, keys
         As in :class:`ColumnSource`.
     """
 
     def _open(self, drop: Sequence[str], feature_names: Sequence[str] | None) -> None:
-        path, target, weight = self._path, self._target, self._weight
-        as_frame = self.as_frame
-        self._files = parquet_files(path) if path.is_dir() else [path]
-        self._metadata = [_metadata(file) for file in self._files]
-        schemas = [meta.schema.to_arrow_schema() for meta in self._metadata]
-        self._set_columns(schemas[0].names, self._files[0], drop, feature_names)
-        features = self.feature_names
+        self._metadata = _metadata(self._path)
+        schema = self._metadata.schema.to_arrow_schema()
+        self._set_columns(schema.names, drop, feature_names)
+        types = {name: schema.field(name).type for name in self._stored(self._columns)}
+        types |= {name: value.type for name, value in self._keys.items()}
         self._dtype = np.dtype(np.float32)
-        target_types = set()
-        for file, schema in zip(self._files, schemas, strict=True):
-            choose_columns(
-                schema.names, file, target=target, weight=weight, feature_names=features
-            )
-            for name in [*features, *filter(None, (weight,))]:
-                if as_frame and name != weight:
-                    continue
-                if (dtype := _float_type(schema.field(name).type)) is None:
-                    raise text_feature(file, name, _example(file, name))
-                if name != weight:
-                    self._dtype = np.promote_types(self._dtype, dtype)
-            if target is not None:
-                target_types.add(_target_kind(schema.field(target).type, target, file))
-        if "text" in target_types and len(target_types) > 1:
-            raise DataError(
-                f"{path}: target column {target!r} is text in some files and numbers in "
-                "others; write it in one type."
-            )
-        self._float_target = "float" in target_types
-        self._units = [
-            (i, group)
-            for i, m in enumerate(self._metadata)
-            for group in range(m.num_row_groups)
-        ]
-        self._set_rows([self._metadata[i].row_group(g).num_rows for i, g in self._units])
+        for name in [*self.feature_names, *filter(None, (self._weight,))]:
+            if self.as_frame and name != self._weight:
+                self._arrow_types[name] = types[name]
+            elif (dtype := _float_type(types[name])) is None:
+                raise text_feature(self._path, name, self._example(name))
+            elif name != self._weight:
+                self._dtype = np.promote_types(self._dtype, dtype)
+        if self._target is not None:
+            self._arrow_types[self._target] = kind = types[self._target]
+            if not _is_label(kind):
+                raise DataError(
+                    f"{self._path}: target column {self._target!r} has type {kind}; write it "
+                    "as numbers or strings."
+                )
+        groups = range(self._metadata.num_row_groups)
+        counts = [self._metadata.row_group(group).num_rows for group in groups]
+        self._groups = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self._set_rows([sum(counts)])
         self._check_null_counts()
+
+    def block_starts(self) -> IntArray:
+        """Return the first row of every row group that has rows."""
+        return np.unique(self._groups[:-1][np.diff(self._groups) > 0])
 
     def _check_null_counts(self) -> None:
         """Raise for missing values that the statistics in the file already show."""
-        wanted = set(self._columns)
+        wanted = set(self._stored(self._columns))
         if self.as_frame:  # whose features may lack values
             wanted -= set(self.feature_names)
-        for unit, (file, group) in enumerate(self._units):
-            meta = self._metadata[file].row_group(group)
+        for group in range(self._metadata.num_row_groups):
+            meta = self._metadata.row_group(group)
             columns = [meta.column(j) for j in range(meta.num_columns)]
             found = [c.statistics for c in columns if c.path_in_schema in wanted]
             if any(stats is not None and stats.null_count for stats in found):
-                self._load(unit)
+                self._piece(0, int(self._groups[group]), int(self._groups[group + 1]))
 
-    def _tables(self, unit: int, columns: Sequence[str]) -> Iterator[Any]:
+    def _tables(self, group: int, columns: Sequence[str]) -> Iterator[Any]:
+        """Yield some columns from a row group on to the end."""
+        pa = import_pyarrow()
         import pyarrow.parquet as pq
 
-        table = import_pyarrow().Table
-        file, group = self._units[unit]
-        with pq.ParquetFile(self._files[file], metadata=self._metadata[file]) as stream:
-            batches = stream.iter_batches(
-                batch_size=_READ_ROWS, row_groups=[group], columns=columns, use_threads=False
-            )
-            yield from (table.from_batches([batch]) for batch in batches)
+        try:
+            with pq.ParquetFile(
+                self._path, metadata=self._metadata, buffer_size=_BUFFER_BYTES
+            ) as stream:
+                for batch in stream.iter_batches(
+                    batch_size=_READ_ROWS,
+                    row_groups=range(group, self._metadata.num_row_groups),
+                    columns=self._stored(columns),
+                    use_threads=False,
+                ):
+                    yield self._with_keys(pa.Table.from_batches([batch]), columns)
+        except (pa.ArrowInvalid, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # the operating system's own
+            raise DataError(
+                f"{self._path} cannot be decoded ({error}); it is damaged, write it again."
+            ) from None
 
-    def _file(self, unit: int) -> Path:
-        return self._files[self._units[unit][0]]
+    def _target_tables(self) -> Iterator[Any]:
+        return self._tables(0, [self._target or ""])
 
-    def _load(self, unit: int) -> Batch:
-        first, last = int(self._starts[unit]), int(self._starts[unit + 1])
-        tables = self._tables(unit, self._columns)
-        return self._batch(tables, self._file(unit), first, last - first)
+    def _piece(self, unit: int, low: int, high: int) -> Batch:
+        group = int(np.searchsorted(self._groups, low, side="right")) - 1
+
+        def nearest(items: list[_Stream]) -> _Stream | None:
+            near = [s for s in items if s.path == self._path]
+            near = [s for s in near if self._groups[group] <= s.at <= low]
+            return max(near, key=lambda s: s.at, default=None)
+
+        def opened() -> _Stream:
+            tables = self._tables(group, self._columns)
+            return _Stream(self._path, int(self._groups[group]), tables)
+
+        tables: Iterable[Any]
+        if low == high:
+            columns = self._columns
+            empty = self._metadata.schema.to_arrow_schema().empty_table()
+            tables = [self._with_keys(empty.select(self._stored(columns)), columns)]
+        else:
+            tables = self.pool.use(nearest, opened).rows(low, high)
+        return self._checked(self._batch(tables, low, high - low))
+
+    def _example(self, name: str) -> object:
+        if name in self._keys:
+            return self._keys[name].as_py()
+        values = (v for table in self._tables(0, [name]) for v in table.column(0).to_pylist())
+        return next((value for value in values if value is not None), None)
 
 
-def parquet_files(path: Path) -> list[Path]:
-    """Return the Parquet files directly inside a directory, sorted by name."""
-    files = sorted(
-        file
-        for file in path.iterdir()
-        if file.suffix.lower() in SUFFIXES and not file.name.startswith((".", "_"))
-    )
-    if not files:
-        raise DataError(
-            f"Directory {path} holds no *.parquet file; name a data file or a directory of "
-            "Parquet files."
-        )
-    return files
+class _Stream:
+    """The rows of a file, decoded in order."""
+
+    def __init__(self, path: Path, at: int, tables: Iterator[Any]) -> None:
+        self.path, self.at = path, at  # the row that comes next
+        self._tables = tables
+        self._rest: Any = None
+
+    def rows(self, start: int, stop: int) -> Iterator[Any]:
+        """Yield rows from `start`, not before `at`, to `stop` in tables."""
+        while self.at < stop:
+            if self._rest is None or self._rest.num_rows == 0:
+                self._rest = next(self._tables, None)
+                if self._rest is None:  # fewer rows than there were
+                    return
+            n = self._rest.num_rows
+            low, high = min(max(start - self.at, 0), n), min(stop - self.at, n)
+            if high > low:
+                yield self._rest.slice(low, high - low)
+            self._rest = self._rest.slice(high)
+            self.at += high
 
 
 def _metadata(file: Path) -> Any:
@@ -140,26 +179,10 @@ def _float_type(kind: Any) -> np.dtype[Any] | None:
     return None
 
 
-def _target_kind(kind: Any, name: str, file: Path) -> str:
+def _is_label(kind: Any) -> bool:
     import pyarrow.types as pt
 
     if pt.is_dictionary(kind):
         kind = kind.value_type
-    if pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind):
-        return "text"
-    if pt.is_integer(kind) or pt.is_boolean(kind):
-        return "integer"
-    if _float_type(kind) is not None:
-        return "float"
-    raise DataError(
-        f"{file}: target column {name!r} has type {kind}; write it as numbers or strings."
-    )
-
-
-def _example(file: Path, name: str) -> object:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(file) as stream:
-        batches = stream.iter_batches(batch_size=64, columns=[name])
-        values = (row.get(name) for batch in batches for row in batch.to_pylist())
-        return next((value for value in values if value is not None), None)
+    text = pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind)
+    return bool(text) or _float_type(kind) is not None

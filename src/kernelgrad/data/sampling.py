@@ -9,7 +9,14 @@ import numpy as np
 
 from kernelgrad._typing import AnyArray, IntArray
 from kernelgrad._validation import check_int, check_real
-from kernelgrad.data.base import Batch, BatchSource, check_rows, concat_batches, index_batch
+from kernelgrad.data.base import (
+    Batch,
+    BatchSource,
+    check_rows,
+    concat_batches,
+    index_batch,
+    n_places,
+)
 from kernelgrad.exceptions import DataError
 
 _PAGES_PER_BUFFER = 16
@@ -60,12 +67,13 @@ def sample_batches(
 
     The sequence is a function of the data, `seed`, `batch_size`, `exclude` and
     `buffer_rows` alone. Sources in memory are permuted as a whole in every epoch. All
-    others are cut into pages of ``buffer_rows // 16`` rows, which are visited in random
-    order (in file order where the source cannot seek); pages fill a buffer, which is
-    permuted and cut into batches. Pages of one row group or one text page of the file
-    follow one another, so that it is decoded once per epoch; a file sorted by label mixes
-    well when the buffer holds many of these. What is left of a buffer goes into the next
-    one; at the end of an epoch less than one batch is dropped.
+    others are cut into pages of ``buffer_rows // 16`` rows, which fill a buffer that is
+    permuted and cut into batches. Pages come from 16 places of the data in turn (fewer for
+    more than ten columns, at least four): these are row groups and text pages in random
+    order, or parts of them where there are fewer, each read from its beginning to its end,
+    so that it is decoded once per epoch. A file or folder sorted by label so gives batches
+    that are mixed; where the source cannot seek, pages come in file order. What is left of a
+    buffer goes into the next one; at the end of an epoch less than one batch is dropped.
 
     Parameters
     ----------
@@ -193,7 +201,7 @@ def _plan_paged(
 def _page_order(
     source: BatchSource, page_rows: int, rng: np.random.Generator | None
 ) -> list[tuple[int, int]]:
-    """Cut the rows into pages, and shuffle blocks and the pages inside each block."""
+    """Cut the rows into pages, and take them from several blocks in turn."""
     starts = source.block_starts()
     if starts is None:
         starts = np.arange(0, source.n_rows, page_rows)
@@ -205,11 +213,22 @@ def _page_order(
             begin = end
     if rng is None:
         return [page for block in blocks for page in block]
-    return [
-        blocks[b][p]
-        for b in rng.permutation(len(blocks))
-        for p in rng.permutation(len(blocks[b]))
+    places = n_places(source.n_features)
+    parts = -(-places // len(blocks))  # of each block, where there are few
+    runs = [
+        block[i * len(block) // parts : (i + 1) * len(block) // parts]
+        for block in blocks
+        for i in range(parts)
     ]
+    waiting = [runs[i][::-1] for i in rng.permutation(len(runs))]  # next pages come last
+    pages: list[tuple[int, int]] = []
+    here: list[list[tuple[int, int]]] = []
+    while here or waiting:
+        here = [run for run in here if run]
+        while waiting and len(here) < places:
+            here += [run for run in [waiting.pop()] if run]
+        pages += [here[i].pop() for i in rng.permutation(len(here))]
+    return pages
 
 
 def _fill(source: BatchSource, buffer: _Buffer, left: Batch | None, chunk_rows: int) -> Batch:

@@ -41,6 +41,11 @@ class EncodedSource(BatchSource):
         batch = self._source.read(start, stop)
         return batch._replace(X=self._encode(batch.X))
 
+    def take(self, rows: IntArray) -> Batch:
+        """Return the given rows in the given order."""
+        batch = self._source.take(rows)
+        return batch._replace(X=self._encode(batch.X))
+
     def block_starts(self) -> IntArray | None:
         """Return those of the source."""
         return self._source.block_starts()

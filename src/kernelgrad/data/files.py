@@ -1,0 +1,182 @@
+"""The files of a source: which they are, and in which format."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+from kernelgrad.data._paged import OPENERS, damage_named, open_text
+from kernelgrad.exceptions import DataError
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+_FORMATS = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".txt": "text",
+    ".dat": "text",
+    ".svm": "libsvm",
+    ".libsvm": "libsvm",
+    ".svmlight": "libsvm",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".npz": "npz",
+    ".npy": "npy",
+}
+_LIBSVM_LINE = re.compile(rb"\s*[^\s:,;]+(\s+(qid|\d+):\S+)+\s*(#.*)?$")
+_MISSING = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file, and the columns that the names of its folders give (``year=2020``)."""
+
+    path: Path
+    keys: Mapping[str, Any] = field(default_factory=dict)
+
+
+def find_files(path: Any) -> list[DataFile]:
+    """Return the files of a path, a pattern, a list of these, or an Arrow dataset.
+
+    Files of folders and patterns are sorted by name, folder by folder, lists stay in order.
+    """
+    if hasattr(path, "get_fragments"):
+        return _of_dataset(path)
+    if isinstance(path, str | os.PathLike):
+        root, found = _expand(path)
+    else:
+        found = [file for one in path for file in _expand(one)[1]]
+        root = Path(os.path.commonpath([file.parent for file in found]) if found else "")
+    if not found:
+        raise FileNotFoundError("The list of files is empty; name at least one.")
+    keys = [_keys(file.relative_to(root).parent.parts) for file in found]
+    numbers = {
+        name
+        for name in {name for own in keys for name in own}
+        if all(_is_integer(own.get(name)) for own in keys)
+    }
+    return [
+        DataFile(file, {k: int(v) if k in numbers and v else v for k, v in own.items()})
+        for file, own in zip(found, keys, strict=True)
+    ]
+
+
+def _expand(path: PathLike) -> tuple[Path, list[Path]]:
+    """Return the folder below which names count, and the files of a path or pattern."""
+    text, root = os.fspath(path), Path(path)
+    if root.is_dir():
+        return root, _inside(root)
+    if root.exists():
+        return root.parent, [root]
+    if not glob.has_magic(text):
+        raise FileNotFoundError(f"There is no file {path}; check the path.")
+    while glob.has_magic(str(root)):
+        root = root.parent
+    matches = [Path(one) for one in glob.glob(text, recursive=True)]
+    shown = sorted(one for one in matches if not _is_hidden(one, root))
+    within = [file for one in shown for file in (_inside(one) if one.is_dir() else [one])]
+    if not within:
+        raise FileNotFoundError(f"No file matches {text}; check the pattern.")
+    return root, list(dict.fromkeys(within))
+
+
+def _inside(folder: Path) -> list[Path]:
+    """Return the data files in a folder and the folders in it."""
+    found = sorted(
+        file
+        for file in folder.rglob("*")
+        if _suffix_format(file) and file.is_file() and not _is_hidden(file, folder)
+    )
+    # notes beside data are no data
+    found = [file for file in found if _suffix_format(file) != "text"] or found
+    if not found:
+        raise DataError(
+            f"Folder {folder} holds no data file; name a file, or a folder of files that end "
+            f"in one of {', '.join(_FORMATS)}."
+        )
+    return found
+
+
+def _is_hidden(file: Path, root: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in file.relative_to(root).parts)
+
+
+def _keys(folders: Sequence[str]) -> dict[str, str | None]:
+    pairs = (folder.split("=", 1) for folder in folders if "=" in folder)
+    return {unquote(k): None if v == _MISSING else unquote(v) for k, v in pairs}
+
+
+def _is_integer(text: str | None) -> bool:
+    return text is None or re.fullmatch(r"-?\d{1,18}", text) is not None
+
+
+def _of_dataset(dataset: Any) -> list[DataFile]:
+    from pyarrow.dataset import get_partition_keys
+
+    if getattr(dataset, "_scan_options", None):
+        raise DataError(
+            "The Arrow dataset has a filter, which sources do not apply; write the filtered "
+            "rows to files of their own."
+        )
+    found = [
+        DataFile(Path(part.path), get_partition_keys(part.partition_expression))
+        for part in dataset.get_fragments()
+        if hasattr(part, "path")
+    ]
+    if not found:
+        raise DataError("The Arrow dataset has no files; give one that is made of files.")
+    return sorted(found, key=lambda file: file.path)
+
+
+def format_of(path: Any) -> str:
+    """Return the format of the files of a path, a pattern, a list or an Arrow dataset."""
+    return common_format(find_files(path))
+
+
+def common_format(files: Sequence[DataFile]) -> str:
+    """Return the format that all files have."""
+    first: dict[str, Path] = {}
+    for file in files:
+        first.setdefault(_file_format(file.path), file.path)
+    if len(first) > 1:
+        one, two = list(first.values())[:2]
+        raise DataError(
+            f"{one} and {two} have different formats; name files of one format, for example "
+            f"by the pattern '{two.parent / ('*' + two.suffix)}'."
+        )
+    return next(iter(first))
+
+
+def _suffix_format(path: Path) -> str | None:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    packed = bool(suffixes) and suffixes[-1] in OPENERS
+    kind = _FORMATS.get(suffixes[-1 - packed] if len(suffixes) > packed else "")
+    return None if packed and kind in ("parquet", "npz", "npy") else kind
+
+
+def _file_format(path: Path) -> str:
+    kind = _suffix_format(path)
+    if kind is None:
+        raise DataError(
+            f"{path}: unknown file format {''.join(path.suffixes[-2:])!r}; rename the "
+            f"file to end in one of {', '.join(_FORMATS)} (text formats also with "
+            f"{', '.join(OPENERS)})."
+        )
+    return _sniff(path) if kind == "text" else kind
+
+
+def _sniff(path: Path) -> str:
+    with damage_named(path), open_text(path) as stream:
+        for _ in range(100):
+            line = stream.readline(1 << 26)
+            if not line:
+                break
+            if line.strip() and not line.lstrip().startswith(b"#"):
+                return "libsvm" if _LIBSVM_LINE.match(line) else "csv"
+    return "csv"

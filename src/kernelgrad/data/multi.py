@@ -1,0 +1,146 @@
+"""Several sources of the same columns as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from kernelgrad._typing import AnyArray, IntArray
+from kernelgrad.data._columns import ColumnSource
+from kernelgrad.data._paged import PagedSource
+from kernelgrad.data.arrays import ArraySource
+from kernelgrad.data.base import Batch, BatchSource, Counts, NoRows, summarize
+from kernelgrad.data.files import DataFile
+from kernelgrad.data.libsvm import LibsvmSource
+from kernelgrad.exceptions import DataError
+
+
+class MultiSource(PagedSource):
+    """The rows of several sources, one source after the other.
+
+    Types that differ become the one that holds all: integers of several widths, floats and
+    integers; text and numbers in one column do not go together.
+
+    Parameters
+    ----------
+    parts : sequence of BatchSource
+        The sources, of one class and of the same columns.
+    names : sequence of str
+        What messages call them, such as their paths.
+
+    Raises
+    ------
+    DataError
+        Naming the source whose columns, types, target, weights or sparsity are others.
+    """
+
+    def __init__(self, parts: Sequence[BatchSource], names: Sequence[str]) -> None:
+        self._parts, self._names = list(parts), list(names)
+        first = self._parts[0]
+        for name, part in zip(names, parts, strict=True):
+            for what in ("is_sparse", "has_target", "has_weight", "as_frame"):
+                if getattr(part, what) != getattr(first, what):
+                    raise DataError(
+                        f"{name} and {names[0]} differ in {what}: {getattr(part, what)} and "
+                        f"{getattr(first, what)}; write them alike, or give one of them."
+                    )
+        type(first).agree(self._parts)
+        for name, part in zip(names, parts, strict=True):
+            if part.n_features != first.n_features:
+                raise DataError(
+                    f"{name} has {part.n_features} features, but {names[0]} has "
+                    f"{first.n_features}; give files of the same columns."
+                )
+        self.n_features, self.feature_names = first.n_features, first.feature_names
+        self.is_sparse, self.as_frame = first.is_sparse, first.as_frame
+        self.has_target, self.has_weight = first.has_target, first.has_weight
+        self.seekable = all(part.seekable for part in parts)
+        self._set_rows([part.n_rows for part in parts])
+        counts = [part.counts for part in parts if isinstance(part, LibsvmSource)]
+        self._summary = summarize(reduce(Counts.plus, counts)) if counts else None
+        self._share()
+
+    def _share(self) -> None:
+        """Let all files keep what they decoded in one place, whatever their number."""
+        for part in self._parts:
+            if isinstance(part, PagedSource):
+                part._pool = self.pool
+
+    def block_starts(self) -> IntArray | None:
+        """Return the first rows of the blocks of all sources, if there are any."""
+        starts = [part.block_starts() for part in self._parts]
+        if all(start is None for start in starts):
+            return None
+        return np.concatenate(
+            [
+                at + (np.zeros(1, np.int64) if start is None else start)
+                for at, start in zip(self._starts, starts, strict=False)
+            ]
+        )
+
+    def target_chunks(self) -> Iterator[AnyArray]:
+        """Yield the targets in order."""
+        self._require_target()
+        for part in self._parts:
+            yield from part.target_chunks()
+
+    def _piece(self, unit: int, low: int, high: int) -> Batch:
+        try:
+            batch = self._parts[unit].read(low, high)
+        except DataError as error:
+            if self._names[unit] in str(error):
+                raise
+            raise DataError(f"{self._names[unit]}: {error}") from None
+        return batch._replace(rows=batch.rows + self._starts[unit])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_parts": [copy(part) for part in self._parts]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._share()
+
+
+def joined(
+    files: Sequence[DataFile],
+    opened: Callable[[DataFile, Sequence[str] | None], BatchSource],
+    feature_names: Sequence[str] | None,
+) -> BatchSource:
+    """Return one source of all files, of which those without rows are left out.
+
+    `opened` takes a file and the names of its features, which are those of the first file
+    where none are given.
+    """
+    parts: list[BatchSource] = []
+    names: list[str] = []
+    for file in files:
+        try:
+            part = opened(file, parts[0].feature_names if parts else feature_names)
+        except NoRows:
+            if len(files) == 1:
+                raise
+            continue
+        parts.append(part)
+        names.append(str(file.path))
+        first = parts[0]
+        if isinstance(part, ColumnSource) and isinstance(first, ColumnSource):
+            more = sorted(part.columns - first.columns)
+            if more and feature_names is None:
+                raise DataError(
+                    f"{file.path} has columns that {names[0]} lacks: "
+                    f"{', '.join(map(repr, more[:10]))}; write them to all files, or name the "
+                    "features (feature_names=)."
+                )
+    if not parts:
+        raise NoRows(f"None of {len(files)} files such as {files[0].path} has a data row.")
+    if len(parts) == 1:
+        return parts[0]
+    source = MultiSource(parts, names)
+    if not all(part.in_memory for part in parts):
+        return source
+    X, y, w, _ = source.read(0, source.n_rows)
+    return ArraySource(X, y, w, source.feature_names)
