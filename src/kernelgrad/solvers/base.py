@@ -116,6 +116,40 @@ class TrainBatch:
         return len(self.y)
 
 
+class RowStore(ABC):
+    """All training rows of a fit, read a piece at a time; solvers that can take it for a batch.
+
+    Rows that do not count have weight 0.
+
+    Attributes
+    ----------
+    n_rows, n_features : int
+    team : callable or None
+        Where rows are held elsewhere, returns who works on their pieces; see
+        :class:`~kernelgrad.solvers.block_descent.shards.Team`.
+    """
+
+    n_rows: int
+    n_features: int
+    team: Callable[..., Any] | None = None
+
+    @abstractmethod
+    def read(self, start: int, stop: int) -> TrainBatch:
+        """Return rows `start` (included) to `stop` (excluded)."""
+
+    @abstractmethod
+    def take(self, rows: IntArray) -> TrainBatch:
+        """Return some rows, in this order."""
+
+    def rows(self, start: int, stop: int) -> Matrix:
+        """Return the values of rows `start` (included) to `stop` (excluded)."""
+        return self.read(start, stop).X
+
+    def some(self, rows: IntArray) -> Matrix:
+        """Return the values of some rows, in this order."""
+        return self.take(rows).X
+
+
 def fit_scaling(problem: Problem, batch: TrainBatch) -> tuple[InputScaling, Kernel]:
     """Return scaling and kernel with numbers for its parameters, from the first batch."""
     scaling, kernel = problem.scaling, problem.kernel
@@ -308,6 +342,7 @@ class Solver(BaseEstimator, ABC, Generic[S]):  # type: ignore[misc]
     requires: ClassVar[frozenset[str]] = frozenset({"gradient"})
     state_class: ClassVar[type[Any]] = State
     streams: ClassVar[bool] = True  # whether a batch may bring rows that were not there before
+    takes_stores: ClassVar[bool] = False  # whether a batch may be a RowStore
 
     def check(self) -> None:
         """Raise if a parameter is outside its domain."""
@@ -370,9 +405,9 @@ def check_capabilities(solver: Solver[Any], loss: Loss, kernel: Kernel) -> None:
         )
 
 
-def draws(seed: int, tag: int, iteration: int) -> np.random.Generator:
-    """Return the generator of one iteration; `tag` tells users of a seed apart."""
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, tag, iteration])))
+def draws(seed: int, tag: int, *numbers: int) -> np.random.Generator:
+    """Return the generator of one iteration, or a part of it; `tag` tells users apart."""
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, tag, *numbers])))
 
 
 def rows_digest(X: Matrix) -> bytes:

@@ -8,31 +8,36 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from kernelgrad._typing import Float32Array, Float64Array, IntArray
+from kernelgrad._typing import Float32Array, Float64Array
 from kernelgrad.compute import linalg
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses import scalar
 from kernelgrad.solvers.block_descent import _constants as constants
 from kernelgrad.solvers.block_descent import _loops as descent
 from kernelgrad.solvers.block_descent._loops import MOMENTUM, SCALE, STEP
-from kernelgrad.solvers.block_descent.coordinates import Block, Blocks, SupportBlocks
+from kernelgrad.solvers.block_descent.coordinates import Block
 from kernelgrad.solvers.block_descent.objective import Objective, Search, minimise_on_span
+from kernelgrad.solvers.block_descent.shards import (
+    Point,
+    Response,
+    Sample,
+    Slopes,
+    Team,
+    step_on,
+)
 
 
 @dataclass
 class Iterate:
-    """One function and the step that led to it.
+    """The function of a fit beside its responses, which shards hold.
 
     Attributes
     ----------
     alpha : float
-    responses, momentum : float32 arrays (C, n)
-        f on all rows, without the constant b whose rounding it would carry, and the last
-        step's part of it; between blocks, all steps of the last block and, less and less, of
-        those before.
     bias, bias_momentum : float64 arrays (C,)
-    coef, coef_momentum : float64 arrays
-        As :meth:`Blocks.new_coef` makes them.
+        The constant b and the last step's part of it; f is kept without b, whose rounding it
+        would carry. Between blocks a momentum is all steps of the last block and, less and
+        less, of those before.
     widths : float64 array (C,)
         Of smoothing.
     damping, jitter : float
@@ -44,15 +49,13 @@ class Iterate:
         Blocks in a row without a step.
     share : float
         Of the loss of rows without a label; it grows from 0, so that sides follow labels.
+    moving : bool
+        Whether there is a momentum.
     """
 
     alpha: float
-    responses: Float32Array
-    momentum: Float32Array
     bias: Float64Array
     bias_momentum: Float64Array
-    coef: Float64Array
-    coef_momentum: Float64Array
     widths: Float64Array
     damping: float = constants.DAMPING
     jitter: float = 0.0
@@ -68,6 +71,7 @@ class Iterate:
     constant: float = np.inf
     first_bias: Float64Array = field(default_factory=lambda: np.zeros(0))
     result_bias: Float64Array = field(default_factory=lambda: np.zeros(0))
+    moving: bool = False
 
     @property
     def is_poor(self) -> bool:
@@ -108,23 +112,34 @@ class BlockUpdate:
 
 @dataclass
 class Workspace:
-    """What comes from the rows and can be made again."""
+    """What comes from the rows and can be made again.
 
-    blocks: Blocks
+    `spread` is the mean size of the targets, (C,); `scale` and `peak` are those of the kernel;
+    `n_blocks` blocks of at most `max_width` coordinates hold all once.
+    """
+
+    team: Team
     objective: Objective
-    buffer: Float32Array | None
+    spread: Float64Array
     scale: float
     peak: float
     n_features: int
-
-    def copy(self) -> Workspace | None:
-        """Return what a copied state may share: no blocks that remember their centres."""
-        return None if isinstance(self.blocks, SupportBlocks) else self
+    max_width: int
+    n_blocks: int
 
 
-def _shifted(values: Float32Array, bias: Float64Array) -> Float32Array:
-    """Return responses with their constants."""
-    return values + bias.astype(np.float32)[:, None]
+@dataclass
+class FeatureCoefficients:
+    """Coefficients (C, J M) of random features and the last step's part of them."""
+
+    coef: Float64Array
+    momentum: Float64Array
+    way: Float64Array | None = None
+
+    def norms(self) -> Float64Array:
+        """Return ``<f, f>``, ``<f, p>`` and ``<p, p>``, (3, C)."""
+        pairs = (self.coef, self.coef), (self.coef, self.momentum), (self.momentum,) * 2
+        return np.array([np.einsum("ck,ck->c", a, b) for a, b in pairs])
 
 
 def _positive(G: Float64Array) -> Float64Array:
@@ -150,17 +165,15 @@ class _Curvature:
     """Products with the Hessian of the mean loss on sampled rows, outputs coupled or not."""
 
     def __init__(
-        self, sample: Float32Array, share: Float32Array, objective: Objective, it: Iterate,
-        W: Float32Array, rows: IntArray,
-    ) -> None:  # fmt: skip
-        self.sample = sample
-        self.weights = W * share
-        self.share = share * objective.weight[rows]
+        self, values: Float32Array, sample: Sample, W: Float32Array, objective: Objective
+    ) -> None:
+        self.sample = values
+        self.weights = W * sample.share
+        self.share = sample.share * sample.weight
         self.probabilities: Float32Array | None = None
         if objective.code == scalar.MULTINOMIAL:
-            U = it.responses[:, rows] + it.bias.astype(np.float32)[:, None]
-            self.probabilities = np.empty_like(U)
-            descent.softmax(U, self.probabilities)
+            self.probabilities = np.empty_like(sample.responses)
+            descent.softmax(sample.responses, self.probabilities)
 
     def product(self, V: Float64Array, fit_bias: bool) -> Float64Array:
         """Return the Hessian times V (C, M + 1), the last column of which is the bias."""
@@ -199,45 +212,32 @@ class _Curvature:
 
 
 class BlockSteps:
-    """Newton steps of one iterate on one block."""
+    """Newton steps of a function on one block."""
 
-    def __init__(self, it: Iterate, memory: Workspace) -> None:
-        self.it, self.memory = it, memory
-        C, n = it.responses.shape
-        self.R = np.empty((C, n), np.float32)
-        self.W = np.empty((C, n), np.float32)
+    def __init__(
+        self, it: Iterate, memory: Workspace, features: FeatureCoefficients | None
+    ) -> None:
+        self.it, self.memory, self.features = it, memory, features
+        self.objective = memory.objective
         self.live = True
         self.last_step = 0.0
-        self.first_gain = 0.0
         self.gains: list[float] = []
-        self._derive()
+        self._look(memory.team.ask("derive", self._point))
         # a constant that takes one side with all rows is no answer to missing labels
-        first = not np.isfinite(it.constant) and not it.coef.any()
+        first = not np.isfinite(it.constant) and not it.moves
         if first and not self.objective.semi_supervised:
             it.first_bias = it.bias.copy()
             it.constant = self.exact + float(self.objective.linear @ it.bias)
 
-    def _responses(self) -> Float32Array:
-        return _shifted(self.it.responses, self.it.bias)
+    @property
+    def _point(self) -> Point:
+        return Point(self.it.bias, self.it.widths, self.it.share)
 
-    def _derive(self) -> None:
-        it = self.it
-        U = self._responses()
-        self.objective = self.memory.objective.at(U, it.share)
-        self.smooth, self.exact = self.objective.derivatives(it.widths, U, self.R, self.W)
-
-    def row_weights(self) -> Float64Array:
-        r"""Return :math:`\|r_i / n + \alpha a_i\|^2` of each row, over the sum of all, (n,).
-
-        This is the gradient's part at row i. It is 0 where the coefficients balance the slopes,
-        as they all do at the minimum: such a row has nothing to gain, however large its slope.
-        Squares spend fewer centres than the lengths themselves, and reach lower objectives.
-        """
-        part = self.R / np.float32(self.objective.n)
-        if isinstance(self.memory.blocks, SupportBlocks):
-            part = part + self.it.alpha * self.it.coef
-        size = np.einsum("cn,cn->n", part, part, dtype=np.float64)
-        return np.asarray(size / max(float(size.sum()), 1e-300))
+    def _look(self, answers: list[Slopes]) -> None:
+        self.smooth = sum(a.smooth for a in answers)
+        self.exact = sum(a.exact for a in answers)
+        self.total = np.sum([a.total for a in answers], axis=0)
+        self.curved = [a.curved for a in answers]
 
     def enter(self, block: Block, fit_bias: bool) -> None:
         """Begin with a block."""
@@ -245,34 +245,59 @@ class BlockSteps:
         self.update = BlockUpdate(len(self.it.bias), block.width)
         # along the way of several blocks there is more to gain than along the last inner step
         it, self._kept = self.it, 0.0
-        self._way: list[Any] = []
-        if self.memory.blocks.n_blocks > 1:
+        self._way: Float64Array | None = None
+        if self.memory.n_blocks > 1:
             # responses made anew have forgotten it
-            self._kept = constants.KEPT if it.momentum.any() else 0.0
-            last = (it.momentum, it.bias_momentum, it.coef_momentum)
-            self._way = [np.multiply(a, self._kept, dtype=a.dtype) for a in last]
+            self._kept = constants.KEPT if it.moving else 0.0
+            self._way = self._kept * it.bias_momentum
+        kept = None if self._way is None else self._kept
+        self.memory.team.ask("enter", block, kept)
+        if self.features is not None:
+            self.features.way = None if kept is None else kept * self.features.momentum
         self._factor: Any = None
         self._factored = np.nan, np.nan
 
-    def curve(self, sample: Float32Array, rows: IntArray, share: Float32Array) -> None:
+    def slopes(
+        self, requests: list[tuple[Any]] | None = None
+    ) -> tuple[Float64Array, list[Sample]]:
+        """Set f at the centres; return ``R K`` and the sample for the Hessian if asked for."""
+        answers = self.memory.team.ask("products", each=requests)
+        self._f_at = self._gathered([a[1] for a in answers])
+        return np.sum([a[0] for a in answers], axis=0), [a[2] for a in answers]
+
+    def _gathered(self, parts: list[Float32Array]) -> Float64Array:
+        """Return the values of all shards at the block's centres, which are sorted."""
+        return np.concatenate(parts, axis=1).astype(np.float64)
+
+    def _inner(self, at_centres: Float64Array, coef: str) -> Float64Array:
+        """Return the inner products of the coordinates with a function, (C, M).
+
+        By the reproducing property they are its values at centres; features are orthonormal.
+        """
+        if self.features is None:
+            return at_centres
+        values: Float64Array = getattr(self.features, coef)
+        return values[:, self.block.at]
+
+    def curve(self, sample: Sample) -> None:
         """Estimate the block's Hessian of the mean loss on sampled rows."""
-        W = self.W[:, rows]
+        W, share, weight = sample.curvature, sample.share, sample.weight
+        values = self.block.sample(sample.rows)
         if self.objective.kinked:
-            W = self._sharpened(W, rows)
+            W = self._sharpened(W, weight)
         w = W.max(axis=0)
         # no row is quite without curvature, but none of weight zero has any
-        weight = self.objective.weight[rows]
         each = w / np.maximum(weight, np.float32(1e-30))
         w = (w + np.float32(1e-4) * each.max(initial=0.0) * weight) * share
         root = np.sqrt(w)[:, None]
-        m, M = sample.shape
+        m, M = values.shape
         self._sample = None
-        if len(self.W) > 1 and self.objective.code != scalar.SQUARED:
-            self._sample = _Curvature(sample, share, self.objective, self.it, W, rows)
+        if len(W) > 1 and self.objective.code != scalar.SQUARED:
+            self._sample = _Curvature(values, sample, W, self.objective)
         # where one block is all there is, its Newton steps are solved as exactly as they can be
-        self.whole = m >= self.objective.n and self.memory.blocks.n_blocks == 1
+        self.whole = m >= self.objective.n and self.memory.n_blocks == 1
         both = np.empty((m, M + 1), np.float64 if self.whole else np.float32)
-        np.multiply(sample, root, out=both[:, :M])
+        np.multiply(values, root, out=both[:, :M])
         both[:, M:] = root
         self.H = linalg.gram(both)
         self.H /= m
@@ -281,13 +306,13 @@ class BlockSteps:
         gram = self.block.gram
         self.size = 1.0 if gram is None else max(float(gram.diagonal().mean()), 1e-30)
 
-    def _sharpened(self, W: Float32Array, rows: IntArray) -> Float32Array:
+    def _sharpened(self, W: Float32Array, weight: Float32Array) -> Float32Array:
         """Return curvatures that fall with the square of the distance to a kink.
 
         The majorising curvature falls with the distance itself, which makes steps safe but
         short; the second derivative is zero outside the width.
         """
-        share = W / np.maximum(self.objective.weight[rows], np.float32(1e-30))
+        share = W / np.maximum(weight, np.float32(1e-30))
         top = share.max(axis=1, keepdims=True)
         return np.asarray(W * (share / np.maximum(top, np.float32(1e-30))))
 
@@ -326,11 +351,10 @@ class BlockSteps:
     def solve(self, products: Float64Array) -> None:
         """Set the move of the block's coefficients, (C, M) float32, and of the bias."""
         it, C, n = self.it, len(self.it.bias), self.objective.n
-        f = it.responses
-        self.gradient = products / n + it.alpha * self.block.pick(f, it.coef)
+        self.gradient = products / n + it.alpha * self._inner(self._f_at, "coef")
         slope = np.zeros(C)
         if self.fit_bias:
-            slope = self.R.sum(axis=1, dtype=np.float64) / n + self.objective.linear
+            slope = self.total / n + self.objective.linear
         self.bias_slope = slope
         stale = self._factor is None or self._factored != (it.damping, it.jitter)
         if stale and not self._factorise():
@@ -396,20 +420,22 @@ class BlockSteps:
         good = np.isfinite(x).all(axis=1) & (inner(x, right) < 0)
         return np.where(good[:, None], x, start)
 
-    def search(self, D: Float32Array) -> None:
-        """Minimise along the move ``D``, the last step and the scale; then take the step."""
+    def search(self) -> None:
+        """Minimise along the move, the last step and the scale; then take the step."""
         it = self.it
-        if not self.live or not (np.isfinite(D).all() and np.isfinite(self.move).all()):
+        if not self.live or not np.isfinite(self.move).all():
             self._reject()
             return
-        f, p = it.responses, it.momentum
-        gram = self._gram(f, p, D)
-        with np.errstate(over="ignore"):
-            raised = _shifted(D, self.bias_move)
+        answers: list[Response] = self.memory.team.ask("respond", self.move, self.bias_move)
+        largest = np.max([a.largest for a in answers], axis=0)
+        if not np.isfinite(largest[1]).all():
+            self._reject()
+            return
+        gram = self._gram(answers)
         n, alpha = self.objective.n, it.alpha
         moves = self.move.astype(np.float64)
         expected = float((self.gradient * moves).sum() + self.bias_slope @ self.bias_move)
-        slope = np.einsum("cn,cn->", self.R, raised, dtype=np.float64) / n
+        slope = sum(a.slope for a in answers)
         slope += alpha * gram[:, 0, 1].sum() + self.objective.linear @ self.bias_move
         if not (slope < 0 and abs(slope - expected) <= constants.SLOPE_RATIO * abs(expected)):
             self._reject()
@@ -420,85 +446,82 @@ class BlockSteps:
             self._settle()
             return
         directions = STEP
-        if it.moves and self._is_true(p, gram[:, 2, 2]):
+        if it.moves and self._is_true(largest[2], gram[:, 2, 2]):
             directions |= MOMENTUM
-        if it.moves and self._is_true(f, gram[:, 0, 0]):
+        if it.moves and self._is_true(largest[0], gram[:, 0, 0]):
             directions |= SCALE
         bias_steps = np.stack([np.zeros_like(it.bias), self.bias_move, it.bias_momentum], 1)
+
+        def along(steps: Float64Array) -> Float64Array:
+            asked = self.bias_move, it.bias_momentum, steps, directions
+            return np.asarray(np.sum(self.memory.team.ask("along", *asked), axis=0))
+
         found = minimise_on_span(
-            self.objective, it.widths, _shifted(f, it.bias), it.bias, raised,
-            _shifted(p, it.bias_momentum), bias_steps, gram, alpha, directions,
-        )  # fmt: skip
+            self.objective, along, it.bias, bias_steps, gram, alpha, directions
+        )
         if found.before > it.claim + max(1e-3 * abs(it.claim), 1e-6 * abs(it.start)):
             self._roll_back()
             return
         if not found.moved.any():
             self._settle()
             return
-        if self.objective.exponential and self._noise(found, D, moves) > constants.MOST_NOISE:
+        if self.objective.exponential and self._noise(found, answers) > constants.MOST_NOISE:
             self._reject()
             return
-        self._take(found, D, moves)
+        self._take(found, moves)
 
-    def _noise(self, found: Search, D: Float32Array, moves: Float64Array) -> float:
+    def _noise(self, found: Search, answers: list[Response]) -> float:
         """Return what float32 responses and kernel values would lose of f after a step."""
-        it = self.it
         s = np.abs(found.steps).max(axis=0)
-        parts = (it.responses, D, it.momentum)
-        largest = [float(np.abs(a).max(initial=0.0)) for a in parts]
-        norms = [float(np.linalg.norm(a)) for a in (it.coef, moves, it.coef_momentum)]
+        largest = [float(a.max()) for a in np.max([a.largest for a in answers], axis=0)]
+        if self.features is None:
+            lengths = np.sqrt(np.sum([a.squares for a in answers], axis=0))
+        else:
+            own = self.features
+            lengths = np.array([np.linalg.norm(own.coef), np.linalg.norm(own.momentum)])
+        norms = lengths[0], float(np.linalg.norm(self.move)), lengths[1]
         s[0] += 1.0
         return constants.EPSILON * float(s @ largest + self.memory.peak**2 * (s @ norms))
 
-    def _is_true(self, values: Float32Array, square_norm: Float64Array) -> bool:
+    def _is_true(self, largest: Float32Array, square_norm: Float64Array) -> bool:
         """Return whether responses are those of a function: ``|g(x)| <= |g| sqrt(k(x, x))``.
 
         Differences of large responses are nothing but rounding when the function is small;
         along them the objective would fall without end.
         """
         bound = 1.1 * np.sqrt(np.maximum(square_norm, 0.0)) * self.memory.peak
-        return bool(np.all(np.abs(values).max(axis=1) <= bound))
+        return bool(np.all(largest <= bound))
 
-    def _gram(self, f: Float32Array, p: Float32Array, D: Float32Array) -> Float64Array:
+    def _gram(self, answers: list[Response]) -> Float64Array:
         """Return inner products of (f, D, p), (C, 3, 3), within Cauchy and Schwarz."""
-        it, block, inner = self.it, self.block, self.memory.blocks.inner
         moves = self.move.astype(np.float64)
-        G = np.empty((len(f), 3, 3))
-        if block.gram is None:
-            G[:, 1, 1] = (moves**2).sum(axis=1)
+        G = np.empty((len(moves), 3, 3))
+        if self.features is None:
+            norms = np.sum([a.norms for a in answers], axis=0)
+            own = self._gathered([a.move for a in answers])
         else:
-            G[:, 1, 1] = (moves * block.pick(D, it.coef)).sum(axis=1)
-        G[:, 0, 1] = G[:, 1, 0] = (moves * block.pick(f, it.coef)).sum(axis=1)
-        G[:, 2, 1] = G[:, 1, 2] = (moves * block.pick(p, it.coef_momentum)).sum(axis=1)
-        G[:, 0, 0] = inner(it.coef, it.coef, f)
-        G[:, 0, 2] = G[:, 2, 0] = inner(it.coef, it.coef_momentum, p)
-        G[:, 2, 2] = inner(it.coef_momentum, it.coef_momentum, p)
+            norms, own = self.features.norms(), moves
+        last = self._inner(self._gathered([a.momentum for a in answers]), "momentum")
+        G[:, 1, 1] = (moves * own).sum(axis=1)
+        G[:, 0, 1] = G[:, 1, 0] = (moves * self._inner(self._f_at, "coef")).sum(axis=1)
+        G[:, 2, 1] = G[:, 1, 2] = (moves * last).sum(axis=1)
+        G[:, 0, 0], G[:, 0, 2], G[:, 2, 2] = norms
+        G[:, 2, 0] = G[:, 0, 2]
         return _positive(G)
 
-    def _take(self, found: Search, D: Float32Array, moves: Float64Array) -> None:
-        it, block, s = self.it, self.block, found.steps
-        kept = ~np.asarray(found.moved)
-        last = [a[kept].copy() for a in (it.momentum, it.bias_momentum, it.coef_momentum)]
-        scale, length, old = (s[:, i].astype(np.float32)[:, None] for i in range(3))
-        P = it.momentum
-        P *= old
-        P += length * D
-        P += scale * it.responses
-        it.bias_momentum = s[:, 2] * it.bias_momentum + s[:, 1] * self.bias_move
-        shape = (-1,) + (1,) * (it.coef.ndim - 1)
-        it.coef_momentum *= s[:, 2].reshape(shape)
-        if s[:, 0].any():
-            it.coef_momentum += s[:, 0].reshape(shape) * it.coef
-        block.add(it.coef_momentum, s[:, 1:2] * moves)
+    def _take(self, found: Search, moves: Float64Array) -> None:
+        it, s = self.it, found.steps
         moved = np.asarray(found.moved)
-        it.responses[moved] += P[moved]
-        it.bias = it.bias + np.where(moved, it.bias_momentum, 0.0)
-        it.coef[moved] += it.coef_momentum[moved]
-        if kept.any():
-            it.momentum[kept], it.bias_momentum[kept], it.coef_momentum[kept] = last
-        steps: tuple[Any, ...] = (it.momentum, it.bias_momentum, it.coef_momentum)
-        for way, step in zip(self._way, steps, strict=False):
-            way[moved] += step[moved]
+        momentum = s[:, 2] * it.bias_momentum + s[:, 1] * self.bias_move
+        if self._way is not None:
+            self._way = self._way + np.where(moved, momentum, 0.0)
+        it.bias_momentum = np.where(moved, momentum, it.bias_momentum)
+        it.bias = it.bias + np.where(moved, momentum, 0.0)
+        if self.features is not None:
+            own = self.features
+            step_on(own.coef, own.momentum, own.way, s, moved, moves, self.block.at)
+        answers = self.memory.team.ask("take", s, moved, moves, self._point)
+        it.moving = True
         self.update.step(s, found.moved, moves)
         typical = float(np.median(s[moved, 1]))
         self.last_step = typical
@@ -514,7 +537,7 @@ class BlockSteps:
         it.jitter /= 3
         it.moves += 1
         self.gains.append(found.before - found.after)
-        self._derive()
+        self._look(answers)
 
     def _reject(self) -> None:
         it = self.it
@@ -533,17 +556,17 @@ class BlockSteps:
 
     def _roll_back(self) -> None:
         it = self.it
-        it.responses -= it.momentum
         it.bias = it.bias - it.bias_momentum
-        it.coef -= it.coef_momentum
-        it.momentum[:] = 0
         it.bias_momentum = np.zeros_like(it.bias)
-        it.coef_momentum[:] = 0
+        if self.features is not None:
+            own = self.features
+            own.coef -= own.momentum
+            own.momentum[:], own.way = 0.0, None
         it.damping = min(max(100 * it.damping, 1e-4), constants.MOST_DAMPING)
-        it.claim = np.inf
+        it.claim, it.moving = np.inf, False
         self.update.undo()
-        self._way, self.live = [], False
-        self._derive()
+        self._way, self.live = None, False
+        self._look(self.memory.team.ask("roll_back", self._point))
 
     def worth(self, number: int, n: int, M: int) -> bool:
         """Return whether one more step gains as much for its price as the block so far."""
@@ -564,11 +587,18 @@ class BlockSteps:
         would make no more than that part.
         """
         it, objective = self.it, self.objective
-        if self._way:
-            it.momentum, it.bias_momentum, it.coef_momentum = self._way
+        if self._way is not None:
+            it.bias_momentum = self._way
             self.update.carry(self._kept)
-        norm2 = float(self.memory.blocks.inner(it.coef, it.coef, it.responses).sum())
-        it.loss = self.exact if it.share == 1 else self.memory.objective.mean(self._responses())
+        if self.features is not None and self.features.way is not None:
+            self.features.momentum, self.features.way = self.features.way, None
+        left = self.memory.team.ask("leave")
+        norms = np.sum([norm for norm, *_ in left], axis=0)
+        if self.features is not None:
+            norms = self.features.norms()[0]
+        norm2 = float(norms.sum())
+        self.made, self.n_centres = (sum(a[i] for a in left) for i in (2, 3))
+        it.loss = sum(mean for _, mean, *_ in left)
         it.objective = it.loss + 0.5 * it.alpha * max(norm2, 0.0)
         it.objective += float(objective.linear @ it.bias)
         it.result_bias = it.bias.copy()
@@ -583,8 +613,9 @@ class BlockSteps:
         narrowed = False
         if objective.kinked:
             gap = max(self.smooth - self.exact, 0.0)
-            floor = constants.LEAST_WIDTH * objective.initial_widths(self.memory.scale)
-            window = min(self.memory.blocks.n_blocks, constants.WINDOW)
+            widths = objective.initial_widths(self.memory.scale, self.memory.spread)
+            floor = constants.LEAST_WIDTH * widths
+            window = min(self.memory.n_blocks, constants.WINDOW)
             it.recent = np.append(it.recent, gain)[-window:]
             progress = float(it.recent.sum()) if len(it.recent) == window else np.inf
             settled = gain <= least and objective.largest_gap(it.widths) > least
@@ -612,10 +643,12 @@ class BlockSteps:
     def _level(self, penalty: float) -> None:
         """Take the loss's own best constant where it lowers the exact objective."""
         it, objective = self.it, self.objective
-        f = it.responses.T.astype(np.float64)
-        w = objective.weight.astype(np.float64)
+        parts = self.memory.team.ask("look_at_all")
+        f, Y = (np.concatenate([a[i] for a in parts], axis=1).T for i in (0, 1))
+        f = f.astype(np.float64)
+        w = np.concatenate([a[2] for a in parts]).astype(np.float64)
         bias, _ = objective.loss.best_intercept(f, w)
-        value = objective.loss.value(objective.Y.T, f + bias)
-        found = float(w @ value) / objective.n + penalty + float(objective.linear @ bias)
+        found = float(w @ objective.loss.value(Y, f + bias)) / objective.n + penalty
+        found += float(objective.linear @ bias)
         if found < it.objective:
             it.objective, it.result_bias = found, np.asarray(bias, np.float64)

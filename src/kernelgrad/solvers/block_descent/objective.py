@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from kernelgrad.solvers.block_descent._loops import MOMENTUM, SCALE, STEP
 
 
 class Objective:
-    r"""Mean loss of responses U (C, n), with kinks smoothed, along up to three directions.
+    r"""What is minimised: the mean loss of n rows with C outputs, kinks smoothed.
 
     ``sum_i w_i l_delta(y_i, u_i) / n + sum_c linear_c b_c`` with weights of mean 1. A loss
     that this library has no loops for goes through its methods, with its majorising curvature
@@ -26,8 +27,7 @@ class Objective:
     Parameters
     ----------
     loss : Loss
-    Y : float32 array (C, n)
-    weight : float64 array (n,)
+    n_outputs, n : int
 
     Attributes
     ----------
@@ -42,17 +42,14 @@ class Objective:
     linear : float64 array (C,)
         Gradient of the part that is linear in the bias.
     semi_supervised : bool
-        Some rows have no label; see :meth:`at`.
+        Some rows have no label; see :meth:`RowObjective.at`.
     """
 
-    def __init__(self, loss: Loss, Y: Float32Array, weight: Float64Array) -> None:
+    def __init__(self, loss: Loss, n_outputs: int, n: int) -> None:
         self.loss = loss
-        self.Y = Y
-        self.C, self.n = Y.shape
-        self.weight = (weight * (self.n / weight.sum())).astype(np.float32)
+        self.C, self.n = n_outputs, n
         self.semi_supervised = isinstance(loss, SemiSupervised)
         self._pseudo = loss.pseudo_factor if isinstance(loss, SemiSupervised) else None
-        self.offset = np.zeros(self.C)
         if self._pseudo is not None:
             loss = loss.labelled  # of rows whose sides are fixed
         # smoothing leads the perceptron away from its minimum, the kink of all rows
@@ -64,7 +61,55 @@ class Objective:
         self.exponential = self.code == scalar.KL
         self.linear = np.full(self.C, loss.nu if isinstance(loss, OneClass) else 0.0)
 
-    def at(self, U: Float32Array, share: float) -> Objective:
+    @property
+    def first_share(self) -> float:
+        """The share of :meth:`RowObjective.at` to begin with: labels first."""
+        loss = self.loss
+        return 0.0 if isinstance(loss, SemiSupervised) and loss.ratio > 0 else 1.0
+
+    def initial_widths(self, scale: float, spread: Float64Array) -> Float64Array:
+        """Return the first widths of smoothing, (C,).
+
+        `scale` is that of the kernel, `spread` the mean size of the targets, (C,).
+        """
+        if self.code == scalar.ONE_CLASS:
+            return np.full(self.C, 0.1 * scale)
+        if self.code == scalar.HINGE or not self.kinked:
+            return np.full(self.C, constants.INITIAL_WIDTH)
+        return np.where(spread > 0, constants.INITIAL_WIDTH * spread, 1.0)
+
+    def largest_gap(self, widths: Float64Array) -> float:
+        """Return the largest difference that smoothing can make to the mean loss."""
+        kinks = 2.0 if self.code == scalar.EPSILON else 1.0
+        return 0.25 * kinks * float(widths.sum())
+
+
+class RowObjective(Objective):
+    """What some of the n rows add to the objective.
+
+    Parameters
+    ----------
+    loss : Loss
+    Y : float32 array (C, m)
+    weight : float32 array (m,)
+        Of these rows; those of all have mean 1.
+    n : int
+        Number of all rows.
+    """
+
+    def __init__(self, loss: Loss, Y: Float32Array, weight: Float32Array, n: int) -> None:
+        super().__init__(loss, len(Y), n)
+        self.Y, self.weight = Y, weight
+        self.offset = np.zeros(self.C)
+
+    @property
+    def _chunks(self) -> Iterator[slice]:
+        m = self.Y.shape[1]
+        return (
+            slice(a, min(m, a + constants.CHUNK)) for a in range(0, m, constants.CHUNK)
+        )
+
+    def at(self, U: Float32Array, share: float) -> RowObjective:
         """Return the objective for steps from responses `U`.
 
         Where rows have no label and the losses match, these rows get the labels of their sides
@@ -90,34 +135,13 @@ class Objective:
             result.offset = loss.unlabelled.s * (inside @ result.weight.astype(np.float64))
         return result
 
-    @property
-    def first_share(self) -> float:
-        """The share of :meth:`at` to begin with: labels first, where others have a loss."""
-        loss = self.loss
-        return 0.0 if isinstance(loss, SemiSupervised) and loss.ratio > 0 else 1.0
-
     def mean(self, U: Float32Array) -> float:
         """Return the exact mean loss of responses, all shares whole."""
         total = 0.0
-        for a in range(0, self.n, constants.CHUNK):
-            rows = slice(a, min(self.n, a + constants.CHUNK))
+        for rows in self._chunks:
             value = self.loss.value(self.Y[:, rows].T, U[:, rows].T.astype(np.float64))
             total += float(self.weight[rows].astype(np.float64) @ value)
         return float(total / self.n)
-
-    def initial_widths(self, scale: float) -> Float64Array:
-        """Return the first widths of smoothing, (C,); `scale` is that of the kernel."""
-        if self.code == scalar.ONE_CLASS:
-            return np.full(self.C, 0.1 * scale)
-        if self.code == scalar.HINGE or not self.kinked:
-            return np.full(self.C, constants.INITIAL_WIDTH)
-        spread = np.abs(self.Y.astype(np.float64)) @ self.weight / self.n
-        return np.where(spread > 0, constants.INITIAL_WIDTH * spread, 1.0)
-
-    def largest_gap(self, widths: Float64Array) -> float:
-        """Return the largest difference that smoothing can make to the mean loss."""
-        kinks = 2.0 if self.code == scalar.EPSILON else 1.0
-        return 0.25 * kinks * float(widths.sum())
 
     def derivatives(
         self, widths: Float64Array, U: Float32Array, R: Float32Array, W: Float32Array
@@ -136,8 +160,7 @@ class Objective:
                 (float(exact.sum()) + offset) / self.n,
             )
         total = 0.0
-        for a in range(0, self.n, constants.CHUNK):
-            rows = slice(a, min(self.n, a + constants.CHUNK))
+        for rows in self._chunks:
             y, u, w = self.Y[:, rows].T, U[:, rows].T.astype(np.float64), self.weight[rows]
             total += float(w.astype(np.float64) @ self.loss.value(y, u))
             R[:, rows] = (w[:, None] * self.loss.gradient(y, u)).T
@@ -170,8 +193,7 @@ class Objective:
             sums[:, 0] += (self.offset.sum() if self.joint else self.offset) / self.n
             return np.asarray(sums)
         out = np.zeros((1, 10))
-        for a in range(0, self.n, constants.CHUNK):
-            rows = slice(a, min(self.n, a + constants.CHUNK))
+        for rows in self._chunks:
             X = np.stack([U[:, rows] - base[:, None], D[:, rows], P[:, rows]]).astype(float)
             u = U[:, rows] + np.einsum("ck,kcn->cn", steps, X)
             y, w = self.Y[:, rows].T, self.weight[rows].astype(np.float64)
@@ -198,13 +220,13 @@ class Search:
     after: float
 
 
+Along = Callable[[Float64Array], Float64Array]
+
+
 def minimise_on_span(
     objective: Objective,
-    widths: Float64Array,
-    U: Float32Array,
+    along: Along,
     bias: Float64Array,
-    D: Float32Array,
-    P: Float32Array,
     bias_steps: Float64Array,
     gram: Float64Array,
     alpha: float,
@@ -217,8 +239,11 @@ def minimise_on_span(
 
     Parameters
     ----------
-    objective, widths, U, bias, D, P
-        As in :meth:`Objective.along`; `bias` is the constant in U.
+    objective : Objective
+    along : callable
+        Steps (C, 3) to the sums of :meth:`RowObjective.along` over all rows.
+    bias : float64 array (C,)
+        The constant in f.
     bias_steps : float64 array (C, 3)
         Constants in the three directions, the first of which is 0.
     gram : float64 array (C, 3, 3)
@@ -235,8 +260,7 @@ def minimise_on_span(
         linear, constant = linear.sum(axis=0, keepdims=True), constant.sum(keepdims=True)
 
     def evaluate(s: Float64Array) -> tuple[Float64Array, Float64Array, Float64Array]:
-        steps = np.ascontiguousarray(np.broadcast_to(s, (C, 3)))
-        t = objective.along(widths, U, bias, D, P, steps, directions)
+        t = along(np.ascontiguousarray(np.broadcast_to(s, (C, 3))))
         u = s + np.array([1.0, 0.0, 0.0])
         norm = np.einsum("gij,gj->gi", gram, u)
         value = t[:, 0] + 0.5 * alpha * np.einsum("gi,gi->g", u, norm)

@@ -2,25 +2,29 @@ r"""Block descent with cached responses: exact gradients, Newton blocks, a searc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+import copy
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from kernelgrad._params import choice, integer, parameters, real
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
+from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad._validation import CapabilityError
-from kernelgrad.compute.linalg import first_of_equals, row_hashes, untouched
+from kernelgrad.compute.linalg import first_of_equals, untouched
+from kernelgrad.compute.memory import system_bytes
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.expansions import Expansion, RandomFeatureExpansion, SupportExpansion
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.functions.scaling import InputScaling
-from kernelgrad.kernels import ExactRows, restore_kernel
+from kernelgrad.kernels import restore_kernel
 from kernelgrad.losses.regression import ResidualLoss
 from kernelgrad.losses.unlabelled import SemiSupervised
 from kernelgrad.solvers.audit import AUDIT_LEAST, AUDIT_WORK, Audit
 from kernelgrad.solvers.base import (
     Problem,
+    RowStore,
     Solver,
     State,
     StepInfo,
@@ -33,17 +37,37 @@ from kernelgrad.solvers.base import (
 from kernelgrad.solvers.block_descent import _constants as constants
 from kernelgrad.solvers.block_descent.coordinates import (
     Block,
-    BlockMatrix,
-    Blocks,
-    FeatureBlocks,
-    SupportBlocks,
+    FeatureBlock,
+    SupportBlock,
+    join_prepared,
+    take_rows,
 )
-from kernelgrad.solvers.block_descent.newton import BlockSteps, BlockUpdate, Iterate, Workspace
+from kernelgrad.solvers.block_descent.newton import (
+    BlockSteps,
+    BlockUpdate,
+    FeatureCoefficients,
+    Iterate,
+    Workspace,
+)
 from kernelgrad.solvers.block_descent.objective import Objective
-from kernelgrad.solvers.kernel.base import MERGE_ROWS, build_exact
+from kernelgrad.solvers.block_descent.shards import (
+    SHARD,
+    TAG,
+    Home,
+    Recipe,
+    Team,
+    hashes_of,
+    joined,
+    new_folder,
+)
+from kernelgrad.solvers.kernel.base import MERGE_ROWS, exact_kernel
 from kernelgrad.solvers.random_features.base import build_stream
 
-_TAG = 0x636163
+_FIRST_ROWS = 2**18  # that tell scaling, bandwidth and the best constant, at most
+_DIGEST_ROWS = 4096  # of a store
+
+Rows = TrainBatch | RowStore
+
 
 
 @dataclass(kw_only=True)
@@ -60,42 +84,69 @@ class CachedState(State):
         Of the rows, which a continued fit must bring again.
     offset : float64 array (C,)
         Taken off targets and added to predictions: float32 then holds residuals.
-    used : int32 array (n,)
-        As in :class:`SupportBlocks`.
-    iterates : list of Iterate
-        One for each alpha.
+    iterate : Iterate
+    features : FeatureCoefficients or None
+    kept : dict of arrays
+        Responses and coefficients of the shards while there is no `memory`.
     """
 
     exact: ExactKernel | None
     stream: FeatureStream | None
     digest: bytes
     offset: Float64Array
-    used: IntArray
-    iterates: list[Iterate]
+    iterate: Iterate
+    features: FeatureCoefficients | None = None
+    kept: dict[str, AnyArray] = field(default_factory=dict)
     kernel_evaluations: int = 0
     slow: int = 0
     memory: Workspace | None = transient()
 
-    def keep(self, indices: list[int]) -> None:
-        """Go on with some of the iterates, in this order."""
-        self.iterates = [self.iterates[i] for i in indices]
+    def release(self) -> None:
+        """Keep what shards hold, and let go of the rows."""
+        self.kept = self.snapshot()
+        super().release()
+
+    def snapshot(self) -> dict[str, AnyArray]:
+        """Return responses (C, n), centres and coefficients of all shards."""
+        if self.memory is None:
+            return self.kept
+        parts = self.memory.team.ask("snapshot")
+        axes = {"index": 0, "last": 0}
+        return {
+            name: np.concatenate([part[name] for part in parts], axis=axes.get(name, 1))
+            for name in parts[0]
+        }
+
+    def copy(self) -> Self:
+        """Return a state without shards, which are made anew from the rows."""
+        return dataclasses.replace(
+            self,
+            iterate=copy.deepcopy(self.iterate),
+            features=copy.deepcopy(self.features),
+            kept=self.snapshot(),
+            memory=None,
+        )
+
+    def __getstate__(self) -> dict[str, object]:
+        return super().__getstate__() | {"kept": self.snapshot()}
 
     def describe_parts(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        """Return the kernel or the stream, and the iterates."""
+        """Return the kernel or the stream, and the function."""
         home = self.exact if self.exact is not None else self.stream
         assert home is not None
         arrays = {f"scaling.{k}": a for k, a in home.scaling.arrays().items()}
-        iterates = []
-        for i, it in enumerate(self.iterates):
-            plain = {}
-            for name, value in vars(it).items():
-                if isinstance(value, np.ndarray):
-                    arrays[f"{i}.{name}"] = value
-                else:
-                    plain[name] = value if np.isfinite(value) else None
-            iterates.append(plain)
+        arrays |= {f"kept.{k}": a for k, a in self.snapshot().items()}
+        if self.features is not None:
+            arrays["features.coef"] = self.features.coef
+            arrays["features.momentum"] = self.features.momentum
+        plain = {}
+        for name, value in vars(self.iterate).items():
+            if isinstance(value, np.ndarray):
+                arrays[f"0.{name}"] = value
+            else:
+                plain[name] = value if np.isfinite(value) else None
         kind = "support" if self.exact is not None else "features"
-        return {"kind": kind, "home": home.describe(), "iterates": iterates}, arrays
+        return {"kind": kind, "home": home.describe(), "iterate": plain}, arrays
 
     @classmethod
     def restore_parts(
@@ -103,9 +154,7 @@ class CachedState(State):
     ) -> dict[str, Any]:
         """Return the fields that :meth:`describe_parts` described."""
         home = values["home"]
-        scaling = InputScaling.from_arrays(
-            {k.removeprefix("scaling."): a for k, a in arrays.items() if "scaling." in k}
-        )
+        scaling = InputScaling.from_arrays(_below("scaling.", arrays))
         kernel = restore_kernel(home["kernel"])
         exact, stream = None, None
         if values["kind"] == "support":
@@ -115,89 +164,89 @@ class CachedState(State):
                 kernel, home["n_features_in"], home["seed"], home["block_size"], scaling,
                 problem.cache_bytes,
             )  # fmt: skip
-        iterates = []
-        for i, plain in enumerate(values["iterates"]):
-            own: dict[str, Any] = {k: np.inf if v is None else v for k, v in plain.items()}
-            prefix = f"{i}."
-            own |= {
-                k.removeprefix(prefix): np.array(a)
-                for k, a in arrays.items()
-                if k.startswith(prefix)
-            }
-            iterates.append(Iterate(**own))
-        used = arrays["used"].astype(np.int32)  # files of 0.1.0 hold whether rows were used
+        own = {k: np.array(a) for k, a in _below("0.", arrays).items()}
+        kept = {k: np.array(a) for k, a in _below("kept.", arrays).items()}
+        features = None
+        if "iterate" in values:
+            plain = values["iterate"]
+            if stream is not None:
+                pair = _below("features.", arrays)
+                features = FeatureCoefficients(*(np.array(pair[k]) for k in ("coef", "momentum")))
+        else:  # files of 0.1.0
+            plain = values["iterates"][0]
+            kept, features = _kept_by_0_1_0(own, arrays["used"], exact is not None)
+            own["moving"] = bool(kept["p"].any())  # type: ignore[assignment]
+        own |= {k: np.inf if v is None else v for k, v in plain.items()}
         counters = values.get("numbers", {})  # of files of 0.1.0
         return {
-            "exact": exact, "stream": stream, "iterates": iterates, "used": used, **counters
+            "exact": exact, "stream": stream, "iterate": Iterate(**own), "features": features,
+            "kept": kept, **counters,
         }  # fmt: skip
+
+
+def _below(prefix: str, arrays: dict[str, AnyArray]) -> dict[str, AnyArray]:
+    return {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
+
+
+def _kept_by_0_1_0(
+    own: dict[str, AnyArray], used: AnyArray, support: bool
+) -> tuple[dict[str, AnyArray], FeatureCoefficients | None]:
+    """Take the arrays of rows out of `own`; return them as shards and features hold them."""
+    coef, momentum = own.pop("coef"), own.pop("coef_momentum")
+    kept = {"f": own.pop("responses"), "p": own.pop("momentum")}
+    index = np.flatnonzero(used | coef.any(axis=0)) if support else np.empty(0, np.intp)
+    kept |= {"index": index, "last": used.astype(np.int32)[index]}
+    if support:
+        return kept | {"coef": coef[:, index], "coef_momentum": momentum[:, index]}, None
+    empty = np.zeros((len(coef), 0))
+    features = FeatureCoefficients(coef.reshape(len(coef), -1), momentum.reshape(len(coef), -1))
+    return kept | {"coef": empty, "coef_momentum": empty}, features
 
 
 @dataclass(frozen=True)
 class BlockMove:
-    """One block and how it moved each iterate."""
+    """One block and how it moved the function."""
 
     block: Block
-    updates: list[BlockUpdate]
+    update: BlockUpdate
 
 
 class CachedTracker(Tracker):
     """Responses of fixed rows: a step costs one block of values on them."""
 
     def __init__(self, solver: CachedBlockDescent, state: CachedState, X: Matrix) -> None:
-        self._solver, self._state = solver, state
-        self._rows: Any = (
-            state.exact.prepare(X) if state.exact is not None else state.stream.prepare(X)  # type: ignore[union-attr]
-        )
-        self._f: list[Float64Array] | None = None
-        self._p: list[Float64Array] = []
-        self._X = X
-
-    def _predict(self) -> None:
-        self._f, self._p = [], []
-        for it in self._state.iterates:
-            for coef, out in ((it.coef, self._f), (it.coef_momentum, self._p)):
-                e = self._solver.function(self._state, coef, np.zeros(len(it.bias)))
-                out.append(e.raw_prediction(self._X).T)
+        self._solver, self._state, self._X = solver, state, X
+        home = state.exact if state.exact is not None else state.stream
+        assert home is not None
+        self._rows: Any = home.prepare(X)
+        self._f: Float64Array | None = None
 
     def advance(self, info: StepInfo) -> None:
         """Apply one :class:`BlockMove`."""
-        if self._f is None and self._state.iteration > 1:  # of a state that was there before
-            self._predict()
+        state = self._state
+        if self._f is None and state.iteration > 1:  # of a state that was there before
+            zero = np.zeros(len(state.offset))
+            self._f, self._p = (
+                self._solver.function(state, zero, which).raw_prediction(self._X).T
+                for which in ("coef", "momentum")
+            )
             return
         if self._f is None:
-            shape = len(self._state.offset), self._X.shape[0]
-            self._f = [np.zeros(shape) for _ in self._state.iterates]
-            self._p = [np.zeros(shape) for _ in self._state.iterates]
+            self._f = np.zeros((len(state.offset), self._X.shape[0]))
+            self._p = np.zeros_like(self._f)
         move: BlockMove = info.update
-        stacked = np.concatenate([np.concatenate([p.kf, p.kp]) for p in move.updates])
-        K = move.block.products(self._rows, stacked)
-        C = len(self._state.offset)
-        for i, update in enumerate(move.updates):
-            f, p = self._f[i], self._p[i]
-            new = K[2 * i * C : (2 * i + 1) * C], K[(2 * i + 1) * C : (2 * i + 2) * C]
-            self._f[i] = update.f[:, :1] * f + update.f[:, 1:] * p + new[0]
-            self._p[i] = update.p[:, :1] * f + update.p[:, 1:] * p + new[1]
-
-    def keep(self, indices: list[int]) -> None:
-        """Go on with some of the iterates, as :meth:`CachedState.keep` did."""
-        if self._f is not None:
-            self._f = [self._f[i] for i in indices]
-            self._p = [self._p[i] for i in indices]
-
-    def raw_predictions(self) -> list[Float64Array]:
-        """Return the responses of all iterates, (n, C) each."""
-        assert self._f is not None
-        state = self._state
-        return [
-            np.tile(state.offset + it.first_bias, (f.shape[1], 1))
-            if it.is_poor
-            else f.T + (state.offset + it.result_bias)
-            for f, it in zip(self._f, state.iterates, strict=True)
-        ]
+        update, f, p, C = move.update, self._f, self._p, len(self._f)
+        K = move.block.products(self._rows, np.concatenate([update.kf, update.kp]))
+        self._f = update.f[:, :1] * f + update.f[:, 1:] * p + K[:C]
+        self._p = update.p[:, :1] * f + update.p[:, 1:] * p + K[C:]
 
     def raw_prediction(self) -> Float64Array:
-        """Return the responses of the first iterate."""
-        return self.raw_predictions()[0]
+        """Return the responses of the function that the solver would return now."""
+        assert self._f is not None
+        state, it = self._state, self._state.iterate
+        if it.is_poor:
+            return np.tile(state.offset + it.first_bias, (self._f.shape[1], 1))
+        return self._f.T + (state.offset + it.result_bias)
 
 
 @parameters
@@ -276,6 +325,7 @@ class CachedBlockDescent(Solver[CachedState]):
     name: ClassVar[str] = "cached"
     state_class: ClassVar[type[State]] = CachedState
     streams: ClassVar[bool] = False
+    takes_stores: ClassVar[bool] = True
 
     blocks: str = choice(("support", "features"), default="support")
     block_size: int | str = integer(default="auto", low=1, words=("auto",))
@@ -311,91 +361,132 @@ class CachedBlockDescent(Solver[CachedState]):
             return int(self.block_size)
         return n if n <= constants.WHOLE else constants.WIDTH
 
-    def init(self, problem: Problem, batch: TrainBatch) -> CachedState:
+    def init(self, problem: Problem, batch: Rows) -> CachedState:
         """Resolve the kernel on the rows and start from the best constant."""
-        return self.init_path(problem, batch, [problem.alpha])
-
-    def init_path(
-        self, problem: Problem, batch: TrainBatch, alphas: list[float]
-    ) -> CachedState:
-        """Return the state of several functions, one for each alpha, that share blocks."""
         self.check_problem(problem)
         C, n = problem.n_outputs, batch.n_rows
+        first = _first_rows(batch, _FIRST_ROWS)
         start = np.zeros(C)
         if problem.fit_intercept:
-            start = np.asarray(problem.loss.intercept(batch.y, batch.sample_weight), float)
+            start = np.asarray(problem.loss.intercept(first.y, first.sample_weight), float)
         shifts = isinstance(problem.loss, ResidualLoss)
         exact, stream, rows = None, None, None
         if self.blocks == "support":
-            exact, rows = build_exact(problem, batch)
+            exact = exact_kernel(problem, first)
+            if isinstance(batch, TrainBatch):
+                rows = exact.prepare(batch.X, batch.rows)
         else:
             size = self._width(max(n, constants.WHOLE + 1))
-            stream = build_stream(problem, batch, lambda planes: -(-size // planes))
+            stream = build_stream(problem, first, lambda planes: -(-size // planes))
+        bias = np.zeros(C) if shifts else start
         state = CachedState(
             exact=exact,
             stream=stream,
-            digest=batch_digest(problem, batch),
+            digest=_digest(problem, batch),
             offset=start if shifts else np.zeros(C),
-            used=np.zeros(n, np.int32),
-            iterates=[],
+            iterate=Iterate(problem.alpha, bias.copy(), np.zeros(C), np.ones(C)),
         )
-        memory = self._prepare(problem, state, batch, rows)
-        bias = np.zeros(C) if shifts else start
-        for alpha in alphas:
-            coef = memory.blocks.new_coef(C)
-            state.iterates.append(
-                Iterate(
-                    alpha=alpha,
-                    responses=np.zeros((C, n), np.float32),
-                    momentum=np.zeros((C, n), np.float32),
-                    bias=bias.copy(),
-                    result_bias=bias.copy(),
-                    bias_momentum=np.zeros(C),
-                    coef=coef,
-                    coef_momentum=coef.copy(),
-                    widths=memory.objective.initial_widths(memory.scale),
-                    share=memory.objective.first_share,
-                )
+        state.memory = memory = self._prepare(problem, state, batch, rows)
+        it = state.iterate
+        it.result_bias = bias.copy()
+        it.widths = memory.objective.initial_widths(memory.scale, memory.spread)
+        it.share = memory.objective.first_share
+        if stream is not None:
+            state.features = FeatureCoefficients(
+                *(np.zeros((C, memory.n_blocks * memory.max_width)) for _ in range(2))
             )
-        state.memory = memory
         return state
 
     def _prepare(
-        self, problem: Problem, state: CachedState, batch: TrainBatch, rows: ExactRows | None
+        self, problem: Problem, state: CachedState, batch: Rows, rows: Any
     ) -> Workspace:
-        Y = np.ascontiguousarray((batch.y - state.offset).T.astype(np.float32))
-        objective = Objective(problem.loss, Y, batch.sample_weight)
-        n = batch.n_rows
-        blocks: Blocks
-        scale = peak = 1.0
+        """Return the shards of the rows, in the state's function, and what they tell."""
+        C, n, loss = problem.n_outputs, batch.n_rows, problem.loss
+        home: Home | None = state.exact if state.exact is not None else state.stream
+        assert home is not None
+        recipe = Recipe(home, loss, state.offset, n)
+        team = self._team(problem, recipe, batch, rows)
+        facts = team.facts
+        total = sum(f.weight for f in facts)
+        team.ask("weigh", n / total)
+        kept = state.kept
+        if kept:
+            ends = [*team.starts[1:], n]
+            parts = [(_part(kept, a, b),) for a, b in zip(team.starts, ends, strict=True)]
+            team.ask("start_from", each=parts)
+        else:
+            team.ask("start_from", None)
+        state.kept = {}
+        spread = np.sum([f.spread for f in facts], axis=0) / total
+        candidates = sum(f.candidates for f in facts)
         if state.exact is not None:
-            if rows is None:
-                rows = state.exact.prepare(batch.X, batch.rows)
-            distinct = first_of_equals(_hashes(rows))
-            support = SupportBlocks(state.exact, rows, distinct, self._width(n))
-            support.used = state.used
-            blocks, row_bytes = support, rows.nbytes
-            diagonal = state.exact.kernel.exact_diag(rows)
-            scale, peak = float(diagonal.mean()), float(np.sqrt(diagonal.max()))
+            scale = sum(f.diagonal for f in facts) / n
+            peak = float(np.sqrt(max(f.peak for f in facts)))
+            width = min(self._width(n), candidates)
+            n_blocks = -(-candidates // width)
         else:
             assert state.stream is not None
-            J = constants.FEATURE_BLOCKS if self.n_blocks == "auto" else int(self.n_blocks)
-            blocks = FeatureBlocks(state.stream, state.stream.prepare(batch.X), J)
-            row_bytes = 4 * n * problem.n_features_in
-            some = state.stream.scaling.apply(batch.X[:: max(1, n // 256)])
+            n_blocks = constants.FEATURE_BLOCKS if self.n_blocks == "auto" else int(self.n_blocks)
+            width, scale = state.stream.width, 1.0
+            some = _first_rows(batch, 256).X
             # features of a row are longer or shorter than the kernel says
-            peak = 2.0 * float(np.sqrt(state.stream.kernel.diag(some).max()))
-        size = 4 * n * blocks.max_width
+            diagonal = state.stream.kernel.diag(state.stream.scaling.apply(some))
+            peak = 2.0 * float(np.sqrt(diagonal.max()))
+        memory = Workspace(
+            team, Objective(loss, C, n), spread, scale, peak, problem.n_features_in, width,
+            n_blocks,
+        )  # fmt: skip
+        self._share_buffer(problem, memory)
+        return memory
+
+    def _team(self, problem: Problem, recipe: Recipe, batch: Rows, rows: Any) -> Team:
+        """Return all shards of the rows."""
+        n = batch.n_rows
+        starts = range(0, n, SHARD)
+        progress = problem.progress
+        if isinstance(batch, TrainBatch):
+            rows = recipe.home.prepare(batch.X) if rows is None else rows
+            parts = [(a, slice(a, min(n, a + SHARD))) for a in starts]
+            return Team(
+                [
+                    recipe.shard(
+                        a // SHARD, a, batch.y[s], batch.sample_weight[s], take_rows(rows, s)
+                    )
+                    for a, s in parts
+                ],
+                progress,
+            )
+        if batch.team is not None:
+            team: Team = batch.team(recipe, progress)
+            return team
+        limit = 0.25 * system_bytes() if problem.memory_limit is None else problem.memory_limit
+        folder = new_folder() if 48 * n * problem.n_outputs > limit else None
+        path = None if folder is None else folder.name
+        shards = []
+        for a in starts:
+            shards.append(recipe.read(a // SHARD, a, min(n, a + SHARD), batch, path))
+            progress(len(shards), len(starts))
+        return Team(shards, progress, folder)
+
+    def _share_buffer(self, problem: Problem, memory: Workspace) -> None:
+        """Give shards in memory room to keep the values of a block, where there is enough."""
+        shards = getattr(memory.team, "shards", [])
+        n, M = memory.objective.n, memory.max_width
         limit = constants.STORE_BYTES if problem.memory_limit is None else problem.memory_limit
         fixed = 0
         if problem.memory_limit is not None:
+            row_bytes = sum(shard.nbytes for shard in shards)
             fixed = 2 * row_bytes + constants.WORK_BYTES + 72 * n * problem.n_outputs
-        buffer = untouched(n, blocks.max_width).reshape(-1) if size + fixed <= limit else None
-        return Workspace(blocks, objective, buffer, scale, peak, batch.X.shape[1])
+        if 4 * n * M + fixed > limit or any(shard.store is not None for shard in shards):
+            return
+        if shards:
+            buffer = untouched(n, M).reshape(-1)
+            for shard in shards:
+                shard.buffer = buffer[shard.start * M : (shard.start + shard.n) * M]
 
-    def _attach(self, problem: Problem, state: CachedState, batch: TrainBatch) -> Workspace:
+    def _attach(self, problem: Problem, state: CachedState, batch: Rows) -> Workspace:
         if state.memory is None:
-            if batch_digest(problem, batch) != state.digest:
+            if _digest(problem, batch) != state.digest:
                 raise CapabilityError(
                     f"solver {self.name!r} keeps the responses of all its training rows: it "
                     "can be continued with the same rows, targets, weights and loss only. Fit "
@@ -404,206 +495,227 @@ class CachedBlockDescent(Solver[CachedState]):
             state.memory = self._prepare(problem, state, batch, None)
         return state.memory
 
-    def step(self, problem: Problem, state: CachedState, batch: TrainBatch) -> StepInfo:
+    def step(self, problem: Problem, state: CachedState, batch: Rows) -> StepInfo:
         """Take one block and make Newton steps on it."""
-        memory = self._attach(problem, state, batch)
-        if len(state.iterates) == 1 and state.iterates[0].alpha != problem.alpha:
-            state.iterates[0].alpha, state.iterates[0].claim = problem.alpha, np.inf
-        n = batch.n_rows
+        memory, it = self._attach(problem, state, batch), state.iterate
+        if it.alpha != problem.alpha:
+            it.alpha, it.claim = problem.alpha, np.inf
         if state.iteration and state.iteration % constants.AUDIT_EVERY == 0:
-            for it in state.iterates:
-                audit = self._audit(problem, state, it)
-                if audit.drift > constants.DRIFT:
-                    self._refresh(state, it)
-        steps = [BlockSteps(it, memory) for it in state.iterates]
-        rng = draws(problem.seed, _TAG, state.iteration)
-        weight = None
-        if state.iteration or memory.objective.semi_supervised:  # labels first
-            weight = np.sum([s.row_weights() for s in steps], axis=0)
-        block = memory.blocks.draw(state.iteration, weight, rng)
-        matrix = block.matrix(memory.buffer)
-        for s in steps:
-            s.enter(block, problem.fit_intercept)
-        self._descend(state, memory, block, matrix, steps, rng)
-        if isinstance(memory.blocks, SupportBlocks):
-            state.used[block.index] = state.iteration + 1  # type: ignore[attr-defined]
-            state.kernel_evaluations += block.width * n * matrix.n_tiles_made
+            audit = self._audit(problem, state)
+            if audit.drift > constants.DRIFT:
+                self._refresh(state)
+        steps = BlockSteps(it, memory, state.features)
+        block = self._draw(problem, state, memory)
+        steps.enter(block, problem.fit_intercept)
+        self._descend(problem, state, steps, block)
         state.iteration += 1
-        for s in steps:
-            s.leave(self.tol, min(state.iteration, memory.blocks.n_blocks))
-        state.rows_seen += n
-        first = state.iterates[0]
-        state.slow = state.slow + 1 if steps[0].still else 0
-        enough = 1 if memory.blocks.n_blocks == 1 else 2  # another block may have more to gain
+        steps.leave(self.tol, min(state.iteration, memory.n_blocks))
+        if state.exact is not None:
+            state.kernel_evaluations += steps.made
+        state.rows_seen += batch.n_rows
+        state.slow = state.slow + 1 if steps.still else 0
+        enough = 1 if memory.n_blocks == 1 else 2  # another block may have more to gain
         patience = max(
-            constants.REJECTIONS, min(2 * memory.blocks.n_blocks, constants.MOST_REJECTIONS)
+            constants.REJECTIONS, min(2 * memory.n_blocks, constants.MOST_REJECTIONS)
         )
-        stuck = all(it.rejected >= patience for it in state.iterates)
         return StepInfo(
-            train_loss=first.loss,
-            step_size=steps[0].last_step,
+            train_loss=it.loss,
+            step_size=steps.last_step,
             n_random_features=(
-                min(state.iteration, memory.blocks.n_blocks) * block.width
-                if state.stream
-                else 0
+                min(state.iteration, memory.n_blocks) * block.width if state.stream else 0
             ),
-            update=BlockMove(block, [s.update for s in steps]),
-            n_support=int(np.count_nonzero(first.coef.any(axis=0))) if state.exact else 0,
+            update=BlockMove(block, steps.update),
+            n_support=steps.n_centres if state.exact else 0,
             kernel_evaluations=state.kernel_evaluations,
             epoch=float(state.iteration),
-            objective=min(first.objective, first.constant),
-            converged=stuck or state.slow >= enough,
+            objective=min(it.objective, it.constant),
+            converged=it.rejected >= patience or state.slow >= enough,
         )
+
+    def _draw(self, problem: Problem, state: CachedState, memory: Workspace) -> Block:
+        """Return the next block: rows of large strength come first; see :meth:`Shard.draw`."""
+        number, team, n_blocks = state.iteration, memory.team, memory.n_blocks
+        if state.stream is not None:
+            return FeatureBlock(number, n_blocks, state.stream)
+        assert state.exact is not None
+        total = None
+        if number or memory.objective.semi_supervised:  # labels first
+            total = sum(team.ask("strength", state.iterate.alpha))
+            total = total if np.isfinite(total) and total > 0 else None
+        drawn = team.ask(
+            "draw", state.iterate.alpha, total, number, n_blocks, memory.max_width, problem.seed
+        )
+        keys, rows = (np.concatenate([d[i] for d in drawn]) for i in (0, 1))
+        M = min(memory.max_width, len(keys))
+        if M < len(keys):
+            rows = rows[np.argpartition(-keys, M - 1)[:M]]
+        index, centres = self._rows_at(team, np.sort(rows))
+        first = first_of_equals(hashes_of(centres))  # shards do not know each other's rows
+        if not first.all():
+            index, centres = index[first], centres.take(np.flatnonzero(first))
+        return SupportBlock(number, state.exact, centres, index)
+
+    def _rows_at(self, team: Team, rows: IntArray) -> tuple[IntArray, Any]:
+        """Return increasing row numbers, and the prepared rows."""
+        parts = [p for p in team.ask("rows_at", each=_by_shard(team, rows)) if p is not None]
+        return rows, join_prepared(parts)
 
     def _descend(
-        self,
-        state: CachedState,
-        memory: Workspace,
-        block: Block,
-        matrix: BlockMatrix,
-        steps: list[BlockSteps],
-        rng: np.random.Generator,
+        self, problem: Problem, state: CachedState, steps: BlockSteps, block: Block
     ) -> None:
-        n, M = matrix.n, block.width
+        memory = steps.memory
+        n, M = memory.objective.n, block.width
         most = constants.MOST_INNER if self.inner_steps == "auto" else int(self.inner_steps)
         for number in range(most):
-            live = [s for s in steps if s.live]
-            if not live:
-                break
-            R = np.concatenate([s.R for s in live])
-            products = matrix.product(R)
+            requests = None
             if number == 0:
-                rows, share = self._hessian_sample(live, n, M, rng)
-                sample = block.sample(rows)
-                for s in live:
-                    s.curve(sample, rows, share)
-            C = len(state.offset)
-            moves = []
-            for i, s in enumerate(live):
-                s.solve(products[i * C : (i + 1) * C])
-                moves.append(s.move)
-            D = np.empty((len(live) * C, n), np.float32)
-            matrix.responses(np.concatenate(moves), D)
-            for i, s in enumerate(live):
-                s.search(D[i * C : (i + 1) * C])
+                requests = self._sample_requests(problem, state, steps, M)
+            products, samples = steps.slopes(requests)
+            if number == 0:
+                steps.curve(joined(samples))
+            steps.solve(products)
+            steps.search()
             if self.inner_steps == "auto":
-                for s in live:
-                    s.live = s.live and s.worth(number, n, M)
+                steps.live = steps.live and steps.worth(number, n, M)
+            if not steps.live:
+                break
 
-    def _hessian_sample(
-        self, live: list[BlockSteps], n: int, M: int, rng: np.random.Generator
-    ) -> tuple[IntArray, Float32Array]:
-        """Return rows for the Hessian and the factors that make their mean that of all."""
-        m = (
-            constants.HESSIAN_ROWS * M
-            if self.hessian_rows == "auto"
-            else int(self.hessian_rows)
-        )
+    def _sample_requests(
+        self, problem: Problem, state: CachedState, steps: BlockSteps, M: int
+    ) -> list[tuple[Any]]:
+        """Return what each shard is asked for of the Hessian's sample."""
+        team, n = steps.memory.team, steps.memory.objective.n
+        m = constants.HESSIAN_ROWS * M if self.hessian_rows == "auto" else int(self.hessian_rows)
         if m >= n:
-            return np.arange(n), np.ones(n, np.float32)
-        weight = np.zeros(n)
-        for s in live:
-            largest = s.W.max(axis=0).astype(np.float64)
-            weight += largest / max(float(largest.mean()), 1e-300)
-        p = 0.5 * weight / max(float(weight.mean()), 1e-300) + 0.5
-        total = np.cumsum(p)
-        at = (np.arange(m) + rng.random()) * (total[-1] / m)
-        rows = np.minimum(np.searchsorted(total, at, side="right"), n - 1)
-        return rows, (total[-1] / n / p[rows]).astype(np.float32)
+            return [((0.0, 0.0, None),) for _ in team.starts]
+        mean = float(sum(steps.curved)) / n
+        sizes = np.diff([*team.starts, n])
+        ends = np.cumsum(0.5 * np.array(steps.curved) / max(mean, 1e-300) + 0.5 * sizes)
+        total = float(ends[-1])
+        rng = draws(problem.seed, TAG + 2, state.iteration)
+        places = (np.arange(m) + rng.random()) * (total / m)
+        cuts = np.searchsorted(places, ends[:-1])
+        begins = [0.0, *ends[:-1]]
+        parts = np.split(places, cuts)
+        return [((mean, total, p - a),) for a, p in zip(begins, parts, strict=True)]
 
-    def finish(self, problem: Problem, state: CachedState, batch: TrainBatch) -> dict[str, Any]:
+    def finish(self, problem: Problem, state: CachedState, batch: Rows) -> dict[str, Any]:
         """Return the objective claimed and the one found in float64; see the class."""
         self._attach(problem, state, batch)
-        it = state.iterates[0]
+        it = state.iterate
         if not it.is_poor:
-            audit = self._audit(problem, state, it)
+            audit = self._audit(problem, state)
             if audit.objective <= it.constant + constants.DOUBT * abs(it.constant):
                 return vars(audit)
             it.objective = np.inf  # not what it claims: the best constant is the result
         return vars(Audit(it.constant, it.constant, 0.0, batch.n_rows))
 
-    def _audit(self, problem: Problem, state: CachedState, it: Iterate) -> Audit:
-        memory = state.memory
+    def _audit(self, problem: Problem, state: CachedState) -> Audit:
+        memory, it = state.memory, state.iterate
         assert memory is not None
-        n = it.responses.shape[1]
-        used = int(np.count_nonzero(it.coef.any(axis=0)))
+        n = memory.objective.n
+        index, coef = self._coefficients(state)
+        used = len(index) if state.exact is not None else int(np.count_nonzero(coef.any(axis=0)))
         price = max(1, used) * (2 * memory.n_features + 30)
         m = max(AUDIT_LEAST, AUDIT_WORK // price)
-        rng = draws(problem.seed, _TAG + 1, state.iteration)
-        strength = np.abs(it.coef).sum(axis=0) if state.exact is not None else np.zeros(0)
-        if m >= n:
-            rows = centres = np.arange(n)
-        else:
-            rows = rng.choice(n, m, replace=False)
-            centres = rows[:0]
-            if strength.any():
-                centres = rng.choice(n, m, p=strength / strength.sum())
-        both = np.concatenate([rows, centres])
-        truth = self._responses(state, it.coef, both).T
-        cached = it.responses[:, both].astype(np.float64)
-        loss, Y, w = memory.objective.loss, memory.objective.Y, memory.objective.weight
-        y, weight = Y[:, rows].T, w[rows].astype(np.float64)
-        k = len(rows)
+        rng = draws(problem.seed, TAG + 1, state.iteration)
+        rows = np.arange(n) if m >= n else np.sort(rng.choice(n, m, replace=False))
+        blocks = self._whole(state, index, coef)
+        truth, cached, Y, w = self._look(memory.team, blocks, rows)
+        loss = memory.objective.loss
         with np.errstate(over="ignore", invalid="ignore"):
-            true = weight @ loss.value(y, (truth[:, :k] + it.result_bias[:, None]).T)
-            kept = weight @ loss.value(y, (cached[:, :k] + it.result_bias[:, None]).T)
-        change = float(true - kept) / k
-        error = truth[:, k:] - cached[:, k:]
-        if m >= n:
-            norm = float((it.coef * error).sum()) if state.exact is not None else 0.0
-        elif strength.any():
-            share = it.coef[:, centres] / strength[centres]
-            norm = float((share * error).sum()) * float(strength.sum()) / len(centres)
-        else:
-            norm = 0.0
+            true = w @ loss.value(Y.T, (truth + it.result_bias[:, None]).T)
+            kept = w @ loss.value(Y.T, (cached + it.result_bias[:, None]).T)
+        change = float(true - kept) / len(rows)
+        norm = 0.0
+        if state.exact is not None and len(index):
+            strength = np.abs(coef).sum(axis=0)
+            at, share = np.arange(len(index)), coef
+            if m < n and strength.any():
+                p = strength / strength.sum()
+                at = np.sort(rng.choice(len(index), m, p=p))
+                share = coef[:, at] / (p[at] * m)
+            if strength.any():
+                truth, cached, _, _ = self._look(memory.team, blocks, index[at])
+                norm = float((share * (truth - cached)).sum())
         found = it.objective + change + 0.5 * it.alpha * norm
         size = max(abs(it.objective), 1e-3 * abs(it.start))
         drift = abs(found - it.objective) / size if size > 0 else 0.0
-        return Audit(it.objective, found, drift if np.isfinite(drift) else np.inf, k)
+        drift = drift if np.isfinite(drift) else np.inf
+        return Audit(it.objective, found, drift, len(rows))
 
-    def _responses(
-        self, state: CachedState, coef: Float64Array, rows: IntArray | slice
-    ) -> Float64Array:
-        """Return f without constants on training rows, (m, C), summed in float64."""
+    def _look(
+        self, team: Team, blocks: list[tuple[Block, Float64Array]], rows: IntArray
+    ) -> tuple[Float64Array, Float64Array, AnyArray, Float64Array]:
+        """Return f of increasing rows, made anew and as kept, their targets and weights."""
+        parts = [p for p in team.ask("look", each=_by_shard(team, rows)) if p is not None]
+        prepared = join_prepared([p[0] for p in parts])
+        f, Y = (np.concatenate([p[i] for p in parts], axis=1) for i in (1, 2))
+        truth = np.zeros(f.shape)
+        for block, coef in blocks:
+            truth += block.products(prepared, coef)
+        w = np.concatenate([p[3] for p in parts]).astype(np.float64)
+        return truth, f.astype(np.float64), Y, w
+
+    def _coefficients(
+        self, state: CachedState, which: str = "coef"
+    ) -> tuple[IntArray, Float64Array]:
+        """Return the numbers of the centres and the coefficients (C, k) that are not zero."""
+        if state.features is not None:
+            return np.empty(0, np.intp), getattr(state.features, which)
+        assert state.memory is not None
+        parts = state.memory.team.ask("coefficients", which)
+        index = np.concatenate([p[0] for p in parts])
+        coef = np.concatenate([p[1] for p in parts], axis=1)
+        used = np.flatnonzero(coef.any(axis=0))
+        return index[used], coef[:, used]
+
+    def _whole(
+        self, state: CachedState, index: IntArray, coef: Float64Array
+    ) -> list[tuple[Block, Float64Array]]:
+        """Return blocks and coefficients (C, M) that make f."""
         memory = state.memory
         assert memory is not None
-        C = len(state.offset)
-        if state.exact is not None:
-            prepared: ExactRows = memory.blocks.rows  # type: ignore[attr-defined]
-            some = prepared.take(rows)
-            used = np.flatnonzero(coef.any(axis=0))
-            out = np.zeros((some.n_rows, C))
-            if len(used):
-                coefficients = np.ascontiguousarray(coef[:, used].T)
-                state.exact.add_product(some, prepared.take(used), coefficients, out)
-            return out
-        features: Matrix = memory.blocks.rows[rows]  # type: ignore[attr-defined]
-        out = np.zeros((C, features.shape[0]))
-        for j in range(memory.blocks.n_blocks):
-            if coef[:, j].any():
-                block = memory.blocks.draw(j, None, np.random.default_rng(0))
-                out += block.products(features, coef[:, j])
-        return out.T
+        if state.stream is not None:
+            found: list[tuple[Block, Float64Array]] = []
+            for j in range(memory.n_blocks):
+                block = FeatureBlock(j, memory.n_blocks, state.stream)
+                if coef[:, block.at].any():
+                    found.append((block, coef[:, block.at]))
+            return found
+        assert state.exact is not None
+        if not len(index):
+            return []
+        centres = self._rows_at(memory.team, index)[1]
+        return [(SupportBlock(0, state.exact, centres, index), coef)]
 
-    def _refresh(self, state: CachedState, it: Iterate) -> None:
+    def _refresh(self, state: CachedState) -> None:
         """Make the responses anew from the coefficients and forget the last step."""
-        f = self._responses(state, it.coef, slice(None)).T
-        it.responses[:] = f
-        it.momentum[:], it.coef_momentum[:] = 0.0, 0.0
+        assert state.memory is not None
+        blocks = self._whole(state, *self._coefficients(state))
+        state.memory.team.ask("refresh", blocks)
+        if state.features is not None:
+            state.features.momentum[:] = 0.0
+        it = state.iterate
         it.bias_momentum, it.claim = np.zeros_like(it.bias), np.inf
+        it.moving = False
 
     def function(
-        self, state: CachedState, coef: Float64Array, intercept: Float64Array
+        self, state: CachedState, intercept: Float64Array, which: str = "coef"
     ) -> Expansion:
-        """Return the function of coefficients (C, ...) as an expansion."""
+        """Return the function, or the last step with `which` "momentum", as an expansion."""
+        index, coef = self._coefficients(state, which)
         if state.exact is not None:
             assert state.memory is not None
-            rows = state.memory.blocks.rows  # type: ignore[attr-defined]
+            if not len(index):
+                index, coef = np.zeros(1, np.intp), np.zeros((len(intercept), 1))
+            rows = self._rows_at(state.memory.team, index)[1]
             return SupportExpansion(state.exact, rows, coef.T, intercept)
         assert state.stream is not None
         stream = state.stream
         e = RandomFeatureExpansion(stream, len(intercept), intercept)
-        C, J, _ = coef.shape
+        C, J = len(coef), coef.shape[1] // stream.width
+        coef = coef.reshape(C, J, stream.width)
         last = np.flatnonzero(coef.any(axis=(0, 2)))
         used = int(last[-1]) + 1 if len(last) else 0
         shaped = coef[:, :used].reshape(C, used, stream.planes, stream.block_size) / np.sqrt(J)
@@ -611,24 +723,57 @@ class CachedBlockDescent(Solver[CachedState]):
         e.coef = np.ascontiguousarray(flat, np.float32)
         return e
 
-    def expansion(self, state: CachedState, which: int = 0) -> Expansion:
+    def expansion(self, state: CachedState) -> Expansion:
         """Return the fitted function."""
-        it = state.iterates[which]
+        it = state.iterate
         if it.is_poor:
-            return self.function(state, np.zeros_like(it.coef), state.offset + it.first_bias)
-        return self.function(state, it.coef, state.offset + it.result_bias)
+            return self._constant(state, state.offset + it.first_bias)
+        return self.function(state, state.offset + it.result_bias)
+
+    def _constant(self, state: CachedState, intercept: Float64Array) -> Expansion:
+        if state.stream is not None:
+            return RandomFeatureExpansion(state.stream, len(intercept), intercept)
+        assert state.exact is not None
+        assert state.memory is not None
+        rows = self._rows_at(state.memory.team, np.zeros(1, np.intp))[1]
+        return SupportExpansion(state.exact, rows, np.zeros((1, len(intercept))), intercept)
 
     def track(self, state: CachedState, X: Matrix) -> CachedTracker:
         """Return the responses of the rows of `X`."""
         return CachedTracker(self, state, X)
 
 
-def _hashes(rows: ExactRows) -> AnyArray:
-    """Return a hash of each row, of all its parts where the kernel has several."""
-    total = row_hashes(rows.values)
-    for part in rows.parts:
-        total = total * np.uint64(31) + _hashes(part)
-    return np.asarray(total)
+def _first_rows(batch: Rows, most: int) -> TrainBatch:
+    """Return all rows, or every k-th where there are more than `most`."""
+    n = batch.n_rows
+    if n <= most:
+        return batch if isinstance(batch, TrainBatch) else batch.read(0, n)
+    some = np.arange(0, n, -(-n // most))
+    if not isinstance(batch, TrainBatch):
+        return batch.take(some)
+    ids = None if batch.rows is None else batch.rows[some]
+    return TrainBatch(batch.X[some], batch.y[some], batch.sample_weight[some], ids)
+
+
+def _digest(problem: Problem, batch: Rows) -> bytes:
+    if isinstance(batch, TrainBatch):
+        return batch_digest(problem, batch)
+    return batch_digest(problem, _first_rows(batch, _DIGEST_ROWS))
+
+
+def _by_shard(team: Team, rows: IntArray) -> list[tuple[IntArray] | None]:
+    """Return increasing row numbers as arguments of shards, counted from each one's start."""
+    starts = team.starts
+    parts = np.split(rows, np.searchsorted(rows, starts[1:]))
+    return [(p - a,) if len(p) else None for a, p in zip(starts, parts, strict=True)]
+
+
+def _part(kept: dict[str, AnyArray], start: int, stop: int) -> dict[str, AnyArray]:
+    """Return the part of a snapshot that belongs to one shard."""
+    own = (kept["index"] >= start) & (kept["index"] < stop)
+    part = {name: kept[name][:, start:stop] for name in ("f", "p")}
+    part |= {name: kept[name][own] for name in ("index", "last")}
+    return part | {name: kept[name][:, own] for name in ("coef", "coef_momentum")}
 
 
 __all__ = ["CachedBlockDescent", "CachedState", "CachedTracker", "Iterate"]

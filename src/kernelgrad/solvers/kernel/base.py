@@ -354,19 +354,23 @@ def check_matrix(
         )
 
 
-def build_exact(problem: Problem, batch: TrainBatch) -> tuple[ExactKernel, ExactRows]:
-    """Resolve the kernel on the rows; return its exact form and the rows prepared for it."""
+def exact_kernel(problem: Problem, batch: TrainBatch) -> ExactKernel:
+    """Resolve the kernel on the rows; return its exact form."""
     scaling, kernel = fit_scaling(problem, batch)
     # distances ask for a quantile of the rows, products for the largest of them
     every = max(1, batch.n_rows // _RANGE_ROWS) if kernel.is_stationary else 1
-    wide = kernel.needs_wide(scaling.apply(batch.X[::every]))
-    exact = ExactKernel(
+    return ExactKernel(
         kernel,
         scaling.width(problem.n_features_in),
         scaling,
-        wide=wide,
+        wide=kernel.needs_wide(scaling.apply(batch.X[::every])),
         precise=problem.posterior,
     )
+
+
+def build_exact(problem: Problem, batch: TrainBatch) -> tuple[ExactKernel, ExactRows]:
+    """Return the exact form of the kernel and the rows prepared for it."""
+    exact = exact_kernel(problem, batch)
     return exact, exact.prepare(batch.X, batch.rows)
 
 

@@ -1,0 +1,685 @@
+"""Training rows in pieces of fixed size, and what block descent asks of each of them.
+
+A fit cuts its rows into shards of `SHARD` rows, wherever they are: in memory, in a file, or in
+another process. A shard holds the responses of its rows and the coefficients of those of its
+rows that are centres; it gets a block, a step or a few numbers, and answers with sums. Sums are
+added up in the order of the shards, so the model does not depend on where shards are.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray
+from kernelgrad.compute.linalg import first_of_equals, row_hashes
+from kernelgrad.functions.exact import ExactKernel
+from kernelgrad.functions.features import FeatureStream
+from kernelgrad.kernels import ExactRows
+from kernelgrad.losses import Loss
+from kernelgrad.solvers.base import RowStore, draws
+from kernelgrad.solvers.block_descent.coordinates import (
+    Block,
+    BlockMatrix,
+    join_prepared,
+    take_rows,
+)
+from kernelgrad.solvers.block_descent.objective import RowObjective
+
+SHARD = 131_072  # rows
+TAG = 0x636163  # of random numbers
+_JUST_USED = 1e-12  # factor of the weights of the rows of the last block
+
+Home = ExactKernel | FeatureStream  # what prepares rows for functions
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where the objective is looked at, beside the responses: constants (C,) and smoothing."""
+
+    bias: Float64Array
+    widths: Float64Array
+    share: float
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a shard says of its rows at the beginning.
+
+    Sums of weights, of weighted sizes of targets (C,), and of ``k(x, x)``; the largest
+    ``k(x, x)``; and how many rows may be centres.
+    """
+
+    weight: float
+    spread: Float64Array
+    diagonal: float
+    peak: float
+    candidates: int
+
+
+@dataclass(frozen=True)
+class Slopes:
+    """Mean loss, smoothed and exact, sums of slopes (C,) and of each row's largest curvature."""
+
+    smooth: float
+    exact: float
+    total: Float64Array
+    curved: float
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows of the Hessian's sample, with the factors that make their mean that of all rows.
+
+    Curvatures, responses with constants, and weights are those of the rows, (C, m) or (m,).
+    """
+
+    rows: Any
+    share: Float32Array
+    curvature: Float32Array
+    responses: Float32Array
+    weight: Float32Array
+
+
+@dataclass(frozen=True)
+class Response:
+    """What a move does: D and P at the block's own centres of this shard, and sums.
+
+    ``norms`` (3, C) are ``<f, f>``, ``<f, P>``, ``<P, P>``; ``largest`` (3, C) of f, D, P;
+    ``squares`` (2,) of the coefficients of f and P.
+    """
+
+    move: Float32Array
+    momentum: Float32Array
+    norms: Float64Array
+    largest: Float32Array
+    squares: Float64Array
+    slope: float
+
+
+class Scratch(MutableMapping[str, Any]):
+    """Arrays in files of a temporary folder; each access maps one, so that none stays mapped."""
+
+    def __init__(self, folder: str, prefix: str) -> None:
+        self._folder, self._prefix = folder, prefix
+        self._shapes: dict[str, tuple[int, ...]] = {}
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, f"{self._prefix}.{name}")
+
+    def __getitem__(self, name: str) -> Any:
+        shape = self._shapes[name]
+        return np.memmap(self._path(name), np.float32, "r+", shape=shape).view(np.ndarray)
+
+    def __setitem__(self, name: str, value: AnyArray) -> None:
+        # a new file: arrays that were mapped before keep what they show
+        path = self._path(name)
+        np.ascontiguousarray(value, np.float32).tofile(f"{path}.new")
+        os.replace(f"{path}.new", path)
+        self._shapes[name] = value.shape
+
+    def __delitem__(self, name: str) -> None:
+        del self._shapes[name]
+        os.unlink(self._path(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shapes)
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+
+def new_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder for scratch files, removed with the object."""
+    return tempfile.TemporaryDirectory(prefix="kernelgrad-", ignore_cleanup_errors=True)
+
+
+def step_on(
+    value: AnyArray, momentum: AnyArray, way: AnyArray | None, s: Float64Array, moved: Any,
+    move: AnyArray, at: IntArray | slice = slice(None),
+) -> None:  # fmt: skip
+    """Take one step of a linear quantity, in place: ``p <- s2 p + s1 d + s0 f``, ``f <- f + p``.
+
+    `move` d is at the places `at`, and 0 elsewhere; outputs that are not `moved` stay.
+    """
+    s = s.astype(value.dtype)
+    still = ~np.asarray(moved)
+    kept = momentum[still]
+    momentum *= s[:, 2:3]
+    momentum[:, at] += s[:, 1:2] * move
+    if s[:, 0].any():
+        momentum += s[:, 0:1] * value
+    momentum[still] = 0
+    value += momentum
+    if way is not None:
+        way += momentum
+    momentum[still] = kept
+
+
+class Shard:
+    """Rows ``start`` to ``start + n`` of a fit.
+
+    Methods in `CHANGES` change the shard, all others do not; those in `READS` need the values
+    of all its rows. With `shared` arrays, as after :meth:`copy`, changed arrays are new ones.
+
+    Parameters
+    ----------
+    number, start : int
+    Y : float32 array (C, n)
+        Targets.
+    weight : float32 array (n,)
+    rows : prepared rows
+    store : RowStore or None
+        Where the rows are read again once they are unloaded.
+    home : ExactKernel or FeatureStream
+    loss : Loss
+    n_all : int
+        Rows of all shards.
+    arrays : mapping
+        Where arrays of all rows are kept.
+    """
+
+    CHANGES: ClassVar[frozenset[str]] = frozenset(
+        {"weigh", "start_from", "derive", "enter", "respond", "take", "roll_back", "leave", "refresh"}
+    )  # fmt: skip
+    READS: ClassVar[frozenset[str]] = frozenset({"products", "respond", "refresh"})
+
+    def __init__(
+        self, number: int, start: int, Y: Float32Array, weight: Float32Array, rows: Any,
+        store: RowStore | None, home: Home, loss: Loss, n_all: int,
+        arrays: MutableMapping[str, Any],
+    ) -> None:  # fmt: skip
+        self.number, self.start, self.n = number, start, Y.shape[1]
+        self.store, self.home, self.loss, self.n_all = store, home, loss, n_all
+        self._rows = rows
+        self.arrays = arrays
+        C = len(Y)
+        for name, value in (("Y", Y), ("weight", weight)):
+            arrays[name] = value
+        self.index: IntArray = np.empty(0, np.intp)
+        self.last: IntArray = np.empty(0, np.int32)
+        self.coef = self.coef_momentum = np.zeros((C, 0))
+        self.coef_way: Float64Array | None = None
+        self.buffer: Float32Array | None = None
+        self.shared = False
+        self._block: Block | None = None
+        self._matrix: BlockMatrix | None = None
+        self._seen: dict[str, Any] = {}
+        self._point: Point | None = None
+        self._passes = 0
+        self.facts = self._facts(rows)
+
+    def _facts(self, rows: Any) -> Facts:
+        weight = self.arrays["weight"]
+        if isinstance(rows, ExactRows):
+            assert isinstance(self.home, ExactKernel)
+            diagonal = np.asarray(self.home.kernel.exact_diag(rows), np.float64)
+            self._usable = np.packbits(first_of_equals(hashes_of(rows)) & (weight > 0))
+        else:
+            assert isinstance(self.home, FeatureStream)
+            diagonal = np.ones(1)
+            self._usable = np.packbits(weight > 0)
+        return Facts(
+            float(weight.sum(dtype=np.float64)),
+            np.abs(self.arrays["Y"].astype(np.float64)) @ weight,
+            float(diagonal.sum()),
+            float(diagonal.max(initial=0.0)),
+            int(np.unpackbits(self._usable).sum()),
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows."""
+        rows = self._rows
+        if isinstance(rows, ExactRows):
+            return rows.nbytes
+        return 4 * self.n * self.home.n_features_in
+
+    # -- rows --------------------------------------------------------------------------
+
+    def _read(self, index: IntArray | None = None) -> Any:
+        """Return rows of the store, prepared; `index` are some of them."""
+        assert self.store is not None
+        a = self.start
+        X = self.store.rows(a, a + self.n) if index is None else self.store.some(a + index)
+        return self.home.prepare(X)
+
+    def load(self) -> None:
+        """Have the rows at hand, until :meth:`unload`."""
+        if self._rows is None:
+            self._rows = self._read()
+
+    def unload(self) -> None:
+        """Let go of rows that can be read again."""
+        if self.store is not None:
+            self._rows = self._matrix = None
+
+    def rows_at(self, index: IntArray) -> Any:
+        """Return some prepared rows."""
+        return self._read(index) if self._rows is None else take_rows(self._rows, index)
+
+    # -- the state ---------------------------------------------------------------------
+
+    def copy(self) -> Shard:
+        """Return a shard that shares what it does not change."""
+        other = copy(self)
+        other.shared, other._seen, other._matrix = True, {}, None
+        other.arrays = dict(self.arrays)
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        gone = {"_seen": {}, "_matrix": None, "buffer": None}
+        return vars(self) | gone | ({} if self.store is None else {"_rows": None})
+
+    def _own(self, name: str) -> Any:
+        """Return an array to be changed in place."""
+        if self.shared:
+            self.arrays[name] = self.arrays[name].copy()
+        return self.arrays[name]
+
+    def snapshot(self) -> dict[str, AnyArray]:
+        """Return what a fit that goes on needs of the shard."""
+        arrays = {name: np.array(self.arrays[name]) for name in ("f", "p")}
+        coef = {"coef": self.coef, "coef_momentum": self.coef_momentum}
+        return arrays | {"index": self.index + self.start, "last": self.last} | coef
+
+    def start_from(self, snapshot: dict[str, AnyArray] | None) -> None:
+        """Begin with f = 0, or where a snapshot was taken."""
+        if snapshot is None:
+            for name in ("f", "p"):
+                self.arrays[name] = np.zeros(self.arrays["Y"].shape, np.float32)
+            return
+        for name in ("f", "p"):
+            self.arrays[name] = np.array(snapshot[name], np.float32)
+        self.index, self.last = snapshot["index"] - self.start, snapshot["last"].copy()
+        self.coef = np.array(snapshot["coef"], np.float64)
+        self.coef_momentum = np.array(snapshot["coef_momentum"], np.float64)
+
+    def weigh(self, factor: float) -> None:
+        """Multiply the weights."""
+        weight = self._own("weight")
+        weight *= np.float32(factor)
+
+    # -- slopes ------------------------------------------------------------------------
+
+    def _once(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return what `make` returns, kept for this point where arrays are in memory."""
+        if isinstance(self.arrays, Scratch):
+            return make()
+        if name not in self._seen:
+            self._seen[name] = make()
+        return self._seen[name]
+
+    def _raised(self, name: str, bias: Float64Array) -> Float32Array:
+        """Return responses with their constants."""
+        key = f"raised {name}"
+        made: Float32Array = self._once(
+            key, lambda: self.arrays[name] + bias.astype(np.float32)[:, None]
+        )
+        return made
+
+    def _derivatives(self) -> tuple[RowObjective, Float32Array, Float32Array, float, float]:
+        def make() -> tuple[RowObjective, Float32Array, Float32Array, float, float]:
+            assert self._point is not None
+            U = self._raised("f", self._point.bias)
+            whole = RowObjective(self.loss, self.arrays["Y"], self.arrays["weight"], self.n_all)
+            objective = whole.at(U, self._point.share)
+            R, W = np.empty(U.shape, np.float32), np.empty(U.shape, np.float32)
+            smooth, exact = objective.derivatives(self._point.widths, U, R, W)
+            return objective, R, W, smooth, exact
+
+        made: tuple[RowObjective, Float32Array, Float32Array, float, float]
+        made = self._once("derivatives", make)
+        return made
+
+    def derive(self, point: Point) -> Slopes:
+        """Look at the loss at the responses and `point`; what follows is asked there."""
+        self._point, self._seen = point, {}
+        _, R, W, smooth, exact = self._derivatives()
+        curved = float(W.max(axis=0).sum(dtype=np.float64))
+        return Slopes(smooth, exact, R.sum(axis=1, dtype=np.float64), curved)
+
+    # -- centres -----------------------------------------------------------------------
+
+    def _strengths(self, alpha: float) -> Float64Array:
+        r"""Return :math:`\|r_i / n + \alpha a_i\|^2` of each row, (n,).
+
+        This is the gradient's part at row i. It is 0 where the coefficients balance the slopes,
+        as they all do at the minimum: such a row has nothing to gain, however large its slope.
+        Squares spend fewer centres than the lengths themselves, and reach lower objectives.
+        """
+        part = (self._derivatives()[1] / np.float32(self.n_all)).astype(np.float64)
+        part[:, self.index] += alpha * self.coef
+        return np.asarray(np.einsum("cn,cn->n", part, part))
+
+    def strength(self, alpha: float) -> float:
+        """Return the sum of all strengths."""
+        return float(self._once("strengths", lambda: self._strengths(alpha)).sum())
+
+    def draw(
+        self, alpha: float, total: float | None, number: int, n_blocks: int, width: int,
+        seed: int,
+    ) -> tuple[Float64Array, IntArray]:  # fmt: skip
+        """Return the Gumbel keys of the rows that may be centres of a block, and the rows.
+
+        The largest `width` keys of all shards are a draw without replacement in proportion to
+        strengths over `total`, or uniform without it. The rows of a block are balanced when it
+        is left and lose their balance as others move: their weight grows back in `n_blocks`.
+        """
+        among = np.flatnonzero(np.unpackbits(self._usable, count=self.n))
+        if total is None:
+            w = np.ones(self.n)
+        else:
+            w = self._once("strengths", lambda: self._strengths(alpha)) / total
+        w = np.maximum(w, 1e-100)
+        w[self.index] *= np.clip((number - self.last) / n_blocks, _JUST_USED, 1.0)
+        u = draws(seed, TAG, number, *([self.number] if self.number else [])).random(len(among))
+        key = np.log(w[among]) - np.log(-np.log(np.maximum(u, 1e-300)))
+        if len(among) > width:
+            best = np.sort(np.argpartition(-key, width - 1)[:width])
+            key, among = key[best], among[best]
+        return key, among + self.start
+
+    def enter(self, block: Block, kept: float | None) -> None:
+        """Begin with a block; the way of the blocks before counts `kept`, None is no way."""
+        self._block, self._matrix, self._passes = block, None, 0
+        if block.index is not None:
+            self._here = np.flatnonzero(
+                (block.index >= self.start) & (block.index < self.start + self.n)
+            )
+            self._local = block.index[self._here] - self.start
+            self._widen(self._local)
+            self._slots = np.searchsorted(self.index, self._local)
+            self.last = self.last.copy()
+            self.last[self._slots] = block.number + 1
+        else:
+            self._here = self._local = self._slots = np.empty(0, np.intp)
+        self.coef_way = None
+        self.arrays.pop("way", None)
+        if kept is not None:
+            self.arrays["way"] = np.multiply(self.arrays["p"], kept, dtype=np.float32)
+            self.coef_way = kept * self.coef_momentum
+
+    def _widen(self, local: IntArray) -> None:
+        index = np.union1d(self.index, local)
+        at = np.searchsorted(index, self.index)
+        coef, momentum = (np.zeros((len(self.coef), len(index))) for _ in range(2))
+        coef[:, at], momentum[:, at] = self.coef, self.coef_momentum
+        last = np.zeros(len(index), np.int32)
+        last[at] = self.last
+        self.index, self.last, self.coef, self.coef_momentum = index, last, coef, momentum
+
+    # -- steps -------------------------------------------------------------------------
+
+    def _values(self) -> BlockMatrix:
+        if self._matrix is None:
+            assert self._block is not None
+            rows = self._read() if self._rows is None else self._rows
+            self._matrix = self._block.matrix(rows, self.buffer)
+        return self._matrix
+
+    def products(
+        self, request: tuple[float, float, Float64Array | None] | None = None
+    ) -> tuple[Float64Array, Float32Array, Sample | None]:
+        """Return ``R K`` (C, M), f at own centres, and rows for the Hessian if asked for.
+
+        A `request` holds the mean curvature of all rows, the sum of the probabilities of all,
+        and places on the probabilities' cumulative sum in this shard; None is all rows.
+        """
+        matrix = self._values()
+        before = matrix.n_tiles_made
+        R = self._derivatives()[1]
+        out = matrix.product(R), self.arrays["f"][:, self._local]
+        self._passes += matrix.n_tiles_made - before
+        return *out, None if request is None else self._sample(*request)
+
+    def _sample(self, mean: float, total: float, places: Float64Array | None) -> Sample:
+        objective, _, W, _, _ = self._derivatives()
+        if places is None:
+            rows = np.arange(self.n)
+            share = np.ones(self.n, np.float32)
+        else:
+            p = self._probabilities(W, mean)
+            rows = np.searchsorted(np.cumsum(p), places, side="right")
+            rows = np.minimum(rows, self.n - 1)
+            share = (total / self.n_all / p[rows]).astype(np.float32)
+        assert self._point is not None
+        return Sample(
+            self.rows_at(rows),
+            share,
+            W[:, rows],
+            self._raised("f", self._point.bias)[:, rows],
+            objective.weight[rows],
+        )
+
+    def _probabilities(self, W: Float32Array, mean: float) -> Float64Array:
+        """Return what makes half of the sample follow the curvature."""
+        return np.asarray(0.5 * W.max(axis=0).astype(np.float64) / max(mean, 1e-300) + 0.5)
+
+    def respond(self, move: Float32Array, bias_move: Float64Array) -> Response:
+        """Make the responses D of a move (C, M) of the block's coefficients."""
+        matrix = self._values()
+        before = matrix.n_tiles_made
+        D = np.empty((len(move), self.n), np.float32)
+        matrix.responses(move, D)
+        self._passes += matrix.n_tiles_made - before
+        self._seen = {k: v for k, v in self._seen.items() if k not in ("raised d", "raised p")}
+        self.arrays["d"] = D
+        f, p = self.arrays["f"], self.arrays["p"]
+        R, raised = self._derivatives()[1], self._raised("d", bias_move)
+        at = self.index
+        pairs = (self.coef, f), (self.coef, p), (self.coef_momentum, p)
+        norms = [np.einsum("ck,ck->c", a, b[:, at], dtype=np.float64) for a, b in pairs]
+        with np.errstate(invalid="ignore"):
+            slope = np.einsum("cn,cn->", R, raised, dtype=np.float64) / self.n_all
+            largest = [np.abs(a).max(axis=1, initial=0.0) for a in (f, D, p)]
+        squares = np.array([(a * a).sum() for a in (self.coef, self.coef_momentum)])
+        return Response(
+            D[:, self._local], p[:, self._local], np.array(norms), np.array(largest), squares,
+            float(slope),
+        )  # fmt: skip
+
+    def along(
+        self, bias_move: Float64Array, bias_momentum: Float64Array, steps: Float64Array,
+        directions: int,
+    ) -> Float64Array:  # fmt: skip
+        """Return mean loss and derivatives as :meth:`RowObjective.along`."""
+        assert self._point is not None
+        point = self._point
+        return self._derivatives()[0].along(
+            point.widths, self._raised("f", point.bias), point.bias,
+            self._raised("d", bias_move), self._raised("p", bias_momentum), steps, directions,
+        )  # fmt: skip
+
+    def take(
+        self, steps: Float64Array, moved: Any, move: Float64Array, point: Point
+    ) -> Slopes:
+        """Take a step (C, 3) along f, the move and the last step; derive at the new point."""
+        way = self._own("way") if "way" in self.arrays else None
+        step_on(self._own("f"), self._own("p"), way, steps, moved, self.arrays["d"])
+        self._own_coef()
+        part = move[:, self._here]
+        step_on(
+            self.coef, self.coef_momentum, self.coef_way, steps, moved, part, self._slots
+        )
+        return self.derive(point)
+
+    def _own_coef(self) -> None:
+        if self.shared:
+            self.coef, self.coef_momentum = self.coef.copy(), self.coef_momentum.copy()
+            self.coef_way = None if self.coef_way is None else self.coef_way.copy()
+
+    def roll_back(self, point: Point) -> Slopes:
+        """Take the last step back."""
+        f, p = self._own("f"), self._own("p")
+        f -= p
+        p[:] = 0
+        self._own_coef()
+        self.coef -= self.coef_momentum
+        self.coef_momentum[:] = 0
+        self.arrays.pop("way", None)
+        self.coef_way = None
+        return self.derive(point)
+
+    def leave(self) -> tuple[Float64Array, float, int, int]:
+        """Finish the block.
+
+        Return ``<f, f>`` (C,), the mean loss with all shares whole, kernel values made and the
+        number of centres.
+        """
+        if "way" in self.arrays:
+            self.arrays["p"] = self.arrays.pop("way")
+            assert self.coef_way is not None
+            self.coef_momentum, self.coef_way = self.coef_way, None
+        f = self.arrays["f"]
+        norm = np.einsum("ck,ck->c", self.coef, f[:, self.index], dtype=np.float64)
+        assert self._block is not None
+        assert self._point is not None
+        mean = self._derivatives()[4]
+        if self._point.share != 1:
+            whole = RowObjective(self.loss, self.arrays["Y"], self.arrays["weight"], self.n_all)
+            mean = whole.mean(self._raised("f", self._point.bias))
+        made = self._block.width * self.n * self._passes
+        self.arrays.pop("d", None)
+        self._seen, self._matrix, self._passes = {}, None, 0
+        return norm, mean, made, int(np.count_nonzero(self.coef.any(axis=0)))
+
+    # -- the result --------------------------------------------------------------------
+
+    def coefficients(self, which: str) -> tuple[IntArray, Float64Array]:
+        """Return the numbers of the centres and their coefficients (C, k) in f or P."""
+        coef = self.coef if which == "coef" else self.coef_momentum
+        return self.index + self.start, coef.copy()
+
+    def look(self, index: IntArray) -> tuple[Any, Float32Array, Float32Array, Float32Array]:
+        """Return some rows, with their responses, targets and weights."""
+        a = self.arrays
+        return self.rows_at(index), a["f"][:, index], a["Y"][:, index], a["weight"][index]
+
+    def look_at_all(self) -> tuple[Float32Array, Float32Array, Float32Array]:
+        """Return the responses, targets and weights of all rows."""
+        a = self.arrays
+        return a["f"], a["Y"], a["weight"]
+
+    def refresh(self, blocks: Sequence[tuple[Block, Float64Array]]) -> None:
+        """Make the responses anew, and forget the last step."""
+        rows = self._read() if self._rows is None else self._rows
+        f = np.zeros(self.arrays["Y"].shape)
+        for block, coef in blocks:
+            f += block.products(rows, coef)
+        self.arrays["f"] = f.astype(np.float32)
+        self.arrays["p"] = np.zeros(f.shape, np.float32)
+        self.coef_momentum = np.zeros_like(self.coef)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How shards are made of rows."""
+
+    home: Home
+    loss: Loss
+    offset: Float64Array
+    n_all: int
+
+    def shard(
+        self, number: int, start: int, y: AnyArray, weight: AnyArray, rows: Any,
+        store: RowStore | None = None, folder: str | None = None,
+    ) -> Shard:  # fmt: skip
+        """Return the shard of prepared rows, or of rows of a store."""
+        Y = np.ascontiguousarray((y - self.offset).T.astype(np.float32))
+        arrays: MutableMapping[str, Any] = {}
+        if folder is not None:
+            arrays = Scratch(folder, str(number))
+        w = np.array(weight, np.float32)
+        return Shard(
+            number, start, Y, w, rows, store, self.home, self.loss, self.n_all, arrays
+        )  # fmt: skip
+
+    def read(
+        self, number: int, start: int, stop: int, store: RowStore, folder: str | None = None
+    ) -> Shard:
+        """Return the shard of rows of a store, which stay there."""
+        batch = store.read(start, stop)
+        rows = self.home.prepare(batch.X)
+        shard = self.shard(number, start, batch.y, batch.sample_weight, rows, store, folder)
+        shard.unload()
+        return shard
+
+
+class Team:
+    """All shards of a fit, in this process; rows on disk are read one shard ahead."""
+
+    def __init__(
+        self, shards: Sequence[Shard], progress: Callable[[int, int], None] | None = None,
+        folder: Any = None,
+    ) -> None:  # fmt: skip
+        self.shards = list(shards)
+        self._progress, self._folder = progress, folder
+
+    @property
+    def starts(self) -> IntArray:
+        """First rows of the shards."""
+        return np.array([shard.start for shard in self.shards])
+
+    @property
+    def facts(self) -> list[Facts]:
+        """What each shard said at the beginning."""
+        return [shard.facts for shard in self.shards]
+
+    def ask(
+        self, method: str, *args: Any, each: Sequence[tuple[Any, ...] | None] | None = None
+    ) -> list[Any]:
+        """Return the answers of all shards, in their order.
+
+        `each` holds further arguments of each; a shard with None is not asked and answers None.
+        """
+        answers = []
+        for i, shard in enumerate(self._visited(method in Shard.READS)):
+            more = () if each is None else each[i]
+            answers.append(None if more is None else getattr(shard, method)(*args, *more))
+            if self._progress is not None and method in Shard.READS:
+                self._progress(i + 1, len(self.shards))
+        return answers
+
+    def _visited(self, reads: bool) -> Iterator[Shard]:
+        if not reads or all(shard.store is None for shard in self.shards):
+            yield from self.shards
+            return
+        with ThreadPoolExecutor(1, "kernelgrad-read") as reader:
+            waiting = reader.submit(self.shards[0].load)
+            for i, shard in enumerate(self.shards):
+                waiting.result()
+                if i + 1 < len(self.shards):
+                    waiting = reader.submit(self.shards[i + 1].load)
+                try:
+                    yield shard
+                finally:
+                    shard.unload()
+
+
+def joined(samples: Sequence[Sample]) -> Sample:
+    """Return the samples of all shards as one."""
+    if len(samples) == 1:
+        return samples[0]
+    return Sample(
+        join_prepared([s.rows for s in samples]),
+        np.concatenate([s.share for s in samples]),
+        np.concatenate([s.curvature for s in samples], axis=1),
+        np.concatenate([s.responses for s in samples], axis=1),
+        np.concatenate([s.weight for s in samples]),
+    )
+
+
+def hashes_of(rows: ExactRows) -> AnyArray:
+    """Return a hash of each row, of all its parts where the kernel has several."""
+    total = row_hashes(rows.values)
+    for part in rows.parts:
+        total = total * np.uint64(31) + hashes_of(part)
+    return np.asarray(total)
