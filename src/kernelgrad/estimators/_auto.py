@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from kernelgrad._validation import check_name
 from kernelgrad.compute.memory import system_bytes
 from kernelgrad.data import BatchSource
-from kernelgrad.kernels import ConvolutionKernel, Kernel
+from kernelgrad.kernels import ConvolutionKernel, Kernel, PrecomputedKernel
 from kernelgrad.losses import Loss
 from kernelgrad.solvers import (
     DSG,
@@ -77,10 +77,12 @@ def choose_solver(
     not too many rows
     in memory, they fit  any other, also callable and precomputed     cached, blocks of
                                                                       training rows
-    too large, on disk,  with random features, or a loss without      dsg
-    or a stream          labels
-    too large, on disk,  without random features                      pegasos
-    or a stream
+    too large, on disk   convolutional, alone or as a part, with      cached, blocks of
+                         random features                              random features
+    too large, on disk   any other                                    cached, blocks of
+                                                                      training rows
+    a stream             with random features                         dsg
+    a stream             without random features                      pegasos
     ===================  ===========================================  ==================
 
     Rows fit where the memory holds a copy of them, the copy that the kernel works on, and 72
@@ -130,11 +132,15 @@ def choose_solver(
                 return WorkingSet(), "the loss has kinks: exact by large working sets"
             return CachedBlockDescent(), "rows and responses fit in memory"
         why = f"rows and responses need {needed:.3g} bytes, more than {memory:.3g}"
-    elif rows == "disk":
-        why = "the rows are on disk"
     else:
-        why = "the rows are a stream"
-    if kernel.has_random_features or unlabelled:
+        why = "the rows are on disk"
+    if rows != "stream":
+        if kernel.has_random_features and _is_costly(kernel):
+            return CachedBlockDescent(blocks="features"), f"{why}, kernel values are costly"
+        if not isinstance(kernel, PrecomputedKernel):
+            return CachedBlockDescent(), why
+    why = "the rows are a stream" if rows == "stream" else why
+    if kernel.has_random_features:
         return DSG(), why
     return Pegasos(), f"{why}, and the kernel has no random features"
 

@@ -15,8 +15,8 @@ from sklearn.base import clone
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.data import sample_batches
-from kernelgrad.estimators._rows import TrainingRows
+from kernelgrad.data import ArraySource
+from kernelgrad.estimators._rows import TrainingRows, no_rows
 from kernelgrad.estimators._tasks import Classification, Task
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Gaussian, Kernel, Laplacian, PrecomputedKernel
@@ -124,13 +124,17 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Pool:
-    """Rows drawn for the study: as they are, targets, weights, and how many rows there are."""
+    """Rows drawn for the study: as they are, targets, weights, and how many rows there are.
 
+    `numbers` are theirs in `rows`, which are in memory.
+    """
+
+    rows: TrainingRows
     X: Matrix
     Y: Float64Array
     weight: Float64Array
     n_rows: int
-    numbers: IntArray  # of the rows in their source
+    numbers: IntArray
 
     @property
     def varies(self) -> bool:
@@ -150,22 +154,20 @@ class Found:
 
 
 def draw_pool(rows: TrainingRows, seed: int) -> Pool:
-    """Return at most 50,000 random training rows; of files one random batch of half as many."""
-    n = rows.n_train
-    if rows.in_memory:
-        most = int(min(POOL_ROWS, max(1000, _POOL_CELLS // rows.source.n_features)))
-        index = rows.train
-        if n > most:
-            index = np.sort(_random(seed, 0).choice(index, most, replace=False))
-        batch = rows.source.take(index)
-    else:
-        sampled = sample_batches(rows.source, POOL_ROWS // 2, seed=seed, exclude=rows.held)
-        batch = next(sampled).batch
+    """Return at most 50,000 random training rows."""
+    most = int(min(POOL_ROWS, max(1000, _POOL_CELLS // rows.source.n_features)))
+    n, batch = rows.n_train, rows.source.take(rows.sample(most, _random(seed, 0)))
+    if not rows.in_memory:  # what follows takes some of them again
+        source = ArraySource(batch.X, batch.y, batch.sample_weight, checked=True)
+        rows, batch = (
+            replace(rows, source=source, held=no_rows()),
+            source.read(0, len(batch.rows)),
+        )
     X, y, weight, numbers = rows.usable(batch)
     if not len(y):
-        return Pool(X, np.empty((0, 1)), weight, n, numbers)
+        return Pool(rows, X, np.empty((0, 1)), weight, n, numbers)
     targets = targets_of(rows.task, y, weight)
-    return Pool(X, targets, weight / weight.mean(), n, numbers)
+    return Pool(rows, X, targets, weight / weight.mean(), n, numbers)
 
 
 def _random(seed: int, purpose: int) -> np.random.Generator:
@@ -674,7 +676,7 @@ def _best_factor(value: Callable[[float], Any]) -> Any:
 
 
 def own_ratio(
-    rows: TrainingRows, pool: Pool, problem: Problem, seed: int, deadline: Deadline
+    pool: Pool, problem: Problem, seed: int, deadline: Deadline
 ) -> tuple[float, list[dict[str, Any]]]:
     """Return by what the alpha of a loss differs from that of the squared loss, and trials.
 
@@ -683,7 +685,7 @@ def own_ratio(
     """
     solver = own_solver(problem)
     n = len(pool.Y)
-    if solver is None or n < 2 * _FOLDS or not rows.in_memory or deadline.over:
+    if solver is None or n < 2 * _FOLDS or deadline.over:
         return 1.0, []
     solve = solver.path
     order = _random(seed, 4).permutation(n)
@@ -697,8 +699,8 @@ def own_ratio(
         for fold in range(folds):
             mixed = np.roll(order, fold * (n // _FOLDS))
             some, others = mixed[:train], mixed[train : train + _OWN_HELD]
-            batch = rows.take(np.sort(pool.numbers[some]))
-            held = rows.validation(1, 0.0, rows=np.sort(pool.numbers[others]))
+            batch = pool.rows.take(np.sort(pool.numbers[some]))
+            held = pool.rows.validation(1, 0.0, rows=np.sort(pool.numbers[others]))
             assert held.loss is not None
             alphas = [base * ratio for ratio in ratios]
             _, found = solve(problem, batch, alphas, held.X, _OWN_STEPS)

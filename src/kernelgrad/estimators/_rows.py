@@ -13,16 +13,17 @@ import scipy.sparse as sp
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad._validation import DataError
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches, split_rows
+from kernelgrad.data.base import index_batch
 from kernelgrad.data.sampling import EpochBatch
 from kernelgrad.estimators._tasks import Task
-from kernelgrad.solvers import Solver, TrainBatch, Validation
+from kernelgrad.solvers import RowStore, Solver, TrainBatch, Validation
 
 MAX_VALIDATION_ROWS = 20_000  # validation responses stay in memory, whatever the file size
 # Above this many cells, exact duplicates of sparse rows are not looked for.
 _MERGE_CELLS = 10_000_000
 _NO_WEIGHT = "All sample weights of a whole epoch are zero; at least one row must count."
 
-Batches = Iterator[tuple[TrainBatch, float]]
+Batches = Iterator[tuple[Any, float]]  # TrainBatch, or RowStore for solvers that take it
 
 
 def no_rows() -> IntArray:
@@ -108,15 +109,27 @@ class TrainingRows:
         X, y, weight = canonical_rows(whole.X, y, weights_of(whole), merge=n <= limit)
         return replace(self, source=ArraySource(X, y, weight, checked=True))
 
-    def hold_out(self, fraction: float, seed: int) -> TrainingRows:
+    def hold_out(self, fraction: float, seed: int, *, stratify: bool = True) -> TrainingRows:
         """Return the rows with a fraction, at most 20,000, kept for validation."""
+        strata = self.strata if stratify else None
         held = split_rows(
-            self.source, fraction, seed=seed, stratify=self.strata, max_rows=MAX_VALIDATION_ROWS
+            self.source, fraction, seed=seed, stratify=strata, max_rows=MAX_VALIDATION_ROWS
         )
         return replace(self, held=held)
 
-    def usable(self, batch: Batch) -> tuple[Matrix, AnyArray, Float64Array, IntArray]:
-        """Return X, internal y, final weights and numbers of the rows of weight above 0."""
+    def numbers(self, places: IntArray) -> IntArray:
+        """Return the numbers of training rows from their places among all training rows."""
+        before = self.held - np.arange(len(self.held))
+        return places + np.searchsorted(before, places, side="right")
+
+    def sample(self, n: int, rng: np.random.Generator) -> IntArray:
+        """Return the increasing numbers of `n` random training rows, or of all if fewer."""
+        if n >= self.n_train:
+            return self.train
+        return self.numbers(np.sort(rng.choice(self.n_train, n, replace=False)))
+
+    def weighed(self, batch: Batch) -> tuple[AnyArray, Float64Array]:
+        """Return internal y and final weights."""
         weight, y = weights_of(batch), batch.y
         if y is None:
             if self.task.has_targets:
@@ -126,6 +139,11 @@ class TrainingRows:
             y = self.task.internal(y)
             factor = self.task.class_factor(y)
             weight = weight if factor is None else weight * factor
+        return y, weight
+
+    def usable(self, batch: Batch) -> tuple[Matrix, AnyArray, Float64Array, IntArray]:
+        """Return X, internal y, final weights and numbers of the rows of weight above 0."""
+        y, weight = self.weighed(batch)
         keep = np.flatnonzero(weight > 0)
         if len(keep) == len(y):
             return batch.X, y, weight, batch.rows
@@ -146,12 +164,17 @@ class TrainingRows:
         return train
 
     def batches(
-        self, solver: Solver[Any], seed: int, start: int, size: int | None = None
-    ) -> tuple[Batches, bool]:
+        self, solver: Solver[Any], seed: int, start: int, size: int | None = None,
+        *, stored: bool = False,
+    ) -> tuple[Batches, bool]:  # fmt: skip
         """Return training batches for ever from iteration `start`, and whether all are equal.
 
-        Batches have `size` rows, by default as many as `solver` takes.
+        Batches have `size` rows, by default as many as `solver` takes. With `stored` a solver
+        that can do so reads the rows a piece at a time.
         """
+        if stored and solver.takes_stores:
+            store = StoredRows(self)
+            return ((store, float(t)) for t in count(start + 1)), True
         size = solver.resolve_batch_size(self.n_train) if size is None else size
         if self.n_train <= size:
             return forever(self.take(self.train), start), True
@@ -204,6 +227,41 @@ class TrainingRows:
             patience=patience,
             tol=tol,
         )
+
+
+class StoredRows(RowStore):
+    """The training rows of a source, read when they are needed."""
+
+    def __init__(self, rows: TrainingRows) -> None:
+        self._rows = rows
+        self.n_rows, self.n_features = rows.n_train, rows.source.n_features
+
+    def _batch(self, batch: Batch) -> TrainBatch:
+        y, weight = self._rows.weighed(batch)
+        return TrainBatch(batch.X, self._rows.task.encode(y), weight)
+
+    def _read(self, start: int, stop: int) -> Batch:
+        first, last = self._rows.numbers(np.array([start, stop - 1]))
+        batch = self._rows.source.read(int(first), int(last) + 1)
+        if last - first == stop - 1 - start:
+            return batch
+        return index_batch(batch, self._rows.numbers(np.arange(start, stop)) - first)
+
+    def read(self, start: int, stop: int) -> TrainBatch:
+        """Return rows `start` (included) to `stop` (excluded)."""
+        return self._batch(self._read(start, stop))
+
+    def take(self, rows: IntArray) -> TrainBatch:
+        """Return some rows, in this order."""
+        return self._batch(self._rows.source.take(self._rows.numbers(rows)))
+
+    def rows(self, start: int, stop: int) -> Matrix:
+        """Return the values of rows `start` (included) to `stop` (excluded)."""
+        return self._read(start, stop).X
+
+    def some(self, rows: IntArray) -> Matrix:
+        """Return the values of some rows, in this order."""
+        return self._rows.source.take(self._rows.numbers(rows)).X
 
 
 def canonical_rows(

@@ -30,7 +30,13 @@ from kernelgrad.compute.ranges import LARGEST, SMALLEST, check_range
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.data.dask import as_source
 from kernelgrad.estimators import _files
-from kernelgrad.estimators._auto import GIVEN, fits_in_memory
+from kernelgrad.estimators._auto import (
+    GIVEN,
+    bytes_needed,
+    fits_in_memory,
+    rows_nbytes,
+    usable_memory,
+)
 from kernelgrad.estimators._blocks import encoded, lean, said
 from kernelgrad.estimators._pilot import Wanted
 from kernelgrad.estimators._reading import EncodedSource, TableReader
@@ -287,7 +293,9 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
         rows = rows.ordered(chosen[0].resolve_batch_size(None) if self._orders_rows else None)
         plan = self._plan(parts, rows, chosen, warm=warm)
         start = self.n_iter_ if warm else 0
-        batches, fixed = plan.rows.batches(plan.solver, self._seed, start, plan.batch_size)
+        batches, fixed = plan.rows.batches(
+            plan.solver, self._seed, start, plan.batch_size, stored=self._stays(plan.rows)
+        )
         plan = replace(plan, problem=replace(plan.problem, fixed_rows=fixed))
         report = iteration_report(self, given.X, given.y, plan.solver)
         self._run(plan, batches, goes_on=warm, report=report)
@@ -362,6 +370,14 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
         if fresh:
             self._set(rows.task.attributes())
         return rows
+
+    def _stays(self, rows: TrainingRows) -> bool:
+        """Whether rows stay where they are: they or their responses do not fit in memory."""
+        return not rows.in_memory or not all(
+            bytes_needed(source.n_rows, rows_nbytes(source), rows.task.n_outputs)
+            <= usable_memory(self.memory_limit)
+            for source in rows.sources
+        )
 
     def _loads(self, source: BatchSource) -> bool:
         """Whether a fit reads a source into memory, where it is as good as arrays."""

@@ -38,6 +38,7 @@ from kernelgrad.solvers.kernel.base import KernelSolver
 _PART, _LINEAR_PART, _FEWER_STEPS, _LINEAR_STEPS = 0.25, 0.1, 0.3, 0.1
 _LOOSE = 10.0  # times the tolerance of the solver
 _LEAST_PART = 200  # rows
+_MANY_ROWS = 100_000  # of which some may be held out without loss
 _STREAM_ROWS, _LEAST_STREAM_ROWS = 1000, 50  # the latest rows of a stream, and of one call
 
 Responses = tuple[FloatArray, AnyArray, Float64Array]  # of classes; codes; weights
@@ -121,6 +122,12 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
                 "does not have; fit it with probability=True, or use loss='log_loss'."
             )
 
+    def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
+        wanted = self._calibrates and self.probability and rows.n_train >= _MANY_ROWS
+        if wanted and not self._has_own_proba(rows.task.loss):
+            rows = rows.hold_out(MOST_ROWS / rows.n_train, self._seed, stratify=False)
+        return super()._plan(parts, rows, chosen, warm=warm)
+
     # -- calibration -------------------------------------------------------------------
 
     def _run(
@@ -139,7 +146,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
         found = None
         if plan.stream and goes_on:
             found = self._seen_by(self.expansion_, plan.rows, _some(plan.rows))
-        elif not plan.stream and plan.validation is None:
+        elif not plan.stream and not len(plan.rows.held):
             start = clock()
             found = self._fit_a_part(plan, self.n_iter_ if goes_on else 0)
             if not goes_on:
@@ -148,7 +155,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
         if found is None:
             # held-out rows; else those of a stream that begins, or too few to hold any out
             rows = plan.rows
-            some = _some(rows) if plan.validation is None else _thinned(rows.held)
+            some = _thinned(rows.held) if len(rows.held) else _some(rows)
             found = self._seen_by(self.expansion_, rows, some)
         known = None
         if plan.stream and goes_on and self._latest is not None:
@@ -163,6 +170,8 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
 
     def _fit_a_part(self, plan: Plan, before: int) -> Responses | None:
         """Return responses to rows that a fit to some others has not seen.
+
+        Of many rows some are held out of the fit itself instead.
 
         At a small part of the cost of the whole: some of the rows in memory, few iterations
         where these decide about the time. None where a class has a single row.

@@ -376,7 +376,7 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
         )
         trials = found.trials
         if alpha is None and not isinstance(problem.loss, SquaredError):
-            ratio, more = own_ratio(rows, pool, problem, self._seed, deadline)
+            ratio, more = own_ratio(pool, problem, self._seed, deadline)
             problem, trials = replace(problem, alpha=problem.alpha * ratio), trials + more
         told: dict[str, Any] = {"search": trials, "metric": found.rounds}
         return problem, told | ({} if reason is None else {"metric_reason": reason})

@@ -1,6 +1,7 @@
 """Solvers: the contract, the loop, and the algorithms by name."""
 
 from kernelgrad.solvers.base import Problem as Problem
+from kernelgrad.solvers.base import RowStore as RowStore
 from kernelgrad.solvers.base import Solver as Solver
 from kernelgrad.solvers.base import State as State
 from kernelgrad.solvers.base import StepInfo as StepInfo

@@ -432,7 +432,7 @@ class BlockSteps:
             self._reject()
             return
         gram = self._gram(answers)
-        n, alpha = self.objective.n, it.alpha
+        alpha = it.alpha
         moves = self.move.astype(np.float64)
         expected = float((self.gradient * moves).sum() + self.bias_slope @ self.bias_move)
         slope = sum(a.slope for a in answers)

@@ -105,9 +105,7 @@ class RowObjective(Objective):
     @property
     def _chunks(self) -> Iterator[slice]:
         m = self.Y.shape[1]
-        return (
-            slice(a, min(m, a + constants.CHUNK)) for a in range(0, m, constants.CHUNK)
-        )
+        return (slice(a, min(m, a + constants.CHUNK)) for a in range(0, m, constants.CHUNK))
 
     def at(self, U: Float32Array, share: float) -> RowObjective:
         """Return the objective for steps from responses `U`.

@@ -66,7 +66,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Slopes:
-    """Mean loss, smoothed and exact, sums of slopes (C,) and of each row's largest curvature."""
+    """Mean loss, smoothed and exact; sums of slopes (C,) and of rows' largest curvatures."""
 
     smooth: float
     exact: float
@@ -105,7 +105,7 @@ class Response:
 
 
 class Scratch(MutableMapping[str, Any]):
-    """Arrays in files of a temporary folder; each access maps one, so that none stays mapped."""
+    """Arrays in files of a folder; each access maps one, so that none stays mapped."""
 
     def __init__(self, folder: str, prefix: str) -> None:
         self._folder, self._prefix = folder, prefix
@@ -145,7 +145,7 @@ def step_on(
     value: AnyArray, momentum: AnyArray, way: AnyArray | None, s: Float64Array, moved: Any,
     move: AnyArray, at: IntArray | slice = slice(None),
 ) -> None:  # fmt: skip
-    """Take one step of a linear quantity, in place: ``p <- s2 p + s1 d + s0 f``, ``f <- f + p``.
+    """Take one step of a linear quantity: ``p <- s2 p + s1 d + s0 f``, then ``f <- f + p``.
 
     `move` d is at the places `at`, and 0 elsewhere; outputs that are not `moved` stay.
     """
@@ -187,7 +187,10 @@ class Shard:
     """
 
     CHANGES: ClassVar[frozenset[str]] = frozenset(
-        {"weigh", "start_from", "derive", "enter", "respond", "take", "roll_back", "leave", "refresh"}
+        {
+            "weigh", "start_from", "derive", "enter", "respond", "take", "roll_back", "leave",
+            "refresh",
+        }
     )  # fmt: skip
     READS: ClassVar[frozenset[str]] = frozenset({"products", "respond", "refresh"})
 
@@ -240,7 +243,7 @@ class Shard:
         rows = self._rows
         if isinstance(rows, ExactRows):
             return rows.nbytes
-        return 4 * self.n * self.home.n_features_in
+        return int(4 * self.n * self.home.n_features_in)
 
     # -- rows --------------------------------------------------------------------------
 
@@ -275,7 +278,7 @@ class Shard:
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        gone = {"_seen": {}, "_matrix": None, "buffer": None}
+        gone: dict[str, Any] = {"_seen": {}, "_matrix": None, "buffer": None}
         return vars(self) | gone | ({} if self.store is None else {"_rows": None})
 
     def _own(self, name: str) -> Any:
@@ -498,17 +501,13 @@ class Shard:
             self._raised("d", bias_move), self._raised("p", bias_momentum), steps, directions,
         )  # fmt: skip
 
-    def take(
-        self, steps: Float64Array, moved: Any, move: Float64Array, point: Point
-    ) -> Slopes:
+    def take(self, steps: Float64Array, moved: Any, move: Float64Array, point: Point) -> Slopes:
         """Take a step (C, 3) along f, the move and the last step; derive at the new point."""
         way = self._own("way") if "way" in self.arrays else None
         step_on(self._own("f"), self._own("p"), way, steps, moved, self.arrays["d"])
         self._own_coef()
         part = move[:, self._here]
-        step_on(
-            self.coef, self.coef_momentum, self.coef_way, steps, moved, part, self._slots
-        )
+        step_on(self.coef, self.coef_momentum, self.coef_way, steps, moved, part, self._slots)
         return self.derive(point)
 
     def _own_coef(self) -> None:

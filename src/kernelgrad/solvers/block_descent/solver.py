@@ -69,7 +69,6 @@ _DIGEST_ROWS = 4096  # of a store
 Rows = TrainBatch | RowStore
 
 
-
 @dataclass(kw_only=True)
 class CachedState(State):
     """State of :class:`CachedBlockDescent`.
@@ -164,18 +163,20 @@ class CachedState(State):
                 kernel, home["n_features_in"], home["seed"], home["block_size"], scaling,
                 problem.cache_bytes,
             )  # fmt: skip
-        own = {k: np.array(a) for k, a in _below("0.", arrays).items()}
+        own: dict[str, Any] = {k: np.array(a) for k, a in _below("0.", arrays).items()}
         kept = {k: np.array(a) for k, a in _below("kept.", arrays).items()}
         features = None
         if "iterate" in values:
             plain = values["iterate"]
             if stream is not None:
                 pair = _below("features.", arrays)
-                features = FeatureCoefficients(*(np.array(pair[k]) for k in ("coef", "momentum")))
+                features = FeatureCoefficients(
+                    *(np.array(pair[k]) for k in ("coef", "momentum"))
+                )
         else:  # files of 0.1.0
             plain = values["iterates"][0]
             kept, features = _kept_by_0_1_0(own, arrays["used"], exact is not None)
-            own["moving"] = bool(kept["p"].any())  # type: ignore[assignment]
+            own["moving"] = bool(kept["p"].any())
         own |= {k: np.inf if v is None else v for k, v in plain.items()}
         counters = values.get("numbers", {})  # of files of 0.1.0
         return {
@@ -426,7 +427,9 @@ class CachedBlockDescent(Solver[CachedState]):
             n_blocks = -(-candidates // width)
         else:
             assert state.stream is not None
-            n_blocks = constants.FEATURE_BLOCKS if self.n_blocks == "auto" else int(self.n_blocks)
+            n_blocks = (
+                constants.FEATURE_BLOCKS if self.n_blocks == "auto" else int(self.n_blocks)
+            )
             width, scale = state.stream.width, 1.0
             some = _first_rows(batch, 256).X
             # features of a row are longer or shorter than the kernel says
@@ -547,7 +550,7 @@ class CachedBlockDescent(Solver[CachedState]):
         )
         keys, rows = (np.concatenate([d[i] for d in drawn]) for i in (0, 1))
         M = min(memory.max_width, len(keys))
-        if M < len(keys):
+        if len(keys) > M:
             rows = rows[np.argpartition(-keys, M - 1)[:M]]
         index, centres = self._rows_at(team, np.sort(rows))
         first = first_of_equals(hashes_of(centres))  # shards do not know each other's rows
@@ -585,7 +588,11 @@ class CachedBlockDescent(Solver[CachedState]):
     ) -> list[tuple[Any]]:
         """Return what each shard is asked for of the Hessian's sample."""
         team, n = steps.memory.team, steps.memory.objective.n
-        m = constants.HESSIAN_ROWS * M if self.hessian_rows == "auto" else int(self.hessian_rows)
+        m = (
+            constants.HESSIAN_ROWS * M
+            if self.hessian_rows == "auto"
+            else int(self.hessian_rows)
+        )
         if m >= n:
             return [((0.0, 0.0, None),) for _ in team.starts]
         mean = float(sum(steps.curved)) / n
@@ -614,8 +621,10 @@ class CachedBlockDescent(Solver[CachedState]):
         memory, it = state.memory, state.iterate
         assert memory is not None
         n = memory.objective.n
-        index, coef = self._coefficients(state)
-        used = len(index) if state.exact is not None else int(np.count_nonzero(coef.any(axis=0)))
+        index, coef = self.coefficients(state)
+        used = (
+            len(index) if state.exact is not None else int(np.count_nonzero(coef.any(axis=0)))
+        )
         price = max(1, used) * (2 * memory.n_features + 30)
         m = max(AUDIT_LEAST, AUDIT_WORK // price)
         rng = draws(problem.seed, TAG + 1, state.iteration)
@@ -657,7 +666,7 @@ class CachedBlockDescent(Solver[CachedState]):
         w = np.concatenate([p[3] for p in parts]).astype(np.float64)
         return truth, f.astype(np.float64), Y, w
 
-    def _coefficients(
+    def coefficients(
         self, state: CachedState, which: str = "coef"
     ) -> tuple[IntArray, Float64Array]:
         """Return the numbers of the centres and the coefficients (C, k) that are not zero."""
@@ -692,7 +701,7 @@ class CachedBlockDescent(Solver[CachedState]):
     def _refresh(self, state: CachedState) -> None:
         """Make the responses anew from the coefficients and forget the last step."""
         assert state.memory is not None
-        blocks = self._whole(state, *self._coefficients(state))
+        blocks = self._whole(state, *self.coefficients(state))
         state.memory.team.ask("refresh", blocks)
         if state.features is not None:
             state.features.momentum[:] = 0.0
@@ -704,7 +713,7 @@ class CachedBlockDescent(Solver[CachedState]):
         self, state: CachedState, intercept: Float64Array, which: str = "coef"
     ) -> Expansion:
         """Return the function, or the last step with `which` "momentum", as an expansion."""
-        index, coef = self._coefficients(state, which)
+        index, coef = self.coefficients(state, which)
         if state.exact is not None:
             assert state.memory is not None
             if not len(index):

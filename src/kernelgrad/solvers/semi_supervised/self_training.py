@@ -245,11 +245,13 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
             for _ in range(_SUPERVISED_BLOCKS):
                 if solver.step(one, inner, part).converged:
                     break
-            it = inner.iterates[0]
+            it = inner.iterate
             bias = it.first_bias if it.is_poor else it.result_bias
             state.bias[lane] = inner.offset + bias
             if not it.is_poor:
-                state.supervised[lane, own] = it.coef.T
+                index, coef = solver.coefficients(inner)
+                state.supervised[lane, own] = 0.0
+                state.supervised[lane, own[index]] = coef.T
 
     def _held(self, state: SoftLabelsState, lane: int) -> IntArray:
         """Return which labelled rows a lane must not know."""
