@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from sklearn.svm import SVC, LinearSVC
 
+from cached_cases import coefficients
 from kernelgrad import CapabilityError
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Hinge, Ramp, SemiSupervised, get_loss, get_unlabelled_loss
 from kernelgrad.solvers import CachedBlockDescent, Problem, TrainBatch
 from kernelgrad.solvers.block_descent._constants import SHARES
-from kernelgrad.solvers.block_descent.objective import Objective
+from kernelgrad.solvers.block_descent.objective import RowObjective
 
 MATCHES = [
     ("hinge", "symmetric_hinge"),
@@ -76,9 +77,9 @@ def test_fixed_sides_lie_above_and_touch(loss, unlabelled, share):
     rng = np.random.default_rng(0)
     Y = rng.choice([-1.0, 1.0], (2, 40)).astype(np.float32)
     Y[:, 12:] = 0.0
-    weight = rng.random(40) + 0.1
-    objective = Objective(joint(loss, unlabelled), Y, weight)
-    truth = Objective(joint(loss, unlabelled, 0.5 * share), Y, weight)
+    weight = (rng.random(40) + 0.1).astype(np.float32)
+    objective = RowObjective(joint(loss, unlabelled), Y, weight, 40)
+    truth = RowObjective(joint(loss, unlabelled, 0.5 * share), Y, weight, 40)
     widths = np.full(2, 1e-9)
     R, W = (np.empty((2, 40), np.float32) for _ in range(2))
     U = rng.standard_normal((2, 40)).astype(np.float32)
@@ -103,12 +104,12 @@ def test_fixed_sides_lie_above_and_touch(loss, unlabelled, share):
 def test_objective_is_what_it_claims_and_falls(loss, unlabelled, size, blocks):
     one, batch = case(loss, unlabelled)
     solver, state, infos = descend(one, batch, block_size=size, blocks=blocks, n_blocks=4)
-    it = state.iterates[0]
+    it = state.iterate
     assert it.share == 1
     audit = solver.finish(one, state, batch)
     assert audit["drift"] < 1e-4
     if blocks == "support":
-        found = value(one, batch, kernel(batch.X), it.coef.T, it.result_bias)
+        found = value(one, batch, kernel(batch.X), coefficients(solver, state, N).T, it.result_bias)
         assert infos[-1].objective == pytest.approx(found, rel=1e-4)
     whole = len(SHARES) * 3  # blocks at most before the loss is whole
     path = [info.objective for info in infos[whole:]]
@@ -120,10 +121,10 @@ def test_objective_is_what_it_claims_and_falls(loss, unlabelled, size, blocks):
 @pytest.mark.parametrize("fit_intercept", [False, True])
 def test_end_is_the_machine_of_its_own_sides(fit_intercept):
     one, batch = case("hinge", "symmetric_hinge", fit_intercept=fit_intercept)
-    _, state, infos = descend(one, batch, steps=120, tol=1e-5)
-    it = state.iterates[0]
+    solver, state, infos = descend(one, batch, steps=120, tol=1e-5)
+    it = state.iterate
     K = kernel(batch.X)
-    f = (K @ it.coef.T + it.result_bias)[:, 0]
+    f = (K @ coefficients(solver, state, N).T + it.result_bias)[:, 0]
     side = np.where(batch.y[:, 0] != 0, batch.y[:, 0], np.sign(f))
     assert len(np.unique(side)) == 2
     p = batch.sample_weight / batch.sample_weight.sum()
@@ -147,8 +148,8 @@ def test_end_is_the_machine_of_its_own_sides(fit_intercept):
 
 def test_smooth_end_has_no_slope():
     one, batch = case("squared_hinge", "squared_symmetric_hinge", fit_intercept=False)
-    _, state, _ = descend(one, batch, steps=60, tol=1e-6)
-    K, it = kernel(batch.X), state.iterates[0]
+    solver, state, _ = descend(one, batch, steps=60, tol=1e-6)
+    K, it = kernel(batch.X), state.iterate
     p = batch.sample_weight / batch.sample_weight.sum()
 
     def squared_slope(coef):
@@ -157,7 +158,7 @@ def test_smooth_end_has_no_slope():
         return float(np.einsum("nc,nc->", slope, K @ slope))
 
     at_zero = squared_slope(np.zeros((N, 1)))
-    assert squared_slope(it.coef.T) < 1e-5 * at_zero
+    assert squared_slope(coefficients(solver, state, N).T) < 1e-5 * at_zero
 
 
 def test_labels_come_before_sides():
@@ -165,22 +166,22 @@ def test_labels_come_before_sides():
     solver = CachedBlockDescent(block_size=16)
     state = solver.init(one, batch)
     solver.step(one, state, batch)
-    assert state.iterates[0].share == 0
-    used = np.flatnonzero(state.iterates[0].coef.any(axis=0))
+    assert state.iterate.share == 0
+    used = np.flatnonzero(coefficients(solver, state, N).any(axis=0))
     assert np.all(used < LABELLED)  # rows without a label have no slope yet
     shares = [0.0]
     for _ in range(20):
         solver.step(one, state, batch)
-        shares.append(state.iterates[0].share)
+        shares.append(state.iterate.share)
     assert list(dict.fromkeys(shares)) == list(SHARES)
-    assert state.iterates[0].coef.any(axis=0)[LABELLED:].any()
+    assert coefficients(solver, state, N).any(axis=0)[LABELLED:].any()
 
 
 def test_a_constant_is_no_result():
     # one side for all rows makes this objective smaller than any function that labels some
     one, batch = case("hinge", "symmetric_hinge", alpha=0.5)
     _, state, _ = descend(one, batch)
-    assert not state.iterates[0].is_poor
+    assert not state.iterate.is_poor
 
 
 @pytest.mark.parametrize("unlabelled", ["squared_symmetric_hinge", "gaussian"])
@@ -206,8 +207,8 @@ def test_claims_are_those_of_the_exact_kernel():
             )  # fmt: skip
             batch = TrainBatch(X, y.astype(np.float32), weight, np.arange(150))
             solver, state, _ = descend(one, batch, steps=100)
-            it = state.iterates[0]
-            found = value(one, batch, kernel(X), it.coef.T, it.result_bias)
+            it = state.iterate
+            found = value(one, batch, kernel(X), coefficients(solver, state, 150).T, it.result_bias)
             claimed = solver.finish(one, state, batch)["objective"]
             assert claimed == pytest.approx(found, rel=1e-4)
-            assert np.abs(it.coef).max() < 1e3
+            assert np.abs(coefficients(solver, state, 150)).max() < 1e3

@@ -24,7 +24,7 @@ from kernelgrad.losses import (
     scalar,
 )
 from kernelgrad.solvers.block_descent import _loops as descent
-from kernelgrad.solvers.block_descent.objective import Objective
+from kernelgrad.solvers.block_descent.objective import RowObjective
 from plain import plain_classifier
 
 # name of the oracle, code, number, loss
@@ -307,7 +307,7 @@ def test_the_smoothed_hinge_is_that_of_its_methods(g):
     D, P = np.random.default_rng(16).normal(size=(2, 1, 1500)).astype(np.float32)
     widths, results = np.full(1, 0.5), []
     for loss in (SmoothedHinge(g), MethodsAlone(g)):
-        objective = Objective(loss, Y, w.astype(np.float64))
+        objective = RowObjective(loss, Y, w, 1500)
         R, W = np.full_like(U, np.nan), np.full_like(U, np.nan)
         values = objective.derivatives(widths, U, R, W)
         steps = np.array([[0.1, -0.2, 0.3]])

@@ -134,13 +134,13 @@ def choose_solver(
         why = f"rows and responses need {needed:.3g} bytes, more than {memory:.3g}"
     else:
         why = "the rows are on disk"
-    if rows != "stream":
+    if rows != "stream" and not unlabelled:
         if kernel.has_random_features and _is_costly(kernel):
             return CachedBlockDescent(blocks="features"), f"{why}, kernel values are costly"
         if not isinstance(kernel, PrecomputedKernel):
             return CachedBlockDescent(), why
     why = "the rows are a stream" if rows == "stream" else why
-    if kernel.has_random_features:
+    if kernel.has_random_features or unlabelled:
         return DSG(), why
     return Pegasos(), f"{why}, and the kernel has no random features"
 

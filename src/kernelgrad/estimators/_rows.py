@@ -60,6 +60,7 @@ class TrainingRows:
     # targets, and weights without those of the classes
     encoded: bool = False
     held: IntArray = field(default_factory=no_rows)  # rows for validation, increasing
+    stays: bool = False  # rows are read a piece at a time, by solvers that can
 
     @property
     def sources(self) -> tuple[BatchSource, ...]:
@@ -164,15 +165,13 @@ class TrainingRows:
         return train
 
     def batches(
-        self, solver: Solver[Any], seed: int, start: int, size: int | None = None,
-        *, stored: bool = False,
-    ) -> tuple[Batches, bool]:  # fmt: skip
+        self, solver: Solver[Any], seed: int, start: int, size: int | None = None
+    ) -> tuple[Batches, bool]:
         """Return training batches for ever from iteration `start`, and whether all are equal.
 
-        Batches have `size` rows, by default as many as `solver` takes. With `stored` a solver
-        that can do so reads the rows a piece at a time.
+        Batches have `size` rows, by default as many as `solver` takes.
         """
-        if stored and solver.takes_stores:
+        if self.stays and solver.takes_stores:
             store = StoredRows(self)
             return ((store, float(t)) for t in count(start + 1)), True
         size = solver.resolve_batch_size(self.n_train) if size is None else size

@@ -289,13 +289,12 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
         if not warm:
             self._seed = new_seed(self.random_state)
         rows = self._all_rows(parts, given, fresh=not warm, **more)
+        rows = replace(rows, stays=self._stays(rows))
         chosen = self._kept_solver() if warm else self._choose(parts, rows)
         rows = rows.ordered(chosen[0].resolve_batch_size(None) if self._orders_rows else None)
         plan = self._plan(parts, rows, chosen, warm=warm)
         start = self.n_iter_ if warm else 0
-        batches, fixed = plan.rows.batches(
-            plan.solver, self._seed, start, plan.batch_size, stored=self._stays(plan.rows)
-        )
+        batches, fixed = plan.rows.batches(plan.solver, self._seed, start, plan.batch_size)
         plan = replace(plan, problem=replace(plan.problem, fixed_rows=fixed))
         report = iteration_report(self, given.X, given.y, plan.solver)
         self._run(plan, batches, goes_on=warm, report=report)

@@ -52,9 +52,8 @@ class TwoSamples(TrainingRows):
         return replace(self, source=ours.source, denominator=other)
 
     def batches(
-        self, solver: Solver[Any], seed: int, start: int, size: int | None = None,
-        *, stored: bool = False,
-    ) -> tuple[Batches, bool]:  # fmt: skip
+        self, solver: Solver[Any], seed: int, start: int, size: int | None = None
+    ) -> tuple[Batches, bool]:
         """Return batches for ever: half is drawn from each sample, independently."""
         halves = [max(1, solver.resolve_batch_size(2 * s.n_rows) // 2) for s in self.sources]
         pairs = list(zip(self.sources, halves, strict=True))

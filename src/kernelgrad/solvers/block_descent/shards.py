@@ -9,7 +9,9 @@ added up in the order of the shards, so the model does not depend on where shard
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
@@ -136,9 +138,12 @@ class Scratch(MutableMapping[str, Any]):
         return len(self._shapes)
 
 
-def new_folder() -> tempfile.TemporaryDirectory[str]:
-    """Return a folder for scratch files, removed with the object."""
-    return tempfile.TemporaryDirectory(prefix="kernelgrad-", ignore_cleanup_errors=True)
+class Folder:
+    """A folder for scratch files, removed with the object."""
+
+    def __init__(self) -> None:
+        self.name = tempfile.mkdtemp(prefix="kernelgrad-")
+        weakref.finalize(self, shutil.rmtree, self.name, ignore_errors=True)
 
 
 def step_on(
@@ -322,11 +327,14 @@ class Shard:
 
     def _raised(self, name: str, bias: Float64Array) -> Float32Array:
         """Return responses with their constants."""
-        key = f"raised {name}"
-        made: Float32Array = self._once(
-            key, lambda: self.arrays[name] + bias.astype(np.float32)[:, None]
-        )
-        return made
+
+        def make() -> Float32Array:
+            with np.errstate(over="ignore"):  # a step that long is refused afterwards
+                made: Float32Array = self.arrays[name] + bias.astype(np.float32)[:, None]
+            return made
+
+        raised: Float32Array = self._once(f"raised {name}", make)
+        return raised
 
     def _derivatives(self) -> tuple[RowObjective, Float32Array, Float32Array, float, float]:
         def make() -> tuple[RowObjective, Float32Array, Float32Array, float, float]:
@@ -617,7 +625,7 @@ class Team:
 
     def __init__(
         self, shards: Sequence[Shard], progress: Callable[[int, int], None] | None = None,
-        folder: Any = None,
+        folder: Folder | None = None,
     ) -> None:  # fmt: skip
         self.shards = list(shards)
         self._progress, self._folder = progress, folder

@@ -53,12 +53,12 @@ from kernelgrad.solvers.block_descent.objective import Objective
 from kernelgrad.solvers.block_descent.shards import (
     SHARD,
     TAG,
+    Folder,
     Home,
     Recipe,
     Team,
     hashes_of,
     joined,
-    new_folder,
 )
 from kernelgrad.solvers.kernel.base import MERGE_ROWS, exact_kernel
 from kernelgrad.solvers.random_features.base import build_stream
@@ -463,7 +463,7 @@ class CachedBlockDescent(Solver[CachedState]):
             team: Team = batch.team(recipe, progress)
             return team
         limit = 0.25 * system_bytes() if problem.memory_limit is None else problem.memory_limit
-        folder = new_folder() if 48 * n * problem.n_outputs > limit else None
+        folder = Folder() if 48 * n * problem.n_outputs > limit else None
         path = None if folder is None else folder.name
         shards = []
         for a in starts:
