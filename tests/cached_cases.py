@@ -212,7 +212,7 @@ def assert_true(model, X, value, p, alpha, *, rel=1e-5, rise=1e-5):
     assert claim == pytest.approx(computed, rel=rel, abs=1e-9)
     objective = np.array(model.history_["objective"])
     assert len(objective) == model.n_iter_
-    if rise is not None:
+    if falls:
         assert (np.diff(objective) <= rise * np.abs(objective[:-1]) + 1e-12).all()
     last = model.history_["audit"]
     assert last["rows"] == len(X)
