@@ -200,7 +200,7 @@ def feature_norm(model):
     return squares * (16 if blocks == "auto" else blocks)
 
 
-def assert_true(model, X, value, p, alpha, *, rel=1e-5, rise=1e-5):
+def assert_true(model, X, value, p, alpha, *, rel=1e-5, falls=True, rise=1e-5):
     """Check what a fit on all rows claims; `falls` asks for an objective that does not rise.
 
     All rows of these fits are audited. Where kinks are smoothed, the exact objective may rise

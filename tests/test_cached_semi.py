@@ -109,7 +109,9 @@ def test_objective_is_what_it_claims_and_falls(loss, unlabelled, size, blocks):
     audit = solver.finish(one, state, batch)
     assert audit["drift"] < 1e-4
     if blocks == "support":
-        found = value(one, batch, kernel(batch.X), coefficients(solver, state, N).T, it.result_bias)
+        found = value(
+            one, batch, kernel(batch.X), coefficients(solver, state, N).T, it.result_bias
+        )
         assert infos[-1].objective == pytest.approx(found, rel=1e-4)
     whole = len(SHARES) * 3  # blocks at most before the loss is whole
     path = [info.objective for info in infos[whole:]]
@@ -149,7 +151,7 @@ def test_end_is_the_machine_of_its_own_sides(fit_intercept):
 def test_smooth_end_has_no_slope():
     one, batch = case("squared_hinge", "squared_symmetric_hinge", fit_intercept=False)
     solver, state, _ = descend(one, batch, steps=60, tol=1e-6)
-    K, it = kernel(batch.X), state.iterate
+    K = kernel(batch.X)
     p = batch.sample_weight / batch.sample_weight.sum()
 
     def squared_slope(coef):
@@ -208,7 +210,9 @@ def test_claims_are_those_of_the_exact_kernel():
             batch = TrainBatch(X, y.astype(np.float32), weight, np.arange(150))
             solver, state, _ = descend(one, batch, steps=100)
             it = state.iterate
-            found = value(one, batch, kernel(X), coefficients(solver, state, 150).T, it.result_bias)
+            found = value(
+                one, batch, kernel(X), coefficients(solver, state, 150).T, it.result_bias
+            )
             claimed = solver.finish(one, state, batch)["objective"]
             assert claimed == pytest.approx(found, rel=1e-4)
             assert np.abs(coefficients(solver, state, 150)).max() < 1e3
