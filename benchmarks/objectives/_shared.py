@@ -40,8 +40,9 @@ def available(names: Iterable[str], load: Callable[[str], T]) -> Iterator[tuple[
 
 
 def stream(
-    module: str, case: Row, *, limit: float = FOREVER, loading: float = 0.0, **environment: str
-) -> Generator[Row, None, str]:
+    module: str, case: Row, *, limit: float = FOREVER, loading: float = 0.0,
+    python: str = sys.executable, **environment: str,
+) -> Generator[Row, None, str]:  # fmt: skip
     """Yield what ``python -m benchmarks.objectives.MODULE CASE`` says; return what ended it.
 
     It prints JSON objects, one a line (`serve`), each within `limit` seconds and the first
@@ -51,7 +52,7 @@ def stream(
         environment |= dict.fromkeys(BLAS_THREADS, str(case["threads"]))
     late = threading.Event()
     with subprocess.Popen(
-        [sys.executable, "-m", f"benchmarks.objectives.{module}", json.dumps(case)],
+        [python, "-m", f"benchmarks.objectives.{module}", json.dumps(case)],
         cwd=ROOT, env=os.environ | environment, stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
 
@@ -165,7 +166,7 @@ def distinct(rows: Iterable[Row], key: str) -> list[Any]:
     return list(dict.fromkeys(row[key] for row in rows))
 
 
-def where(rows: Iterable[Row], **values: Any) -> list[Row]:
+def where(rows: Iterable[Row], /, **values: Any) -> list[Row]:
     """Return the rows whose columns have these values."""
     return [row for row in rows if all(row[key] == value for key, value in values.items())]
 

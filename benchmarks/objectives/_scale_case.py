@@ -1,0 +1,279 @@
+"""What ``scale`` measures, one case a process: the machine, fits from files, streams, dask."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import pickle
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from sklearn.kernel_approximation import RBFSampler
+from sklearn.linear_model import SGDRegressor
+from threadpoolctl import threadpool_limits
+
+from benchmarks.environment import load_average
+from benchmarks.objectives._scale_files import rmse
+from benchmarks.objectives._shared import MIB, lowered_peak, peak, serve, timed
+from benchmarks.registry import Row
+from kernelgrad import KernelRegressor, open_source, set_num_threads
+from kernelgrad.kernels import get_kernel
+from kernelgrad.solvers import DSG, CachedBlockDescent
+
+TILE = 512  # rows whose values of a block stay in a cache
+DISK_BYTES, DECODED_ROWS = 2**30, 2**22
+FEATURES = 8192  # of streams
+SGD_ROWS, SGD_FEATURES, SGD_STEPS = 2**14, 2048, (0.1, 0.3, 1.0)
+
+
+def machine(case: Row) -> Row:
+    """Measure sgemm, exp and two thin products on a slice of rows, on all threads by tiles.
+
+    Seconds are of one block and of the rows of the slice; each part at its best repeat.
+    """
+    n, d, M, C = case["slice"], case["columns"], case["block"], case["outputs"]
+    rng = np.random.default_rng(0)
+    X, W = (rng.standard_normal(shape, np.float32) for shape in ((n, d), (d, M)))
+    R, A = (rng.standard_normal(shape, np.float32) for shape in ((n, C), (M, C)))
+    K = np.empty((case["threads"], TILE, M), np.float32)
+    parts: dict[str, Callable[[Any, slice], Any]] = {
+        "sgemm": lambda T, rows: np.matmul(X[rows], W, out=T),
+        "exp": lambda T, rows: np.exp(T, out=T),
+        "K^T r": lambda T, rows: T.T @ R[rows],
+        "K a": lambda T, rows: T @ A,
+    }
+
+    def worker(i: int, part: Callable[[Any, slice], Any]) -> None:
+        for a in range(i * TILE, n, case["threads"] * TILE):
+            K[i] *= np.float32(0)  # exp of what exp gave would overflow
+            start = time.perf_counter()
+            part(K[i][: min(n, a + TILE) - a], slice(a, a + TILE))
+            spent[i] += time.perf_counter() - start
+
+    best = dict.fromkeys(parts, np.inf)
+    with threadpool_limits(1), ThreadPoolExecutor(case["threads"]) as pool:
+        for _ in range(case["repeat"]):
+            for name, part in parts.items():
+                spent = [0.0] * case["threads"]
+                list(pool.map(worker, range(case["threads"]), [part] * case["threads"]))
+                best[name] = min(best[name], max(spent))
+        H = np.eye(M) + 0.5
+        solve = min(timed(scipy.linalg.cho_factor, H)[0] for _ in range(3))
+    return {"slice": n, **{f"{name} s": s for name, s in best.items()}} | {
+        "all s": sum(best.values()), "solve s": solve,
+    }  # fmt: skip
+
+
+def disk(case: Row) -> Row:
+    """Read the file once past the page cache, where the system lets go of it, and decode it."""
+    path, size = Path(case["path"]), 0
+    with open(path, "rb", buffering=0) as file:
+        os.fsync(file.fileno())
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        start = time.perf_counter()
+        while size < DISK_BYTES and (piece := file.read(2**23)):
+            size += len(piece)
+        seconds = time.perf_counter() - start
+    source, decoded = open_source(path, target="y"), 0
+    start = time.perf_counter()
+    for batch in source.chunks():
+        decoded += len(batch.rows)
+        if decoded >= DECODED_ROWS:
+            break
+    decoding = time.perf_counter() - start
+    return {
+        "file GB": path.stat().st_size / 1e9, "read MB/s": size / seconds / 1e6,
+        "decoded rows/s": decoded / decoding,
+    }  # fmt: skip
+
+
+def estimator(case: Row, **more: Any) -> KernelRegressor:
+    """Return the estimator of a case: as it comes, or with blocks and their number given."""
+    given: Row = {"random_state": 0} | more
+    if case["estimator"] != "defaults":
+        solver = CachedBlockDescent(block_size=case["block"], tol=0.0, **case["solver"])
+        given |= {
+            "solver": solver, "max_iter": case["blocks"], "gamma": "median", "alpha": 1e-6,
+            "early_stopping": False,
+        }  # fmt: skip
+    return KernelRegressor(**given)
+
+
+def fitted(case: Row, model: KernelRegressor, seconds: float) -> Row:
+    """Return what a fit took and gave; loops are compiled off the clock."""
+    seconds -= model.history_["compile_seconds"]
+    seen = model.history_["rows_seen"][-1]
+    return {
+        "fit s": seconds, "solver": model.history_["solver"], "status": model.fit_status_,
+        "iterations": model.n_iter_, "rows seen / rows": seen / case["rows"],
+        "ns per row and iteration": 1e9 * seconds / case["rows"] / max(1, model.n_iter_),
+        "RMSE": rmse(model.predict, case["function"], case["columns"]),
+    }  # fmt: skip
+
+
+def fit(case: Row) -> Row:
+    """Fit from the file; memory is the peak above what imports had taken."""
+    import pyarrow.parquet  # noqa: F401
+
+    baseline = lowered_peak()
+    model = estimator(case)
+    seconds, _ = timed(lambda: model.fit(open_source(case["path"], target="y")))
+    memory = (peak() - baseline) * MIB / 1e6
+    return fitted(case, model, seconds) | {"peak MB": memory, "import MB": baseline * MIB / 1e6}
+
+
+def pieces(case: Row, size: int) -> Iterator[tuple[Any, Any]]:
+    """Yield the rows of the file in pieces, in their order."""
+    source = open_source(case["path"], target="y")
+    for a in range(0, source.n_rows, size):
+        batch = source.read(a, min(a + size, source.n_rows))
+        yield batch.X, batch.y
+
+
+def course(
+    case: Row, size: int, learn: Callable[[Any, Any], Any], predict: Callable[[Any], Any]
+) -> Iterator[Row]:
+    """Learn the pieces in turn; yield seconds and error whenever the rows have doubled."""
+    seconds, rows, told = 0.0, 0, 0
+    for X, y in pieces(case, size):
+        seconds += timed(learn, X, y)[0]
+        rows += len(y)
+        over = seconds >= case["seconds"]
+        if rows >= 2 * told or over or rows == case["rows"]:
+            told = rows
+            error = rmse(predict, case["function"], case["columns"])
+            yield {"rows seen": rows, "seconds": seconds, "RMSE": error}
+        if over:
+            return
+
+
+def stream(case: Row) -> Iterator[Row]:
+    """Follow doubly stochastic gradients by `partial_fit`, with and without a bound."""
+    given = case["solver"] | ({"max_features": FEATURES} if case["bounded"] else {})
+    model = KernelRegressor(solver=DSG(**given), random_state=0)
+    yield from course(case, 2**17, model.partial_fit, model.predict)
+
+
+def sgd(case: Row) -> Iterator[Row]:
+    """Follow scikit-learn's SGD on its random features, the first step by some first rows."""
+    X, y = next(pieces(case, SGD_ROWS))
+    gamma = get_kernel("rbf", gamma="median").resolve(X, 0).gamma_value
+    features = RBFSampler(gamma=gamma, n_components=SGD_FEATURES, random_state=0).fit(X)
+    half = len(y) // 2
+    tried = {}
+    for step in SGD_STEPS:
+        one = machine_of_sgd(step).partial_fit(features.transform(X[:half]), y[:half])
+        tried[step] = float(
+            np.mean((one.predict(features.transform(X[half:])) - y[half:]) ** 2)
+        )
+    model = machine_of_sgd(min(tried, key=lambda step: tried[step]))
+    yield from course(
+        case, SGD_ROWS,
+        lambda X, y: model.partial_fit(features.transform(X), y),
+        lambda X: model.predict(features.transform(X)),
+    )  # fmt: skip
+
+
+def machine_of_sgd(step: float) -> SGDRegressor:
+    """Return the linear model with averaged iterates."""
+    return SGDRegressor(alpha=1e-8, eta0=step, average=SGD_ROWS, random_state=0)
+
+
+def digest(model: KernelRegressor) -> str:
+    """Return a digest of the fitted function."""
+    _, arrays = model.expansion_.describe()
+    hashed = hashlib.sha256()
+    for name in sorted(arrays):
+        hashed.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return hashed.hexdigest()[:16]
+
+
+def cluster(case: Row) -> Row:
+    """Fit on workers of one thread, or here without any; count what would go by wire."""
+    set_num_threads(1)
+    if case["workers"] == 0:
+        model = estimator(case)
+        seconds, _ = timed(lambda: model.fit(open_source(case["path"], target="y")))
+        return fitted(case, model, seconds) | {"digest": digest(model)}
+    if "engine" not in inspect.signature(KernelRegressor).parameters:
+        return {"skipped": "estimators have no engine="}
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError:
+        return {"skipped": "distributed is not installed"}
+    from kernelgrad.compute import workers
+
+    sent = {"calls": 0, "bytes": 0}
+    ask = workers.DaskTeam.ask
+
+    def counted(self: Any, method: str, *args: Any, **more: Any) -> Any:
+        answers = ask(self, method, *args, **more)
+        once = len(pickle.dumps(args, protocol=5)) * case["workers"]
+        each = len(pickle.dumps((more, answers), protocol=5))
+        sent["calls"] += 1
+        sent["bytes"] += once + each
+        return answers
+
+    workers.DaskTeam.ask = counted  # type: ignore[method-assign]
+    with (
+        LocalCluster(
+            n_workers=case["workers"], threads_per_worker=1, host="127.0.0.1",
+            dashboard_address=None,
+        ) as local,
+        Client(local) as client,
+    ):  # fmt: skip
+        model = estimator(case, engine=workers.DaskEngine(client))
+        seconds, _ = timed(lambda: model.fit(open_source(case["path"], target="y")))
+    blocks = max(1, model.n_iter_)
+    return fitted(case, model, seconds) | {
+        "digest": digest(model), "MB per block": sent["bytes"] / blocks / 1e6,
+        "calls per block": sent["calls"] / blocks,
+    }  # fmt: skip
+
+
+def checkpoint(case: Row) -> Row:
+    """Fit with and without checkpoints in turn; the overhead is of the least seconds."""
+    import kernelgrad.callbacks
+
+    Checkpoint: Any = getattr(kernelgrad.callbacks, "Checkpoint", None)
+    if Checkpoint is None:
+        return {"skipped": "there is no Checkpoint"}
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    source = open_source(case["path"], target="y")
+    for _ in range(case["repeat"]):
+        for saves in seconds:
+            with tempfile.TemporaryDirectory(dir=case["scratch"]) as folder:
+                more = {"callbacks": [Checkpoint(folder, every=case["every"])]} if saves else {}
+                seconds[saves].append(timed(estimator(case, **more).fit, source)[0])
+    plain, saved = min(seconds[False]), min(seconds[True])
+    return {
+        "every": case["every"], "fit s": plain, "with checkpoints s": saved,
+        "overhead": saved / plain - 1,
+    }  # fmt: skip
+
+
+KINDS: dict[str, Callable[[Row], Any]] = {
+    "machine": machine, "disk": disk, "fit": fit, "stream": stream, "sgd": sgd,
+    "dask": cluster, "checkpoint": checkpoint,
+}  # fmt: skip
+
+
+def main(case: Row) -> Iterator[Row]:
+    """Measure one case."""
+    set_num_threads(case["threads"])
+    load = {"load": (load_average() or [None])[0]}
+    found = KINDS[case["kind"]](case)
+    for row in [found] if isinstance(found, dict) else found:
+        yield row | load
+
+
+if __name__ == "__main__":
+    serve(main)
