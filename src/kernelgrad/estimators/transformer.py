@@ -200,8 +200,8 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         if source.n_rows <= SAMPLE_ROWS:
             return found.take(found.train)
         sampled = sample_batches(source, SAMPLE_ROWS, seed=self._seed)
-        batch: TrainBatch = next(found.sampled(sampled))[0]
-        return batch
+        drawn: TrainBatch = next(found.sampled(sampled))[0]
+        return drawn
 
     def _build(self, kernel: Kernel, batch: TrainBatch) -> None:
         problem = Problem(
