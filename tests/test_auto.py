@@ -219,6 +219,11 @@ def test_rows_on_disk_and_streams(tmp_path):
 
     stream = plain_classifier(**fast).partial_fit(X, y)
     assert stream.history_["solver_reason"] == "the rows are a stream"
+    assert stream.solver_.max_features == 2**14
+    novelty = KernelNoveltyDetector(**fast)
+    assert novelty.partial_fit(X).solver_.max_features == 2**14
+    assert novelty.fit(X).solver_.max_features is None
+    assert plain_classifier(solver="dsg", **fast).partial_fit(X, y).solver_.max_features is None
     assert stream.fit(X, y).history_["solver"] == "newton"  # starts anew
     assert not hasattr(stream, "partial_fit")
     with pytest.raises(AttributeError) as error:

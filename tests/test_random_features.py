@@ -109,6 +109,7 @@ def test_dsg_follows_its_formulas(loss, preconditioned, most):
     stream = state.iterates.x.stream
     T = 12
     order = [solver.step(p, state, b).update.block for _ in range(T)]
+    decay = 5.0 * (most or 1)  # in passes over the blocks
     assert order[:5] == [0, 1, 2, 3, 4]
     assert (most is None) == (order[5:] == list(range(5, T)))
     assert max(order) < (most or T)
@@ -119,7 +120,7 @@ def test_dsg_follows_its_formulas(loss, preconditioned, most):
         y,
         SLOPES[loss.name],
         alpha=p.alpha,
-        gammas=[(0.7 if preconditioned else 3.0) / (1 + t / 5.0) for t in range(T)],
+        gammas=[(0.7 if preconditioned else 3.0) / (1 + t / decay) for t in range(T)],
         L=state.smoothness,
         mu=solver.damping if preconditioned else None,
         beta=0.6 if preconditioned else 0.0,
@@ -261,7 +262,9 @@ def test_the_smaller_of_two_bounds_counts_and_one_block_is_the_least():
     assert DSG(max_blocks=3, max_features=640)._most_blocks(64) == 3
     assert DSG(max_blocks=30, max_features=640)._most_blocks(64) == 10
     assert DSG(max_features=10)._most_blocks(64) == 1
-    assert DSG(max_features=300)._resolve_block_size(problem(), 8192, 2) == 128
+    widths = [2 * DSG(max_features=m)._resolve_block_size(problem(), 8192, 2) for m in (
+        2**20, 2**14, 3000, 3)]  # fmt: skip
+    assert widths == [2048, 1024, 128, 2]
 
 
 def test_a_bounded_stream_goes_on_from_a_file_bit_for_bit(tmp_path):

@@ -1,6 +1,8 @@
 """What all solvers share: the loop, states and their files, step sizes, names."""
 
+import os
 import pickle
+import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -139,6 +141,33 @@ def test_no_half_of_a_step_is_kept(rows):
             callbacks=CallbackList([stop]),
         )  # fmt: skip
     assert stop.status == "interrupted"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_waits_for_the_step_and_a_second_one_does_not(rows, times):
+    class Pressed(DSG):
+        def step(self, problem, state, batch):
+            if state.iteration == 2:
+                for _ in range(times):
+                    signal.raise_signal(signal.SIGINT)
+            return super().step(problem, state, batch)
+
+    def fit():
+        return run(Pressed(block_size=16), PROBLEM, forever(rows), max_iter=9)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        if times == 2:
+            with pytest.raises(KeyboardInterrupt):
+                fit()
+        else:
+            result = fit()
+            assert (result.status, result.state.iteration) == ("interrupted", 3)
+            assert np.isfinite(result.expansion.raw_prediction(rows.X)).all()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_progress_inside_a_step_is_told_with_iterations(rows):

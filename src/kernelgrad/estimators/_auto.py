@@ -40,6 +40,7 @@ _PRICE_BYTES = 500.0  # of a row, whose products cost as much as the rest of a k
 _SETS_ROWS = 100_000  # kept kernel rows beyond are too few for large sets
 _NARROW, _WIDE = 4, 16  # a product with one or two outputs costs as much as with four
 _SIZED_ROWS = 1000
+_STREAM_FEATURES = 2**14  # a stream has no end, so each of its rows must cost the same
 
 
 def choose_solver(
@@ -100,8 +101,9 @@ def choose_solver(
     if loss.name == "perceptron":
         return KernelPerceptron(), "the loss is the perceptron's"
     unlabelled = not loss.tasks & {"classification", "regression"}
+    dsg = DSG(max_features=_STREAM_FEATURES if rows == "stream" else None)
     if unlabelled and kernel.has_random_features:
-        return DSG(), "averaged random features regularise an estimate without labels"
+        return dsg, "averaged random features regularise an estimate without labels"
     if rows == "memory":
         needed = bytes_needed(n_rows, row_bytes, n_outputs)
         if needed <= memory:
@@ -141,7 +143,7 @@ def choose_solver(
             return CachedBlockDescent(), why
     why = "the rows are a stream" if rows == "stream" else why
     if kernel.has_random_features or unlabelled:
-        return DSG(), why
+        return dsg, why
     return Pegasos(), f"{why}, and the kernel has no random features"
 
 

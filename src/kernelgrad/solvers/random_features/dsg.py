@@ -27,6 +27,7 @@ from kernelgrad.solvers.schedules import averaging_weight, inverse_decay, smooth
 _TAG = 0x626C6B
 _AVERAGE_POWER = {"uniform": 0.0, "polynomial": 7.0}
 MAX_WIDTH, MIN_WIDTH = 2048, 128  # features of a block
+LEAST_BLOCKS = 16  # of a bounded number of features: more of them are cheaper steps
 ROWS_PER_FEATURE = 4
 # The block covariance is estimated on every k-th row, about this many per feature: with the
 # default damping more rows change no error by more than its noise and cost as they are many.
@@ -108,7 +109,7 @@ class DSG(Solver[DSGState]):
     block_size : int or "auto", default="auto"
         Frequencies per block, F. A block of cos-sin pairs holds 2F features. ``"auto"``: a
         power of two such that a block holds a quarter as many features as the batch rows,
-        between 128 and 2,048, and no more than `max_features`.
+        between 128 and 2,048, and no more than a sixteenth of `max_features`.
     batch_size : int or "auto", default="auto"
         Rows per iteration, B. ``"auto"`` is ``4 * 2048 = 8192`` (or all rows when there
         are fewer): with a given `block_size` it is ``8 * block_size``, so that a block
@@ -119,7 +120,9 @@ class DSG(Solver[DSGState]):
         First step. ``"auto"`` is 1 when preconditioned (the operator already carries the
         curvature L), else ``1 / (L lambda_max)`` of the first block's covariance.
     decay : float > 0, default=20
-        t0 of ``gamma_t = step_size / (1 + t / t0)``; ``inf`` is a constant step.
+        t0 of ``gamma_t = step_size / (1 + t / t0)``; ``inf`` is a constant step. With
+        `max_features` t counts passes over as many blocks as these are: each block is left to
+        itself in between.
     damping : float > 0, default=1.0
         ``mu`` in units of the mean diagonal entry of the block covariance; at least
         ``alpha / L`` is used. Smaller follows the batch more closely, noise included.
@@ -178,7 +181,8 @@ class DSG(Solver[DSGState]):
         if self.block_size != "auto":
             return int(self.block_size)
         width = int(np.clip(batch_rows // ROWS_PER_FEATURE, MIN_WIDTH, MAX_WIDTH))
-        width = min(width, self.max_features or width)
+        if self.max_features is not None:
+            width = min(width, max(1, self.max_features // LEAST_BLOCKS))
         return 1 << (max(1, width // planes).bit_length() - 1)
 
     def init(self, problem: Problem, batch: TrainBatch) -> DSGState:
@@ -219,7 +223,9 @@ class DSG(Solver[DSGState]):
 
     def _step(self, problem: Problem, state: DSGState) -> Float64Array:
         """Return the step of this iteration for every output, (C,)."""
-        return state.gamma0 * inverse_decay(1.0, state.iteration, self.decay)
+        bounded = self.max_features is not None
+        blocks = self._most_blocks(state.iterates.x.stream.width) if bounded else 1.0
+        return state.gamma0 * inverse_decay(1.0, state.iteration, self.decay * blocks)
 
     def _shares(self, batch: TrainBatch) -> Float64Array:
         """Return the part of the objective that each row of a batch stands for, (B,)."""
