@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from kernelgrad._version import __version__
 
 _NAMES = {
     "compute.threads": ("get_num_threads", "set_num_threads"),

@@ -14,3 +14,5 @@ IntArray: TypeAlias = npt.NDArray[np.integer[Any]]
 AnyArray: TypeAlias = npt.NDArray[Any]
 # A dense ndarray or a scipy CSR matrix/array; scipy ships no types.
 Matrix: TypeAlias = Any
+# What becomes a file: plain values, and arrays.
+Contents: TypeAlias = tuple[dict[str, Any], dict[str, AnyArray]]

@@ -15,5 +15,9 @@ class ModelFileError(KernelGradError, ValueError):
     """A model file is foreign, truncated, altered, or from an unknown version."""
 
 
+class NewerFileError(ModelFileError):
+    """A file is of a later version than this one reads."""
+
+
 class CapabilityError(KernelGradError, ValueError):
     """A solver needs something that the loss, the kernel or the data cannot give."""

@@ -1,6 +1,6 @@
-"""A versioned model container: one safetensors file, checked on reading, free of pickle.
+"""A versioned container: one safetensors file, checked on reading, free of pickle.
 
-The metadata of the file hold four texts: ``format`` (always ``kernelgrad-model``),
+The metadata of the file hold four texts: ``format`` (``kernelgrad-`` and what it holds),
 ``version``, ``header`` (JSON, see `encode_value`) and ``checksum``, the SHA-256 of the header
 and of every tensor's name, dtype, shape and bytes. The checksum finds damage; it is no
 signature, so it says nothing about who wrote the file. Reading parses numbers and text only.
@@ -22,10 +22,10 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from kernelgrad._typing import AnyArray
-from kernelgrad.exceptions import ModelFileError
+from kernelgrad._typing import AnyArray, Contents
+from kernelgrad.exceptions import ModelFileError, NewerFileError
 
-FORMAT = "kernelgrad-model"
+FORMAT = "kernelgrad-"
 VERSION = 1
 
 # A JSON object with this key stands for a value that JSON itself cannot hold.
@@ -226,10 +226,30 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             os.close(folder)
 
 
+def contents_digest(contents: Contents) -> str:
+    """Return a text that is the same where values and arrays are."""
+    values, arrays = contents
+    text = json.dumps(encode_value(values), sort_keys=True)
+    return _checksum(text, {name: _check_tensor(name, a) for name, a in arrays.items()})
+
+
+def prefixed(name: str, arrays: dict[str, AnyArray]) -> dict[str, AnyArray]:
+    """Return arrays under names that begin with `name`."""
+    return {f"{name}.{k}": a for k, a in arrays.items()}
+
+
+def below(name: str, arrays: dict[str, AnyArray]) -> dict[str, AnyArray]:
+    """Return the arrays that :func:`prefixed` put under `name`."""
+    return {k[len(name) + 1 :]: a for k, a in arrays.items() if k.startswith(f"{name}.")}
+
+
 def write_container(
-    path: str | os.PathLike[str], header: dict[str, Any], tensors: dict[str, AnyArray]
+    path: str | os.PathLike[str],
+    header: dict[str, Any],
+    tensors: dict[str, AnyArray],
+    kind: str = "model",
 ) -> None:
-    """Write a model file, all of it or nothing (see :func:`replacing`).
+    """Write a file, all of it or nothing (see :func:`replacing`).
 
     Parameters
     ----------
@@ -240,6 +260,8 @@ def write_container(
     tensors : dict of str to ndarray
         Boolean, integer and float arrays of any shape. Native byte order and C order are
         what the reader gets back, values and dtype are kept.
+    kind : str, default="model"
+        What it is, which the reader must ask for.
 
     Raises
     ------
@@ -253,7 +275,7 @@ def write_container(
     text = json.dumps(encode_value(header, "header"), allow_nan=False)
     arrays = {name: _check_tensor(name, value) for name, value in tensors.items()}
     metadata = {
-        "format": FORMAT,
+        "format": FORMAT + kind,
         "version": str(VERSION),
         "header": text,
         "checksum": _checksum(text, arrays),
@@ -265,7 +287,7 @@ def write_container(
         file.write(save(arrays, metadata))
 
 
-def _check_outside(path: Path) -> None:
+def _check_outside(path: Path, kind: str) -> None:
     """Raise unless the file has the outer shape of a safetensors file."""
     try:
         size = path.stat().st_size
@@ -277,61 +299,63 @@ def _check_outside(path: Path) -> None:
                 head += file.read(length - 1)
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"There is no model file {str(path)!r}; check the path or save a model there."
+            f"There is no {kind} file {str(path)!r}; check the path or save a {kind} there."
         ) from None
     if size == 0:
-        raise ModelFileError(f"{str(path)!r} is empty; save the model again.")
+        raise ModelFileError(f"{str(path)!r} is empty; save the {kind} again.")
     if size < 9 or head[:1] != b"{":
         seen = [what for mark, what in _FOREIGN_STARTS.items() if start.startswith(mark)]
         what = f"; it looks like {seen[0]}" if seen else ""
         raise ModelFileError(
-            f"{str(path)!r} is not a kernelgrad model file, or only its first bytes{what}. "
+            f"{str(path)!r} is not a kernelgrad {kind} file, or only its first bytes{what}. "
             "Pass a file that kernelgrad saved."
         )
     if length > size - 8:
         raise ModelFileError(
             f"{str(path)!r} is truncated: {size} bytes are there, its head alone takes "
-            f"{length + 8}. Copy the file again or save the model again."
+            f"{length + 8}. Copy the file again or save the {kind} again."
         )
     # The padding is the one part that neither safetensors nor the checksum looks at.
     if not head.rstrip(b" ").endswith(b"}"):
-        raise _damaged(path, "its head does not end where it should")
+        raise _damaged(path, kind, "its head does not end where it should")
 
 
-def _damaged(path: Path, why: object) -> ModelFileError:
+def _damaged(path: Path, kind: str, why: object) -> ModelFileError:
     return ModelFileError(
         f"{str(path)!r} is truncated or altered ({why}); copy the file again or save the "
-        "model again."
+        f"{kind} again."
     )
 
 
-def _check_metadata(path: Path, metadata: dict[str, str]) -> None:
+def _check_metadata(path: Path, kind: str, metadata: dict[str, str]) -> None:
     found = metadata.get("format")
-    if found != FORMAT:
+    if found != FORMAT + kind:
         raise ModelFileError(
             f"{str(path)!r} is a safetensors file of another kind (format {found!r}, not "
-            f"{FORMAT!r}); pass a file that kernelgrad saved."
+            f"{FORMAT + kind!r}); pass a {kind} that kernelgrad saved."
         )
     version = metadata.get("version", "")
     if version != str(VERSION):
         if version.isascii() and version.isdigit() and int(version) > VERSION:
-            raise ModelFileError(
+            raise NewerFileError(
                 f"{str(path)!r} has format version {version}, this kernelgrad reads version "
                 f"{VERSION}; upgrade kernelgrad."
             )
-        raise _damaged(path, f"the format version is {version!r}")
+        raise _damaged(path, kind, f"the format version is {version!r}")
     for key in ("header", "checksum"):
         if key not in metadata:
-            raise _damaged(path, f"its {key} is missing")
+            raise _damaged(path, kind, f"its {key} is missing")
 
 
-def read_container(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-    """Read and verify a model file that `write_container` wrote.
+def read_container(path: str | os.PathLike[str], kind: str = "model") -> Contents:
+    """Read and verify a file that `write_container` wrote.
 
     Parameters
     ----------
     path : str or path-like
         The file.
+    kind : str, default="model"
+        What it must be.
 
     Returns
     -------
@@ -348,20 +372,20 @@ def read_container(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[s
         If the file is foreign, truncated, altered, or from a newer version.
     """
     path = Path(path)
-    _check_outside(path)
+    _check_outside(path, kind)
     try:
         with safe_open(path, framework="np") as file:
             metadata = file.metadata() or {}
-            _check_metadata(path, metadata)
+            _check_metadata(path, kind, metadata)
             tensors = {name: np.array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise _damaged(path, error) from None
+        raise _damaged(path, kind, error) from None
     if _checksum(metadata["header"], tensors) != metadata["checksum"]:
-        raise _damaged(path, "the checksum does not match the content")
+        raise _damaged(path, kind, "the checksum does not match the content")
     try:
         header = decode_value(json.loads(metadata["header"]))
     except (ValueError, TypeError) as error:
-        raise _damaged(path, error) from error
+        raise _damaged(path, kind, error) from error
     if not isinstance(header, dict):
-        raise _damaged(path, "the header is not a dict")
+        raise _damaged(path, kind, "the header is not a dict")
     return header, tensors

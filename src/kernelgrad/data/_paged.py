@@ -147,6 +147,10 @@ class FileSource(PagedSource):
         with self._stamp.unchanged():
             return super().read(start, stop)
 
+    def digest(self) -> bytes:
+        """Return a digest of the file, and of what is read of it."""
+        return super().digest() + self._stamp.digest()
+
     def _checked(self, batch: Batch) -> Batch:
         try:
             return check_batch(batch, self.feature_names)

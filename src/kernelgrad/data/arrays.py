@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,7 +20,7 @@ from kernelgrad.data.base import (
     check_range,
     check_rows,
 )
-from kernelgrad.data.stamp import Stamp
+from kernelgrad.data.stamp import Stamp, spread
 from kernelgrad.exceptions import DataError
 
 
@@ -143,6 +144,18 @@ class ArraySource(BatchSource):
             dtypes = dtypes[0], np.result_type(*(part._y.dtype for part in parts))
         for part in parts:
             part._dtypes = dtypes
+
+    def digest(self) -> bytes:
+        """Return a digest of targets, weights and up to 256 MiB of the rows, from all over."""
+        digest = hashlib.blake2b(super().digest(), digest_size=16)
+        step = max(1, 2**20 // max(1, self._X[:1].nbytes))
+        for start in spread(self.n_rows, step):
+            digest.update(np.ascontiguousarray(self._X[start : start + step]).data)
+        for part in (self._y, self._w):
+            if part is not None:
+                plain = part.astype(str) if part.dtype.kind == "O" else part
+                digest.update(np.ascontiguousarray(plain).data)
+        return digest.digest()
 
     @property
     def name(self) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -23,6 +25,7 @@ MAX_CLASSES = 1000
 MAX_INFERRED_CLASSES = 20
 """Integral targets with at most this many distinct values are taken as class labels."""
 
+_DIGEST_ROWS = 8192
 _TAKE_GAP = 256  # rows closer than this are fetched by one read
 _TAKE_RUN = 8192  # and no such read spans more rows than this
 _UNIT_RUN = 65536  # nor more of a unit than this
@@ -141,6 +144,20 @@ class BatchSource(ABC):
         all rows of a unit close together, so that each is decoded once per epoch.
         """
         return None
+
+    def digest(self) -> bytes:
+        """Return bytes that other data hardly have, to tell whether a fit meets the same again.
+
+        Here of shape, names, and the first rows of weights, targets and numbers.
+        """
+        first = self.read(0, min(self.n_rows, _DIGEST_ROWS))
+        shape = self.n_rows, self.n_features, self.feature_names
+        digest = hashlib.blake2b(repr(shape).encode(), digest_size=16)
+        for part in (first.X.data if sp.issparse(first.X) else first.X, *first[1:3]):
+            if isinstance(part, np.ndarray):
+                plain = part.astype(str) if part.dtype.kind == "O" else part
+                digest.update(np.ascontiguousarray(plain).reshape(-1).view(np.uint8).data)
+        return digest.digest()
 
     def take(self, rows: IntArray) -> Batch:
         """Return the given rows in the given order, fetching neighbours by one read.

@@ -70,6 +70,10 @@ class MultiSource(PagedSource):
             if isinstance(part, PagedSource):
                 part._pool = self.pool
 
+    def digest(self) -> bytes:
+        """Return the digests of all sources."""
+        return b"".join(part.digest() for part in self._parts)
+
     def block_starts(self) -> IntArray | None:
         """Return the first rows of the blocks of all sources, if there are any."""
         starts = [part.block_starts() for part in self._parts]

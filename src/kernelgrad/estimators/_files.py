@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray
 from kernelgrad._validation import ModelFileError
+from kernelgrad._version import __version__
 from kernelgrad.estimators._tables import Table
 from kernelgrad.functions.expansions import EXPANSIONS
 from kernelgrad.functions.features import CACHE_BYTES
 from kernelgrad.kernels import Kernel, describe_kernel, get_kernel, restore_kernel
 from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES, Loss, UnlabelledLoss
-from kernelgrad.persistence import read_container, write_container
-from kernelgrad.solvers import HISTORY_KEYS, LINEAR_SOLVERS, SOLVERS, LinearSolver, Solver
+from kernelgrad.persistence import (
+    below,
+    contents_digest,
+    encode_value,
+    prefixed,
+    read_container,
+    write_container,
+)
+from kernelgrad.solvers import (
+    HISTORY_KEYS,
+    LINEAR_SOLVERS,
+    SOLVERS,
+    LinearSolver,
+    Solver,
+)
 
 ESTIMATORS: dict[str, Any] = {}
 _FITTED = (
@@ -34,7 +48,7 @@ def register_estimator(cls: Any) -> Any:
     return cls
 
 
-def _pack(value: Any) -> Any:
+def pack(value: Any) -> Any:
     if isinstance(value, Kernel):
         return {"kernel": describe_kernel(value)}
     # names of linear solvers are a registry of their own
@@ -44,7 +58,7 @@ def _pack(value: Any) -> Any:
     )  # fmt: skip
     for kind, cls in kinds:
         if isinstance(value, cls):
-            params = {k: _pack(v) for k, v in value.get_params(deep=False).items()}
+            params = {k: pack(v) for k, v in value.get_params(deep=False).items()}
             return {"part": kind, "name": value.name, "params": params}
     if isinstance(value, dict):  # class weights: keys may be any label
         return {"pairs": [[_scalar(k), _scalar(v)] for k, v in value.items()]}
@@ -55,7 +69,7 @@ def _scalar(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _unpack(packed: dict[str, Any]) -> Any:
+def unpack(packed: dict[str, Any]) -> Any:
     if "pairs" in packed:
         return {k: v for k, v in packed["pairs"]}
     if "kernel" in packed:
@@ -74,11 +88,11 @@ def _unpack(packed: dict[str, Any]) -> Any:
             f"The model uses the {packed['part']} {packed['name']!r}, which is not registered "
             "here; import the module that registers it, then load again."
         )
-    return registry[packed["name"]](**{k: _unpack(v) for k, v in packed["params"].items()})
+    return registry[packed["name"]](**{k: unpack(v) for k, v in packed["params"].items()})
 
 
-def save_estimator(estimator: Any, path: str | os.PathLike[str], *, resumable: bool) -> None:
-    """Write a fitted estimator; see ``BaseRowsEstimator.save``."""
+def _packed_params(estimator: Any) -> dict[str, Any]:
+    """Return the parameters of an estimator as plain values, where they have such a form."""
     params: dict[str, Any] = {}
     for name, value in estimator.get_params(deep=False).items():
         if name == "callbacks":
@@ -87,7 +101,34 @@ def save_estimator(estimator: Any, path: str | os.PathLike[str], *, resumable: b
             value = None  # the seed in use is part of the model
         elif name == "kernel" and not isinstance(value, str | Kernel):
             value = get_kernel(value)  # scikit-learn's RBF and Matern have an equal of ours
-        params[name] = _pack(value)
+        params[name] = pack(value)
+    return params
+
+
+def identity(estimator: Any) -> dict[str, Any]:
+    """Return what must be the same where a fit is resumed, beside the rows.
+
+    Parameters without influence on the model are left out.
+    """
+    told: dict[str, Any] = {}
+    for name, value in _packed_params(estimator).items():
+        if name not in ("callbacks", "verbose", "time_limit"):
+            try:
+                told[name] = json.dumps(encode_value(value), sort_keys=True)
+            except TypeError:  # not in files
+                it = value["value"]
+                array = isinstance(it, np.ndarray) and it.dtype.kind in "biuf"
+                told[name] = contents_digest(({}, {name: it})) if array else repr(it)
+    return {
+        "version": __version__,
+        "estimator": type(estimator).__name__,
+        "parameters": told,
+    }
+
+
+def save_estimator(estimator: Any, path: str | os.PathLike[str], *, resumable: bool) -> None:
+    """Write a fitted estimator; see ``BaseRowsEstimator.save``."""
+    params = _packed_params(estimator)
     values, tensors = estimator.expansion_.describe()
     header: dict[str, Any] = {
         "estimator": type(estimator).__name__,
@@ -96,8 +137,8 @@ def save_estimator(estimator: Any, path: str | os.PathLike[str], *, resumable: b
         "fitted": {
             name: getattr(estimator, name) for name in _FITTED if hasattr(estimator, name)
         },
-        "loss": _pack(estimator.loss_),
-        "solver": _pack(estimator.solver_),
+        "loss": pack(estimator.loss_),
+        "solver": pack(estimator.solver_),
         "expansion": {"kind": estimator.expansion_.kind} | values,
         "history": estimator.history_,
         "state": None,
@@ -110,19 +151,15 @@ def save_estimator(estimator: Any, path: str | os.PathLike[str], *, resumable: b
             )
         values, arrays = estimator.solver_.state_arrays(estimator._state)
         header["state"] = values
-        tensors |= {f"state.{k}": np.ascontiguousarray(a) for k, a in arrays.items()}
+        tensors |= prefixed("state", arrays)
     header["table"] = None
     if estimator._table is not None:
         header["table"], arrays = estimator._table.describe()
-        tensors |= {f"table.{k}": np.ascontiguousarray(a) for k, a in arrays.items()}
+        tensors |= prefixed("table", arrays)
     values, arrays = estimator._extra_arrays()
     header["extra"] = values
-    tensors |= {f"extra.{k}": np.ascontiguousarray(a) for k, a in arrays.items()}
+    tensors |= prefixed("extra", arrays)
     write_container(path, header, tensors)
-
-
-def _below(prefix: str, tensors: dict[str, AnyArray]) -> dict[str, AnyArray]:
-    return {k[len(prefix) :]: a for k, a in tensors.items() if k.startswith(prefix)}
 
 
 def load_estimator(path: str | os.PathLike[str]) -> Any:
@@ -133,13 +170,13 @@ def load_estimator(path: str | os.PathLike[str]) -> Any:
         if name not in ESTIMATORS:
             raise ModelFileError(f"{path} holds a {name!r}, which this version does not know.")
         cls = ESTIMATORS[name]
-        estimator = cls(**{k: _unpack(v) for k, v in header["params"].items()})
+        estimator = cls(**{k: unpack(v) for k, v in header["params"].items()})
         for key, value in header["fitted"].items():
             setattr(estimator, key, value)
-        estimator.loss_ = _unpack(header["loss"])
-        estimator.solver_ = _unpack(header["solver"])
+        estimator.loss_ = unpack(header["loss"])
+        estimator.solver_ = unpack(header["solver"])
         if header.get("table") is not None:
-            estimator._table = Table.restore(header["table"], _below("table.", tensors))
+            estimator._table = Table.restore(header["table"], below("table", tensors))
         limit = estimator.memory_limit
         kind = EXPANSIONS[header["expansion"]["kind"]]
         cache = CACHE_BYTES if limit is None else int(limit) // 4
@@ -150,9 +187,9 @@ def load_estimator(path: str | os.PathLike[str]) -> Any:
             estimator.history_.setdefault(key, [None] * len(estimator.history_["iteration"]))
         estimator.history_.setdefault("solver", estimator.solver_.name)
         estimator.history_.setdefault("solver_reason", "not in the file")
-        estimator._restore_extra(header["extra"], _below("extra.", tensors))
+        estimator._restore_extra(header["extra"], below("extra", tensors))
         if header["state"] is not None:
-            arrays = _below("state.", tensors)
+            arrays = below("state", tensors)
             problem = estimator._restored_problem()
             estimator._state = estimator.solver_.restore(problem, header["state"], arrays)
     except (KeyError, TypeError, AttributeError) as error:

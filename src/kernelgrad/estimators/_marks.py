@@ -237,6 +237,12 @@ class SemiSupervisedRows(TrainingRows):
             others = self.unlabelled.take(rows)
         return self.join(self.source.take(self.train), others)
 
+    def drawn(
+        self, solver: Solver[Any], iteration: int, epoch: float, size: int | None = None
+    ) -> int:
+        """Return the iteration: a batch of no weight is refused."""
+        return iteration
+
     def batches(
         self, solver: Solver[Any], seed: int, start: int, size: int | None = None
     ) -> tuple[Batches, bool]:

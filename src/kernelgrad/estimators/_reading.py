@@ -46,6 +46,10 @@ class EncodedSource(BatchSource):
         batch = self._source.take(rows)
         return batch._replace(X=self._encode(batch.X))
 
+    def digest(self) -> bytes:
+        """Return that of the source."""
+        return self._source.digest()
+
     def block_starts(self) -> IntArray | None:
         """Return those of the source."""
         return self._source.block_starts()

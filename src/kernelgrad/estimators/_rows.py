@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -17,6 +18,7 @@ from kernelgrad.data.base import index_batch
 from kernelgrad.data.sampling import EpochBatch
 from kernelgrad.estimators._tasks import Task
 from kernelgrad.solvers import RowStore, Solver, TrainBatch, Validation
+from kernelgrad.solvers.base import rows_digest
 
 MAX_VALIDATION_ROWS = 20_000  # validation responses stay in memory, whatever the file size
 # Above this many cells, exact duplicates of sparse rows are not looked for.
@@ -110,6 +112,28 @@ class TrainingRows:
         X, y, weight = canonical_rows(whole.X, y, weights_of(whole), merge=n <= limit)
         return replace(self, source=ArraySource(X, y, weight, checked=True))
 
+    def digest(self) -> str:
+        """Return a text that is the same where all rows, targets and weights are."""
+        digest = hashlib.blake2b(digest_size=16)
+        for source in self.sources:
+            if not (isinstance(source, ArraySource) and source.in_memory):
+                digest.update(source.digest())
+                continue
+            for part in source.read(0, source.n_rows)[:3]:
+                if part is not None:
+                    plain = part.dtype.kind != "O" if hasattr(part, "dtype") else True
+                    digest.update(rows_digest(part if plain else part.astype(str)))
+        return digest.hexdigest()
+
+    def drawn(
+        self, solver: Solver[Any], iteration: int, epoch: float, size: int | None = None
+    ) -> int:
+        """Return how many batches were drawn up to an iteration, with those of no weight."""
+        size = solver.resolve_batch_size(self.n_train) if size is None else size
+        if self.n_train <= size:
+            return iteration
+        return round(epoch * (self.n_train // size))
+
     def hold_out(self, fraction: float, seed: int, *, stratify: bool = True) -> TrainingRows:
         """Return the rows with a fraction, at most 20,000, kept for validation."""
         strata = self.strata if stratify else None
@@ -182,9 +206,11 @@ class TrainingRows:
 
     def sampled(self, batches: Iterable[EpochBatch]) -> Batches:
         """Yield random batches in which any row counts."""
-        useful = 0.0
+        useful = None
         for item in batches:
             train = self.batch(item.batch)
+            if useful is None:
+                useful = np.ceil(item.fraction) - 1.0
             if train is not None:
                 useful = item.fraction
                 yield train, item.fraction

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,7 +22,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from kernelgrad._params import anything, boolean, check_params, integer, parameters, real
-from kernelgrad._typing import AnyArray, Float64Array, Matrix
+from kernelgrad._typing import AnyArray, Contents, Float64Array, Matrix
 from kernelgrad._validation import DataError, check_real
 from kernelgrad.callbacks import FOREVER, CallbackList, Deadline, FitEvent, make_callbacks
 from kernelgrad.compute.compiling import announced, compile_seconds
@@ -55,6 +55,7 @@ from kernelgrad.estimators._tasks import Task
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss
+from kernelgrad.persistence import contents_digest
 from kernelgrad.solvers import Problem, Solver, State, Validation, check_capabilities, run
 
 
@@ -89,6 +90,7 @@ _SQUARED = 1e150  # values whose squares float64 holds
 _TOTAL = 1e30  # of all weights
 
 Choice = tuple[Solver[Any], str]  # a solver, and why it was chosen
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -278,6 +280,8 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
                 yield
             finally:
                 self._listeners.on_phase("")
+                if self._listeners.checkpoint is not None:
+                    self._listeners.checkpoint.end()
                 del self._deadline, self._listeners
             # a fit that goes on has the history of those before
             spent = self.history_.get("compile_seconds", 0.0) + compile_seconds() - start
@@ -286,14 +290,38 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
     def _fit(self, parts: Parts, given: Given, **more: Any) -> TrainingRows:
         """Fit; `more` is what a kind of estimator takes beside X and y. Return the rows."""
         warm = bool(self.warm_start) and hasattr(self, "_state")
+        checkpoint, resumed = self._listeners.checkpoint, None
+        if checkpoint is not None:
+            before = self.solver_.state_arrays(self._state) if warm else ({}, {})
+            checkpoint.begin(**_files.identity(self), start=contents_digest(before))
+            resumed = checkpoint.resumed
+            if self.time_limit is not None:
+                self._deadline = Deadline(max(0.0, self.time_limit - checkpoint.spent))
         if not warm:
-            self._seed = new_seed(self.random_state)
+            self._seed = self._recalled("seed", lambda: new_seed(self.random_state))
         rows = self._all_rows(parts, given, fresh=not warm, **more)
         rows = replace(rows, stays=self._stays(rows))
-        chosen = self._kept_solver() if warm else self._choose(parts, rows)
+        if warm:
+            chosen = self._kept_solver()
+        else:
+            chosen = self._recalled(
+                "solver",
+                lambda: self._choose(parts, rows),
+                lambda it: ({"solver": _files.pack(it[0]), "reason": it[1]}, {}),
+                lambda values, _: (
+                    # objects of third parties need no name
+                    _files.unpack(values["solver"]) if self._auto_solver else parts.solver,
+                    values["reason"],
+                ),
+            )
         rows = rows.ordered(chosen[0].resolve_batch_size(None) if self._orders_rows else None)
+        if checkpoint is not None:
+            checkpoint.check("rows", rows.digest())
         plan = self._plan(parts, rows, chosen, warm=warm)
         start = self.n_iter_ if warm else 0
+        if resumed is not None:
+            at, passes = resumed[0]["iteration"], resumed[0]["course"]["epoch"]
+            start = plan.rows.drawn(plan.solver, at, passes, plan.batch_size)
         batches, fixed = plan.rows.batches(plan.solver, self._seed, start, plan.batch_size)
         plan = replace(plan, problem=replace(plan.problem, fixed_rows=fixed))
         report = iteration_report(self, given.X, given.y, plan.solver)
@@ -302,12 +330,30 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
             self._set({"fit_status_": "converged"})  # as held-out rows told
         return plan.rows
 
+    def _recalled(
+        self,
+        name: str,
+        make: Callable[[], T],
+        pack: Callable[[T], Contents] = lambda it: ({"it": it}, {}),
+        unpack: Callable[[dict[str, Any], dict[str, AnyArray]], T] = lambda values, _: values[
+            "it"
+        ],
+    ) -> T:
+        """Return what `make` finds, or found in the fit that is resumed from a checkpoint."""
+        checkpoint = self._listeners.checkpoint
+        return make() if checkpoint is None else checkpoint.recall(name, make, pack, unpack)
+
     def _kept_solver(self) -> Choice:
         """Return the solver that training goes on with."""
         return self.solver_, self.history_["solver_reason"]
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, **more: Any) -> Self:
         parts = self._check_parameters()
+        if make_callbacks(self.callbacks, 0).checkpoint is not None:
+            raise ValueError(
+                "A Checkpoint is a callback of fit; between calls of partial_fit take "
+                "save(path, resumable=True)."
+            )
         self._check_continuation(parts)
         with self._working():
             first = not hasattr(self, "_state")
@@ -480,6 +526,7 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
     ) -> None:
         """Run the plan and set what it found; `goes_on` from the state of the last fit."""
         self.loss_ = plan.rows.task.loss  # now: callbacks use the model on the way
+        checkpoint = self._listeners.checkpoint
         result = run(
             plan.solver,
             plan.problem,
@@ -490,6 +537,7 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
             callbacks=self._listeners,
             on_iteration=report,
             history=copy.deepcopy(self.history_) if goes_on else None,
+            resumed=None if checkpoint is None else checkpoint.resumed,
         )
         result.state.release()
         self._state: State = result.state

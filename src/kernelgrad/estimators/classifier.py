@@ -148,7 +148,12 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
             found = self._seen_by(self.expansion_, plan.rows, _some(plan.rows))
         elif not plan.stream and not len(plan.rows.held):
             start = clock()
-            found = self._fit_a_part(plan, self.n_iter_ if goes_on else 0)
+            found = self._recalled(
+                "calibration",
+                lambda: self._fit_a_part(plan, self.n_iter_ if goes_on else 0),
+                lambda it: ({}, {} if it is None else dict(zip("zyw", it, strict=True))),
+                lambda _, it: (it["z"], it["y"], it["w"]) if it else None,
+            )
             if not goes_on:
                 plan = replace(plan, seconds=plan.seconds + clock() - start)
         super()._run(plan, batches, goes_on=goes_on, report=report)

@@ -51,6 +51,12 @@ class TwoSamples(TrainingRows):
         ours, other = super().ordered(half), self.denominator.ordered(half)
         return replace(self, source=ours.source, denominator=other)
 
+    def drawn(
+        self, solver: Solver[Any], iteration: int, epoch: float, size: int | None = None
+    ) -> int:
+        """Return the iteration: a batch of no weight is refused."""
+        return iteration
+
     def batches(
         self, solver: Solver[Any], seed: int, start: int, size: int | None = None
     ) -> tuple[Batches, bool]:

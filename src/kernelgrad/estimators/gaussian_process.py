@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import column_or_1d
 
 from kernelgrad._params import anything, boolean, integer, parameters, real
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray, Matrix
+from kernelgrad._typing import AnyArray, Contents, Float64Array, FloatArray, Matrix
 from kernelgrad._validation import CapabilityError, DataError, check_name
 from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.compiling import clock
@@ -38,7 +38,7 @@ from kernelgrad.estimators.kernel import BaseKernelEstimator, is_auto
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.functions.scaling import InputScaling
-from kernelgrad.kernels import Kernel, get_kernel
+from kernelgrad.kernels import Kernel, describe_kernel, get_kernel, restore_kernel
 from kernelgrad.losses import Loss, SquaredError
 from kernelgrad.solvers import DSG, DirectSolve, Solver, TrainBatch
 from kernelgrad.solvers.kernel.direct import SymmetricMatrix, direct_bytes, kernel_matrix
@@ -51,6 +51,7 @@ _DIRECT_ROWS = 8192  # of the closed form: half a GiB, and seconds for a factori
 _SEARCH_BYTES, _FEWEST_ROWS = 32, 100  # of a pair of rows while hyperparameters are searched
 # Noise in signal variances, of targets that do not vary and where no time is left to search
 _NO_NOISE, _SOME_NOISE = 1e-8, 0.1
+_VARIANCES = "noise_variance_", "signal_variance_"
 
 
 @dataclass(frozen=True)
@@ -337,7 +338,25 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
         )
         self._set(task.attributes())
         rows = replace(rows, task=task)
-        scaling, kernel, tried = self._hyperparameters(parts, rows, bool(spread > rounding))
+
+        def described(found: tuple[InputScaling | None, Kernel, list[Any]]) -> Contents:
+            scaling, kernel, tried = found
+            values = {"kernel": describe_kernel(kernel), "tried": tried}
+            variances = {name: float(getattr(self, name)) for name in _VARIANCES}
+            arrays = {} if scaling is None else scaling.arrays()
+            return values | {"scaled": scaling is not None, "variances": variances}, arrays
+
+        def restored(
+            values: dict[str, Any], arrays: dict[str, AnyArray]
+        ) -> tuple[InputScaling | None, Kernel, list[Any]]:
+            self._set(values["variances"])
+            scaling = InputScaling.from_arrays(arrays) if values["scaled"] else None
+            return scaling, restore_kernel(values["kernel"]), values["tried"]
+
+        varies = bool(spread > rounding)
+        scaling, kernel, tried = self._recalled(
+            "search", lambda: self._hyperparameters(parts, rows, varies), described, restored
+        )
         plan = super()._plan(replace(parts, kernel=kernel), rows, chosen, warm=warm)
         exact = isinstance(plan.solver, DirectSolve)
         problem = replace(plan.problem, posterior=exact, scaling=scaling)

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from kernelgrad._params import anything, boolean, parameters
-from kernelgrad._typing import AnyArray, Float64Array, Matrix
+from kernelgrad._typing import AnyArray, Contents, Float64Array, Matrix
 from kernelgrad._validation import check_name
 from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.compiling import clock
@@ -46,8 +46,16 @@ from kernelgrad.estimators.base import (
     Posed,
 )
 from kernelgrad.functions.features import CACHE_BYTES
-from kernelgrad.functions.scaling import SCALINGS
-from kernelgrad.kernels import Kernel, Matern, PrecomputedKernel, get_kernel, kernel_summary
+from kernelgrad.functions.scaling import SCALINGS, InputScaling
+from kernelgrad.kernels import (
+    Kernel,
+    Matern,
+    PrecomputedKernel,
+    describe_kernel,
+    get_kernel,
+    kernel_summary,
+    restore_kernel,
+)
 from kernelgrad.losses import Loss, SquaredError
 from kernelgrad.solvers import (
     DSG,
@@ -335,11 +343,33 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
             return posed
         if parts.wanted is None:
             return posed
-        start = clock()
-        self._listeners.on_phase("search")
-        with single_threaded_blas():  # all of it: not a bit may depend on threads
-            problem, found = self._study(parts.wanted, rows, posed.problem, stream=stream)
-        return Posed(problem, found, clock() - start)
+        wanted = parts.wanted
+
+        def searched() -> Posed:
+            start = clock()
+            self._listeners.on_phase("search")
+            with single_threaded_blas():  # all of it: not a bit may depend on threads
+                problem, found = self._study(wanted, rows, posed.problem, stream=stream)
+            return Posed(problem, found, clock() - start)
+
+        def described(found: Posed) -> Contents:
+            problem = found.problem
+            values = {"kernel": describe_kernel(problem.kernel), "alpha": problem.alpha}
+            scaling = problem.scaling
+            told = {"found": found.found, "seconds": found.seconds}
+            arrays = {} if scaling is None else scaling.arrays()
+            return values | told | {"scaled": scaling is not None}, arrays
+
+        def restored(values: dict[str, Any], arrays: dict[str, AnyArray]) -> Posed:
+            problem = replace(
+                posed.problem,
+                kernel=restore_kernel(values["kernel"]),
+                alpha=values["alpha"],
+                scaling=InputScaling.from_arrays(arrays) if values["scaled"] else None,
+            )
+            return Posed(problem, values["found"], values["seconds"])
+
+        return self._recalled("search", searched, described, restored)
 
     def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
         plan = super()._plan(parts, rows, chosen, warm=warm)

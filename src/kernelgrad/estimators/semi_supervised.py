@@ -451,7 +451,12 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
             )
         if warm or not (self.early_stopping or self.probability):
             return plan
-        scores, calibration = self._cross_validate(plan, rows)
+        scores, calibration = self._recalled(
+            "folds",
+            lambda: self._cross_validate(plan, rows),
+            lambda it: ({"scores": it[0]}, {"calibration": it[1]}),
+            lambda values, arrays: (values["scores"], arrays["calibration"]),
+        )
         if self.probability:
             self.calibration_: Float64Array = calibration
         plan = replace(plan, found={"cv_accuracy": scores})

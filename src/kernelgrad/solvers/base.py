@@ -23,6 +23,7 @@ from kernelgrad.functions.expansions import Expansion
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss
+from kernelgrad.persistence import below
 
 _DIGEST_BYTES = 16 * 2**20
 _TRANSIENT = "transient"  # the key of a field's metadata
@@ -303,7 +304,13 @@ class StepInfo:
 
 
 class Tracker(ABC):
-    """Responses of fixed rows after each step."""
+    """Responses of fixed rows after each step.
+
+    ``kept`` names the attributes that hold responses from one step to the next, lists or dicts
+    of arrays: without them a fit that is resumed predicts anew, with other rounding.
+    """
+
+    kept: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def advance(self, info: StepInfo) -> None:
@@ -312,6 +319,24 @@ class Tracker(ABC):
     @abstractmethod
     def raw_prediction(self) -> FloatArray:
         """Return f on the fixed rows, (n, C), of the function the solver would return."""
+
+    def describe(self) -> dict[str, AnyArray]:
+        """Return the responses that are kept, for files."""
+        arrays: dict[str, AnyArray] = {}
+        for name in self.kept:
+            value = getattr(self, name) or {}
+            pairs = value.items() if isinstance(value, dict) else enumerate(value)
+            arrays |= {f"{name}.{key}": array for key, array in pairs}
+        return arrays
+
+    def restore(self, arrays: dict[str, AnyArray]) -> None:
+        """Take back what :meth:`describe` gave."""
+        for name in self.kept:
+            found = below(name, arrays)
+            keys = [str(i) for i in range(len(found))]
+            if found:
+                listed = set(keys) == set(found)
+                setattr(self, name, [found[key] for key in keys] if listed else found)
 
 
 class RecomputedTracker(Tracker):

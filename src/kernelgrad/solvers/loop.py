@@ -6,20 +6,24 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import Any, Self
 
 import numpy as np
 
-from kernelgrad._typing import FloatArray, Matrix
+from kernelgrad._typing import AnyArray, Contents, FloatArray, Matrix
 from kernelgrad.callbacks import CallbackList, FitEvent, Progress, TimeIsUp
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.memory import resident_bytes
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.functions.expansions import Expansion
+from kernelgrad.functions.expansions import EXPANSIONS, Expansion
+from kernelgrad.persistence import below, prefixed
 from kernelgrad.solvers.base import Problem, Solver, State, Tracker, TrainBatch
 
-STATUSES = ("converged", "max_iter", "stopped", "time_limit", "interrupted")
+_OVER = ("converged", "max_iter")
+_CUT = ("time_limit", "interrupted")  # what further iterations may follow
+STATUSES = (*_OVER, "stopped", *_CUT)
 _CLEARLY = 0.02  # of a loss: less is chance
 
 
@@ -86,6 +90,82 @@ def new_history(score_name: str | None) -> dict[str, Any]:
     return history
 
 
+@dataclass
+class Course:
+    """Where a fit is beside the state of its solver: what it tells, and the best so far."""
+
+    history: dict[str, Any]
+    done: int = 0  # iterations of this fit
+    epoch: float = 0.0  # of the last batch
+    best: Expansion | None = None
+    best_rank: tuple[float, float] = (-np.inf, -np.inf)
+    best_iteration: int = 0
+    stale: int = 0  # iterations without progress over these
+    patience_score: float = -np.inf
+    patience_loss: float = np.inf
+
+    def judge(self, rank: tuple[float, float], tol: float) -> bool:
+        """Take notice of the rank of one more iterate; return whether it is the best."""
+        better = self.best is None or rank > self.best_rank
+        if better:
+            self.best_rank = rank
+        self.stale += 1
+        score, loss, least = rank[0], -rank[1], self.patience_loss
+        if score > self.patience_score + tol:
+            self.patience_score, self.stale = score, 0
+        if np.isinf(least) or loss < least - tol * abs(least):
+            self.patience_loss, self.stale = loss, 0
+        return better
+
+    def describe(
+        self,
+        solver: Solver[Any],
+        state: State,
+        tracker: Tracker | None,
+        function: Expansion | None = None,
+        **told: Any,
+    ) -> Contents:
+        """Return all that the next iteration needs as plain values and arrays.
+
+        At the end also the fitted `function`, and what else is `told` of it.
+        """
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        values, arrays = solver.state_arrays(state)
+        values = {"course": own, "state": values, "result": told, "iteration": state.iteration}
+        arrays = prefixed("state", arrays)
+        if tracker is not None:
+            arrays |= prefixed("tracker", tracker.describe())
+        for name, e, place in (("best", self.best, own), ("function", function, told)):
+            if e is not None:
+                e.compact()  # it only predicts
+                plain, some = e.describe()
+                place[name] = {"kind": e.kind, **plain}
+                arrays |= prefixed(name, some)
+        return values, arrays
+
+    @classmethod
+    def restore(cls, contents: Contents, cache_bytes: int) -> Self:
+        """Return what :meth:`describe` described."""
+        own = contents[0]["course"]
+        best = None if own["best"] is None else _function("best", own, contents[1], cache_bytes)
+        return cls(**own | {"best": best})
+
+    def last_event(self, max_iter: int) -> FitEvent:
+        """Return what was told of the last iteration."""
+        told = {each.name for each in fields(FitEvent)} & set(HISTORY_KEYS)
+        last = {key: self.history[key][-1] for key in told}
+        name = self.history["score_name"]
+        return FitEvent(**last, max_iter=max_iter, score_name=name, rows_per_second=0.0)
+
+
+def _function(
+    name: str, values: dict[str, Any], arrays: dict[str, AnyArray], cache_bytes: int
+) -> Expansion:
+    """Return one of the functions that :meth:`Course.describe` described."""
+    plain = values[name]
+    return EXPANSIONS[plain["kind"]].restore(plain, below(name, arrays), cache_bytes)
+
+
 @contextmanager
 def _deferred_interrupt() -> Iterator[Callable[[], bool]]:
     """Let Ctrl-C wait for the end of a step, so that no update is half done.
@@ -125,6 +205,7 @@ def run(
     callbacks: CallbackList | None = None,
     on_iteration: Callable[[FitEvent, State], bool] | None = None,
     history: dict[str, Any] | None = None,
+    resumed: Contents | None = None,
 ) -> FitResult:
     """Run `solver` over (batch, epochs done) pairs until `max_iter` more steps are done.
 
@@ -134,25 +215,30 @@ def run(
     with the solver's initial function, a constant, a continued one after one step at least.
     Ctrl-C stops it too: the model fitted so far is kept and the status says so; before the
     first finished step the interrupt is raised as usual.
+
+    `resumed` is what callbacks were given by `on_state` in a fit of the same solver and
+    problem, which goes on from there; `batches` are those that come next.
     """
     callbacks = callbacks if callbacks is not None else CallbackList([])
-    if history is None:
-        history = new_history(validation.name if validation else None)
+    if resumed is not None:
+        course = Course.restore(resumed, problem.cache_bytes)
+        state = solver.restore(problem, resumed[0]["state"], below("state", resumed[1]))
+    else:
+        named = new_history(validation.name if validation else None)
+        course = Course(named if history is None else history)
+        if validation is not None and validation.start is not None and state is not None:
+            course.best = validation.start
+            course.best_rank = validation.rank(course.best.raw_prediction(validation.X))
+            course.best_iteration = state.iteration
+    history = course.history
     offset = history["seconds"][-1] if history["seconds"] else 0.0
     status = "max_iter"
     tracker: Tracker | None = None
-    best: Expansion | None = None
-    best_rank, best_iteration, stale = (-np.inf, -np.inf), 0, 0
-    patience_score, patience_loss = -np.inf, np.inf
-    if validation is not None and validation.start is not None and state is not None:
-        best = validation.start
-        best_rank = validation.rank(best.raw_prediction(validation.X))
-        best_iteration = state.iteration
-    done, whole, fresh = 0, True, state is None
-    begun = 0 if state is None else state.iteration
+    steps, whole, fresh, over = 0, True, state is None, False
+    begun = 0 if state is None else state.iteration - course.done
 
     def within(part: float) -> None:
-        callbacks.on_progress(begun + done + part, begun + max_iter)
+        callbacks.on_progress(begun + course.done + part, begun + max_iter)
 
     problem = replace(problem, progress=Progress(within))
     rows_before = 0 if state is None else state.rows_seen
@@ -160,43 +246,44 @@ def run(
     callbacks.on_begin(solver)
     try:
         with single_threaded_blas(), _deferred_interrupt() as interrupted:
-            while done < max_iter:
+            if resumed is not None and resumed[0]["result"]:
+                status = resumed[0]["result"]["status"]
+                over = status in _OVER or course.done >= max_iter
+                if status == "stopped" and not over:  # would they stop again?
+                    over = callbacks.on_iteration(course.last_event(begun + max_iter))
+            while course.done < max_iter and not over:
                 item = next(batches, None)
                 if item is None:
                     break
                 if state is None:
                     state = solver.init(problem, item[0])
-                if done or fresh:  # a state that was released needs a step first
+                if steps or fresh:  # a state that was released needs a step first
                     problem.deadline.check()
-                batch, epoch = item
+                batch, course.epoch = item
                 if validation is not None and tracker is None:
                     tracker = solver.track(state, validation.X)
+                    if resumed is not None:
+                        tracker.restore(below("tracker", resumed[1]))
                 whole = False
                 info = solver.step(problem, state, batch)
                 whole = True
-                done += 1
+                steps += 1
+                course.done += 1
                 score: float | None = None
                 if tracker is not None and validation is not None:
                     tracker.advance(info)
                     rank = validation.rank(tracker.raw_prediction())
                     score = rank[0]
-                    if best is None or rank > best_rank:
-                        best_rank, best_iteration = rank, state.iteration
-                        best = solver.expansion(state).copy()
-                    stale += 1
-                    if score > patience_score + validation.tol:
-                        patience_score, stale = score, 0
-                    loss = -rank[1]
-                    first = np.isinf(patience_loss)
-                    if first or loss < patience_loss - validation.tol * abs(patience_loss):
-                        patience_loss, stale = loss, 0
+                    if course.judge(rank, validation.tol):
+                        course.best_iteration = state.iteration
+                        course.best = solver.expansion(state).copy()
                 seconds = clock() - start
-                left = min(problem.deadline.left(), (max_iter - done) * seconds / done)
+                to_do = max_iter - course.done
                 memory = resident_bytes()
                 event = FitEvent(
                     iteration=state.iteration,
-                    max_iter=state.iteration + max_iter - done,
-                    epoch=epoch if info.epoch is None else info.epoch,
+                    max_iter=state.iteration + to_do,
+                    epoch=course.epoch if info.epoch is None else info.epoch,
                     rows_seen=state.rows_seen,
                     seconds=offset + seconds,
                     n_random_features=info.n_random_features,
@@ -205,7 +292,7 @@ def run(
                     score_name=validation.name if validation else None,
                     rows_per_second=(state.rows_seen - rows_before) / max(seconds, 1e-9),
                     objective=info.objective,
-                    seconds_left=left,
+                    seconds_left=min(problem.deadline.left(), to_do * seconds / steps),
                     memory_gb=None if memory is None else memory / 1e9,
                 )
                 for key in HISTORY_KEYS:
@@ -217,18 +304,20 @@ def run(
                 if stop:
                     status = "stopped"
                     break
-                stalled = validation is not None and stale >= validation.patience
+                stalled = validation is not None and course.stale >= validation.patience
                 early = validation is not None and validation.early_stopping
                 if info.converged or (early and stalled):
                     status = "converged"
                     break
                 if interrupted():
                     raise KeyboardInterrupt
+                if to_do:
+                    callbacks.on_state(partial(course.describe, solver, state, tracker))
     except TimeIsUp:
         status = "time_limit"
     except KeyboardInterrupt:
         status = "interrupted"
-        if done == 0 or state is None or not whole:  # no half of a step is ever kept
+        if steps == 0 or state is None or not whole:  # no half of a step is ever kept
             raise
     except BaseException:
         status = "error"
@@ -237,19 +326,28 @@ def run(
         callbacks.on_end(status)
     if state is None:
         raise ValueError("There was no batch to learn from.")
-    audit = None
-    if done:  # a stream may bring no row that counts
-        with single_threaded_blas():
-            audit = solver.finish(problem, state, batch)
+    if over and resumed is not None:
+        found = resumed[0]["result"]
+        expansion = _function("function", found, resumed[1], problem.cache_bytes)
+        status, audit = "max_iter" if status in _CUT else status, found["audit"]
+    else:
+        audit = None
+        if steps:  # a stream may bring no row that counts
+            with single_threaded_blas():
+                audit = solver.finish(problem, state, batch)
+        expansion = course.best if course.best is not None else solver.expansion(state)
+        if steps and not problem.posterior:  # whose factorisation is in no file
+            told = {"function": expansion, "status": status, "audit": audit}
+            callbacks.on_state(partial(course.describe, solver, state, tracker, **told), status)
     if audit is not None:
         history["audit"] = audit
         history["objective"][-1] = audit["objective"]
     return FitResult(
         state=state,
-        expansion=best if best is not None else solver.expansion(state),
+        expansion=expansion,
         status=status,
         history=history,
-        best_iteration=best_iteration if best is not None else state.iteration,
-        best_score=float(best_rank[0]) if best is not None else None,
-        beaten=validation.beaten(best_rank) if validation and best is not None else None,
+        best_iteration=state.iteration if course.best is None else course.best_iteration,
+        best_score=None if course.best is None else float(course.best_rank[0]),
+        beaten=validation.beaten(course.best_rank) if validation and course.best else None,
     )

@@ -1,6 +1,6 @@
 """Contracts of parts that third parties write: pass your object, read the AssertionError."""
 
-from kernelgrad.testing.estimator import check_estimator_contract
+from kernelgrad.testing.estimator import check_checkpoints, check_estimator_contract
 from kernelgrad.testing.kernel import KernelReport, check_kernel
 from kernelgrad.testing.loss import check_loss, check_unlabelled_loss
 from kernelgrad.testing.parameters import check_parameters
@@ -8,6 +8,7 @@ from kernelgrad.testing.solver import check_linear_solver, check_solver
 
 __all__ = [
     "KernelReport",
+    "check_checkpoints",
     "check_estimator_contract",
     "check_kernel",
     "check_linear_solver",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,10 +16,11 @@ import scipy.sparse as sp
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.utils.validation import has_fit_parameter
 
-from kernelgrad._typing import AnyArray, FloatArray, IntArray, Matrix
-from kernelgrad.callbacks import Callback, FitEvent
+from kernelgrad._typing import AnyArray, Contents, FloatArray, IntArray, Matrix
+from kernelgrad.callbacks import Callback, Checkpoint, FitEvent
 from kernelgrad.compute.threads import set_num_threads
 from kernelgrad.estimators import load
+from kernelgrad.persistence import contents_digest, prefixed, read_container
 from kernelgrad.testing.parameters import check_parameters, pickled, require
 
 _ROWS, _MANY_ROWS, _NEW_ROWS, _COLUMNS = 120, 1100, 40, 4
@@ -134,6 +136,7 @@ def check_estimator_contract(estimator: Any, *, random_state: int = 0) -> None:
     Same values up to rounding
         for CSR rows in `fit`, where columns are not scaled by ``standardize="auto"``, and for
         CSR rows in prediction.
+        after going on from any checkpoint, see :func:`check_checkpoints`.
     Unchanged by a failure
         A callback that raises in the middle of a fit leaves all attributes as they were.
     Refusals
@@ -158,7 +161,7 @@ def check_estimator_contract(estimator: Any, *, random_state: int = 0) -> None:
     model = rows.fit(estimator)
     for check in (
         _check_seed, _check_order, _check_weights, _check_chunks, _check_csr, _check_classes,
-        _check_pickle, _check_files, _check_failure,
+        _check_pickle, _check_files, _check_failure, _check_resuming,
     ):  # fmt: skip
         check(estimator, model, rows)
     _check_threads(estimator, random_state)
@@ -294,3 +297,73 @@ def _check_failure(estimator: Any, model: Any, rows: _Rows) -> None:
     for name, value in before.items():
         same = np.array_equal(value, _outputs(fitted, rows.new)[name])
         require(same, model, f"a failed fit changes {name}.")
+
+
+def _check_resuming(estimator: Any, model: Any, rows: _Rows) -> None:
+    if "callbacks" in estimator.get_params(deep=False):
+        check_checkpoints(estimator, rows.X, rows.y)
+
+
+def check_checkpoints(estimator: Any, X: Any, y: Any = None, **more: Any) -> int:
+    """Check that a fit gives the same bits when it goes on from any of its checkpoints.
+
+    All values and arrays of the model file are compared, the state of the solver included, and
+    the whole history but for times.
+
+    Parameters
+    ----------
+    estimator : estimator of kernelgrad
+        Unfitted, with a number as ``random_state``.
+    X, y, **more
+        For `fit`.
+
+    Returns
+    -------
+    int
+        The number of checkpoints.
+
+    Raises
+    ------
+    AssertionError
+        Naming the estimator, the checkpoint and what differs.
+    """
+
+    def fit(folder: Path, checkpoint: Checkpoint | None = None) -> Contents:
+        twin = clone(estimator).set_params(callbacks=checkpoint)
+        return _timeless(twin.fit(X, y, **more), folder / "model.kgm")
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        expected = fit(folder)
+        writer = Checkpoint(folder / "all", every=1, keep=1_000_000)
+        _require_equal(estimator, fit(folder, writer), expected, "writing checkpoints")
+        for path in writer.saved:
+            one = folder / path.stem
+            one.mkdir()
+            shutil.copy(path, one)
+            found = fit(folder, Checkpoint(one, resume=True))
+            _require_equal(estimator, found, expected, f"going on from {path.name}")
+        return len(writer.saved)
+
+
+def _timeless(model: Any, path: Path) -> Contents:
+    """Return what is in the file of a model, without times and counts of work."""
+    model.save(path, resumable="warm_start" in model.get_params(deep=False))
+    header, arrays = read_container(path)
+    parts: list[dict[str, Any]] = [header["history"], header["state"] or {}]
+    for values in parts:
+        values = values.get("state", values)  # of solvers that nest it
+        for name in ("seconds", "compile_seconds", "kernel_evaluations"):
+            values.pop(name, None)  # what was cached is evaluated again
+    return header | prefixed("history", header.pop("history")), arrays
+
+
+def _require_equal(estimator: Any, found: Contents, expected: Contents, what: str) -> None:
+    """Raise unless values and arrays have the same bits."""
+    for first, second in zip(expected, found, strict=True):
+        for name in {**first, **second}:
+            texts = []
+            for it in (first.get(name), second.get(name)):
+                pair = ({}, {name: it}) if isinstance(it, np.ndarray) else ({name: it}, {})
+                texts.append(contents_digest(pair))
+            require(texts[0] == texts[1], estimator, f"{what} changes {name!r}.")

@@ -296,6 +296,8 @@ class RowsSolver(KernelSolver[R], Generic[R]):
 class SupportTracker(Tracker):
     """Responses of fixed rows: a step costs the kernel rows that it moved."""
 
+    kept = ("_both",)
+
     def __init__(self, solver: Any, state: Any, rows: ExactRows) -> None:
         self._solver, self._state, self._rows = solver, state, rows
         # of the current function and of the result; none before the rows of a restored state

@@ -114,6 +114,8 @@ class BlockTracker(Tracker):
     coefficients unless they are given.
     """
 
+    kept = ("responses",)
+
     def __init__(
         self,
         iterates: Iterates,

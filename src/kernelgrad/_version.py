@@ -1,0 +1,3 @@
+"""The version, for all modules."""
+
+__version__ = "0.1.0"
