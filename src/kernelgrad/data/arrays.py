@@ -150,7 +150,8 @@ class ArraySource(BatchSource):
         digest = hashlib.blake2b(super().digest(), digest_size=16)
         step = max(1, 2**20 // max(1, self._X[:1].nbytes))
         for start in spread(self.n_rows, step):
-            digest.update(np.ascontiguousarray(self._X[start : start + step]).data)
+            some = self._X[start : start + step]
+            digest.update(np.ascontiguousarray(some.data if self.is_sparse else some).data)
         for part in (self._y, self._w):
             if part is not None:
                 plain = part.astype(str) if part.dtype.kind == "O" else part

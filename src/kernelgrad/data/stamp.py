@@ -12,7 +12,6 @@ import numpy as np
 
 from kernelgrad.exceptions import DataError
 
-
 _BLOCK, _BLOCKS = 2**20, 256  # bytes that a digest takes at once, and how often
 
 
