@@ -104,7 +104,7 @@ class ColumnSource(FileSource):
         The feature columns, in order; by default all that are left.
     as_frame : bool, default=False
         Batches hold Arrow tables, with text, dates and missing values, instead of numbers.
-    keys : mapping of str to int, str or None, optional
+    keys : mapping of str to (Arrow type, value), optional
         Columns beside those of the file, each of one value, as names of folders give them.
         They take the place of columns of the file.
     """
@@ -123,17 +123,14 @@ class ColumnSource(FileSource):
         drop: Sequence[str] = (),
         feature_names: Sequence[str] | None = None,
         as_frame: bool = False,
-        keys: Mapping[str, Any] | None = None,
+        keys: Mapping[str, tuple[Any, Any]] | None = None,
     ) -> None:
         pa = import_pyarrow()
         super().__init__(Path(path))
         self.as_frame = as_frame
         self._target, self._weight = target, weight
         self.has_target, self.has_weight = target is not None, weight is not None
-        self._keys = {
-            name: pa.scalar(value, pa.string() if isinstance(value, str) else pa.int64())
-            for name, value in (keys or {}).items()
-        }
+        self._keys = {name: pa.scalar(v, kind) for name, (kind, v) in (keys or {}).items()}
         self._arrow_types = {}
         with self._stamp.unchanged():
             self._open(drop, feature_names)

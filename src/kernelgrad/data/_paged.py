@@ -72,10 +72,13 @@ class Pool:
         if item is None:
             del self._items[: max(0, len(self._items) - self._size + 1)]  # before there is more
             item = make()
-        else:
-            self._items = [other for other in self._items if other is not item]
+        self.drop(item)
         self._items.append(item)
         return item
+
+    def drop(self, item: Any) -> None:
+        """Forget one item."""
+        self._items = [other for other in self._items if other is not item]
 
 
 class PagedSource(BatchSource):

@@ -28,7 +28,7 @@ _DIGEST_ROWS = 8192
 _TAKE_GAP = 256  # rows closer than this are fetched by one read
 _TAKE_RUN = 8192  # and no such read spans more rows than this
 _UNIT_RUN = 65536  # nor more of a unit than this
-_PLACES, _COLUMNS = 16, 160
+_PLACES, _COLUMNS = 16, 128
 
 
 class Batch(NamedTuple):
@@ -251,8 +251,8 @@ class NoRows(DataError):  # noqa: N818 (private: part files without rows are lef
 def n_places(n_features: int) -> int:
     """Return from how many places of files rows are read at once.
 
-    These are 16, with more than ten columns fewer, but at least four: a Parquet file that is
-    read takes about a page of 1 MiB for each column.
+    These are 16, with more than eight columns fewer, but at least four: a Parquet file that
+    is read takes about 2 MiB for each column, a page and a dictionary.
     """
     return min(_PLACES, max(4, _COLUMNS // max(1, n_features)))
 

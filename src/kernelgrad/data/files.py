@@ -35,10 +35,13 @@ _MISSING = "__HIVE_DEFAULT_PARTITION__"
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file, and the columns that the names of its folders give (``year=2020``)."""
+    """A file, and the columns that the names of its folders give (``year=2020``).
+
+    These have an Arrow type, or its name, and a value.
+    """
 
     path: Path
-    keys: Mapping[str, Any] = field(default_factory=dict)
+    keys: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
 
 
 def find_files(path: Any) -> list[DataFile]:
@@ -56,13 +59,15 @@ def find_files(path: Any) -> list[DataFile]:
     if not found:
         raise FileNotFoundError("The list of files is empty; name at least one.")
     keys = [_keys(file.relative_to(root).parent.parts) for file in found]
-    numbers = {
-        name
-        for name in {name for own in keys for name in own}
-        if all(_is_integer(own.get(name)) for own in keys)
-    }
+    texts = {name for own in keys for name, value in own.items() if not _is_integer(value)}
+
+    def typed(name: str, value: str | None) -> tuple[str, Any]:
+        if name in texts:
+            return "string", value
+        return "int64", None if value is None else int(value)
+
     return [
-        DataFile(file, {k: int(v) if k in numbers and v else v for k, v in own.items()})
+        DataFile(file, {name: typed(name, value) for name, value in own.items()})
         for file, own in zip(found, keys, strict=True)
     ]
 
@@ -124,11 +129,15 @@ def _of_dataset(dataset: Any) -> list[DataFile]:
             "The Arrow dataset has a filter, which sources do not apply; write the filtered "
             "rows to files of their own."
         )
-    found = [
-        DataFile(Path(part.path), get_partition_keys(part.partition_expression))
-        for part in dataset.get_fragments()
-        if hasattr(part, "path")
-    ]
+    found = []
+    for part in dataset.get_fragments():
+        values = get_partition_keys(part.partition_expression)
+        fields = [field for field in dataset.schema if field.name in values]
+        keys = {
+            field.name: (getattr(field.type, "value_type", field.type), values[field.name])
+            for field in fields
+        }
+        found += [DataFile(Path(part.path), keys)] if hasattr(part, "path") else []
     if not found:
         raise DataError("The Arrow dataset has no files; give one that is made of files.")
     return sorted(found, key=lambda file: file.path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from kernelgrad.data.base import Batch
 from kernelgrad.exceptions import DataError
 
 _READ_ROWS = 65536
-_BUFFER_BYTES = 1 << 18  # for each column, instead of all that a row group holds of it
 
 
 class ParquetSource(ColumnSource):
@@ -82,17 +81,18 @@ class ParquetSource(ColumnSource):
         pa = import_pyarrow()
         import pyarrow.parquet as pq
 
+        # not all that a row group holds of a column, but 64 KiB of it
+        options = {"buffer_size": 1 << 16, "pre_buffer": False}
         try:
-            with pq.ParquetFile(
-                self._path, metadata=self._metadata, buffer_size=_BUFFER_BYTES
-            ) as stream:
-                for batch in stream.iter_batches(
-                    batch_size=_READ_ROWS,
-                    row_groups=range(group, self._metadata.num_row_groups),
-                    columns=self._stored(columns),
-                    use_threads=False,
-                ):
-                    yield self._with_keys(pa.Table.from_batches([batch]), columns)
+            with pq.ParquetFile(self._path, metadata=self._metadata, **options) as stream:
+                for at in range(group, self._metadata.num_row_groups):
+                    for batch in stream.iter_batches(
+                        batch_size=_READ_ROWS,
+                        row_groups=[at],  # none is decoded that is not asked for
+                        columns=self._stored(columns),
+                        use_threads=False,
+                    ):
+                        yield self._with_keys(pa.Table.from_batches([batch]), columns)
         except (pa.ArrowInvalid, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # the operating system's own
@@ -115,14 +115,16 @@ class ParquetSource(ColumnSource):
             tables = self._tables(group, self._columns)
             return _Stream(self._path, int(self._groups[group]), tables)
 
-        tables: Iterable[Any]
         if low == high:
             columns = self._columns
             empty = self._metadata.schema.to_arrow_schema().empty_table()
             tables = [self._with_keys(empty.select(self._stored(columns)), columns)]
-        else:
-            tables = self.pool.use(nearest, opened).rows(low, high)
-        return self._checked(self._batch(tables, low, high - low))
+            return self._batch(tables, low, 0)
+        stream: _Stream = self.pool.use(nearest, opened)
+        batch = self._checked(self._batch(stream.rows(low, high), low, high - low))
+        if stream.at == self.n_rows:
+            self.pool.drop(stream)
+        return batch
 
     def _example(self, name: str) -> object:
         if name in self._keys:
@@ -142,7 +144,7 @@ class _Stream:
     def rows(self, start: int, stop: int) -> Iterator[Any]:
         """Yield rows from `start`, not before `at`, to `stop` in tables."""
         while self.at < stop:
-            if self._rest is None or self._rest.num_rows == 0:
+            if self._rest is None:
                 self._rest = next(self._tables, None)
                 if self._rest is None:  # fewer rows than there were
                     return
@@ -150,7 +152,7 @@ class _Stream:
             low, high = min(max(start - self.at, 0), n), min(stop - self.at, n)
             if high > low:
                 yield self._rest.slice(low, high - low)
-            self._rest = self._rest.slice(high)
+            self._rest = self._rest.slice(high) if high < n else None
             self.at += high
 
 

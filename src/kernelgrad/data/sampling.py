@@ -69,7 +69,7 @@ def sample_batches(
     `buffer_rows` alone. Sources in memory are permuted as a whole in every epoch. All
     others are cut into pages of ``buffer_rows // 16`` rows, which fill a buffer that is
     permuted and cut into batches. Pages come from 16 places of the data in turn (fewer for
-    more than ten columns, at least four): these are row groups and text pages in random
+    more than eight columns, at least four): these are row groups and text pages in random
     order, or parts of them where there are fewer, each read from its beginning to its end,
     so that it is decoded once per epoch. A file or folder sorted by label so gives batches
     that are mixed; where the source cannot seek, pages come in file order. What is left of a
