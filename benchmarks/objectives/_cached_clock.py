@@ -27,7 +27,7 @@ from kernelgrad.kernels import _tiles as exact
 from kernelgrad.solvers import base as contract
 from kernelgrad.solvers.block_descent import _loops as descent
 from kernelgrad.solvers.block_descent import coordinates as blocks
-from kernelgrad.solvers.block_descent import newton, objective
+from kernelgrad.solvers.block_descent import newton, objective, shards
 from kernelgrad.solvers.block_descent import solver as cached
 
 BLAS, LOOPS, FACTORS = "BLAS products", "compiled products", "factorisation"
@@ -54,7 +54,7 @@ def _named(owner: Any, own: str, tiles: str, *names: str) -> list[tuple[Any, str
 # owner and name of a function, category of its own time and of its tiles'
 PLACES: list[tuple[Any, str, str, str]] = [
     # kernel tiles
-    *_named(blocks.SupportBlock, MOVE, MOVE, "_tile", "_sub_tiles"),
+    *_named(blocks.SupportBlock, MOVE, MOVE, "tile"),
     *_named(ExactKernel, REST, REST, "fast_block"),
     *_named(exact, MOVE, MOVE, "block", "_by_nonzeros", "_by_used_columns"),
     *_named(exact, BLAS, BLAS, "_dense"),
@@ -72,10 +72,9 @@ PLACES: list[tuple[Any, str, str, str]] = [
     # rows
     *_named(ExactKernel, MOVE, MOVE, "prepare"),
     *_named(ExactRows, MOVE, MOVE, "take"),
-    *_named(blocks.SupportBlock, MOVE, MOVE, "sample"),
-    *_named(blocks.SupportBlocks, MOVE, MOVE, "draw"),
-    *_named(cached.CachedBlockDescent, MOVE, MOVE, "_hessian_sample"),
-    *_named(cached, MOVE, MOVE, "row_hashes", "first_of_equals", "batch_digest"),
+    *_named(blocks.Block, MOVE, MOVE, "sample"),
+    *_named(shards.Shard, MOVE, MOVE, "draw", "_sample", "load"),
+    *_named(cached, MOVE, MOVE, "first_of_equals", "batch_digest"),
     *_named(contract, MOVE, MOVE, "rows_digest"),
     *_named(_rows, MOVE, MOVE, "canonical_rows"),
     *_named(base.BaseRowsEstimator, REST, REST, "_array_rows", "_run"),
@@ -83,14 +82,15 @@ PLACES: list[tuple[Any, str, str, str]] = [
     *_defined(newton.BlockSteps, newton),
     *_defined(newton, newton),
     *_defined(cached, cached),
-    *_named(blocks.SupportBlock, REST, REST, "__init__", "pick", "add"),
-    *_named(blocks.SupportBlocks, REST, REST, "inner"),
-    *_named(objective.Objective, REST, REST, "derivatives"),
-    *_named(cached, REST, REST, "build_exact"),
+    *_named(
+        shards.Shard, REST, REST,
+        "derive", "enter", "products", "respond", "along", "take", "leave",
+    ),
+    *_named(objective.RowObjective, REST, REST, "derivatives"),
     *_named(newton, REST, REST, "minimise_on_span"),
     *_named(
         cached.CachedBlockDescent, REST, REST,
-        "init_path", "_prepare", "_descend", "step", "expansion",
+        "_prepare", "_descend", "step", "expansion",
     ),
 ]  # fmt: skip
 _HANDED_OUT = "kernel tiles, copied out"  # by the closure that takes finished products
