@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +51,11 @@ class DaskEngine:
 
     def __getstate__(self) -> dict[str, Any]:  # connections stay in their process
         return {"client": None, "retries": self.retries}
+
+    def memory(self) -> float:
+        """Return the bytes that all workers may take together."""
+        limits = self.resolved().run(_memory_limit).values()
+        return float(sum(limits))
 
     def resolved(self) -> Any:
         """Return the client, or raise ValueError where there is none."""
@@ -102,6 +107,8 @@ class DaskTeam:
         what no method changes in place.
     places : sequence of str
         What errors call the rows of each piece.
+    progress : callable, optional
+        Gets how many pieces have answered, and how many are asked.
     """
 
     def __init__(
@@ -110,9 +117,11 @@ class DaskTeam:
         makers: Sequence[Any],
         changes: frozenset[str],
         places: Sequence[str],
+        progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self._client, self._retries = engine.resolved(), engine.retries
         self._makers, self._changes, self._places = list(makers), changes, list(places)
+        self._progress = progress
         self._log: list[bytes] = []  # of all changes
         self._begin()
 
@@ -182,12 +191,14 @@ class DaskTeam:
 
     def _gathered(self, futures: list[Any]) -> list[Any]:
         """Return the results in order, or raise for the first piece that has none."""
-        from distributed import wait
+        from distributed import as_completed
         from distributed.client import CancelledError
 
         asked = [future for future in futures if future is not None]
         with self._client.as_current(), suppress(CancelledError):
-            wait(asked)
+            for done, _ in enumerate(as_completed(asked)):
+                if self._progress is not None:
+                    self._progress(done + 1, len(asked))
         for future, place in zip(futures, self._places, strict=True):
             if future is None or future.status == "finished":
                 continue
@@ -224,19 +235,31 @@ class _LostError(Exception):
 # -- what workers do; tasks run side by side, one a core, so each takes one thread ---------
 
 
+def _memory_limit(dask_worker: Any) -> float:
+    return float(dask_worker.memory_manager.memory_limit or "inf")
+
+
 def _same(args: Any) -> Any:
     return args
 
 
 def _asked(held: _Held, method: str, args: Any, more: Any) -> Any:
     with one_thread():
-        return getattr(held.piece, method)(*args, *more)
+        return _said(held.piece, method, args, more)
 
 
 def _changed(held: _Held, method: str, args: Any, more: Any) -> _Held:
     piece = held.piece.copy()
     with one_thread():
-        return _Held(piece, getattr(piece, method)(*args, *more))
+        return _Held(piece, _said(piece, method, args, more))
+
+
+def _said(piece: Any, method: str, args: Any, more: Any) -> Any:
+    value = getattr(piece, method)
+    answer = value(*args, *more) if callable(value) else value
+    if hasattr(piece, "unload"):  # of rows that can be read again
+        piece.unload()
+    return answer
 
 
 def _answer(held: _Held) -> Any:

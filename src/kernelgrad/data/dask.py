@@ -35,10 +35,12 @@ def is_collection(X: Any) -> bool:
     )
 
 
-def as_source(X: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+def as_source(
+    X: Any, y: Any = None, sample_weight: Any = None, client: Any = None
+) -> tuple[Any, Any, Any]:
     """Return a source of a collection, which carries its targets; others as they are."""
     if is_collection(X):
-        return DaskSource(X, y, sample_weight), None, None
+        return DaskSource(X, y, sample_weight, client=client), None, None
     return X, y, sample_weight
 
 

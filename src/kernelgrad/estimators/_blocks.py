@@ -34,7 +34,7 @@ def lean(model: Any) -> Any:
     model = copy.copy(model)
     for name in ("_state", "_deadline", "_listeners", "_skl_callbacks"):
         model.__dict__.pop(name, None)
-    model.callbacks = None  # live objects of this process
+    model.callbacks = model.engine = None  # live objects of this process
     return model
 
 

@@ -95,7 +95,7 @@ def _packed_params(estimator: Any) -> dict[str, Any]:
     """Return the parameters of an estimator as plain values, where they have such a form."""
     params: dict[str, Any] = {}
     for name, value in estimator.get_params(deep=False).items():
-        if name == "callbacks":
+        if name in ("callbacks", "engine"):
             value = None  # live objects of this process
         elif name == "random_state" and not isinstance(value, int | np.integer | None):
             value = None  # the seed in use is part of the model

@@ -31,15 +31,20 @@ class EncodedSource(BatchSource):
     def __init__(
         self, source: BatchSource, encode: Callable[[Any], Matrix], n_features: int
     ) -> None:
-        self._source, self._encode = source, encode
+        self.source, self.encode = source, encode
         self.n_rows, self.n_features = source.n_rows, n_features
         self.has_target, self.has_weight = source.has_target, source.has_weight
         self.seekable = source.seekable
 
     def read(self, start: int, stop: int) -> Batch:
         """Return rows `start` (included) to `stop` (excluded)."""
-        batch = self._source.read(start, stop)
-        return batch._replace(X=self._encode(batch.X))
+        batch = self.source.read(start, stop)
+        return batch._replace(X=self.encode(batch.X))
+
+    def take(self, rows: IntArray) -> Batch:
+        """Return the given rows in the given order."""
+        batch = self.source.take(rows)
+        return batch._replace(X=self.encode(batch.X))
 
     def take(self, rows: IntArray) -> Batch:
         """Return the given rows in the given order."""
@@ -52,11 +57,11 @@ class EncodedSource(BatchSource):
 
     def block_starts(self) -> IntArray | None:
         """Return those of the source."""
-        return self._source.block_starts()
+        return self.source.block_starts()
 
     def target_chunks(self) -> Iterator[AnyArray]:
         """Yield the targets in order."""
-        return self._source.target_chunks()
+        return self.source.target_chunks()
 
 
 @parameters

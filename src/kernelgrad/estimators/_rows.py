@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -63,6 +63,8 @@ class TrainingRows:
     encoded: bool = False
     held: IntArray = field(default_factory=no_rows)  # rows for validation, increasing
     stays: bool = False  # rows are read a piece at a time, by solvers that can
+    # from where; None is this process
+    store: Callable[[TrainingRows], RowStore] | None = None
 
     @property
     def sources(self) -> tuple[BatchSource, ...]:
@@ -196,7 +198,7 @@ class TrainingRows:
         Batches have `size` rows, by default as many as `solver` takes.
         """
         if self.stays and solver.takes_stores:
-            store = StoredRows(self)
+            store = StoredRows(self) if self.store is None else self.store(self)
             return ((store, float(t)) for t in count(start + 1)), True
         size = solver.resolve_batch_size(self.n_train) if size is None else size
         if self.n_train <= size:

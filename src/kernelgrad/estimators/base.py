@@ -27,8 +27,9 @@ from kernelgrad._validation import DataError, check_real
 from kernelgrad.callbacks import FOREVER, CallbackList, Deadline, FitEvent, make_callbacks
 from kernelgrad.compute.compiling import announced, compile_seconds
 from kernelgrad.compute.ranges import LARGEST, SMALLEST, check_range
+from kernelgrad.compute.workers import DaskEngine, current_engine
 from kernelgrad.data import ArraySource, BatchSource
-from kernelgrad.data.dask import as_source
+from kernelgrad.data.dask import DaskSource, as_source
 from kernelgrad.estimators import _files
 from kernelgrad.estimators._auto import (
     GIVEN,
@@ -52,11 +53,13 @@ from kernelgrad.estimators._support import (
     with_callbacks,
 )
 from kernelgrad.estimators._tasks import Task
+from kernelgrad.estimators._workers import HeldRows
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss
 from kernelgrad.persistence import contents_digest
 from kernelgrad.solvers import Problem, Solver, State, Validation, check_capabilities, run
+from kernelgrad.solvers.block_descent.shards import SHARD
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,9 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
     # what an estimator without the parameter of that name does
     fit_intercept = False
     warm_start = False
+    engine: DaskEngine | None = None
 
+    _shares_rows: ClassVar[bool] = False  # whether the solver takes rows that workers hold
     _requires_y: ClassVar[bool] = True
     _y_numeric: ClassVar[bool] = False
     _orders_rows = True  # rows may be sorted and equal ones merged: only their values count
@@ -388,7 +393,7 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
         stream: bool = False,
     ) -> TrainingRows:
         """Return the rows of one source or of arrays; if `fresh`, learn columns and task."""
-        X, y, sample_weight = as_source(*given)
+        X, y, sample_weight = self._lazy(*given)
         if isinstance(X, BatchSource):
             if y is not None or sample_weight is not None:
                 raise ValueError(
@@ -404,7 +409,10 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
                 rows = self._array_rows(parts, given, fresh, declared, source=True)
             else:
                 task = self._learn(X, declared) if fresh else self._task()
-                rows = TrainingRows(self._encoded_source(X, task if fresh else None), task)
+                source = self._encoded_source(X, task if fresh else None)
+                engine = self._workers_for(X)
+                store = None if engine is None else partial(HeldRows, engine=engine)
+                rows = TrainingRows(source, task, store=store)
         else:
             if y is None and self._requires_y:
                 raise ValueError(
@@ -416,6 +424,19 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
             self._set(rows.task.attributes())
         return rows
 
+    def _lazy(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+        """Return a source of a collection of dask; all others as they are."""
+        client = None if self.engine is None else self.engine.resolved()
+        return as_source(X, y, sample_weight, client)
+
+    def _workers_for(self, source: BatchSource) -> DaskEngine | None:
+        """Return whose workers hold the rows of a source; None where this process does."""
+        if not self._shares_rows or source.n_rows <= SHARD:  # of which one worker has them all
+            return None
+        if self.engine is None and isinstance(source, DaskSource):
+            return current_engine()
+        return self.engine
+
     def _stays(self, rows: TrainingRows) -> bool:
         """Whether rows stay where they are: they or their responses do not fit in memory."""
         return not rows.in_memory or not all(
@@ -426,6 +447,8 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
 
     def _loads(self, source: BatchSource) -> bool:
         """Whether a fit reads a source into memory, where it is as good as arrays."""
+        if self._workers_for(source) is not None:
+            return False
         return fits_in_memory(source, self.memory_limit)
 
     def _array_rows(

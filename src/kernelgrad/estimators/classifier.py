@@ -19,7 +19,6 @@ from kernelgrad.callbacks import Deadline, FitEvent
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import Batch, BatchSource, split_rows
-from kernelgrad.data.dask import as_source
 from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._calibration import MOST_ROWS, Calibration, keep_argmax
 from kernelgrad.estimators._rows import Batches, TrainingRows, weights_of
@@ -309,7 +308,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy on arrays or collections, or on a source with its targets."""
-        X, y, sample_weight = as_source(X, y, sample_weight)
+        X, y, sample_weight = self._lazy(X, y, sample_weight)
         if not isinstance(X, BatchSource):
             return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
         refuse_targets(y, sample_weight)

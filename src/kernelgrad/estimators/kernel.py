@@ -15,6 +15,7 @@ from kernelgrad._validation import check_name
 from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.compute.workers import DaskEngine
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators._auto import (
     GIVEN,
@@ -144,6 +145,10 @@ class BaseKernelEstimator(BaseRowsEstimator):
         )
 
     @property
+    def _shares_rows(self) -> bool:  # type: ignore[override]
+        return self._auto_solver or self._make_solver().takes_stores
+
+    @property
     def _takes_tables(self) -> bool:  # type: ignore[override]
         return not self._is_precomputed
 
@@ -265,6 +270,7 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
     kernel: Any = anything(default="auto", kw_only=False)
     gamma: float | str = anything(default="auto")
     metric: Any = anything(default="auto")
+    engine: Any = anything(default=None)
     alpha: Any = anything(default="auto")
 
     _metric_words = ("auto", "diagonal", "full")
@@ -289,6 +295,11 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
 
     def _make_parts(self) -> Parts:
         self._check_metric()
+        if not isinstance(self.engine, DaskEngine | None):
+            raise TypeError(
+                f"engine must be a DaskEngine or None, got {self.engine!r}; give "
+                "DaskEngine(client)."
+            )
         kernel = self._named("median" if self._searches_gamma else self.gamma)
         return Parts(kernel, self._make_solver(), self._wanted(kernel))
 

@@ -12,7 +12,6 @@ from kernelgrad._params import parameters
 from kernelgrad._typing import AnyArray, Float64Array
 from kernelgrad._validation import DataError
 from kernelgrad.data import Batch, BatchSource
-from kernelgrad.data.dask import as_source
 from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._rows import weights_of
 from kernelgrad.estimators._support import available_if, can_stream
@@ -64,7 +63,7 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):  # type: ignore[misc]
         For several quantiles: 1 minus their mean pinball loss over that of the best constants,
         the share of the loss that the model explains.
         """
-        X, y, sample_weight = as_source(X, y, sample_weight)
+        X, y, sample_weight = self._lazy(X, y, sample_weight)
         if isinstance(X, BatchSource):
             refuse_targets(y, sample_weight)
             return self._streamed_r2(X)

@@ -16,7 +16,6 @@ from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Mat
 from kernelgrad._validation import DataError, check_name, check_real
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, Batch, BatchSource
-from kernelgrad.data.dask import as_source
 from kernelgrad.estimators._auto import GIVEN
 from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._calibration import keep_argmax
@@ -556,7 +555,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy on rows that have a label, of arrays or of a BatchSource."""
-        X, y, sample_weight = as_source(X, y, sample_weight)
+        X, y, sample_weight = self._lazy(X, y, sample_weight)
         no_label = DataError("No row has a label to score against: all of y are marks.")
         if isinstance(X, BatchSource):
             refuse_targets(y, sample_weight)

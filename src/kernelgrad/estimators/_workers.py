@@ -1,0 +1,114 @@
+"""Training rows on the workers of a cluster."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kernelgrad.compute.workers import DaskEngine, DaskTeam
+from kernelgrad.data import Batch, BatchSource
+from kernelgrad.data.base import index_batch
+from kernelgrad.data.dask import DaskSource
+from kernelgrad.estimators._auto import rows_nbytes
+from kernelgrad.estimators._reading import EncodedSource
+from kernelgrad.estimators._rows import StoredRows, TrainingRows
+from kernelgrad.solvers.block_descent import shards
+
+_ROWS_SHARE = 0.3  # of the memory of all workers: more rows of files are read in each pass
+
+Progress = Callable[[int, int], None]
+
+
+class HeldRows(StoredRows):
+    """Training rows that workers read and hold, as the shards of block descent."""
+
+    def __init__(self, rows: TrainingRows, engine: DaskEngine) -> None:
+        super().__init__(rows)
+        self._engine = engine
+        self.team = self._make_team
+
+    def _make_team(self, recipe: shards.Recipe, progress: Progress | None) -> ShardTeam:
+        import dask
+
+        rows = replace(self._rows, store=None)
+        below = rows.source.source if isinstance(rows.source, EncodedSource) else rows.source
+        lazy = below if isinstance(below, DaskSource) else None
+        if lazy is not None:  # a worker gets its piece of the collection
+            rows = replace(rows, source=_holding(rows.source, None))
+        keeps = lazy is not None or self._fits()
+        sent, told = dask.delayed(recipe), dask.delayed(rows)
+        maker = dask.delayed(_shard, pure=False)
+        starts = np.arange(0, self.n_rows, shards.SHARD)
+        makers, places = [], []
+        for number, a in enumerate(starts.tolist()):
+            b = min(self.n_rows, a + shards.SHARD)
+            first, last = self._rows.numbers(np.array([a, b - 1])).tolist()
+            batch, place = None, f"rows {first} to {last}"
+            if lazy is not None:
+                batch, place = lazy.delayed(first, last + 1), lazy.place(first, last + 1)
+            places.append(place)
+            makers.append(maker(sent, told, batch, number, a, b, keeps))
+        team = ShardTeam(self._engine, makers, shards.Shard.CHANGES, places, progress)
+        team.starts, team.facts = starts, team.ask("facts")
+        return team
+
+    def _fits(self) -> bool:
+        """Whether the rows fit into the memory of the workers."""
+        memory = self._engine.memory()
+        return 2.0 * rows_nbytes(self._rows.source) <= _ROWS_SHARE * memory
+
+
+class ShardTeam(DaskTeam):
+    """The shards of block descent on workers."""
+
+    starts: Any
+    facts: list[Any]
+
+
+class _Piece(BatchSource):
+    """A source of which some rows are here."""
+
+    def __init__(self, source: BatchSource, batch: Batch | None) -> None:
+        self.n_rows, self.n_features = source.n_rows, source.n_features
+        self.as_frame, self.is_sparse = source.as_frame, source.is_sparse
+        self.has_target, self.has_weight = source.has_target, source.has_weight
+        self._batch = batch
+
+    def read(self, start: int, stop: int) -> Batch:
+        """Return rows `start` (included) to `stop` (excluded)."""
+        assert self._batch is not None
+        a = int(self._batch.rows[0])
+        return index_batch(self._batch, slice(start - a, stop - a))
+
+
+def _holding(source: BatchSource, batch: Batch | None) -> BatchSource:
+    """Return the source as it is where only some rows, as they are below, are at hand."""
+    if isinstance(source, EncodedSource):
+        return EncodedSource(_holding(source.source, batch), source.encode, source.n_features)
+    return _Piece(source, batch)
+
+
+def _shard(
+    recipe: shards.Recipe,
+    rows: TrainingRows,
+    batch: Batch | None,
+    number: int,
+    start: int,
+    stop: int,
+    keeps: bool,
+) -> shards.Shard:
+    """Return the shard of some rows, on the worker that is to hold it."""
+    if batch is not None:
+        rows = replace(rows, source=_holding(rows.source, batch))
+    else:
+        rows = pickle.loads(pickle.dumps(rows))  # each has its own place in the files
+    store = StoredRows(rows)
+    if not keeps:
+        return recipe.read(number, start, stop, store)
+    train = store.read(start, stop)
+    prepared = recipe.home.prepare(train.X)
+    return recipe.shard(number, start, train.y, train.sample_weight, prepared)
