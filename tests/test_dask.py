@@ -8,10 +8,24 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 
-from kernelgrad import DataError, KernelClassifier, KernelRegressor, RandomFeatures
-from kernelgrad.compute.workers import DaskEngine, DaskTeam
+from kernelgrad import (
+    CachedBlockDescent,
+    DaskEngine,
+    DataError,
+    KernelClassifier,
+    KernelRegressor,
+    RandomFeatures,
+    load,
+    open_source,
+)
+from kernelgrad.callbacks import Callback
+from kernelgrad.compute.threads import get_num_threads
+from kernelgrad.compute.workers import DaskTeam
 from kernelgrad.data.dask import DaskSource
+from kernelgrad.estimators import _workers, base
+from kernelgrad.solvers.block_descent import shards, solver
 
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
@@ -25,13 +39,13 @@ CHUNKS = (500, 0, 300, 400)
 @pytest.fixture(scope="module")
 def client():
     with (
-        dask.config.set({"distributed.comm.timeouts.connect": "30s"}),
+        dask.config.set({"distributed.comm.timeouts.connect": "3s"}),
         distributed.LocalCluster(
             n_workers=2,
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             silence_logs=50,
         ) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
@@ -216,6 +230,9 @@ class Piece:
     def home(self):
         return os.getpid()
 
+    def threads(self):
+        return get_num_threads()
+
     def fail(self):
         raise OSError("gone")
 
@@ -279,11 +296,12 @@ def test_changes_leave_what_was_before(client):
     assert asked.ask("total") == before
 
 
-def kill_one(client):
-    """Kill a worker, which its nanny then starts again; return its number."""
-    pid = next(iter(client.run(os.getpid).values()))
-    os.kill(pid, signal.SIGKILL)
-    return pid
+def kill(client, n=1):
+    """Kill workers, which their nannies then start again; return their numbers."""
+    pids = list(client.run(os.getpid).values())[:n]
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    return pids
 
 
 def test_team_survives_a_killed_worker(client):
@@ -291,7 +309,7 @@ def test_team_survives_a_killed_worker(client):
 
     def between(step):
         if step == 2:
-            killed.append(kill_one(client))
+            killed.extend(kill(client))
 
     assert set(killed) < set(asked.ask("home"))
     assert run(asked, between=between) == alone()
@@ -335,3 +353,160 @@ def test_engine_without_a_client():
         DaskEngine().resolved()
     with pytest.raises(ValueError, match="retries"):
         DaskEngine(retries=-1)
+
+
+# -- fits ------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _small_shards(monkeypatch):
+    for module in (base, shards, solver):
+        monkeypatch.setattr(module, "SHARD", 400)
+
+
+def few_blocks(cls=KernelRegressor, **more):
+    """Return a model of three small blocks, which leaves its rows where they are."""
+    blocks = CachedBlockDescent(block_size=48, inner_steps=2)
+    given = {"solver": blocks, "max_iter": 3, "gamma": 0.5, "alpha": 1e-5, "random_state": 0}
+    return cls(**given, memory_limit=1e4, **more)
+
+
+def same(model, other, rows):
+    assert model.history_["objective"] == other.history_["objective"]
+    np.testing.assert_array_equal(model.predict(rows), other.predict(rows))
+
+
+@pytest.fixture(scope="module")
+def local(rows):
+    """Return the model that this process alone makes of the rows, read by pieces."""
+    X, y = rows
+    with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="sync"):
+        for module in (base, shards, solver):
+            patch.setattr(module, "SHARD", 400)
+        return few_blocks().fit(array(X), array(y))
+
+
+@pytest.mark.parametrize("chunks", [CHUNKS, (N,)])
+def test_workers_make_the_same_model(client, rows, local, chunks):
+    X, y = rows
+    model = few_blocks(engine=DaskEngine(client)).fit(array(X, chunks), array(y))
+    assert model.n_iter_ == 3
+    same(model, local, X)
+    assert model.score(array(X), array(y)) == pytest.approx(local.score(X, y), abs=1e-12)
+
+
+@pytest.mark.parametrize("n_workers", [1, 4])
+def test_any_number_of_workers_makes_the_same_model(rows, local, n_workers):
+    X, y = rows
+    with (
+        distributed.LocalCluster(
+            n_workers=n_workers,
+            threads_per_worker=1,
+            processes=False,
+            dashboard_address="127.0.0.1:0",
+        ) as cluster,
+        distributed.Client(cluster),  # which is current
+    ):
+        same(few_blocks().fit(array(X), array(y)), local, X)
+
+
+class At(Callback):
+    """Do something once, after the second block."""
+
+    def __init__(self, do):
+        self.do = do
+
+    def on_iteration(self, event):
+        if event.iteration == 2:
+            self.do()
+        return False
+
+
+def test_fit_survives_a_killed_worker(client, rows, local):
+    X, y = rows
+    killed = []
+    callback = At(lambda: killed.extend(kill(client)))
+    model = few_blocks(engine=DaskEngine(client), callbacks=callback).fit(array(X), array(y))
+    assert len(killed) == 1
+    same(model, local, X)
+
+
+def test_partition_that_is_gone_ends_the_fit(client, rows, tmp_path):
+    X, y = rows
+    paths = [tmp_path / f"{i}.npy" for i in range(2)]
+    for path, part in zip(paths, np.split(X, 2), strict=True):
+        np.save(path, part)
+    parts = [
+        da.from_delayed(dask.delayed(np.load)(path), (N // 2, D), X.dtype) for path in paths
+    ]
+
+    def lose():
+        paths[1].unlink()
+        kill(client, 2)
+
+    model = few_blocks(engine=DaskEngine(client, retries=0), callbacks=At(lose))
+    with pytest.raises(DataError, match=r"partitions? .*FileNotFoundError"):
+        model.fit(da.concatenate(parts), array(y))
+    assert not hasattr(model, "expansion_")
+
+
+@pytest.mark.parametrize("share", [1.0, 0.0])
+def test_workers_read_files_themselves(client, rows, tmp_path, monkeypatch, share):
+    monkeypatch.setattr(_workers, "_ROWS_SHARE", share)  # 0: rows are read in every pass
+    frame(*rows).to_parquet(tmp_path / "rows.parquet", row_group_size=350)
+    source = open_source(tmp_path / "rows.parquet", target="y", drop=["kind"])
+    model = few_blocks(engine=DaskEngine(client)).fit(source)
+    same(model, few_blocks().fit(source), frame(rows[0]).drop(columns="kind"))
+
+
+def test_frames_with_text_and_classes(client, rows):
+    X, y = rows
+    table, labels = frame(X), np.where(y > 0.5, "much", np.where(y > -0.5, "some", "none"))
+    frames = dd.from_pandas(table.assign(y=labels), npartitions=3)
+    given = frames.drop(columns="y"), frames.y
+    model = few_blocks(KernelClassifier, engine=DaskEngine(client)).fit(*given)
+    with dask.config.set(scheduler="sync"):
+        alone = few_blocks(KernelClassifier).fit(*given)
+    assert model.classes_.tolist() == ["much", "none", "some"]
+    same(model, alone, table)
+    np.testing.assert_array_equal(model.predict_proba(table), alone.predict_proba(table))
+    assert model.score(table, labels) > 0.8
+
+
+def test_few_rows_are_fitted_here(rows, here):
+    X, y = rows[0][:300], rows[1][:300]
+    model = KernelRegressor(random_state=0).fit(array(X, (100, 200)), array(y, (300,)))
+    assert model.history_["solver"] == "direct"
+    np.testing.assert_array_equal(
+        model.predict(X), KernelRegressor(random_state=0).fit(X, y).predict(X)
+    )
+
+
+def test_engine_is_checked_cloned_and_not_saved(rows, tmp_path):
+    with pytest.raises(TypeError, match="engine must be a DaskEngine or None, got 'dask'"):
+        KernelRegressor(engine="dask").fit(*rows)
+    engine = DaskEngine()
+    model = few_blocks(engine=engine)
+    assert clone(model).engine is engine
+    model.fit(*rows).save(tmp_path / "model")  # arrays are fitted here
+    assert load(tmp_path / "model").engine is None
+
+
+def test_rows_of_workers_use_one_thread_each(client):
+    asked = team(client)
+    assert asked.ask("threads") == 6 * [1]
+
+
+@pytest.mark.slow
+def test_searches_run_on_workers(client, rows):
+    import joblib
+    from sklearn.model_selection import GridSearchCV
+
+    search = GridSearchCV(
+        KernelRegressor(solver="dsg", max_iter=2, alpha=1e-5, random_state=0),
+        {"gamma": [0.1, 1.0]},
+        cv=2,
+    )
+    with client.as_current(), joblib.parallel_config(backend="dask"):
+        there = search.fit(*rows).cv_results_["mean_test_score"]
+    np.testing.assert_array_equal(there, search.fit(*rows).cv_results_["mean_test_score"])

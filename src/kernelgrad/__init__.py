@@ -13,6 +13,7 @@ from kernelgrad._version import __version__
 
 _NAMES = {
     "compute.threads": ("get_num_threads", "set_num_threads"),
+    "compute.workers": ("DaskEngine",),
     "data": ("ArraySource", "BatchSource", "open_source"),
     "estimators": (
         "KernelClassifier", "KernelDensityRatio", "KernelGaussianProcessRegressor",
@@ -33,6 +34,7 @@ __all__ = [*sorted(_WHERE), "__version__"]
 if TYPE_CHECKING:
     from kernelgrad.compute.threads import get_num_threads as get_num_threads
     from kernelgrad.compute.threads import set_num_threads as set_num_threads
+    from kernelgrad.compute.workers import DaskEngine as DaskEngine
     from kernelgrad.data import ArraySource as ArraySource
     from kernelgrad.data import BatchSource as BatchSource
     from kernelgrad.data import open_source as open_source

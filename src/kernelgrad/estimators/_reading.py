@@ -46,14 +46,9 @@ class EncodedSource(BatchSource):
         batch = self.source.take(rows)
         return batch._replace(X=self.encode(batch.X))
 
-    def take(self, rows: IntArray) -> Batch:
-        """Return the given rows in the given order."""
-        batch = self._source.take(rows)
-        return batch._replace(X=self._encode(batch.X))
-
     def digest(self) -> bytes:
         """Return that of the source."""
-        return self._source.digest()
+        return self.source.digest()
 
     def block_starts(self) -> IntArray | None:
         """Return those of the source."""

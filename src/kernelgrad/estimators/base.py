@@ -29,7 +29,7 @@ from kernelgrad.compute.compiling import announced, compile_seconds
 from kernelgrad.compute.ranges import LARGEST, SMALLEST, check_range
 from kernelgrad.compute.workers import DaskEngine, current_engine
 from kernelgrad.data import ArraySource, BatchSource
-from kernelgrad.data.dask import DaskSource, as_source
+from kernelgrad.data.dask import DaskSource, as_source, is_collection
 from kernelgrad.estimators import _files
 from kernelgrad.estimators._auto import (
     GIVEN,
@@ -426,8 +426,8 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
 
     def _lazy(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         """Return a source of a collection of dask; all others as they are."""
-        client = None if self.engine is None else self.engine.resolved()
-        return as_source(X, y, sample_weight, client)
+        lazy = self.engine is not None and is_collection(X)
+        return as_source(X, y, sample_weight, self.engine.resolved() if lazy else None)
 
     def _workers_for(self, source: BatchSource) -> DaskEngine | None:
         """Return whose workers hold the rows of a source; None where this process does."""

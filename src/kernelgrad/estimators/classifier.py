@@ -458,6 +458,10 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         ``"time_limit"``. It is looked at between iterations, and within the long ones of the
         exact solvers. Where there is no time for one, the model is a constant, and a
         ConvergenceWarning says so. It changes no result of a fit that ends in time.
+    engine : DaskEngine or None, default=None
+        The workers that hold the rows of a source, or of a collection of dask, in fits by
+        block descent of more than 131,072 rows; for collections by default those of the
+        client that is current. The model is the same for any number of workers.
     warm_start : bool, default=False
         Another fit continues with ``max_iter`` more iterations.
     random_state : int, RandomState or None, default=None
