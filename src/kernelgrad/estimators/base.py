@@ -426,8 +426,9 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
 
     def _lazy(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         """Return a source of a collection of dask; all others as they are."""
-        lazy = self.engine is not None and is_collection(X)
-        return as_source(X, y, sample_weight, self.engine.resolved() if lazy else None)
+        engine = self.engine if is_collection(X) else None
+        client = None if engine is None else engine.resolved()
+        return as_source(X, y, sample_weight, client)
 
     def _workers_for(self, source: BatchSource) -> DaskEngine | None:
         """Return whose workers hold the rows of a source; None where this process does."""
