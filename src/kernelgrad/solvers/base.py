@@ -306,8 +306,8 @@ class StepInfo:
 class Tracker(ABC):
     """Responses of fixed rows after each step.
 
-    ``kept`` names the attributes that hold responses from one step to the next, lists or dicts
-    of arrays: without them a fit that is resumed predicts anew, with other rounding.
+    ``kept`` names the attributes that hold responses from one step to the next, arrays or lists
+    or dicts of them: without them a fit that is resumed predicts anew, with other rounding.
     """
 
     kept: ClassVar[tuple[str, ...]] = ()
@@ -324,9 +324,12 @@ class Tracker(ABC):
         """Return the responses that are kept, for files."""
         arrays: dict[str, AnyArray] = {}
         for name in self.kept:
-            value = getattr(self, name) or {}
-            pairs = value.items() if isinstance(value, dict) else enumerate(value)
-            arrays |= {f"{name}.{key}": array for key, array in pairs}
+            value = getattr(self, name, None)
+            if isinstance(value, np.ndarray):
+                arrays[name] = value
+            elif value is not None:
+                pairs = value.items() if isinstance(value, dict) else enumerate(value)
+                arrays |= {f"{name}.{key}": array for key, array in pairs}
         return arrays
 
     def restore(self, arrays: dict[str, AnyArray]) -> None:
@@ -337,6 +340,8 @@ class Tracker(ABC):
             if found:
                 listed = set(keys) == set(found)
                 setattr(self, name, [found[key] for key in keys] if listed else found)
+            elif name in arrays:
+                setattr(self, name, arrays[name])
 
 
 class RecomputedTracker(Tracker):
