@@ -26,6 +26,7 @@ from kernelgrad._typing import AnyArray, Contents, Float64Array, Matrix
 from kernelgrad._validation import DataError, check_real
 from kernelgrad.callbacks import FOREVER, CallbackList, Deadline, FitEvent, make_callbacks
 from kernelgrad.compute.compiling import announced, compile_seconds
+from kernelgrad.compute.device import CPU, device_or_cpu, get_device
 from kernelgrad.compute.ranges import LARGEST, SMALLEST, check_range
 from kernelgrad.compute.workers import DaskEngine, current_engine
 from kernelgrad.data import ArraySource, BatchSource
@@ -133,6 +134,7 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
     fit_intercept = False
     warm_start = False
     engine: DaskEngine | None = None
+    device = CPU
 
     _shares_rows: ClassVar[bool] = False  # whether the solver takes rows that workers hold
     _requires_y: ClassVar[bool] = True
@@ -218,7 +220,10 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
 
     def _check_parameters(self) -> Parts:
         check_params(self)
+        get_device(self.device)
         parts = self._make_parts()
+        if not self._auto_solver:
+            parts.solver.check_device(self.device, parts.kernel)
         make_callbacks(self.callbacks, self.verbose)
         return parts
 
@@ -538,6 +543,7 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
 
     def _check_plan(self, plan: Plan) -> None:
         check_capabilities(plan.solver, plan.problem.loss, plan.problem.kernel)
+        plan.solver.check_device(plan.problem.device, plan.problem.kernel)
         plan.solver.check_problem(plan.problem)
 
     def _run(
@@ -606,6 +612,7 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
 
     def _values(self, X: Matrix) -> Float64Array:
         """Return f(X), (n, C), of checked rows."""
+        self.expansion_.set_device(device_or_cpu(self.device))
         with announced(self.verbose > 0):
             values: Float64Array = self.expansion_.raw_prediction(X)
             return values

@@ -14,6 +14,7 @@ from kernelgrad._typing import AnyArray, Contents, Float64Array, Matrix
 from kernelgrad._validation import check_name
 from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.compiling import clock
+from kernelgrad.compute.device import CPU
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.compute.workers import DaskEngine
 from kernelgrad.data import BatchSource
@@ -61,6 +62,7 @@ from kernelgrad.losses import Loss, SquaredError
 from kernelgrad.solvers import (
     DSG,
     SOLVERS,
+    CachedBlockDescent,
     Problem,
     Solver,
     get_solver,
@@ -192,6 +194,9 @@ class BaseKernelEstimator(BaseRowsEstimator):
             stops=bool(getattr(self, "early_stopping", False)),
             penalised=getattr(self, "C", None) is not None or getattr(self, "alpha", 1) != 0,
         )
+        if self.device != CPU and place == "memory" and not isinstance(chosen, DSG):
+            chosen = CachedBlockDescent()
+            reason = f"device={self.device!r} is for block descent"
         return self._make_solver(chosen), reason
 
     def _check_streams(self) -> None:
@@ -243,6 +248,7 @@ class BaseKernelEstimator(BaseRowsEstimator):
             metric=self._given_metric,
             cache_bytes=CACHE_BYTES if limit is None else limit // 4,
             memory_limit=limit,
+            device=self.device,
         )
 
     def _function_attributes(self, expansion: Any) -> dict[str, Any]:
@@ -272,6 +278,7 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
     metric: Any = anything(default="auto")
     engine: Any = anything(default=None)
     alpha: Any = anything(default="auto")
+    device: str = anything(default=CPU)
 
     _metric_words = ("auto", "diagonal", "full")
 
@@ -360,7 +367,10 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
             start = clock()
             self._listeners.on_phase("search")
             with single_threaded_blas():  # all of it: not a bit may depend on threads
-                problem, found = self._study(wanted, rows, posed.problem, stream=stream)
+                # on the CPU, so that the same parameters are found for all devices
+                there = replace(posed.problem, device=CPU)
+                problem, found = self._study(wanted, rows, there, stream=stream)
+            problem = replace(problem, device=self.device)
             return Posed(problem, found, clock() - start)
 
         def described(found: Posed) -> Contents:
@@ -427,6 +437,7 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
 class BaseUnlabelledEstimator(BaseKernelEstimator):
     """Estimators of rows alone, whose loss has no targets and starts from a constant."""
 
+    device: str = anything(default=CPU)
     warm_start: bool = boolean(default=False)
 
     _requires_y = False

@@ -18,6 +18,7 @@ from kernelgrad._typing import (
     IntArray,
     Matrix,
 )
+from kernelgrad.compute.device import CPU, get_device
 from kernelgrad.compute.linalg import row_products, untouched
 from kernelgrad.compute.ranges import check_range
 from kernelgrad.compute.threads import parallel_for
@@ -25,6 +26,7 @@ from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import ExactRows, Kernel, describe_kernel, restore_kernel
 from kernelgrad.kernels._tiles import blas_products
 from kernelgrad.kernels.base import TiledKernel
+from kernelgrad.kernels.device import KernelTiles
 
 COLUMN_TILE = 1024  # columns of a row block that one task computes
 ROW_TILE = 256  # its rows: 1 MiB of float32, which stays in a cache
@@ -56,7 +58,16 @@ class ExactKernel:
         would cancel. Kernel values are float32 either way.
     precise : bool, default=False
         Keep rows and kernel values in float64.
+
+    Attributes
+    ----------
+    device : str
+        Where products with values are made, a name for `kernelgrad.compute.device`; of no model
+        a part.
     """
+
+    device = CPU
+    _there: KernelTiles | None = None
 
     def __init__(
         self,
@@ -91,6 +102,19 @@ class ExactKernel:
         parallel_for(len(parts), task)
         rows = join_rows([part for part in parts if part is not None])
         return rows if ids is None else rows.numbered(ids)
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"_there": None}  # tensors stay where they are
+
+    @property
+    def on_device(self) -> KernelTiles | None:
+        """The kernel on the device; None on the CPU, where float64 values are always made."""
+        device = None if self.precise else get_device(self.device)
+        if device is None:
+            return None
+        if self._there is None or self._there.device is not device:
+            self._there = KernelTiles(device, self.kernel)
+        return self._there
 
     def block(self, A: ExactRows, B: ExactRows) -> Any:
         """Return ``k(A, B)``, shape (n_A, n_B), in one thread."""
@@ -146,6 +170,9 @@ class ExactKernel:
         fast: bool = False,
     ) -> None:  # fmt: skip
         """Add ``k(A, B) coef`` to `out` (n_A, C) in tiles: no kernel matrix is ever held."""
+        if self.on_device is not None:
+            self.on_device.add_product(A, B, coef, out)
+            return
         block: Any = self.fast_block if fast else self.block
         product: Any = np.matmul if fast else row_products
         tiles = [slice(b, b + PREDICT_TILE) for b in range(0, B.n_rows, PREDICT_TILE)]

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
+from kernelgrad.compute.device import CPU
 from kernelgrad.compute.linalg import row_products, solve_damped
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.functions.exact import ExactKernel
@@ -17,8 +18,8 @@ from kernelgrad.functions.features import FeatureStream
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import ExactRows, Kernel, Polynomial
 
-# Rows handed to the hot loops at once.
-PREDICT_ROWS = 8192
+# Rows handed to the hot loops at once, and numbers of rows sent to a device at once.
+PREDICT_ROWS, DEVICE_NUMBERS = 8192, 2**24
 
 
 class Expansion(ABC):
@@ -36,6 +37,9 @@ class Expansion(ABC):
     @abstractmethod
     def nbytes(self) -> int:
         """Bytes of the arrays that make up the model."""
+
+    def set_device(self, name: str) -> None:  # noqa: B027 - most functions have none
+        """Predict on the device of that name from now on."""
 
     @property
     @abstractmethod
@@ -158,6 +162,10 @@ class RandomFeatureExpansion(Expansion):
         """What becomes of rows before the kernel."""
         return self.stream.scaling
 
+    def set_device(self, name: str) -> None:
+        """Predict on the device of that name from now on."""
+        self.stream.device = name
+
     def summary(self) -> dict[str, Any]:
         """Return features, blocks and seed."""
         return {
@@ -219,11 +227,11 @@ class RandomFeatureExpansion(Expansion):
 
         Features and coefficients are float32; the intercept is added in float64.
         """
-        n = X.shape[0]
+        n, step = X.shape[0], _rows_at_once(X, self.stream.device)
         out = np.zeros((n, self.n_outputs), np.float32)
         with single_threaded_blas():
-            for start in range(0, n, PREDICT_ROWS):
-                rows = slice(start, min(n, start + PREDICT_ROWS))
+            for start in range(0, n, step):
+                rows = slice(start, min(n, start + step))
                 self.add_prepared(self.stream.prepare(X[rows], first=start), out[rows])
         return out + self.intercept
 
@@ -237,6 +245,9 @@ class RandomFeatureExpansion(Expansion):
     ) -> None:
         """Add ``phi_j(X) delta`` for prepared rows and `delta` (planes, block_size, C)."""
         flat = delta.reshape(self.stream.width, -1)
+        if self.stream.on_device is not None:
+            self.stream.on_device.add_block(X, flat, j, out)
+            return
         for start in range(0, out.shape[0], PREDICT_ROWS):
             rows = slice(start, start + PREDICT_ROWS)
             out[rows] += row_products(self.stream.transform(X[rows], j), flat)
@@ -294,6 +305,10 @@ class SupportExpansion(Expansion):
         rows = self.support.nbytes + self.exact.scaling.nbytes
         return rows + self.coef.nbytes + self.intercept.nbytes
 
+    def set_device(self, name: str) -> None:
+        """Predict on the device of that name from now on."""
+        self.exact.device = name
+
     def summary(self) -> dict[str, Any]:
         """Return the number of support rows."""
         return {"n_support": self.n_support}
@@ -325,11 +340,11 @@ class SupportExpansion(Expansion):
         return self._prediction(X, fast=True)
 
     def _prediction(self, X: Matrix, *, fast: bool) -> Float64Array:
-        n = X.shape[0]
+        n, step = X.shape[0], _rows_at_once(X, self.exact.device)
         out = np.tile(self.intercept, (n, 1))
         with single_threaded_blas():
-            for start in range(0, n, PREDICT_ROWS):
-                rows = slice(start, min(n, start + PREDICT_ROWS))
+            for start in range(0, n, step):
+                rows = slice(start, min(n, start + step))
                 prepared = self.exact.prepare(X[rows], first=start)
                 self.exact.add_product(prepared, self.support, self.coef, out[rows], fast=fast)
         return out
@@ -414,6 +429,13 @@ class LinearExpansion(Expansion):
                 rows = slice(start, min(len(out), start + PREDICT_ROWS))
                 out[rows] = row_products(X[rows], self.coef) + self.intercept
         return out
+
+
+def _rows_at_once(X: Matrix, device: str) -> int:
+    """Return the rows of a chunk of predictions."""
+    if device == CPU:
+        return PREDICT_ROWS
+    return max(PREDICT_ROWS, DEVICE_NUMBERS // max(1, int(X.shape[1])))
 
 
 def rows_to_arrays(rows: ExactRows, name: str = "rows") -> dict[str, AnyArray]:

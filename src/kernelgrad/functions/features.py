@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
-from kernelgrad._typing import AnyArray, Float32Array, Matrix
+import numpy as np
+
+from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
+from kernelgrad.compute import linalg
+from kernelgrad.compute.device import CPU, get_device
 from kernelgrad.compute.ranges import check_range
 from kernelgrad.features.base import FeatureMap, float32_rows
+from kernelgrad.features.device import DeviceFeatures
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel, describe_kernel, restore_kernel
 
@@ -33,7 +38,15 @@ class FeatureStream:
         Applied to rows in their own precision, before rounding to float32.
     cache_bytes : int, default 64 MiB
         How much of the frequencies may be kept between predictions; never changes a result.
+
+    Attributes
+    ----------
+    device : str
+        Where features are made, a name for `kernelgrad.compute.device`; of no model a part.
     """
+
+    device = CPU
+    _there: DeviceFeatures | None = None
 
     def __init__(
         self,
@@ -51,6 +64,19 @@ class FeatureStream:
         self.scaling = scaling if scaling is not None else InputScaling()
         self.cache_bytes = cache_bytes
         self.map: FeatureMap = kernel.feature_map(n_features_in, seed, block_size)
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"_there": None}  # tensors stay where they are
+
+    @property
+    def on_device(self) -> DeviceFeatures | None:
+        """The features on the device; None on the CPU."""
+        device = get_device(self.device)
+        if device is None:
+            return None
+        if self._there is None or self._there.device is not device:
+            self._there = DeviceFeatures(device, self.map, self.kernel.name)
+        return self._there
 
     @property
     def planes(self) -> int:
@@ -70,19 +96,48 @@ class FeatureStream:
         X = self.scaling.apply(X)
         check_range(X, first=first)
         self.kernel.check_domain(X)
-        return float32_rows(self.map.prepare(X))
+        rows = float32_rows(self.map.prepare(X))
+        # an object of its own, by which a device knows rows that it was sent
+        return rows.view() if isinstance(rows, np.ndarray) else rows
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
         """Return block `block` of prepared rows, shape (n, width)."""
-        return self.map.transform(X, block)
+        there = self.on_device
+        return self.map.transform(X, block) if there is None else there.transform(X, block)
 
     def gradient(self, X: Matrix, R: Float32Array, block: int) -> Float32Array:
         """Return ``phi_block(X)^T R`` for prepared rows, shape (width, C)."""
-        return self.map.gradient(X, R, block)
+        there = self.on_device
+        return (self.map if there is None else there).gradient(X, R, block)
+
+    def moments(
+        self, X: Matrix, block: int, root: Float32Array, every: int,
+        f: Float32Array, r: Float32Array,
+    ) -> tuple[Float64Array, FloatArray, FloatArray]:  # fmt: skip
+        """Return sums over rows of the features P of a block, each row times its `root`.
+
+        Returns
+        -------
+        H : (width, width)
+            ``P_s^T P_s`` over each row number `every`, the lower triangle.
+        penalty, gradient : (width, C)
+            ``P_s^T (root f)_s`` over the same rows, and ``P^T (root r)`` over all; f and r are
+            (n, C), `root` is (n, 1).
+        """
+        if self.on_device is not None:
+            return self.on_device.moments(X, block, root, every, f, r)
+        P = self.map.transform(X, block)
+        P *= root
+        some = np.ascontiguousarray(P[::every])
+        penalty = some.T @ (root[::every] * f[::every])
+        return linalg.gram(some), penalty, P.T @ (root * r)
 
     def predict(self, X: Matrix, coef: Float32Array, n_blocks: int, out: Float32Array) -> None:
         """Add the sum over blocks of features times coefficients to `out` (n, C)."""
-        self.map.predict(X, coef, n_blocks, out, self.cache_bytes)
+        if self.on_device is not None:
+            self.on_device.predict(X, coef, n_blocks, out)
+        else:
+            self.map.predict(X, coef, n_blocks, out, self.cache_bytes)
 
     def describe(self) -> dict[str, Any]:
         """Return what defines the stream, for persistence."""

@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator
 from kernelgrad._params import check_params
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.callbacks import FOREVER, SILENT, Deadline, Progress
+from kernelgrad.compute.device import CPU
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.exceptions import CapabilityError
 from kernelgrad.functions.expansions import Expansion
@@ -74,6 +75,8 @@ class Problem:
     posterior : bool
         A posterior is wanted too: an exact solution takes kernel values in float64 and keeps
         its factorisation.
+    device : str
+        Where kernel values and features are made, a name for `kernelgrad.compute.device`.
     """
 
     loss: Loss
@@ -96,6 +99,7 @@ class Problem:
     deadline: Deadline = field(default=FOREVER, compare=False, repr=False)
     progress: Progress = field(default=SILENT, compare=False, repr=False)
     posterior: bool = False
+    device: str = CPU
 
 
 @dataclass(frozen=True)
@@ -380,6 +384,14 @@ class Solver(BaseEstimator, ABC, Generic[S]):  # type: ignore[misc]
 
     def check_problem(self, problem: Problem) -> None:
         """Raise if this solver cannot solve `problem`, before any row is read."""
+
+    def check_device(self, device: str, kernel: Kernel) -> None:
+        """Raise CapabilityError if this solver, with this kernel, does not run on `device`."""
+        if device != CPU:
+            raise CapabilityError(
+                f"solver {self.name!r} runs on the CPU only; with device={device!r} take "
+                "'cached' or one of 'dsg', 'udsg', 'cdsg', or leave device='cpu'."
+            )
 
     @abstractmethod
     def resolve_batch_size(self, n_rows: int | None) -> int:

@@ -361,13 +361,15 @@ def exact_kernel(problem: Problem, batch: TrainBatch) -> ExactKernel:
     scaling, kernel = fit_scaling(problem, batch)
     # distances ask for a quantile of the rows, products for the largest of them
     every = max(1, batch.n_rows // _RANGE_ROWS) if kernel.is_stationary else 1
-    return ExactKernel(
+    exact = ExactKernel(
         kernel,
         scaling.width(problem.n_features_in),
         scaling,
         wide=kernel.needs_wide(scaling.apply(batch.X[::every])),
         precise=problem.posterior,
     )
+    exact.device = problem.device
+    return exact
 
 
 def build_exact(problem: Problem, batch: TrainBatch) -> tuple[ExactKernel, ExactRows]:

@@ -204,4 +204,6 @@ def build_stream(
     scaling, kernel = fit_scaling(problem, batch)
     width = scaling.width(problem.n_features_in)
     size = block_size(kernel.feature_map(width, problem.seed, 1).planes)
-    return FeatureStream(kernel, width, problem.seed, size, scaling, problem.cache_bytes)
+    stream = FeatureStream(kernel, width, problem.seed, size, scaling, problem.cache_bytes)
+    stream.device = problem.device
+    return stream

@@ -10,8 +10,11 @@ import numpy as np
 from kernelgrad._params import boolean, choice, integer, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, Matrix
 from kernelgrad.compute import linalg
+from kernelgrad.compute.device import CPU
 from kernelgrad.functions.expansions import RandomFeatureExpansion
 from kernelgrad.functions.features import FeatureStream
+from kernelgrad.kernels import Kernel
+from kernelgrad.kernels.device import check_feature_kernel
 from kernelgrad.losses import Loss
 from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch, draws
 from kernelgrad.solvers.random_features.base import (
@@ -167,6 +170,11 @@ class DSG(Solver[DSGState]):
         by_features = None if self.max_features is None else max(1, self.max_features // width)
         return min((m for m in (self.max_blocks, by_features) if m is not None), default=np.inf)
 
+    def check_device(self, device: str, kernel: Kernel) -> None:
+        """Raise CapabilityError unless the device can make the kernel's random features."""
+        if device != CPU:
+            check_feature_kernel(kernel, device)
+
     def resolve_batch_size(self, n_rows: int | None) -> int:
         """Return B: the given one, else four rows per feature; never more than `n_rows`."""
         if self.batch_size != "auto":
@@ -264,6 +272,7 @@ class DSG(Solver[DSGState]):
         momentum = min(self._momentum, (t + 1.0) / (t + 4.0))
         gamma = self._step(problem, state)
         stream = it.x.stream
+        stream.device = problem.device  # a fit may go on elsewhere
         tracker: BlockTracker | None = None
         if problem.fixed_rows:
             tracker = state.memory.tracker(it, batch)
@@ -294,18 +303,16 @@ class DSG(Solver[DSGState]):
         G: FloatArray
         if self.preconditioned:
             L, root = state.smoothness, _root(p)
-            Phi = stream.transform(X, block)
-            Phi *= root
             per_feature = CURVATURE_ROWS / min(1.0, self.damping)
             enough = max(per_feature * stream.width, MIN_CURVATURE_ROWS)
             every = max(1, int(batch.n_rows // enough))
-            some, share = np.ascontiguousarray(Phi[::every]), p[::every].sum()
-            H = linalg.gram(some)
+            share = p[::every].sum()
+            H, penalty, gradient = stream.moments(
+                X, block, root, every, f, (r / L).astype(np.float32)
+            )
             H /= share
             mu = max(self.damping * float(np.trace(H)) / len(H), problem.alpha / float(L.min()))
             # the penalty's part needs the rows of H: (H + mu)^-1 H f / mu goes with f / mu
-            penalty = some.T @ (root[::every] * f[::every])
-            gradient = Phi.T @ (root * (r / L).astype(np.float32))
             G = linalg.solve_damped(
                 H, mu, gradient - problem.alpha / (mu * share) * penalty / L
             )

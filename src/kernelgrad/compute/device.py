@@ -1,0 +1,422 @@
+"""A second device: rows and tiles as tensors of torch, on a GPU most of all.
+
+Without one ("cpu") everything is NumPy's and numba's. With one, rows are sent once if they fit
+and else in chunks, tiles are made and used where they are, and only coefficients, slopes and
+responses travel. Inside :meth:`TorchDevice.working` products of float32 are products of float32
+(no TF32, no bfloat16). Sums over rows are of float32 within :data:`SUB` rows and of float64
+beyond, in an order that shapes alone decide. Nothing here waits for the device but
+:meth:`TorchDevice.get`, and sending rows by chunks, which waits for the chunk before the last.
+
+torch is imported when a device is asked for, never before.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import threading
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+from kernelgrad._typing import AnyArray, Float32Array, Float64Array, Matrix
+from kernelgrad._validation import CapabilityError
+from kernelgrad.compute.memory import system_bytes
+
+CPU = "cpu"
+SUB = 2048  # rows whose products are summed in float32
+# Of a tile: on a GPU large enough that launches cost little, on a CPU what a cache holds.
+_TILE_BYTES = {"cuda": 64 * 2**20, "cpu": 8 * 2**20}
+_CHUNK_BYTES = 128 * 2**20  # rows sent at once
+_PART = 0.8  # of the free memory that kept rows and values may take
+_NAME = re.compile(r"(cuda)(?::(\d+))?|(torch)(?::cpu)?")
+
+Tensor = Any  # torch ships types, but only where it is installed
+
+_devices: dict[str, TorchDevice] = {}
+_missed: set[str] = set()
+_lock = threading.RLock()
+_depth = 0
+_before: list[tuple[Any, Any]] = []
+
+
+class BlockValues(Protocol):
+    """The values K (n, M) of a block of coordinates on all rows, wherever they are."""
+
+    n_tiles_made: int
+
+    def product(self, R: Float32Array) -> Float64Array:
+        """Return ``R K`` for R (C, n), shape (C, M), summed in float64 over tiles in order."""
+
+    def responses(self, V: Float32Array, out: Float32Array) -> None:
+        """Write ``V K^T`` for V (C, M) to `out` (C, n)."""
+
+
+def get_device(name: str) -> TorchDevice | None:
+    """Return the device of that name; None for "cpu", where NumPy works.
+
+    Parameters
+    ----------
+    name : str
+        ``"cpu"``; ``"cuda"`` or ``"cuda:1"``, a GPU by torch; ``"torch"``, torch on the CPU,
+        slower than ``"cpu"`` and there so that the same code can be tested anywhere.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Unknown name.
+    CapabilityError
+        torch is not installed, or has no such device.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"device must be a name such as 'cpu' or 'cuda', got {name!r}.")
+    if name == CPU:
+        return None
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise ValueError(
+            f"Unknown device {name!r}; choose 'cpu', 'cuda', 'cuda:N' or 'torch' (torch's CPU)."
+        )
+    with _lock:
+        if name not in _devices:
+            _devices[name] = _found(name, match)
+        return _devices[name]
+
+
+def _found(name: str, match: re.Match[str]) -> TorchDevice:
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError as error:
+        raise CapabilityError(
+            f"device={name!r} needs torch, which is not installed here; install "
+            "kernelgrad[torch], or leave device='cpu'."
+        ) from error
+    if match[1] is None:
+        return TorchDevice(name, torch, torch.device("cpu"))
+    if not torch.cuda.is_available():
+        raise CapabilityError(
+            f"device={name!r} needs a GPU that torch can use, and torch {torch.__version__} "
+            "finds none here; install a build of torch for the GPU and its driver, or leave "
+            "device='cpu'."
+        )
+    number, there = int(match[2] or 0), torch.cuda.device_count()
+    if number >= there:
+        raise CapabilityError(
+            f"device={name!r} does not exist: torch finds {there} GPU(s), numbered from 0."
+        )
+    return TorchDevice(name, torch, torch.device("cuda", number))
+
+
+def device_or_cpu(name: str) -> str:
+    """Return `name` if it can be used here, else "cpu", with a warning the first time."""
+    try:
+        get_device(name)
+    except CapabilityError as error:
+        if name not in _missed:
+            _missed.add(name)
+            warnings.warn(f"Predictions are made on the CPU: {error}", stacklevel=2)
+        return CPU
+    return name
+
+
+class TorchDevice:
+    """One device by torch: what is sent to it, and sums over tiles.
+
+    Attributes
+    ----------
+    name : str
+    torch : module
+    where : torch.device
+    memory : int or None
+        Bytes that kept rows and values may take; None asks the device each time.
+    """
+
+    memory: int | None = None
+
+    def __init__(self, name: str, torch: Any, where: Any) -> None:
+        self.name, self.torch, self.where = name, torch, where
+        self._copies = torch.cuda.Stream(where) if where.type == "cuda" else None
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Work on this device inside: full float32, no gradients; what was set is set again."""
+        torch = self.torch
+        with ExitStack() as stack:
+            stack.enter_context(_full_float32(torch))
+            stack.enter_context(torch.no_grad())
+            stack.enter_context(torch.autocast(self.where.type, enabled=False))
+            if self._copies is not None:
+                stack.enter_context(torch.cuda.device(self.where))
+            yield
+
+    def put(self, a: AnyArray) -> Tensor:
+        """Return an array on the device; the copy is queued, from pinned memory."""
+        a = np.ascontiguousarray(a)
+        t = self.torch.from_numpy(a if a.flags.writeable else a.copy())
+        if self._copies is None:
+            return t
+        # torch keeps the pinned copy until the device has read it
+        return t.pin_memory().to(self.where, non_blocking=True)
+
+    def get(self, t: Tensor) -> AnyArray:
+        """Return a tensor as an array, when all that was asked for is done."""
+        result: AnyArray = t.cpu().numpy()
+        return result
+
+    def empty(self, *shape: int, dtype: str = "float32") -> Tensor:
+        """Return a tensor whose entries are not set."""
+        return self.torch.empty(shape, dtype=getattr(self.torch, dtype), device=self.where)
+
+    def zeros(self, *shape: int) -> Tensor:
+        """Return float64 zeros, to be summed up in."""
+        return self.torch.zeros(shape, dtype=self.torch.float64, device=self.where)
+
+    def free(self) -> int:
+        """Return how many bytes rows and values may still take."""
+        if self.memory is not None:
+            return self.memory
+        if self._copies is None:
+            return system_bytes() // 4
+        unused, _ = self.torch.cuda.mem_get_info(self.where)
+        kept = self.torch.cuda.memory_reserved(self.where)
+        return int(_PART * (unused + kept - self.torch.cuda.memory_allocated(self.where)))
+
+    def height(self, width: int) -> int:
+        """Return the rows of a tile of `width` columns, a multiple of :data:`SUB`."""
+        return SUB * max(1, _TILE_BYTES[self.where.type] // (4 * SUB * max(1, width)))
+
+    def add_product(self, R: Tensor, K: Tensor, total: Tensor) -> None:
+        """Add ``R K`` to `total` (C, M) float64, for R (C, t) and K (t, M) float32."""
+        C, t = R.shape
+        whole = t // SUB * SUB
+        if whole:
+            left = R[:, :whole].reshape(C, -1, SUB).transpose(0, 1)
+            parts = self.torch.bmm(left, K[:whole].reshape(-1, SUB, K.shape[1]))
+            total += parts.sum(0, dtype=total.dtype)
+        if whole < t:
+            total += R[:, whole:] @ K[whole:]
+
+    def sent(self, arrays: Sequence[Matrix | None], rows: slice) -> tuple[list[Tensor], Any]:
+        """Return some rows on the device and what tells that they arrived there."""
+        some = [None if a is None else dense(a[rows]) for a in arrays]
+        if self._copies is None:
+            return [None if a is None else self.put(a) for a in some], None
+        with self.torch.cuda.stream(self._copies):
+            there = [None if a is None else self.put(a) for a in some]
+            return there, self._copies.record_event()
+
+    def arrived(self, there: list[Tensor], event: Any) -> list[Tensor]:
+        """Return what was :meth:`sent`, for work that waits for it on the device."""
+        if event is not None:
+            here = self.torch.cuda.current_stream(self.where)
+            here.wait_event(event)
+            for t in there:
+                if t is not None:
+                    t.record_stream(here)
+        return there
+
+    def mark(self) -> Callable[[], object]:
+        """Return what waits until all work asked for up to now is done."""
+        if self._copies is None:
+            return lambda: None
+        event = self.torch.cuda.current_stream(self.where).record_event()
+        return event.synchronize  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _full_float32(torch: Any) -> Iterator[None]:
+    """Multiply float32 as float32 while inside; nests, and the last thread sets it back."""
+    global _depth
+    with _lock:
+        if _depth == 0:
+            cuda, cpu = torch.backends.cuda.matmul, torch.backends.mkldnn
+            if hasattr(cuda, "fp32_precision"):
+                found = [(m, m.fp32_precision) for m in (cuda, cpu.matmul)]
+                for module, _ in found:
+                    module.fp32_precision = "ieee"
+            else:  # torch before 2.9
+                found = [(None, torch.get_float32_matmul_precision())]
+                torch.set_float32_matmul_precision("highest")
+            _before[:] = found
+        _depth += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _depth -= 1
+            if _depth == 0:
+                for module, value in _before:
+                    if module is None:
+                        torch.set_float32_matmul_precision(value)
+                    else:
+                        module.fp32_precision = value
+
+
+def dense(a: Matrix) -> AnyArray:
+    """Return rows as an array."""
+    return np.asarray(a.toarray() if sp.issparse(a) else a)
+
+
+class DeviceRows:
+    """Arrays of n rows each: kept on the device if they fit, else sent whenever they are used.
+
+    Parameters
+    ----------
+    device : TorchDevice
+    arrays : sequence of arrays or CSR matrices of n rows, or None
+        CSR rows are made dense, a chunk at a time.
+    """
+
+    def __init__(self, device: TorchDevice, arrays: Sequence[Matrix | None]) -> None:
+        self.device, self._arrays = device, list(arrays)
+        self.n = next(int(a.shape[0]) for a in arrays if a is not None)
+        self._row_bytes = sum(
+            a.dtype.itemsize * int(np.prod(a.shape[1:])) for a in arrays if a is not None
+        )
+        self._kept: list[Tensor] | None = None
+        if self.n * self._row_bytes <= device.free():
+            self._kept = self._all()
+
+    def _all(self) -> list[Tensor]:
+        """Return all rows on the device."""
+        device = self.device
+        with device.working():
+            whole = [
+                None if a is None else device.empty(*a.shape, dtype=a.dtype.name)
+                for a in self._arrays
+            ]
+            for rows, some in self._chunks(SUB):
+                for target, part in zip(whole, some, strict=True):
+                    if target is not None:
+                        target[rows] = part
+            return whole
+
+    def _chunks(self, height: int) -> Iterator[tuple[slice, list[Tensor]]]:
+        """Yield chunks of whole tiles; the next one travels while one is worked on."""
+        device = self.device
+        size = max(1, _CHUNK_BYTES // max(1, height * self._row_bytes)) * height
+        ahead: deque[tuple[slice, list[Tensor], Any]] = deque()
+        done: deque[Callable[[], object]] = deque()
+        for a in range(0, self.n, size):
+            if len(done) > 1:  # of more chunks the memory might be too much
+                done.popleft()()
+            rows = slice(a, min(self.n, a + size))
+            ahead.append((rows, *device.sent(self._arrays, rows)))
+            if len(ahead) > 1:
+                yield self._next(ahead)
+                done.append(device.mark())
+        if ahead:
+            yield self._next(ahead)
+
+    def _next(self, ahead: deque[tuple[slice, list[Tensor], Any]]) -> Any:
+        rows, there, event = ahead.popleft()
+        return rows, self.device.arrived(there, event)
+
+    def tiles(self, height: int) -> Iterator[tuple[slice, list[Tensor]]]:
+        """Yield tiles of `height` rows in order, the same whether rows are kept or not."""
+        whole: Any = [(slice(0, self.n), self._kept)]
+        for chunk, some in whole if self._kept is not None else self._chunks(height):
+            for a in range(chunk.start, chunk.stop, height):
+                rows = slice(a, min(chunk.stop, a + height))
+                part = slice(a - chunk.start, rows.stop - chunk.start)
+                yield rows, [None if t is None else t[part] for t in some]
+
+    def kept(self) -> list[Tensor]:
+        """Return all rows on the device, whether they are kept there or not."""
+        return self._all() if self._kept is None else self._kept
+
+
+class Resident:
+    """The rows that were sent last: the same rows are not sent twice in a row."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Any, DeviceRows] | None = None
+
+    def of(self, rows: Any, send: Callable[[], DeviceRows]) -> DeviceRows:
+        """Return `rows` on the device, by `send` unless they are the last ones."""
+        last = self._last
+        if last is None or last[0]() is not rows:
+            # what is not there any more is forgotten, on the device too
+            last = weakref.ref(rows, lambda _: setattr(self, "_last", None)), send()
+            self._last = last
+        return last[1]
+
+
+class DeviceBlockMatrix:
+    """The n x M values of a block on all rows, on a device: kept if they fit, else made anew.
+
+    Tiles are the same either way, so what is kept changes no bit.
+
+    Parameters
+    ----------
+    rows : DeviceRows
+    width : int
+        M.
+    tile : callable
+        Returns the values (t, M) float32 of rows as :meth:`DeviceRows.tiles` yields them.
+    keep : bool, default=True
+        Whether values may be kept.
+    """
+
+    def __init__(
+        self,
+        rows: DeviceRows,
+        width: int,
+        tile: Callable[[list[Tensor]], Tensor],
+        *,
+        keep: bool = True,
+    ) -> None:
+        self.n, self.width, self.n_tiles_made = rows.n, width, 0
+        self._rows, self._tile, self._device = rows, tile, rows.device
+        fits = keep and 4 * self.n * width <= self._device.free()
+        self._kept = self._device.empty(self.n, width) if fits else None
+        self._filled = False
+
+    def _values(self) -> Iterator[tuple[slice, Tensor]]:
+        height = self._device.height(self.width)
+        if self._filled and self._kept is not None:
+            for a in range(0, self.n, height):
+                rows = slice(a, min(self.n, a + height))
+                yield rows, self._kept[rows]
+            return
+        for rows, some in self._rows.tiles(height):
+            values = self._tile(some)
+            if self._kept is not None:
+                self._kept[rows] = values
+            yield rows, values
+        self._filled = self._kept is not None
+        self.n_tiles_made += 1
+
+    def product(self, R: Float32Array) -> Float64Array:
+        """Return ``R K`` for R (C, n), shape (C, M), summed in float64 over tiles in order."""
+        device = self._device
+        with device.working():
+            slopes, total = device.put(R), device.zeros(len(R), self.width)
+            for rows, K in self._values():
+                device.add_product(slopes[:, rows], K, total)
+            result: Float64Array = device.get(total)
+            return result
+
+    def responses(self, V: Float32Array, out: Float32Array) -> None:
+        """Write ``V K^T`` for V (C, M) to `out` (C, n)."""
+        device = self._device
+        with device.working():
+            moves, found = device.put(V), device.empty(len(V), self.n)
+            for rows, K in self._values():
+                found[:, rows] = moves @ K.T
+            out[:] = device.get(found)
+
+
+def gram(device: TorchDevice, P: Tensor) -> Tensor:
+    """Return ``P^T P`` (M, M), float64, of P (t, M) float32."""
+    total = device.zeros(P.shape[1], P.shape[1])
+    for a in range(0, len(P), SUB):
+        part = P[a : a + SUB]
+        total += part.T @ part
+    return total

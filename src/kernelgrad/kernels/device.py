@@ -1,0 +1,234 @@
+r"""Exact kernels on a second device: the forms and finishes of `kernelgrad.kernels._tiles`.
+
+Values are those of the CPU within the rounding of the precision of the rows. With u half the
+distance between 1 and the next number (6e-8 in float32), ``g_m = m u / (1 - m u)`` and embedded
+rows a, b of d columns, a sum of d products is off by at most ``g_d |a| |b|`` in any order, so
+two ways to sum it differ by at most twice that:
+
+==========================  ===============================================================
+kernels                     largest difference of two values
+==========================  ===============================================================
+rbf, matern (nu 1.5, 2.5)   ``2 g_(d+3) (|a|^2 + |b|^2) + 8 u``: half a squared distance
+                            changes by that, and these functions of it by no more
+laplacian                   ``g_(d+4) + 8 u``: ``2 g_(d+4) s exp(-s)`` at a distance s
+cauchy                      ``2 g_(4d+8) k``
+polynomial and power        ``2 g_(d+4) |a| |b| g'(|a| |b|) + 8 u g(|a| |b|)``
+series g
+==========================  ===============================================================
+
+Rows of a matern kernel of nu 0.5, and of any kernel where float32 would cancel, are float64
+(:meth:`Kernel.needs_wide`): their values differ by the last rounding, u.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernelgrad._typing import Float64Array, Matrix
+from kernelgrad._validation import CapabilityError
+from kernelgrad.compute.device import (
+    DeviceBlockMatrix,
+    DeviceRows,
+    Resident,
+    Tensor,
+    TorchDevice,
+)
+from kernelgrad.features.device import no_features
+from kernelgrad.kernels import _tiles as tiles
+from kernelgrad.kernels.base import (
+    CompositeKernel,
+    ExactRows,
+    Kernel,
+    ProductKernel,
+    SumKernel,
+    TiledKernel,
+)
+from kernelgrad.kernels.projection import ProjectionKernel
+from kernelgrad.kernels.stationary import Matern, StationaryKernel
+
+_ROWS = 16384  # of a prediction tile, against _SUPPORT support rows
+_SUPPORT = 1024
+
+
+def check_tiles(kernel: Kernel, device: str) -> None:
+    """Raise CapabilityError unless exact values of `kernel` can be made on a device."""
+    if isinstance(kernel, CompositeKernel):
+        for part in kernel.kernels:
+            check_tiles(part, device)
+    elif not _has_tiles(kernel):
+        raise CapabilityError(
+            f"The exact {kernel.name} kernel {kernel!r} has no form for device={device!r}; "
+            "those of distances (rbf, laplacian, cauchy, matern with nu 0.5, 1.5 or 2.5), of "
+            "inner products (polynomial, dot_product, arc_cosine), of histograms and of "
+            "semigroups have, with their sums and products. Take one of them, or device='cpu'."
+        )
+
+
+def check_feature_kernel(kernel: Kernel, device: str) -> None:
+    """Raise CapabilityError unless random features of `kernel` can be made on a device.
+
+    Its bandwidth may still be a rule. The width of rows is not known yet: orthogonal features
+    of wide rows are refused where they are made.
+    """
+    product = isinstance(kernel, ProductKernel)
+    parts = kernel.kernels if isinstance(kernel, ProductKernel) else [kernel]
+    kind = StationaryKernel if product else ProjectionKernel
+    if not all(isinstance(part, kind) for part in parts):
+        raise no_features(kernel.name, device)
+
+
+def _has_tiles(kernel: Kernel) -> bool:
+    if isinstance(kernel, Matern):
+        return kernel.finish()["finish"] != tiles.HALF_SQUARE
+    return isinstance(kernel, TiledKernel) and type(kernel).tile is TiledKernel.tile
+
+
+class KernelTiles:
+    """Tiles of a resolved kernel on a device.
+
+    Parameters
+    ----------
+    device : TorchDevice
+    kernel : Kernel
+        One that :func:`check_tiles` lets pass.
+    """
+
+    def __init__(self, device: TorchDevice, kernel: Kernel) -> None:
+        check_tiles(kernel, device.name)
+        self.device, self.kernel = device, kernel
+        self._support = Resident()
+
+    def rows(self, rows: ExactRows) -> DeviceRows:
+        """Return prepared rows for the device."""
+        return DeviceRows(self.device, _arrays(self.kernel, rows))
+
+    def matrix(self, rows: DeviceRows, centres: ExactRows, *, keep: bool) -> DeviceBlockMatrix:
+        """Return ``k(X, Z)`` for centres Z, to multiply by."""
+        there = self.rows(centres).kept()
+        width = centres.n_rows
+        return DeviceBlockMatrix(rows, width, lambda some: self.tile(some, there), keep=keep)
+
+    def tile(self, A: list[Tensor], B: list[Tensor]) -> Tensor:
+        """Return ``k(A_i, B_j)``, (n_A, n_B) float32, of rows on the device."""
+        torch = self.device.torch
+        return _value(torch, self.kernel, iter(A), iter(B)).to(torch.float32)
+
+    def add_product(
+        self, A: ExactRows, B: ExactRows, coef: Float64Array, out: Float64Array
+    ) -> None:
+        """Add ``k(A, B) coef`` to `out` (n_A, C): products and sums in float64."""
+        device = self.device
+        support = self._support.of(B, lambda: self.rows(B))
+        with device.working():
+            weights, total = device.put(coef), device.zeros(*out.shape)
+            for some, a in self.rows(A).tiles(_ROWS):
+                for part, b in support.tiles(_SUPPORT):
+                    total[some] += self.tile(a, b).double() @ weights[part]
+            out += device.get(total)
+
+
+def _arrays(kernel: Kernel, rows: ExactRows) -> list[Matrix | None]:
+    """Return the arrays of prepared rows, part after part, as :func:`_value` takes them."""
+    if isinstance(kernel, CompositeKernel):
+        pairs = zip(kernel.kernels, rows.parts, strict=True)
+        return [a for part, r in pairs for a in _arrays(part, r)]
+    beside = None
+    if rows.square is not None:
+        assert isinstance(kernel, TiledKernel)
+        arc = kernel.finish()["finish"] < tiles.HALF_SQUARE
+        numbers = np.sqrt(rows.square) if arc else 0.5 * rows.square
+        beside = numbers.astype(rows.values.dtype)
+    return [rows.values, beside]
+
+
+def _value(torch: Any, kernel: Kernel, A: Any, B: Any) -> Tensor:
+    """Return values of a kernel, whose arrays it takes from the iterators A and B."""
+    if isinstance(kernel, CompositeKernel):
+        weights = [w for _, w in kernel.terms] if isinstance(kernel, SumKernel) else None
+        K = None
+        for i, part in enumerate(kernel.kernels):
+            value = _value(torch, part, A, B).to(torch.float32)  # as on the CPU
+            if weights is not None:
+                value = value * weights[i]
+                K = value if K is None else K + value
+            else:
+                K = value if K is None else K * value
+        return K
+    assert isinstance(kernel, TiledKernel)
+    a, left, b, right = next(A), next(A), next(B), next(B)
+    t = _accumulated(torch, kernel.form_code, a, b)
+    return _finished(torch, t, left, right, **kernel.finish())
+
+
+def _accumulated(torch: Any, form: int, a: Tensor, b: Tensor) -> Tensor:
+    """Return what a form makes of all columns, (n_a, n_b)."""
+    if form == tiles.DOT:
+        return a @ b.T
+    if form == tiles.ABSOLUTE:
+        return torch.cdist(a, b, p=1.0)
+    start = 1.0 if form >= tiles.LORENTZ else 0.0
+    T = torch.full((len(a), len(b)), start, dtype=a.dtype, device=a.device)
+    for k in range(a.shape[1]):  # n_a x n_b x d numbers would not fit
+        x, z = a[:, k, None], b[None, :, k]
+        if form == tiles.LEAST:
+            T += torch.minimum(x, z)
+        elif form == tiles.ROOTS:
+            T += (x + z).sqrt_()
+        elif form == tiles.LORENTZ:
+            T *= (x - z).square_().add_(1.0)
+        elif form == tiles.SUMS:
+            T *= (x + z).add_(1.0)
+        elif form == tiles.COSH:
+            T *= (x - z).square_().mul_(0.5 / (1 + x)).div_(1 + z).add_(1.0)
+        elif form == tiles.CHI2:
+            both = (x + z).clamp_(min=torch.finfo(a.dtype).tiny)
+            T += (2 * torch.minimum(x, z)) * (torch.maximum(x, z) / both)
+        else:  # SHANNON; where either entry is 0 a column counts nothing
+            mean = (x + z).log2_()
+            value = 0.5 * (x * (mean - x.log2()) + z * (mean - z.log2()))
+            T += torch.where((x > 0) & (z > 0), value, torch.zeros_like(value))
+    return T
+
+
+def _finished(
+    torch: Any, t: Tensor, left: Tensor, right: Tensor, finish: int,
+    coef: Any = (), degree: int = 1,
+) -> Tensor:  # fmt: skip
+    """Return what a finish makes of t, whose memory it may use."""
+    if finish == tiles.EXP:
+        return t.exp_()
+    if finish == tiles.EXP_MINUS:
+        return t.neg_().exp_()
+    if finish == tiles.INVERSE:
+        return t.reciprocal_()
+    if finish == tiles.POWER:
+        return t.add_(float(coef[0])).pow_(degree)
+    if finish == tiles.POLE:
+        return t.neg_().add_(1.0).reciprocal_()
+    if finish == tiles.SERIES:
+        value = torch.full_like(t, float(coef[-1]))
+        for c in reversed(coef[:-1]):
+            value = value.mul_(t).add_(float(c))
+        return value
+    if finish in (tiles.ARC0, tiles.ARC1, tiles.ARC2):
+        c = t.clamp_(-1.0, 1.0)
+        rest = np.pi - c.arccos()
+        if finish == tiles.ARC0:
+            value = rest
+        else:
+            sine = ((1 - c) * (1 + c)).sqrt_()
+            one = finish == tiles.ARC1
+            value = sine + rest * c if one else 3 * sine * c + rest * (1 + 2 * c * c)
+        return value * (left[:, None] * right) / np.pi
+    if finish < tiles.HALF_SQUARE:
+        return t
+    u = t.sub_(left[:, None]).sub_(right).neg_().clamp_(min=0.0)
+    if finish == tiles.GAUSS:
+        return u.neg_().exp_()
+    s = u.sqrt()
+    k = (-s).exp_()
+    if finish == tiles.MATERN1:
+        return k
+    return k.mul_(s.add_(1.0) if finish == tiles.MATERN3 else u.div_(3.0).add_(s).add_(1.0))
