@@ -90,8 +90,24 @@ def torch_cpu(monkeypatch):
     return device
 
 
-def missing(name):
-    raise ImportError(name)
+@pytest.fixture
+def torch_is(monkeypatch):
+    """Return a function that puts something in the place of torch; None is nothing."""
+    found = importlib.import_module
+    monkeypatch.setattr(devices, "_devices", {})
+    monkeypatch.setattr(devices, "_missed", set())
+
+    def put(fake):
+        def imported(name, *args):
+            if name != "torch":
+                return found(name, *args)
+            if fake is None:
+                raise ImportError(name)
+            return fake
+
+        monkeypatch.setattr(importlib, "import_module", imported)
+
+    return put
 
 
 def rows_of(n, d, seed=0):
@@ -133,9 +149,8 @@ def test_the_default_is_numpy_and_imports_no_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_without_torch_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setattr(devices, "_devices", {})
-    monkeypatch.setattr(importlib, "import_module", missing)
+def test_without_torch_the_error_names_the_extra(torch_is):
+    torch_is(None)
     with pytest.raises(CapabilityError, match=r"install kernelgrad\[torch\]"):
         KernelRegressor(device="cuda").fit(rows_of(9, 2), np.arange(9.0))
 
@@ -144,11 +159,9 @@ def test_without_torch_the_error_names_the_extra(monkeypatch):
     ("name", "gpus", "message"),
     [("cuda", 0, "needs a GPU that torch can use"), ("cuda:3", 2, r"finds 2 GPU\(s\)")],
 )
-def test_without_the_gpu_the_error_says_so(monkeypatch, name, gpus, message):
+def test_without_the_gpu_the_error_says_so(torch_is, name, gpus, message):
     cuda = types.SimpleNamespace(is_available=lambda: gpus > 0, device_count=lambda: gpus)
-    fake = types.SimpleNamespace(cuda=cuda, __version__="0")
-    monkeypatch.setattr(devices, "_devices", {})
-    monkeypatch.setattr(importlib, "import_module", lambda name: fake)
+    torch_is(types.SimpleNamespace(cuda=cuda, __version__="0"))
     with pytest.raises(CapabilityError, match=message):
         KernelClassifier(device=name).fit(rows_of(9, 2), [0, 1, 1] * 3)
 
@@ -490,15 +503,13 @@ def test_a_fitted_model_predicts_anywhere(solver, tmp_path):
     assert clone(loaded).device == "torch"
 
 
-def test_a_model_of_a_gpu_predicts_without_one(tmp_path, monkeypatch):
+def test_a_model_of_a_gpu_predicts_without_one(tmp_path, torch_is):
     """On the CPU, with one warning; a fit is refused."""
     X, y = regression(100)
     model = KernelRegressor(gamma=0.3, alpha=1e-4, random_state=0).fit(X, y)
     expected = model.predict(X)
     model.set_params(device="cuda").save(tmp_path / "model")
-    monkeypatch.setattr(devices, "_devices", {})
-    monkeypatch.setattr(devices, "_missed", set())
-    monkeypatch.setattr(importlib, "import_module", missing)
+    torch_is(None)
     loaded = kernelgrad.load(tmp_path / "model")
     with pytest.warns(UserWarning, match="on the CPU: device='cuda' needs torch"):
         np.testing.assert_array_equal(loaded.predict(X), expected)

@@ -126,7 +126,7 @@ class FeatureStream:
         """
         if self.on_device is not None:
             return self.on_device.moments(X, block, root, every, f, r)
-        P = self.map.transform(X, block)
+        P = self.transform(X, block)
         P *= root
         some = np.ascontiguousarray(P[::every])
         penalty = some.T @ (root[::every] * f[::every])
