@@ -205,6 +205,28 @@ def test_every_format_end_to_end(tmp_path, suffix, ok):
     assert ok("score", model, path, *target)["accuracy"] == accuracy
 
 
+def test_folders_and_patterns(tmp_path, ok, cli):
+    X, value = make_data()
+    folder, model, output = tmp_path / "rows", tmp_path / "m.kgm", tmp_path / "p.npy"
+    columns = {"a": X[:, 0], "b": X[:, 1], "y": value > 0}
+    for i, part in enumerate((slice(0, 100), slice(100, None))):
+        inside = folder / f"half={i}"
+        inside.mkdir(parents=True)
+        write_csv(inside / "0.csv", {name: column[part] for name, column in columns.items()})
+    whole = np.column_stack([X[:, :2], np.arange(N) >= 100])
+    for path in (folder, f"{folder}/**/*.csv"):
+        result = ok("fit", path, "--model", model, "--target", "y", *FAST)
+        assert (result["rows"], result["columns"]) == (N, 3)
+        assert ok("predict", model, path, "--output", output)["rows"] == N
+        expected = kernelgrad.load(model).predict(kernelgrad.ArraySource(whole))
+        np.testing.assert_array_equal(np.load(output), expected)
+        accuracy = ok("score", model, path, "--target", "y")["accuracy"]
+        assert accuracy == np.mean(np.load(output) == (value > 0))
+    code, _, err = cli("predict", model, f"{folder}/*.csv", "--output", output)
+    assert code == 1
+    assert "No file matches" in err.splitlines()[-1]
+
+
 def test_regression_options_reach_the_estimator(tmp_path, data, ok):
     path = tmp_path / "m.kgm"
     ok(

@@ -689,9 +689,7 @@ def test_sorted_files_do_not_hurt(tmp_path, classes, case):
         model = KernelClassifier(
             solver=solver, max_iter=25, memory_limit=1000, early_stopping=False, random_state=0
         )
-        errors[name] = 1 - model.fit(source).score(
-            pa.table({"a": X[test, 0], "b": X[test, 1]}), y[test]
-        )
+        errors[name] = 1 - model.fit(source).score(table, y[test])
     assert errors["shuffled"] < 0.1
     assert errors[case] < errors["shuffled"] + 0.02
     shares = [
