@@ -20,7 +20,7 @@ from kernelgrad import (
     load,
     open_source,
 )
-from kernelgrad.callbacks import Callback
+from kernelgrad.callbacks import Callback, Checkpoint
 from kernelgrad.compute.threads import get_num_threads
 from kernelgrad.compute.workers import DaskTeam
 from kernelgrad.data.dask import DaskSource
@@ -338,6 +338,18 @@ def test_errors_name_the_piece(client):
         asked.ask("fail", each=[None, None, (), (), None, None])
 
 
+def test_piece_that_cannot_be_read_again_is_named(client, tmp_path):
+    path = tmp_path / "values.npy"
+    np.save(path, np.ones(100))
+    read = [dask.delayed(Piece)(dask.delayed(np.load)(path)) for _ in range(2)]
+    asked = team(client, made=[dask.delayed(Piece)(np.zeros(100)), *read], retries=0)
+    assert asked.ask("move", 1.0) == [100.0, 190.0, 190.0]
+    path.unlink()
+    asked._begin()  # as after a loss
+    with pytest.raises(DataError, match=r"rows of piece 1 .*FileNotFoundError"):
+        asked.ask("total")
+
+
 def test_lost_data_ends_with_an_error(client):
     data = client.scatter([np.ones(100), np.zeros(100)])
     asked = team(client, made=[dask.delayed(Piece)(values) for values in data])
@@ -431,6 +443,25 @@ def test_fit_survives_a_killed_worker(client, rows, local):
     same(model, local, X)
 
 
+def test_fit_goes_on_from_a_checkpoint(client, rows, local, tmp_path):
+    X, y = rows
+
+    class StopError(Exception):
+        pass
+
+    def stop():
+        raise StopError
+
+    engine = DaskEngine(client)
+    kept = Checkpoint(tmp_path / "kept", every=1, resume=True)
+    with pytest.raises(StopError):
+        few_blocks(engine=engine, callbacks=[kept, At(stop)]).fit(array(X), array(y))
+    model = few_blocks(engine=engine, callbacks=kept).fit(array(X, (N,)), array(y))
+    assert model.history_["iteration"] == [1, 2, 3]
+    same(model, local, X)
+
+
+@pytest.mark.slow
 def test_partition_that_is_gone_ends_the_fit(client, rows, tmp_path):
     X, y = rows
     paths = [tmp_path / f"{i}.npy" for i in range(2)]
