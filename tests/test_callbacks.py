@@ -167,12 +167,28 @@ def test_bar_moves_inside_long_iterations():
 def test_progress_tells_the_part():
     told = []
     progress = Progress(told.append)
-    for done, total in ((0, 4), (1, 4), (9, 4), (0, 0)):
-        progress(done, total)
-    assert told == [0.0, 0.25, 1.0, 1.0]
+
+    def iteration(*parts):
+        told.clear()
+        for done, total in parts:
+            progress(done, total)
+        progress.next_iteration()
+        return told
+
+    passes = [(1, 4), (4, 4), (2, 4), (9, 4)]  # two
+    assert iteration(*passes) == [1 - 0.5**seen for seen in (0.25, 1.0, 1.5, 2.0)]
+    assert iteration(*passes) == [0.125, 0.5, 0.75, 1.0]  # as many are expected
+    more = iteration(*passes, (0, 4), (2, 4))
+    assert more[:4] == [0.125, 0.5, 0.75, 1.0]
+    assert more[5] == 1 - 0.5**2.5
+    assert iteration((0, 0)) == [1 / 3]
+    assert iteration((1, 1)) == [1.0]
+    assert iteration((1, 1), (1, 1)) == [1.0, 0.75]
+    assert iteration((1, 1), (1, 1)) == [0.5, 1.0]
+    assert iteration() == []
     for twin in (copy.deepcopy(progress), pickle.loads(pickle.dumps(progress)), SILENT):
         twin(1, 2)
-    assert len(told) == 4
+    assert told == []
 
 
 def test_bar_of_a_continued_fit_counts_only_its_own_speed():

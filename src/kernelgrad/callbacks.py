@@ -61,21 +61,37 @@ FOREVER = Deadline()
 class Progress:
     """How far a long iteration is: solvers call it, `listener` is told.
 
-    Copies and pickles, as those that go to workers, tell nobody.
+    An iteration of several passes over the rows calls it anew in each. How many there will be
+    is what there were in the iteration before; in the first one, and beyond that many, each
+    pass fills half of what is left. Copies and pickles, as those that go to workers, tell
+    nobody.
 
     Parameters
     ----------
     listener : callable of a float in [0, 1], or None, default=None
-        What to do with the part that is done; None is nothing.
+        What to do with the part of the iteration that is done; None is nothing.
     """
 
     def __init__(self, listener: Callable[[float], None] | None = None) -> None:
         self._listener = listener
+        self._expected = self._passes = 0
+        self._part = 0.0
 
     def __call__(self, done: float, total: float) -> None:
-        """Tell that `done` of `total` rows, passes or whatever is counted are done."""
-        if self._listener is not None:
-            self._listener(min(1.0, done / total) if total > 0 else 1.0)
+        """Tell that `done` of `total` rows, or whatever is counted, are done in this pass."""
+        if self._listener is None:
+            return
+        part = min(1.0, done / total) if total > 0 else 1.0
+        self._passes += part < self._part or part == self._part == 1.0
+        self._part = part
+        seen = self._passes + part
+        known = seen <= self._expected
+        self._listener(seen / self._expected if known else 1.0 - 0.5**seen)
+
+    def next_iteration(self) -> None:
+        """Take notice that an iteration is over."""
+        self._expected = self._passes + (self._part > 0)
+        self._passes, self._part = 0, 0.0
 
     def __reduce__(self) -> tuple[type[Progress], tuple[()]]:
         return Progress, ()

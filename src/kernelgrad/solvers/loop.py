@@ -267,6 +267,7 @@ def run(
                 whole = False
                 info = solver.step(problem, state, batch)
                 whole = True
+                problem.progress.next_iteration()
                 steps += 1
                 course.done += 1
                 score: float | None = None
