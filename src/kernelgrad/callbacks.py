@@ -325,6 +325,7 @@ class TimeLimit(Callback):
 
 
 T = TypeVar("T")
+_ENDED = ("converged", "max_iter", "stopped")
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 _NAME = re.compile(r"checkpoint-(\d+)\.kgc")
 
@@ -339,8 +340,8 @@ class _Session:
     spent: float = 0.0  # seconds of the fit before it was resumed
     path: Path | None = None  # of what is resumed
     good: list[Path] = field(default_factory=list)  # files, the latest last
-    begun: float = field(default_factory=time.monotonic)
-    last: float = field(default_factory=time.monotonic)  # when a file was written
+    begun: float = field(default_factory=lambda: time.monotonic())
+    last: float = field(default_factory=lambda: time.monotonic())  # when a file was written
     steps: int = 0  # since then
 
 
@@ -422,14 +423,14 @@ class Checkpoint(Callback):
     def begin(self, **identity: Any) -> None:
         """Begin a fit, or go on; `identity` is what must be the same then."""
         self.end()
-        self._prepare()
+        self.prepare()
         self.n_written, self.seconds = 0, 0.0
         session, saved = _Session({}), self.saved
         if saved and not self.resume:
             with contextlib.suppress(ModelFileError, OSError):
                 header, _ = read_container(saved[-1], "checkpoint")
-                if header["loop"] is not None and header["loop"]["result"]:
-                    for path in saved:  # of a fit that ended
+                if header["status"] in _ENDED:
+                    for path in saved:
                         path.unlink()
             if self.saved:
                 raise ValueError(
@@ -498,7 +499,7 @@ class Checkpoint(Callback):
         session = self._open
         session.steps += 1
         if status is not None or self._due(session):
-            self._write(session, describe())
+            self._write(session, describe(), status)
 
     @property
     def _open(self) -> _Session:
@@ -511,7 +512,7 @@ class Checkpoint(Callback):
             return session.steps >= int(self.every)
         return time.monotonic() - session.last >= self._seconds
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
         """Make the folder; raise if it is of something else or cannot be written to."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for path in self.folder.iterdir():
@@ -552,7 +553,9 @@ class Checkpoint(Callback):
             )
         return _Session({})
 
-    def _write(self, session: _Session, loop: Contents | None) -> None:
+    def _write(
+        self, session: _Session, loop: Contents | None, status: str | None = None
+    ) -> None:
         """Write a file and remove those that are too many; a failure is no reason to stop."""
         start = time.monotonic()
         values, arrays = (None, {}) if loop is None else loop
@@ -563,6 +566,7 @@ class Checkpoint(Callback):
             "identity": session.identity,
             "found": {name: plain for name, (plain, _) in session.found.items()},
             "loop": values,
+            "status": status,
             "spent": session.spent + start - session.begun,
         }
         number = 0 if values is None else values["iteration"]

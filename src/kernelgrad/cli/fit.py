@@ -19,6 +19,7 @@ from kernelgrad.cli.report import (
 )
 
 if TYPE_CHECKING:
+    from kernelgrad.callbacks import Checkpoint
     from kernelgrad.data import BatchSource
 
 
@@ -104,6 +105,17 @@ def fit(
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds for search and fit; the model so far is kept.")
     ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the state of the fit, to go on after a crash."),
+    ] = None,
+    checkpoint_every: Annotated[
+        str, typer.Option(help="Time such as '60 s' or '5 min', or a number of iterations.")
+    ] = "60 s",
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on from the latest checkpoint, if there is one."),
+    ] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="Makes the fit repeatable.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="[default: all cores]")] = None,
     learning_curve: Annotated[
@@ -114,11 +126,13 @@ def fit(
 ) -> None:
     """Train a model on a data file and save it.
 
-    Ctrl-C ends the training, saves the model fitted so far and exits with code 130.
+    Ctrl-C ends the training, saves the model fitted so far and exits with code 130. With
+    --checkpoint the same command and --resume go on from there, or from the last checkpoint
+    before a crash, and give the model of an uninterrupted fit.
     """
     with reporting(as_json):
         from kernelgrad import KernelClassifier, KernelRegressor, set_num_threads
-        from kernelgrad.callbacks import ProgressBar
+        from kernelgrad.callbacks import Callback, ProgressBar
         from kernelgrad.compute.compiling import announced, clock
 
         options: dict[str, Any] = {
@@ -138,6 +152,7 @@ def fit(
             "time_limit": time_limit,
         }
         _check_options(options)
+        keeper = _keeper(checkpoint, checkpoint_every, resume)
         check_writable(model, "model", data)
         if learning_curve is not None:
             check_plot(learning_curve, data, model)
@@ -155,7 +170,14 @@ def fit(
         if metric is not None:
             given["metric"] = None if metric == "none" else metric
         cls = KernelClassifier if kind == Task.CLASSIFICATION else KernelRegressor
-        callbacks = [] if quiet else [ProgressBar()]  # verbose=1 would be part of the model
+        # verbose=1 would be part of the model
+        callbacks: list[Callback] = [] if quiet else [ProgressBar()]
+        if keeper is not None:
+            callbacks.append(keeper)
+            if not quiet and resume:
+                last = keeper.saved[-1:]
+                anew = f"{checkpoint} is empty: begins anew."
+                note(f"Goes on from {last[0]}." if last else anew)
         estimator = cls(callbacks=callbacks, **given)
         start = clock()
         with announced(not quiet):
@@ -188,7 +210,25 @@ def fit(
             _print_summary(result)
         if estimator.fit_status_ == "interrupted":
             note(f"Interrupted: {model} holds the model after {estimator.n_iter_} iterations.")
+            if keeper is not None:
+                note("The same command and --resume go on with it.")
             raise typer.Exit(INTERRUPTED)
+
+
+def _keeper(folder: Path | None, every: str, resume: bool) -> Checkpoint | None:
+    """Return what writes checkpoints, None without a folder."""
+    from kernelgrad.callbacks import Checkpoint
+
+    if folder is None:
+        if resume:
+            raise typer.BadParameter("--resume needs the folder to go on from: --checkpoint.")
+        return None
+    try:
+        keeper = Checkpoint(folder, int(every) if every.isdigit() else every, resume=resume)
+    except ValueError as error:
+        raise typer.BadParameter(f"--checkpoint-every: {error}") from None
+    keeper.prepare()
+    return keeper
 
 
 def _check_options(options: dict[str, Any]) -> None:

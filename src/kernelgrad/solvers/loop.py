@@ -247,10 +247,12 @@ def run(
     try:
         with single_threaded_blas(), _deferred_interrupt() as interrupted:
             if resumed is not None and resumed[0]["result"]:
-                status = resumed[0]["result"]["status"]
-                over = status in _OVER or course.done >= max_iter
-                if status == "stopped" and not over:  # would they stop again?
+                ended = resumed[0]["result"]["status"]
+                over = ended in _OVER or course.done >= max_iter
+                if ended == "stopped" and not over:  # would they stop again?
                     over = callbacks.on_iteration(course.last_event(begun + max_iter))
+                if over and ended not in _CUT:
+                    status = ended
             while course.done < max_iter and not over:
                 item = next(batches, None)
                 if item is None:
@@ -330,7 +332,7 @@ def run(
     if over and resumed is not None:
         found = resumed[0]["result"]
         expansion = _function("function", found, resumed[1], problem.cache_bytes)
-        status, audit = "max_iter" if status in _CUT else status, found["audit"]
+        audit = found["audit"]
     else:
         audit = None
         if steps:  # a stream may bring no row that counts

@@ -330,7 +330,7 @@ def check_checkpoints(estimator: Any, X: Any, y: Any = None, **more: Any) -> int
 
     def fit(folder: Path, checkpoint: Checkpoint | None = None) -> Contents:
         twin = clone(estimator).set_params(callbacks=checkpoint)
-        return _timeless(twin.fit(X, y, **more), folder / "model.kgm")
+        return timeless(twin.fit(X, y, **more), folder / "model.kgm")
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -346,7 +346,7 @@ def check_checkpoints(estimator: Any, X: Any, y: Any = None, **more: Any) -> int
         return len(writer.saved)
 
 
-def _timeless(model: Any, path: Path) -> Contents:
+def timeless(model: Any, path: Path) -> Contents:
     """Return what is in the file of a model, without times and counts of work."""
     model.save(path, resumable="warm_start" in model.get_params(deep=False))
     header, arrays = read_container(path)

@@ -1,0 +1,499 @@
+"""Fits that go on from a checkpoint: the same bits, whatever happened to them."""
+
+import errno
+import json
+import os
+import signal
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+
+from kernelgrad import (
+    DSG,
+    CachedBlockDescent,
+    KernelClassifier,
+    KernelDensityRatio,
+    KernelGaussianProcessRegressor,
+    KernelNoveltyDetector,
+    KernelRegressor,
+    LinearClassifier,
+    LinearRegressor,
+    SemiSupervisedKernelClassifier,
+    callbacks,
+)
+from kernelgrad.callbacks import Callback, Checkpoint
+from kernelgrad.cli import main
+from kernelgrad.estimators.kernel import BaseSearchedEstimator
+from kernelgrad.persistence import read_container, write_container
+from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
+from kernelgrad.testing import check_checkpoints
+from sources import opened
+from test_contracts import CLASSIFIES, REGRESSES, SEMI_SUPERVISED
+
+N = 240
+rng = np.random.default_rng(0)
+X = rng.standard_normal((N, 3))
+signal_ = np.sin(2 * X[:, 0]) + X[:, 1] + 0.2 * rng.standard_normal(N)
+labels = np.digitize(signal_, (-0.5, 0.5))
+GIVEN = {"max_iter": 5, "random_state": 0}
+KERNEL = {**GIVEN, "alpha": 1e-3, "gamma": 0.5}
+
+
+# -- every solver --------------------------------------------------------------------------
+
+
+def fits():
+    """Yield (estimator, y, size of batches or None) for each solver: whole rows and batches."""
+    for name, cls in SOLVERS.items():
+        batch = {} if "batch_size" not in cls().get_params() else {"batch_size": 50}
+        for options in ({}, batch) if batch else ({},):
+            solver = cls(**options)
+            if name in SEMI_SUPERVISED:
+                marked = np.where(np.arange(N) % 3 > 0, -1, labels > 0)
+                yield SemiSupervisedKernelClassifier(solver=solver, **GIVEN), marked
+                continue
+            loss = CLASSIFIES.get(name, "hinge")
+            yield KernelClassifier(loss, solver=solver, **KERNEL), labels
+            yield KernelClassifier(loss, solver=solver, early_stopping=True, **KERNEL), labels
+            if name not in ("perceptron", "sbp"):
+                loss = REGRESSES.get(name, ("squared",))[0]
+                stops = {**KERNEL, "early_stopping": True}
+                yield KernelRegressor(loss, solver=solver, **stops), signal_
+    for name, cls in LINEAR_SOLVERS.items():
+        batch = {} if "batch_size" not in cls().get_params() else {"batch_size": 50}
+        for options in ({}, batch) if batch else ({},):
+            loss = "hinge" if name == "simba" else "logistic"
+            linear = LinearClassifier(loss, solver=cls(**options), early_stopping=True, **GIVEN)
+            yield linear, labels
+            if name not in ("simba", "pegasos"):
+                yield LinearRegressor(solver=cls(**options), **GIVEN), signal_
+
+
+def title(case):
+    given = case[0].get_params(deep=False)
+    return f"{type(case[0]).__name__}-{given['solver']}-{given.get('early_stopping')}"
+
+
+@pytest.mark.parametrize("case", list(fits()), ids=title)
+@pytest.mark.filterwarnings("ignore:Class . is .* of the labelled rows:UserWarning")
+@pytest.mark.filterwarnings("ignore:On the held-out rows:UserWarning")
+def test_every_solver_goes_on_with_the_same_bits(case):
+    estimator, y = case
+    assert check_checkpoints(estimator, X, y) >= 1
+
+
+FRAME = pd.DataFrame(X, columns=["a", "b", "c"]).assign(
+    kind=pd.Categorical(np.where(X[:, 2] > 0, "u", "v"))
+)
+FRAME.loc[::7, "a"] = np.nan
+SMALL = CachedBlockDescent(block_size=32)
+OTHERS = {
+    "searched": (KernelClassifier("log_loss", solver="dsg", **GIVEN), X, labels),
+    "table": (KernelRegressor("huber", solver=SMALL, **KERNEL), FRAME, signal_),
+    "blocks": (
+        KernelRegressor("huber", solver=SMALL, early_stopping=True, **KERNEL), X, signal_
+    ),
+    "features": (
+        KernelClassifier(
+            "log_loss", solver=CachedBlockDescent(block_size=32, blocks="features"), **KERNEL
+        ), X, labels,
+    ),
+    "sparse": (KernelRegressor(solver="dsg", **KERNEL), sp.csr_matrix(X * (X > 0)), signal_),
+    "novelty": (KernelNoveltyDetector(**GIVEN), X, None),
+    "ratio": (KernelDensityRatio(**GIVEN), X, (signal_ > 0).astype(int)),
+    "posterior": (KernelGaussianProcessRegressor(solver="dsg", **GIVEN), X, signal_),
+    "closed form": (KernelGaussianProcessRegressor(random_state=0), X, signal_),
+    "folds": (
+        SemiSupervisedKernelClassifier(
+            solver="tsg", early_stopping=True, probability=True, **GIVEN
+        ), X, np.where(np.arange(N) % 3 > 0, -1, labels),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_every_task_goes_on_with_the_same_bits(name):
+    estimator, rows, y = OTHERS[name]
+    check_checkpoints(estimator, rows, y)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz", "memmap"])
+def test_files_go_on_with_the_same_bits(tmp_path, kind):
+    # batches of one row: most weights are zero, so that batches are passed over
+    weight = (np.arange(N) % 5 == 0).astype(float)
+    source = opened(tmp_path, kind, X, signal_, weight)
+    solver = DSG(batch_size=1, block_size=8)
+    model = KernelRegressor(solver=solver, memory_limit=1000, **{**KERNEL, "max_iter": 12})
+    assert check_checkpoints(model, source) == 12
+
+
+# -- interruptions -------------------------------------------------------------------------
+
+
+class CrashError(Exception):
+    pass
+
+
+class At(Callback):
+    """Do something after an iteration."""
+
+    def __init__(self, iteration, do):
+        self.iteration, self.do = iteration, do
+
+    def on_iteration(self, event):
+        return self.do() if event.iteration == self.iteration else None
+
+
+def crash():
+    raise CrashError
+
+
+def stop():
+    return True
+
+
+STREAM = KernelRegressor(
+    solver=DSG(batch_size=50, block_size=16), early_stopping=True, **{**KERNEL, "max_iter": 8}
+)
+
+
+def fit(folder, *more, estimator=STREAM, data=(X, signal_), **options):
+    keeper = Checkpoint(folder, **{"every": 1, "resume": True, **options})
+    return clone(estimator).set_params(callbacks=[keeper, *more]).fit(*data)
+
+
+def same(model, other=None):
+    other = clone(STREAM).fit(X, signal_) if other is None else other
+    assert np.array_equal(model.predict(X), other.predict(X))
+    assert model.n_iter_ == other.n_iter_
+    assert model.fit_status_ == other.fit_status_
+    assert model.history_["validation_score"] == other.history_["validation_score"]
+
+
+def crashed(folder, at=5, **options):
+    with pytest.raises(CrashError):
+        fit(folder, At(at, crash), **options)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_crash_loses_at_most_an_interval(tmp_path):
+    crashed(tmp_path, at=7, every=3)
+    assert names(tmp_path) == ["checkpoint-000000003.kgc", "checkpoint-000000006.kgc"]
+    begun = []
+    same(fit(tmp_path, At(7, lambda: begun.append(7)), At(6, lambda: begun.append(6))))
+    assert begun == [7]
+
+
+def test_a_finished_fit_is_not_run_again(tmp_path):
+    fit(tmp_path)
+    same(fit(tmp_path, At(8, crash)))
+    same(fit(tmp_path, resume=False))  # a new one takes the place of one that is finished
+
+
+def test_ctrl_c_writes_a_last_checkpoint(tmp_path):
+    def interrupt():
+        os.kill(os.getpid(), signal.SIGINT)
+
+    model = fit(tmp_path, At(3, interrupt), every="1 h")
+    assert model.fit_status_ == "interrupted"
+    assert model.n_iter_ == 3
+    assert names(tmp_path) == ["checkpoint-000000003.kgc"]
+    same(fit(tmp_path, every="1 h"))
+
+
+def test_a_stopped_fit_goes_on_unless_it_would_be_stopped_again(tmp_path):
+    stopped = fit(tmp_path, At(3, stop))
+    assert stopped.fit_status_ == "stopped"
+    same(fit(tmp_path, At(3, stop)), stopped)
+    same(fit(tmp_path))
+
+
+def test_time_limits_count_the_time_before(tmp_path):
+    crashed(tmp_path)
+    path = tmp_path / "checkpoint-000000004.kgc"
+    header, arrays = read_container(path, "checkpoint")
+    write_container(path, {**header, "spent": 1000.0}, arrays, "checkpoint")
+    (tmp_path / "checkpoint-000000003.kgc").unlink()
+    model = fit(tmp_path, estimator=clone(STREAM).set_params(time_limit=900.0))
+    assert (model.fit_status_, model.n_iter_) == ("time_limit", 5)  # one step at least
+    same(fit(tmp_path, estimator=clone(STREAM).set_params(time_limit=9000.0)))
+
+
+def test_searches_and_calibrations_are_not_done_again(tmp_path, monkeypatch):
+    model = KernelClassifier("hinge", solver="dsg", **GIVEN)
+    expected = clone(model).fit(X, labels)
+    crashed(tmp_path, at=2, estimator=model, data=(X, labels))
+    monkeypatch.setattr(BaseSearchedEstimator, "_study", None)
+    monkeypatch.setattr(KernelClassifier, "_fit_a_part", None)
+    found = fit(tmp_path, estimator=model, data=(X, labels))
+    assert np.array_equal(found.predict_proba(X), expected.predict_proba(X))
+    assert found.history_["search"] == expected.history_["search"]
+
+
+def test_a_search_that_took_an_interval_is_kept(tmp_path, monkeypatch):
+    model = KernelClassifier("hinge", solver="dsg", **GIVEN)
+    expected = clone(model).fit(X, labels)
+    part = KernelClassifier._fit_a_part
+
+    def late(*_):
+        raise CrashError
+
+    monkeypatch.setattr(KernelClassifier, "_fit_a_part", late)
+    with pytest.raises(CrashError):
+        fit(tmp_path, every="0.000001 s", estimator=model, data=(X, labels))
+    assert names(tmp_path) == ["checkpoint-000000000.kgc"]
+    monkeypatch.setattr(KernelClassifier, "_fit_a_part", part)
+    monkeypatch.setattr(BaseSearchedEstimator, "_study", None)
+    found = fit(tmp_path, estimator=model, data=(X, labels))
+    assert np.array_equal(found.predict_proba(X), expected.predict_proba(X))
+
+
+def test_an_interrupted_search_is_done_again(tmp_path, monkeypatch):
+    model = KernelRegressor(solver="dsg", **GIVEN)
+    expected = clone(model).fit(X, signal_)
+    study = BaseSearchedEstimator._study
+
+    def late(*args, **options):
+        study(*args, **options)
+        raise CrashError
+
+    monkeypatch.setattr(BaseSearchedEstimator, "_study", late)
+    with pytest.raises(CrashError):
+        fit(tmp_path, estimator=model)
+    assert names(tmp_path) == []
+    monkeypatch.setattr(BaseSearchedEstimator, "_study", study)
+    assert np.array_equal(fit(tmp_path, estimator=model).predict(X), expected.predict(X))
+
+
+def test_without_a_seed_the_first_one_is_kept(tmp_path):
+    free = clone(STREAM).set_params(random_state=None)
+    crashed(tmp_path, estimator=free)
+    seeds = [read_container(p, "checkpoint")[0]["found"]["seed"] for p in tmp_path.iterdir()]
+    model = fit(tmp_path, estimator=free)
+    assert seeds == [{"it": model._seed}] * 2
+
+
+def test_a_warm_start_goes_on(tmp_path):
+    def start():
+        return clone(STREAM).set_params(warm_start=True, max_iter=4).fit(X, signal_)
+
+    expected = start().fit(X, signal_)
+    model = start().set_params(callbacks=[Checkpoint(tmp_path, 1), At(6, crash)])
+    with pytest.raises(CrashError):
+        model.fit(X, signal_)
+    model = start().set_params(callbacks=Checkpoint(tmp_path, 1, resume=True))
+    same(model.fit(X, signal_), expected)
+    with pytest.raises(ValueError, match=r"another fit \(start"):
+        model.fit(X, signal_)
+
+
+# -- damage, full disks --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["cut", "empty", "bit", "foreign"])
+def test_a_damaged_checkpoint_is_passed_over(tmp_path, how):
+    crashed(tmp_path)
+    path = tmp_path / "checkpoint-000000004.kgc"
+    data = path.read_bytes()
+    broken = {
+        "cut": data[: len(data) // 2],
+        "empty": b"",
+        "bit": data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
+        "foreign": b"PK\x03\x04" + data,
+    }
+    path.write_bytes(broken[how])
+    begun = []
+    with pytest.warns(UserWarning, match="checkpoint-000000003.kgc is taken instead"):
+        same(fit(tmp_path, At(4, lambda: begun.append(4))))
+    assert begun == [4]
+    assert names(tmp_path) == ["checkpoint-000000007.kgc", "checkpoint-000000008.kgc"]
+
+
+def test_without_any_good_checkpoint_the_fit_begins_anew(tmp_path):
+    crashed(tmp_path)
+    for path in tmp_path.iterdir():
+        path.write_bytes(b"?")
+    one = pytest.warns(UserWarning, match="000003.kgc is taken instead")
+    with one, pytest.warns(UserWarning, match="begins anew"):
+        same(fit(tmp_path))
+
+
+def test_a_full_disk_is_no_reason_to_stop(tmp_path, monkeypatch):
+    crashed(tmp_path)
+    fsync = os.fsync
+
+    def full(file):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(OSError, match="No space"):  # before any work
+        fit(tmp_path)
+    keeper = Checkpoint(tmp_path, 1, resume=True)
+    monkeypatch.setattr(keeper, "prepare", lambda: None)
+    with pytest.warns(UserWarning, match=r"could not be written \(.*No space left"):
+        same(STREAM.set_params(callbacks=keeper).fit(X, signal_))
+    STREAM.set_params(callbacks=None)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    monkeypatch.setattr(os, "fsync", fsync)
+    same(fit(tmp_path))
+
+
+def test_what_a_kill_left_is_removed(tmp_path):
+    crashed(tmp_path)
+    (tmp_path / ".kernelgrad-0123456789abcdef.tmp").write_bytes(b"half")
+    same(fit(tmp_path, keep=1))
+    assert names(tmp_path) == ["checkpoint-000000008.kgc"]
+
+
+# -- refusals ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"data": (X + 1e-12, signal_)}, "rows: other rows, targets or weights"),
+        ({"data": (X, signal_ + 1e-3)}, "rows: other rows, targets or weights"),
+        ({"data": (X, signal_, np.arange(N) + 1.0)}, "rows: other rows"),
+        ({"estimator": clone(STREAM).set_params(alpha=0.5)}, r"alpha was .*0.001.*0.5"),
+        ({"estimator": clone(STREAM).set_params(random_state=1)}, "random_state was"),
+        ({"estimator": LinearRegressor(random_state=0)}, "estimator: was KernelRegressor"),
+    ],
+)
+def test_other_fits_are_refused(tmp_path, change, told):
+    crashed(tmp_path)
+    before = names(tmp_path)
+    with pytest.raises(ValueError, match=told):
+        fit(tmp_path, At(5, crash), **change)
+    assert names(tmp_path) == before
+
+
+def test_other_versions_are_refused(tmp_path, monkeypatch):
+    crashed(tmp_path)
+    monkeypatch.setattr("kernelgrad.estimators._files.__version__", "9.9")
+    with pytest.raises(ValueError, match=r"version: was .*, is 9.9"):
+        fit(tmp_path)
+    monkeypatch.undo()
+    monkeypatch.setattr("kernelgrad.persistence.VERSION", 0)
+    with pytest.raises(ValueError, match="upgrade kernelgrad"):
+        fit(tmp_path)
+
+
+def test_an_unfinished_fit_is_not_thrown_away(tmp_path):
+    crashed(tmp_path)
+    before = names(tmp_path)
+    with pytest.raises(ValueError, match=r"not finished, up to checkpoint-000000004.kgc"):
+        fit(tmp_path, resume=False)
+    assert names(tmp_path) == before
+
+
+def test_foreign_folders_are_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(ValueError, match=r"holds 'thesis\.tex', which is no checkpoint"):
+        fit(tmp_path)
+    assert names(tmp_path) == ["thesis.tex"]
+    with pytest.raises(FileExistsError):
+        fit(tmp_path / "thesis.tex")
+
+
+def test_only_fit_takes_a_checkpoint(tmp_path):
+    model = KernelRegressor(solver="dsg", callbacks=Checkpoint(tmp_path))
+    with pytest.raises(ValueError, match="resumable=True"):
+        model.partial_fit(X, signal_)
+    two = [Checkpoint(tmp_path), Checkpoint(tmp_path)]
+    with pytest.raises(ValueError, match="more than one"):
+        KernelRegressor(callbacks=two).fit(X, signal_)
+    with pytest.raises(TypeError, match="function"):
+        KernelRegressor(
+            kernel=lambda a, b: a @ b.T, solver="sdca", alpha=1.0, callbacks=two[:1]
+        ).fit(X, signal_)
+
+
+@pytest.mark.parametrize("every", ["60", "0 s", "-1 s", "1 d", "s", 0, -1, 1.5, None, True])
+def test_intervals_are_checked(tmp_path, every):
+    with pytest.raises((ValueError, TypeError), match="every"):
+        Checkpoint(tmp_path, every)
+
+
+@pytest.mark.parametrize(("every", "seconds"), [("60 s", 60), ("1.5 min", 90), ("2h", 7200)])
+def test_intervals_are_counted(tmp_path, monkeypatch, every, seconds):
+    now = [0.0]
+    monkeypatch.setattr(callbacks.time, "monotonic", lambda: now[0])
+    keeper = Checkpoint(tmp_path, every, keep=9)
+    keeper.begin(rows="same")
+    for later, written in ((0.9, 0), (1.0, 1), (1.9, 1), (2.0, 2)):
+        now[0] = later * seconds
+        keeper.on_state(lambda: ({"iteration": int(10 * now[0])}, {}))
+        assert len(keeper.saved) == keeper.n_written == written
+
+
+# -- command line --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def command(tmp_path):
+    path = tmp_path / "rows.csv"
+    pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=signal_).to_csv(path, index=False)
+    fast = ("--target", "y", "--solver", "dsg", "--max-iter", "6", "--seed", "0")
+
+    def run(*more, model="model.kg"):
+        where = ("--model", tmp_path / model, "--checkpoint", tmp_path / "kept")
+        return main([str(a) for a in ("fit", path, *where, *fast, *more)])
+
+    return run
+
+
+def test_command_line_goes_on(tmp_path, command, monkeypatch, capsys):
+    assert command("--checkpoint-every", "1", model="whole.kg") == 0
+    for path in (tmp_path / "kept").iterdir():
+        path.unlink()
+    state = Checkpoint.on_state
+
+    def interrupted(self, describe, status=None):
+        state(self, describe, status)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checkpoint, "on_state", interrupted)
+    command("--checkpoint-every", "1")
+    monkeypatch.undo()
+    capsys.readouterr()
+    assert command() == 1
+    assert "not finished" in capsys.readouterr().err
+    assert command("--resume") == 0
+    assert "Goes on from" in capsys.readouterr().err
+    whole, resumed = (read_container(tmp_path / name) for name in ("whole.kg", "model.kg"))
+    for name, array in whole[1].items():
+        assert array.tobytes() == resumed[1][name].tobytes()
+
+
+def test_command_line_without_a_checkpoint_begins_anew(tmp_path, command, capsys):
+    assert command("--resume") == 0
+    assert "is empty: begins anew" in capsys.readouterr().err
+    assert names(tmp_path / "kept") == ["checkpoint-000000006.kgc"]
+
+
+def test_command_line_refusals(tmp_path, command, capsys):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "thesis.tex").write_text("years of work")
+    assert command("--json") == 1
+    assert "thesis.tex" in json.loads(capsys.readouterr().out)["error"]
+    assert command("--checkpoint-every", "soon") == 2
+    assert "--checkpoint-every" in capsys.readouterr().err
+    alone = (
+        "fit",
+        tmp_path / "rows.csv",
+        "--model",
+        tmp_path / "m",
+        "--target",
+        "y",
+        "--resume",
+    )
+    assert main([str(a) for a in alone]) == 2
+    assert not (tmp_path / "model.kg").exists()
