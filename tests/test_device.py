@@ -33,6 +33,7 @@ from kernelgrad.compute.device import (
     device_or_cpu,
     get_device,
 )
+from kernelgrad.data import open_npy
 from kernelgrad.exceptions import CapabilityError
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.features import FeatureStream
@@ -55,7 +56,8 @@ from kernelgrad.kernels import (
     SkewedChi2,
     SkewedIntersection,
 )
-from kernelgrad.solvers import DSG
+from kernelgrad.solvers import DSG, CachedBlockDescent
+from kernelgrad.solvers.block_descent import solver as block_descent
 
 try:
     import torch
@@ -457,6 +459,113 @@ def test_doubly_stochastic_gradients_give_the_same_model(preconditioned, batch_s
         found.append(model.fit(X, y).predict(X))
     assert np.std(y - found[0]) < 0.95 * np.std(y)  # something was learned
     assert 0 < np.abs(found[1] - found[0]).max() < 2e-5 * np.std(y)
+
+
+def descended(name, X, y, cls=KernelRegressor, loss="squared", max_iter=6, **options):
+    solver = CachedBlockDescent(**options)
+    model = cls(
+        solver=solver, loss=loss, gamma=0.3, alpha=1e-4, max_iter=max_iter, random_state=0,
+        device=name,
+    )  # fmt: skip
+    return model.fit(X, y)
+
+
+@pytest.fixture
+def small_shards(monkeypatch):
+    monkeypatch.setattr(block_descent, "SHARD", 700)
+
+
+@needs_torch
+@pytest.mark.parametrize("loss", ["squared", "huber", "logistic", "hinge"])
+def test_blocks_of_features_give_the_same_model(loss, small_shards):
+    X, y = regression()
+    cls = KernelClassifier if loss in ("logistic", "hinge") else KernelRegressor
+    if cls is KernelClassifier:
+        y = np.digitize(y, [-0.5, 0.5])
+    cpu, there = (
+        descended(name, X, y, cls, loss, blocks="features", block_size=128)
+        for name in ("cpu", "torch")
+    )
+    f, g = (model.expansion_.raw_prediction(X) for model in (cpu, there))
+    assert 0 < np.abs(f - g).max() < 2e-4 * f.std()
+    assert there.history_["audit"]["drift"] < 1e-4
+
+
+@needs_torch
+def test_blocks_of_rows_reach_the_same_minimum():
+    """Half the mean square of f1 - f2 is at most twice the sum of their gaps."""
+    X, y = regression(600)
+    exact = KernelRegressor(solver="direct", gamma=0.3, alpha=1e-4).fit(X, y)
+    model = descended("torch", X, y, max_iter=30)
+    residual = exact.predict(X) - y
+    e = exact.expansion_
+    f = np.zeros(e.coef.shape)
+    e.exact.add_product(e.support, e.support, e.coef, f)
+    least = 0.5 * np.mean(residual**2) + 0.5e-4 * float((e.coef * f).sum())
+    gap = model.history_["objective"][-1] - least
+    assert -1e-6 * least < gap < 1e-4 * least
+    square = np.mean((model.predict(X) - exact.predict(X)) ** 2)
+    assert 0.5 * square <= 2 * max(gap, 1e-6 * least)
+
+
+@needs_torch
+def test_several_blocks_of_rows_go_as_far(small_shards):
+    X, y = regression()
+    cpu, there = (descended(name, X, y, block_size=200) for name in ("cpu", "torch"))
+    first, last = cpu.history_["objective"][0], cpu.history_["objective"][-1]
+    assert abs(there.history_["objective"][-1] - last) < 0.1 * (first - last) + 0.02 * last
+    assert there.history_["audit"]["drift"] < 1e-3
+
+
+@needs_torch
+@pytest.mark.parametrize("blocks", ["support", "features"])
+def test_little_memory_on_the_device_changes_no_bit(torch_cpu, blocks, small_shards):
+    X, y = regression()
+    found = []
+    for memory in (None, 0):
+        torch_cpu.memory = memory
+        model = descended("torch", X, y, blocks=blocks, block_size=128)
+        found.append(model.predict(X))
+    np.testing.assert_array_equal(*found)
+
+
+@needs_torch
+def test_rows_of_a_file_on_the_device(tmp_path, small_shards):
+    X, y = regression()
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", y)
+    source = open_npy(tmp_path / "X.npy", tmp_path / "y.npy")
+    source.in_memory = False
+    solver = CachedBlockDescent(blocks="features", block_size=128)
+    options = {"gamma": 0.3, "alpha": 1e-4, "max_iter": 6, "random_state": 0}
+    cpu, there = (
+        KernelRegressor(solver=solver, device=name, memory_limit=1000.0, **options).fit(source)
+        for name in ("cpu", "torch")
+    )
+    assert 0 < np.abs(there.predict(X) - cpu.predict(X)).max() < 2e-4 * y.std()
+
+
+@needs_torch
+def test_auto_on_a_device_is_block_descent():
+    X, y = regression(300)
+    model = KernelRegressor(gamma=0.3, alpha=1e-4, device="torch", max_iter=3).fit(X, y)
+    assert model.solver_.name == "cached"
+    assert "device='torch'" in model.history_["solver_reason"]
+
+
+@needs_torch
+@pytest.mark.parametrize("solver", ["cached", "dsg"])
+def test_a_fit_goes_on_elsewhere(solver):
+    X, y = regression()
+    found = []
+    for name in ("cpu", "torch"):
+        model = KernelRegressor(
+            solver=solver, gamma=0.3, alpha=1e-4, max_iter=3, random_state=0, warm_start=True
+        )
+        model.fit(X, y).set_params(max_iter=5, device=name).fit(X, y)
+        found.append(model.expansion_.raw_prediction(X))
+    assert model.expansion_.exact.device == "torch" if solver == "cached" else True
+    assert 0 < np.abs(found[1] - found[0]).max() < (0.05 if solver == "cached" else 1e-4)
 
 
 @needs_torch

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, Matrix
+from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
 from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.memory import system_bytes
 
@@ -34,7 +34,8 @@ SUB = 2048  # rows whose products are summed in float32
 # Of a tile: on a GPU large enough that launches cost little, on a CPU what a cache holds.
 _TILE_BYTES = {"cuda": 64 * 2**20, "cpu": 8 * 2**20}
 _CHUNK_BYTES = 128 * 2**20  # rows sent at once
-_PART = 0.8  # of the free memory that kept rows and values may take
+# Parts of the memory that kept rows leave free, and kept values: rows still to come go first.
+_BESIDE_ROWS, _BESIDE_VALUES = 0.15, 0.5
 _NAME = re.compile(r"(cuda)(?::(\d+))?|(torch)(?::cpu)?")
 
 Tensor = Any  # torch ships types, but only where it is installed
@@ -134,7 +135,7 @@ class TorchDevice:
     torch : module
     where : torch.device
     memory : int or None
-        Bytes that kept rows and values may take; None asks the device each time.
+        Bytes that kept rows or values may take; None asks the device each time.
     """
 
     memory: int | None = None
@@ -177,15 +178,16 @@ class TorchDevice:
         """Return float64 zeros, to be summed up in."""
         return self.torch.zeros(shape, dtype=self.torch.float64, device=self.where)
 
-    def free(self) -> int:
-        """Return how many bytes rows and values may still take."""
+    def free(self, beside: float = _BESIDE_ROWS) -> int:
+        """Return how many bytes may still be kept where a part `beside` of all stays free."""
         if self.memory is not None:
             return self.memory
         if self._copies is None:
             return system_bytes() // 4
-        unused, _ = self.torch.cuda.mem_get_info(self.where)
+        unused, total = self.torch.cuda.mem_get_info(self.where)
         kept = self.torch.cuda.memory_reserved(self.where)
-        return int(_PART * (unused + kept - self.torch.cuda.memory_allocated(self.where)))
+        kept -= self.torch.cuda.memory_allocated(self.where)
+        return int(unused + kept - beside * total)
 
     def height(self, width: int) -> int:
         """Return the rows of a tile of `width` columns, a multiple of :data:`SUB`."""
@@ -201,6 +203,20 @@ class TorchDevice:
             total += parts.sum(0, dtype=total.dtype)
         if whole < t:
             total += R[:, whole:] @ K[whole:]
+
+    def gram(self, P: FloatArray) -> Float64Array:
+        """Return ``P^T P`` (M, M) of P (t, M), summed in float64 beyond :data:`SUB` rows."""
+        with self.working():
+            total = self.zeros(P.shape[1], P.shape[1])
+            self.add_gram(self.put(P), total)
+            result: Float64Array = self.get(total)
+            return result
+
+    def add_gram(self, P: Tensor, total: Tensor) -> None:
+        """Add ``P^T P`` to `total` (M, M) float64."""
+        for a in range(0, len(P), SUB):
+            part = P[a : a + SUB]
+            total += part.T @ part
 
     def sent(self, arrays: Sequence[Matrix | None], rows: slice) -> tuple[list[Tensor], Any]:
         """Return some rows on the device and what tells that they arrived there."""
@@ -333,19 +349,18 @@ class DeviceRows:
 
 
 class Resident:
-    """The rows that were sent last: the same rows are not sent twice in a row."""
+    """Rows on a device, found again by their object on the host as long as that lives."""
 
     def __init__(self) -> None:
-        self._last: tuple[Any, DeviceRows] | None = None
+        self._rows: dict[int, tuple[Any, DeviceRows]] = {}
 
     def of(self, rows: Any, send: Callable[[], DeviceRows]) -> DeviceRows:
-        """Return `rows` on the device, by `send` unless they are the last ones."""
-        last = self._last
-        if last is None or last[0]() is not rows:
-            # what is not there any more is forgotten, on the device too
-            last = weakref.ref(rows, lambda _: setattr(self, "_last", None)), send()
-            self._last = last
-        return last[1]
+        """Return `rows` on the device, by `send` unless they are there."""
+        key = id(rows)
+        if key not in self._rows:
+            forget = weakref.ref(rows, lambda _: self._rows.pop(key, None))
+            self._rows[key] = forget, send()
+        return self._rows[key][1]
 
 
 class DeviceBlockMatrix:
@@ -360,21 +375,14 @@ class DeviceBlockMatrix:
         M.
     tile : callable
         Returns the values (t, M) float32 of rows as :meth:`DeviceRows.tiles` yields them.
-    keep : bool, default=True
-        Whether values may be kept.
     """
 
     def __init__(
-        self,
-        rows: DeviceRows,
-        width: int,
-        tile: Callable[[list[Tensor]], Tensor],
-        *,
-        keep: bool = True,
+        self, rows: DeviceRows, width: int, tile: Callable[[list[Tensor]], Tensor]
     ) -> None:
         self.n, self.width, self.n_tiles_made = rows.n, width, 0
         self._rows, self._tile, self._device = rows, tile, rows.device
-        fits = keep and 4 * self.n * width <= self._device.free()
+        fits = 4 * self.n * width <= self._device.free(_BESIDE_VALUES)
         self._kept = self._device.empty(self.n, width) if fits else None
         self._filled = False
 
@@ -412,11 +420,9 @@ class DeviceBlockMatrix:
                 found[:, rows] = moves @ K.T
             out[:] = device.get(found)
 
-
-def gram(device: TorchDevice, P: Tensor) -> Tensor:
-    """Return ``P^T P`` (M, M), float64, of P (t, M) float32."""
-    total = device.zeros(P.shape[1], P.shape[1])
-    for a in range(0, len(P), SUB):
-        part = P[a : a + SUB]
-        total += part.T @ part
-    return total
+    def all(self) -> Float32Array:
+        """Return K, (n, M)."""
+        with self._device.working():
+            values = [K for _, K in self._values()]
+            result: Float32Array = self._device.get(self._device.torch.cat(values))
+            return result

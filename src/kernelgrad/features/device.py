@@ -22,7 +22,6 @@ from kernelgrad.compute.device import (
     Resident,
     Tensor,
     TorchDevice,
-    gram,
 )
 from kernelgrad.features import _fused as projections
 from kernelgrad.features.base import FeatureMap
@@ -61,9 +60,10 @@ class DeviceFeatures:
             raise no_features(name, device.name)
         self.device, self.map = device, features
         self._rows = Resident()
+        self._last: tuple[int, _Weights] | None = None  # of several sets of rows, a block each
 
     def rows(self, X: Matrix) -> DeviceRows:
-        """Return rows on the device; those of the last call are there already."""
+        """Return rows on the device."""
         return self._rows.of(X, lambda: DeviceRows(self.device, [X]))
 
     def _weights(self, first: int, n: int) -> _Weights:
@@ -74,8 +74,10 @@ class DeviceFeatures:
         return _Weights(put(W), put(phase) if len(phase) else None)
 
     def _block(self, block: int) -> _Weights:
-        F = self.map.block_size
-        return self._weights(block * F, F)
+        if self._last is None or self._last[0] != block:
+            F = self.map.block_size
+            self._last = block, self._weights(block * F, F)
+        return self._last[1]
 
     def _planes(self, X: Tensor, weights: _Weights) -> list[Tensor]:
         """Return features without their scale, one tensor (t, F) for each plane."""
@@ -107,12 +109,11 @@ class DeviceFeatures:
         for rows, (x,) in self.rows(X).tiles(self.device.height(self.map.width)):
             yield rows, self._tile(x, weights)
 
-    def matrix(self, X: Matrix, block: int, factor: float, *, keep: bool) -> DeviceBlockMatrix:
+    def matrix(self, X: Matrix, block: int, factor: float) -> DeviceBlockMatrix:
         """Return ``factor phi_block(X)``, to multiply by."""
         weights = self._block(block)
-        width = self.map.width
         return DeviceBlockMatrix(
-            self.rows(X), width, lambda some: self._tile(some[0], weights, factor), keep=keep
+            self.rows(X), self.map.width, lambda some: self._tile(some[0], weights, factor)
         )
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
@@ -182,7 +183,7 @@ class DeviceFeatures:
             for rows, (x,) in self.rows(X).tiles(max(every, height)):
                 P = self._tile(x, weights).mul_(roots[rows])
                 some, now = P[::every], values[:, rows]
-                H += gram(device, some)
+                device.add_gram(some, H)
                 device.add_product(now[:C, ::every], some, sums[:C])
                 device.add_product(now[C:], P, sums[C:])
             found: Any = device.get(sums)

@@ -98,17 +98,18 @@ class KernelTiles:
     def __init__(self, device: TorchDevice, kernel: Kernel) -> None:
         check_tiles(kernel, device.name)
         self.device, self.kernel = device, kernel
-        self._support = Resident()
+        self._rows = Resident()
 
     def rows(self, rows: ExactRows) -> DeviceRows:
-        """Return prepared rows for the device."""
-        return DeviceRows(self.device, _arrays(self.kernel, rows))
+        """Return prepared rows on the device."""
+        return self._rows.of(rows, lambda: DeviceRows(self.device, _arrays(self.kernel, rows)))
 
-    def matrix(self, rows: DeviceRows, centres: ExactRows, *, keep: bool) -> DeviceBlockMatrix:
+    def matrix(self, rows: ExactRows, centres: ExactRows) -> DeviceBlockMatrix:
         """Return ``k(X, Z)`` for centres Z, to multiply by."""
         there = self.rows(centres).kept()
-        width = centres.n_rows
-        return DeviceBlockMatrix(rows, width, lambda some: self.tile(some, there), keep=keep)
+        return DeviceBlockMatrix(
+            self.rows(rows), centres.n_rows, lambda some: self.tile(some, there)
+        )
 
     def tile(self, A: list[Tensor], B: list[Tensor]) -> Tensor:
         """Return ``k(A_i, B_j)``, (n_A, n_B) float32, of rows on the device."""
@@ -120,7 +121,7 @@ class KernelTiles:
     ) -> None:
         """Add ``k(A, B) coef`` to `out` (n_A, C): products and sums in float64."""
         device = self.device
-        support = self._support.of(B, lambda: self.rows(B))
+        support = self.rows(B)
         with device.working():
             weights, total = device.put(coef), device.zeros(*out.shape)
             for some, a in self.rows(A).tiles(_ROWS):

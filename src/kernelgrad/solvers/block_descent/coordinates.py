@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import Float32Array, Float64Array, IntArray, Matrix
+from kernelgrad._typing import Float32Array, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad.compute import linalg
+from kernelgrad.compute.device import BlockValues, DeviceBlockMatrix
 from kernelgrad.compute.threads import parallel_for
+from kernelgrad.features.device import DeviceFeatures
 from kernelgrad.functions.exact import ExactKernel, join_rows
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import ExactRows
+from kernelgrad.kernels.device import KernelTiles
 
 TILE = 2048  # rows that one task takes
 _SUB = 256  # rows of a tile whose kernel values stay in the second cache
@@ -109,6 +113,15 @@ class Block(ABC):
     at = slice(None)
     gram: Float32Array | None = None
 
+    @property
+    @abstractmethod
+    def on_device(self) -> Any:
+        """What makes the values on a device; None on the CPU."""
+
+    @abstractmethod
+    def there(self, rows: Any) -> DeviceBlockMatrix:
+        """Return the values on prepared rows, on the device."""
+
     @abstractmethod
     def tile(self, rows: Any, out: Float32Array | None = None) -> Float32Array:
         """Return the values on some prepared rows, (t, M), in one thread, in `out` if given."""
@@ -119,6 +132,8 @@ class Block(ABC):
 
     def sample(self, rows: Any) -> Float32Array:
         """Return the values on prepared rows, (m, M), by tiles."""
+        if self.on_device is not None:
+            return self.there(rows).all()
         out = np.empty((n_rows(rows), self.width), np.float32)
 
         def task(i: int) -> None:
@@ -128,8 +143,15 @@ class Block(ABC):
         parallel_for(-(-len(out) // _SUB), task)
         return out
 
-    def matrix(self, rows: Any, buffer: Float32Array | None) -> BlockMatrix:
+    def squares(self, values: FloatArray) -> Float64Array:
+        """Return the lower triangle of ``V^T V``, for values made by this block."""
+        there = self.on_device
+        return linalg.gram(values) if there is None else there.device.gram(values)
+
+    def matrix(self, rows: Any, buffer: Float32Array | None) -> BlockValues:
         """Return the values on many prepared rows, kept in `buffer` if there is one."""
+        if self.on_device is not None:
+            return self.there(rows)
         return BlockMatrix(
             n_rows(rows),
             self.width,
@@ -154,6 +176,16 @@ class SupportBlock(Block):
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "gram"}
+
+    @property
+    def on_device(self) -> KernelTiles | None:
+        """What makes kernel values on a device; None on the CPU."""
+        return self.exact.on_device
+
+    def there(self, rows: ExactRows) -> DeviceBlockMatrix:
+        """Return ``k(X, Z)`` on the device."""
+        assert self.on_device is not None
+        return self.on_device.matrix(rows, self.centres)
 
     def tile(self, rows: ExactRows, out: Float32Array | None = None) -> Float32Array:
         """Return ``k(X, Z)``."""
@@ -185,6 +217,16 @@ class FeatureBlock(Block):
         self._scale = np.float32(1.0 / np.sqrt(n_blocks))
         self._stream = stream
 
+    @property
+    def on_device(self) -> DeviceFeatures | None:
+        """What makes features on a device; None on the CPU."""
+        return self._stream.on_device
+
+    def there(self, rows: Matrix) -> DeviceBlockMatrix:
+        """Return ``phi_j(X) / sqrt(J)`` on the device."""
+        assert self.on_device is not None
+        return self.on_device.matrix(rows, self._j, float(self._scale))
+
     def tile(self, rows: Matrix, out: Float32Array | None = None) -> Float32Array:
         """Return ``phi_j(X) / sqrt(J)``."""
         values = self._stream.transform(rows, self._j)
@@ -197,6 +239,9 @@ class FeatureBlock(Block):
     def products(self, rows: Matrix, coef: Float64Array) -> Float64Array:
         """Return the sum over features."""
         out = np.empty((len(coef), rows.shape[0]))
+        if self.on_device is not None:
+            self.there(rows).responses(coef.astype(np.float32), out)
+            return out
         for a in range(0, rows.shape[0], TILE):
             out[:, a : a + TILE] = (self.tile(rows[a : a + TILE]) @ coef.T.astype(np.float32)).T
         return out

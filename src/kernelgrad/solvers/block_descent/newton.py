@@ -9,7 +9,6 @@ import numpy as np
 import scipy.linalg
 
 from kernelgrad._typing import Float32Array, Float64Array
-from kernelgrad.compute import linalg
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses import scalar
 from kernelgrad.solvers.block_descent import _constants as constants
@@ -299,7 +298,7 @@ class BlockSteps:
         both = np.empty((m, M + 1), np.float64 if self.whole else np.float32)
         np.multiply(values, root, out=both[:, :M])
         both[:, M:] = root
-        self.H = linalg.gram(both)
+        self.H = self.block.squares(both)
         self.H /= m
         diagonal = self.H.diagonal()[:M]
         self.level = float(diagonal.mean())

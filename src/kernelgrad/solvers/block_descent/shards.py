@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray
+from kernelgrad.compute.device import BlockValues
 from kernelgrad.compute.linalg import first_of_equals, row_hashes
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.features import FeatureStream
@@ -29,7 +30,6 @@ from kernelgrad.losses import Loss
 from kernelgrad.solvers.base import RowStore, draws
 from kernelgrad.solvers.block_descent.coordinates import (
     Block,
-    BlockMatrix,
     join_prepared,
     take_rows,
 )
@@ -218,7 +218,7 @@ class Shard:
         self.buffer: Float32Array | None = None
         self.shared = False
         self._block: Block | None = None
-        self._matrix: BlockMatrix | None = None
+        self._matrix: BlockValues | None = None
         self._seen: dict[str, Any] = {}
         self._point: Point | None = None
         self._passes = 0
@@ -429,7 +429,7 @@ class Shard:
 
     # -- steps -------------------------------------------------------------------------
 
-    def _values(self) -> BlockMatrix:
+    def _values(self) -> BlockValues:
         if self._matrix is None:
             assert self._block is not None
             rows = self._read() if self._rows is None else self._rows

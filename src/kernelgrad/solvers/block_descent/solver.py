@@ -12,13 +12,15 @@ import numpy as np
 from kernelgrad._params import choice, integer, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad._validation import CapabilityError
+from kernelgrad.compute.device import CPU
 from kernelgrad.compute.linalg import first_of_equals, untouched
 from kernelgrad.compute.memory import system_bytes
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.expansions import Expansion, RandomFeatureExpansion, SupportExpansion
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.functions.scaling import InputScaling
-from kernelgrad.kernels import restore_kernel
+from kernelgrad.kernels import Kernel, restore_kernel
+from kernelgrad.kernels.device import check_feature_kernel, check_tiles
 from kernelgrad.losses.regression import ResidualLoss
 from kernelgrad.losses.unlabelled import SemiSupervised
 from kernelgrad.solvers.audit import AUDIT_LEAST, AUDIT_WORK, Audit
@@ -352,6 +354,11 @@ class CachedBlockDescent(Solver[CachedState]):
                 f"kernel {problem.kernel.name!r} has no random features; use blocks='support'."
             )
 
+    def check_device(self, device: str, kernel: Kernel) -> None:
+        """Raise CapabilityError unless the device can make the values of blocks."""
+        if device != CPU:
+            (check_tiles if self.blocks == "support" else check_feature_kernel)(kernel, device)
+
     def resolve_batch_size(self, n_rows: int | None) -> int:
         """Return all rows; None asks up to how many duplicates are worth merging."""
         return MERGE_ROWS if n_rows is None else n_rows
@@ -405,6 +412,7 @@ class CachedBlockDescent(Solver[CachedState]):
         C, n, loss = problem.n_outputs, batch.n_rows, problem.loss
         home: Home | None = state.exact if state.exact is not None else state.stream
         assert home is not None
+        home.device = problem.device  # a fit may go on elsewhere
         recipe = Recipe(home, loss, state.offset, n)
         team = self._team(problem, recipe, batch, rows)
         facts = team.facts
