@@ -24,6 +24,7 @@ from kernelgrad.data import (
     prefetched,
     sample_batches,
 )
+from kernelgrad.estimators._reading import EncodedSource
 from kernelgrad.exceptions import DataError
 from test_data import dense, file_of
 
@@ -271,6 +272,7 @@ def test_types_that_go_together(tmp_path):
     pq.write_table(pa.table(order), tmp_path / "1.parquet")  # by name, not by place
     X = open_source(tmp_path, drop=["s", "t"]).read(0, 4).X
     np.testing.assert_array_equal(X, [[1, 1.5], [2, 2.5], [2**40, 0.1], [1, 0.2]])
+    assert open_source(tmp_path, drop=["s", "t", "i"]).read(0, 1).X.dtype == np.float64
     source = open_source(tmp_path, as_frame=True)
     schemas = [source.read(a, a + 2).X.schema for a in (0, 1, 2)]
     assert [str(kind) for kind in schemas[0].types] == [
@@ -543,7 +545,8 @@ def test_prefetched_ends_early_and_passes_errors_on():
         finally:
             closed.set()
 
-    ahead = prefetched(items())
+    endless = items()
+    ahead = prefetched(endless)
     assert [next(ahead), next(ahead)] == [0, 1]
     assert names_of_threads()
     ahead.close()
@@ -571,7 +574,14 @@ def test_a_source_can_be_read_while_chunks_are_made(tmp_path, rows):
         source = open_source(f"{tmp_path}/*.{kind}", **options(kind))
         X = np.tile(rows[0], (3, 1))
         rng = np.random.default_rng(0)
-        for chunk in source.chunks(100, prefetch=True):
+        next(EncodedSource(source, lambda X: X, 3).chunks(100, prefetch=True))
+        assert not source.pool._items
+        chunks = source.chunks(100, prefetch=True)
+        next(chunks)
+        assert names_of_threads()
+        assert not source.pool._items  # what the thread keeps is its own
+        assert all(part.pool is source.pool for part in source._parts)
+        for chunk in chunks:
             np.testing.assert_array_equal(dense(chunk.X), X[chunk.rows])
             some = rng.integers(0, len(X), 5)
             np.testing.assert_array_equal(dense(source.take(some).X), X[some])
@@ -628,6 +638,20 @@ def test_an_epoch_decodes_every_row_once(tmp_path, monkeypatch):
     for b in sample_batches(source, 500, seed=3, buffer_rows=16_000, max_epochs=1):
         np.testing.assert_array_equal(b.batch.X[:, 0], b.batch.rows)
     assert len(opened) == 24  # one stream for each row group
+
+
+def test_what_is_kept_of_many_files_is_bounded(tmp_path, rows):
+    for i in range(40):
+        write(tmp_path / f"{i}.parquet", *(part[:50] for part in rows))
+        write(tmp_path / f"{i}.csv", *(part[:50] for part in rows))
+    for suffix in ("parquet", "csv"):
+        source = open_source(f"{tmp_path}/*.{suffix}", target="y")
+        source.take(np.arange(0, 2000, 50))
+        kept = {id(part.pool): len(part.pool._items) for part in source._parts}
+        assert sum(kept.values()) == 16
+    source = open_source(f"{tmp_path}/*.parquet", target="y")
+    assert sum(len(part.rows) for part in source.chunks(60)) == 2000
+    assert not source.pool._items  # files that were read to their end are closed
 
 
 def test_large_row_groups_are_decoded_in_pieces(tmp_path):

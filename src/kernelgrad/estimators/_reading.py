@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -49,6 +50,9 @@ class EncodedSource(BatchSource):
     def digest(self) -> bytes:
         """Return that of the source."""
         return self.source.digest()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "source": copy(self.source)}  # which threads read
 
     def block_starts(self) -> IntArray | None:
         """Return those of the source."""
