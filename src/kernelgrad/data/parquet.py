@@ -15,14 +15,15 @@ from kernelgrad.data.base import Batch
 from kernelgrad.exceptions import DataError
 
 _READ_ROWS = 65536
+_WHOLE_ROWS = 1 << 18  # so many, decoded, are smaller than the decoder's pages and dictionaries
 
 
 class ParquetSource(ColumnSource):
     """A Parquet file.
 
-    Only the needed columns are read, and only 65,536 rows are decoded at a time, in order:
-    reads that follow one another go on where the last one ended, others start anew at a row
-    group. Features are float32 if every feature column fits in it exactly (float16, float32,
+    Only the needed columns are read, and of large row groups 65,536 rows are decoded at a
+    time, in order: reads that follow one another go on where the last one ended, others start
+    anew at a row group. Features are float32 if every feature column fits in it exactly (float16, float32,
     booleans and integers up to 16 bits), otherwise float64.
 
     Parameters
@@ -86,12 +87,14 @@ class ParquetSource(ColumnSource):
         try:
             with pq.ParquetFile(self._path, metadata=self._metadata, **options) as stream:
                 for at in range(group, self._metadata.num_row_groups):
-                    for batch in stream.iter_batches(
+                    batches = stream.iter_batches(
                         batch_size=_READ_ROWS,
                         row_groups=[at],  # none is decoded that is not asked for
                         columns=self._stored(columns),
                         use_threads=False,
-                    ):
+                    )
+                    small = self._metadata.row_group(at).num_rows <= _WHOLE_ROWS
+                    for batch in list(batches) if small else batches:
                         yield self._with_keys(pa.Table.from_batches([batch]), columns)
         except (pa.ArrowInvalid, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
