@@ -112,7 +112,7 @@ def identity(estimator: Any) -> dict[str, Any]:
     """
     told: dict[str, Any] = {}
     for name, value in _packed_params(estimator).items():
-        if name not in ("callbacks", "verbose", "time_limit"):
+        if name not in ("verbose", "time_limit"):
             try:
                 told[name] = json.dumps(encode_value(value), sort_keys=True)
             except TypeError:  # not in files
