@@ -23,7 +23,13 @@ from benchmarks.environment import load_average
 from benchmarks.objectives._scale_files import rmse
 from benchmarks.objectives._shared import MIB, lowered_peak, peak, serve, timed
 from benchmarks.registry import Row
-from kernelgrad import KernelRegressor, open_source, set_num_threads
+from kernelgrad import (
+    BatchSource,
+    KernelClassifier,
+    KernelRegressor,
+    open_source,
+    set_num_threads,
+)
 from kernelgrad.callbacks import Checkpoint
 from kernelgrad.kernels import get_kernel
 from kernelgrad.solvers import DSG, CachedBlockDescent
@@ -32,6 +38,12 @@ TILE = 512  # rows whose values of a block stay in a cache
 DISK_BYTES, DECODED_ROWS = 2**30, 2**22
 FEATURES = 2**14  # of streams, as solver="auto" has them
 SGD_ROWS, SGD_FEATURES, SGD_STEPS = 2**14, 2048, (0.1, 0.3, 1.0)
+
+
+def opened(case: Row) -> BatchSource:
+    """Return the rows of a case with the target, or with its classes."""
+    target, other = ("c", "y") if case.get("classes") else ("y", "c")
+    return open_source(case["path"], target=target, drop=[other])
 
 
 def machine(case: Row) -> Row:
@@ -83,7 +95,7 @@ def disk(case: Row) -> Row:
         while size < DISK_BYTES and (piece := file.read(2**23)):
             size += len(piece)
         seconds = time.perf_counter() - start
-    source, decoded = open_source(path, target="y"), 0
+    source, decoded = opened(case), 0
     start = time.perf_counter()
     for batch in source.chunks():
         decoded += len(batch.rows)
@@ -96,7 +108,7 @@ def disk(case: Row) -> Row:
     }  # fmt: skip
 
 
-def estimator(case: Row, **more: Any) -> KernelRegressor:
+def estimator(case: Row, **more: Any) -> Any:
     """Return the estimator of a case: as it comes, or with blocks and their number given."""
     given: Row = {"random_state": 0} | more
     if case["estimator"] != "defaults":
@@ -105,18 +117,21 @@ def estimator(case: Row, **more: Any) -> KernelRegressor:
             "solver": solver, "max_iter": case["blocks"], "gamma": "median", "alpha": 1e-6,
             "early_stopping": False,
         }  # fmt: skip
-    return KernelRegressor(**given)
+    return (KernelClassifier if case.get("classes") else KernelRegressor)(**given)
 
 
-def fitted(case: Row, model: KernelRegressor, seconds: float) -> Row:
+def fitted(case: Row, model: Any, seconds: float) -> Row:
     """Return what a fit took and gave; loops are compiled off the clock."""
+    error = None
+    if not case.get("classes"):
+        error = rmse(model.predict, case["function"], case["columns"])
     seconds -= model.history_["compile_seconds"]
     seen = model.history_["rows_seen"][-1]
     return {
         "fit s": seconds, "solver": model.history_["solver"], "status": model.fit_status_,
         "iterations": model.n_iter_, "rows seen / rows": seen / case["rows"],
         "ns per row and iteration": 1e9 * seconds / case["rows"] / max(1, model.n_iter_),
-        "RMSE": rmse(model.predict, case["function"], case["columns"]),
+        "RMSE": error,
     }  # fmt: skip
 
 
@@ -126,14 +141,14 @@ def fit(case: Row) -> Row:
 
     baseline = lowered_peak()
     model = estimator(case)
-    seconds, _ = timed(lambda: model.fit(open_source(case["path"], target="y")))
+    seconds, _ = timed(lambda: model.fit(opened(case)))
     memory = (peak() - baseline) * MIB / 1e6
     return fitted(case, model, seconds) | {"peak MB": memory, "import MB": baseline * MIB / 1e6}
 
 
 def pieces(case: Row, size: int) -> Iterator[tuple[Any, Any]]:
     """Yield the rows of the file in pieces, in their order."""
-    source = open_source(case["path"], target="y")
+    source = opened(case)
     for a in range(0, source.n_rows, size):
         batch = source.read(a, min(a + size, source.n_rows))
         yield batch.X, batch.y
@@ -188,12 +203,12 @@ def machine_of_sgd(step: float) -> SGDRegressor:
     return SGDRegressor(alpha=1e-8, eta0=step, average=SGD_ROWS, random_state=0)
 
 
-def digest(model: KernelRegressor) -> str:
+def digest(model: Any) -> str:
     """Return a digest of the fitted function."""
     _, arrays = model.expansion_.describe()
     hashed = hashlib.sha256()
-    for name in sorted(arrays):
-        hashed.update(np.ascontiguousarray(arrays[name]).tobytes())
+    for name in ("rows", "coef", "intercept"):
+        hashed.update(np.ascontiguousarray(arrays.get(name, 0)).tobytes())
     return hashed.hexdigest()[:16]
 
 
@@ -202,7 +217,7 @@ def cluster(case: Row) -> Row:
     set_num_threads(1)
     if case["workers"] == 0:
         model = estimator(case)
-        seconds, _ = timed(lambda: model.fit(open_source(case["path"], target="y")))
+        seconds, _ = timed(lambda: model.fit(opened(case)))
         return fitted(case, model, seconds) | {"digest": digest(model)}
     if "engine" not in inspect.signature(KernelRegressor).parameters:
         return {"skipped": "estimators have no engine="}
@@ -212,15 +227,15 @@ def cluster(case: Row) -> Row:
         return {"skipped": "distributed is not installed"}
     from kernelgrad.compute import workers
 
-    sent = {"calls": 0, "bytes": 0}
+    sent: dict[str, list[int]] = {}
     ask = workers.DaskTeam.ask
 
     def counted(self: Any, method: str, *args: Any, **more: Any) -> Any:
         answers = ask(self, method, *args, **more)
-        once = len(pickle.dumps(args, protocol=5)) * case["workers"]
-        each = len(pickle.dumps((more, answers), protocol=5))
-        sent["calls"] += 1
-        sent["bytes"] += once + each
+        total = sent.setdefault(method, [0, 0, 0])
+        total[0] += 1
+        total[1] += len(pickle.dumps(args, protocol=5))
+        total[2] += len(pickle.dumps((more, answers), protocol=5))
         return answers
 
     workers.DaskTeam.ask = counted  # type: ignore[method-assign]
@@ -232,11 +247,13 @@ def cluster(case: Row) -> Row:
         Client(local) as client,
     ):  # fmt: skip
         model = estimator(case, engine=workers.DaskEngine(client))
-        seconds, _ = timed(lambda: model.fit(open_source(case["path"], target="y")))
+        seconds, _ = timed(lambda: model.fit(opened(case)))
     blocks = max(1, model.n_iter_)
+    calls, once, each = (sum(total[k] for total in sent.values()) / blocks for k in range(3))
     return fitted(case, model, seconds) | {
-        "digest": digest(model), "MB per block": sent["bytes"] / blocks / 1e6,
-        "calls per block": sent["calls"] / blocks,
+        "digest": digest(model), "outputs": model.expansion_.n_outputs,
+        "calls per block": calls, "MB to a worker": once / 1e6, "MB of shards": each / 1e6,
+        "MB per block": (case["workers"] * once + each) / 1e6,
     }  # fmt: skip
 
 
@@ -246,7 +263,7 @@ def checkpoint(case: Row) -> Row:
     The difference of two long fits is no smaller than the noise of either.
     """
     seconds: dict[bool, list[float]] = {False: [], True: []}
-    source = open_source(case["path"], target="y")
+    source = opened(case)
     for _ in range(case["repeat"]):
         for saves in seconds:
             with tempfile.TemporaryDirectory(dir=case["scratch"]) as folder:

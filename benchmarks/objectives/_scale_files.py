@@ -27,7 +27,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {"ten columns": ten_columns, "fine"
 
 
 def write(path: Path, function: str, rows: int, columns: int) -> None:
-    """Write normal float32 columns and a target with noise, a row group at a time.
+    """Write normal float32 columns, a target with noise and ten classes of it by row groups.
 
     Longer files begin with the rows of shorter ones. A whole file that is there is kept.
     """
@@ -37,7 +37,7 @@ def write(path: Path, function: str, rows: int, columns: int) -> None:
     if path.exists() and pq.read_metadata(path).num_rows == rows:
         return
     names = [f"x{k}" for k in range(columns)]
-    schema = pa.schema([(name, pa.float32()) for name in [*names, "y"]])
+    schema = pa.schema([(name, pa.float32()) for name in [*names, "y"]] + [("c", pa.int8())])
     part = path.with_suffix(".part")
     with pq.ParquetWriter(part, schema) as writer:
         for group, start in enumerate(range(0, rows, GROUP)):
@@ -45,7 +45,8 @@ def write(path: Path, function: str, rows: int, columns: int) -> None:
             X = rng.standard_normal((columns, GROUP), np.float32)[:, : rows - start]
             noise = rng.standard_normal(GROUP, np.float32)[: rows - start]
             y = FUNCTIONS[function](X) + np.float32(NOISE) * noise
-            table = dict(zip(names, X, strict=True)) | {"y": y}
+            c = np.clip(np.floor(2 * y) + 5, 0, 9).astype(np.int8)
+            table = dict(zip(names, X, strict=True)) | {"y": y, "c": c}
             writer.write_table(pa.table(table, schema=schema))
     part.rename(path)
 

@@ -36,7 +36,7 @@ def boosting(case: Row) -> Row:
 
         def _of(self, group: int) -> Any:
             if group != self._group:
-                table = file.read_row_group(group).drop_columns(["y"])
+                table = file.read_row_group(group).drop_columns(["y", "c"])
                 self._X = np.column_stack([c.to_numpy() for c in table.columns])
                 self._group = group
             return self._X
