@@ -518,6 +518,13 @@ def test_several_blocks_of_rows_go_as_far(small_shards):
 
 
 @needs_torch
+def test_a_fit_is_the_same_again():
+    X, y = regression()
+    first, second = (descended("torch", X, y, block_size=200) for _ in range(2))
+    np.testing.assert_array_equal(first.predict(X), second.predict(X))
+
+
+@needs_torch
 @pytest.mark.parametrize("blocks", ["support", "features"])
 def test_little_memory_on_the_device_changes_no_bit(torch_cpu, blocks, small_shards):
     X, y = regression()

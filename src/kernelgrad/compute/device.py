@@ -251,9 +251,10 @@ def _full_float32(torch: Any) -> Iterator[None]:
     global _depth
     with _lock:
         if _depth == 0:
-            cuda, cpu = torch.backends.cuda.matmul, torch.backends.mkldnn
+            cuda = torch.backends.cuda.matmul
             if hasattr(cuda, "fp32_precision"):
-                found = [(m, m.fp32_precision) for m in (cuda, cpu.matmul)]
+                modules = (cuda, torch.backends.mkldnn.matmul)
+                found = [(m, m.fp32_precision) for m in modules]
                 for module, _ in found:
                     module.fp32_precision = "ieee"
             else:  # torch before 2.9

@@ -446,6 +446,12 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         rows lack values. Dates are seconds, and month, weekday and hour where they vary. In
         `partial_fit` all this is learned from the first rows and the levels their types name.
         Sample weights do not count in medians and means.
+    device : {"cpu", "cuda", "cuda:N", "torch"}, default="cpu"
+        Where kernel values and random features are made. All but ``"cpu"`` need torch:
+        ``"cuda"`` is a GPU, ``"torch"`` torch's own CPU, for tests. Block descent, the dsg
+        family and predictions run there; ``solver="auto"`` then takes one of them. Searches run
+        on the CPU and find the same. It is no part of the model: `set_params` changes it, and
+        where the device is missing predictions are made on the CPU, with a warning.
     memory_limit : float or None, default=None
         Bytes; a quarter is used to keep frequencies between predictions (64 MiB when None).
         Solvers on exact kernels that keep all rows use all of it, for rows, responses and

@@ -105,7 +105,8 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
         ``cv=StratifiedKFold(shuffle=True)``, so that every fold holds both samples.
     max_iter : int, default=40
     standardize : bool, default=False
-    categorical_features, memory_limit, time_limit, warm_start, random_state, verbose, callbacks
+    categorical_features, device, memory_limit, time_limit, warm_start, random_state, verbose,
+    callbacks
         As in :class:`KernelClassifier`.
 
     Attributes

@@ -52,7 +52,8 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):  # type: ign
         Batches of ``"dsg"``: the objective comes within O(1 / max_iter) of its minimum.
         Blocks at most of ``"cached"``.
     standardize : bool, default=False
-    categorical_features, memory_limit, time_limit, warm_start, random_state, verbose, callbacks
+    categorical_features, device, memory_limit, time_limit, warm_start, random_state, verbose,
+    callbacks
         As in :class:`KernelClassifier`.
 
     Attributes
