@@ -230,6 +230,9 @@ class Piece:
     def home(self):
         return os.getpid()
 
+    def parts(self, *more):
+        return self.values**3, self.number, more
+
     def threads(self):
         return get_num_threads()
 
@@ -276,6 +279,27 @@ def test_team_answers_as_pieces_do(client):
     assert asked.ask("total", each=each) == [
         None if more is None else p + sum(more) for p, more in zip(plain, each, strict=True)
     ]
+
+
+def test_sums_are_those_of_the_pieces_in_order(client):
+    n = 37
+    asked = DaskTeam(
+        DaskEngine(client),
+        [dask.delayed(piece) for piece in pieces(n)],
+        frozenset(),
+        n * ["piece"],
+        summed=frozenset({"parts"}),
+    )
+    expected = np.sum([piece.parts()[0] for piece in pieces(n)], axis=0)
+    answers = asked.ask("parts")
+    np.testing.assert_array_equal(np.sum([answer[0] for answer in answers], axis=0), expected)
+    assert [answer[1:] for answer in answers] == [(i, ()) for i in range(n)]
+    each = [None, *((i,) for i in range(1, n))]
+    answers = asked.ask("parts", each=each)
+    assert answers[0] is None
+    assert [answer[1:] for answer in answers[1:]] == [(i, (i,)) for i in range(1, n)]
+    expected = np.sum([piece.parts()[0] for piece in pieces(n)[1:]], axis=0)
+    np.testing.assert_array_equal(np.sum([a[0] for a in answers[1:]], axis=0), expected)
 
 
 def test_arguments_may_change_after_a_call(client):

@@ -13,12 +13,16 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from kernelgrad._validation import check_int
 from kernelgrad.compute.threads import one_thread
 from kernelgrad.exceptions import DataError, KernelGradError
 
+_TOGETHER = 16  # answers that one task adds up
 _INLINE = 1024  # bytes of arguments up to which each task carries its own
 _LOSSES = 3  # times in a row that pieces are made anew before a fit ends
 _PATIENCE = 60.0  # seconds for a client to find its scheduler again
@@ -109,6 +113,10 @@ class DaskTeam:
         What errors call the rows of each piece.
     progress : callable, optional
         Gets how many pieces have answered, and how many are asked.
+    summed : frozenset of str, optional
+        Methods that answer with tuples whose first part, an array, only counts in the sum of
+        all. Workers add these in the order of the pieces; the first answer has the sum, the
+        others zeros.
     """
 
     def __init__(
@@ -118,10 +126,11 @@ class DaskTeam:
         changes: frozenset[str],
         places: Sequence[str],
         progress: Callable[[int, int], None] | None = None,
+        summed: frozenset[str] = frozenset(),
     ) -> None:
         self._client, self._retries = engine.resolved(), engine.retries
         self._makers, self._changes, self._places = list(makers), changes, list(places)
-        self._progress = progress
+        self._progress, self._summed = progress, summed
         self._log: list[bytes] = []  # of all changes
         self._begin()
 
@@ -131,9 +140,17 @@ class DaskTeam:
     def _begin(self) -> None:
         """Make all pieces, and repeat the changes so far."""
         import dask
+        from distributed import futures_of
 
         held = [dask.delayed(_Held, pure=False)(maker) for maker in self._makers]
-        self._pieces = self._client.compute(held, retries=self._retries)
+        self._pieces = []
+        # neighbours on one worker, unless their rows are on some: sums pass from it to the next
+        workers = [] if futures_of(held) else sorted(self._client.ncores())
+        cuts = np.linspace(0, len(held), max(1, len(workers)) + 1).astype(int)
+        for k, (a, b) in enumerate(pairwise(cuts)):
+            where = {"workers": workers[k : k + 1], "allow_other_workers": True}
+            part, options = held[a:b], {"retries": self._retries}
+            self._pieces += self._client.compute(part, **options, **(where if workers else {}))
         for call in self._log:
             self._submit(*pickle.loads(call))
 
@@ -163,6 +180,10 @@ class DaskTeam:
                 self._begin()
         if changes:
             self._log.append(call)
+        if method in self._summed:
+            asked = [i for i, answer in enumerate(answers) if answer is not None]
+            for i in asked[1:]:  # -0.0 changes no number
+                answers[i] = np.full_like(answers[asked[0]][0], -0.0), *answers[i][1:]
         return answers
 
     def _submit(self, method: str, args: tuple[Any, ...], each: Any) -> list[Any]:
@@ -187,7 +208,26 @@ class DaskTeam:
                 futures.append(client.submit(_answer, piece, key=(name, i), **options))
             else:
                 futures.append(client.submit(_asked, *call, key=(name, i), **options))
-        return futures
+        return self._sums(futures, name, options) if method in self._summed else futures
+
+    def _sums(self, futures: list[Any], name: str, options: dict[str, Any]) -> list[Any]:
+        """Return futures of the same answers, the first part of all added up."""
+        asked = [i for i, future in enumerate(futures) if future is not None]
+        total, rests = None, list(futures)
+        for at in range(0, len(asked), _TOGETHER):
+            group = asked[at : at + _TOGETHER]
+            some, key = [futures[i] for i in group], f"sum-{name}"
+            total = self._client.submit(_added, total, some, key=(key, at), **options)
+            for i in group:
+                rests[i] = self._client.submit(
+                    _rest, futures[i], key=(f"rest-{name}", i), **options
+                )
+        if asked:
+            last = rests[asked[0]]
+            rests[asked[0]] = self._client.submit(
+                _with, total, last, key=f"all-{name}", **options
+            )
+        return rests
 
     def _gathered(self, futures: list[Any]) -> list[Any]:
         """Return the results in order, or raise for the first piece that has none."""
@@ -260,6 +300,20 @@ def _said(piece: Any, method: str, args: Any, more: Any) -> Any:
     if hasattr(piece, "unload"):  # of rows that can be read again
         piece.unload()
     return answer
+
+
+def _added(total: Any, answers: list[Any]) -> Any:
+    for answer in answers:
+        total = answer[0] if total is None else total + answer[0]
+    return total
+
+
+def _rest(answer: Any) -> Any:
+    return None, *answer[1:]
+
+
+def _with(total: Any, rest: Any) -> Any:
+    return total, *rest[1:]
 
 
 def _answer(held: _Held) -> Any:

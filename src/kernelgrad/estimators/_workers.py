@@ -52,7 +52,14 @@ class HeldRows(StoredRows):
                 batch, place = lazy.delayed(first, last + 1), lazy.place(first, last + 1)
             places.append(place)
             makers.append(maker(sent, told, batch, number, a, b, keeps))
-        team = ShardTeam(self._engine, makers, shards.Shard.CHANGES, places, progress)
+        team = ShardTeam(
+            self._engine,
+            makers,
+            shards.Shard.CHANGES,
+            places,
+            progress,
+            frozenset({"products"}),
+        )
         team.starts, team.facts = starts, team.ask("facts")
         return team
 
