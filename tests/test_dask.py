@@ -314,9 +314,9 @@ def test_arguments_may_change_after_a_call(client):
 def test_changes_leave_what_was_before(client):
     asked = team(client)
     before = asked.ask("total")
-    held = list(asked._pieces)
+    held = list(asked._held)
     asked.ask("move", 1.0)
-    asked._pieces = held
+    asked._held = held
     assert asked.ask("total") == before
 
 

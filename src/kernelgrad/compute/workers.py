@@ -22,7 +22,7 @@ from kernelgrad._validation import check_int
 from kernelgrad.compute.threads import one_thread
 from kernelgrad.exceptions import DataError, KernelGradError
 
-_TOGETHER = 16  # answers that one task adds up
+_BUNDLES = 4  # of pieces, for each thread: enough to even out differences between workers
 _INLINE = 1024  # bytes of arguments up to which each task carries its own
 _LOSSES = 3  # times in a row that pieces are made anew before a fit ends
 _PATIENCE = 60.0  # seconds for a client to find its scheduler again
@@ -92,14 +92,16 @@ def current_engine() -> DaskEngine | None:
 
 @dataclass(frozen=True)
 class _Held:
-    """A piece on a worker, and the answer of the method that made it."""
+    """Neighbouring pieces on a worker, and the answers of the method that made them."""
 
-    piece: Any
-    answer: Any = None
+    pieces: list[Any]
+    answers: list[Any] | None = None
 
 
 class DaskTeam:
     """Pieces held by workers, of which one method at a time is asked.
+
+    Neighbours are held and asked together, some for each thread, so that there are few tasks.
 
     Parameters
     ----------
@@ -112,7 +114,7 @@ class DaskTeam:
     places : sequence of str
         What errors call the rows of each piece.
     progress : callable, optional
-        Gets how many pieces have answered, and how many are asked.
+        Gets how many pieces have answered, and how many there are.
     summed : frozenset of str, optional
         Methods that answer with tuples whose first part, an array, only counts in the sum of
         all. Workers add these in the order of the pieces; the first answer has the sum, the
@@ -142,15 +144,19 @@ class DaskTeam:
         import dask
         from distributed import futures_of
 
-        held = [dask.delayed(_Held, pure=False)(maker) for maker in self._makers]
-        self._pieces = []
+        n, cores = len(self), self._client.ncores()
+        bundles = min(n, _BUNDLES * max(1, sum(cores.values())))
+        cuts = np.linspace(0, n, bundles + 1).astype(int).tolist()
+        self._spans = list(pairwise(cuts))
+        held = [dask.delayed(_Held, pure=False)(self._makers[a:b]) for a, b in self._spans]
         # neighbours on one worker, unless their rows are on some: sums pass from it to the next
-        workers = [] if futures_of(held) else sorted(self._client.ncores())
-        cuts = np.linspace(0, len(held), max(1, len(workers)) + 1).astype(int)
-        for k, (a, b) in enumerate(pairwise(cuts)):
+        workers = [] if futures_of(held) else sorted(cores)
+        parts = np.linspace(0, bundles, max(1, len(workers)) + 1).astype(int)
+        self._held = []
+        for k, (a, b) in enumerate(pairwise(parts)):
             where = {"workers": workers[k : k + 1], "allow_other_workers": True}
-            part, options = held[a:b], {"retries": self._retries}
-            self._pieces += self._client.compute(part, **options, **(where if workers else {}))
+            some, options = held[a:b], {"retries": self._retries}
+            self._held += self._client.compute(some, **options, **(where if workers else {}))
         for call in self._log:
             self._submit(*pickle.loads(call))
 
@@ -167,7 +173,7 @@ class DaskTeam:
         while True:
             futures = self._submit(method, args, each)
             try:
-                answers = self._gathered(futures)
+                answers = self._gathered(futures, method)
                 break
             except _LostError as lost:
                 losses += 1
@@ -180,82 +186,91 @@ class DaskTeam:
                 self._begin()
         if changes:
             self._log.append(call)
-        if method in self._summed:
-            asked = [i for i, answer in enumerate(answers) if answer is not None]
-            for i in asked[1:]:  # -0.0 changes no number
-                answers[i] = np.full_like(answers[asked[0]][0], -0.0), *answers[i][1:]
         return answers
 
     def _submit(self, method: str, args: tuple[Any, ...], each: Any) -> list[Any]:
-        """Return a future for the answer of each piece, None of those that are not asked."""
+        """Return a future for the answers of each bundle, None of those that are not asked.
+
+        Of a method that is summed another follows, for the sum.
+        """
         client, name = self._client, f"{method}-{uuid.uuid4().hex}"
         options = {"retries": self._retries, "pure": False}
-        if (
-            len(pickle.dumps(args, protocol=5)) > _INLINE
-        ):  # once to the cluster, and from worker to worker
+        if len(pickle.dumps(args, protocol=5)) > _INLINE:
+            # once to the cluster, and from worker to worker
             args = client.submit(_same, args, key=f"args-{name}", **options)
-        changes = method in self._changes
+        task = _changed if method in self._changes else _asked
         futures: list[Any] = []
-        for i, piece in enumerate(self._pieces):
-            more = () if each is None else each[i]
-            if more is None:
+        total = None
+        for i, (a, b) in enumerate(self._spans):
+            more = None if each is None else list(each[a:b])
+            if more is not None and all(m is None for m in more):
                 futures.append(None)
                 continue
-            call = (piece, method, args, more)
-            if changes:
-                piece = client.submit(_changed, *call, key=(f"change-{name}", i), **options)
-                self._pieces[i] = piece
-                futures.append(client.submit(_answer, piece, key=(name, i), **options))
-            else:
-                futures.append(client.submit(_asked, *call, key=(name, i), **options))
-        return self._sums(futures, name, options) if method in self._summed else futures
+            key = (f"{task.__name__[1:]}-{name}", i)
+            made = client.submit(task, self._held[i], a, method, args, more, key=key, **options)
+            answers = made
+            if task is _changed:
+                self._held[i] = made
+                answers = client.submit(_answers, made, key=(name, i), **options)
+            elif method in self._summed:
+                key = (f"sum-{name}", i)
+                total = client.submit(_added, total, made, key=key, **options)
+                answers = client.submit(_rest, made, key=(name, i), **options)
+            futures.append(answers)
+        return [*futures, total] if method in self._summed else futures
 
-    def _sums(self, futures: list[Any], name: str, options: dict[str, Any]) -> list[Any]:
-        """Return futures of the same answers, the first part of all added up."""
-        asked = [i for i, future in enumerate(futures) if future is not None]
-        total, rests = None, list(futures)
-        for at in range(0, len(asked), _TOGETHER):
-            group = asked[at : at + _TOGETHER]
-            some, key = [futures[i] for i in group], f"sum-{name}"
-            total = self._client.submit(_added, total, some, key=(key, at), **options)
-            for i in group:
-                rests[i] = self._client.submit(
-                    _rest, futures[i], key=(f"rest-{name}", i), **options
-                )
-        if asked:
-            last = rests[asked[0]]
-            rests[asked[0]] = self._client.submit(
-                _with, total, last, key=f"all-{name}", **options
-            )
-        return rests
-
-    def _gathered(self, futures: list[Any]) -> list[Any]:
-        """Return the results in order, or raise for the first piece that has none."""
+    def _gathered(self, futures: list[Any], method: str) -> list[Any]:
+        """Return the answers in order, or raise for the first bundle that has none."""
         from distributed import as_completed
         from distributed.client import CancelledError
 
-        asked = [future for future in futures if future is not None]
+        wanted = [future for future in futures if future is not None]
         with self._client.as_current(), suppress(CancelledError):
-            for done, _ in enumerate(as_completed(asked)):
+            for done, _ in enumerate(as_completed(wanted), 1):
                 if self._progress is not None:
-                    self._progress(done + 1, len(asked))
-        for future, place in zip(futures, self._places, strict=True):
-            if future is None or future.status == "finished":
-                continue
-            if future.status != "error":
-                raise _LostError(f"Workers lost {place}.")
-            error = future.exception()
-            if isinstance(error, KernelGradError):
-                raise error
-            raise DataError(
-                f"The rows of {place} cannot be read or worked on any more: {error!r}. Their "
-                "source must stay readable from all workers during the fit."
-            ) from error
+                    self._progress(done * len(self) // len(wanted), len(self))
+        for i, future in enumerate(futures):
+            if future is not None and future.status != "finished":
+                bundle = min(i, len(self._spans) - 1)
+                if future.status != "error":
+                    raise _LostError(f"Workers lost {self._places[self._spans[bundle][0]]}.")
+                self._fail(future.exception(), bundle)
         try:
-            found = iter(self._client.gather(asked))
+            found = iter(self._client.gather(wanted))
         except CancelledError:
-            raise _LostError("Workers lost some rows.") from None
-        return [None if future is None else next(found) for future in futures]
+            raise _LostError("Workers lost rows of the fit.") from None
+        answers: list[Any] = []
+        for (a, b), future in zip(self._spans, futures, strict=False):
+            answers += (b - a) * [None] if future is None else next(found)
+        if method in self._summed:
+            asked = [i for i, answer in enumerate(answers) if answer is not None]
+            total = next(found)
+            for i in asked:  # -0.0 changes no number
+                first = total if i == asked[0] else np.full_like(total, -0.0)
+                answers[i] = first, *answers[i][1:]
+        return answers
+
+    def _fail(self, error: BaseException, bundle: int) -> None:
+        """Raise what a user can do about the error of a bundle."""
+        if isinstance(error, KernelGradError):
+            raise error
+        place = None
+        if isinstance(error, _PieceError):
+            number, error = error.args
+            place = self._places[number]
+        else:  # which of the bundle cannot be made?
+            from distributed import wait
+
+            a, b = self._spans[bundle]
+            made = self._client.compute(self._makers[a:b])
+            with self._client.as_current():
+                wait(made)
+            broken = [i for i, future in enumerate(made) if future.status == "error"]
+            place = self._places[a + broken[0] if broken else a]
+        raise DataError(
+            f"The rows of {place} cannot be read or worked on any more: {error!r}. Their "
+            "source must stay readable from all workers during the fit."
+        ) from error
 
     def _reconnect(self) -> None:
         """Wait until the client, which finds its scheduler by itself, has done so."""
@@ -272,6 +287,10 @@ class _LostError(Exception):
     """Futures were cancelled, or their data is nowhere."""
 
 
+class _PieceError(Exception):
+    """A method of a piece, whose number is given, raised the error that is given."""
+
+
 # -- what workers do; tasks run side by side, one a core, so each takes one thread ---------
 
 
@@ -283,38 +302,51 @@ def _same(args: Any) -> Any:
     return args
 
 
-def _asked(held: _Held, method: str, args: Any, more: Any) -> Any:
-    with one_thread():
-        return _said(held.piece, method, args, more)
+def _asked(held: _Held, start: int, method: str, args: Any, more: Any) -> list[Any]:
+    return [
+        None if extra is None else _said(piece, start + i, method, args, extra)
+        for i, (piece, extra) in enumerate(_with(held, more))
+    ]
 
 
-def _changed(held: _Held, method: str, args: Any, more: Any) -> _Held:
-    piece = held.piece.copy()
-    with one_thread():
-        return _Held(piece, _said(piece, method, args, more))
+def _changed(held: _Held, start: int, method: str, args: Any, more: Any) -> _Held:
+    pieces, answers = [], []
+    for i, (piece, extra) in enumerate(_with(held, more)):
+        new = piece if extra is None else piece.copy()
+        pieces.append(new)
+        answers.append(None if extra is None else _said(new, start + i, method, args, extra))
+    return _Held(pieces, answers)
 
 
-def _said(piece: Any, method: str, args: Any, more: Any) -> Any:
+def _with(held: _Held, more: Any) -> Any:
+    """Return pairs of pieces and their own arguments."""
+    return zip(held.pieces, len(held.pieces) * [()] if more is None else more, strict=True)
+
+
+def _said(piece: Any, number: int, method: str, args: Any, more: Any) -> Any:
     value = getattr(piece, method)
-    answer = value(*args, *more) if callable(value) else value
+    try:
+        with one_thread():
+            answer = value(*args, *more) if callable(value) else value
+    except KernelGradError:
+        raise
+    except Exception as error:
+        raise _PieceError(number, error) from error
     if hasattr(piece, "unload"):  # of rows that can be read again
         piece.unload()
     return answer
 
 
+def _answers(held: _Held) -> Any:
+    return held.answers
+
+
 def _added(total: Any, answers: list[Any]) -> Any:
     for answer in answers:
-        total = answer[0] if total is None else total + answer[0]
+        if answer is not None:
+            total = answer[0] if total is None else total + answer[0]
     return total
 
 
-def _rest(answer: Any) -> Any:
-    return None, *answer[1:]
-
-
-def _with(total: Any, rest: Any) -> Any:
-    return total, *rest[1:]
-
-
-def _answer(held: _Held) -> Any:
-    return held.answer
+def _rest(answers: list[Any]) -> list[Any]:
+    return [None if answer is None else (None, *answer[1:]) for answer in answers]
