@@ -23,6 +23,7 @@ from kernelgrad.compute.threads import one_thread
 from kernelgrad.exceptions import DataError, KernelGradError
 
 _BUNDLES = 4  # of pieces, for each thread: enough to even out differences between workers
+_FOUND_EVERY = 32  # calls
 _INLINE = 1024  # bytes of arguments up to which each task carries its own
 _LOSSES = 3  # times in a row that pieces are made anew before a fit ends
 _PATIENCE = 60.0  # seconds for a client to find its scheduler again
@@ -151,14 +152,24 @@ class DaskTeam:
         held = [dask.delayed(_Held, pure=False)(self._makers[a:b]) for a, b in self._spans]
         # neighbours on one worker, unless their rows are on some: sums pass from it to the next
         workers = [] if futures_of(held) else sorted(cores)
-        parts = np.linspace(0, bundles, max(1, len(workers)) + 1).astype(int)
-        self._held = []
-        for k, (a, b) in enumerate(pairwise(parts)):
-            where = {"workers": workers[k : k + 1], "allow_other_workers": True}
-            some, options = held[a:b], {"retries": self._retries}
-            self._held += self._client.compute(some, **options, **(where if workers else {}))
+        self._homes = [workers[i * len(workers) // bundles :][:1] for i in range(bundles)]
+        self._held = [
+            self._client.compute(one, retries=self._retries, **self._home(i))
+            for i, one in enumerate(held)
+        ]
+        self._asks = 0
         for call in self._log:
             self._submit(*pickle.loads(call))
+
+    def _home(self, bundle: int) -> dict[str, Any]:
+        """Return options that keep the tasks of a bundle where it is, if that is there."""
+        home = self._homes[bundle]
+        return {"workers": home, "allow_other_workers": True} if home else {}
+
+    def _find_homes(self) -> None:
+        """Look where bundles are: workers are lost, and dask may move waiting tasks."""
+        found = self._client.who_has(self._held)
+        self._homes = [list(found.get(held.key, ()))[-1:] for held in self._held]
 
     def ask(
         self, method: str, *args: Any, each: Sequence[tuple[Any, ...] | None] | None = None
@@ -170,6 +181,9 @@ class DaskTeam:
         losses, changes = 0, method in self._changes
         # as it is now: the driver goes on with its arrays
         call = pickle.dumps((method, args, each), protocol=5) if changes else b""
+        self._asks += 1
+        if self._asks % _FOUND_EVERY == 2:
+            self._find_homes()
         while True:
             futures = self._submit(method, args, each)
             try:
@@ -207,15 +221,16 @@ class DaskTeam:
                 futures.append(None)
                 continue
             key = (f"{task.__name__[1:]}-{name}", i)
-            made = client.submit(task, self._held[i], a, method, args, more, key=key, **options)
+            where = options | self._home(i)
+            made = client.submit(task, self._held[i], a, method, args, more, key=key, **where)
             answers = made
             if task is _changed:
                 self._held[i] = made
-                answers = client.submit(_answers, made, key=(name, i), **options)
+                answers = client.submit(_answers, made, key=(name, i), **where)
             elif method in self._summed:
                 key = (f"sum-{name}", i)
-                total = client.submit(_added, total, made, key=key, **options)
-                answers = client.submit(_rest, made, key=(name, i), **options)
+                total = client.submit(_added, total, made, key=key, **where)
+                answers = client.submit(_rest, made, key=(name, i), **where)
             futures.append(answers)
         return [*futures, total] if method in self._summed else futures
 
