@@ -587,6 +587,31 @@ def test_a_source_can_be_read_while_chunks_are_made(tmp_path, rows):
             np.testing.assert_array_equal(dense(source.take(some).X), X[some])
 
 
+@pytest.mark.parametrize("n_files", [1, 2])
+def test_one_thread_reads_at_a_time(tmp_path, rows, monkeypatch, n_files):
+    for i in range(n_files):
+        write(tmp_path / f"{i}.svm", *rows)
+    source = open_source(tmp_path)
+    inside, most = [], []
+    piece = type(source)._piece
+
+    def slow(self, unit, low, high):
+        inside.append(unit)
+        time.sleep(0.005)
+        most.append(len(inside))
+        found = piece(self, unit, low, high)
+        inside.pop()
+        return found
+
+    monkeypatch.setattr(type(source), "_piece", slow)
+    threads = [threading.Thread(target=source.read, args=(a, a + 9)) for a in range(0, 40, 10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 4
+
+
 # -- how much is decoded -----------------------------------------------------------------
 
 

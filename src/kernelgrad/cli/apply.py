@@ -174,7 +174,7 @@ def _predictions(
     from kernelgrad.data import ArraySource
     from kernelgrad.data.base import is_frame
 
-    for batch in source.chunks():
+    for batch in source.chunks(prefetch=True):
         # columns are matched by now, and a source needs no names
         rows = batch.X if is_frame(batch.X) else ArraySource(batch.X, checked=True)
         if not hasattr(estimator, "classes_"):

@@ -14,6 +14,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import RLock
 from typing import IO, Any
 
 import numpy as np
@@ -89,6 +90,7 @@ class PagedSource(BatchSource):
     """
 
     _starts: IntArray  # the first row of every unit, then the number of rows
+    _lock: RLock  # one thread reads at a time
     _pool: Pool | None = None
 
     @abstractmethod
@@ -99,6 +101,7 @@ class PagedSource(BatchSource):
         """Set the numbers of rows of all units."""
         self._starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         self.n_rows = int(self._starts[-1])
+        self._lock = RLock()
 
     @property
     def pool(self) -> Pool:
@@ -117,17 +120,21 @@ class PagedSource(BatchSource):
         first = int(np.searchsorted(self._starts, start, side="right")) - 1
         first = min(first, int(np.searchsorted(self._starts, self.n_rows)) - 1)
         parts: list[Batch] = []
-        for unit in range(first, len(self._starts) - 1):
-            low, high = int(self._starts[unit]), int(self._starts[unit + 1])
-            if parts and low >= stop:
-                break
-            if high > low:
-                a = max(start - low, 0)
-                parts.append(self._piece(unit, a, max(min(stop, high) - low, a)))
+        with self._lock:
+            for unit in range(first, len(self._starts) - 1):
+                low, high = int(self._starts[unit]), int(self._starts[unit + 1])
+                if parts and low >= stop:
+                    break
+                if high > low:
+                    a = max(start - low, 0)
+                    parts.append(self._piece(unit, a, max(min(stop, high) - low, a)))
         return concat_batches(parts)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pool": None}
+        return {**self.__dict__, "_pool": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=RLock())
 
 
 class FileSource(PagedSource):
@@ -288,11 +295,12 @@ class TextSource(FileSource):
         return page
 
     def _raw(self, unit: int) -> bytes:
-        if self._stream is None:
-            self._stream = self._open_plain()
-            weakref.finalize(self, self._stream.close)
-        self._stream.seek(self._offsets[unit])
-        return self._stream.read(self._offsets[unit + 1] - self._offsets[unit])
+        with self._lock:
+            if self._stream is None:
+                self._stream = self._open_plain()
+                weakref.finalize(self, self._stream.close)
+            self._stream.seek(self._offsets[unit])
+            return self._stream.read(self._offsets[unit + 1] - self._offsets[unit])
 
     def _piece(self, unit: int, low: int, high: int) -> Batch:
         def known(items: list[Any]) -> Any:

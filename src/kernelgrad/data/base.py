@@ -217,7 +217,7 @@ class BatchSource(ABC):
 
     def map_chunks(self, function: Callable[[Batch], Any]) -> Iterator[Any]:
         """Yield what a function says of each chunk, in order; where the rows are."""
-        return map(function, self.chunks())
+        return map(function, self.chunks(prefetch=not self.in_memory))
 
     def target_chunks(self) -> Iterator[AnyArray]:
         """Yield the targets in order, reading nothing else where the format allows it."""

@@ -105,7 +105,7 @@ class MultiSource(PagedSource):
         return {**super().__getstate__(), "_parts": [copy(part) for part in self._parts]}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        super().__setstate__(state)
         self._share()
 
 

@@ -23,8 +23,8 @@ class ParquetSource(ColumnSource):
 
     Only the needed columns are read, and of large row groups 65,536 rows are decoded at a
     time, in order: reads that follow one another go on where the last one ended, others start
-    anew at a row group. Features are float32 if every feature column fits in it exactly (float16, float32,
-    booleans and integers up to 16 bits), otherwise float64.
+    anew at a row group. Features are float32 if every feature column fits in it exactly
+    (float16, float32, booleans and integers up to 16 bits), otherwise float64.
 
     Parameters
     ----------

@@ -622,7 +622,7 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
         check_is_fitted(self, "expansion_")
         if isinstance(X, BatchSource):
             check_columns(self, X)
-            for batch in X.chunks():
+            for batch in X.chunks(prefetch=not X.in_memory):
                 yield self._values(self._matrix(batch.X, source=True))
         else:
             yield self._values(self._matrix(X))
