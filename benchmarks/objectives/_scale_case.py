@@ -6,9 +6,11 @@ import hashlib
 import inspect
 import os
 import pickle
+import signal
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -212,6 +214,14 @@ def digest(model: Any) -> str:
     return hashed.hexdigest()[:16]
 
 
+def kill(local: Any, pauses: Sequence[float]) -> None:
+    """Kill one worker after each pause, in turn; its nanny starts another."""
+    for i, pause in enumerate(pauses):
+        time.sleep(pause)
+        nanny = list(local.workers.values())[i % len(local.workers)]
+        os.kill(nanny.pid, signal.SIGKILL)
+
+
 def cluster(case: Row) -> Row:
     """Fit on workers of one thread, or here without any; count what would go by wire."""
     set_num_threads(1)
@@ -246,6 +256,8 @@ def cluster(case: Row) -> Row:
         ) as local,
         Client(local) as client,
     ):  # fmt: skip
+        killer = threading.Thread(target=kill, args=(local, case.get("kills", [])), daemon=True)
+        killer.start()
         model = estimator(case, engine=workers.DaskEngine(client))
         seconds, _ = timed(lambda: model.fit(opened(case)))
     blocks = max(1, model.n_iter_)
