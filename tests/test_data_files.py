@@ -365,6 +365,18 @@ def test_files_that_differ_are_named(tmp_path, write, suffix, first, second, ope
         assert open_source(tmp_path, feature_names=["a"]).n_features == 1
 
 
+def test_relative_paths(tmp_path, monkeypatch):
+    folder = tmp_path / "rows/part=3"
+    folder.mkdir(parents=True)
+    csv(tmp_path / "rows/0.csv", a=[1], part=[5])
+    csv(folder / "1.csv", a=[2])
+    monkeypatch.chdir(tmp_path / "rows")
+    for path in (".", "**/*.csv", ["0.csv", folder / "1.csv"], "../rows"):
+        assert open_source(path).read(0, 2).X.tolist() == [[1, 5], [2, 3]]
+    monkeypatch.chdir(folder)
+    assert open_source("1.csv").feature_names == ["a"]
+
+
 def test_files_that_cannot_be_found(tmp_path):
     with pytest.raises(DataError, match=r"Folder .* holds no data file; name a file"):
         open_source(tmp_path)

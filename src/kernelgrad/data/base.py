@@ -139,8 +139,8 @@ class BatchSource(ABC):
     def block_starts(self) -> IntArray | None:
         """Return the first rows of the units that are cheap to read whole, if there are any.
 
-        The units are row groups in Parquet, pages of lines in text. Random sampling visits
-        all rows of a unit close together, so that each is decoded once per epoch.
+        The units are row groups in Parquet, pages of lines in text. Random sampling reads each
+        from its beginning to its end, beside others, so that it is decoded once per epoch.
         """
         return None
 

@@ -55,10 +55,10 @@ def find_files(path: Any) -> list[DataFile]:
         root, found = _expand(path)
     else:
         found = [file for one in path for file in _expand(one)[1]]
-        root = Path(os.path.commonpath([file.parent for file in found]) if found else "")
-    if not found:
-        raise FileNotFoundError("The list of files is empty; name at least one.")
-    keys = [_keys(file.relative_to(root).parent.parts) for file in found]
+        if not found:
+            raise FileNotFoundError("The list of files is empty; name at least one.")
+        root = Path(os.path.commonpath([os.path.abspath(file.parent) for file in found]))
+    keys = [_keys(Path(os.path.relpath(file.parent, root)).parts) for file in found]
     texts = {name for own in keys for name, value in own.items() if not _is_integer(value)}
 
     def typed(name: str, value: str | None) -> tuple[str, Any]:
