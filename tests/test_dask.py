@@ -400,6 +400,19 @@ def _small_shards(monkeypatch):
         monkeypatch.setattr(module, "SHARD", 400)
 
 
+def held_keys(dask_worker):
+    return list(dask_worker.data)
+
+
+def all_free(client):
+    """Whether workers hold nothing any more, once they have heard of it."""
+    for _ in range(200):
+        if not any(client.run(held_keys).values()):
+            return True
+        time.sleep(0.05)
+    return False
+
+
 def few_blocks(cls=KernelRegressor, **more):
     """Return a model of three small blocks, which leaves its rows where they are."""
     blocks = CachedBlockDescent(block_size=48, inner_steps=2)
@@ -428,6 +441,7 @@ def test_workers_make_the_same_model(client, rows, local, chunks):
     model = few_blocks(engine=DaskEngine(client)).fit(array(X, chunks), array(y))
     assert model.n_iter_ == 3
     same(model, local, X)
+    assert all_free(client)
     assert model.score(array(X), array(y)) == pytest.approx(local.score(X, y), abs=1e-12)
 
 
