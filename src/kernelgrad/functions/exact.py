@@ -121,9 +121,12 @@ class ExactKernel:
         kernel = self.kernel
         return kernel.precise_block(A, B) if self.precise else kernel.exact_block(A, B)
 
-    def fast_block(self, A: ExactRows, B: ExactRows) -> Any:
-        """Return ``k(A, B)`` as :meth:`block`, with bits that depend on the shape too."""
-        with blas_products():
+    def fast_block(self, A: ExactRows, B: ExactRows, *, compiled: bool = False) -> Any:
+        """Return ``k(A, B)`` as :meth:`block`, with bits that depend on the shape too.
+
+        Faster still with `compiled` loops, where they are not compiled for few values.
+        """
+        with blas_products(compiled=compiled):
             return self.block(A, B)
 
     def matrix(self, A: ExactRows, B: ExactRows) -> Float32Array:

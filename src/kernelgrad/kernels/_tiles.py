@@ -400,26 +400,36 @@ def _finish_plainly(
     if finish == HALF_SQUARE:
         return u
     s = np.sqrt(u)
-    factor = (1.0, 1 + s, 1 + s + u / 3)[finish - MATERN1]
-    return np.asarray(factor * np.exp(-s))
+    if finish == MATERN3:
+        u[:] = s
+    elif finish != MATERN1:
+        u /= 3.0
+        u += s
+    values = np.exp(np.negative(s, out=s), out=s)  # every new array costs as much as these
+    if finish == MATERN1:
+        return values
+    u += 1.0
+    u *= values
+    return u
 
 
 # Blocks
 
 
 @contextmanager
-def blas_products() -> Iterator[None]:
+def blas_products(*, compiled: bool = False) -> Iterator[None]:
     """Let BLAS multiply dense rows and NumPy do the rest, in this thread, while inside.
 
-    Nothing is compiled then. It is faster, up to twice below 30 columns; the bits of an entry
+    Nothing is compiled then, unless the rest is to be done by `compiled` loops too, which take
+    less than half the time. It is faster, up to twice below 30 columns; the bits of an entry
     then depend on the shape of its block too.
     """
-    before = getattr(_mode, "blas", False)
-    _mode.blas = True
+    before = getattr(_mode, "blas", False), getattr(_mode, "compiled", False)
+    _mode.blas, _mode.compiled = True, compiled
     try:
         yield
     finally:
-        _mode.blas = before
+        _mode.blas, _mode.compiled = before
 
 
 def _second(form: int, values: AnyArray) -> AnyArray:
@@ -576,7 +586,8 @@ def block(
     for numbers_of_rows, square in ((lefts, left), (rights, right)):
         if square is not None:
             numbers_of_rows[:] = np.sqrt(square) if finish in _ARCS else 0.5 * square
-    plain = _by_blas(form, A) and not sp.issparse(B)
+    loops = getattr(_mode, "compiled", False) and A.dtype == np.float32
+    plain = _by_blas(form, A) and not sp.issparse(B) and not loops
     swapped = form <= SHANNON and sp.issparse(B) and (not sp.issparse(A) or n < m)
 
     def emit(T: AnyArray, rows: slice, columns: slice) -> None:

@@ -14,7 +14,10 @@ WHOLE = 2048  # up to so many rows one block holds them all
 FEATURE_BLOCKS = 16
 STORE_BYTES = 2 * 2**30  # of kept block values unless a memory limit is given
 WORK_BYTES = 64 * 2**20  # Hessian, its sample and tiles
-HESSIAN_ROWS = 4  # of the sample, for each coordinate of a block
+COMPILED_VALUES = 2**27  # of a block, from which compiled loops are worth their compilation
+# Rows of the Hessian's sample for each coordinate of a block: where the values of a block are
+# too many to be kept, one step must do, and a better one costs little beside the values.
+HESSIAN_ROWS, MANY_HESSIAN_ROWS = 4, 16
 HESSIAN_TILE = 512  # sampled rows that one task takes
 MOST_INNER = 10  # Newton steps on a block
 REJECTIONS, MOST_REJECTIONS = 4, 16  # blocks in a row without a step that end the fit

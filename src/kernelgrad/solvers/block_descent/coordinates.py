@@ -161,13 +161,17 @@ class Block(ABC):
 
 
 class SupportBlock(Block):
-    """Training rows ``x_i, i in index`` as centres: coordinates ``k(x_i, .)``."""
+    """Training rows ``x_i, i in index`` as centres: coordinates ``k(x_i, .)``.
+
+    With `compiled` loops make the values, for many rows.
+    """
 
     def __init__(
-        self, number: int, exact: ExactKernel, centres: ExactRows, index: IntArray
-    ) -> None:
+        self, number: int, exact: ExactKernel, centres: ExactRows, index: IntArray,
+        *, compiled: bool = False,
+    ) -> None:  # fmt: skip
         self.number, self.index, self.width = number, index, len(index)
-        self.exact, self.centres = exact, centres
+        self.exact, self.centres, self._compiled = exact, centres, compiled
 
     @cached_property
     def gram(self) -> Float32Array:  # type: ignore[override]
@@ -193,7 +197,8 @@ class SupportBlock(Block):
             out = np.empty((rows.n_rows, self.width), np.float32)
         for a in range(0, rows.n_rows, _SUB):
             part = slice(a, a + _SUB)
-            out[part] = self.exact.fast_block(rows.take(part), self.centres)
+            some = rows.take(part)
+            out[part] = self.exact.fast_block(some, self.centres, compiled=self._compiled)
         return out
 
     def products(self, rows: ExactRows, coef: Float64Array) -> Float64Array:

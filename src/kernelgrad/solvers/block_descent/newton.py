@@ -126,6 +126,11 @@ class Workspace:
     max_width: int
     n_blocks: int
 
+    @property
+    def too_many(self) -> bool:
+        """Whether the values of a block are too many to be kept, whatever memory there is."""
+        return 4 * self.objective.n * self.max_width > constants.STORE_BYTES
+
 
 @dataclass
 class FeatureCoefficients:

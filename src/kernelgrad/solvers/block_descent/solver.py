@@ -300,9 +300,12 @@ class CachedBlockDescent(Solver[CachedState]):
     n_blocks : int or "auto", default="auto"
         J of random features; 16 by default.
     hessian_rows : int or "auto", default="auto"
-        Rows of the sample S, half of them by curvature; 4 M by default.
+        Rows of the sample S, half of them by curvature; 4 M by default, and 16 M of more rows
+        than ``2^29 / M``.
     inner_steps : int or "auto", default="auto"
-        Newton steps on a block; ``"auto"`` weighs gain against price, at most 10.
+        Newton steps on a block; ``"auto"`` weighs gain against price, at most 10, and takes a
+        single one of more rows than ``2^29 / M``: the values of a block, 2 GiB and more, are
+        then made anew for each product, and another block gains more for that.
     tol : float >= 0, default=1e-3
         Converged when, after each of two blocks in a row (one that holds all rows), as many
         blocks as were taken, or as hold all coordinates once if these are fewer, would at the
@@ -564,7 +567,8 @@ class CachedBlockDescent(Solver[CachedState]):
         first = first_of_equals(hashes_of(centres))  # shards do not know each other's rows
         if not first.all():
             index, centres = index[first], centres.take(np.flatnonzero(first))
-        return SupportBlock(number, state.exact, centres, index)
+        compiled = memory.objective.n * len(index) >= constants.COMPILED_VALUES
+        return SupportBlock(number, state.exact, centres, index, compiled=compiled)
 
     def _rows_at(self, team: Team, rows: IntArray) -> tuple[IntArray, Any]:
         """Return increasing row numbers, and the prepared rows."""
@@ -577,6 +581,8 @@ class CachedBlockDescent(Solver[CachedState]):
         memory = steps.memory
         n, M = memory.objective.n, block.width
         most = constants.MOST_INNER if self.inner_steps == "auto" else int(self.inner_steps)
+        if self.inner_steps == "auto" and memory.too_many:
+            most = 1
         for number in range(most):
             requests = None
             if number == 0:
