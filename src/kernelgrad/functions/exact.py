@@ -121,13 +121,19 @@ class ExactKernel:
         kernel = self.kernel
         return kernel.precise_block(A, B) if self.precise else kernel.exact_block(A, B)
 
-    def fast_block(self, A: ExactRows, B: ExactRows, *, compiled: bool = False) -> Any:
+    def fast_block(
+        self, A: ExactRows, B: ExactRows, out: Float32Array | None = None
+    ) -> Float32Array:
         """Return ``k(A, B)`` as :meth:`block`, with bits that depend on the shape too.
 
-        Faster still with `compiled` loops, where they are not compiled for few values.
+        With an array `out` for the values compiled loops take part: for many values.
         """
-        with blas_products(compiled=compiled):
-            return self.block(A, B)
+        with blas_products(out=out):
+            values: Float32Array = self.block(A, B)
+        if out is None or values is out:
+            return values
+        out[:] = values
+        return out
 
     def matrix(self, A: ExactRows, B: ExactRows) -> Float32Array:
         """Return ``k(A, B)``, shape (n_A, n_B), its columns spread over the threads."""

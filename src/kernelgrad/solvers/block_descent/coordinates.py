@@ -197,8 +197,11 @@ class SupportBlock(Block):
             out = np.empty((rows.n_rows, self.width), np.float32)
         for a in range(0, rows.n_rows, _SUB):
             part = slice(a, a + _SUB)
-            some = rows.take(part)
-            out[part] = self.exact.fast_block(some, self.centres, compiled=self._compiled)
+            some, there = rows.take(part), out[part]
+            if self._compiled:
+                self.exact.fast_block(some, self.centres, there)
+            else:
+                there[:] = self.exact.fast_block(some, self.centres)
         return out
 
     def products(self, rows: ExactRows, coef: Float64Array) -> Float64Array:
