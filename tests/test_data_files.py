@@ -684,6 +684,9 @@ def test_what_is_kept_of_many_files_is_bounded(tmp_path, rows):
     for suffix in ("parquet", "csv"):
         source = open_source(f"{tmp_path}/*.{suffix}", target="y")
         source.take(np.arange(0, 2000, 50))
+        assert not source.pool._items
+        for at in range(0, 2000, 50):
+            source.read(at, at + 1)
         kept = {id(part.pool): len(part.pool._items) for part in source._parts}
         assert sum(kept.values()) == 16
     source = open_source(f"{tmp_path}/*.parquet", target="y")

@@ -13,6 +13,7 @@ import zlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from threading import RLock
 from typing import IO, Any
@@ -64,14 +65,14 @@ class Pool:
     """What was opened or decoded last, as much as there are places to read from at once."""
 
     def __init__(self, size: int) -> None:
-        self._size = size
+        self.size = size
         self._items: list[Any] = []  # the one used last comes last
 
     def use(self, wanted: Callable[[list[Any]], Any], make: Callable[[], Any]) -> Any:
         """Return what `wanted` picks from the items, else what `make` gives."""
         item = wanted(self._items)
         if item is None:
-            del self._items[: max(0, len(self._items) - self._size + 1)]  # before there is more
+            del self._items[: max(0, len(self._items) - self.size + 1)]  # before there is more
             item = make()
         self.drop(item)
         self._items.append(item)
@@ -129,6 +130,12 @@ class PagedSource(BatchSource):
                     a = max(start - low, 0)
                     parts.append(self._piece(unit, a, max(min(stop, high) - low, a)))
         return concat_batches(parts)
+
+    def take(self, rows: IntArray) -> Batch:
+        """Return the given rows in the given order; each unit is decoded at most once."""
+        source = copy(self)  # what it decodes is of no use to other reads
+        source.pool.size = 1
+        return super(PagedSource, source).take(rows)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_pool": None, "_lock": None}
