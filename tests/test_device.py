@@ -173,11 +173,15 @@ def test_without_the_gpu_the_error_says_so(torch_is, name, gpus, message):
     ("params", "message"),
     [
         ({"solver": "sdca"}, r"solver 'sdca' runs on the CPU only.*'cached'"),
+        ({"kernel": lambda A, B: A @ B.T}, "exact callable kernel .* has no form"),
+        ({"solver": "cached", "kernel": Matern(0.7)}, "exact matern kernel .* has no form"),
         ({"solver": "dsg", "kernel": "polynomial"}, "random features of the polynomial kernel"),
         ({"solver": "dsg", "kernel": Gaussian(1.0) + Laplacian(1.0)}, "of the sum kernel"),
     ],
 )
-def test_what_a_device_cannot_do_is_refused(params, message):
+def test_what_a_device_cannot_do_is_refused(params, message, monkeypatch):
+    if "solver" in params:  # before any work
+        monkeypatch.setattr(KernelClassifier, "_fit", lambda *args: pytest.fail("works"))
     model = KernelClassifier(device="torch", **params)
     with pytest.raises(CapabilityError, match=message):
         model.fit(rows_of(30, 2), [0, 1, 1] * 10)
@@ -300,9 +304,9 @@ def test_sums_over_many_rows_are_float64(torch_cpu):
     ones = DeviceRows(torch_cpu, [np.ones((n, 1), np.float32)])
     matrix = DeviceBlockMatrix(ones, 1, lambda some: some[0])
     R = np.full((1, n), np.float32(0.1))
-    R[0, 0] = 2.0**26  # sums over SUB rows are lost beside it in float32
+    R[0, 0] = 2.0**40  # beside it sums over SUB rows are lost in float32
     expected = R.astype(np.float64).sum()
-    assert abs(matrix.product(R)[0, 0] - expected) < 0.1 * SUB + 8
+    assert abs(matrix.product(R)[0, 0] - expected) < 0.1 * SUB + 2
 
 
 @needs_torch
@@ -359,6 +363,8 @@ def test_products_are_full_float32_and_settings_are_set_back(torch_cpu, before):
     new = hasattr(torch.backends.cuda.matmul, "fp32_precision")
     try:
         torch.set_float32_matmul_precision(before)
+        parts = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul) if new else ()
+        given = [part.fp32_precision for part in parts]
         with torch.autocast("cpu", dtype=torch.bfloat16):
             with torch_cpu.working():
                 with torch_cpu.working():
@@ -366,14 +372,12 @@ def test_products_are_full_float32_and_settings_are_set_back(torch_cpu, before):
                 a = torch.full((64, 64), 1 + 2.0**-20)
                 assert (a @ torch.eye(64) == a).all()  # no bit is lost
                 assert not torch.is_grad_enabled()
-                if new:
-                    assert torch.backends.cuda.matmul.fp32_precision == "ieee"
-                    assert torch.backends.mkldnn.matmul.fp32_precision == "ieee"
-                else:
-                    assert torch.get_float32_matmul_precision() == "highest"
+                assert {part.fp32_precision for part in parts} <= {"ieee"}
+                assert new or torch.get_float32_matmul_precision() == "highest"
             assert torch.is_autocast_enabled("cpu")
             assert torch.is_grad_enabled()
         assert torch.get_float32_matmul_precision() == before
+        assert [part.fp32_precision for part in parts] == given
     finally:
         torch.set_float32_matmul_precision(at_first)
 
@@ -414,6 +418,23 @@ def test_features_and_their_sums(kernel):
     for name, (expected, found) in pairs.items():
         close = 1e-5 * np.abs(expected).max()
         np.testing.assert_allclose(found, expected, rtol=0, atol=close, err_msg=name)
+
+
+@needs_torch
+def test_rows_of_the_covariance_are_counted_through_all_tiles(monkeypatch):
+    monkeypatch.setattr(devices, "_TILE_BYTES", {"cpu": 0})
+    n, every = 2 * SUB + 50, 5
+    cpu, there = (FeatureStream(Gaussian(0.1), 3, 7, 32) for _ in range(2))
+    there.device = "torch"
+    X = cpu.prepare(rows_of(n, 3))
+    root = np.full((n, 1), n**-0.5, np.float32)
+    root[every * 400 :: every] *= 9  # rows that a tile of SUB rows, no multiple, would miss
+    (H, penalty, gradient), found = (
+        s.moments(X, 0, root, every, root, root) for s in (cpu, there)
+    )
+    np.testing.assert_allclose(np.tril(found[0] - H), 0, atol=1e-5 * np.abs(H).max())
+    np.testing.assert_allclose(found[1], penalty, atol=1e-5 * np.abs(penalty).max())
+    np.testing.assert_allclose(found[2], gradient, atol=1e-5 * np.abs(gradient).max())
 
 
 @needs_torch
@@ -576,15 +597,26 @@ def test_a_fit_goes_on_elsewhere(solver):
 
 
 @needs_torch
-def test_searches_are_those_of_the_cpu():
+def test_searches_are_those_of_the_cpu(monkeypatch):
     X, y = regression(300)
+    seen = []
+    study = KernelRegressor._study
+
+    def watched(self, wanted, rows, problem, **options):
+        seen.append(problem.device)
+        return study(self, wanted, rows, problem, **options)
+
+    monkeypatch.setattr(KernelRegressor, "_study", watched)
     cpu, there = (
         KernelRegressor(solver="dsg", max_iter=3, random_state=0, device=name).fit(X, y)
         for name in ("cpu", "torch")
     )
+    assert seen == ["cpu", "cpu"]
     assert there.alpha_ == cpu.alpha_
     assert there.kernel_.gamma == cpu.kernel_.gamma
     np.testing.assert_array_equal(there.metric_, cpu.metric_)
+    f = cpu.predict(X)
+    assert 0 < np.abs(there.predict(X) - f).max() < 1e-4 * f.std()  # the fit is not the CPU's
 
 
 @needs_torch
