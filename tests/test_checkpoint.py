@@ -13,6 +13,7 @@ from sklearn.base import clone
 
 from kernelgrad import (
     DSG,
+    SDCA,
     CachedBlockDescent,
     KernelClassifier,
     KernelDensityRatio,
@@ -100,6 +101,11 @@ OTHERS = {
         KernelClassifier(
             "log_loss", solver=CachedBlockDescent(block_size=32, blocks="features"), **KERNEL
         ), X, labels,
+    ),
+    "patience": (
+        LinearRegressor(
+            solver="sgd", early_stopping=True, n_iter_no_change=4, tol=0.1, random_state=0
+        ), X, signal_,
     ),
     "sparse": (KernelRegressor(solver="dsg", **KERNEL), sp.csr_matrix(X * (X > 0)), signal_),
     "novelty": (KernelNoveltyDetector(**GIVEN), X, None),
@@ -189,6 +195,26 @@ def test_a_crash_loses_at_most_an_interval(tmp_path):
     begun = []
     same(fit(tmp_path, At(7, lambda: begun.append(7)), At(6, lambda: begun.append(6))))
     assert begun == [7]
+
+
+def test_the_latest_files_are_kept(tmp_path):
+    crashed(tmp_path, at=7, keep=3)
+    assert names(tmp_path) == [f"checkpoint-00000000{i}.kgc" for i in (4, 5, 6)]
+
+
+def test_a_crash_after_the_last_iteration(tmp_path, monkeypatch):
+    def late(*_):
+        raise CrashError
+
+    model = KernelRegressor(solver=SDCA(tol=0.0), **KERNEL)
+    whole = clone(model).fit(X, signal_)
+    monkeypatch.setattr(SDCA, "finish", late)
+    with pytest.raises(CrashError):
+        fit(tmp_path, estimator=model)
+    monkeypatch.undo()
+    found = fit(tmp_path, estimator=model)
+    same(found, whole)
+    assert found.history_["audit"] == whole.history_["audit"]
 
 
 def test_a_finished_fit_is_not_run_again(tmp_path):
