@@ -5,6 +5,7 @@ What needs torch is skipped where it is not installed.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib
 import pickle
@@ -30,6 +31,7 @@ from kernelgrad.compute.device import (
     SUB,
     DeviceBlockMatrix,
     DeviceRows,
+    TorchDevice,
     device_or_cpu,
     get_device,
 )
@@ -328,6 +330,50 @@ def test_what_is_kept_or_sent_in_chunks_changes_no_bit(torch_cpu, monkeypatch):
     for first, out in found[1:]:
         assert (first == found[0][0]).all()
         assert (out == found[0][1]).all()
+
+
+class Steps:
+    """A stream of a GPU that notes what is asked of it; the work is done at once."""
+
+    def __init__(self, log):
+        self.log, self.n = log, 0
+
+    def record_event(self):
+        self.n += 1
+        name = f"{self.n}"
+        self.log.append(f"sent {name}" if self is self.log[0] else f"worked {name}")
+        return types.SimpleNamespace(
+            name=name, synchronize=lambda: self.log.append(f"waited for {name}")
+        )
+
+    def wait_event(self, event):
+        self.log.append(f"works after {event.name}")
+
+
+@needs_torch
+def test_chunks_travel_while_others_are_worked_on(monkeypatch):
+    """The order of what a GPU is asked for, on a stream that only takes notes."""
+    log = []
+    copies, here = Steps(log), Steps(log)
+    log.append(copies)
+    monkeypatch.setattr(torch.cuda, "device", lambda where: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda where: here)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self.clone())
+    kept = []
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, s: kept.append(s))
+    monkeypatch.setattr(devices, "_CHUNK_BYTES", 0)
+    device = TorchDevice("torch", torch, torch.device("cpu"))
+    device._copies, device.memory = copies, 0
+    monkeypatch.setattr(devices, "_TILE_BYTES", {"cpu": 0})
+    X, matrix = block_matrix(device, 4 * SUB, 3)
+    found = matrix.product(np.ones((1, 4 * SUB), np.float32))
+    np.testing.assert_allclose(found[0], np.cos(X.astype(float) @ X[:3].T).sum(0), atol=0.01)
+    assert kept == [here] * 4
+    assert log[1:] == [
+        "sent 1", "sent 2", "works after 1", "worked 1", "sent 3", "works after 2", "worked 2",
+        "waited for 1", "sent 4", "works after 3", "worked 3", "works after 4",
+    ]  # fmt: skip
 
 
 @needs_torch
