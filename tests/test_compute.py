@@ -1,4 +1,5 @@
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import threadpoolctl
 
 import oracles
 from kernelgrad.compute import elementary, linalg, rng
+from kernelgrad.compute.memory import resident_bytes
 from kernelgrad.compute.threads import (
     get_num_threads,
     parallel_for,
@@ -551,3 +553,41 @@ print({library["num_threads"] for library in found if library["user_api"] == "bl
     run = [sys.executable, "-c", code]
     done = subprocess.run(run, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "{1}"
+
+
+# -- memory ----------------------------------------------------------------------------------
+
+FAULTS = """
+import resource
+import numpy as np
+from kernelgrad.compute.memory import keep_freed_memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        np.ones(2**18)  # 512 pages
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+before = faults()
+keep_freed_memory()
+faults()
+print(before, faults())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="others are not asked")
+def test_freed_memory_is_kept_where_a_nanny_wants_it_back():
+    environment = os.environ | {"MALLOC_TRIM_THRESHOLD_": "65536"}
+    command = [sys.executable, "-c", FAULTS]
+    told = subprocess.run(command, env=environment, capture_output=True, check=True).stdout
+    before, after = map(int, told.split())
+    assert before > 20 * 400
+    assert after < before / 10
+
+
+def test_resident_memory_grows_with_what_is_held():
+    before = resident_bytes()
+    if before is None:
+        pytest.skip("the system does not tell")
+    held = np.ones(2**23)
+    assert 0.9 < (resident_bytes() - before) / held.nbytes < 1.1

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from kernelgrad._validation import check_int
+from kernelgrad.compute.memory import keep_freed_memory
 from kernelgrad.compute.threads import one_thread
 from kernelgrad.exceptions import DataError, KernelGradError
 
@@ -339,6 +340,7 @@ def _with(held: _Held, more: Any) -> Any:
 
 
 def _said(piece: Any, number: int, method: str, args: Any, more: Any) -> Any:
+    keep_freed_memory()
     value = getattr(piece, method)
     try:
         with one_thread():
