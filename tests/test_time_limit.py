@@ -154,7 +154,7 @@ def test_a_stream_goes_on_after_a_call_without_time(rows):
             3,
             1,
         ),
-        (KernelClassifier("log_loss", solver="newton", **PLAIN), 5, 3),
+        (KernelClassifier("log_loss", solver="newton", **PLAIN), 7, 3),
     ],
     ids=repr,
 )
