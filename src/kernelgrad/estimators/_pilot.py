@@ -21,7 +21,7 @@ from kernelgrad.estimators._tasks import Classification, Task
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Gaussian, Kernel, Laplacian, PrecomputedKernel
 from kernelgrad.losses import SquaredError
-from kernelgrad.solvers import NewtonCG, Problem, WorkingSet
+from kernelgrad.solvers import CachedBlockDescent, NewtonCG, Problem, WorkingSet
 from kernelgrad.solvers.kernel.metric import (
     LEAST,
     MOST,
@@ -63,6 +63,9 @@ _FURTHER = 4  # steps beyond an end of them
 FACTORS = (0.25, 0.5, 1.0, 2.0)  # of the median bandwidth, of kernels that learn no metric
 _RATIOS = (16.0, 4.0, 1.0, 0.25)  # alpha of another loss, beside that of the squared loss
 _OWN_ROWS, _OWN_HELD, _OWN_STEPS, _FOLDS = 1000, 4000, 50, 3
+# Blocks that tell gamma for block descent: rows, centres, blocks; factors, up to which
+TRIAL_ROWS, _TRIAL_WIDTH, _TRIAL_BLOCKS = 30_000, 512, 8
+_TRIAL_FACTOR, _MOST_FACTOR = 2.0, 16.0
 _CLOSE = 0.3  # scores so close may change places with more rows
 _FAR_ROWS = 32_000  # as far as two sizes of hundreds and thousands tell
 # What a rough kernel gains beside a smooth one with each four times more rows, in logarithms
@@ -720,6 +723,53 @@ def own_ratio(
         for ratio, loss in mean.items()
     ]
     return best, told
+
+
+def descent_gamma(
+    pool: Pool, problem: Problem, seed: int, deadline: Deadline
+) -> tuple[Kernel, list[dict[str, Any]]]:
+    """Return the kernel with the gamma that block descent gets furthest with, and trials.
+
+    A bandwidth that suits an exact solution of a thousand rows may be too wide for blocks of
+    many more, which are sums over few centres: what is as smooth hardly tells them apart. Some
+    blocks on the pool are compared on other rows, for gamma and for multiples of it.
+    """
+    kernel, n = problem.kernel, len(pool.Y)
+    order = _random(seed, 5).permutation(n)
+    held = np.sort(pool.numbers[order[: min(n // 5, _OWN_HELD)]])
+    rows = pool.rows.take(np.sort(pool.numbers[order[n // 5 :][:TRIAL_ROWS]]))
+    others = pool.rows.validation(1, 0.0, rows=held)
+    assert others.loss is not None
+    solver = CachedBlockDescent(block_size=_TRIAL_WIDTH, tol=0.0)
+    losses: dict[float, float] = {}
+
+    def loss(factor: float) -> float:
+        if factor not in losses:
+            if deadline.over:
+                return np.inf
+            one = replace(problem, kernel=_times(kernel, factor), fixed_rows=True)
+            state = solver.init(one, rows)
+            for _ in range(_TRIAL_BLOCKS):
+                solver.step(one, state, rows)
+            assert others.loss is not None
+            losses[factor] = others.loss(solver.expansion(state).fast_prediction(others.X))
+        return losses[factor]
+
+    best, factor = loss(1.0), 1.0
+    while factor < _MOST_FACTOR and loss(factor * _TRIAL_FACTOR) < best:
+        factor *= _TRIAL_FACTOR
+        best = loss(factor)
+    told = [
+        {"alpha": problem.alpha, "gamma": _times(kernel, f).gamma, "score": -value,
+         "loss": value, "rows": rows.n_rows}
+        for f, value in losses.items()
+    ]  # fmt: skip
+    return _times(kernel, factor), told
+
+
+def _times(kernel: Any, factor: float) -> Any:
+    """Return the kernel with gamma times a factor."""
+    return clone(kernel).set_params(gamma=float(kernel.gamma) * factor)
 
 
 def own_solver(problem: Problem) -> NewtonCG | WorkingSet | None:

@@ -375,7 +375,7 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
             )
             chosen = self._choose(parts, rows, stream=True) if first else self._kept_solver()
             size = chosen[0].resolve_batch_size(None)
-            posed = self._pose(parts, rows, stream=True, fresh=first)
+            posed = self._pose(parts, rows, solver=chosen[0], stream=True, fresh=first)
             steps = -(-rows.n_train // size)
             found: dict[str, Any] = {"found": posed.found, "seconds": posed.seconds}
             plan = Plan(rows, posed.problem, *chosen, steps, stream=True, **found)
@@ -524,8 +524,9 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
             check_columns(self, source)
 
     def _pose(
-        self, parts: Parts, rows: TrainingRows, *, stream: bool = False, fresh: bool = True
-    ) -> Posed:
+        self, parts: Parts, rows: TrainingRows, *, solver: Solver[Any], stream: bool = False,
+        fresh: bool = True,
+    ) -> Posed:  # fmt: skip
         """Return the problem that parameters and rows pose; not `fresh`, one that goes on."""
         alpha = self._alpha_for(rows, stream=stream)
         problem = self._problem(parts.kernel, rows.task.loss, rows.task.n_outputs, alpha)
@@ -533,7 +534,7 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
 
     def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
         """Return what is run on these rows, checked."""
-        posed = self._pose(parts, rows, fresh=not warm)
+        posed = self._pose(parts, rows, solver=chosen[0], fresh=not warm)
         most = int(self.max_iter)
         plan = Plan(
             rows, posed.problem, *chosen, most, found=posed.found, seconds=posed.seconds

@@ -30,7 +30,9 @@ from kernelgrad.estimators._pilot import (
     EQUAL,
     FALLBACK_ALPHA,
     STREAM_ROWS,
+    TRIAL_ROWS,
     Wanted,
+    descent_gamma,
     draw_pool,
     own_ratio,
     plain_study,
@@ -352,9 +354,10 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
         return "auto" if named and self._named("median").is_stationary else False
 
     def _pose(
-        self, parts: Parts, rows: TrainingRows, *, stream: bool = False, fresh: bool = True
-    ) -> Posed:
-        posed = super()._pose(parts, rows, stream=stream, fresh=fresh)
+        self, parts: Parts, rows: TrainingRows, *, solver: Solver[Any], stream: bool = False,
+        fresh: bool = True,
+    ) -> Posed:  # fmt: skip
+        posed = super()._pose(parts, rows, solver=solver, stream=stream, fresh=fresh)
         if not fresh:
             if self._searches_alpha:
                 posed = posed._replace(problem=replace(posed.problem, alpha=self._fitted_alpha))
@@ -369,7 +372,7 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
             with single_threaded_blas():  # all of it: not a bit may depend on threads
                 # on the CPU, so that the same parameters are found for all devices
                 there = replace(posed.problem, device=CPU)
-                problem, found = self._study(wanted, rows, there, stream=stream)
+                problem, found = self._study(wanted, rows, there, solver=solver, stream=stream)
             problem = replace(problem, device=self.device)
             return Posed(problem, found, clock() - start)
 
@@ -402,8 +405,9 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
         return replace(plan, solver=solver, reason=reason)
 
     def _study(
-        self, wanted: Wanted, rows: TrainingRows, problem: Problem, *, stream: bool
-    ) -> tuple[Problem, dict[str, Any]]:
+        self, wanted: Wanted, rows: TrainingRows, problem: Problem, *, solver: Solver[Any],
+        stream: bool,
+    ) -> tuple[Problem, dict[str, Any]]:  # fmt: skip
         """Return the problem with what was "auto" found, and the history of the search."""
         alpha = None if np.isnan(problem.alpha) else problem.alpha
         wanted = replace(wanted, alpha=alpha)
@@ -429,6 +433,10 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
         if alpha is None and not isinstance(problem.loss, SquaredError):
             ratio, more = own_ratio(pool, problem, self._seed, deadline)
             problem, trials = replace(problem, alpha=problem.alpha * ratio), trials + more
+        narrows = isinstance(solver, CachedBlockDescent) and solver.blocks == "support"
+        if narrows and wanted.shapes and wanted.gamma is None and pool.n_rows >= TRIAL_ROWS:
+            kernel, more = descent_gamma(pool, problem, self._seed, deadline)
+            problem, trials = replace(problem, kernel=kernel), trials + more
         told: dict[str, Any] = {"search": trials, "metric": found.rounds}
         return problem, told | ({} if reason is None else {"metric_reason": reason})
 

@@ -538,9 +538,10 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         return self
 
     def _pose(
-        self, parts: Parts, rows: TrainingRows, *, stream: bool = False, fresh: bool = True
-    ) -> Posed:
-        posed = super()._pose(parts, rows, stream=stream, fresh=fresh)
+        self, parts: Parts, rows: TrainingRows, *, solver: Solver[Any], stream: bool = False,
+        fresh: bool = True,
+    ) -> Posed:  # fmt: skip
+        posed = super()._pose(parts, rows, solver=solver, stream=stream, fresh=fresh)
         if not stream:
             return posed
         total = float(getattr(self, "labelled_weight_", 0.0))

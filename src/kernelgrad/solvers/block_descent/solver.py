@@ -11,7 +11,7 @@ import numpy as np
 
 from kernelgrad._params import choice, integer, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
-from kernelgrad._validation import CapabilityError
+from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.compute.device import CPU
 from kernelgrad.compute.linalg import first_of_equals, untouched
 from kernelgrad.compute.memory import system_bytes
@@ -377,6 +377,11 @@ class CachedBlockDescent(Solver[CachedState]):
         self.check_problem(problem)
         C, n = problem.n_outputs, batch.n_rows
         first = _first_rows(batch, _FIRST_ROWS)
+        if not first.sample_weight.any():
+            raise DataError(
+                f"All sample weights of {first.n_rows:,} rows are zero; at least one row must "
+                "count."
+            )
         start = np.zeros(C)
         if problem.fit_intercept:
             start = np.asarray(problem.loss.intercept(first.y, first.sample_weight), float)
