@@ -18,7 +18,7 @@ from kernelgrad.compute.threads import parallel_for
 from kernelgrad.data import ArraySource
 from kernelgrad.estimators._rows import TrainingRows, no_rows
 from kernelgrad.estimators._tasks import Classification, Task
-from kernelgrad.functions.scaling import InputScaling
+from kernelgrad.functions.scaling import HEAVY, TAIL, InputScaling
 from kernelgrad.kernels import Gaussian, Kernel, Laplacian, PrecomputedKernel
 from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import CachedBlockDescent, NewtonCG, Problem, WorkingSet
@@ -58,7 +58,6 @@ _JUDGED = 500  # rows of a subset that machines are compared on
 _FEW, _SOME = 500, 2000  # the two sizes that tell how lambda moves
 _RIDGE = 0.1
 _ROBUST = 3.0  # deviations at which targets of robust losses are cut
-_HEAVY, _TAIL = 4.0, 0.01  # a column is heavy if more than that share is so far out
 _FURTHER = 4  # steps beyond an end of them
 FACTORS = (0.25, 0.5, 1.0, 2.0)  # of the median bandwidth, of kernels that learn no metric
 _RATIOS = (16.0, 4.0, 1.0, 0.25)  # alpha of another loss, beside that of the squared loss
@@ -392,8 +391,8 @@ def _scalings(
         return [scaling.with_metric(wanted.given)]
     robust = InputScaling.robust(X, weight).with_metric(wanted.given)
     assert robust.centre is not None
-    far = np.abs(X - robust.centre) > _HEAVY * np.asarray(robust.scale)
-    if (far.mean(axis=0) > _TAIL).any():
+    far = np.abs(X - robust.centre) > HEAVY * np.asarray(robust.scale)
+    if (far.mean(axis=0) > TAIL).any():
         ranks = InputScaling.robust(X, weight, ranks=True)
         return [robust, ranks.with_metric(wanted.given)]
     return [robust]

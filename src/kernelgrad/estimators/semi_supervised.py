@@ -427,7 +427,7 @@ fit_status_, best_score_, n_features_in_, feature_names_in_
         weights, others = rows.class_weights(), rows.unlabelled_weight()
         rows.task.require_all(weights)
         self.labelled_weight_ = float(weights.sum())
-        posed = self._pose(parts, rows).problem
+        posed = self._pose(parts, rows, solver=chosen[0]).problem
         problem = self._weighted(posed, self.labelled_weight_, others)
         problem = replace(problem, n_rows=rows.n_train + rows.n_unlabelled)
         if others == 0:

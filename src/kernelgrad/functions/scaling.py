@@ -16,7 +16,8 @@ from kernelgrad.kernels import Kernel
 
 SCALINGS = ("robust", "ranks")
 _FIT_ROWS = 8192  # rows that are float64 at a time
-_LIMIT = 3.0  # deviations at which a column bends, and where it ends by ranks
+_LIMIT, _HEAVY_LIMIT = 12.0, 3.0  # at which values bend, in robust deviations
+HEAVY, TAIL = 4.0, 0.01  # a column is heavy if more than that share is so far out
 _KNOTS = 257
 _QUARTILES = 1.3489795003921634  # of a normal law, in standard deviations
 
@@ -93,12 +94,13 @@ class InputScaling:
 
         Medians become 0 and quartiles those of the standard normal law. Where both quartiles
         are the median, as in columns of flags, the median distance of the other values from
-        it becomes 1. Values bend at three deviations; by `ranks` they become normal scores.
+        it becomes 1. Values bend at twelve deviations, those of columns with heavy tails, of
+        which more than 1 % is beyond four, at three; by `ranks` they become normal scores.
         """
         d = X.shape[1]
         levels = np.linspace(0, 1, _KNOTS)
         knots = np.empty((_KNOTS, d))
-        scale = np.ones(d)
+        scale, limit = np.ones(d), np.full(d, _LIMIT)
         for j in range(d):
             column = np.asarray(X[:, j], np.float64)
             knots[:, j] = _quantiles(column, weight, levels)
@@ -108,9 +110,12 @@ class InputScaling:
             if not spread > 1e-9 * abs(centre) and apart.any():
                 spread = _quantiles(np.abs(column - centre)[apart], weight[apart], [0.5])[0]
             scale[j] = spread if spread > 0 else 1.0
+            far = np.abs(column - centre) > HEAVY * scale[j]
+            if weight[far].sum() > TAIL * weight.sum():
+                limit[j] = _HEAVY_LIMIT
         if ranks:
             return cls(knots=knots)
-        return cls(knots[_KNOTS // 2].copy(), scale, np.full(d, _LIMIT))
+        return cls(knots[_KNOTS // 2].copy(), scale, limit)
 
     def with_metric(self, metric: Float64Array | None) -> InputScaling:
         """Return this scaling, followed by a metric."""

@@ -217,6 +217,8 @@ class BlockMove:
 class CachedTracker(Tracker):
     """Responses of fixed rows: a step costs one block of values on them."""
 
+    kept = ("_f", "_p")
+
     def __init__(self, solver: CachedBlockDescent, state: CachedState, X: Matrix) -> None:
         self._solver, self._state, self._X = solver, state, X
         home = state.exact if state.exact is not None else state.stream
@@ -464,7 +466,9 @@ class CachedBlockDescent(Solver[CachedState]):
         starts = range(0, n, SHARD)
         progress = problem.progress
         if isinstance(batch, TrainBatch):
-            rows = recipe.home.prepare(batch.X) if rows is None else rows
+            if rows is None:
+                numbered = (batch.rows,) if self.blocks == "support" else ()
+                rows = recipe.home.prepare(batch.X, *numbered)
             parts = [(a, slice(a, min(n, a + SHARD))) for a in starts]
             return Team(
                 [
