@@ -25,6 +25,7 @@ from kernelgrad.exceptions import DataError, KernelGradError
 
 _BUNDLES = 4  # of pieces, for each thread: enough to even out differences between workers
 _FOUND_EVERY = 32  # calls
+_LOOK = 5.0  # seconds without an answer, after which workers are looked at
 _INLINE = 1024  # bytes of arguments up to which each task carries its own
 _LOSSES = 3  # times in a row that pieces are made anew before a fit ends
 _PATIENCE = 60.0  # seconds for a client to find its scheduler again
@@ -146,6 +147,7 @@ class DaskTeam:
         import dask
         from distributed import futures_of
 
+        self._held = []
         n, cores = len(self), self._client.ncores()
         bundles = min(n, _BUNDLES * max(1, sum(cores.values())))
         cuts = np.linspace(0, n, bundles + 1).astype(int).tolist()
@@ -197,8 +199,9 @@ class DaskTeam:
                         f"{lost} The data behind them is lost: give a collection that is read "
                         "from files, or load it again."
                     ) from None
-                self._reconnect()
-                self._begin()
+            futures = []  # their tasks are to be forgotten before others have the same keys
+            self._reconnect()
+            self._begin()
         if changes:
             self._log.append(call)
         return answers
@@ -237,13 +240,19 @@ class DaskTeam:
 
     def _gathered(self, futures: list[Any], method: str) -> list[Any]:
         """Return the answers in order, or raise for the first bundle that has none."""
-        from distributed import as_completed
+        from distributed import wait
         from distributed.client import CancelledError
 
         wanted = [future for future in futures if future is not None]
         with self._client.as_current(), suppress(CancelledError):
-            for done, _ in enumerate(as_completed(wanted), 1):
+            left = set(wanted)
+            while left:
+                try:
+                    left = wait(left, _LOOK, return_when="FIRST_COMPLETED").not_done
+                except TimeoutError:
+                    self._check_homes()
                 if self._progress is not None:
+                    done = len(wanted) - len(left)
                     self._progress(done * len(self) // len(wanted), len(self))
         for i, future in enumerate(futures):
             if future is not None and future.status != "finished":
@@ -265,6 +274,12 @@ class DaskTeam:
                 first = total if i == asked[0] else np.full_like(total, -0.0)
                 answers[i] = first, *answers[i][1:]
         return answers
+
+    def _check_homes(self) -> None:
+        """Raise if all homes are gone: dask leaves their tasks alone though others came."""
+        homes, alive = {home for some in self._homes for home in some}, self._client.ncores()
+        if alive and homes and not homes & set(alive):
+            raise _LostError("All workers were lost.")
 
     def _fail(self, error: BaseException, bundle: int) -> None:
         """Raise what a user can do about the error of a bundle."""
