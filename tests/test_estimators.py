@@ -625,7 +625,7 @@ def test_sources_with_weights(moons):
     with pytest.raises(ValueError, match="Sample weights must contain at least one non-zero"):
         plain_classifier(max_iter=2).fit(nothing)
     nothing.in_memory = False
-    with pytest.raises(DataError, match="sample weights of .* rows are zero"):
+    with pytest.raises(DataError, match=r"sample weights of .* rows are zero"):
         plain_classifier(max_iter=2, memory_limit=1).fit(nothing)
     with pytest.raises(ValueError, match=r"class_weight of 0 is -1\.0"):
         plain_classifier(class_weight={0: -1.0, 1: 1.0}).fit(ArraySource(X, y))
