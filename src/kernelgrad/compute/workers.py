@@ -142,8 +142,11 @@ class DaskTeam:
     def __len__(self) -> int:
         return len(self._makers)
 
-    def _begin(self) -> None:
-        """Make all pieces, and repeat the changes so far."""
+    def _begin(self, *, lost: bool = False) -> None:
+        """Make all pieces, and repeat the changes so far.
+
+        Once workers were `lost`, anywhere: tasks for one that is gone may wait for ever.
+        """
         import dask
         from distributed import futures_of
 
@@ -154,7 +157,7 @@ class DaskTeam:
         self._spans = list(pairwise(cuts))
         held = [dask.delayed(_Held, pure=False)(self._makers[a:b]) for a, b in self._spans]
         # neighbours on one worker, unless their rows are on some: sums pass from it to the next
-        workers = [] if futures_of(held) else sorted(cores)
+        workers = [] if lost or futures_of(held) else sorted(cores)
         self._homes = [workers[i * len(workers) // bundles :][:1] for i in range(bundles)]
         self._held = [
             self._client.compute(one, retries=self._retries, **self._home(i))
@@ -199,9 +202,13 @@ class DaskTeam:
                         f"{lost} The data behind them is lost: give a collection that is read "
                         "from files, or load it again."
                     ) from None
-            futures = []  # their tasks are to be forgotten before others have the same keys
+            # their tasks are to be forgotten before others have the same keys, as they would
+            # wait for the same workers
+            old = [future for future in (*self._held, *futures) if future is not None]
             self._reconnect()
-            self._begin()
+            self._client.cancel(old, force=True)
+            old, futures, self._held = [], [], []
+            self._begin(lost=True)
         if changes:
             self._log.append(call)
         return answers
