@@ -361,7 +361,9 @@ def test_score_classification(data, classifier, ok, monkeypatch):
 def split_into_chunks(monkeypatch):
     """Let sources come in pieces of 64 rows."""
     chunks = kernelgrad.BatchSource.chunks
-    monkeypatch.setattr(kernelgrad.BatchSource, "chunks", lambda self: chunks(self, 64))
+    monkeypatch.setattr(
+        kernelgrad.BatchSource, "chunks", lambda self, **more: chunks(self, 64, **more)
+    )
 
 
 def test_score_regression(data, regressor, ok, monkeypatch):

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
+from threadpoolctl import threadpool_info
 
 from kernelgrad import (
     CachedBlockDescent,
@@ -38,8 +39,17 @@ CHUNKS = (500, 0, 300, 400)
 
 @pytest.fixture(scope="module")
 def client():
+    # workers multiply as this process does, whatever has become of its environment
+    cores = {i["architecture"] for i in threadpool_info() if i["internal_api"] == "openblas"}
+    environ = {"OPENBLAS_CORETYPE": cores.pop()} if cores else {}
+    before = dask.config.get("distributed.nanny.pre-spawn-environ")
     with (
-        dask.config.set({"distributed.comm.timeouts.connect": "3s"}),
+        dask.config.set(
+            {
+                "distributed.comm.timeouts.connect": "3s",
+                "distributed.nanny.pre-spawn-environ": before | environ,
+            }
+        ),
         distributed.LocalCluster(
             n_workers=2,
             threads_per_worker=1,

@@ -85,7 +85,7 @@ class Progress:
         self._passes += part < self._part or part == self._part == 1.0
         self._part = part
         seen = self._passes + part
-        known = 0 < self._expected and seen <= self._expected
+        known = self._expected > 0 and seen <= self._expected
         self._listener(seen / self._expected if known else 1.0 - 0.5**seen)
 
     def next_iteration(self) -> None:
