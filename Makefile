@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-slow bench lint build clean
+.PHONY: demo test test-slow test-device bench lint build clean
 
 demo: $(VENV)/.installed-demo
 	mkdir -p demo-output
@@ -15,6 +15,11 @@ test: lint
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow
+
+# torch's CPU build is some 200 MB: the tests that need it are skipped without
+test-device: $(VENV)/.installed-dev
+	$(PIP) torch
+	$(BIN)/python -m pytest tests/test_device.py
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
