@@ -65,7 +65,6 @@ _OWN_ROWS, _OWN_HELD, _OWN_STEPS, _FOLDS = 1000, 4000, 50, 3
 # Blocks that tell gamma for block descent: rows, centres, blocks; factors, up to which
 TRIAL_ROWS, _TRIAL_WIDTH, _TRIAL_BLOCKS = 30_000, 512, 8
 _TRIAL_FACTOR, _MOST_FACTOR = 2.0, 16.0
-_MANY_ROWS = 2**19  # fits of so many take more centres, and so do their trials
 _CLOSE = 0.3  # scores so close may change places with more rows
 _FAR_ROWS = 32_000  # as far as two sizes of hundreds and thousands tell
 # What a rough kernel gains beside a smooth one with each four times more rows, in logarithms
@@ -740,8 +739,7 @@ def descent_gamma(
     rows = pool.rows.take(np.sort(pool.numbers[order[n // 5 :][:TRIAL_ROWS]]))
     others = pool.rows.validation(1, 0.0, rows=held)
     assert others.loss is not None
-    width = _TRIAL_WIDTH if pool.n_rows < _MANY_ROWS else 2 * _TRIAL_WIDTH
-    solver = CachedBlockDescent(block_size=width, tol=0.0)
+    solver = CachedBlockDescent(block_size=_TRIAL_WIDTH, tol=0.0)
     losses: dict[float, float] = {}
 
     def loss(factor: float) -> float:

@@ -23,7 +23,6 @@ import numpy as np
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray
 from kernelgrad.compute.device import BlockValues
 from kernelgrad.compute.linalg import first_of_equals, row_hashes
-from kernelgrad.compute.threads import one_thread, parallel_for
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import ExactRows
@@ -173,8 +172,7 @@ class Shard:
     """Rows ``start`` to ``start + n`` of a fit.
 
     Methods in `CHANGES` change the shard, all others do not; those in `READS` need the values
-    of all its rows, and those in `SMALL` work on its responses alone. With `shared` arrays, as
-    after :meth:`copy`, changed arrays are new ones.
+    of all its rows. With `shared` arrays, as after :meth:`copy`, changed arrays are new ones.
 
     Parameters
     ----------
@@ -200,9 +198,6 @@ class Shard:
         }
     )  # fmt: skip
     READS: ClassVar[frozenset[str]] = frozenset({"products", "respond", "refresh"})
-    SMALL: ClassVar[frozenset[str]] = frozenset(
-        {"start_from", "derive", "strength", "draw", "enter", "along", "take", "leave"}
-    )
 
     def __init__(
         self, number: int, start: int, Y: Float32Array, weight: Float32Array, rows: Any,
@@ -652,24 +647,11 @@ class Team:
 
         `each` holds further arguments of each; a shard with None is not asked and answers None.
         """
-        answers: list[Any] = [None] * len(self.shards)
-
-        def answer(i: int) -> None:
+        answers = []
+        for i, shard in enumerate(self._visited(method in Shard.READS)):
             more = () if each is None else each[i]
-            if more is not None:
-                answers[i] = getattr(self.shards[i], method)(*args, *more)
-
-        def alone(i: int) -> None:
-            with one_thread():
-                answer(i)
-
-        if method in Shard.SMALL and len(self.shards) > 1:  # in which much is serial
-            parallel_for(len(self.shards), alone)
-            return answers
-        reads = method in Shard.READS
-        for i, _ in enumerate(self._visited(reads)):
-            answer(i)
-            if self._progress is not None and reads:
+            answers.append(None if more is None else getattr(shard, method)(*args, *more))
+            if self._progress is not None and method in Shard.READS:
                 self._progress(i + 1, len(self.shards))
         return answers
 
