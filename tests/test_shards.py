@@ -10,11 +10,14 @@ import pytest
 from cached_cases import even, signal
 from kernelgrad import KernelClassifier, KernelRegressor, set_num_threads
 from kernelgrad.data import ArraySource, open_source
+from kernelgrad.estimators._rows import StoredRows, TrainingRows
+from kernelgrad.estimators._tasks import NoTargets
 from kernelgrad.exceptions import DataError
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import CachedBlockDescent, Problem, RowStore, TrainBatch
 from kernelgrad.solvers.block_descent import shards, solver
+from kernelgrad.solvers.block_descent.newton import BlockSteps
 from plain import plain_classifier, plain_regressor
 
 
@@ -225,3 +228,52 @@ def test_probabilities_of_many_rows_come_from_rows_held_out(monkeypatch):
     rate = y[:3500].mean()
     prior = -np.mean(np.log(np.where(y[3500:] == 1, rate, 1 - rate)))
     assert loss < 0.7 * prior
+
+
+def shards_of(X, t, weight=None, **params):
+    """Return a solver, problem and state on the rows, before its first step."""
+    problem = Problem(SquaredError(), Gaussian(0.3), 1e-4, 1, X.shape[1], 0)
+    weight = even(len(X)) if weight is None else weight
+    descent = CachedBlockDescent(**params)
+    return descent, problem, descent.init(problem, TrainBatch(X, t[:, None], weight))
+
+
+def test_samples_come_from_all_shards_alike(small_shards):
+    X, t = rows_of()
+    descent, problem, state = shards_of(X, t, block_size=50, hessian_rows=200)
+    steps = BlockSteps(state.iterate, state.memory, None)
+    block = descent._draw(problem, state, state.memory)
+    steps.enter(block, True)
+    _, samples = steps.slopes(descent._sample_requests(problem, state, steps, 50))
+    whole = shards.joined(samples)
+    assert [len(s.share) for s in samples] == pytest.approx([60, 60, 60, 20], abs=1)
+    assert len(np.unique(whole.rows.values, axis=0)) == 200
+    np.testing.assert_allclose(whole.share, 1.0, rtol=1e-5)  # curvatures are equal
+
+
+def test_a_common_factor_of_weights_changes_nothing(small_shards):
+    X, t = rows_of()
+    found = []
+    for factor in (1.0, 5.0):
+        descent, problem, state = shards_of(X, t, factor * even(1000), block_size=100)
+        batch = TrainBatch(X, t[:, None], factor * even(1000))
+        found.append([descent.step(problem, state, batch).objective for _ in range(2)])
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
+
+
+def test_stored_rows_are_those_that_are_not_held_out():
+    X, t = rows_of(40)
+    held = np.array([0, 5, 6, 7, 39])
+    rows = TrainingRows(ArraySource(X, t), NoTargets(SquaredError()), held=held)
+    store, rest = StoredRows(rows), np.delete(np.arange(40), held)
+    assert store.n_rows == 35
+    np.testing.assert_array_equal(store.rows(3, 20), X[rest[3:20]])
+    np.testing.assert_array_equal(store.some(np.array([34, 0, 9])), X[rest[[34, 0, 9]]])
+
+
+def test_a_block_holds_no_row_twice(small_shards):
+    X, t = rows_of(200)
+    X, t = np.tile(X, (5, 1)), np.tile(t, 5)
+    descent, problem, state = shards_of(X, t, block_size=150)
+    block = descent._draw(problem, state, state.memory)
+    assert len(np.unique(block.centres.values, axis=0)) == block.width < 150
