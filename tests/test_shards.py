@@ -152,16 +152,6 @@ def test_a_fit_from_a_file_goes_on(small_shards, tmp_path):
         part.fit(other)
 
 
-def test_equal_rows_of_different_shards_are_one_centre(small_shards):
-    X, t = rows_of(200)
-    X, t = np.tile(X, (5, 1)), np.tile(t, 5)
-    source = ArraySource(X, t)
-    settings = {"solver": CachedBlockDescent(block_size=150), "max_iter": 8, "random_state": 0}
-    model = plain_regressor(memory_limit=1, gamma=0.3, **settings).fit(source)
-    assert model.n_support_ <= 200
-    assert model.score(X, t) > 0.95
-
-
 def test_rows_that_are_held_out_are_no_rows(small_shards, tmp_path):
     X, t = rows_of()
     source = saved(tmp_path, X, t)

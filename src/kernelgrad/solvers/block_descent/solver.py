@@ -286,7 +286,8 @@ class CachedBlockDescent(Solver[CachedState]):
     in float64, of all rows or, where that is dear, of a sample; ``history_["audit"]`` holds the
     objective claimed and found, and the last ``history_["objective"]`` is the one found.
 
-    All kernels, losses and tasks; equal rows are one centre. A block that holds all rows (up to
+    All kernels, losses and tasks; equal rows are one centre, of more than 131,072 rows those in
+    the same 131,072 and in the same block. A block that holds all rows (up to
     2,048 by default) makes it an exact solver.
 
     Parameters
