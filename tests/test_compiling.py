@@ -1,8 +1,10 @@
 """Compilation: told once, not counted as time of a fit, kept on disk, and done beforehand."""
 
+import importlib
 import io
 import json
 import os
+import pkgutil
 import shutil
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from numba import njit
+from numba.core.registry import CPUDispatcher
 
 import kernelgrad
 from kernelgrad import DSG
@@ -236,3 +239,30 @@ def test_commands_tell_of_compilation(watch, quiet, tmp_path, capsys, monkeypatc
     output = ["--output", str(tmp_path / "found.csv")]
     assert main(["predict", str(model), str(table), *output]) == 0
     assert "Compiling" in capsys.readouterr().err
+
+
+def compiled_loops():
+    """Return all compiled loops, and the names by which other loops call each."""
+    modules = [
+        importlib.import_module(info.name)
+        for info in pkgutil.walk_packages(kernelgrad.__path__, "kernelgrad.")
+        if "__main__" not in info.name
+    ]
+    loops = {f for m in modules for f in vars(m).values() if isinstance(f, CPUDispatcher)}
+    callers = {}
+    for loop in loops:
+        for name in loop.py_func.__code__.co_names:
+            called = loop.py_func.__globals__.get(name)
+            if isinstance(called, CPUDispatcher):
+                callers.setdefault(called, []).append(loop)
+    return loops, callers
+
+
+def test_sums_that_may_be_reordered_exist_once():
+    # else the copy within a caller, optimised twice, adds in another order
+    loops, callers = compiled_loops()
+    reordered = [f for f in loops if "reassoc" in (f.targetoptions.get("fastmath") or set())]
+    assert len(reordered) >= 5
+    assert len(callers) >= 20
+    free = [f for f in reordered if not f.targetoptions.get("forceinline") and f in callers]
+    assert not free

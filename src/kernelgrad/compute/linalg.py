@@ -133,7 +133,7 @@ def times_wide(A: Any, B: Any, T: Any) -> None:
             k += 1
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST | {"reassoc"})
+@njit(nogil=True, cache=True, fastmath=_FAST | {"reassoc"}, forceinline=True)
 def _times_narrow(A: Any, columns: Any, T: Any) -> None:
     """T = A B, each entry a sum along a row, `columns` (m, k) being those of B."""
     width, zero = columns.shape[0], T.dtype.type(0)

@@ -28,7 +28,9 @@ from numba.extending import overload
 
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
 
-# sums over the columns of a dense row may be reordered, and so vectorised; NaN stays NaN
+# Sums over the columns of a dense row may be reordered, and so vectorised; NaN stays NaN. Loops
+# that others call are inlined by force with it: a copy that a caller brings along has been
+# optimised twice, adds in another order, and is the one that runs where code is from the cache.
 FAST = {"contract", "nsz", "arcp", "reassoc"}
 
 

@@ -133,7 +133,7 @@ def _piece_of(kind: Any, p: Any, width: Any, majorise: Any, F: Any, V: Any) -> A
 # Sums. "reassoc" lets them run in vector registers; the order follows from the constant width.
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST | {"reassoc"})
+@njit(nogil=True, cache=True, fastmath=_FAST | {"reassoc"}, forceinline=True)
 def _total(F: Any, V: Any) -> float:
     """Return ``sum_i w_i v_i``."""
     s = 0.0
@@ -142,7 +142,7 @@ def _total(F: Any, V: Any) -> float:
     return s
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST | {"reassoc"})
+@njit(nogil=True, cache=True, fastmath=_FAST | {"reassoc"}, forceinline=True)
 def _three_directions(F: Any, sums: Any) -> None:
     """Add 3 first and 6 second derivatives to the ten sums, behind the value."""
     g0 = g1 = g2 = h00 = h01 = h02 = h11 = h12 = h22 = 0.0

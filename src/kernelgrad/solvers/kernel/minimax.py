@@ -85,7 +85,7 @@ def _stride(n: int) -> int:
 
 
 # reassociation: plain sums, whose order the length fixes
-@njit(nogil=True, cache=True, fastmath={"contract", "nsz", "arcp", "reassoc"})
+@njit(nogil=True, cache=True, fastmath={"contract", "nsz", "arcp", "reassoc"}, forceinline=True)
 def _below(c: Any, weight: Any, level: float) -> tuple[float, float, int]:
     """Weighted sum, weight and number of the responses below the level."""
     total, mass, count = 0.0, 0.0, 0

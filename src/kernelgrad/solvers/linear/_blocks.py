@@ -184,7 +184,7 @@ def _violation(
     return worst
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
 def _dot(a: AnyArray, b: Float64Array) -> float:
     total = 0.0
     for j in range(len(a)):

@@ -33,7 +33,7 @@ _WIDTH = 1e-3  # of the first bracket of a bias
 _WIDENINGS = 60  # by 4 each
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
 def _soft_dot(rows: Any, i: int, v: Float64Array, t: float) -> Any:
     total = 0.0
     for q in entries(rows, i):

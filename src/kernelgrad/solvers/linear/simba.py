@@ -330,7 +330,7 @@ def _split(
         left -= mass
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
 def _masses(q: AnyArray, s: AnyArray, y: AnyArray) -> tuple[float, float]:
     """Return ``sum s q`` and ``sum s q y``."""
     total, signed = 0.0, 0.0

@@ -1,0 +1,133 @@
+"""What an experiment is: cells to measure, claims that their rows decide, and a picture."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from benchmarks.registry import Row
+
+PAPERS = ("dsg", "cdsg", "tsg", "sbp", "s3gd")
+Cell = dict[str, Any]
+AGREES, DIFFERS, UNDECIDED = "agrees", "differs", "undecided"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What rows say of a claim: the median and the standard error of its margins."""
+
+    verdict: str
+    median: float
+    standard_error: float
+    n: int
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper that rows confirm or contradict.
+
+    Attributes
+    ----------
+    text : str
+        The sentence, with its tolerance.
+    theirs : str
+        The paper's number, or what its figure shows.
+    ours : callable
+        Returns our number of the same kind from all rows, as text.
+    margins : callable
+        Returns from all rows by how much the claim holds, one number for each independent
+        repeat (a seed): above 0 where it is true.
+    error : float, default=nan
+        The standard error of a single margin: 0 for what is counted. Of several margins it is
+        estimated; a single one without it decides nothing.
+    """
+
+    text: str
+    theirs: str
+    ours: Callable[[list[Row]], str]
+    margins: Callable[[list[Row]], Sequence[float]]
+    error: float = math.nan
+
+    def decide(self, rows: list[Row]) -> Decision:
+        """Say "agrees" or "differs" where the mean margin is two standard errors from 0."""
+        values = np.asarray(self.margins(rows), np.float64)
+        n = len(values)
+        error = float(values.std(ddof=1) / math.sqrt(n)) if n > 1 else self.error
+        mean = float(values.mean()) if n else math.nan
+        verdict = UNDECIDED
+        if mean - 2 * error > 0 or (error == 0 and mean == 0):
+            verdict = AGREES
+        elif mean + 2 * error < 0:
+            verdict = DIFFERS
+        return Decision(verdict, float(np.median(values)) if n else math.nan, error, n)
+
+
+class Experiment(ABC):
+    """One figure or table of a paper; the first line of its docstring is its title."""
+
+    label: ClassVar[str]  # as the paper names it: "Figure 4(2)"
+    departures: ClassVar[str] = ""  # what is not the paper's setting, and why
+    explanation: ClassVar[str] = ""  # of a difference, and which experiment isolates its cause
+    claims: ClassVar[tuple[Claim, ...]]
+
+    @property
+    def name(self) -> str:
+        """Return the paper and the file: ``dsg.figure4_2``."""
+        return type(self).__module__.removeprefix("experiments.")
+
+    @abstractmethod
+    def cells(self, quick: bool) -> list[Cell]:
+        """Return what is measured one after another, each cell by its parameters.
+
+        Their values are those of JSON; each has a ``seed``. A run that was interrupted goes on
+        with the next cell, so that a cell should take minutes. `quick` cells take a second.
+        """
+
+    @abstractmethod
+    def measure(self, cell: Cell) -> Iterable[Row]:
+        """Return the rows of one cell, without its parameters, or raise SkipError."""
+
+    @abstractmethod
+    def plot(self, rows: list[Row], path: Path) -> None:
+        """Draw the paper's picture from all rows, cells' parameters included."""
+
+    def verdict(self, rows: list[Row]) -> tuple[str, list[Decision]]:
+        """Return "differs" if one claim does, "agrees" if all do, and the decisions."""
+        decisions = [claim.decide(rows) for claim in self.claims]
+        found = {decision.verdict for decision in decisions}
+        whole = DIFFERS if DIFFERS in found else AGREES if found == {AGREES} else UNDECIDED
+        return whole, decisions
+
+
+def by_seed(rows: Iterable[Row], value: Callable[[list[Row]], float]) -> list[float]:
+    """Return a value of the rows of each seed, in the order of seeds."""
+    groups: dict[Any, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row["seed"], []).append(row)
+    return [value(groups[seed]) for seed in sorted(groups)]
+
+
+def discover() -> dict[str, Experiment]:
+    """Return all experiments by name, paper by paper."""
+    found: dict[str, Experiment] = {}
+    for paper in PAPERS:
+        package = importlib.import_module(f"experiments.{paper}")
+        for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
+            if info.name.startswith("_"):
+                continue
+            module = importlib.import_module(f"{package.__name__}.{info.name}")
+            for cls in vars(module).values():
+                own = isinstance(cls, type) and cls.__module__ == module.__name__
+                if own and issubclass(cls, Experiment) and hasattr(cls, "label"):
+                    experiment = cls()
+                    if experiment.name in found:
+                        raise ValueError(f"{experiment.name} holds two experiments.")
+                    found[experiment.name] = experiment
+    return found

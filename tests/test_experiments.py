@@ -1,0 +1,114 @@
+"""The machinery of experiments, and each of them in its quick size."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from benchmarks.registry import SkipError
+from experiments import pages, runner
+from experiments.base import AGREES, DIFFERS, UNDECIDED, Claim, Experiment, by_seed, discover
+
+FOUND = discover()
+
+
+def claim(margins, error=np.nan):
+    return Claim("x > 0", "1", lambda rows: str(len(rows)), lambda rows: margins, error)
+
+
+@pytest.mark.parametrize(
+    ("margins", "error", "verdict"),
+    [
+        ([1.0, 1.1, 0.9], np.nan, AGREES),
+        ([-1.0, -1.1, -0.9], np.nan, DIFFERS),
+        ([1.0, -1.1, 0.3], np.nan, UNDECIDED),
+        ([1.0], np.nan, UNDECIDED),  # nobody knows how far another seed is away
+        ([1.0], 0.0, AGREES),
+        ([0.0], 0.0, AGREES),
+        ([-1.0], 0.0, DIFFERS),
+        ([1.0], 0.6, UNDECIDED),
+        ([], np.nan, UNDECIDED),
+        ([1.0, np.nan], np.nan, UNDECIDED),
+    ],
+)
+def test_decisions(margins, error, verdict):
+    assert claim(margins, error).decide([]).verdict == verdict
+
+
+class Coins(Experiment):
+    """Coins fall on both sides."""
+
+    label = "Figure 0"
+    claims = (
+        Claim(
+            "The mean is below .7",
+            "0.5",
+            lambda rows: f"{np.mean([row['mean'] for row in rows]):.3f}",
+            lambda rows: by_seed(rows, lambda mine: 0.7 - mine[0]["mean"]),
+        ),
+    )
+    fails = -1
+    measured = 0
+
+    def cells(self, quick):
+        return [{"seed": seed, "n": 100} for seed in range(2 if quick else 4)]
+
+    def measure(self, cell):
+        if cell["seed"] == self.fails:
+            raise SkipError("no more coins")
+        type(self).measured += 1
+        yield {"mean": np.random.default_rng(cell["seed"]).random(cell["n"]).mean()}
+
+    def plot(self, rows, path):
+        path.write_text(str(len(rows)))
+
+
+def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    coins = Coins()
+    monkeypatch.setattr(Coins, "fails", 2)
+    assert runner.attempt(coins, tmp_path, quick=False, again=False) == "skipped: no more coins"
+    assert len(runner.Result(coins, tmp_path).rows) == 2
+    monkeypatch.setattr(Coins, "fails", -1)
+    assert runner.attempt(coins, tmp_path, quick=False, again=False) == AGREES
+    assert Coins.measured == 4
+    content = json.loads(next(tmp_path.rglob("*.json")).read_text())
+    assert content["claims"][0]["verdict"] == content["verdict"] == AGREES
+    assert content["claims"][0]["n"] == 4
+    assert {"cpu", "versions"} <= set(content["environment"])
+    runner.attempt(coins, tmp_path, quick=False, again=True)
+    assert Coins.measured == 8
+
+
+def test_by_seed_takes_rows_of_a_seed_together():
+    rows = [{"seed": 1, "v": 3}, {"seed": 0, "v": 1}, {"seed": 1, "v": 4}]
+    assert by_seed(rows, lambda mine: sum(row["v"] for row in mine)) == [1, 7]
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_every_experiment_runs(name, tmp_path):
+    experiment = FOUND[name]
+    cells = experiment.cells(quick=False)
+    assert len({json.dumps(cell) for cell in cells}) == len(cells)
+    assert all(json.loads(json.dumps(cell)) == cell and "seed" in cell for cell in cells)
+    try:
+        result = runner.run(experiment, tmp_path, quick=True)
+    except SkipError as reason:
+        pytest.skip(str(reason))
+    assert result.rows
+    assert result.path.with_suffix(".png").exists()
+    assert result.content["verdict"] in (AGREES, DIFFERS, UNDECIDED)
+    assert re.fullmatch(r"(Figure|Table|Theorem|Lemma|Section) .+", experiment.label)
+
+
+def test_results_and_pages_are_of_these_experiments():
+    for name in FOUND:
+        content = runner.Result(FOUND[name], runner.PAGES).content
+        known = [json.dumps(cell) for cell in FOUND[name].cells(quick=False)]
+        assert all(json.dumps(run["cell"]) in known for run in content["cells"])
+        if content["cells"]:
+            claims = [claim.text for claim in FOUND[name].claims]
+            assert [c["text"] for c in content["claims"]] == claims
+    for path, text in pages.files().items():
+        assert path.read_text() == text, "run `python -m experiments report`"
