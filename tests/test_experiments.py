@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 
@@ -9,7 +10,16 @@ import numpy as np
 import pytest
 from benchmarks.registry import SkipError
 from experiments import pages, runner
-from experiments.base import AGREES, DIFFERS, UNDECIDED, Claim, Experiment, by_seed, discover
+from experiments.base import (
+    AGREES,
+    DIFFERS,
+    PAPERS,
+    UNDECIDED,
+    Claim,
+    Experiment,
+    by_seed,
+    discover,
+)
 
 FOUND = discover()
 
@@ -112,3 +122,12 @@ def test_results_and_pages_are_of_these_experiments():
             assert [c["text"] for c in content["claims"]] == claims
     for path, text in pages.files().items():
         assert path.read_text() == text, "run `python -m experiments report`"
+
+
+def test_each_paper_is_cited_by_its_title():
+    cited = (runner.ROOT / "CITATION.cff").read_text()
+    for paper in PAPERS:
+        reference = importlib.import_module(f"experiments.{paper}").REFERENCE
+        title = reference.split("*")[1]
+        assert f'title: "{title}"' in cited
+        assert title in " ".join(pages.README.read_text().split())
