@@ -9,11 +9,12 @@ import numpy as np
 
 from kernelgrad._params import boolean, choice, integer, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, Matrix
+from kernelgrad._validation import check_real
 from kernelgrad.compute import linalg
 from kernelgrad.compute.device import CPU
 from kernelgrad.functions.expansions import RandomFeatureExpansion
 from kernelgrad.functions.features import FeatureStream
-from kernelgrad.kernels import Kernel
+from kernelgrad.kernels import Gaussian, Kernel
 from kernelgrad.kernels.device import check_feature_kernel
 from kernelgrad.losses import Loss
 from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch, draws
@@ -164,6 +165,88 @@ class DSG(Solver[DSGState]):
     average: str | None = choice(_AVERAGE_POWER, default="polynomial", words=(None,))
     max_blocks: int | None = integer(default=None, low=1, words=(None,))
     max_features: int | None = integer(default=None, low=1, words=(None,))
+
+    @classmethod
+    def paper(
+        cls,
+        *,
+        nu: float,
+        theta: float | None = None,
+        offset: float = 0.0,
+        sigma: float | str = "median",
+        factor: float = 1.0,
+        batch_size: int = 1,
+        block_size: int = 1,
+        **parameters: Any,
+    ) -> dict[str, Any]:
+        r"""Return the parameters of an estimator that make it exactly the paper's Algorithm 1.
+
+        Plain steps ``gamma_t = theta / (offset + t)``, ``t = 1, 2, ...``, on the last iterate,
+        with features ``sqrt(2) cos(w . x + b)`` of the Gaussian kernel; no intercept, scaling
+        or metric::
+
+            KernelClassifier("hinge", **DSG.paper(nu=1e-4))
+
+        Rows come in seeded shuffles of the training set, not with replacement, and less the
+        mean of the first batch, which moves the uniform phases b only. The paper's
+        squared hinge has a factor 1/2 that the loss here has not: give ``2 * nu`` and
+        ``theta / 2``. Any other kernel may take the place of the Gaussian one, with
+        ``form="phase"`` where it has one: ``DSG.paper(...) | {"kernel": ...}``.
+
+        Parameters
+        ----------
+        nu : float > 0
+            The penalty ``nu / 2 |f|^2`` of Equation 1: `alpha` of the estimator.
+        theta : float > 0, default=None
+            theta of Theorem 4, at most ``(2 + offset) / nu``: no step turns the sign of older
+            coefficients. None is ``1 / nu``, which meets the condition of Theorems 4 and 5.
+        offset : float >= 0, default=0.0
+            Delays the decay; 0 is the schedule of the theorems.
+        sigma : float > 0 or "median", default="median"
+            Length scale of ``exp(-|x - z|^2 / (2 sigma^2))``, by default the median distance
+            of two rows of the first batch, which should then be large.
+        factor : float > 0, default=1.0
+            Multiplies sigma: 0.1 in the paper's Section 7.1, 4 in Section 7.4.
+        batch_size, block_size : int, default=1
+            Rows and features of an iteration. 1 is Algorithm 1; the experiments have more.
+        **parameters
+            Other parameters of the solver, such as ``average="uniform"`` for the averaged
+            function of Figure 4(2).
+
+        Returns
+        -------
+        dict
+            `solver`, `kernel`, `alpha`, `fit_intercept`, `standardize` and `metric`.
+
+        References
+        ----------
+        Dai et al. (2014), Algorithms 1-2, Equations 1 and 7, Theorems 2 and 4.
+        """
+        check_real(nu, "nu", low=0, low_open=True)
+        check_real(offset, "offset", low=0)
+        theta = 1.0 / nu if theta is None else theta
+        check_real(theta, "theta", low=0, low_open=True, high=(2.0 + offset) / nu)
+        gamma: float | str = "median"
+        if sigma != "median":
+            check_real(sigma, "sigma", low=0, low_open=True)
+            gamma = 1.0 / (2.0 * (factor * float(sigma)) ** 2)
+        plain = {"preconditioned": False, "momentum": 0.0, "average": None} | parameters
+        solver = cls(
+            block_size=block_size,
+            batch_size=batch_size,
+            step_size=theta / (1.0 + offset),
+            decay=1.0 + offset,
+            **plain,
+        )
+        solver.check()
+        return {
+            "solver": solver,
+            "kernel": Gaussian(gamma, bandwidth_factor=factor, form="phase"),
+            "alpha": nu,
+            "fit_intercept": False,
+            "standardize": False,
+            "metric": None,
+        }
 
     def _most_blocks(self, width: int) -> float:
         """Return how many blocks of `width` features there may be."""
