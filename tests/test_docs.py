@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 import re
 import shlex
 import subprocess
@@ -131,3 +133,16 @@ def test_commands_of_the_readme_run(tmp_path):
             check=False,
         )
         assert done.returncode == 0, (command, done.stderr)
+
+
+CLASSES = [name for name in kernelgrad.__all__ if isinstance(getattr(kernelgrad, name), type)]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_documented_defaults_are_those_of_the_signature(name):
+    cls = getattr(kernelgrad, name)
+    given = inspect.signature(cls).parameters
+    told = r'^(\w+(?:, \w+)*) : .*?default=("[^"]*"|[^\s,;]+)'
+    for names, default in re.findall(told, inspect.getdoc(cls), re.M):
+        for parameter in names.split(", "):
+            assert given[parameter].default == ast.literal_eval(default), parameter

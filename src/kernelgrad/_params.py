@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from typing import Any, TypeVar, dataclass_transform
 
 from kernelgrad._validation import check_bool, check_int, check_name, check_real
@@ -149,7 +150,22 @@ def anything(*, default: Any, kw_only: bool = True) -> Any:
     ),
 )
 def parameters(cls: type[T]) -> type[T]:
-    """Class decorator: make the annotated fields keyword arguments of the constructor."""
+    """Class decorator: make the annotated fields keyword arguments of the constructor.
+
+    Of several bases with the same field the first in the order of inheritance counts, as for
+    attributes; dataclasses take the last base, with all that it inherits.
+    """
+    first: dict[str, dataclasses.Field[Any]] = {}
+    last: dict[str, dataclasses.Field[Any]] = {}
+    for base in cls.__mro__[:0:-1]:
+        fields = getattr(base, "__dataclass_fields__", {})
+        own = vars(base).get("__annotations__", {})
+        last |= fields
+        first |= {name: each for name, each in fields.items() if name in own}
+    for name, each in first.items():
+        if each is not last[name] and name not in cls.__annotations__:
+            cls.__annotations__[name] = each.type
+            setattr(cls, name, copy(each))
     return dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -133,7 +133,7 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
     # what an estimator without the parameter of that name does
     fit_intercept = False
     warm_start = False
-    engine: DaskEngine | None = None
+    engine = cast("DaskEngine | None", None)
     device = CPU
 
     _shares_rows: ClassVar[bool] = False  # whether the solver takes rows that workers hold

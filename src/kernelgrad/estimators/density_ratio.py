@@ -104,7 +104,8 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
         than for supervised estimators, and worth a search by ``score``; give the search
         ``cv=StratifiedKFold(shuffle=True)``, so that every fold holds both samples.
     max_iter : int, default=40
-    standardize : bool, default=False
+    standardize : bool, "robust", "ranks" or "auto", default="auto"
+        How columns are scaled, as in :class:`KernelRegressor`; "auto" leaves them as they are.
     categorical_features, device, memory_limit, time_limit, warm_start, random_state, verbose,
     callbacks
         As in :class:`KernelClassifier`.

@@ -142,7 +142,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # ty
     max_iter : int, default=60
         Blocks of the mean and of each variance function with random features. Below 5 a
         variance may come out as zero.
-    standardize : bool, default=False
+    standardize : bool, "robust", "ranks" or "auto", default="auto"
+        How columns are scaled, as in :class:`KernelRegressor`; "auto" leaves them as they are.
         With a bandwidth for each column it changes nothing but where the search starts.
     categorical_features, memory_limit, time_limit, random_state, verbose, callbacks
         As in :class:`KernelRegressor`.

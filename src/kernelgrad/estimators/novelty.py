@@ -51,7 +51,8 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):  # type: ign
     max_iter : int, default=100
         Batches of ``"dsg"``: the objective comes within O(1 / max_iter) of its minimum.
         Blocks at most of ``"cached"``.
-    standardize : bool, default=False
+    standardize : bool, "robust", "ranks" or "auto", default="auto"
+        How columns are scaled, as in :class:`KernelRegressor`; "auto" leaves them as they are.
     categorical_features, device, memory_limit, time_limit, warm_start, random_state, verbose,
     callbacks
         As in :class:`KernelClassifier`.
