@@ -161,7 +161,7 @@ class Loss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no t
         True when `predict_proba` is there.
     smoothness : float or None
         L, the Lipschitz constant of the gradient of a row's loss; None when the loss has
-        kinks. The convergence theory in Section 4 of [1]_ assumes that L is finite.
+        kinks. Theorems 4 to 6 of [1]_ ask for a finite L (Assumption B).
     typical_curvature : float or None
         The curvature that sets the scale of a step, where it is not L: smaller when L is
         only met far from where predictions are. None means L.
@@ -174,7 +174,7 @@ class Loss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no t
     References
     ----------
     .. [1] Dai et al., "Scalable Kernel Methods via Doubly Stochastic Gradients", NeurIPS 2014,
-       Section 4.
+       Section 5.
     """
 
     name: ClassVar[str]

@@ -83,7 +83,7 @@ class Hinge(MarginLoss):
 
     The subgradient is -y where ``y f < 1``, else 0. As ``max(0, z) = z / 2 + |z| / 2`` with
     ``z = 1 - y f``, the curvature is the majorising weight ``1/2 / max(|z|, width)``. There is
-    no finite L (Section 4 of Dai et al., 2014).
+    no finite L (Assumption B in Section 5 of Dai et al., 2014).
     """
 
     name: ClassVar[str] = "hinge"
@@ -165,7 +165,9 @@ class SquaredHinge(MarginLoss):
     """Squared hinge, ``l(y, f) = max(0, 1 - y f)^2``.
 
     The gradient is ``-2 y max(0, 1 - y f)``; the curvature is the second derivative, 2 where
-    ``y f < 1``, else 0; L = 2 (Section 4 of Dai et al., 2014, asks for a finite L).
+    ``y f < 1``, else 0; L = 2 (finite, as Assumption B in Section 5 of Dai et al., 2014, asks).
+    That paper's loss is half of this one: its nu and theta are ``alpha / 2`` and twice the
+    step here.
     """
 
     name: ClassVar[str] = "squared_hinge"
@@ -182,7 +184,8 @@ class Logistic(MarginLoss):
     """Logistic loss on targets -1/+1, ``l(y, f) = log(1 + exp(-y f))``.
 
     The gradient is ``-y sigma(-y f)`` and the curvature the second derivative
-    ``sigma(f) sigma(-f)``, so L = 1/4 (Section 4 of Dai et al., 2014, asks for a finite L).
+    ``sigma(f) sigma(-f)``, so L = 1/4 (Assumption B in Section 5 of Dai et al., 2014,
+    asks for a finite L).
     With more than two classes it is one class against the rest.
     """
 
@@ -245,8 +248,8 @@ class Multinomial(Loss):
     """Multinomial logistic loss, ``l(y, f) = log sum_c exp(f_c) - sum_c y_c f_c``.
 
     Targets are one-hot, shape (n, K). With ``p = softmax(f)`` the gradient is ``p - y`` and the
-    Hessian ``diag(p) - p p^T``, whose norm is at most L = 1/2 (Section 4 of Dai et al., 2014,
-    asks for a finite L). The curvature is its largest diagonal entry, ``max_c p_c (1 - p_c)``.
+    Hessian ``diag(p) - p p^T``, whose norm is at most L = 1/2 (Assumption B in Section 5 of
+    Dai et al., 2014, asks for a finite L). The curvature is its largest diagonal entry, ``max_c p_c (1 - p_c)``.
     """
 
     name: ClassVar[str] = "log_loss"

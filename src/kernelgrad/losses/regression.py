@@ -58,7 +58,7 @@ class SquaredError(ResidualLoss):
 
     Gradient ``f - y``; curvature 1; L = 1; the intercept is the weighted mean. On targets
     -1/+1 it is least-squares classification. The half makes the gradient the residual, as in
-    Section 4 of Dai et al. (2014), where its L-Lipschitz gradient meets the assumptions.
+    Section 4 of Dai et al. (2014); being L-Lipschitz it meets Assumption B of their Section 5.
     """
 
     name: ClassVar[str] = "squared"
@@ -101,7 +101,7 @@ class Huber(ResidualLoss):
 
     With ``z = f - y``, ``l = z^2 / 2`` where ``|z| <= delta``, else
     ``delta * (|z| - delta / 2)``. The gradient is z clipped to [-delta, delta], and L = 1
-    (Section 4 of Dai et al., 2014, asks for a finite L).
+    (Assumption B in Section 5 of Dai et al., 2014, asks for a finite L).
 
     The curvature is the majorising weight ``min(1, delta / |z|)``. It equals the second
     derivative on the quadratic part; on the linear part, where that is 0, it keeps a batch of
@@ -136,7 +136,8 @@ class EpsilonInsensitive(ResidualLoss):
     ``l = |z - epsilon| / 2 + |z + epsilon| / 2 - epsilon``, the curvature is the sum of the
     majorising weights of both kinks, ``1/2 / max(|z - epsilon|, width)`` and
     ``1/2 / max(|z + epsilon|, width)``, and the intercept is the weighted median of the points
-    ``y - epsilon`` and ``y + epsilon``. There is no finite L (Section 4 of Dai et al., 2014).
+    ``y - epsilon`` and ``y + epsilon``. There is no finite L (Assumption B in
+    Section 5 of Dai et al., 2014).
 
     Parameters
     ----------
@@ -169,7 +170,7 @@ class Absolute(ResidualLoss):
 
     The subgradient is ``sign(f - y)``, 0 at 0; the curvature is the majorising weight
     ``1 / max(|f - y|, width)``; the intercept is the weighted median. There is no finite L
-    (Section 4 of Dai et al., 2014).
+    (Assumption B in Section 5 of Dai et al., 2014).
     """
 
     name: ClassVar[str] = "absolute"
@@ -188,7 +189,7 @@ class Quantile(ResidualLoss):
     The subgradient is -q below y, 1 - q above and 0 at y. As
     ``l = |f - y| / 2 + (1/2 - q) (f - y)``, the curvature is the majorising weight
     ``1/2 / max(|f - y|, width)``, whatever q. The intercept is the weighted q-quantile. There
-    is no finite L (Section 4 of Dai et al., 2014).
+    is no finite L (Assumption B in Section 5 of Dai et al., 2014).
 
     Parameters
     ----------
