@@ -249,7 +249,8 @@ class Multinomial(Loss):
 
     Targets are one-hot, shape (n, K). With ``p = softmax(f)`` the gradient is ``p - y`` and the
     Hessian ``diag(p) - p p^T``, whose norm is at most L = 1/2 (Assumption B in Section 5 of
-    Dai et al., 2014, asks for a finite L). The curvature is its largest diagonal entry, ``max_c p_c (1 - p_c)``.
+    Dai et al., 2014, asks for a finite L). The curvature is its largest diagonal entry,
+    ``max_c p_c (1 - p_c)``.
     """
 
     name: ClassVar[str] = "log_loss"
