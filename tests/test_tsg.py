@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernelgrad import CapabilityError
+from kernelgrad import CapabilityError, SemiSupervisedKernelClassifier
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import (
     UNLABELLED_LOSSES,
@@ -92,6 +92,42 @@ def check_steps(loss, unlabelled, outputs):
         one.loss.labelled.gradient, one.loss.unlabelled.gradient,
     )  # fmt: skip
     assert np.abs(found - other).max() > 0.02 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("steps", [{}, {"step_size": "theorem", "theta": 0.7}])
+@pytest.mark.parametrize("cls", [TSG, FRS3VM])
+def test_the_preset_is_the_algorithm_of_the_paper(cls, steps):
+    X, y = rows(seed=1)  # classes of unequal number
+    cost, eta, T = 30.0, 4.0, 9
+    marked = np.where(y[:, 0] == 0, -1, y[:, 0] > 0).astype(int)
+    given = cls.paper(C=cost, sigma=0.4, eta=eta, n_labelled=LABELLED, **steps)
+    model = SemiSupervisedKernelClassifier(**given, max_iter=T, random_state=3)
+    model.fit(X, marked)
+    stream, m = model.expansion_.stream, int(np.ceil(np.sqrt(N)))
+    of_one = [stream.transform(stream.prepare(X), 0).astype(float)] * T
+    Phi = [stream.transform(stream.prepare(X), t).astype(float) for t in range(T)]
+    Phi = Phi if cls is TSG else of_one
+    assert Phi[0].shape == (N, m)
+    assert np.abs(Phi[0]).max() <= np.sqrt(2 / m) + 1e-6  # phases
+    K = np.mean([stream.transform(stream.prepare(X), t) @ stream.transform(
+        stream.prepare(X), t).T for t in range(2000)], axis=0)  # fmt: skip
+    squares = ((X[:, None] - X[None]) ** 2).sum(axis=2)
+    np.testing.assert_allclose(K, np.exp(-0.4 * squares), atol=0.05)
+    gamma = 0.7 / T**0.75 if steps else 1 / eta
+    # few rows: all of them are in every batch
+    found = model.expansion_.raw_prediction(X)
+    expected = tsg_oracle(
+        Phi, y.astype(float), [(np.arange(LABELLED), np.arange(LABELLED, N))] * T, [gamma] * T,
+        cost, [cost * LABELLED / (N - LABELLED)] * T, lambda t, f: -t * (t * f < 1),
+        lambda f: -np.sign(f) * (np.abs(f) < 1),
+    )  # fmt: skip
+    np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("wrong", [{"C": 0.0}, {"sigma": -1.0}, {"eta": 0.5}])
+def test_symbols_of_the_preset_are_checked(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        TSG.paper(**{"C": 1.0, "sigma": 1.0, "eta": 1.0} | wrong)
 
 
 def test_theorem_steps_are_constant():

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from kernelgrad._params import anything, boolean, integer, parameters, real
 from kernelgrad._typing import Float64Array
-from kernelgrad._validation import CapabilityError
+from kernelgrad._validation import CapabilityError, check_real
 from kernelgrad.functions.features import FeatureStream
+from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Loss, SemiSupervised
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
 from kernelgrad.solvers.random_features.dsg import DSG, DSGState
@@ -58,7 +59,7 @@ SemiSupervised` with ``alpha = 1 / (2 C)``. A batch may hold both kinds in any n
     ramp : (start, end), default=(0.3, 0.6)
         Parts of the horizon: before the first the unlabelled loss counts nothing, after the
         second all of it, linearly between. Signs of f mean little before labels shape them.
-        ``(0, 0)`` is the paper.
+        ``(0, 0)`` is the paper, whose algorithm as a whole is :meth:`paper`.
     horizon : int or "auto", default="auto"
         T, iterations of the whole fit; ``"auto"`` is its ``max_iter``, and 100 on streams.
     preconditioned : bool, default=False
@@ -84,6 +85,54 @@ SemiSupervised` with ``alpha = 1 / (2 C)``. A batch may hold both kinds in any n
     ramp: Sequence[float] = anything(default=(0.3, 0.6))
     horizon: int | str = integer(default="auto", low=1, words=("auto",))
     preconditioned: bool = boolean(default=False)
+
+    @classmethod
+    def paper(  # type: ignore[override]  # by the symbols of another paper
+        cls, *, C: float, sigma: float, eta: float, n_labelled: int = 200, **solver: Any
+    ) -> dict[str, Any]:
+        """Return the parameters of an estimator that make it the paper's Algorithm 1.
+
+        Plain constant steps, phase features, hinge and symmetric hinge, the unlabelled loss
+        from the first step, no constant, the last iterate. One pass (Section 6.1) is a
+        ``max_iter`` of n_u / 256.
+
+        Parameters
+        ----------
+        C : float > 0
+            Of the mean loss of labelled rows (Section 3.1): the estimator's C is
+            ``C / n_labelled``. C* is ``C n_l / n_u`` (Section 6.1), the estimator's
+            ``C_star="paper"``; put a number ``C* / n_labelled`` there for another one.
+        sigma : float > 0
+            Of ``k(x, x') = exp(-sigma |x - x'|^2)``: the kernel's gamma.
+        eta : float >= 1
+            The constant step is ``gamma = 1 / eta``: `step_size` is ``C / eta``.
+        n_labelled : int, default=200
+            n_l.
+        **solver
+            Of the solver: ``block_size`` is the paper's m, by default ``ceil(sqrt(n))``,
+            `batch_size` 256, and ``step_size="theorem"`` with `theta` the step of Theorems 1
+            and 2 in place of ``1 / eta``.
+
+        Returns
+        -------
+        dict
+            For :class:`~kernelgrad.SemiSupervisedKernelClassifier`.
+
+        References
+        ----------
+        Geng et al. (2019), Algorithm 1, Sections 3.1 and 6.1.
+        """
+        for name, value in (("C", C), ("sigma", sigma), ("n_labelled", n_labelled)):
+            check_real(value, name, low=0, low_open=True)
+        check_real(eta, "eta", low=1)
+        solver = {"step_size": C / eta} | solver
+        return {
+            "solver": cls(decay=np.inf, ramp=(0.0, 0.0), average=None, **solver),
+            "kernel": Gaussian(gamma=sigma, form="phase"),
+            "C": C / n_labelled,
+            "C_star": "paper",
+            "fit_intercept": False,
+        }
 
     def check(self) -> None:
         """Raise if a parameter is outside its domain."""

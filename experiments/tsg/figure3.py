@@ -1,0 +1,113 @@
+"""Figure 3: test errors at the best parameters of each method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from benchmarks.objectives._shared import distinct, picture, where
+from benchmarks.registry import Row
+
+from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.tsg._protocol import (
+    METHODS,
+    OTHERS,
+    POWERS,
+    SPLIT,
+    THEIRS,
+    error,
+    split,
+    tuned,
+)
+
+OURS, CLOSE = "TSGS3VM", 0.01
+
+
+def median(rows: Iterable[Row], method: str) -> float:
+    """Return the median test error of a method, NaN where it has not run."""
+    errors = [row["error"] for row in where(rows, method=method)]
+    return float(np.median(errors)) if errors else np.nan
+
+
+def compared(rival: str, names: Sequence[str], *, close: bool) -> Claim:
+    """Return the claim about a rival on some sets: as good as it, or better."""
+
+    def ours(rows: list[Row]) -> str:
+        shown = []
+        for name in names:
+            mine = where(rows, dataset=name)
+            shown.append(f"{name}: {median(mine, OURS):.3f} v {median(mine, rival):.3f}")
+        return "; ".join(shown)
+
+    def margins(rows: list[Row]) -> list[float]:
+        some = [row for row in rows if row["dataset"] in names]
+        lead = by_seed(
+            some,
+            lambda mine: float(
+                np.mean([r["error"] for r in where(mine, method=rival)])
+                - np.mean([r["error"] for r in where(mine, method=OURS)])
+            ),
+        )
+        return [value + (CLOSE if close else 0.0) for value in lead]
+
+    said = f"similar to that of {rival}: at most .01 above it" if close else f"below {rival}'s"
+    sets = " and ".join(names)
+    theirs = "boxes of both overlap on eight sets" if close else "boxes apart on eight sets"
+    return Claim(f"The error of {OURS} is {said}, mean of {sets}", theirs, ours, margins)
+
+
+class Errors(Experiment):
+    """Test errors of five methods, each at its own best parameters.
+
+    200 labels, a fifth of the other rows to train on, four fifths to measure. C and sigma are
+    chosen for each method and each draw from 10^-3 to 10^3, then eta from 1 to 10^3 for the
+    methods that take steps; ``C* = C n_l / n_u``. TSG and BGS3VM take one pass, FRS3VM ten; the
+    first two kinds of features number ``ceil(sqrt(n))``. Drawn: boxes over draws of the labels.
+    """
+
+    label = "Figure 3"
+    departures = SPLIT + (
+        " Five draws of ten, each with one of its five folds. Of the eight sets two are at "
+        "hand, beside which a9a and MNIST 8 v 6 stand. BLS3VM and S3VMlight are this "
+        "library's exact machines on the same objective, without a constant, not the programs "
+        "of 2006 and 1999."
+    )
+    claims = tuple(
+        compared(rival, names, close=rival != "FRS3VM")
+        for names in (THEIRS, OTHERS)
+        for rival in METHODS
+        if rival != OURS
+    )
+
+    def cells(self, quick: bool) -> list[Cell]:
+        """Return a cell for each set, draw and method."""
+        sizes: Cell = {"rows": 256, "powers": [1.0, 10.0]} if quick else {}
+        return [
+            {"dataset": name, "method": method, "seed": seed} | sizes
+            for seed in range(2 if quick else 5)
+            for name in (("cod_rna",) if quick else THEIRS + OTHERS)
+            for method in METHODS
+        ]
+
+    def measure(self, cell: Cell) -> Iterable[Row]:
+        """Tune and test one method."""
+        rows = split(cell["dataset"], cell["seed"], cell.get("rows"))
+        powers = cell.get("powers", POWERS)
+        best, model = tuned(cell["method"], rows, cell["seed"], powers, [None])
+        yield {
+            "error": error(model, rows.test), "C": best.C, "sigma": best.sigma, "eta": best.eta,
+        }  # fmt: skip
+
+    def plot(self, rows: list[Row], path: Path) -> None:
+        """Draw boxes, a panel for each set."""
+        names = distinct(rows, "dataset")
+        with picture(path, 1, len(names), size=(2.6, 3.2)) as axes:
+            for ax, name in zip(axes[0], names, strict=True):
+                mine = where(rows, dataset=name)
+                methods = distinct(mine, "method")
+                errors = [[r["error"] for r in where(mine, method=m)] for m in methods]
+                ax.boxplot(errors)
+                ax.set_xticks(range(1, len(methods) + 1), methods, rotation=60, ha="right")
+                ax.set(title=name)
+            axes[0][0].set_ylabel("test error")
