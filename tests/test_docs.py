@@ -20,7 +20,7 @@ from kernelgrad.losses import LOSSES
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("kernels", "losses", "solvers", "callbacks", "features.base")
+ROOMS = ("data", "kernels", "losses", "solvers", "callbacks", "features.base")
 PUBLIC = [f"kernelgrad.{room}" for room in ROOMS]
 SEMI_SUPERVISED = ("tsg", "fr_s3vm", "bgs3vm", "cccp_s3vm", "s3vm_light", "soft_labels")
 FOREIGN = {  # of Python and scikit-learn

@@ -207,7 +207,7 @@ def _signs(words: Any, z: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _fill(W: Any, columns: Any, i0: int, k0: int, k1: int, law: int, scale: Any) -> None:
+def fill(W: Any, columns: Any, i0: int, k0: int, k1: int, law: int, scale: Any) -> None:
     """W[p, lane] = scale * variate of (feature i0 + lane, coordinate columns[p])."""
     F = W.shape[1]
     words = np.empty((4, F), np.uint32)
@@ -289,6 +289,6 @@ def fill_tiles(
     s = np.float32(scale)
 
     def task(a: int) -> None:
-        _fill(W[a], columns, first + a * tile, k0, k1, law, s)
+        fill(W[a], columns, first + a * tile, k0, k1, law, s)
 
     parallel_for(W.shape[0], task)

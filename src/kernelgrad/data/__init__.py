@@ -9,6 +9,7 @@ from kernelgrad.data.arrays import ArraySource
 from kernelgrad.data.base import Batch, BatchSource, TargetSummary, check_batch
 from kernelgrad.data.csv import CsvSource
 from kernelgrad.data.files import DataFile, common_format, find_files, format_of
+from kernelgrad.data.images import DeformedImages
 from kernelgrad.data.libsvm import LibsvmSource
 from kernelgrad.data.multi import MultiSource, joined
 from kernelgrad.data.npz import default_target, open_npy, open_npz
@@ -22,6 +23,7 @@ __all__ = [
     "Batch",
     "BatchSource",
     "CsvSource",
+    "DeformedImages",
     "EpochBatch",
     "LibsvmSource",
     "MultiSource",

@@ -1,0 +1,132 @@
+"""Images moved by random smooth fields: each row a pure function of (seed, row)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from kernelgrad._typing import AnyArray, Float64Array, IntArray
+from kernelgrad.compute import rng
+from kernelgrad.compute.threads import over_tiles
+
+TAG_IMAGE = 16
+N_AFFINE = 5  # normals of a row: angle, logarithm of the size, slant, shift down and across
+_ROWS = 64  # of a task
+
+
+@njit(nogil=True, cache=True)
+def _draw_field(B: Any, Z: Any, C: Any, half: Any, field: Any) -> None:
+    """Field = B Z C^T, summed in a fixed order."""
+    for i in range(B.shape[0]):
+        for q in range(C.shape[1]):
+            total = np.float32(0)
+            for p in range(B.shape[1]):
+                total += B[i, p] * Z[p, q]
+            half[i, q] = total
+    for i in range(B.shape[0]):
+        for j in range(C.shape[0]):
+            total = np.float32(0)
+            for q in range(C.shape[1]):
+                total += half[i, q] * C[j, q]
+            field[i, j] = total
+
+
+@njit(nogil=True, cache=True)
+def _deform(
+    images: Any, chosen: Any, rows: Any, plain: int, k0: int, k1: int,
+    B: Any, C: Any, affine: Any, elastic: float, out: Any,
+) -> None:  # fmt: skip
+    """Write ``images[chosen[r]]`` moved by the field of ``rows[r]`` to ``out[r]``."""
+    n_down, n_across = B.shape[1], C.shape[1]
+    size = n_down * n_across
+    height, width, channels = images.shape[1], images.shape[2], images.shape[3]
+    columns = np.arange(5 + 2 * size)
+    z = np.empty((columns.size, 1), np.float32)
+    half = np.empty((height, n_across), np.float32)
+    down = np.empty((height, width), np.float32)
+    across = np.empty((height, width), np.float32)
+    middle, centre = 0.5 * (height - 1), 0.5 * (width - 1)
+    for r in range(rows.size):
+        image = images[chosen[r]]
+        if rows[r] < plain:
+            out[r] = image
+            continue
+        rng.fill(z, columns, rows[r], k0, k1, rng.NORMAL, np.float32(1))
+        Z = z[5:, 0].copy()
+        _draw_field(B, Z[:size].reshape(n_down, n_across), C, half, down)
+        _draw_field(B, Z[size:].reshape(n_down, n_across), C, half, across)
+        angle, slant = affine[0] * z[0, 0], affine[2] * z[2, 0]
+        growth = math.exp(affine[1] * z[1, 0])
+        cos, sin = growth * math.cos(angle), growth * math.sin(angle)
+        for i in range(height):
+            for j in range(width):
+                u = i - middle
+                v = j - centre + slant * u
+                y = middle + cos * u - sin * v + affine[3] * z[3, 0] + elastic * down[i, j]
+                x = centre + sin * u + cos * v + affine[4] * z[4, 0] + elastic * across[i, j]
+                y = min(max(y, 0.0), height - 1.0)
+                x = min(max(x, 0.0), width - 1.0)
+                a, b = int(y), int(x)
+                s, t = np.float32(y - a), np.float32(x - b)
+                c, d = min(a + 1, height - 1), min(b + 1, width - 1)
+                for k in range(channels):
+                    upper = image[a, b, k] + t * (image[a, d, k] - image[a, b, k])
+                    lower = image[c, b, k] + t * (image[c, d, k] - image[c, b, k])
+                    out[r, i, j, k] = upper + s * (lower - upper)
+
+
+def bumps(n: int, deviation: float) -> AnyArray:
+    """Return Gaussian bumps on n pixels, a column each, one in every `deviation` pixels.
+
+    Sums of them with independent normal weights are white noise smoothed by a Gaussian of that
+    deviation; the squares of a row add up to 1, so that the sums have variance 1.
+    """
+    n_nodes = math.ceil((n - 1) / deviation) + 7  # three beyond each edge
+    nodes = 0.5 * (n - 1) + deviation * (np.arange(n_nodes) - 0.5 * (n_nodes - 1))
+    B = np.exp(-0.5 * ((np.arange(n)[:, None] - nodes) / deviation) ** 2)
+    B /= np.sqrt((B**2).sum(axis=1, keepdims=True))
+    return np.asarray(B, np.float32)
+
+
+def deform(
+    images: AnyArray,
+    rows: IntArray,
+    seed: int,
+    *,
+    smoothness: float,
+    elastic: float,
+    affine: Float64Array,
+) -> AnyArray:
+    """Return moved images, float32 (len(rows), h, w, channels).
+
+    Parameters
+    ----------
+    images : float32 array (n, h, w, channels), C-contiguous
+    rows : int64 array
+        Row r is image ``r mod n``, for ``r < n`` as it is.
+    seed : int in [0, 2^64)
+    smoothness : float
+        Deviation of the Gaussian that smooths the fields, in pixels.
+    elastic : float
+        Deviation of a pixel's displacement in each direction, in pixels.
+    affine : float64 array (N_AFFINE,)
+        Deviations of the angle (radians), the logarithm of the size, the slant and the shifts
+        (pixels, down and across).
+    """
+    B, C = (bumps(side, smoothness) for side in images.shape[1:3])
+    # other words than those of a kernel's frequencies under the same seed
+    own = rng.words(seed, 0, 1, TAG_IMAGE)[:, 0]
+    k0, k1 = int(own[0]), int(own[1])
+    chosen = rows % len(images)
+    out = np.empty((len(rows), *images.shape[1:]), np.float32)
+
+    def task(a: int, b: int) -> None:
+        _deform(
+            images, chosen[a:b], rows[a:b], len(images), k0, k1, B, C, affine, elastic, out[a:b]
+        )
+
+    over_tiles(len(rows), _ROWS, task)
+    return out
