@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -236,21 +234,3 @@ def test_problems_are_checked():
         TSG().check_problem(replace(one, loss=Logistic()))
     with pytest.raises(CapabilityError, match="finite C"):
         TSG().check_problem(replace(one, alpha=0.0))
-
-
-@pytest.mark.slow
-def test_rates_of_the_theorems(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
-    rates = importlib.import_module("benchmarks.objectives.tsg_rates")
-    CLAIMS, PAIRS, follow, slope = rates.CLAIMS, rates.PAIRS, rates.follow, rates.slope
-    cloud, sizes = rates.Cloud.draw(), [100, 300, 900]
-    for losses in PAIRS:
-        values = np.array([[follow(cloud, losses, T, s) for s in range(30)] for T in sizes])
-        groups = np.array_split(np.arange(30), 5)
-        for i, claim in enumerate(CLAIMS.values()):
-            slopes = [slope(sizes, values[:, g, i].mean(axis=1)) for g in groups]
-            error = np.std(slopes, ddof=1) / np.sqrt(len(slopes))
-            assert np.mean(slopes) < claim + 5 * error
-            # the control: means that do not shrink are told from the claim
-            flat = [slope(sizes, values[0, g, i].mean() * np.ones(3)) for g in groups]
-            assert np.mean(flat) > claim + 5 * error

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 from typing import Any
 
 import numpy as np
+from benchmarks.objectives._shared import where
 from benchmarks.objectives.time_to_error import DATASETS
+from benchmarks.registry import Row
 from sklearn.datasets import make_moons
 
 from kernelgrad import SemiSupervisedKernelClassifier
 from kernelgrad.solvers import BGS3VM, FRS3VM, TSG
 
-LABELS, BATCH, SPEND = 200, 256, 4000  # the last: held-out rows that choose parameters
+LABELS, BATCH = 200, 256
+SPEND, MOST = 4000, 40_000  # held-out rows that choose parameters, and that measure errors
+FEW = 2000  # rows without a label on which the exact machines choose
 THEIRS, OTHERS = ("cod_rna", "ijcnn1"), ("a9a", "mnist 8 v 6")
 POWERS = tuple(10.0**i for i in range(-3, 4))
 ETAS = (1.0, 10.0, 100.0, 1000.0)
@@ -43,6 +47,11 @@ class Split:
         """Number of rows without a label."""
         return len(self.marked) - self.labels
 
+    def first(self, rows: int) -> Split:
+        """Return the split with at most so many rows without a label."""
+        most = self.labels + rows
+        return replace(self, X=self.X[:most], marked=self.marked[:most])
+
 
 @lru_cache(maxsize=1)
 def table(name: str) -> tuple[Any, Any]:
@@ -60,14 +69,14 @@ def table(name: str) -> tuple[Any, Any]:
     return X, (y > 0).astype(int)
 
 
-def split(name: str, seed: int, rows: int | None = None, *, fifth: float = 0.2) -> Split:
-    """Return a random split of a set, of at most so many rows to train on without a label."""
+def split(name: str, seed: int, *, part: float = 0.2) -> Split:
+    """Return a random split of a set: labels, a part of the others to train on, the rest."""
     X, y = table(name)
     order = np.random.default_rng(seed).permutation(len(y))
-    train = LABELS + int(fifth * (len(y) - LABELS))
-    some, held = order[: train if rows is None else min(train, LABELS + rows)], order[train:]
+    train = LABELS + int(part * (len(y) - LABELS))
+    some, held = order[:train], order[train:]
     spend = min(SPEND, len(held) // 2)
-    tune, test = held[:spend], held[spend : spend + (40_000 if rows is None else rows)]
+    tune, test = held[:spend], held[spend : spend + MOST]
     marked = np.where(np.arange(len(some)) < LABELS, y[some], -1)
     return Split(X[some], marked, (X[tune], y[tune]), (X[test], y[test]), LABELS)
 
@@ -120,9 +129,9 @@ METHODS: dict[str, Machine] = {
 STEPPING = ("TSGS3VM", "FRS3VM", "BGS3VM")
 
 
-def fit(method: str, rows: Split, at: Setting, seed: int) -> Any:
+def fit(method: str, rows: Split, at: Setting, seed: int, **more: Any) -> Any:
     """Return a fitted estimator."""
-    params = METHODS[method](rows, at)
+    params = METHODS[method](rows, at) | more
     if at.ratio is not None:
         params["C_star"] = at.ratio * params["C"]
     with warnings.catch_warnings():
@@ -138,21 +147,31 @@ def error(model: Any, rows: tuple[Any, Any]) -> float:
 
 
 def tuned(
-    method: str, rows: Split, seed: int, powers: Sequence[float], ratios: Iterable[float | None]
+    method: str,
+    rows: Split,
+    seed: int,
+    powers: Sequence[Sequence[float]],
+    ratios: Iterable[float | None] = (None,),
 ) -> tuple[Setting, Any]:
     """Return the setting of the least error on the rows that tune, and its model.
 
-    C and sigma and C* / C first, over their grid; then eta, where the method has steps.
+    C and sigma, out of `powers`, and C* / C first; then eta, where the method has steps.
     """
-    grid = [Setting(C, s, ratio=r) for r in ratios for C in powers for s in powers]
+    few = rows if method in STEPPING else rows.first(FEW)
+    grid = [Setting(C, s, ratio=r) for r in ratios for C in powers[0] for s in powers[1]]
     best, least, model = grid[0], np.inf, None
     for stage in range(2 if method in STEPPING else 1):
         if stage == 1:
-            grid = [Setting(best.C, best.sigma, eta, best.ratio) for eta in ETAS]
-            grid.remove(best)
+            grid = [replace(best, eta=eta) for eta in ETAS if eta != best.eta]
         for at in grid:
-            now = fit(method, rows, at, seed)
+            now = fit(method, few, at, seed)
             wrong = error(now, rows.tune)
             if wrong < least:
                 best, least, model = at, wrong, now
-    return best, model
+    return best, model if few.others == rows.others else fit(method, rows, best, seed)
+
+
+def mean_error(rows: Iterable[Row], **values: Any) -> float:
+    """Return the mean error of some rows, NaN where none has been measured."""
+    errors = [row["error"] for row in where(rows, **values)]
+    return float(np.mean(errors)) if errors else np.nan
