@@ -9,7 +9,7 @@ def _sigmoid(t):
     return 1.0 / (1.0 + math.exp(-t)) if t >= 0 else math.exp(t) / (1.0 + math.exp(t))
 
 
-def scalar_loss(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1, width=1.0):
+def scalar_loss(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1, width=1.0, beta=1.0):
     """l(y, f) of one output."""
     r = f - y
     if name == "one_class":
@@ -37,6 +37,9 @@ def scalar_loss(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1, width=
         if m <= 1 - width:
             return 1 - m - width / 2
         return (1 - m) ** 2 / (2 * width) if m < 1 else 0.0
+    if name == "modified_logistic":  # Equation (26) of Mu et al.
+        t = 1 - y * f
+        return max(t, 0.0) + math.log1p(math.exp(-beta * abs(t))) / beta
     if name == "squared_hinge":
         return (1 - y * f) ** 2 if y * f < 1 else 0.0
     if name == "logistic":
@@ -44,7 +47,7 @@ def scalar_loss(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1, width=
     raise KeyError(name)
 
 
-def scalar_slope(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1, width=1.0):
+def scalar_slope(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1, width=1.0, beta=1.0):
     """dl/df of one output, away from kinks."""
     r = f - y
     if name == "one_class":
@@ -69,6 +72,8 @@ def scalar_slope(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1, width
     if name == "smoothed_hinge":
         m = y * f
         return -y if m <= 1 - width else -y * (1 - m) / width if m < 1 else 0.0
+    if name == "modified_logistic":
+        return -y * _sigmoid(beta * (1 - y * f))
     if name == "squared_hinge":
         return -2 * y * (1 - y * f) if y * f < 1 else 0.0
     if name == "logistic":
@@ -76,7 +81,9 @@ def scalar_slope(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1, width
     raise KeyError(name)
 
 
-def scalar_weight(name, y, f, least, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1, width=1.0):
+def scalar_weight(
+    name, y, f, least, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1, width=1.0, beta=1.0
+):
     """Second derivative of one output, or the majorising weight where there are kinks."""
     r = abs(f - y)
     if name == "one_class":
@@ -100,6 +107,8 @@ def scalar_weight(name, y, f, least, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.
     if name == "smoothed_hinge":  # the parabola that touches at m and at 2 - width - m
         m = y * f
         return 1 / width if 1 - width <= m <= 1 else 1 / abs(2 * m - 2 + width)
+    if name == "modified_logistic":  # |slope - half| over the distance, as of the hinge
+        return (_sigmoid(beta * (1 - y * f)) - 0.5) / (1 - y * f)
     if name == "squared_hinge":
         return 2.0 if y * f < 1 else 0.0
     if name == "logistic":

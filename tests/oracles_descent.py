@@ -17,6 +17,8 @@ def values(name, y, f, number, d):
         return np.logaddexp(0, -m)
     if name == "multinomial":
         return np.logaddexp.reduce(f, axis=0, keepdims=True) - (y * f).sum(0, keepdims=True)
+    if name == "modified_logistic":
+        return np.logaddexp(0, number * (1 - m)) / number
     if name == "squared_hinge":
         return np.maximum(0, 1 - m) ** 2
     if name == "smoothed_hinge":

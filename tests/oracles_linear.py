@@ -5,8 +5,8 @@ from scipy.optimize import LinearConstraint, minimize
 from scipy.special import expit, softmax
 from sklearn.svm import SVC
 
-NUMBERS = {"huber": "delta", "smoothed_hinge": "width", "epsilon": "epsilon",
-           "quantile": "quantile"}  # fmt: skip
+NUMBERS = {"huber": "delta", "smoothed_hinge": "width", "modified_logistic": "beta",
+           "epsilon": "epsilon", "quantile": "quantile"}  # fmt: skip
 
 
 def spec(loss):
@@ -41,6 +41,7 @@ def value(name, y, u, a=0.0, g=0.0):
         "hinge": lambda: ramp(1 - m, g),
         "huber": lambda: np.where(abs(z) <= a, z**2 / 2, a * abs(z) - a * a / 2),
         "smoothed_hinge": lambda: ramp(1 - m, a),
+        "modified_logistic": lambda: np.logaddexp(0, a * (1 - m)) / a,
         "epsilon": lambda: ramp(z - a, g) + ramp(-z - a, g),
         "quantile": lambda: a * ramp(-z, g) + (1 - a) * ramp(z, g),
     }[name]()
@@ -58,6 +59,7 @@ def slope(name, y, u, a=0.0, g=0.0):
         "hinge": lambda: -y * rise(1 - m, g),
         "huber": lambda: np.clip(z, -a, a),
         "smoothed_hinge": lambda: -y * rise(1 - m, a),
+        "modified_logistic": lambda: -y * expit(a * (1 - m)),
         "epsilon": lambda: rise(z - a, g) - rise(-z - a, g),
         "quantile": lambda: (1 - a) * rise(z, g) - a * rise(-z, g),
     }[name]()
@@ -135,6 +137,27 @@ def anchor_weights(x, Z, k):
     sigma = max(1e-4, D[near[0]])
     g = np.exp(-(D[near] ** 2) / sigma**2)
     return near, g / g.sum()
+
+
+def s3gd_paper(X, y, anchors, k, batches, eta, lam, balanced, k_in):
+    """w after Algorithm 1 of Mu et al. (2015) on the logistic loss, with given mini-batches."""
+    n, Z = len(X), X[anchors]
+    size = np.where(y > 0, (y > 0).sum(), (y < 0).sum())
+    omega = 1 / size if balanced else np.full(n, 1 / n)  # Equation (46); else 1 / n
+    gamma = np.zeros((n, len(Z)))
+    for i in range(n):
+        near, weights = anchor_weights(X[i], Z, k)
+        gamma[i, near] = weights
+    w = np.zeros(X.shape[1])
+    for t, batch in enumerate(batches):
+        if t % k_in == 0:
+            psi = -y[:, None] * expit(-y[:, None] * (Z @ w))  # of row i at every anchor
+            h = ((gamma * psi).sum(1))[:, None] * X  # Equation (19)
+            H = omega @ h  # Equation (22)
+        own = (-y * expit(-y * (X @ w)))[:, None] * X
+        g = omega.sum() * (own - h)[batch].mean(0) + H  # Equation (8), rows drawn by omega
+        w = (w - eta * g) / (1 + 2 * eta * lam)
+    return w
 
 
 def bends(name, y, U, a=0.0):

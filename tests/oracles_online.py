@@ -48,6 +48,7 @@ def slope_of(name, y, f, p=0.0):
         "hinge": lambda: -y * (y * f < 1),
         "squared_hinge": lambda: -2 * y * max(0.0, 1 - y * f),
         "smoothed_hinge": lambda: -y * float(np.clip((1 - y * f) / p, 0, 1)),
+        "modified_logistic": lambda: -y / (1 + np.exp(-p * (1 - y * f))),
         "logistic": lambda: -y / (1 + np.exp(y * f)),
         "perceptron": lambda: -y * (y * f <= 0),
         "squared": lambda: z,

@@ -17,6 +17,7 @@ LOSSES = {
     ),
     "squared_hinge": lambda y, f: np.maximum(0.0, 1.0 - y * f) ** 2,
     "logistic": lambda y, f: np.logaddexp(0.0, -y * f),
+    "modified_logistic": lambda y, f: np.logaddexp(0.0, 5.0 * (1.0 - y * f)) / 5.0,
     "squared": lambda y, f: 0.5 * (f - y) ** 2,
     "epsilon_insensitive": lambda y, f: np.maximum(0.0, np.abs(f - y) - 0.1),
     "absolute": lambda y, f: np.abs(f - y),

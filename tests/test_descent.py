@@ -15,6 +15,7 @@ from kernelgrad.losses import (
     KLDensityRatio,
     LeastSquaresDensityRatio,
     Logistic,
+    ModifiedLogistic,
     Multinomial,
     OneClass,
     Quantile,
@@ -34,6 +35,7 @@ KINDS = {
     "multinomial": ("multinomial", scalar.MULTINOMIAL, 0.0, Multinomial()),
     "squared_hinge": ("squared_hinge", scalar.SQUARED_HINGE, 0.0, SquaredHinge()),
     "smoothed_hinge": ("smoothed_hinge", scalar.SMOOTHED_HINGE, 0.6, SmoothedHinge(0.6)),
+    "modified": ("modified_logistic", scalar.MODIFIED, 5.0, ModifiedLogistic(5.0)),
     "hinge": ("hinge", scalar.HINGE, 0.0, Hinge()),
     "huber": ("huber", scalar.HUBER, 0.7, Huber(0.7)),
     "epsilon": ("epsilon", scalar.EPSILON, 0.3, EpsilonInsensitive(0.3)),
@@ -140,6 +142,7 @@ def test_curvatures_have_their_closed_forms():
             "multinomial": p * (1 - p),
             "squared_hinge": 2.0 * (m < 1),
             "smoothed_hinge": 0.5 / np.maximum(np.abs(0.7 - m), 0.3),
+            "modified": np.tanh(2.5 * (1 - m)) / (2 * (1 - m)),
             "hinge": weight(1 - m) / 2,
             "huber": np.minimum(1, 0.7 / np.abs(z)),
             "epsilon": weight(z - 0.3) / 2 + weight(z + 0.3) / 2,
@@ -152,7 +155,7 @@ def test_curvatures_have_their_closed_forms():
         np.testing.assert_allclose(W, w * expected, rtol=2e-6, atol=1e-6, err_msg=key)
 
 
-@every("key", [*KINKED, "huber", "smoothed_hinge", "logistic"])
+@every("key", [*KINKED, "huber", "smoothed_hinge", "modified", "logistic"])
 def test_parabolas_of_kinks_lie_above_the_loss(key):
     # 1/4 bounds the logistic curvature only everywhere: its own W is no majoriser (control)
     name, _, number, _ = KINDS[key]

@@ -39,6 +39,7 @@ from plain import plain_classifier, plain_regressor
 
 CLASSIFICATION_LOSSES = [
     "log_loss", "logistic", "hinge", "smoothed_hinge", "squared_hinge", "squared",
+    "modified_logistic",
 ]  # fmt: skip
 REGRESSION_LOSSES = ["squared", "huber", "epsilon_insensitive", "absolute", "quantile"]
 

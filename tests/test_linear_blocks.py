@@ -17,6 +17,7 @@ from kernelgrad.losses import (
     Hinge,
     Huber,
     Logistic,
+    ModifiedLogistic,
     Multinomial,
     SmoothedHinge,
     SquaredError,
@@ -30,6 +31,7 @@ from kernelgrad.solvers.linear.blocks import RBCD, SBMD
 
 SMOOTH = [
     SquaredError(), Logistic(), SquaredHinge(), SmoothedHinge(), Huber(0.4), Multinomial(),
+    ModifiedLogistic(5.0),
 ]  # fmt: skip
 each_smooth = every("loss", SMOOTH)
 each_form = pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "csr"])

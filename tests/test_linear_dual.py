@@ -19,6 +19,7 @@ from kernelgrad.losses import (
     Hinge,
     Huber,
     Logistic,
+    ModifiedLogistic,
     Multinomial,
     Quantile,
     SmoothedHinge,
@@ -37,8 +38,9 @@ SMOOTH = [
     SquaredHinge(),
     Huber(delta=0.5),
     SmoothedHinge(width=0.5),
+    ModifiedLogistic(beta=5.0),
 ]
-MARGIN = ("hinge", "logistic", "squared_hinge", "smoothed_hinge")
+MARGIN = ("hinge", "logistic", "squared_hinge", "smoothed_hinge", "modified_logistic")
 
 
 def rows(loss, n=300, d=6, *, outputs=1, seed=0, offset=0.5, dtype=np.float64):

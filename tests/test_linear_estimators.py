@@ -3,10 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.optimize import minimize
 from sklearn.datasets import load_breast_cancer, load_iris, make_classification
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression, Ridge
 
+import oracles_linear as oracles
 from cases import every
 from kernelgrad import (
     ArraySource,
@@ -23,12 +25,72 @@ from kernelgrad.estimators import COMPETITORS, competitor
 from kernelgrad.estimators.linear import choose_linear_solver
 from kernelgrad.losses import Quantile, get_loss
 from kernelgrad.solvers import LINEAR_SOLVERS, S3GD, SGD, SVRG, get_linear_solver
+from kernelgrad.solvers.linear.base import PreparedRows
 
 NAMES = sorted(LINEAR_SOLVERS)
 STREAMS = [name for name in NAMES if LINEAR_SOLVERS[name].streams]
 # solvers whose noise vanishes, so that they come as close as tol says
 EXACT = [name for name in NAMES if name in ("rbcd", "s3gd", "saga", "sdca", "svrg")]
 TIGHT = {"tol": 1e-9, "max_iter": 2000, "random_state": 0}
+
+
+class TestPapers:
+    """Factors between the objectives of Mu et al. (2015) and those here."""
+
+    @pytest.mark.parametrize("balanced", [False, True])
+    @pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
+    def test_minimum(self, balanced, loss, cancer):
+        X, y = cancer
+        X, y, lam = X[150:, :6], 2.0 * y[150:] - 1.0, 0.05
+        size = np.where(y > 0, (y > 0).sum(), (y < 0).sum())
+        omega = 1 / size if balanced else np.full(len(y), 1 / len(y))
+        half = 0.5 if loss == "squared_hinge" else 1.0  # Section 2.4
+
+        def objective(w):
+            value = oracles.value(loss, y[:, None], (X @ w)[:, None])
+            return half * omega @ value + lam * w @ w
+
+        best = minimize(objective, np.zeros(6), tol=1e-12).x
+        given = S3GD.paper(eta=1.0, lam=lam / half, balanced=balanced)
+        assert given["alpha"] == pytest.approx(2 * lam / half / (1 + balanced))
+        model = LinearClassifier(loss, **(given | {"solver": "rbcd", "tol": 1e-10}))
+        np.testing.assert_allclose(model.fit(X, y).coef_[0], best, atol=1e-5)
+        off = model.set_params(alpha=1.5 * model.alpha).fit(X, y).coef_[0]
+        assert abs(off - best).max() > 1e-3
+
+    @pytest.mark.parametrize("balanced", [False, True])
+    def test_s3gd_step_by_step(self, balanced, cancer, monkeypatch):
+        X, y = cancer
+        X, seen = np.hstack([X, np.ones((len(X), 1))]), []
+
+        def descend(self, problem, W, b, order, share, eta, reference=None):
+            rows = self.batch.X, self.Y[:, 0]  # shuffled
+            seen.append((*rows, reference.anchors, order.copy()))
+            return own(self, problem, W, b, order, share, eta, reference)
+
+        own = PreparedRows.descend
+        monkeypatch.setattr(PreparedRows, "descend", descend)
+        eta, lam = 0.7, 1e-3
+        for options, m, p, k, k_in in (
+            ({"round_size": 60}, 100, 10, 10, 20),
+            ({"inner_steps": 7, "n_anchors": 9, "n_neighbors": 3, "batch_size": 4}, 9, 4, 3, 7),
+        ):
+            given = S3GD.paper(eta=eta, lam=lam, balanced=balanced, **options)
+            model = LinearClassifier("logistic", max_iter=1, random_state=0, **given).fit(X, y)
+            [(*rows, anchors, order)] = seen
+            assert len(anchors) <= m
+            assert order.shape[1] == p
+            w = oracles.s3gd_paper(*rows, anchors, k, order, eta, lam, balanced, k_in)
+            np.testing.assert_allclose(model.coef_[0], w, rtol=1e-8, atol=1e-10)
+            assert model.intercept_ == 0.0
+            assert abs(w).max() > 0.05
+            seen.clear()
+
+    def test_s3gd_refuses_by_name(self):
+        with pytest.raises(ValueError, match="eta"):
+            S3GD.paper(eta=0.0)
+        with pytest.raises(ValueError, match="n_anchors"):
+            S3GD.paper(eta=1.0, n_anchors=0)
 
 
 def scaled(X):

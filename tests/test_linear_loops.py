@@ -20,6 +20,7 @@ from kernelgrad.losses import (
     Hinge,
     Huber,
     Logistic,
+    ModifiedLogistic,
     Multinomial,
     Quantile,
     SmoothedHinge,
@@ -34,6 +35,7 @@ from kernelgrad.solvers.linear.variance_reduced import Moments
 
 SMOOTH = [
     SquaredError(), Logistic(), Multinomial(), SquaredHinge(), Huber(0.4), SmoothedHinge(0.6),
+    ModifiedLogistic(5.0),
 ]  # fmt: skip
 LOSSES = [*SMOOTH, Hinge(), EpsilonInsensitive(0.2), Quantile(0.3)]
 each_loss = every("loss", LOSSES)

@@ -21,6 +21,7 @@ from kernelgrad.losses import (
     Hinge,
     Huber,
     Logistic,
+    ModifiedLogistic,
     Multinomial,
     Quantile,
     SmoothedHinge,
@@ -45,12 +46,14 @@ CASES = {
     "squared_hinge": (SquaredHinge(), 0.0),
     "huber": (Huber(0.4), 0.4),
     "smoothed_hinge": (SmoothedHinge(0.6), 0.6),
+    "modified_logistic": (ModifiedLogistic(5.0), 5.0),
     "hinge": (Hinge(), 0.0),
     "epsilon": (EpsilonInsensitive(0.2), 0.2),
     "quantile": (Quantile(0.3), 0.3),
 }
-SMOOTH = list(CASES)[:6]
-KINKED = list(CASES)[6:]
+SMOOTH = list(CASES)[:7]
+KINKED = list(CASES)[7:]
+SLOW = ("huber", "smoothed_hinge", "modified_logistic")  # of scv
 EXACT = {"s3gd": S3GD(n_anchors=20), "svrg": SVRG(), "saga": SAGA()}
 NOISY = {"sgd": SGD(), "ssgd": SSGD(), "scv": SCV(), "pegasos": LinearPegasos()}
 ALL = EXACT | NOISY
@@ -158,7 +161,7 @@ def test_comes_within_a_percent(name, loss):
         with pytest.raises(CapabilityError):
             Setting(loss).fit(ALL[name], 1)
         return
-    steps = 240 if name == "scv" and loss in ("huber", "smoothed_hinge") else 60
+    steps = 240 if name == "scv" and loss in SLOW else 60
     second = 0.0 if name == "pegasos" else 0.5
     for C, sparse, weighted, l1_ratio in [(1, False, True, 0.0), (3, True, False, second)]:
         case = shared(loss, 250, C, sparse, weighted, l1_ratio)

@@ -17,6 +17,7 @@ from kernelgrad.losses import (
     LeastSquaresDensityRatio,
     Logistic,
     Loss,
+    ModifiedLogistic,
     Multinomial,
     OneClass,
     Perceptron,
@@ -45,6 +46,8 @@ VARIANTS = [
     OneClass(nu=0.4),
     SmoothedHinge(width=0.3),
     SmoothedHinge(width=np.float64(4.0)),
+    ModifiedLogistic(beta=0.3),
+    ModifiedLogistic(beta=np.float64(40.0)),
 ]
 KINKED = [Absolute(), Quantile(0.8), EpsilonInsensitive(0.0)]
 
@@ -330,6 +333,7 @@ def test_kink_weights_follow_the_scale_of_the_data(loss):
     [
         *KINKED, Hinge(), Perceptron(), EpsilonInsensitive(0.4),
         SmoothedHinge(0.3), SmoothedHinge(), SmoothedHinge(2.5),
+        ModifiedLogistic(1.0), ModifiedLogistic(20.0),
     ],
 )  # fmt: skip
 def test_kink_weights_give_a_parabola_above_the_loss(loss):
@@ -412,6 +416,30 @@ def test_smoothed_hinge_has_the_best_constant(width, lighter):
     if lighter:  # else all below -1 is alike
         assert b == pytest.approx(best.x, abs=1e-6)
     np.testing.assert_array_equal(loss.intercept(y, [2.0, 2.0]), [0.0])
+
+
+@every("beta", [0.5, 5.0, 900.0])
+@every("lighter", [0.4, 2.9])
+def test_modified_logistic_tends_to_the_hinge_and_has_the_best_constant(beta, lighter):
+    loss, y, w = ModifiedLogistic(beta), np.array([[1.0], [-1.0]]), np.array([lighter, 3.0])
+    f = np.linspace(-3, 3, 90)[:, None]
+    above = loss.value(np.ones_like(f), f) - Hinge().value(np.ones_like(f), f)
+    assert above.min() >= 0.0
+    assert np.log(2) / beta - 0.02 <= above.max() <= np.log(2) / beta
+    assert loss.smoothness == beta / 4
+    [at_zero] = loss.curvature(y[:1], np.zeros((1, 1)))
+    assert loss.typical_curvature == pytest.approx(at_zero)
+
+    def total(b):
+        return w @ loss.value(y, np.full((2, 1), b))
+
+    [b] = loss.intercept(y, w)
+    np.testing.assert_array_equal(loss.intercept(-y, w), [-b])
+    best = minimize_scalar(total, bounds=(-9, 9), method="bounded", options={"xatol": 1e-10})
+    assert total(b) <= best.fun + 1e-12
+    assert w @ loss.gradient(y, np.full((2, 1), b))[:, 0] == pytest.approx(0, abs=1e-9)
+    np.testing.assert_array_equal(loss.intercept(y, [2.0, 2.0]), [0.0])
+    assert np.isfinite(loss.intercept(y[:1])).all()
 
 
 def test_intercepts_by_hand():
@@ -680,7 +708,9 @@ def test_ratio_losses_are_minimal_at_the_ratio():
         KLDensityRatio().intercept(np.ones((4, 1)))
 
 
-@pytest.mark.parametrize("name", ["hinge", "smoothed_hinge", "squared_hinge", "logistic"])
+@pytest.mark.parametrize(
+    "name", ["hinge", "smoothed_hinge", "squared_hinge", "logistic", "modified_logistic"]
+)
 def test_margins_of_target_0_have_neither_slope_nor_curvature(name):
     loss = get_loss(name, task="classification", n_classes=2)
     y, f = np.zeros((5, 1)), np.linspace(-2, 2, 5)[:, None]

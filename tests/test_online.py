@@ -14,6 +14,7 @@ from kernelgrad.losses import (
     LeastSquaresDensityRatio,
     Logistic,
     Loss,
+    ModifiedLogistic,
     Multinomial,
     Perceptron,
     Quantile,
@@ -33,6 +34,7 @@ ALPHA = 1e-2
 LOSSES = [
     Hinge(),
     SmoothedHinge(0.6),
+    ModifiedLogistic(5.0),
     SquaredHinge(),
     Logistic(),
     Perceptron(),
@@ -103,7 +105,7 @@ def gram(state, X):
 def slope(loss, y, f):
     p = {
         "huber": "delta", "quantile": "quantile", "epsilon_insensitive": "epsilon",
-        "smoothed_hinge": "width",
+        "smoothed_hinge": "width", "modified_logistic": "beta",
     }  # fmt: skip
     return slope_of(loss.name, y, f, getattr(loss, p.get(loss.name, ""), 0.0))
 

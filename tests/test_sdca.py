@@ -20,6 +20,7 @@ from kernelgrad.losses import (
     Hinge,
     Huber,
     Logistic,
+    ModifiedLogistic,
     Multinomial,
     Quantile,
     SmoothedHinge,
@@ -34,7 +35,7 @@ from kernelgrad.solvers.loop import run
 
 LOSSES = [
     Hinge(), SquaredHinge(), Logistic(), SquaredError(), EpsilonInsensitive(0.1), Absolute(),
-    Huber(0.4), Quantile(0.3), SmoothedHinge(0.6),
+    Huber(0.4), Quantile(0.3), SmoothedHinge(0.6), ModifiedLogistic(5.0),
 ]  # fmt: skip
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
 

@@ -352,8 +352,8 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         ``"squared"`` on codes of the classes is solved exactly and cheaply, and its errors
         are no larger than those of the others on most tables. ``"log_loss"`` is logistic for
         two classes, multinomial for more, and gives probabilities of its own; ``"logistic"``
-        is one-vs-rest. The others are ``"hinge"``, ``"smoothed_hinge"``, ``"squared_hinge"``
-        and ``"perceptron"``.
+        is one-vs-rest. The others are ``"hinge"``, ``"smoothed_hinge"``, ``"squared_hinge"``,
+        ``"modified_logistic"`` and ``"perceptron"``.
     kernel : str, Kernel, callable, or scikit-learn RBF / Matern, default="auto"
         ``"auto"`` chooses the Gaussian, Matern of nu 1/2, 3/2 or 5/2, or the Laplacian kernel,
         with the bandwidth; where gamma is given it is the Gaussian. Else a name of

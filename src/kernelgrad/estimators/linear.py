@@ -52,8 +52,8 @@ def choose_linear_solver(
     =================================================================  =======
     on disk, a stream, or too large for the memory                     sgd
     in memory, a smooth loss (log_loss, logistic, squared, huber,      rbcd
-    squared_hinge, smoothed_hinge), at most 512 columns d and
-    ``d^2 C`` at most 2^20: Newton steps
+    squared_hinge, smoothed_hinge, modified_logistic), at most 512
+    columns d and ``d^2 C`` at most 2^20: Newton steps
     in memory, a smooth loss but the multinomial one, an L2 part       sdca
     of the penalty with ``l2 n >= 1``, below which dual ascent is
     slow
@@ -202,8 +202,8 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
     loss : str or Loss, default="log_loss"
         ``"log_loss"`` is logistic for two classes, multinomial for more; ``"logistic"`` is
         one-vs-rest. Both give probabilities. The others are ``"hinge"``,
-        ``"smoothed_hinge"``, ``"squared_hinge"`` and ``"squared"``. The solver decides which
-        it takes (docs/linear.md).
+        ``"smoothed_hinge"``, ``"modified_logistic"``, ``"squared_hinge"`` and
+        ``"squared"``. The solver decides which it takes (docs/linear.md).
     penalty : {"l2", "l1", "elasticnet"} or None, default="l2"
         rho is 0, 1 or `l1_ratio`; None is alpha = 0.
     l1_ratio : float in [0, 1], default=0.5
@@ -233,8 +233,9 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
     n_iter_no_change : int >= 1, default=5
     class_weight : dict, "balanced" or None, default=None
         As in scikit-learn; multiplies the sample weights. ``"balanced"`` gives every class the
-        same total weight, ``n / K`` each: weights ``1 / n_c``, up to a factor that the division
-        by the sum of the weights takes out.
+        same total weight, ``n / K`` each. Weights ``1 / n_c`` that are not divided by their
+        sum, K, make the loss K times as large: a penalty ``lambda |W|^2`` beside it has
+        ``alpha = 2 lambda / K``.
     categorical_features
         As in :class:`KernelClassifier`.
     memory_limit : float or None, default=None

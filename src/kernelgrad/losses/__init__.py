@@ -4,6 +4,7 @@ from kernelgrad.losses.base import Loss, Task
 from kernelgrad.losses.classification import (
     Hinge,
     Logistic,
+    ModifiedLogistic,
     Multinomial,
     Perceptron,
     SmoothedHinge,
@@ -47,6 +48,7 @@ __all__ = [
     "LeastSquaresDensityRatio",
     "Logistic",
     "Loss",
+    "ModifiedLogistic",
     "Multinomial",
     "OneClass",
     "Perceptron",

@@ -161,8 +161,71 @@ class SmoothedHinge(MarginLoss):
         return np.asarray(np.sign(positive - negative) * size)
 
 
+@parameters
+class ModifiedLogistic(MarginLoss):
+    r"""Hinge whose kink is rounded off by the logistic loss, of "modified logistic regression".
+
+    .. math:: l(y, f) = \frac{1}{\beta} \log\bigl(1 + e^{\beta (1 - y f)}\bigr)
+
+    at most ``log(2) / beta`` above the hinge, which it tends to as beta grows [1]_. The
+    gradient is ``-y sigma(beta z)`` with ``z = 1 - y f`` and L = beta / 4. The curvature is the
+    majorising weight ``tanh(beta z / 2) / (2 z)``, which far from z = 0 tends to that of the
+    hinge, where the second derivative vanishes. Its value at f = 0 is the typical curvature.
+
+    Parameters
+    ----------
+    beta : float, default=10.0
+        In units of the inverse margin; the papers leave it open. 10 keeps within 0.07 of the
+        hinge, and L = 2.5 near that of the squared hinge.
+
+    Raises
+    ------
+    ValueError or TypeError
+        By `check`, if `beta` is not a positive finite number.
+
+    References
+    ----------
+    .. [1] Mu, Liu and Fan, "Stochastic Gradient Made Stable", 2015, Equation (26); Zhang, Jin,
+       Yang and Hauptmann, "Modified Logistic Regression", ICML 2003.
+    """
+
+    name: ClassVar[str] = "modified_logistic"
+    code: ClassVar[int] = scalar.MODIFIED
+    parameter: ClassVar[str | None] = "beta"
+
+    beta: float = real(default=10.0, low=0.0, low_open=True, kw_only=False)
+
+    @property
+    def smoothness(self) -> float | None:  # type: ignore[override]  # follows beta
+        """L = beta / 4."""
+        return 0.25 * float(self.beta)
+
+    @property
+    def typical_curvature(self) -> float | None:  # type: ignore[override]  # follows beta
+        """The curvature at f = 0, ``tanh(beta / 2) / 2``."""
+        return 0.5 * float(np.tanh(0.5 * float(self.beta)))
+
+    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
+        """Return the minimiser, shape (C,); errors as in `Loss`.
+
+        An absent side, whose minimum is at infinity, counts as half a row as in `Logistic`.
+        With r the weight of the lighter side over that of the heavier, ``x = exp(beta |b|)``
+        is the root of ``r c x^2 - (1 - r) x - c = 0`` for ``c = exp(-beta)``.
+        """
+        positive, negative, half = _class_weights(y, sample_weight)
+        up = np.where(positive > 0.0, positive, half)
+        down = np.where(negative > 0.0, negative, half)
+        ratio, beta = np.minimum(up, down) / np.maximum(up, down), float(self.beta)
+        root = 1.0 - ratio + np.hypot(1.0 - ratio, 2.0 * np.sqrt(ratio) * np.exp(-beta))
+        size = 1.0 + np.log(np.maximum(root, _LEAST_WEIGHT) / (2.0 * ratio)) / beta
+        return np.asarray(np.sign(up - down) * size)
+
+
 class SquaredHinge(MarginLoss):
     """Squared hinge, ``l(y, f) = max(0, 1 - y f)^2``.
+
+    Papers that write ``max(0, 1 - y f)^2 / 2`` (Dai et al., 2014; Mu et al., 2015) have half
+    this loss: their nu or lambda is to be doubled here, and their step sizes halved.
 
     The gradient is ``-2 y max(0, 1 - y f)``; the curvature is the second derivative, 2 where
     ``y f < 1``, else 0; L = 2 (finite, as Assumption B in Section 5 of Dai et al., 2014, asks).

@@ -7,7 +7,7 @@ A loss of one output is known by its conjugate: for a residual ``z = f - y``
 with four numbers ``(epsilon, s, low, high)`` of its code, parameter and target, see
 :func:`_conjugate`; u is the derivative of the loss. Margins are of this form, as
 ``y f - 1 = y (f - y)`` for y = -1 or +1. LOGISTIC has the negative entropy of ``-y u`` for its
-conjugate.
+conjugate, MODIFIED that over beta, and ``y u``.
 
 By Fenchel and Young ``l(f) + l*(u) - u f >= 0``, with equality where u is a derivative at f.
 Summed over rows with their weights this is the duality gap.
@@ -30,6 +30,7 @@ from kernelgrad.losses.scalar import (
     HINGE_OR_TUBE,
     HUBER,
     LOGISTIC,
+    MODIFIED,
     QUANTILE,
     SMOOTHED_HINGE,
     SQUARED,
@@ -38,9 +39,8 @@ from kernelgrad.losses.scalar import (
     value,
 )
 
-_KNOWN = frozenset(
-    (SQUARED, HUBER, EPSILON, QUANTILE, HINGE, SMOOTHED_HINGE, SQUARED_HINGE, LOGISTIC)
-)
+_KNOWN = frozenset((SQUARED, HUBER, EPSILON, QUANTILE, HINGE, SMOOTHED_HINGE, SQUARED_HINGE))
+_KNOWN |= {LOGISTIC, MODIFIED}
 _STEPS = 200  # of Newton or bisection at most; more than doubles can use
 
 
@@ -142,6 +142,8 @@ def dual_step(code: int, p: float, y: float, u: float, f: float, q: float) -> An
     """Return the u that maximises the dual in one coordinate, all others fixed."""
     if code == LOGISTIC:
         return -y * _logistic_step(-y * u, y * f, q)
+    if code == MODIFIED:
+        return -y * _logistic_step(-y * u, p * (y * f - 1.0), p * q)
     # completing the square with the quadratic term q/2 (u' - u)^2
     epsilon, s, low, high = _conjugate(code, p, y)
     return _peak(f - y + q * u, epsilon, s + q, low, high)
@@ -153,6 +155,9 @@ def loss_and_gap(code: int, p: float, y: float, u: float, f: float) -> tuple[flo
     if code == LOGISTIC:
         b, m, loss = -y * u, y * f, value(code, p, y, f)
         return loss, max(loss + _entropy(b) + b * m, 0.0)
+    if code == MODIFIED:
+        b, m, loss = -y * u, y * f, value(code, p, y, f)
+        return loss, max(loss + _entropy(b) / p + b * (m - 1.0), 0.0)
     epsilon, s, low, high = _conjugate(code, p, y)
     z = f - y
     loss = _height(_peak(z, epsilon, s, low, high), z, epsilon, s)

@@ -11,6 +11,7 @@ from kernelgrad.losses.base import Loss, Task
 from kernelgrad.losses.classification import (
     Hinge,
     Logistic,
+    ModifiedLogistic,
     Multinomial,
     Perceptron,
     SmoothedHinge,
@@ -78,6 +79,7 @@ for _loss in (
     SmoothedHinge,
     SquaredHinge,
     Logistic,
+    ModifiedLogistic,
     Perceptron,
     Multinomial,
     OneClass,

@@ -10,6 +10,7 @@ HINGE           ``max(0, t)``                                   ``|t|`` / 2
 SMOOTHED_HINGE  0; ``t^2 / 2g``; ``t - g/2``                    ``1 / max(|2t - g|,g)``  g
 SQUARED_HINGE   ``max(0, t)^2``                                 2 where ``t > 0``
 LOGISTIC        ``log(1 + exp(-m))``                            ``s(m) s(-m)``
+MODIFIED        ``log(1 + exp(beta t)) / beta``                 ``tanh(beta t/2) / 2t``  beta
 PERCEPTRON      ``max(0, -m)``                                  ``|m|`` / 2
 SQUARED         ``z^2 / 2``                                     1
 HUBER           ``z^2 / 2``, a line from ``|z| = delta``        ``min(1, delta / |z|)``  delta
@@ -30,7 +31,7 @@ EPSILON with eps = 0. Kinks may be smoothed over a width d > 0: a loss with kink
 which is at most d/2 above ``|t|``. Its second derivative is 1/d inside the width and 0 outside;
 ``1 / max(|t|, d)`` is that of the parabola that touches ``|t|_d`` at t and lies above it
 everywhere, the *majorising* curvature, which the table gives as ``|t|`` / 2; outside their
-parabolas those of HUBER and SMOOTHED_HINGE are majorising too.
+parabolas those of HUBER and SMOOTHED_HINGE are majorising too, and that of MODIFIED everywhere.
 
 :func:`value`, :func:`slope` and :func:`curvature` are expressions without branches, so that
 their ``py_func`` takes arrays as it takes numbers and needs no compiler. Constants are in
@@ -57,12 +58,14 @@ from kernelgrad.losses._methods import slopes_by_method, value_by_method
 HINGE, SMOOTHED_HINGE, SQUARED_HINGE, LOGISTIC, PERCEPTRON = range(5)
 SQUARED, HUBER, EPSILON, QUANTILE = range(5, 9)
 ONE_CLASS, KL, LEAST_SQUARES, MULTINOMIAL = range(9, 13)
+MODIFIED = 14
 HINGE_OR_TUBE = 13  # of the dual only: HINGE of targets -1 and +1, EPSILON with p = 1 of 0
 
 KINKED = (HINGE, PERCEPTRON, EPSILON, QUANTILE, ONE_CLASS)
 
 ROWS = 1024  # of a tile of a pass over all rows
 _ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
+_LEAST = np.float32(1e-30)  # of a divisor
 LINEAR_FROM = np.float32(30)  # e^30 is finite with room to spare in single precision
 
 
@@ -109,6 +112,9 @@ def value(code: int, p: Any, y: Any, f: Any) -> Any:
     if code == LOGISTIC:
         m = y * f
         return np.log1p(np.exp(-np.abs(m))) + larger(-m, _ZERO)
+    if code == MODIFIED:
+        t = _ONE - y * f
+        return np.log1p(np.exp(-np.abs(p * t))) / p + larger(t, _ZERO)
     if code == HINGE:
         return larger(_ONE - y * f, _ZERO)
     if code == SMOOTHED_HINGE:
@@ -146,6 +152,8 @@ def slope(code: int, p: Any, y: Any, f: Any) -> Any:
     """
     if code == LOGISTIC:
         return -y * sigmoid(-y * f)
+    if code == MODIFIED:
+        return -y * sigmoid(p * (_ONE - y * f))
     if code == HINGE:
         return choose(y * f < _ONE, -y, _ZERO * y)
     if code == SMOOTHED_HINGE:
@@ -183,11 +191,17 @@ def curvature(code: int, p: Any, y: Any, f: Any, width: Any, far: Any) -> Any:
     Targets 0 of margins, rows that an output does not count, have none.
 
     `far` is 1 for the majorising curvature of the table and 0 for the second derivative: the
-    two differ beyond the width of a kink and on the lines of HUBER and SMOOTHED_HINGE.
+    two differ beyond the width of a kink, on the lines of HUBER and SMOOTHED_HINGE, and for
+    MODIFIED.
     """
     if code == LOGISTIC:
         e = np.exp(-np.abs(y * f))
         return (y * y) * e / ((_ONE + e) * (_ONE + e))
+    if code == MODIFIED:
+        a = larger(np.abs(p * (_ONE - y * f)), _LEAST)
+        e = np.exp(-a)
+        above = np.tanh(_HALF * a) / (_TWO * a)
+        return (y * y) * p * choose(far > _ZERO, above, e / ((_ONE + e) * (_ONE + e)))
     if code == HINGE:
         return (y * y) * _HALF * _kink(_ONE - y * f, width, far)
     if code == SMOOTHED_HINGE:

@@ -27,6 +27,7 @@ from kernelgrad.losses.scalar import (
     KL,
     LINEAR_FROM,
     LOGISTIC,
+    MODIFIED,
     MULTINOMIAL,
     SMOOTHED_HINGE,
     curvature,
@@ -48,7 +49,8 @@ _FAST = {"contract", "nsz", "arcp"}
 _ZERO, _ONE = _f(0), _f(1)
 _LN2 = _f(np.log(2.0))
 _LEAST_WIDTH = 1e-30  # where kinks are to be kept
-_LEAST_G, _LARGEST_G = 1e-30, 1e30  # of SMOOTHED_HINGE: float32 holds them and their inverses
+_SCALED = (SMOOTHED_HINGE, MODIFIED)
+_LEAST_G, _LARGEST_G = 1e-30, 1e30  # of their numbers: float32 holds them and their inverses
 
 
 # One piece: from points F[_U], targets F[_Y] to values V, slopes F[_R] and curvatures F[_C].
@@ -473,7 +475,7 @@ def derivatives(
         ``sum_i w_i l_d`` and ``sum_i w_i l``. The loss of MULTINOMIAL is joint: its sum is
         entry 0, the others are 0.
     """
-    p = np.clip(params, _LEAST_G, _LARGEST_G) if code == SMOOTHED_HINGE else params
+    p = np.clip(params, _LEAST_G, _LARGEST_G) if code in _SCALED else params
 
     def task(start: int, stop: int, sums: Any) -> None:
         if code == MULTINOMIAL:
@@ -529,7 +531,7 @@ def along(
     offset = np.asarray(base, np.float64)
     first = D if directions & STEP else U
     second = P if directions & MOMENTUM else U
-    p = np.clip(params, _LEAST_G, _LARGEST_G) if code == SMOOTHED_HINGE else params
+    p = np.clip(params, _LEAST_G, _LARGEST_G) if code in _SCALED else params
 
     def task(start: int, stop: int, sums: Any) -> None:
         arrays = U, offset, first, second, Y, w, steps, directions, start, stop, sums

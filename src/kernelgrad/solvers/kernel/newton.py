@@ -511,8 +511,8 @@ class NewtonCG(RowsSolver[NewtonState]):
     cost of an inner step. Sums are kept in float64.
 
     Twice differentiable losses and those with a majorising curvature: log_loss, logistic,
-    squared, squared_hinge, smoothed_hinge, huber, poisson and the user's own. The loss may have
-    any number of outputs; penalties of a path share the products.
+    squared, squared_hinge, smoothed_hinge, modified_logistic, huber and the user's own. The
+    loss may have any number of outputs; penalties of a path share the products.
 
     The work is done by BLAS, LAPACK and NumPy alone: nothing is compiled.
 

@@ -41,8 +41,8 @@ class SDCA(RowsSolver[DualState]):
     whose own term is at most a tenth of the tolerance times the objective is passed over: all
     such rows together cannot hold up the end.
 
-    Losses: hinge, smoothed_hinge, squared_hinge, logistic, squared, epsilon_insensitive,
-    absolute, quantile and huber.
+    Losses: hinge, smoothed_hinge, squared_hinge, logistic, modified_logistic, squared,
+    epsilon_insensitive, absolute, quantile and huber.
 
     Parameters
     ----------

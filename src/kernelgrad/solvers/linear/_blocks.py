@@ -18,7 +18,7 @@ have each a model and share t, with ``h_c = 2 q_c (1 - q_c)`` for probabilities 
 bounds the second derivative ``diag(q) - q q^T``.
 
 h is the second derivative, where it does not vanish: of LOGISTIC at least 1e-6, and of the
-piecewise quadratic losses on their flat pieces the share `_FLAT` of that on the curved ones;
+piecewise quadratic losses and MODIFIED at least the share `_FLAT` of the largest one;
 HUBER has ``min(1, delta / |z|)``, whose parabola lies above the loss.
 """
 
@@ -37,6 +37,7 @@ from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.losses.scalar import (
     HUBER,
     LOGISTIC,
+    MODIFIED,
     MULTINOMIAL,
     ROWS,
     SQUARED,
@@ -101,8 +102,11 @@ def _point(code: int, number: float, y: float, u: float) -> Any:
         return v, g, 1.0
     if code == HUBER:
         return v, g, curvature(code, number, y, u, 1.0, 1.0)
-    least = 2.0 * _FLAT if code == SQUARED_HINGE else _FLAT / number
-    return v, g, max(curvature(code, number, y, u, 1.0, 0.0), least)
+    if code == SQUARED_HINGE:
+        largest = 2.0
+    else:
+        largest = 0.25 * number if code == MODIFIED else 1.0 / number
+    return v, g, max(curvature(code, number, y, u, 1.0, 0.0), _FLAT * largest)
 
 
 @njit(nogil=True, cache=True)

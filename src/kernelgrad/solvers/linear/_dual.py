@@ -25,7 +25,7 @@ from numba import njit
 from kernelgrad._typing import AnyArray, Float64Array, IntArray
 from kernelgrad.compute.rows import FAST, add, column, dot, entries, entry
 from kernelgrad.losses.conjugate import dual_step, loss_and_gap
-from kernelgrad.losses.scalar import LOGISTIC, sigmoid, slope
+from kernelgrad.losses.scalar import LOGISTIC, MODIFIED, sigmoid, slope
 
 _STEPS = 100  # of Newton or bisection at most
 _NEAR = 1e-6
@@ -74,6 +74,8 @@ def _rise(code: int, p: float, y: float, u: float, f: float, q: float) -> Any:
     """Return the u that maximises the dual in one coordinate, or nearly."""
     if code == LOGISTIC:
         return -y * _logistic_rise(-y * u, y * f, q)
+    if code == MODIFIED:
+        return -y * _logistic_rise(-y * u, p * (y * f - 1.0), p * q)
     return dual_step(code, p, y, u, f, q)
 
 

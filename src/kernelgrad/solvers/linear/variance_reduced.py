@@ -11,7 +11,7 @@ import numpy as np
 
 from kernelgrad._params import boolean, integer, parameters, real
 from kernelgrad._typing import Float64Array, IntArray
-from kernelgrad._validation import CapabilityError
+from kernelgrad._validation import CapabilityError, check_real
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, transient
 from kernelgrad.solvers.linear import _loops as loops
 from kernelgrad.solvers.linear.anchors import AnchorGraph, build_graph, dense_rows
@@ -242,6 +242,59 @@ class S3GD(StochasticSolver[S3GDState]):
     step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
     round_size: int | str = integer(default="auto", low=1, words=("auto",))
     switch: bool = boolean(default=True)
+
+    @classmethod
+    def paper(
+        cls, *, eta: float, lam: float = 1e-3, balanced: bool = False, **parameters: Any
+    ) -> dict[str, Any]:
+        r"""Return the parameters of a linear estimator that make it the paper's Algorithm 1.
+
+        Constant steps on the last iterate, references from anchors throughout, and no
+        intercept: the paper appends a column of ones, whose coefficient has a penalty too::
+
+            LinearClassifier("logistic", **S3GD.paper(eta=1.0))
+
+        The bandwidth of Equation (14) is the distance itself, see the class, and the
+        mini-batches of a round share no row where all weigh the same. The paper's squared hinge
+        has a factor 1/2 that the loss here has not: give ``2 * lam`` and ``eta / 2``.
+
+        Parameters
+        ----------
+        eta : float > 0
+            The constant step; the paper takes the largest of 0.1, 1, 5 and 10 that is stable.
+        lam : float >= 0, default=1e-3
+            lambda of ``lambda |w|^2`` (Section 4.3): ``alpha = 2 lam``.
+        balanced : bool, default=False
+            Weights ``1 / |Y+|`` and ``1 / |Y-|`` of Equation (46). They sum to 2, those of
+            ``class_weight="balanced"`` to 1, so that ``alpha = lam`` and steps are ``2 eta``.
+            Rows are drawn by these weights.
+        **parameters
+            Others of the solver. Those that are not given are the paper's ``m = 100``,
+            ``p = 10`` and ``k_in = 20``; it does not tell k, which is 10.
+
+        Returns
+        -------
+        dict
+            `solver`, `penalty`, `alpha`, `fit_intercept`, `tol`; if balanced `class_weight`.
+
+        References
+        ----------
+        Mu, Liu and Fan (2015), Algorithms 1 and 2, Equations 8, 13-14, 19, 22 and 46.
+        """
+        check_real(eta, "eta", low=0, low_open=True)
+        check_real(lam, "lam", low=0)
+        scale = 2.0 if balanced else 1.0
+        fixed = {"inner_steps": _INNER, "step_size": scale * eta, "switch": False}
+        solver = cls(**(fixed | parameters))
+        solver.check()
+        given: dict[str, Any] = {"class_weight": "balanced"} if balanced else {}
+        return given | {
+            "solver": solver,
+            "penalty": "l2",
+            "alpha": 2.0 * lam / scale,
+            "fit_intercept": False,
+            "tol": 0.0,
+        }
 
     def _n_steps(
         self, problem: LinearProblem, state: S3GDState, data: PreparedRows, p: int
