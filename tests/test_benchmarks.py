@@ -35,7 +35,7 @@ TINY = {
     "svm_time": ["--dataset", "digits8"],
     "time_to_error": ["--dataset", "digits", "--method", "SVC/SVR (LIBSVM)"],
 }
-QUICK = ["defaults", "exact_blocks", "kernels", "learning_curves", "synthetic_rate"]
+QUICK = ["defaults", "exact_blocks", "kernels", "learning_curves"]
 
 
 @pytest.fixture

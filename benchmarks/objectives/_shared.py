@@ -15,6 +15,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
+import numpy as np
+
 from benchmarks.registry import Row, SkipError
 
 ROOT = Path(__file__).parents[2]
@@ -159,6 +161,13 @@ def middle_row(rows: Sequence[Row], average: Callable[[list[Any]], Any] = median
         key: float(average([row[key] for row in rows])) if isinstance(value, float) else value
         for key, value in rows[0].items()
     }
+
+
+def log_grid(first: float, last: int, step: float) -> Any:
+    """Return the distinct integers nearest to ``last / step^k`` that are >= first."""
+    k = np.arange(int(np.log(last) / np.log(step)) + 2)
+    t = np.unique(np.rint(last / step**k).astype(int))
+    return t[t >= first]
 
 
 def distinct(rows: Iterable[Row], key: str) -> list[Any]:

@@ -16,8 +16,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from benchmarks.objectives._curves import DATASETS
-from benchmarks.objectives._shared import available, distinct, draw, picture, where
-from benchmarks.objectives.synthetic_rate import log_grid
+from benchmarks.objectives._shared import (
+    available,
+    distinct,
+    draw,
+    log_grid,
+    picture,
+    where,
+)
 from benchmarks.registry import Dataset, Objective, Row
 from benchmarks.solvers.svrg import SVRG
 from kernelgrad.compute.threads import single_threaded_blas

@@ -1,0 +1,61 @@
+"""Figure 4(1): the function that generates the synthetic data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from benchmarks.objectives._shared import picture
+from benchmarks.registry import Row
+
+from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.dsg._synthetic import sample, true_function
+
+LOW, HIGH, DIGIT = -1.0, 1.3, 0.05
+
+
+class Surface(Experiment):
+    """The function that generates the synthetic data.
+
+    y = cos(pi |x| / 2) exp(-pi |x| / 10) + e / 10 for uniform rows x of [-5, 5]^2 and normal e;
+    drawn without the noise. 2^20 rows, ten draws.
+    """
+
+    label = "Figure 4(1)"
+    claims: ClassVar = (
+        Claim(
+            "The outputs lie in [-1, 1.3] (Table 4), to half of the last digit",
+            "[-1, 1.3]",
+            lambda rows: (
+                f"[{np.median([row['least'] for row in rows]):.2f}, "
+                f"{np.median([row['largest'] for row in rows]):.2f}]"
+            ),
+            lambda rows: by_seed(
+                rows,
+                lambda mine: (
+                    DIGIT - max(abs(mine[0]["least"] - LOW), abs(mine[0]["largest"] - HIGH))
+                ),
+            ),
+        ),
+    )
+
+    def cells(self, quick: bool) -> list[Cell]:
+        """Return one cell for each draw."""
+        return [{"seed": seed, "rows": 2**10 if quick else 2**20} for seed in range(10)]
+
+    def measure(self, cell: Cell) -> Iterator[Row]:
+        """Return the range of the outputs."""
+        _, y = sample(cell["rows"], cell["seed"])
+        yield {"least": y.min(), "largest": y.max()}
+
+    def plot(self, rows: list[Row], path: Path) -> None:
+        """Draw the surface."""
+        x = np.linspace(-5, 5, 81)
+        grid = np.stack(np.meshgrid(x, x), axis=-1)
+        values = true_function(grid.reshape(-1, 2)).reshape(81, 81)
+        with picture(path, size=(4.5, 3.8), subplot_kw={"projection": "3d"}) as axes:
+            ax = axes[0][0]
+            ax.plot_surface(grid[..., 0], grid[..., 1], values, cmap="viridis", rstride=2)
+            ax.set(xlabel="$x_1$", ylabel="$x_2$", zlabel="$f(x)$")
