@@ -228,11 +228,10 @@ def test_ctrl_c_writes_a_last_checkpoint(tmp_path):
     # a run in the background begins with the signal ignored
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        model = fit(tmp_path, At(3, interrupt), every="1 h")
+        with pytest.raises(KeyboardInterrupt, match="after 3 iterations"):
+            fit(tmp_path, At(3, interrupt), every="1 h")
     finally:
         signal.signal(signal.SIGINT, before)
-    assert model.fit_status_ == "interrupted"
-    assert model.n_iter_ == 3
     assert names(tmp_path) == ["checkpoint-000000003.kgc"]
     same(fit(tmp_path, every="1 h"))
 

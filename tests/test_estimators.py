@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
 import warnings
 
 import numpy as np
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, make_moons
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.gaussian_process import kernels as gp
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
@@ -26,6 +28,9 @@ from kernelgrad import (
     DSG,
     ArraySource,
     DataError,
+    DirectSolve,
+    KernelClassifier,
+    LinearClassifier,
     ModelFileError,
     load,
     open_source,
@@ -387,15 +392,49 @@ def test_scikit_learn_callbacks(moons):
     assert counter.scores[-1] == model.score(X, y)
 
 
-def test_interrupt_keeps_the_model(moons):
-    class Interrupt(Callback):
-        def on_iteration(self, event):
-            if event.iteration == 2:
-                raise KeyboardInterrupt
+class Interrupt(Callback):
+    def on_iteration(self, event):
+        if event.iteration == 2:
+            raise KeyboardInterrupt
 
-    model = plain_classifier(callbacks=Interrupt(), random_state=0).fit(*moons)
+
+def test_interrupt_keeps_the_model(moons):
+    model = plain_classifier(callbacks=Interrupt(), random_state=0)
+    with pytest.raises(KeyboardInterrupt, match="the model after 2 iterations is kept"):
+        model.fit(*moons)
     assert (model.fit_status_, model.n_iter_) == ("interrupted", 2)
     assert model.score(*moons) > 0.7
+
+
+def test_interrupt_ends_a_search(moons):
+    fits = []
+
+    class Count(Interrupt):
+        def on_begin(self, estimator_or_solver):
+            fits.append(estimator_or_solver)
+
+    with pytest.raises(KeyboardInterrupt):
+        cross_val_score(plain_classifier(callbacks=Count(), random_state=0), *moons)
+    assert len(fits) == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
+def test_interrupt_in_the_last_iteration_is_not_swallowed(moons, monkeypatch):
+    solve = DirectSolve.step
+
+    def interrupted(self, *args):
+        signal.raise_signal(signal.SIGINT)
+        return solve(self, *args)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr(DirectSolve, "step", interrupted)
+    model = KernelClassifier("squared", solver="direct", gamma=1.0, alpha=1e-3)
+    try:
+        with pytest.raises(KeyboardInterrupt, match="after 1 iterations"):
+            model.fit(*moons)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert model.fit_status_ == "converged"
 
 
 # -- kernels by name and object --------------------------------------------------------
@@ -687,3 +726,32 @@ def test_real_data_reach_the_published_error(real_data):
     assert model.history_["epoch"][-1] <= 1.0
     error = 1 - model.score(Z, z["test_y"])
     assert error < 0.158  # the paper reports 0.153 after one pass; s.e. of a test error 0.003
+
+
+# -- fits that end too early -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "warns"),
+    [
+        (KernelClassifier("hinge", solver="sdca", max_iter=1, gamma=1.0, C=1e4), True),
+        (KernelClassifier("hinge", solver="sdca", gamma=1.0, C=1.0), False),
+        (
+            KernelClassifier("log_loss", solver="cached", max_iter=1, gamma=1.0, alpha=1e-6),
+            True,
+        ),
+        (KernelClassifier("log_loss", solver="cached", gamma=1.0, alpha=1e-2), False),
+        (KernelClassifier("log_loss", solver="cached", gamma=1.0, max_iter=1), False),
+        (KernelClassifier("hinge", solver="dsg", gamma=1.0, alpha=1e-2, max_iter=1), False),
+        (LinearClassifier(solver="svrg", max_iter=1), True),
+        (LinearClassifier(), False),
+    ],
+)
+def test_warning_where_the_optimum_is_far(moons, model, warns):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        clone(model).set_params(random_state=0).fit(*moons)
+    assert [w.category for w in told] == [ConvergenceWarning] * warns
+    if warns:
+        assert f"max_iter={model.max_iter} " in str(told[0].message)
+        assert told[0].filename == __file__

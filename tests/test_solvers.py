@@ -26,6 +26,7 @@ from kernelgrad.solvers import (
     run,
 )
 from kernelgrad.solvers.base import batch_digest, draws, transient
+from kernelgrad.solvers.loop import left_over
 from kernelgrad.solvers.schedules import (
     averaging_weight,
     check_ramp,
@@ -407,3 +408,29 @@ def test_ramps():
     ):
         with pytest.raises(ValueError, match=message):
             check_ramp(ramp)
+
+
+# -- how far from the optimum ----------------------------------------------------------
+
+
+def history_of(objective, gap=None, train_loss=1.0):
+    last = [train_loss] * len(objective)
+    return {"objective": objective, "duality_gap": [gap] * len(objective), "train_loss": last}
+
+
+@pytest.mark.parametrize(
+    ("history", "left"),
+    [
+        (history_of([1.0, 1.0], gap=0.3), 0.3),
+        (history_of([None, None], gap=0.3, train_loss=2.0), 0.15),
+        (history_of([None, None]), None),
+        (history_of([3.0]), np.inf),
+        (history_of([3.0, 2.0, 1.0]), np.inf),  # as fast as ever
+        (history_of([1.0, 1.1, 1.1]), 0.0),
+        (history_of([2.0 + 0.5**k for k in range(5)]), 0.5**4 / (2 + 0.5**4)),
+        (history_of([2.0 + 0.9**k for k in range(40)]), 0.9**39 / (2 + 0.9**39)),
+    ],
+)
+def test_what_is_left_of_an_objective(history, left):
+    found = left_over(history)
+    assert found is None if left is None else found == pytest.approx(left, rel=1e-9)

@@ -612,10 +612,16 @@ class CallbackList(Callback):
     ----------
     callbacks : sequence of Callback
         The callbacks.
+
+    Attributes
+    ----------
+    interrupted : bool
+        Whether Ctrl-C ended the fit, which is then complete up to its last iteration.
     """
 
     def __init__(self, callbacks: Sequence[Callback] = ()) -> None:
         self.callbacks = list(callbacks)
+        self.interrupted = False
         self._begun: list[Callback] = []
 
     def on_begin(self, estimator_or_solver: Any) -> None:

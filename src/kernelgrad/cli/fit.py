@@ -180,8 +180,14 @@ def fit(
                 note(f"Goes on from {last[0]}." if last else anew)
         estimator = cls(callbacks=callbacks, **given)
         start = clock()
+        interrupted = False
         with announced(not quiet):
-            estimator.fit(source)
+            try:
+                estimator.fit(source)
+            except KeyboardInterrupt:
+                if not hasattr(estimator, "fit_status_"):  # before there was a model
+                    raise
+                interrupted = True
         seconds = clock() - start
         estimator.save(model)
         if learning_curve is not None:
@@ -208,7 +214,7 @@ def fit(
             print_json(result)
         elif not quiet:
             _print_summary(result)
-        if estimator.fit_status_ == "interrupted":
+        if interrupted:
             note(f"Interrupted: {model} holds the model after {estimator.n_iter_} iterations.")
             if keeper is not None:
                 note("The same command and --resume go on with it.")

@@ -61,6 +61,7 @@ from kernelgrad.losses import Loss
 from kernelgrad.persistence import contents_digest
 from kernelgrad.solvers import Problem, Solver, State, Validation, check_capabilities, run
 from kernelgrad.solvers.block_descent.shards import SHARD
+from kernelgrad.solvers.loop import left_over
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ _TABLE_ROWS = 50_000  # from which the columns of a large file are learned
 
 _SQUARED = 1e150  # values whose squares float64 holds
 _TOTAL = 1e30  # of all weights
+_FAR = 0.1  # of the objective above its least value: worth a warning
 
 Choice = tuple[Solver[Any], str]  # a solver, and why it was chosen
 T = TypeVar("T")
@@ -215,6 +217,10 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
     # -- fitting -----------------------------------------------------------------------
 
     @property
+    def _searches_alpha(self) -> bool:
+        return False
+
+    @property
     def _auto_solver(self) -> bool:
         return isinstance(self.solver, str) and self.solver == "auto"
 
@@ -285,7 +291,7 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
         start = compile_seconds()
         with all_or_nothing(self), announced(self.verbose > 0):
             self._deadline = Deadline(self.time_limit)
-            self._listeners = make_callbacks(self.callbacks, self.verbose)
+            listeners = self._listeners = make_callbacks(self.callbacks, self.verbose)
             try:
                 yield
             finally:
@@ -296,6 +302,11 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
             # a fit that goes on has the history of those before
             spent = self.history_.get("compile_seconds", 0.0) + compile_seconds() - start
             self.history_["compile_seconds"] = spent
+        if listeners.interrupted:
+            raise KeyboardInterrupt(
+                f"The fit was interrupted; the model after {self.n_iter_} iterations is kept "
+                "and can be used, saved and fitted further."
+            )
 
     def _fit(self, parts: Parts, given: Given, **more: Any) -> TrainingRows:
         """Fit; `more` is what a kind of estimator takes beside X and y. Return the rows."""
@@ -592,6 +603,16 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # ty
                 f"On the held-out rows the model is worse than a constant ({result.beaten}): "
                 "the columns may not tell the target, or not by this kernel and scale. Scale "
                 "the columns, search alpha and gamma, or predict a constant."
+            )
+        # with alpha searched for the aim is to predict, and the least objective often does not
+        wanted = self.fit_status_ == "max_iter" and not (plan.stream or self._searches_alpha)
+        left = left_over(result.history) if wanted else None
+        if left is not None and left > _FAR:
+            known = f"some {left:.0%}" if np.isfinite(left) else "possibly far"
+            warn_caller(
+                f"The fit ended after max_iter={plan.max_iter} iterations with an objective "
+                f"{known} above its least value; raise max_iter, or alpha.",
+                ConvergenceWarning,
             )
         if self.fit_status_ == "time_limit" and self.n_iter_ == 0:
             warn_caller(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -81,6 +82,30 @@ class FitResult:
     best_iteration: int = 0
     best_score: float | None = None
     beaten: str | None = None  # how a constant is better on the held-out rows
+
+
+def left_over(history: dict[str, Any]) -> float | None:
+    """Return how far the objective is above its least value, over its size, or None.
+
+    The duality gap tells it, else the objective by itself: what the last quarter of the
+    iterations gained, continued as a geometric series with the ratio to the quarter before.
+    Fewer than three iterations tell nothing: infinity. None without an objective.
+    """
+    gap, values = history["duality_gap"][-1], history["objective"]
+    if gap is not None:
+        size = history["train_loss"][-1] if values[-1] is None else values[-1]
+        return float(gap / max(abs(size), 1e-300))
+    if values[-1] is None:
+        return None
+    quarter = max(1, len(values) // 4)
+    known = values[-2 * quarter - 1 :: quarter]
+    if len(values) < 3 or None in known:
+        return math.inf
+    before, last = known[0] - known[1], known[1] - known[2]
+    if last <= 0:
+        return 0.0
+    left = last * last / (before - last) if before > last else math.inf
+    return float(left / max(abs(known[2]), 1e-300))
 
 
 def new_history(score_name: str | None) -> dict[str, Any]:
@@ -213,8 +238,9 @@ def run(
     the score has not improved by ``tol`` for ``patience`` steps, and lets callbacks stop it.
     The deadline of the problem ends it with the model so far: a new one before its first step
     with the solver's initial function, a constant, a continued one after one step at least.
-    Ctrl-C stops it too: the model fitted so far is kept and the status says so; before the
-    first finished step the interrupt is raised as usual.
+    Ctrl-C stops it too: the model fitted so far is kept, the status says so, and `callbacks`
+    know, for whoever is to raise the interrupt again; before the first finished step it is
+    raised as usual.
 
     `resumed` is what callbacks were given by `on_state` in a fit of the same solver and
     problem, which goes on from there; `batches` are those that come next.
@@ -316,12 +342,14 @@ def run(
                     raise KeyboardInterrupt
                 if to_do:
                     callbacks.on_state(partial(course.describe, solver, state, tracker))
+            callbacks.interrupted = interrupted()  # too late to cut anything off
     except TimeIsUp:
         status = "time_limit"
     except KeyboardInterrupt:
         status = "interrupted"
         if steps == 0 or state is None or not whole:  # no half of a step is ever kept
             raise
+        callbacks.interrupted = True
     except BaseException:
         status = "error"
         raise
