@@ -14,6 +14,7 @@ from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Hinge, Huber, Logistic, SquaredError
 from kernelgrad.solvers import CDSG, DSG, UDSG, Problem, TrainBatch, get_solver, run
+from kernelgrad.solvers.base import draws
 from kernelgrad.solvers.random_features import dsg
 from kernelgrad.solvers.random_features.dsg import allowed_steps
 from kernelgrad.testing import check_solver
@@ -177,6 +178,80 @@ def test_the_preset_is_algorithm_1_step_by_step(estimator, loss, options):
     assert model.kernel_.gamma == pytest.approx(1 / (2 * (0.8 * 1.5) ** 2))
     for got, alpha in zip(course, expected, strict=True):
         np.testing.assert_allclose(got, alpha, atol=1e-4 * max(np.abs(alpha)), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("solver", "options"),
+    [
+        (UDSG, {}),
+        (UDSG, {"new_blocks": 2, "reused_blocks": 3}),
+        (CDSG, {}),
+        (CDSG, {"max_step": 1.5}),
+    ],
+)
+@pytest.mark.parametrize("loss", ["squared", "log_loss"])
+def test_presets_are_algorithms_3_and_4_step_by_step(solver, options, loss):
+    X, y = data(400)
+    estimator, labels, slope = KernelRegressor, {}, SLOPES["squared"]
+    if loss == "log_loss":
+        y = np.where(y > 0, 1.0, -1.0)
+        estimator, labels, slope = KernelClassifier, {"classes": [-1, 1]}, SLOPES["logistic"]
+    theta, offset, size, n = 6.0, 4.0, 8, 30
+    sizes = {"batch_size": 20, "block_size": size}
+    given = {"nu": 0.1, "theta": theta, "offset": offset, "sigma": 1.5}
+    model = estimator(loss, **solver.paper(**given, **sizes, **options), random_state=3)
+    batches = [np.arange(20 * t, 20 * t + 20) * 7 % len(y) for t in range(n)]
+    used = []
+    for rows in batches:
+        before = 0 if not used else model.expansion_.n_blocks
+        model.partial_fit(X[rows], y[rows], **labels)
+        used.append(before if model.expansion_.n_blocks > before else None)
+    most = options.get("max_step", np.inf)
+    old = iter(udsg_blocks(model.expansion_.stream.seed, used))
+
+    def choose(t, A, B, gamma, r):
+        if solver is UDSG:
+            return next(old), 1.0
+        g, spread = gamma * r.mean(), gamma * np.abs(r).max() / len(r)
+        eta = [0.0]
+        for b in B:
+            roots = np.roots([2 * (g**2 + spread**2), 4 * b * g, b**2 - g**2])
+            eta.append(-roots.min() if np.isreal(roots).all() else 0.0)
+        best = int(np.argmax(eta))
+        return (len(A), 1.0) if eta[best] <= 1 else (best - 1, min(eta[best], most))
+
+    W = (
+        2
+        * np.pi
+        * np.hstack(
+            model.expansion_.stream.map.frequencies(0, n, size, np.arange(3)).astype(float)
+        )
+    )
+
+    def features(j):
+        t = (X - model.expansion_.stream.scaling.centre) @ W[:, size * j : size * (j + 1)]
+        return np.hstack([np.cos(t), np.sin(t)]) / np.sqrt(size)
+
+    gammas = [theta / (offset + t) for t in range(1, n + 1)]
+    A, _, log = oracles.reuse(features, batches, choose, y, slope, alpha=0.1, gammas=gammas)
+    assert [k if new else None for k, new in first_uses(log)] == used
+    assert 5 < len(A) < n - 3
+    assert model.expansion_.intercept == 0
+    for j, a in enumerate(A):
+        got = model.expansion_.block(j).ravel()
+        np.testing.assert_allclose(got, a, atol=1e-4 * np.abs(a).max())
+
+
+def first_uses(log):
+    return [(k, k not in log[:t]) for t, k in enumerate(log)]
+
+
+def udsg_blocks(seed, used):
+    """Yield the blocks of all iterations: new ones, and those that the library draws."""
+    n = 0
+    for t, k in enumerate(used):
+        n += k is not None
+        yield k if k is not None else int(draws(seed, dsg._TAG, t).integers(n))
 
 
 def test_the_preset_refuses_what_the_paper_has_not():

@@ -16,6 +16,7 @@ from kernelgrad.functions.expansions import RandomFeatureExpansion
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import Gaussian, Kernel
 from kernelgrad.kernels.device import check_feature_kernel
+from kernelgrad.kernels.stationary import Form
 from kernelgrad.losses import Loss
 from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch, draws
 from kernelgrad.solvers.random_features.base import (
@@ -154,6 +155,8 @@ class DSG(Solver[DSGState]):
     name: ClassVar[str] = "dsg"
     requires: ClassVar[frozenset[str]] = frozenset({"gradient", "random_features"})
     state_class: ClassVar[type[DSGState]] = DSGState
+    _paper_form: ClassVar[Form] = "phase"
+    _paper: ClassVar[dict[str, Any]] = {}
 
     block_size: int | str = integer(default="auto", low=1, words=("auto",))
     batch_size: int | str = integer(default="auto", low=1, words=("auto",))
@@ -175,17 +178,20 @@ class DSG(Solver[DSGState]):
         offset: float = 0.0,
         sigma: float | str = "median",
         factor: float = 1.0,
+        form: Form | None = None,
         batch_size: int = 1,
         block_size: int = 1,
         **parameters: Any,
     ) -> dict[str, Any]:
-        r"""Return the parameters of an estimator that make it exactly the paper's Algorithm 1.
+        r"""Return the parameters of an estimator that make it exactly the paper's algorithm.
 
         Plain steps ``gamma_t = theta / (offset + t)``, ``t = 1, 2, ...``, on the last iterate,
-        with features ``sqrt(2) cos(w . x + b)`` of the Gaussian kernel; no intercept, scaling
-        or metric::
+        with random features of the Gaussian kernel; no intercept, scaling or metric::
 
             KernelClassifier("hinge", **DSG.paper(nu=1e-4))
+
+        :class:`DSG` is Algorithm 1 of Dai et al., :class:`UDSG` and :class:`CDSG` are
+        Algorithms 3 and 4 of Li and Póczos.
 
         Rows come in seeded shuffles of the training set, not with replacement, and less the
         mean of the first batch, which moves the uniform phases b only. The paper's
@@ -196,7 +202,8 @@ class DSG(Solver[DSGState]):
         Parameters
         ----------
         nu : float > 0
-            The penalty ``nu / 2 |f|^2`` of Equation 1: `alpha` of the estimator.
+            The penalty ``nu / 2 |f|^2`` of Equation 1: `alpha` of the estimator, lambda of Li
+            and Póczos.
         theta : float > 0, default=None
             theta of Theorem 4, at most ``(2 + offset) / nu``: no step turns the sign of older
             coefficients. None is ``1 / nu``, which meets the condition of Theorems 4 and 5.
@@ -207,11 +214,15 @@ class DSG(Solver[DSGState]):
             of two rows of the first batch, which should then be large.
         factor : float > 0, default=1.0
             Multiplies sigma: 0.1 in the paper's Section 7.1, 4 in Section 7.4.
+        form : {"phase", "pair"}, default=None
+            Features ``sqrt(2) cos(w . x + b)``, or ``cos(w . x)`` and ``sin(w . x)``. None is
+            the paper's: the phase of Dai et al., the pair of Li and Póczos.
         batch_size, block_size : int, default=1
-            Rows and features of an iteration. 1 is Algorithm 1; the experiments have more.
+            Rows and frequencies of an iteration. 1 is the algorithm as printed; the experiments
+            have more.
         **parameters
             Other parameters of the solver, such as ``average="uniform"`` for the averaged
-            function of Figure 4(2).
+            function of Figure 4(2). CDSG has ``max_step=inf``: Algorithm 4 has no bound.
 
         Returns
         -------
@@ -220,7 +231,8 @@ class DSG(Solver[DSGState]):
 
         References
         ----------
-        Dai et al. (2014), Algorithms 1-2, Equations 1 and 7, Theorems 2 and 4.
+        Dai et al. (2014), Algorithms 1-2, Equations 1 and 7, Theorems 2 and 4; Li and Póczos
+        (2017), Algorithms 3-4, Theorems 4 and 14.
         """
         check_real(nu, "nu", low=0, low_open=True)
         check_real(offset, "offset", low=0)
@@ -230,18 +242,18 @@ class DSG(Solver[DSGState]):
         if sigma != "median":
             check_real(sigma, "sigma", low=0, low_open=True)
             gamma = 1.0 / (2.0 * (factor * float(sigma)) ** 2)
-        plain = {"preconditioned": False, "momentum": 0.0, "average": None} | parameters
+        plain = {"preconditioned": False, "momentum": 0.0, "average": None}
         solver = cls(
             block_size=block_size,
             batch_size=batch_size,
             step_size=theta / (1.0 + offset),
             decay=1.0 + offset,
-            **plain,
+            **(plain | cls._paper | parameters),
         )
         solver.check()
         return {
             "solver": solver,
-            "kernel": Gaussian(gamma, bandwidth_factor=factor, form="phase"),
+            "kernel": Gaussian(gamma, bandwidth_factor=factor, form=form or cls._paper_form),
             "alpha": nu,
             "fit_intercept": False,
             "standardize": False,
@@ -470,6 +482,7 @@ class UDSG(DSG):
     """
 
     name: ClassVar[str] = "udsg"
+    _paper_form: ClassVar[Form] = "pair"
 
     new_blocks: int = integer(default=1, low=1)
     reused_blocks: int = integer(default=1)
@@ -504,6 +517,7 @@ class CDSG(DSG):
     max_step : float >= 1, default=1.0
         Bound of the expected line search in units of gamma. 1 is no line search: larger
         steps are faster at first and worse later (the paper's appendix bounds them as well).
+        inf is Algorithm 4 as printed.
     spread : float >= 0, default=1.0
         sigma of Eq. (9), the spread of a feature's product over rows; 1 bounds that of
         cosine features. It matters for small batches only: larger re-uses blocks less.
@@ -518,8 +532,10 @@ class CDSG(DSG):
     """
 
     name: ClassVar[str] = "cdsg"
+    _paper_form: ClassVar[Form] = "pair"
+    _paper: ClassVar[dict[str, Any]] = {"max_step": np.inf}
 
-    max_step: float = real(default=1.0, low=1)
+    max_step: float = real(default=1.0, low=1, words=(np.inf,))
     spread: float = real(default=1.0, low=0)
 
     def _choose_block(
