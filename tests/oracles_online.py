@@ -30,6 +30,17 @@ def norma(K, order, y, slope, alpha, *, eta, decay, bias, limit, learn_bias=True
     return np.array([terms.get(j, 0.0) for j in range(len(K))]), bias
 
 
+def projected(K, order, y, B):
+    """Stochastic gradient descent on the mean hinge loss within |w| <= B: the mean iterate."""
+    a, total = np.zeros(len(K)), np.zeros(len(K))
+    for t, i in enumerate(order, 1):
+        if y[i] * (K[i] @ a) < 1:
+            a[i] += B / np.sqrt(t) * y[i]
+        a *= min(1.0, B / max(np.sqrt(a @ K @ a), 1e-300))
+        total += a
+    return total / len(order)
+
+
 def perceptron(K, order, y, weight, *, constant=0.0):
     """Return (last, average); `weight` is of each visit, the bias of a constant feature."""
     K = K + constant

@@ -63,7 +63,7 @@ def paper_perceptron(K, y, nu, updates, seed):
     alpha, c, square = np.zeros(n), np.zeros(n), 0.0
     alpha_sum, c_sum = np.zeros(n), np.zeros(n)
     for t in range(1, updates + 1):
-        under = np.flatnonzero(c < level(c, n * nu))
+        under = np.flatnonzero(c < level(c, n * nu) if nu else c == c.min())
         i = under[int(keyed(seed, t).random(1)[0] * len(under))]
         eta = eta0 / np.sqrt(t)
         alpha[i] += eta

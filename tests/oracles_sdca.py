@@ -51,6 +51,17 @@ def one_pass(loss, K, y, p, alpha, order, b=0.0):
     return a
 
 
+def greedy(K, y, cost, steps):
+    """SMO without a bias: max sum_i b_i - |w|^2 / 2, 0 <= b_i <= cost, best row first."""
+    b = np.zeros(len(y))
+    for _ in range(steps):
+        slope = 1.0 - y * (K @ (b * y))
+        move = np.clip(b + slope / np.diag(K), 0.0, cost) - b
+        i = np.argmax(slope * move - np.diag(K) * move**2 / 2)
+        b[i] += move[i]
+    return b * y
+
+
 def smooth_minimum(K, y, p, alpha):
     """Logistic optimum over coefficients by Newton's method."""
     a = np.zeros(len(y))

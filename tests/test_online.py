@@ -27,7 +27,7 @@ from kernelgrad.losses import (
 from kernelgrad.solvers import base
 from kernelgrad.solvers.kernel import online
 from kernelgrad.solvers.kernel.online import NORMA, KernelPerceptron, Pegasos
-from oracles_online import norma, pegasos, perceptron, slope_of
+from oracles_online import norma, pegasos, perceptron, projected, slope_of
 
 N = 300
 ALPHA = 1e-2
@@ -176,6 +176,22 @@ def test_norma_is_the_recursion(loss, limit, decay):
     np.testing.assert_allclose(state.intercept, bias, atol=1e-6)
     assert info.n_support == np.count_nonzero(coef) == len(state.diagonal)
     np.testing.assert_array_equal(state.diagonal, 1.0)
+
+
+@pytest.mark.parametrize("B", [0.8, 5.0])
+def test_norma_in_a_ball_is_gradient_descent_on_the_mean_loss(B):
+    X, y = data(Hinge())
+    order = orders(passes=6)
+    solver = NORMA(step_size=B, decay=0.5, radius=B, average="uniform")
+    p = problem(Hinge(), alpha=0.0, fit_intercept=False)
+    state, _ = visit(solver, p, X, y, order, size=100)
+    K, s = gram(state, X), y[:, 0].astype(float)
+    expected = projected(K, order, s, B)
+    np.testing.assert_allclose(dense(state, state.average)[:, 0], expected, atol=1e-6)
+    a = dense(state, state.current)[:, 0]
+    assert np.sqrt(a @ K @ a) <= B * (1 + 1e-6)
+    with pytest.raises(ValueError, match="leave one of the two None"):
+        NORMA(radius=B, max_support=9).check()
 
 
 @pytest.mark.parametrize(("fit_intercept", "average"), [(False, True), (True, False)])

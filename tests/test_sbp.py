@@ -10,6 +10,8 @@ from sklearn.datasets import load_digits
 from sklearn.svm import SVC
 
 import oracles_sbp as oracles
+from kernelgrad import KernelClassifier
+from kernelgrad.estimators._rows import canonical_rows
 from kernelgrad.kernels import DotProduct, Gaussian
 from kernelgrad.losses import Hinge
 from kernelgrad.solvers import Problem, StochasticBatchPerceptron, TrainBatch
@@ -85,6 +87,48 @@ def test_one_row_an_update_is_algorithm_1():
     np.testing.assert_allclose(a, reference, atol=1e-5 * np.abs(reference).max())
     np.testing.assert_allclose(X @ (X.T @ a), X @ (X.T @ reference), atol=1e-5)
     assert b == 0.0
+
+
+@pytest.mark.parametrize("nu", [0.0, 0.05])
+def test_the_preset_is_algorithm_1(nu):
+    X, y = data(90) if nu else separable()
+    X, y, _ = canonical_rows(X, y, np.ones(len(y)), merge=True)  # as the estimator does
+    preset = StochasticBatchPerceptron.paper(nu, sigma=1.0, epochs=3.0)
+    z = KernelClassifier("hinge", **preset, random_state=3).fit(X, y)
+    K = oracles.gaussian(X, X, 1 / 2).astype(np.float32).astype(float)
+    updates = z.history_["rows_seen"][-1]
+    assert updates == pytest.approx(3 * len(y), rel=0.4)  # rounds of a fortieth, rounded up
+    reference = oracles.paper_perceptron(K, y, nu, updates, seed=z._seed)
+    np.testing.assert_allclose(z.decision_function(X), K @ reference, atol=1e-4)
+    assert z.intercept_[0] == 0.0
+
+
+def separable(n=100):
+    """Return rows with a gap between two rings."""
+    rng = np.random.default_rng(2)
+    y = np.where(np.arange(n) % 3 == 0, 1.0, -1.0)
+    radius = np.where(y > 0, 0.5, 1.5) + rng.uniform(-0.3, 0.3, n)
+    angle = rng.uniform(0, 2 * np.pi, n)
+    return radius[:, None] * np.column_stack([np.cos(angle), np.sin(angle)]), y
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_without_slack_the_margin_goes_to_the_largest(bias):
+    X, y = separable()
+    K = oracles.gaussian(X, X, GAMMA)
+    if bias:
+        u, b = regularised_on(K, y, 1e6, bias)
+    else:
+        u, b = oracles.svm(K, y, 1e6), 0.0
+    best = (y * (K @ u + b)).min() / np.sqrt(u @ K @ u)
+    gaps = []
+    for updates in (100, 6400):
+        a, b = solve(X, y, updates=updates, nu=0.0, average="uniform", bias=bias)
+        f = K @ a + b
+        assert (y * f).min() == pytest.approx(1.0, abs=1e-3)  # divided by its own margin
+        gaps.append(best - 1 / np.sqrt(a @ K @ a))
+    assert -1e-6 < gaps[1] < 0.05 * best
+    assert gaps[1] < gaps[0] / 3
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -127,6 +127,45 @@ def test_the_gap_bounds_the_distance_to_the_minimum(loss):
     assert gaps[-1] < 0.1 * gaps[0]
 
 
+def test_greedy_visits_are_smo_without_a_bias():
+    problem, batch = setting(Hinge(), alpha=1e-2)
+    problem = replace(problem, kernel=Polynomial(degree=2))  # k(x, x) is not the same for all
+    n, y = len(batch.y), batch.y[:, 0].astype(float)
+    K = gram(problem, batch)
+    for steps in (1, 40, 400):
+        one = replace(problem, memory_limit=0)
+        _, state, info = fit(one, batch, 1, order="greedy", round_size=steps)
+        expected = oracles.greedy(K, y, 1 / (n * problem.alpha), steps)
+        np.testing.assert_allclose(state.coef[:, 0], expected, atol=1e-4)
+        assert state.rows_seen == steps
+        # one row a visit, unless the last visit was to the same one
+        assert n * steps * 0.9 < info.kernel_evaluations <= n * steps
+    _, state, info = fit(problem, batch, 1, order="greedy", round_size=400)
+    assert info.kernel_evaluations == n * np.count_nonzero(
+        state.coef.any(axis=1) | touched(K, y)
+    )
+    random = fit(problem, batch, 1, round_size=400)[1]
+    assert state.gap[0] < random.gap[0]
+
+
+def touched(K, y):
+    """Rows that greedy visits moved, also those that came back to zero."""
+    before, rows = np.zeros(len(y)), np.zeros(len(y), bool)
+    for steps in range(1, 401):
+        now = oracles.greedy(K, y, 100 / len(y), steps)
+        rows |= now != before
+        before = now
+    return rows
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Quantile(0.3)], ids=lambda loss: loss.name)
+def test_greedy_visits_end_where_random_ones_do(loss):
+    problem, batch = setting(loss, outputs=2, weighted=True)
+    ends = [fit(problem, batch, tol=1e-6, order=order)[1] for order in ("greedy", "random")]
+    assert all((state.gap <= 1e-6 * state.primal).all() for state in ends)
+    np.testing.assert_allclose(ends[0].primal, ends[1].primal, rtol=2e-6)
+
+
 def test_hinge_is_the_linear_machine_on_an_explicit_map():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((120, 3)).astype(np.float32)

@@ -118,6 +118,23 @@ class DualAscent:
             ahead = order[done : done + _AHEAD * self.block_size]
             done += self._block(ahead, reach, least)
 
+    def climb(self, n_steps: int) -> int:
+        """Move the coordinate whose step raises the dual most, again and again.
+
+        Returns the number of steps, which is less than `n_steps` at the maximum.
+        """
+        s, rows = self._state, self.rows
+        reach = self.weights / s.alpha
+        bend = reach * rows.exact.kernel.exact_diag(rows.rows)
+        for k in range(n_steps):
+            c, i, u = _steepest(*self.loss, self.y, s.dual, self.responses, self.weights, bend)
+            if i < 0:
+                return k
+            s.dual[c, i] = u
+            index = np.array([i])
+            self._commit(index, self._coefficients(index, reach) - s.coef[index])
+        return n_steps
+
     def _block(self, index: IntArray, reach: Float64Array, least: Float64Array) -> int:
         """Visit rows of `index` in order up to the last of a block; return how many.
 
@@ -192,6 +209,29 @@ def _losses_and_gaps(
             found = loss_and_gap(code, params[c], y[c, i], u[c, i], f[c, i])
             out[0, c, i], out[1, c, i] = found
     return out
+
+
+@njit(nogil=True, cache=True)
+def _steepest(
+    code: int, params: Float64Array, y: Float64Array, u: Float64Array, f: Float64Array,
+    p: Float64Array, bend: Float64Array,
+) -> tuple[int, int, float]:  # fmt: skip
+    """Return output, row (-1 for none) and dual variable of the largest gain.
+
+    The step of u_i to v raises D by ``p_i (gap(u) - gap(v) - bend_i (v - u)^2 / 2)``.
+    """
+    best, place, moved = 0.0, (0, -1), 0.0
+    for c in range(len(u)):
+        for i in range(len(p)):
+            v = dual_step(code, params[c], y[c, i], u[c, i], f[c, i], bend[i])
+            if v == u[c, i]:
+                continue
+            before = loss_and_gap(code, params[c], y[c, i], u[c, i], f[c, i])[1]
+            after = loss_and_gap(code, params[c], y[c, i], v, f[c, i])[1]
+            gain = p[i] * (before - after - 0.5 * bend[i] * (v - u[c, i]) ** 2)
+            if gain > best:
+                best, place, moved = gain, (c, i), v
+    return place[0], place[1], moved
 
 
 @njit(nogil=True, cache=True)

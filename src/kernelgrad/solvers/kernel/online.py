@@ -561,6 +561,12 @@ class NORMA(OnlineSolver):
         theorem.
     average : {"auto", "linear", "uniform", None}, default="auto"
         As in :class:`Pegasos`.
+    radius : float > 0 or None, default=None
+        Project every output on the ball of this radius B after each step. With ``alpha=0``,
+        ``step_size=B``, ``decay=0.5`` and a uniform average this is stochastic gradient descent
+        on the mean loss subject to ``|w| <= B`` (Section 4.2 of Cotter et al. 2012), within
+        ``3 B / sqrt(T)`` of its minimum on average, for slopes and ``k(x, x)`` up to 1. Not
+        with `max_support`: what goes changes the norm.
     max_support : int or None, default=None
         Support rows to keep; a visit costs as many kernel values. None keeps all, which is far
         more accurate unless alpha is large enough for the bound above, but grows for ever on
@@ -584,7 +590,20 @@ class NORMA(OnlineSolver):
     step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
     decay: float = real(default=0.0, low=0, high=1)
     average: str | None = choice(("auto", "linear", "uniform"), default="auto", words=(None,))
+    radius: float | None = real(default=None, low=0, low_open=True, words=(None,))
     max_support: int | None = integer(default=None, low=1, words=(None,))
+
+    def check(self) -> None:
+        """Raise if a parameter is outside its domain."""
+        super().check()
+        if self.radius is not None and self.max_support is not None:
+            raise ValueError(
+                f"radius={self.radius!r} needs the norm of the function, which rows that "
+                "max_support drops change; leave one of the two None."
+            )
+
+    def _square_radius(self, problem: Problem) -> float:
+        return np.inf if self.radius is None else float(self.radius) ** 2
 
     def _first_pace(self, problem: Problem, L: Float64Array, kappa: float) -> Float64Array:
         # the bias moves the response too, by one more

@@ -3,7 +3,7 @@ r"""The Stochastic Batch Perceptron for exact kernel SVMs (Cotter et al. 2012)."
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit
@@ -12,6 +12,7 @@ from kernelgrad._params import choice, integer, parameters, real
 from kernelgrad._typing import Float32Array, Float64Array, IntArray
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows
+from kernelgrad.kernels import Gaussian
 from kernelgrad.losses.base import monotone_root
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws
 from kernelgrad.solvers.kernel import minimax
@@ -75,10 +76,12 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
 
     Parameters
     ----------
-    nu : float > 0 or None, default=None
-        Mean slack allowed for a unit-norm function. None follows the estimator's alpha: nu
-        moves until the solution is that of the regularised problem, for which
-        ``nu |w*| = mean hinge(w*)`` (Section 5).
+    nu : float >= 0 or None, default=None
+        Mean slack allowed for a unit-norm function. 0 is for classes that the kernel
+        separates: the batch perceptron, which adds a row of the lowest response and goes to
+        the largest margin (Section 3.1). None follows the estimator's alpha: nu moves until
+        the solution is that of the regularised problem, for which ``nu |w*| = mean hinge(w*)``
+        (Section 5).
     batch_size : int or "auto", default="auto"
         Rows sampled per update, m. One is the paper; m kernel rows at once are one matrix
         product. ``"auto"``: with a bias 32, without 8, as larger samples then swing along the
@@ -110,11 +113,43 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel", "hinge_loss"})
     state_class = SBPState
 
-    nu: float | None = real(default=None, low=0, low_open=True, words=(None,))
+    nu: float | None = real(default=None, low=0, words=(None,))
     batch_size: int | str = integer(default="auto", low=1, words=("auto",))
     round_size: int | str = integer(default="auto", low=1, words=("auto",))
     average: str | None = choice(("linear", "uniform"), default="linear", words=(None,))
     max_support: int | None = integer(default=None, low=1, words=(None,))
+
+    @classmethod
+    def paper(
+        cls, nu: float, *, sigma: float, bias: bool = False, epochs: float = 10.0
+    ) -> dict[str, Any]:
+        r"""Return parameters of an estimator that make it Algorithm 1 of the paper.
+
+        One row an update, steps ``1 / sqrt(t)`` (``k(x, x) = 1``), the uniform average
+        divided by its level: ``KernelClassifier("hinge", **paper(1.1e-2, sigma=10**0.5))``.
+
+        Parameters
+        ----------
+        nu : float >= 0
+            The paper's :math:`\nu`; 0 is Section 3.1. Of a regularised problem with the
+            optimum w* it is ``mean hinge(w*) / |w*|``.
+        sigma : float > 0
+            Of the Gaussian ``exp(-|x - z|^2 / (2 sigma^2))``: ``gamma = 1 / (2 sigma^2)``.
+        bias : bool, default=False
+            The unregularised bias of Section 3.6.
+        epochs : float > 0, default=10
+            T / n, updates over rows, to a fortieth; the default is that of Section 5.
+        """
+        return {
+            "solver": cls(nu=nu, batch_size=1, average="uniform"),
+            "kernel": Gaussian(gamma=1 / (2 * sigma**2)),
+            "alpha": 0.0,  # nu takes its place
+            "fit_intercept": bias,
+            "max_iter": max(1, round(40 * epochs)),
+            "metric": None,
+            "standardize": False,
+            "probability": False,
+        }
 
     def init(self, problem: Problem, batch: TrainBatch) -> SBPState:
         """Resolve the kernel and start from the zero function."""
