@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import log_grid, picture, where
@@ -48,6 +48,8 @@ class TheoremRate(Experiment):
     rows are a fixed set in seeded shuffles, as the paper allows, so that the solution is known.
     """
     claims: ClassVar = tuple(map(_claim, PRODUCTS))
+    solver: ClassVar[type[DSG]] = DSG
+    options: ClassVar[dict[str, Any]] = {}
 
     def cells(self, quick: bool) -> list[Cell]:
         """Return a cell for each seed and product."""
@@ -65,10 +67,13 @@ class TheoremRate(Experiment):
         Z = np.random.default_rng(1000 + seed).uniform(-5, 5, (200, 2))
         exact = KernelRidge(kernel="rbf", gamma=1 / (2 * SIGMA**2), alpha=NU * ROWS)
         best = exact.fit(X, y).predict(Z)
-        preset = DSG.paper(nu=NU, theta=PRODUCTS[cell["product"]] / NU, sigma=SIGMA)
+        preset = self.solver.paper(
+            nu=NU, theta=PRODUCTS[cell["product"]] / NU, sigma=SIGMA, **self.options
+        )
+        size = preset["solver"].batch_size
         seen = log_grid(1, T, 2**0.25)
         steps = course(
-            preset["solver"], problem(preset, seed), batches(X, y[:, None], 1, seed), Z
+            preset["solver"], problem(preset, seed), batches(X, y[:, None], size, seed), Z
         )
         with single_threaded_blas():
             for t, found in enumerate(islice(steps, T), 1):
