@@ -39,8 +39,9 @@ class Rate(Experiment):
     label = "Figure 4(2)"
     departures = """
     The paper does not say which steps it took. These are theta / (offset + t) with
-    theta = 2000 and offset = 99, the best of three pairs on another seed. The steps of
-    Theorem 4 would be at least 1e6 / t, as theta nu > 1, and diverge.
+    theta = 2000 and offset = 99: on another seed 5000 and 99 end at 1.3 times the error, with
+    a slope of -0.6. The steps of Theorem 4 would be at least 1e6 / t, as theta nu > 1, and
+    diverge.
     """
     claims: ClassVar = (
         Claim(
@@ -56,7 +57,7 @@ class Rate(Experiment):
         """Return one cell for each seed."""
         size, T = (2**6, 2**5) if quick else (2**10, 2**10)
         return [
-            {"seed": seed, "size": size, "iterations": T} for seed in range(2 if quick else 5)
+            {"seed": seed, "size": size, "iterations": T} for seed in range(2 if quick else 3)
         ]
 
     def measure(self, cell: Cell) -> Iterator[Row]:

@@ -53,10 +53,10 @@ class TheoremRate(Experiment):
 
     def cells(self, quick: bool) -> list[Cell]:
         """Return a cell for each seed and product."""
-        T = 2**7 if quick else 2**13
+        T = 2**7 if quick else 2**12
         return [
             {"seed": seed, "product": name, "iterations": T}
-            for seed in range(2 if quick else 10)
+            for seed in range(2 if quick else 5)
             for name in PRODUCTS
         ]
 
