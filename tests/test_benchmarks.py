@@ -72,7 +72,7 @@ def test_every_objective_runs(run, name, capsys):
     assert str(ROOT) not in json.dumps(result["environment"])
 
 
-@pytest.mark.parametrize("name", ["time_to_error", "linear_time", "linear_paper"])
+@pytest.mark.parametrize("name", ["time_to_error", "linear_time"])
 def test_absent_data_are_skipped_with_a_message(run, name, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("KERNELGRAD_DATA", str(tmp_path))
     assert run(name, "--dataset", "a9a") is None
@@ -157,9 +157,8 @@ def test_what_was_reached_and_when():
         course.add(float(i), i, value, i)
     assert course.first(2.0) == 7  # one lucky snapshot does not count
     assert course.first(1.5) is None
-    trace = part("_linear").Trace([5.0, 5.1, 5.2, 5.4], [4.0, 3.0, 2.0, 1.0], [], None)
+    trace = part("_linear").Trace([5.0, 5.1, 5.2, 5.4], [4.0, 3.0, 2.0, 1.0], None)
     assert trace.first_below(2.5) == 5.2
-    assert trace.steps_below(2.5) == pytest.approx(0.3)
     points = [
         {"dataset": "d", "method": "kernelgrad", "steps": k, "fit s": float(k), "test": e}
         for k, e in enumerate([0.5, 0.2, 0.3, 0.2, 0.1], 1)

@@ -65,14 +65,20 @@ class Case:
         )
 
 
-def load(name: str, *, quick: bool = False, balanced: bool = True) -> Case:
-    """Return one data set: the largest class against the rest; targets above their median."""
-    z = open_archive(name)
+def load(
+    name: str, *, quick: bool = False, balanced: bool = True, rows: int | None = None
+) -> Case:
+    """Return one data set: the largest class against the rest; targets above their median.
+
+    `rows` are the first ones to take, 1,500 where it is to be quick; None takes all.
+    """
+    z, most = open_archive(name), _QUICK if quick else rows
     if "train_data" in z:
         (X, y), (X_test, y_test) = (csr_part(z, kind) for kind in ("train", "test"))
-        X, X_test = X.astype(float), X_test.astype(float)
+        X, y, X_test = X[:most].astype(float), y[:most], X_test.astype(float)
     else:
         X, y, X_test, y_test = (z[k] for k in ("X_train", "y_train", "X_test", "y_test"))
+        X, y = X[:most], y[:most]
         X, X_test = standardised(X, X_test)
     values, counts = np.unique(y, return_counts=True)
     if y.dtype.kind == "f" and len(values) > 100:
@@ -81,8 +87,6 @@ def load(name: str, *, quick: bool = False, balanced: bool = True) -> Case:
     else:
         one = values.max() if len(values) == 2 else values[counts.argmax()]
         y, y_test = (np.where(a == one, 1.0, -1.0) for a in (y, y_test))
-    if quick:
-        X, y = X[:_QUICK], y[:_QUICK]
     square = X.multiply(X).sum() if sp.issparse(X) else (X * X).sum()
     size = np.sqrt(float(square) / X.shape[0])
     share = float(np.mean(y > 0))
@@ -128,32 +132,16 @@ def minimum(problem: LinearProblem, batch: TrainBatch) -> tuple[float, Any]:
 
 @dataclass
 class Trace:
-    """Seconds of steps alone and the objective of the result after each of them.
-
-    `stopped` is what ended the run: "steps", "seconds", "converged" or "target".
-    """
+    """Seconds of steps alone and the objective of the result after each of them."""
 
     seconds: list[float]
     objective: list[float]
-    test: list[float]
     state: Any
-    stopped: str = "steps"
 
     def first_below(self, limit: float) -> float | None:
         """Return the seconds to the first objective below `limit`; None if there is none."""
         good = [s for s, f in zip(self.seconds, self.objective, strict=True) if f <= limit]
         return good[0] if good else None
-
-    def steps_below(self, limit: float) -> float:
-        """Return the seconds of the steps alone up to the first objective below `limit`.
-
-        As many as there are rounds, each of the median time: what comes before the first step
-        is many times a round, and subtracting a measurement of it leaves noise.
-        """
-        rounds = np.diff(self.seconds)
-        typical = float(np.median(rounds)) if len(rounds) else self.seconds[0]
-        first = next(i for i, f in enumerate(self.objective) if f <= limit)
-        return (first + 1) * typical
 
 
 def trace(
@@ -165,13 +153,11 @@ def trace(
     seconds: float = np.inf,
     target: float = -np.inf,
     every: int = 1,
-    test: TrainBatch | None = None,
     after: Callable[[Any], None] | None = None,
 ) -> Trace:
     """Run a solver; looking at the objective is off the clock, preparing rows is on it."""
     look = PreparedRows.build(problem, batch)
-    look_test = None if test is None else PreparedRows.build(problem, test)
-    out = Trace([], [], [], None)
+    out = Trace([], [], None)
     with single_threaded_blas():
         start = time.perf_counter()
         solver.check()
@@ -189,17 +175,7 @@ def trace(
             W = look.native(coef)
             out.seconds.append(clock)
             out.objective.append(evaluate(problem, look, W, bias).objective)
-            if look_test is not None:
-                out.test.append(
-                    evaluate(problem, look_test, look_test.native(coef), bias).objective
-                )
-            ends = {
-                "converged": info.converged,
-                "target": out.objective[-1] <= target,
-                "seconds": clock > seconds,
-            }
-            if any(ends.values()):
-                out.stopped = next(name for name, holds in ends.items() if holds)
+            if info.converged or out.objective[-1] <= target or clock > seconds:
                 break
     out.state = state
     return out

@@ -1,0 +1,124 @@
+"""Figure 3: time of 50 iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from benchmarks.objectives._shared import distinct, picture, where
+from benchmarks.registry import Row
+
+from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.s3gd import _paper as paper
+from kernelgrad._validation import CapabilityError
+
+NEWS = "news20_bydate"
+
+
+def _times(rows: list[Row], data: str) -> dict[str, float]:
+    """Return the seconds of each method over those of SGD."""
+    spent = paper.means(where(rows, data=data), "s", lambda r: r["method"])
+    return {name: value / spent["SGD"] for name, value in spent.items()}
+
+
+def _each(rows: list[Row]) -> list[dict[str, float]]:
+    return [_times(rows, data) for data in distinct(rows, "data")]
+
+
+class Times(Experiment):
+    """Seconds of 50 iterations.
+
+    p = 10, 50 inner iterations of SVRG and 20 of S3GD, 100 anchors. Medians of five rounds of
+    100 iterations, after a first one with the preparation. Drawn: seconds, as in the paper.
+    """
+
+    label = "Figure 3"
+    departures = f"{paper.DATA} {paper.CLOCK}"
+    claims = (
+        Claim(
+            "SGD takes the least time on most sets (margin: its share of sets less 1/2)",
+            "on most",
+            lambda rows: (
+                f"on {sum(min(t.values()) >= 1 for t in _each(rows))} of {len(_each(rows))}"
+            ),
+            lambda rows: by_seed(
+                rows,
+                lambda mine: float(np.mean([min(t.values()) >= 1 for t in _each(mine)])) - 0.5,
+            ),
+        ),
+        Claim(
+            "S3GD takes slightly more than SGD: on 20newsgroups at most twice as much (margin: "
+            "log10 of 2 over the ratio)",
+            "0.30 s against 0.21 s, 1.43 times",
+            lambda rows: (
+                "; ".join(f"{d} {_times(rows, d)['S3GD']:.3g}" for d in distinct(rows, "data"))
+                + " times"
+            ),
+            lambda rows: by_seed(
+                where(rows, data=NEWS),
+                lambda mine: float(np.log10(2 / _times(mine, NEWS)["S3GD"])),
+            ),
+        ),
+        Claim(
+            "SVRG takes significantly more than S3GD, on every set (margin: least log10 of the "
+            "ratio)",
+            "more on all sets, most on large ones",
+            lambda rows: (
+                "; ".join(
+                    f"{d} {_times(rows, d)['SVRG'] / _times(rows, d)['S3GD']:.3g}"
+                    for d in distinct(rows, "data")
+                )
+                + " times"
+            ),
+            lambda rows: by_seed(
+                rows,
+                lambda mine: min(float(np.log10(t["SVRG"] / t["S3GD"])) for t in _each(mine)),
+            ),
+        ),
+        Claim(
+            "SCV takes significantly more than SGD, on every set where it runs (margin: "
+            "least log10 of the ratio)",
+            "more on all sets; 594 s on 20newsgroups",
+            lambda rows: (
+                "; ".join(
+                    f"{d} {_times(rows, d).get('SCV', np.nan):.3g}"
+                    for d in distinct(rows, "data")
+                )
+                + " times"
+            ),
+            lambda rows: by_seed(
+                rows,
+                lambda mine: min(float(np.log10(t["SCV"])) for t in _each(mine) if "SCV" in t),
+            ),
+        ),
+    )
+
+    def cells(self, quick: bool) -> list[Cell]:
+        """Return a cell for each draw and set."""
+        return paper.cells(quick)
+
+    def measure(self, cell: Cell) -> Iterable[Row]:
+        """Time all methods in turn."""
+        task = paper.load(cell["data"], cell["quick"])
+        for name in paper.METHODS:
+            try:
+                each, before = paper.seconds_of_rounds(
+                    task, task.solver(name, 1.0), cell["seed"], 2 if cell["quick"] else 5
+                )
+            except CapabilityError:  # the covariances of 38,871 columns
+                continue
+            yield {"method": name, "s": 50 * each, "preparation s": before}
+
+    def plot(self, rows: list[Row], path: Path) -> None:
+        """Draw bars, a group for each set."""
+        sets = distinct(rows, "data")
+        with picture(path, size=(6.5, 2.8)) as axes:
+            ax = axes[0][0]
+            for i, name in enumerate(paper.METHODS):
+                spent = paper.means(where(rows, method=name), "s", lambda r: r["data"])
+                at = [sets.index(data) + 0.16 * (i - 2) for data in spent]
+                ax.bar(at, list(spent.values()), 0.15, label=name)
+            ax.set(yscale="log", ylabel="seconds of 50 iterations")
+            ax.set_xticks(range(len(sets)), sets)
+            ax.legend(fontsize=7, ncols=5)
