@@ -520,12 +520,13 @@ GOOD_Y = np.arange(12) % 2
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"loss": "hing"}, "Unknown .*'hing'"),
+        ({"loss": "hing"}, r"Unknown loss 'hing' \(did you mean 'hinge'\?\).*: (?!absolute)"),
         ({"loss": "huber"}, "huber.*classification"),
-        ({"kernel": "gauss"}, "Unknown kernel 'gauss'; choose one of: arc_cosine, cauchy"),
+        ({"kernel": "gaus"}, r"'gaus' \(did you mean 'gaussian'\?\); .* arc_cosine, cauchy"),
+        ({"kernel": "sigmoid"}, "not positive definite"),
         ({"kernel": 3}, "kernel must be a name"),
         ({"gamma": 0.0}, r"gamma must lie in \(0, inf\), got 0.0"),
-        ({"gamma": "best"}, "Unknown rule for gamma 'best'; choose one of: median, scale"),
+        ({"gamma": "best"}, "rule for gamma 'best'; choose one of: auto, median, scale"),
         ({"bandwidth_factor": -1.0}, "bandwidth_factor must lie in"),
         ({"alpha": -1e-3}, r"alpha must lie in \[0, inf\), got -0.001"),
         ({"alpha": np.nan}, "alpha must lie in"),
@@ -755,3 +756,21 @@ def test_warning_where_the_optimum_is_far(moons, model, warns):
     if warns:
         assert f"max_iter={model.max_iter} " in str(told[0].message)
         assert told[0].filename == __file__
+
+
+def test_methods_that_are_not_there_say_why(moons):
+    with pytest.raises(AttributeError, match=r"has no partial_fit: .*'direct' needs all rows"):
+        KernelClassifier(solver="direct").partial_fit(*moons)
+    with pytest.raises(AttributeError, match=r"has no predict_proba: .*probability=True"):
+        KernelClassifier("hinge", probability=False).fit(*moons).predict_proba(moons[0])
+    assert hasattr(KernelClassifier(solver="dsg"), "partial_fit")
+    assert KernelClassifier.partial_fit.__name__ == "partial_fit"
+
+
+def test_the_linear_kernel_is_the_inner_product(moons):
+    X, y = moons
+    model = KernelClassifier(kernel="linear", C=1.0, random_state=0).fit(X, y)
+    gram = KernelClassifier(kernel="precomputed", C=1.0, random_state=0).fit(X @ X.T, y)
+    np.testing.assert_allclose(
+        model.decision_function(X), gram.decision_function(X @ X.T), atol=1e-4
+    )

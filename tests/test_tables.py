@@ -181,6 +181,7 @@ def test_arrays_of_objects_may_hold_text():
     model = LinearRegressor(alpha=1e-9).fit(X, np.resize([1.0, 2.0, 3.0], 30))
     assert [column.kind for column in model._table.columns] == ["level", "number", "number"]
     np.testing.assert_allclose(model.predict(X[:3]), [1, 2, 3], atol=1e-3)
+    np.testing.assert_array_equal(model.predict(X[:3].tolist()), model.predict(X[:3]))
 
 
 def test_means_of_the_targets_leave_out_their_own_row():

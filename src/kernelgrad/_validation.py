@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,12 @@ from kernelgrad.exceptions import ModelFileError as ModelFileError
 
 
 def check_name(value: str, known: Iterable[str], what: str) -> str:
-    """Return `value` if it is one of `known`; otherwise raise, naming all of them."""
+    """Return `value` if it is one of `known`; otherwise raise, naming all and the nearest."""
     names = sorted(known)
     if value not in names:
-        raise ValueError(f"Unknown {what} {value!r}; choose one of: {', '.join(names)}.")
+        near = get_close_matches(str(value), names, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise ValueError(f"Unknown {what} {value!r}{hint}; choose one of: {', '.join(names)}.")
     return value
 
 

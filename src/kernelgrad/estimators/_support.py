@@ -6,10 +6,12 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial, update_wrapper
+from types import MethodType
 from typing import Any, TypeVar
 
 import numpy as np
-from sklearn.utils import check_random_state, metaestimators
+from sklearn.utils import check_random_state
 
 from kernelgrad._validation import DataError
 from kernelgrad.callbacks import FitEvent
@@ -38,15 +40,36 @@ def with_callbacks(method: F) -> F:
     return method if _with_callbacks is None else _with_callbacks(method)
 
 
-def available_if(check: Callable[[Any], bool]) -> Callable[[F], F]:
-    """Return scikit-learn's decorator of that name with a type."""
-    return metaestimators.available_if(check)  # type: ignore[no-any-return]
+class _Offered:
+    """A method that an estimator has where its check does not raise."""
+
+    def __init__(self, method: Callable[..., Any], check: Callable[[Any], object]) -> None:
+        self._method, self._check = method, check
+        update_wrapper(self, method)  # type: ignore[arg-type]
+
+    def __get__(self, estimator: Any, owner: type) -> Any:
+        if estimator is None:
+            return self._method
+        try:
+            self._check(estimator)
+        except (AttributeError, ValueError, TypeError) as reason:
+            raise AttributeError(
+                f"This {owner.__name__} has no {self._method.__name__}: {reason}"
+            ) from reason
+        return MethodType(self._method, estimator)
 
 
-def can_stream(estimator: Any) -> bool:
-    """Return True, or raise AttributeError where the solver needs all rows at once."""
+def available_if(check: Callable[[Any], object]) -> Callable[[F], F]:
+    """Return a decorator of methods that are there where `check` of the estimator returns.
+
+    As scikit-learn's of that name, but the reason is in the message of the error itself.
+    """
+    return partial(_Offered, check=check)  # type: ignore[return-value]
+
+
+def can_stream(estimator: Any) -> None:
+    """Raise AttributeError where the solver needs all rows at once."""
     estimator._check_streams()
-    return True
 
 
 def iteration_report(

@@ -58,7 +58,10 @@ class Columns:
 
 
 def columns_of(X: Any) -> Columns | None:
-    """Return the columns of a frame, or of an array of objects with text; None for others."""
+    """Return the columns of a frame, or of lists or objects with text; None for others."""
+    if isinstance(X, list) and X and isinstance(X[0], list | tuple):
+        rows = [len(row) if isinstance(row, list | tuple) else -1 for row in X]
+        X = np.array(X, object) if len(set(rows)) == 1 else X
     if isinstance(X, np.ndarray):
         text = X.ndim == 2 and X.dtype == object and any(isinstance(v, str) for v in X.flat)
         return Columns(X, None) if text else None

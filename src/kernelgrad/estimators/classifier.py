@@ -43,10 +43,9 @@ _STREAM_ROWS, _LEAST_STREAM_ROWS = 1000, 50  # the latest rows of a stream, and 
 Responses = tuple[FloatArray, AnyArray, Float64Array]  # of classes; codes; weights
 
 
-def can_tell_proba(estimator: Any) -> bool:
-    """Return True, or raise AttributeError where there are no probabilities."""
+def can_tell_proba(estimator: Any) -> None:
+    """Raise AttributeError where there are no probabilities."""
     estimator._check_proba()
-    return True
 
 
 @parameters

@@ -309,6 +309,9 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
                 f"engine must be a DaskEngine or None, got {self.engine!r}; give "
                 "DaskEngine(client)."
             )
+        rules = getattr(self._named("median"), "gamma_rules", ())
+        if isinstance(self.gamma, str) and rules:
+            check_name(self.gamma, {"auto", "median", *rules}, "rule for gamma")
         kernel = self._named("median" if self._searches_gamma else self.gamma)
         return Parts(kernel, self._make_solver(), self._wanted(kernel))
 

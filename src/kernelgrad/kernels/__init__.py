@@ -46,7 +46,8 @@ def get_kernel(
     Parameters
     ----------
     kernel : str, Kernel, function, or sklearn.gaussian_process.kernels.RBF or Matern
-        A name takes `gamma` and `bandwidth_factor`; an object keeps its own. For kernels of
+        A name takes `gamma` and `bandwidth_factor`; an object keeps its own. ``"linear"`` is
+        ``<x, z>``, the polynomial kernel of degree 1. For kernels of
         the inner product ``gamma="median"`` is read as ``"auto"``, ``1 / d``. A function of
         two sets of rows gives a :class:`CallableKernel`.
         scikit-learn's length scale ``l`` becomes ``gamma = 1 / (2 l^2)``.
@@ -61,8 +62,17 @@ def get_kernel(
     """
     result: Kernel
     if isinstance(kernel, str):
+        if kernel == "linear":
+            return Polynomial(degree=1, gamma=1.0, coef0=0.0)
+        if kernel == "sigmoid":
+            raise ValueError(
+                "kernel 'sigmoid' is not positive definite, so that no function space belongs "
+                "to it; take 'arc_cosine', which is near it."
+            )
         name = _ALIASES.get(kernel, kernel)
-        cls = KERNELS[check_name(name, KERNELS, "kernel")]
+        if name not in KERNELS:
+            check_name(name, {*KERNELS, *_ALIASES, "linear"}, "kernel")
+        cls = KERNELS[name]
         if gamma == "median" and gamma not in cls.gamma_rules:
             gamma = cls.gamma_rules[0]  # "median" is the estimators' default for all kernels
         given = {"gamma": gamma, "bandwidth_factor": bandwidth_factor}

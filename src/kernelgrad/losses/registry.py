@@ -120,7 +120,10 @@ def get_loss(spec: str | Loss, *, task: Task, n_classes: int | None = None) -> L
     if isinstance(spec, Loss):
         loss = spec
     elif isinstance(spec, str):
-        name = check_name(ALIASES.get(spec, spec), {*LOSSES, *ALIASES}, "loss")
+        name = ALIASES.get(spec, spec)
+        if name not in LOSSES:
+            known = {own: own for own in LOSSES} | ALIASES
+            check_name(spec, (k for k, of in known.items() if task in LOSSES[of].tasks), "loss")
         if name == Multinomial.name and task == "classification":
             if n_classes is None:
                 raise ValueError(f"loss {spec!r} depends on the classes; give n_classes.")
