@@ -31,7 +31,6 @@ TINY = {
     "regression": ["--only", "kernel/dsg"],
     "reuse": ["--dataset", "digits", "--mode", "plain", "--solver", "UDSG(1,1)"],
     "svm_batch": ["--dataset", "digits8"],
-    "svm_evaluations": ["--dataset", "digits8"],
     "svm_time": ["--dataset", "digits8"],
     "time_to_error": ["--dataset", "digits", "--method", "SVC/SVR (LIBSVM)"],
 }

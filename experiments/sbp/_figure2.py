@@ -1,0 +1,161 @@
+"""What the panels of Figure 2 share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from benchmarks.objectives._shared import picture, where
+from benchmarks.registry import Row
+
+from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.sbp._machine import (
+    DUAL,
+    PEGASOS,
+    PERCEPTRON,
+    SBP,
+    SMO,
+    at,
+    lead,
+    machine,
+    mean_curve,
+    race,
+    reference,
+)
+
+METHODS = (SBP, PEGASOS, DUAL, SMO, PERCEPTRON)
+SIMILAR = 0.25
+
+
+def _size(rows: list[Row]) -> int:
+    return int(rows[0]["rows"])
+
+
+def _first_pass(rows: list[Row]) -> float:
+    """Return the error of the perceptron after a pass, over that of SBP for as many values."""
+    points = [r for r in where(rows, method=PERCEPTRON) if r["visits"] <= _size(rows)]
+    return float(points[-1]["error"] / at(rows, SBP, points[-1]["evaluations"]))
+
+
+def _early(rows: list[Row]) -> float:
+    quarter = _size(rows) ** 2 / 4
+    return float(at(rows, SMO, quarter) - at(rows, SBP, quarter))
+
+
+def _late(rows: list[Row]) -> float:
+    return float(abs(where(rows, method=SMO)[-1]["error"] - rows[0]["optimum"]))
+
+
+def _gain(rows: list[Row]) -> float:
+    first = [r for r in where(rows, method=PERCEPTRON) if r["visits"] <= _size(rows)][-1]
+    return float(at(rows, SBP, first["evaluations"]) - where(rows, method=SBP)[-1]["error"])
+
+
+def _overfit(rows: list[Row]) -> float:
+    """Return by how much the last three errors exceed those at 0.7 and 1 passes, on average."""
+    n, mine = _size(rows), where(rows, method=PERCEPTRON)
+    first = at(rows, PERCEPTRON, np.array([0.7 * n, n]), "visits")
+    return float(np.mean([r["error"] for r in mine[-3:]]) - np.mean(first))
+
+
+def _points(value: Callable[[list[Row]], float]) -> Callable[[list[Row]], str]:
+    return lambda rows: f"{np.mean(by_seed(rows, value)):+.2f} points"
+
+
+def _outperforms(other: str) -> Claim:
+    return Claim(
+        f"SBP outperforms {other}: its error is lower on average over the logarithm of "
+        "kernel evaluations",
+        "its curve is below",
+        _points(lambda rows: lead(rows, SBP, other)),
+        lambda rows: by_seed(rows, lambda r: lead(r, SBP, other)),
+    )
+
+
+CLAIMS = (
+    _outperforms(PEGASOS),
+    _outperforms(DUAL),
+    Claim(
+        "SMO makes little progress at first: after n^2 / 4 evaluations its error is above "
+        "that of SBP",
+        "far above",
+        _points(_early),
+        lambda rows: by_seed(rows, _early),
+    ),
+    Claim(
+        "SMO then converges rapidly: after 10 epochs its error is within 0.1 points of the "
+        "optimum's",
+        "the optimum",
+        _points(_late),
+        lambda rows: by_seed(rows, lambda r: 0.1 - _late(r)),
+    ),
+    Claim(
+        "In the first epoch the perceptron is similar to SBP: at its end the errors are within "
+        f"{SIMILAR:.0%} of each other, for as many evaluations",
+        "similar",
+        lambda rows: f"factor {np.mean(by_seed(rows, _first_pass)):.2f}",
+        lambda rows: by_seed(rows, lambda r: SIMILAR - abs(_first_pass(r) - 1)),
+    ),
+    Claim(
+        "SBP continues improving over additional passes: after 10 epochs its error is lower "
+        "than after as many evaluations as the perceptron's first pass takes",
+        "lower",
+        _points(_gain),
+        lambda rows: by_seed(rows, _gain),
+    ),
+)
+OVERFITS = Claim(
+    "The perceptron overfits after the first epoch: its last errors are above those at its end",
+    "clearly visible",
+    _points(_overfit),
+    lambda rows: by_seed(rows, _overfit),
+)
+
+
+class Panel(Experiment):
+    """One data set of the figure."""
+
+    data: ClassVar[str]
+    rows: ClassVar[int]
+    perceptron_epochs: ClassVar[int] = 10
+    seeds: ClassVar[int] = 3
+
+    def cells(self, quick: bool) -> list[Cell]:
+        """Return a cell for each seed and method."""
+        rows = 200 if quick else self.rows
+        return [
+            {"seed": seed, "method": method, "rows": rows, "test_rows": 300 if quick else None,
+             "epochs": 2 if quick else self.perceptron_epochs if method == PERCEPTRON else 10}
+            for seed in range(2 if quick else self.seeds)
+            for method in METHODS
+        ]  # fmt: skip
+
+    def measure(self, cell: Cell) -> Iterator[Row]:
+        """Return the error after growing numbers of visits."""
+        sizes = self.data, cell["rows"], cell["test_rows"]
+        nu, best = reference(*sizes)
+        m = machine(*sizes)
+        for t, coef, count in race(m, cell["method"], nu, cell["seed"], cell["epochs"]):
+            yield {"visits": t, "evaluations": count, "error": m.error(coef), "optimum": best}
+
+    def plot(self, rows: list[Row], path: Path) -> None:
+        """Draw error against evaluations; the perceptron's is dashed after an epoch."""
+        n = _size(rows)
+        with picture(path, size=(4.8, 3.6)) as axes:
+            ax = axes[0][0]
+            for i, method in enumerate(METHODS):
+                mine = where(rows, method=method)
+                cut = n if method == PERCEPTRON else np.inf
+                first = [r for r in mine if r["visits"] <= cut]
+                ax.plot(*mean_curve(first), color=f"C{i}", label=method)
+                ax.plot(*mean_curve(mine), "--", color=f"C{i}", lw=1, zorder=1)
+            best = rows[0]["optimum"]
+            top = max(r["error"] for r in where(rows, method=SBP))
+            ax.axhline(best, color="grey", lw=0.8, ls=":", label="optimum")
+            ax.set(
+                xscale="log", xlabel="kernel evaluations", ylabel="test error, %",
+                ylim=(0.9 * best, min(top * 1.1, 100)),
+            )  # fmt: skip
+            ax.legend(fontsize=8)
