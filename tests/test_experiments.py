@@ -20,6 +20,7 @@ from experiments.base import (
     by_seed,
     discover,
 )
+from experiments.s3gd import theorem3_1
 
 FOUND = discover()
 
@@ -94,6 +95,16 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
 def test_by_seed_takes_rows_of_a_seed_together():
     rows = [{"seed": 1, "v": 3}, {"seed": 0, "v": 1}, {"seed": 1, "v": 4}]
     assert by_seed(rows, lambda mine: sum(row["v"] for row in mine)) == [1, 7]
+
+
+def test_rho_and_delta_tend_to_their_limits_for_many_inner_iterations():
+    """Equations (35) and (36) of Mu et al. for eta = 1 / (16 L) and m to infinity."""
+    rho, delta = theorem3_1.rho_and_delta(2.0, 1e-3, 1 / 32, 10**12)
+    assert rho == pytest.approx(1 / 3, rel=1e-6)  # 4 L eta / (1 - 4 L eta)
+    assert delta == pytest.approx(1.0, rel=1e-6)  # 8 L eta / (1 - 8 L eta)
+    rho, delta = theorem3_1.rho_and_delta(1.0, 0.5, 0.05, 200)
+    assert rho == pytest.approx(1 / 4 + 10.05 / 40)
+    assert delta == pytest.approx(2.0 / (5 - 0.005 * 401 - 1))
 
 
 @pytest.mark.parametrize("name", FOUND)

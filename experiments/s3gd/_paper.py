@@ -161,7 +161,6 @@ def curve(task: Task, one: Any, seed: int, iterations: int) -> Row:
         "tail": min(float(np.mean(tail)) / task.best - 1, 1e9),
         "shaking": float(np.std(tail)) / task.best if len(tail) > 1 else 1e9,
         "train and test": pearson(above[1], above[2]),
-        "final test": task.scale * out[-1][2] if out else None,
         "curve": [[at, float(f"{v:.4g}"), task.scale * t] for at, v, t in out],
     }
 
@@ -267,7 +266,7 @@ def correlations(
             old = W.copy()
             if name in ("SVRG", "S3GD"):
                 if t % one.inner_steps == 0:
-                    reference = data.table(W, b, _slopes(problem, data, graph, W, b))
+                    reference = data.table(W, b, near_slopes(problem, data, graph, W, b))
                 order, share = draw_batches(data, 1, one.batch_size, rng)
                 data.descend(problem, W, b, order, share, step, reference)
             else:
@@ -281,7 +280,7 @@ def correlations(
     return {mark: float(np.mean(values)) for mark, values in found.items()}
 
 
-def _slopes(problem: Any, data: PreparedRows, graph: Any, W: Any, b: Any) -> Any:
+def near_slopes(problem: Any, data: PreparedRows, graph: Any, W: Any, b: Any) -> Any:
     """Return the derivatives of all rows, or those that the graph has for them."""
     if graph is None:
         return evaluate(problem, data, W, b).slopes

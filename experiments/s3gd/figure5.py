@@ -13,7 +13,7 @@ from experiments.base import Cell, Claim, Experiment, by_seed
 from experiments.s3gd import _paper as paper
 from experiments.s3gd.figure4 import draw_curves, rows_of
 
-KEPT = ("method", "eta", "tail", "iterations to 1%", "s", "train and test", "final test")
+KEPT = ("method", "eta", "tail", "iterations to 1%", "s", "train and test")
 
 
 def _rank(rows: list[Row], data: str) -> int:

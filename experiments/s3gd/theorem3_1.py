@@ -31,19 +31,16 @@ def rho_and_delta(L: float, mu: float, eta: float, m: int) -> tuple[float, float
 
 def _largest_gap(problem: Any, data: Any, graph: Any, ends: list[Any]) -> float:
     """Return the largest ``|H - P|`` on rays from 0, where both are alike, to `ends`."""
-    most, d = 0.0, len(ends[0])
+    most, bias = 0.0, np.zeros(1)
     for end in ends:
-        H, last, before = evaluate(problem, data, np.zeros((1, d)), np.zeros(1)).loss, 0.0, None
+        H, before = None, 0.0
         for t in np.linspace(0, 1, POINTS + 1):
             W = data.native(t * end[:, None])
-            slopes = paper._slopes(problem, data, graph, W, np.zeros(1))
-            mean = data.gradient(slopes * data.share[:, None])
-            along = float(data.native(mean)[:, 0] @ end)
-            if before is not None:
-                H += (t - last) * (along + before) / 2
-                P = evaluate(problem, data, W, np.zeros(1)).loss
-                most = max(most, abs(H - P))
-            last, before = t, along
+            P = evaluate(problem, data, W, bias).loss
+            slopes = paper.near_slopes(problem, data, graph, W, bias)
+            along = float(data.native(data.gradient(slopes * data.share[:, None]))[:, 0] @ end)
+            H = P if H is None else H + (along + before) / (2 * POINTS)
+            most, before = max(most, abs(H - P)), along
     return most
 
 
@@ -76,11 +73,11 @@ class Theorem(Experiment):
     departures = (
         "Delta_{H,P} is the largest difference on 20 rays in the ball that holds all w with "
         "F(w) <= F(0): over all w the difference may grow without a bound. Equation (19) is "
-        "the gradient of no function unless a row and its anchors are parallel; H is the integral "
-        "along the ray. w_s is the last iterate (Algorithm 1), not the best of a loop (proof). "
-        "'mu_P mu_R > 0' is read as a sum. The proof of Lemma 3.2 takes the mean of minima for "
-        "at least the minimum of the mean, but it is at most that: the lemma's inequality is "
-        "measured at w*."
+        "the gradient of no function unless a row and its anchors are parallel; H is the "
+        "integral along the ray. w_s is the last iterate (Algorithm 1), not the best of a loop "
+        "(proof). 'mu_P mu_R > 0' is read as a sum. The proof of Lemma 3.2 takes the mean of "
+        "minima for at least the minimum of the mean, but it is at most that: the lemma's "
+        "inequality is measured at w*."
     )
     claims = (
         Claim(
@@ -152,7 +149,7 @@ class Theorem(Experiment):
         L = 0.25 * float(norms.max())
         W = data.native(w[:, None])
         exact = evaluate(problem, data, W, np.zeros(1)).slopes
-        near = paper._slopes(problem, data, graph, W, np.zeros(1))
+        near = paper.near_slopes(problem, data, graph, W, np.zeros(1))
         noise = float(np.mean(norms * (near - exact)[:, 0] ** 2))
         start = evaluate(problem, data, 0 * W, np.zeros(1)).objective
         ends = np.random.default_rng(seed).standard_normal(
