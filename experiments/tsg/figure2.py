@@ -84,7 +84,7 @@ class Times(Experiment):
         sizes = {"cod_rna": [500, 1000]} if quick else SIZES
         return [
             {"dataset": name, "rows": n, "seed": seed}
-            for seed in range(2 if quick else 3)
+            for seed in range(2)
             for name, several in sizes.items()
             for n in several
             if n < LARGE or seed == 0

@@ -12,10 +12,10 @@ from experiments.base import Cell, Claim, Experiment, by_seed
 from experiments.tsg._protocol import (
     METHODS,
     OTHERS,
-    POWERS,
     SPLIT,
     THEIRS,
     error,
+    grid,
     mean_error,
     split,
     tuned,
@@ -51,9 +51,9 @@ def compared(rival: str, names: Sequence[str], *, close: bool) -> Claim:
 class Errors(Experiment):
     """Test errors of five methods, each at its own best parameters.
 
-    200 labels, a fifth of the other rows to train on, four fifths to measure. C and sigma are
-    chosen for each method and each draw from 10^-3 to 10^3, then eta from 1 to 10^3 for the
-    methods that take steps; ``C* = C n_l / n_u``. TSG and BGS3VM take one pass, FRS3VM ten; the
+    200 labels, a fifth of the other rows to train on, four fifths to measure. C, sigma, and
+    from 1 to 10^3 the eta of methods that take steps, are chosen for each method and each draw;
+    ``C* = C n_l / n_u``. TSG and BGS3VM take one pass, FRS3VM ten; the
     first two kinds of features number ``ceil(sqrt(n))``. Drawn: boxes over draws of the labels.
     """
 
@@ -73,7 +73,7 @@ class Errors(Experiment):
 
     def cells(self, quick: bool) -> list[Cell]:
         """Return a cell for each set, draw and method."""
-        sizes: Cell = {"rows": 256, "powers": [1.0, 10.0]} if quick else {}
+        sizes: Cell = {"rows": 256} if quick else {}
         return [
             {"dataset": name, "method": method, "seed": seed} | sizes
             for seed in range(2 if quick else 3)
@@ -85,8 +85,8 @@ class Errors(Experiment):
         """Tune and test one method."""
         rows = split(cell["dataset"], cell["seed"])
         rows = rows.first(cell.get("rows", rows.others))
-        powers = [cell.get("powers", POWERS)] * 2
-        best, model = tuned(cell["method"], rows, cell["seed"], powers)
+        among = grid(cell["method"], quick="rows" in cell)
+        best, model = tuned(cell["method"], rows, cell["seed"], among)
         yield {
             "error": error(model, rows.test), "C": best.C, "sigma": best.sigma, "eta": best.eta,
         }  # fmt: skip

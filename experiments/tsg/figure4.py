@@ -11,17 +11,17 @@ from benchmarks.registry import Row
 
 from experiments.base import Cell, Claim, Experiment, by_seed
 from experiments.tsg._protocol import (
-    POWERS,
     SPLIT,
     THEIRS,
     error,
     fit,
+    grid,
     mean_error,
     split,
     tuned,
 )
 
-CLOSE, SOON, LAST = 0.01, (64, 128), 512
+CLOSE, SOON, LAST = 0.01, (64, 128), 256
 
 
 def _rest(rows: list[Row], soon: int) -> list[float]:
@@ -54,7 +54,7 @@ class Curves(Experiment):
 
     def cells(self, quick: bool) -> list[Cell]:
         """Return a cell for each draw and set."""
-        sizes: Cell = {"rows": 256, "powers": [1.0], "last": 8} if quick else {}
+        sizes: Cell = {"rows": 256, "last": 8} if quick else {}
         return [
             {"dataset": name, "seed": seed} | sizes
             for seed in range(2 if quick else 3)
@@ -65,8 +65,7 @@ class Curves(Experiment):
         """Tune, then fit with more and more iterations, which are the same ones."""
         rows = split(cell["dataset"], cell["seed"])
         rows = rows.first(cell.get("rows", rows.others))
-        powers = [cell.get("powers", POWERS)] * 2
-        at, _ = tuned("TSGS3VM", rows, cell["seed"], powers)
+        at, _ = tuned("TSGS3VM", rows, cell["seed"], grid("TSGS3VM", quick="rows" in cell))
         for T in (2**i for i in range(cell.get("last", LAST).bit_length())):
             model = fit("TSGS3VM", rows, at, cell["seed"], max_iter=T)
             wrong = error(model, (rows.test[0][:10_000], rows.test[1][:10_000]))

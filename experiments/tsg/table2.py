@@ -174,9 +174,8 @@ class Derivatives(Experiment):
             axes[0][4].boxplot(
                 [[row["error"] for row in where(fits, variant=v)] for v in variants]
             )
-            axes[0][4].set_xticks(
-                range(1, len(variants) + 1), variants, rotation=30, ha="right"
-            )
+            shown = [variant.replace(" ", "\n") for variant in variants]
+            axes[0][4].set_xticks(range(1, len(variants) + 1), shown, fontsize=7)
             axes[0][4].set(title="two moons", ylabel="error")
 
 

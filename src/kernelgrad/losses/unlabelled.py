@@ -2,8 +2,8 @@ r"""Losses of rows without a label: they push responses off zero, whatever the s
 
 ``u(r)`` is even and falls with ``|r|`` up to the margin, so that minimising it draws the
 boundary ``f = 0`` through places with few rows. None is convex. Derivatives have the sign that
-lets a descent step move a response away from zero; Table 2 of the paper prints that of the
-symmetric hinge without it.
+lets a descent step move a response away from zero; Table 2 of the paper prints those of the
+symmetric hinge and of its square without it.
 """
 
 from __future__ import annotations
