@@ -31,10 +31,19 @@ def _short(value: Any) -> Any:
 
 
 def commit() -> str:
-    """Return the commit of the code, with a plus where files differ from it."""
-    told = ["git", "describe", "--always", "--abbrev=10", "--dirty=+"]
-    done = subprocess.run(told, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
+    """Return the commit of the code, with a plus where files differ from it.
+
+    Pages, which earlier experiments of the same command have written, do not count.
+    """
+
+    def git(*told: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["git", *told], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+
+    name = git("describe", "--always", "--abbrev=10").stdout.strip()
+    changed = git("diff", "--quiet", "HEAD", "--", "src", "experiments", "benchmarks")
+    return name + "+" * (changed.returncode == 1) if name else "unknown"
 
 
 class Result:

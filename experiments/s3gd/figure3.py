@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from experiments.base import Cell, Claim, Experiment, by_seed
 from experiments.s3gd import _paper as paper
 from kernelgrad._validation import CapabilityError
 
-NEWS = "news20_bydate"
+NEWS, DENSE, DENSE_ROWS = "news20_bydate", ", dense rows", 1000
 
 
 def _times(rows: list[Row], data: str) -> dict[str, float]:
@@ -26,15 +27,27 @@ def _each(rows: list[Row]) -> list[dict[str, float]]:
     return [_times(rows, data) for data in distinct(rows, "data")]
 
 
+def _dense(rows: list[Row]) -> float:
+    times = _times(rows, NEWS) if where(rows, data=NEWS) else {}
+    return times.get("S3GD" + DENSE, np.nan) / times.get("SGD" + DENSE, np.nan)
+
+
 class Times(Experiment):
     """Seconds of 50 iterations.
 
     p = 10, 50 inner iterations of SVRG and 20 of S3GD, 100 anchors. Medians of five rounds of
-    100 iterations, after a first one with the preparation. Drawn: seconds, as in the paper.
+    1,000 iterations, after a first one with the preparation. Drawn: seconds, as in the paper.
     """
 
     label = "Figure 3"
     departures = f"{paper.DATA} {paper.CLOCK}"
+    explanation = (
+        "Rows of 20newsgroups have 148 entries out of 38,871, and all methods but S3GD touch "
+        "no others. Its 100 sums of rows have entries in most columns, so that a renewal, each 20 "
+        "iterations, costs more than a pass over all rows. With a thousand of the same rows "
+        "stored dense, as the paper's 0.21 s for 500 rows suggest, SGD's steps are so much "
+        "slower that S3GD comes near the paper's ratio: the claim's last number."
+    )
     claims = (
         Claim(
             "SGD takes the least time on most sets (margin: its share of sets less 1/2)",
@@ -53,7 +66,7 @@ class Times(Experiment):
             "0.30 s against 0.21 s, 1.43 times",
             lambda rows: (
                 "; ".join(f"{d} {_times(rows, d)['S3GD']:.3g}" for d in distinct(rows, "data"))
-                + " times"
+                + f" times; {NEWS} with dense rows {_dense(rows):.3g}"
             ),
             lambda rows: by_seed(
                 where(rows, data=NEWS),
@@ -101,14 +114,18 @@ class Times(Experiment):
     def measure(self, cell: Cell) -> Iterable[Row]:
         """Time all methods in turn."""
         task = paper.load(cell["data"], cell["quick"])
-        for name in paper.METHODS:
+        sides = {name: (task, name) for name in paper.METHODS}
+        if cell["data"] == NEWS:
+            some = task.case.head(DENSE_ROWS)
+            dense = replace(task, case=replace(some, X=some.X.toarray().astype(np.float32)))
+            sides |= {name + DENSE: (dense, name) for name in ("SGD", "S3GD")}
+        for label, (of, name) in sides.items():
             try:
-                each, before = paper.seconds_of_rounds(
-                    task, task.solver(name, 1.0), cell["seed"], 2 if cell["quick"] else 5
-                )
+                one = of.solver(name, 1.0, 100 if cell["quick"] else 1000)
+                each, before = paper.seconds_of_rounds(of, one, cell["seed"], 5)
             except CapabilityError:  # the covariances of 38,871 columns
                 continue
-            yield {"method": name, "s": 50 * each, "preparation s": before}
+            yield {"method": label, "s": 50 * each, "preparation s": before}
 
     def plot(self, rows: list[Row], path: Path) -> None:
         """Draw bars, a group for each set."""
