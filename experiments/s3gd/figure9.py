@@ -17,8 +17,9 @@ INNER, NAMES = (20, 50), ("S3GD", "SVRG")
 
 def _apart(rows: list[Row], name: str) -> float:
     """Return the mean distance of two curves over their mean height."""
-    one, other = (np.array(where(rows, method=name, inner=k)[0]["curve"])[:, 1] for k in INNER)
-    return float(np.abs(one - other).mean() / (one + other).mean() * 2)
+    one, other = (dict(where(rows, method=name, inner=k)[0]["curve"]) for k in INNER)
+    both = np.array([(one[at], other[at]) for at in one if at in other])
+    return float(np.abs(both[:, 0] - both[:, 1]).mean() / both.mean())
 
 
 def _slower(rows: list[Row], name: str) -> float:
@@ -75,8 +76,7 @@ class InnerIterations(Experiment):
         steps = paper.QUICK_STEPS if cell["quick"] else 5000
         for name in NAMES:
             for inner in INNER:
-                one = task.solver(name, 1.0, inner_steps=inner)
-                row = paper.curve(task, one, cell["seed"], steps)
+                row = paper.curve(task, name, 1.0, cell["seed"], steps, inner_steps=inner)
                 points = [[at, test] for at, _, test in row["curve"]]
                 yield {"method": name, "inner": inner, "s": row["s"], "curve": points}
 
