@@ -25,6 +25,7 @@ from kernelgrad.solvers import (
     StochasticBatchPerceptron,
     TrainBatch,
 )
+from kernelgrad.solvers.kernel.minimax import slack_level
 
 SETS = {"adult": ("a9a", 10.0), "mnist": ("mnist8", 25.0)}  # and sigma^2, Table 2 without bias
 SBP, PEGASOS, DUAL, SMO, PERCEPTRON = "SBP", "Pegasos", "SDCA", "SMO", "perceptron"
@@ -37,7 +38,7 @@ class Machine:
     def __init__(
         self, X: Any, y: Any, X_test: Any, y_test: Any, gamma: float, bias: bool = False
     ) -> None:
-        self.X, X_test = (
+        self.X, self.X_test = (
             np.asarray(A.toarray() if sp.issparse(A) else A, np.float32) for A in (X, X_test)
         )
         self.y, self.y_test = (np.where(np.asarray(b) > 0, 1.0, -1.0) for b in (y, y_test))
@@ -48,7 +49,7 @@ class Machine:
         self.rows.fast = True
         self.rows.load(np.arange(self.n))
         self.K = self.rows.buffer
-        self.K_test = exact.matrix(exact.prepare(X_test), rows)
+        self.K_test = exact.matrix(exact.prepare(self.X_test), rows)
 
     def problem(self, loss: Any, alpha: float, seed: int, *, fixed: bool) -> Problem:
         """Return what solvers are told."""
@@ -72,7 +73,10 @@ class Machine:
     def together(
         self, solver: Any, alpha: float, seed: int, ends: Sequence[int]
     ) -> Iterator[tuple[int, Any]]:
-        """Yield updates and coefficients of a solver that keeps all responses."""
+        """Yield updates and coefficients of a solver that keeps all responses.
+
+        Those of SBP are of the average within the unit ball, not divided by its level.
+        """
         batch = TrainBatch(self.X, self.y[:, None].astype(np.float32), np.ones(self.n))
         problem = self.problem(Hinge(), alpha, seed, fixed=True)
         state = solver.init(problem, batch)
@@ -80,7 +84,7 @@ class Machine:
         for start, end in pairwise([0, *ends]):
             solver.round_size = end - start
             solver.step(problem, state, batch)
-            yield end, solver.functions(state)[1][:, 0] * solver.output(state)[0]
+            yield end, solver.functions(state)[1][:, 0]
 
     def singly(
         self, solver: Any, loss: Any, alpha: float, order: Any, ends: Sequence[int]
@@ -120,6 +124,11 @@ class Machine:
         while not solver.step(problem, state, batch).converged:
             pass
         return state.coef[:, 0]
+
+    def level(self, coef: Any, nu: float) -> float:
+        """Return f(w) of Equation 3.1."""
+        c = (self.y * (self.K @ coef)).astype(np.float64)
+        return slack_level(c, self.n * nu)
 
     def slack(self, coef: Any) -> float:
         """Return the paper's nu of an optimum: mean hinge loss over norm."""

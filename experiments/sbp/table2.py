@@ -1,0 +1,103 @@
+"""Table 2: nu of the regularised optimum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from benchmarks.objectives._shared import picture, where
+from benchmarks.objectives._svm import load
+from benchmarks.registry import Row
+
+from experiments.base import Cell, Claim, Experiment
+from experiments.sbp._machine import SETS
+from kernelgrad import KernelClassifier, WorkingSet
+
+# sigma^2, 1 / (n lambda) and nu of the paper, by data set and bias
+PAPER = {
+    ("adult", False): (10.0, 1.0, 1.10e-2),
+    ("adult", True): (100.0, 100.0, 5.79e-4),
+    ("mnist", False): (25.0, 1.0, 2.21e-4),
+    ("mnist", True): (25.0, 1000.0, 6.42e-11),
+}
+TOLERANCE, SEPARABLE = 0.05, 1e-6
+
+
+def _claim(name: str, bias: bool) -> Claim:
+    theirs = PAPER[name, bias][2]
+
+    def found(rows: list[Row]) -> list[float]:
+        return [r["nu"] for r in where(rows, dataset=name, bias=bias)]
+
+    def margin(nu: float) -> float:
+        if theirs < SEPARABLE:
+            return 1 - nu / SEPARABLE
+        return TOLERANCE - abs(nu / theirs - 1)
+
+    what = f"at most {SEPARABLE:g}" if theirs < SEPARABLE else f"within {TOLERANCE:.0%}"
+    return Claim(
+        f"{name}, with{'' if bias else 'out'} a bias: nu is {what}",
+        f"{theirs:.3g}",
+        lambda rows: ", ".join(f"{nu:.3g}" for nu in found(rows)),
+        lambda rows: [margin(nu) for nu in found(rows)],
+        error=0.0,
+    )
+
+
+class Slack(Experiment):
+    """The slack nu of the regularised optimum, mean hinge loss over norm.
+
+    Exact solutions on all training rows by working sets, sigma^2 and lambda of the table. Of
+    MNIST with a bias the paper's nu is what its solver's tolerance leaves of 0.
+    """
+
+    label = "Table 2"
+    departures = """
+    Adult is the a9a file of 32,561 rows; the paper's has 31,562. Reuters and forest are not
+    at hand.
+    """
+    claims: ClassVar = tuple(_claim(*key) for key in PAPER)
+
+    def cells(self, quick: bool) -> list[Cell]:
+        """Return a cell for each data set, with a bias and without."""
+        return [
+            {"seed": 0, "dataset": name, "bias": bias, "rows": 200 if quick else None}
+            for name, bias in PAPER
+        ]
+
+    def measure(self, cell: Cell) -> Iterator[Row]:
+        """Return nu, its parts, and the test error."""
+        name, bias = cell["dataset"], cell["bias"]
+        square, C, _ = PAPER[name, bias]
+        p = load(SETS[name][0], cell["rows"], 300 if cell["rows"] else None)
+        model = KernelClassifier(
+            "hinge", solver=WorkingSet(tol=1e-4), C=C, gamma=1 / (2 * square), metric=None,
+            standardize=False, fit_intercept=bias, probability=False, random_state=0,
+        ).fit(p.X, p.y)  # fmt: skip
+        f = np.ravel(model.decision_function(p.X))
+        loss = float(np.maximum(0, 1 - np.where(p.y > 0, 1.0, -1.0) * f).mean())
+        e = model.expansion_
+        on_support = np.zeros(e.coef.shape)
+        e.exact.add_product(e.support, e.support, e.coef, on_support)
+        norm = float(np.sqrt((e.coef * on_support).sum()))
+        yield {
+            "nu": loss / norm, "loss": loss, "norm": norm, "support": len(e.coef),
+            "error": 100 * (1 - model.score(p.X_test, p.y_test)),
+        }  # fmt: skip
+
+    def plot(self, rows: list[Row], path: Path) -> None:
+        """Draw our nu against theirs."""
+        with picture(path, size=(4.2, 3.6)) as axes:
+            ax = axes[0][0]
+            ax.plot([1e-11, 0.1], [1e-11, 0.1], ":", color="grey", lw=0.8)
+            for r in rows:
+                label = f"{r['dataset']}, with{'' if r['bias'] else 'out'} a bias"
+                ax.plot(
+                    PAPER[r["dataset"], r["bias"]][2], max(r["nu"], 1e-12), "o", label=label
+                )
+            ax.set(
+                xscale="log", yscale="log", xlabel=r"$\nu$ of the paper", ylabel=r"$\nu$ here"
+            )
+            ax.legend(fontsize=8)
