@@ -151,16 +151,23 @@ def reference(name: str, rows: int, test_rows: int | None) -> tuple[float, float
     return m.slack(best), m.error(best)
 
 
+def marks(last: int) -> list[int]:
+    """Return the visits of the points of a curve."""
+    return geometric(1, last, 2**0.5)
+
+
 def race(
     m: Machine, method: str, nu: float, seed: int, epochs: int
 ) -> Iterator[tuple[int, Any, int]]:
     """Yield visits, coefficients and kernel evaluations so far of one of the methods.
 
     SBP and SMO update all responses, n values each time. The others compute the response of
-    the row that they visit: a value for each row of the support.
+    the row that they visit: a value for each row of the support. What has no average is looked
+    at more often than at `marks`.
     """
     n, last = m.n, epochs * m.n
-    ends = geometric(1, last, 2**0.5)
+    ends = marks(last)
+    finely = geometric(1, last, 2**0.125)
     rng = np.random.default_rng(seed)
     if method == SBP:
         yield from m.sbp(nu, seed, ends)
@@ -177,10 +184,10 @@ def race(
                 yield t, a, count
     elif method == PEGASOS:
         solver: Any = Pegasos(t0=0.0, average=None)
-        yield from m.singly(solver, Hinge(), 1 / n, rng.integers(n, size=last), ends)
+        yield from m.singly(solver, Hinge(), 1 / n, rng.integers(n, size=last), finely)
     else:
         order = np.concatenate([rng.permutation(n) for _ in range(epochs)])
-        yield from m.singly(KernelPerceptron(average=False), Perceptron(), 0.0, order, ends)
+        yield from m.singly(KernelPerceptron(average=False), Perceptron(), 0.0, order, finely)
 
 
 def at(rows: list[Row], method: str, x: Any, key: str = "evaluations") -> Any:
@@ -189,8 +196,12 @@ def at(rows: list[Row], method: str, x: Any, key: str = "evaluations") -> Any:
     return np.interp(np.log(x), np.log([r[key] for r in mine]), [r["error"] for r in mine])
 
 
-def lead(rows: list[Row], one: str, other: str, least: float = 1.0) -> float:
-    """Return the points of error that `one` has less, a mean over log evaluations."""
+def lead(rows: list[Row], one: str, other: str) -> float:
+    """Return the points of error that `one` has less, a mean over the logarithm of evaluations.
+
+    From 100 n on: before, no method has learned anything.
+    """
+    least = 100 * rows[0]["rows"]
     ends = [[r["evaluations"] for r in where(rows, method=name)] for name in (one, other)]
     low, high = max(least, *(e[0] for e in ends)), min(e[-1] for e in ends)
     x = np.geomspace(low, high, 200)

@@ -44,7 +44,7 @@ class Fourier(Experiment):
     claims: ClassVar = (
         Claim(
             "On MNIST SBP is preferable: its error is lower on average over the logarithm of "
-            "inner products",
+            "inner products, from 100 n on",
             "its curve is below",
             lambda rows: f"{np.mean(_ahead(rows)):+.2f} points",
             _ahead,

@@ -13,7 +13,8 @@ from benchmarks.registry import Row
 
 from experiments.base import Cell, Claim, Experiment
 from experiments.sbp._machine import SETS
-from kernelgrad import KernelClassifier, WorkingSet
+from kernelgrad import KernelClassifier
+from kernelgrad.solvers import WorkingSet
 
 # sigma^2, 1 / (n lambda) and nu of the paper, by data set and bias
 PAPER = {
