@@ -210,11 +210,11 @@ def fastest(rows: list[Row], prepared: bool = False) -> dict[str, float]:
     return out
 
 
-def first(rows: list[Row], prepared: bool = False) -> dict[str, str]:
-    """Return the fastest method of each set."""
+def first(rows: list[Row], prepared: bool = False, without: str = "") -> dict[str, str]:
+    """Return the fastest method of each set, without one of them."""
     out = {}
     for data in distinct(rows, "data"):
-        spent = fastest(where(rows, data=data), prepared)
+        spent = fastest([r for r in where(rows, data=data) if r["method"] != without], prepared)
         out[data] = min(spent, key=lambda name: spent[name])
     return out
 
@@ -259,9 +259,10 @@ def correlations(
     Over every fifth of the next 100 iterations, along the method's own path. An iteration at a
     time, the estimate can be read off the move: ``g = (W - (1 + step l2) W') / step``.
     """
-    one, problem = task.solver(name, eta, 1, **own), task.problem(seed)
+    one = task.solver(name, eta, 1, **own)
+    problem, batch = task.problem(seed), task.batch
     warm(task, one)
-    state = one.init(problem, task.batch)
+    state = one.init(problem, batch)
     data, rng = state.data, np.random.default_rng(seed)
     W, b, step = data.native(state.coef), state.bias.copy(), one.step_size
     graph = (
@@ -277,7 +278,7 @@ def correlations(
                 order, share = draw_batches(data, 1, one.batch_size, rng)
                 data.descend(problem, W, b, order, share, step, reference)
             else:
-                one.step(problem, state, task.batch)
+                one.step(problem, state, batch)
                 W = data.native(state.coef)
             inside = [mark for mark in marks if mark <= t < mark + 100]
             if inside and t % 5 == 0:
