@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from benchmarks.solvers.svrg import SVRG
 from experiments.base import by_seed
 from kernelgrad import DSG
 from kernelgrad.compute.threads import one_thread
-from kernelgrad.data import ArraySource, BatchSource, sample_batches
+from kernelgrad.data import ArraySource, Batch, BatchSource
 from kernelgrad.features.base import float32_rows
 from kernelgrad.losses import Loss, get_loss
 from kernelgrad.losses.classification import encode_labels
@@ -31,6 +31,7 @@ FACTORS = (1.0, 4.0, 16.0)  # steps on trial, in units of the automatic one
 PILOT = 4  # trials have a quarter of the block and of the batch
 POINTS = 1.5  # ratio of iterations that are kept of a curve
 FEATURE_ROWS = 2048
+MOST = 1000  # iterations, where time is the limit
 METHODS: dict[str, tuple[type[DSG], dict[str, Any]]] = {
     "DSG": (DSG, {"form": "pair"}),
     "UDSG": (UDSG, {}),
@@ -40,9 +41,9 @@ METHODS: dict[str, tuple[type[DSG], dict[str, Any]]] = {
 STEPS = """
 The paper does not tell its steps: each method has the best of three by itself, on a trial with
 a quarter of block and batch, of the form theta / (100 + t). CDSG bounds the line search by 2,
-as the paper advises without a number; "no bound" is its Algorithm 4 as printed. The objective is
-the mean loss without the penalty, which is not defined for sums of random features. Seconds are
-those of the processor, one thread, evaluation left out.
+as the paper advises without a number; "no bound" is its Algorithm 4 as printed. The objective
+is the mean loss without the penalty, which is not defined for sums of random features. Seconds
+are those of the processor, one thread, evaluation left out.
 """
 
 
@@ -86,10 +87,15 @@ class Task:
         return encode_labels(codes, len(self.classes), self.loss)
 
     def batches(self, size: int, seed: int) -> Iterator[TrainBatch]:
-        """Yield random batches for ever."""
-        for item in sample_batches(self.source, size, seed=seed):
-            y = self.encode(item.batch.y)
-            yield TrainBatch(self.project(item.batch.X), y, np.ones(len(y)))
+        """Yield random batches for ever, rows drawn with replacement."""
+        for t in count():
+            rows = np.random.default_rng([seed, t]).integers(self.source.n_rows, size=size)
+            yield self.whole(self.source.take(rows))
+
+    def whole(self, rows: Batch) -> TrainBatch:
+        """Return rows of the source as solvers take them."""
+        y = self.encode(rows.y)
+        return TrainBatch(self.project(rows.X), y, np.ones(len(y)))
 
     def problem(self, preset: dict[str, Any], seed: int) -> Problem:
         """Return the problem of a preset."""
@@ -191,16 +197,15 @@ def tune(task: Task, penalty: float, size: Size, names: list[str]) -> dict[str, 
 
 
 def courses(
-    task: Task, penalty: float, size: Size, seed: int, names: list[str], most: int = 4
-) -> Iterator[Row]:
-    """Yield the courses of all methods, those after the first for as many seconds."""
+    task: Task, penalty: float, size: Size, seed: int, names: list[str],
+    limit: float = np.inf,
+) -> Iterator[Row]:  # fmt: skip
+    """Yield the courses of all methods: for so many seconds, or for those of the first one."""
     steps = tune(task, penalty, size, names)
-    limit = np.inf
     for name in names:
-        iterations = size.iterations * (1 if np.isinf(limit) else most)
+        iterations = size.iterations if np.isinf(limit) else MOST
         rows = follow(task, preset(name, penalty, size, steps[name]), seed, iterations, limit)
-        if np.isinf(limit):
-            limit = rows[-1]["seconds"]
+        limit = rows[-1]["seconds"] if np.isinf(limit) else limit
         yield from thin(name, rows)
 
 
@@ -212,10 +217,10 @@ def thin(name: str, rows: list[Row]) -> Iterator[Row]:
 
 @np.errstate(over="ignore", invalid="ignore")
 def fixed_features(
-    task: Task, n: int, penalty: float, seed: int, rows: int, limit: float
+    task: Task, n: int, penalty: float, seed: int, limit: float
 ) -> Iterator[Row]:
     """Yield the course of SVRG on so many random features; making them counts."""
-    batch = next(task.batches(rows, seed))
+    batch = task.whole(task.source.read(0, task.source.n_rows))
     kernel = DSG.paper(nu=penalty, form="pair")["kernel"].resolve(batch.X, seed)
     features = kernel.feature_map(task.X.shape[1], seed, n)
 

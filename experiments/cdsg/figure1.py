@@ -93,9 +93,7 @@ class Objectives(Experiment):
         size = Size(32, 256, T) if cell["rows"] < 4096 else Size(256, 4096, T)
         found = list(courses(task, PENALTY, size, cell["seed"], list(METHODS)))
         limit = where(found, method="DSG")[-1]["seconds"]
-        found += fixed_features(
-            task, 4 * size.block, PENALTY, cell["seed"], cell["rows"], limit
-        )
+        found += fixed_features(task, 4 * size.block, PENALTY, cell["seed"], limit)
         for row in found:
             yield {key: row[key] for key in ("method", "seconds", "features", "objective")}
 

@@ -21,8 +21,8 @@ class CheckedRate(TheoremRate):
 
     label = "Theorem 14"
     departures = """
-    The paper proves this rate and draws no picture of it. With single rows the check of Equation
-    9 hardly ever lets an old frequency pass, hence the batches.
+    The paper proves this rate and draws no picture of it. With single rows the check of
+    Equation 9 hardly ever lets an old frequency pass, hence the batches.
     """
     solver: ClassVar[type[DSG]] = CDSG
     options: ClassVar[dict[str, Any]] = {"max_step": 2.0, "batch_size": 16}
