@@ -32,6 +32,9 @@ MARGIN = 0.2  # points of error above the converged SVC
 class SVMTime(Objective):
     """Seconds to within 0.2 points of the test error of a converged SVC, and the whole curve.
 
+    C and gamma are of a grid; the timings of the SBP paper, with its own, are
+    ``python -m experiments run sbp.section5``.
+
     All methods have the same rows, C, gamma and number of threads, and each runs in a process
     of its own, in turn within each repeat. A point of a curve is a fit from scratch, stopped
     after a number of iterations (SVC and scikit-learn-intelex: ``max_iter``, up to

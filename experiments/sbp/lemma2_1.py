@@ -72,8 +72,5 @@ class Rescaled(Experiment):
                     ax.plot(x, [r[key] for r in mine], ".", label=label)
                 ends = np.array([1, max(r["bound"] for r in rows)])
                 ax.plot(ends, ends, "k:", label="bound")
-                ax.set(
-                    xscale="log", yscale="log", xlabel=r"$1 / (1 - \epsilon \|u\|)$",
-                    ylabel=f"{key} of w / {key} of u",
-                )  # fmt: skip
+                ax.set(xlabel=r"$1 / (1 - \epsilon \|u\|)$", ylabel=f"{key} of w / {key} of u")
             axes[0][0].legend(fontsize=8)
