@@ -29,9 +29,9 @@ SPLIT = (
     "The rows that tune are 4,000 of the four fifths; errors are of the others, so that no "
     "row is in both; the paper takes the same rows for both. Columns of cod_rna and ijcnn1 "
     "have variance 1. C is 1 to 10^3, as |f| is at most C + C* (Lemma 3) and below C = 1 only "
-    "the scale of f changes; sigma is 10^-3 to 1, beyond which none was chosen in one draw with "
-    "the paper's grid. All are tried with all eta. Eta after C and sigma, as the paper has it, left TSGS3VM "
-    "on ijcnn1 with the larger class alone."
+    "the scale of f changes; sigma is 10^-3 to 1, beyond which none was chosen in one draw "
+    "with the paper's grid. All are tried with all eta. Eta after C and sigma, as the paper "
+    "has it, left TSGS3VM on ijcnn1 with the larger class alone."
 )
 
 
