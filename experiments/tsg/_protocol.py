@@ -155,7 +155,8 @@ def grid(
     """Return all settings that a method is tried with."""
     if quick:
         return [Setting(10.0, 0.1, ratio=ratio) for ratio in ratios]
-    etas = ETAS if method in STEPPING else ETAS[:1]
+    # with eta = 1 a function of features is its last block alone
+    etas = {"BGS3VM": ETAS}.get(method, ETAS[1:]) if method in STEPPING else ETAS[:1]
     return [Setting(*at) for at in product(COSTS, SIGMAS, etas, ratios)]
 
 

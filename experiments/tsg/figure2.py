@@ -82,13 +82,14 @@ class Times(Experiment):
     def cells(self, quick: bool) -> list[Cell]:
         """Return a cell for each draw, set and number of rows."""
         sizes = {"cod_rna": [500, 1000]} if quick else SIZES
-        return [
+        cells = [
             {"dataset": name, "rows": n, "seed": seed}
             for seed in range(2)
             for name, several in sizes.items()
             for n in several
             if n < LARGE or seed == 0
         ]
+        return sorted(cells, key=lambda cell: cell["rows"] == LARGE)
 
     def measure(self, cell: Cell) -> Iterable[Row]:
         """Fit all methods in turn."""
