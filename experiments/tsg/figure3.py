@@ -51,10 +51,11 @@ def compared(rival: str, names: Sequence[str], *, close: bool) -> Claim:
 class Errors(Experiment):
     """Test errors of five methods, each at its own best parameters.
 
-    200 labels, a fifth of the other rows to train on, four fifths to measure. C, sigma, and
-    from 1 to 10^3 the eta of methods that take steps, are chosen for each method and each draw;
-    ``C* = C n_l / n_u``. TSG and BGS3VM take one pass, FRS3VM ten; the
-    first two kinds of features number ``ceil(sqrt(n))``. Drawn: boxes over draws of the labels.
+    200 labels, a fifth of the other rows to train on, four fifths to measure. C, sigma, and of
+    methods that take steps eta up to 10^3, are chosen for each method and each draw; ``C* = C
+    n_l / n_u``. TSGS3VM takes one pass and adds ``ceil(sqrt(n))`` features in each iteration,
+    FRS3VM takes ten passes and has as many features in all, BGS3VM one pass with budgets of 100
+    and ``.2 n_u`` rows. Drawn: boxes over draws of the labels.
     """
 
     label = "Figure 3"
