@@ -67,7 +67,7 @@ class Average(Experiment):
         return [
             {"seed": seed, "dataset": name, "rows": n, "T": T}
             for name in SETS
-            for seed in range(2 if quick else 5)
+            for seed in range(2 if quick else 10)
         ]
 
     def measure(self, cell: Cell) -> Iterator[Row]:
