@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
+from kernelgrad import callbacks as callbacks_module
 from kernelgrad.callbacks import (
     SILENT,
     Callback,
@@ -201,6 +202,33 @@ def test_bar_of_a_continued_fit_counts_only_its_own_speed():
     assert "501/510" in file.getvalue()
 
 
+@pytest.fixture
+def watched(monkeypatch):
+    monkeypatch.setattr(callbacks_module, "_shows_bars", lambda: True)
+
+
+def test_bar_says_how_a_fit_ended():
+    for status, told in {"converged": ": 100%", "stopped": ":  30%", "time_limit": ""}.items():
+        file = io.StringIO()
+        bar = ProgressBar(file)
+        bar.on_begin(bar)
+        bar.on_iteration(event(3))
+        bar.on_end(status)
+        how = {"time_limit": "out of time"}.get(status, status)
+        end = file.getvalue().split("\r")[-1]
+        assert end.startswith(f"ProgressBar: {how} after 3 of at most 10 iterations{told}")
+
+
+def test_no_bar_where_nobody_looks(capsys):
+    bar = ProgressBar()
+    bar.on_begin(None)
+    bar.on_progress(0.5, 10)
+    bar.on_iteration(event(3))
+    bar.on_end("converged")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("watched")
 def test_bar_goes_to_stderr_and_closes_after_errors(capsys):
     log = []
     bar = ProgressBar()
@@ -217,6 +245,7 @@ def test_bar_goes_to_stderr_and_closes_after_errors(capsys):
     assert bar._bar is None
 
 
+@pytest.mark.usefixtures("watched")
 def test_bar_can_be_used_again_copied_and_pickled(capsys):
     bar = ProgressBar()
     for _ in range(2):

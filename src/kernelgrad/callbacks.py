@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import re
+import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -220,6 +221,17 @@ class Callback:
         """
 
 
+_EARLY = {
+    "converged": "converged", "stopped": "stopped", "interrupted": "interrupted",
+    "time_limit": "out of time",
+}  # fmt: skip
+
+
+def _shows_bars() -> bool:
+    """Whether somebody may be looking at stderr."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
 class ProgressBar(Callback):
     """A progress bar on stderr: iterations, time left, rows per second, quality and memory.
 
@@ -231,7 +243,8 @@ class ProgressBar(Callback):
     Parameters
     ----------
     file : text stream, default=None
-        Where to draw; None is ``sys.stderr``. The bar is ASCII if the stream is not Unicode.
+        Where to draw; None is ``sys.stderr`` where that is a terminal or a notebook, else
+        nowhere. The bar is ASCII if the stream is not Unicode.
     """
 
     def __init__(self, file: TextIO | None = None) -> None:
@@ -256,6 +269,8 @@ class ProgressBar(Callback):
         """Draw an empty bar."""
         self.on_phase("")
         self.on_end("restarted")
+        if self.file is None and not _shows_bars():
+            return
         self._bar = tqdm(
             desc=type(estimator_or_solver).__name__,
             unit="it",
@@ -301,10 +316,16 @@ class ProgressBar(Callback):
         bar.update(0)
 
     def on_end(self, status: str) -> None:
-        """Draw the last state and close the bar."""
+        """Draw the last state, and how the fit ended if early; close the bar."""
         bar, self._bar = self._bar, None
-        if bar is not None:
-            bar.close()
+        if bar is None:
+            return
+        if status in _EARLY and bar.total is not None:
+            how = f"{bar.desc.removesuffix(': ')}: {_EARLY[status]} after {bar.n:g} of at most "
+            bar.set_description_str(f"{how}{bar.total} iterations", refresh=False)
+            if status == "converged":
+                bar.total = bar.n
+        bar.close()
 
 
 class TimeLimit(Callback):

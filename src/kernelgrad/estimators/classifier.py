@@ -471,7 +471,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         Another fit continues with ``max_iter`` more iterations.
     random_state : int, RandomState or None, default=None
     verbose : int, default=0
-        1 shows a progress bar.
+        1 shows a progress bar, in terminals and notebooks.
     callbacks : Callback, list of Callback or None, default=None
 
     Attributes
