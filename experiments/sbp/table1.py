@@ -16,7 +16,7 @@ from experiments.sbp._machine import Machine
 from kernelgrad.solvers import SDCA
 
 SBP, DUAL, SGD = "SBP", "dual decomposition", "SGD"
-POWERS = {SBP: 1, DUAL: 2, SGD: 3}
+POWERS, TOLERANCE = {SBP: 1, DUAL: 2, SGD: 3}, 0.1
 
 
 def _rings(n: int, rng: np.random.Generator) -> tuple[Any, Any]:
@@ -40,12 +40,13 @@ def _last(rows: list[Row], method: str) -> float:
 
 def _grows(method: str) -> Claim:
     return Claim(
-        f"{method}: evaluations grow at most as |u|^4 epsilon^-{POWERS[method]}",
+        f"{method}: evaluations grow at most as |u|^4 epsilon^-{POWERS[method]}, up to "
+        f"{TOLERANCE:g} in the exponent for the log factors that the table leaves out",
         f"|u|^4 epsilon^-{POWERS[method]}",
         lambda rows: (
             f"|u|^4 epsilon^-{np.mean(by_seed(rows, lambda r: _power(r, method))):.2f}"
         ),
-        lambda rows: by_seed(rows, lambda r: POWERS[method] - _power(r, method)),
+        lambda rows: by_seed(rows, lambda r: POWERS[method] + TOLERANCE - _power(r, method)),
     )
 
 
@@ -124,7 +125,8 @@ class Bounds(Experiment):
                 found = [[r["evaluations"] for r in where(mine, epsilon=1 / v)] for v in x]
                 middle = np.array([np.median(v) for v in found])
                 ax.plot(x, middle, ".-", color=f"C{i}", label=method)
-                ax.fill_between(x, [min(v) for v in found], [max(v) for v in found], alpha=0.2)
+                low, high = ([end(v) for v in found] for end in (min, max))
+                ax.fill_between(x, low, high, color=f"C{i}", alpha=0.2)
                 bound = middle[0] * (x / x[0]) ** power
                 ax.plot(x, bound, ":", color=f"C{i}", label=rf"$\epsilon^{{-{power}}}$")
             ax.set(
