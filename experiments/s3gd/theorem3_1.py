@@ -184,6 +184,7 @@ class Theorem(Experiment):
                 axes[0][0].plot(s, row["excess"], f"C{i}o-", ms=3, label=label)
                 axes[0][0].plot(s, row["excess"][0] * row["rho"] ** s, f"C{i}:")
             axes[0][0].set(
-                yscale="log", xlabel="outer loops s", ylabel="F(w_s) - F*", ylim=(1e-6, 1)
-            )
+                yscale="log", xlabel="outer loops s", ylabel="F(w_s) - F*", ylim=(1e-6, 1),
+                xticks=range(0, 17, 4),
+            )  # fmt: skip
             axes[0][0].legend(fontsize=7)
