@@ -10,18 +10,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from scipy.spatial.distance import cdist
-from sklearn.base import clone
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.data import ArraySource
 from kernelgrad.estimators._rows import TrainingRows, no_rows
 from kernelgrad.estimators._tasks import Classification, Task
 from kernelgrad.functions.scaling import HEAVY, TAIL, InputScaling
-from kernelgrad.kernels import Gaussian, Kernel, Laplacian, PrecomputedKernel
+from kernelgrad.kernels import Gaussian, Kernel, Laplacian
 from kernelgrad.losses import SquaredError
-from kernelgrad.solvers import CachedBlockDescent, NewtonCG, Problem, WorkingSet
 from kernelgrad.solvers.kernel.metric import (
     LEAST,
     MOST,
@@ -56,15 +53,11 @@ _MANY = 4000
 _MATRIX = (500, 40, 0.03)  # with shorter steps
 _JUDGED = 500  # rows of a subset that machines are compared on
 _FEW, _SOME = 500, 2000  # the two sizes that tell how lambda moves
-_RIDGE = 0.1
-_ROBUST = 3.0  # deviations at which targets of robust losses are cut
+RIDGE = 0.1
+_FACTORS = (0.25, 0.5, 1.0, 2.0)  # of the median bandwidth
 _FURTHER = 4  # steps beyond an end of them
-FACTORS = (0.25, 0.5, 1.0, 2.0)  # of the median bandwidth, of kernels that learn no metric
-_RATIOS = (16.0, 4.0, 1.0, 0.25)  # alpha of another loss, beside that of the squared loss
-_OWN_ROWS, _OWN_HELD, _OWN_STEPS, _FOLDS = 1000, 4000, 50, 3
-# Blocks that tell gamma for block descent: rows, centres, blocks; factors, up to which
-TRIAL_ROWS, _TRIAL_WIDTH, _TRIAL_BLOCKS = 30_000, 512, 8
-_TRIAL_FACTOR, _MOST_FACTOR = 2.0, 16.0
+_ROBUST = 3.0  # deviations at which targets of robust losses are cut
+_FOLDS = 3
 _CLOSE = 0.3  # scores so close may change places with more rows
 _FAR_ROWS = 32_000  # as far as two sizes of hundreds and thousands tell
 # What a rough kernel gains beside a smooth one with each four times more rows, in logarithms
@@ -158,7 +151,7 @@ class Found:
 def draw_pool(rows: TrainingRows, seed: int) -> Pool:
     """Return at most 50,000 random training rows."""
     most = int(min(POOL_ROWS, max(1000, _POOL_CELLS // rows.source.n_features)))
-    n, batch = rows.n_train, rows.source.take(rows.sample(most, _random(seed, 0)))
+    n, batch = rows.n_train, rows.source.take(rows.sample(most, purpose_rng(seed, 0)))
     if not rows.in_memory:  # what follows takes some of them again
         source = ArraySource(batch.X, batch.y, batch.sample_weight, checked=True)
         rows, batch = (
@@ -172,7 +165,7 @@ def draw_pool(rows: TrainingRows, seed: int) -> Pool:
     return Pool(rows, X, targets, weight / weight.mean(), n, numbers)
 
 
-def _random(seed: int, purpose: int) -> np.random.Generator:
+def purpose_rng(seed: int, purpose: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, _TAG, purpose])))
 
 
@@ -360,7 +353,7 @@ def _duel(contenders: Sequence[Any], seed: int, n_rows: int) -> list[float]:
     def task(i: int) -> None:
         which, at = divmod(i, len(sizes))
         matrix, ridge, taught, judges = contenders[which]
-        mixed = _random(seed, 8).permutation(taught.n_rows)
+        mixed = purpose_rng(seed, 8).permutation(taught.n_rows)
         rows = taught.take(np.sort(mixed[: sizes[at]]))
         K, cross = matrix(rows), [matrix(part, rows) for part in judges]
         for step, factor in enumerate(_LOWER):
@@ -404,7 +397,7 @@ def _split(samples: Sequence[Sample], seed: int) -> tuple[list[Sample], list[lis
     if n <= _TURNS_ROWS:
         return list(samples), [_parts(sample, seed, _JUDGED) for sample in samples]
     size, count = min(_JUDGED, n // 8), int(np.clip(n // _MANY, 2, 8))
-    mixed = _random(seed, 7).permutation(n)
+    mixed = purpose_rng(seed, 7).permutation(n)
     cuts = [np.sort(mixed[a * size : (a + 1) * size]) for a in range(count)]
     rest = np.sort(mixed[count * size :])
     taught = [sample.take(rest) for sample in samples]
@@ -421,7 +414,7 @@ def _start(sample: Sample, nu: float, metric: Metric, wanted: Wanted) -> Machine
         metric = metric.times(1.0 / median)
     else:
         metric = metric.times(np.sqrt(2 * wanted.gamma) / metric.largest)
-    return Machine(nu, metric, _RIDGE)
+    return Machine(nu, metric, RIDGE)
 
 
 def _grouped(machine: Machine, groups: IntArray) -> Machine:
@@ -435,7 +428,7 @@ def _parts(sample: Sample, seed: int, size: int, most: int = 2) -> list[Sample]:
     n = sample.n_rows
     if n < min(most, 2) * size:
         return [sample]
-    mixed = _random(seed, 7).permutation(n)
+    mixed = purpose_rng(seed, 7).permutation(n)
     return [
         sample.take(np.sort(mixed[a : a + size]))
         for a in range(0, min(n - size + 1, most * size), size)
@@ -475,7 +468,7 @@ def _pays_in_turns(
     both are learned anew without each third of the rows.
     """
     n = len(samples[0].Y)
-    mixed = _random(seed, 5).permutation(n)
+    mixed = purpose_rng(seed, 5).permutation(n)
     errors = np.empty((2, n))
 
     def task(i: int) -> None:
@@ -513,7 +506,7 @@ def _penalty(
     """
 
     def best(parts: list[Sample], start: float) -> tuple[float, list[dict[str, Any]]]:
-        ridge, tried = _ridge_of([matrix(part) for part in parts], parts, start)
+        ridge, tried = ridge_of([matrix(part) for part in parts], parts, start)
         m = parts[0].n_rows
         told = [
             {"alpha": r / m, "gamma": gamma, "score": -v, "loss": v, "rows": m}
@@ -537,7 +530,7 @@ def _penalty(
     ]  # fmt: skip
 
 
-def _ridge_of(
+def ridge_of(
     matrices: Sequence[Float64Array], parts: Sequence[Sample], start: float
 ) -> tuple[float, list[tuple[float, float]]]:
     """Return the lambda of the least mean objective, and all that were tried."""
@@ -568,11 +561,26 @@ def _laplacian(parts: Sequence[Sample]) -> tuple[float, float, float]:
 
     def value(factor: float) -> tuple[float, float, float]:
         gamma = 1.0 / (factor * median)
-        ridge, tried = _ridge_of([np.exp(-gamma * d) for d in D], parts, _RIDGE)
+        ridge, tried = ridge_of([np.exp(-gamma * d) for d in D], parts, RIDGE)
         return min(v for _, v in tried), gamma, ridge
 
-    found: tuple[float, float, float] = _best_factor(value)
+    found: tuple[float, float, float] = best_factor(value)
     return found
+
+
+def best_factor(value: Callable[[float], Any]) -> Any:
+    """Return what `value` gives for the factor where its first item is least.
+
+    Factors of the median bandwidth from 1/4 to 2, and beyond while the least is at an end.
+    """
+    found = {factor: value(factor) for factor in _FACTORS}
+    for _ in range(_FURTHER):
+        best = min(found, key=lambda factor: found[factor][0])
+        if best not in (min(found), max(found)):
+            break
+        next_one = 2.0 * best if best == max(found) else 0.5 * best
+        found[next_one] = value(next_one)
+    return min(found.values(), key=lambda item: item[0])
 
 
 def carried(few: float, many: float, growth: float, rows: int, n_rows: int) -> float:
@@ -606,173 +614,3 @@ def _told(machine: Machine, scaling: InputScaling) -> dict[str, Any]:
         "score": machine.score,
         "weights": (machine.metric.weights / machine.metric.largest).round(6).tolist(),
     }
-
-
-def plain_study(pool: Pool, wanted: Wanted, seed: int) -> Found:
-    """Return the best of some kernels, and alpha, by errors on at most 1,000 rows left out.
-
-    For kernels without a metric to learn, whose rows are scaled only if they are stationary.
-    """
-    kernels, alpha = wanted.kernels, wanted.alpha
-    n = len(pool.Y)
-    index = np.sort(_random(seed, 3).permutation(n)[: 2 * _FEW])
-    X, weight = pool.X, pool.weight
-    scaling = None
-    stationary = all(kernel.is_stationary for kernel in kernels)
-    rule = wanted.scaled
-    if rule == "auto":
-        rule = "robust" if stationary and not sp.issparse(X) else False
-    if rule or wanted.given is not None:
-        scaling = InputScaling.fit(
-            X, kernels[0], standardize=rule, sample_weight=weight, metric=wanted.given
-        )
-        X = scaling.apply(X)
-    X = X[index]
-    if not scaling and stationary and not sp.issparse(X):
-        X = X - np.average(X, axis=0, weights=weight[index])
-    sample = Sample(np.empty((len(index), 0)), pool.Y[index], weight[index])
-    trials: list[dict[str, Any]] = []
-
-    def value(kernel: Kernel, factor: float) -> tuple[float, Kernel, float]:
-        if wanted.bandwidths:
-            width: float = kernel.get_params()["bandwidth_factor"]
-            kernel = clone(kernel).set_params(bandwidth_factor=width * factor)
-        kernel = kernel.resolve(X, seed)
-        precomputed = isinstance(kernel, PrecomputedKernel)
-        K = np.asarray(X[:, pool.numbers[index]] if precomputed else kernel.pairwise(X, X))
-        K = 0.5 * (K + K.T).astype(np.float64)
-        unit = max(float(np.diag(K).mean()), 1e-300)
-        m, gamma = len(K), getattr(kernel, "gamma", None)
-        if alpha is None:
-            ridge, tried = _ridge_of([K / unit], [sample], _RIDGE)
-        else:
-            ridge = float(np.clip(alpha * m / unit, LEAST, MOST))
-            tried = [(ridge, ridge_errors(K / unit, sample, ridge)[0])]
-        trials.extend(
-            {"alpha": r * unit / m, "gamma": gamma, "score": -v, "loss": v, "rows": m}
-            for r, v in tried
-        )
-        return min(v for _, v in tried), kernel, ridge * unit
-
-    found = [
-        _best_factor(partial(value, kernel)) if wanted.bandwidths else value(kernel, 1.0)
-        for kernel in kernels
-    ]
-    _, kernel, ridge = min(found, key=lambda item: item[0])
-    return Found(kernel, scaling, ridge / pool.n_rows if alpha is None else alpha, [], trials)
-
-
-def _best_factor(value: Callable[[float], Any]) -> Any:
-    """Return what `value` gives for the factor where its first item is least.
-
-    Factors of the median bandwidth from 1/4 to 2, and beyond while the least is at an end.
-    """
-    found = {factor: value(factor) for factor in FACTORS}
-    for _ in range(_FURTHER):
-        best = min(found, key=lambda factor: found[factor][0])
-        if best not in (min(found), max(found)):
-            break
-        next_one = 2.0 * best if best == max(found) else 0.5 * best
-        found[next_one] = value(next_one)
-    return min(found.values(), key=lambda item: item[0])
-
-
-def own_ratio(
-    pool: Pool, problem: Problem, seed: int, deadline: Deadline
-) -> tuple[float, list[dict[str, Any]]]:
-    """Return by what the alpha of a loss differs from that of the squared loss, and trials.
-
-    A path of solutions for some rows of the pool is compared on others, of few rows in turns;
-    the ratio is then that for all rows.
-    """
-    solver = own_solver(problem)
-    n = len(pool.Y)
-    if solver is None or n < 2 * _FOLDS or deadline.over:
-        return 1.0, []
-    solve = solver.path
-    order = _random(seed, 4).permutation(n)
-    folds = _FOLDS if n < _OWN_ROWS * 3 // 2 else 1
-    train = min(_OWN_ROWS, n - n // _FOLDS)
-    losses: dict[float, list[float]] = {}
-    # the squared loss on as many rows would take this alpha
-    base = problem.alpha * pool.n_rows / train
-
-    def path(ratios: Sequence[float]) -> None:
-        for fold in range(folds):
-            mixed = np.roll(order, fold * (n // _FOLDS))
-            some, others = mixed[:train], mixed[train : train + _OWN_HELD]
-            batch = pool.rows.take(np.sort(pool.numbers[some]))
-            held = pool.rows.validation(1, 0.0, rows=np.sort(pool.numbers[others]))
-            assert held.loss is not None
-            alphas = [base * ratio for ratio in ratios]
-            _, found = solve(problem, batch, alphas, held.X, _OWN_STEPS)
-            for ratio, raw in zip(ratios, found, strict=True):
-                losses.setdefault(ratio, []).append(held.loss(raw))
-
-    path(_RATIOS)
-    for _ in range(3):  # no end of the path is taken unseen
-        best = min(losses, key=lambda r: np.mean(losses[r]))
-        if best not in (min(losses), max(losses)) or deadline.over:
-            break
-        path([best * 4.0, best * 16.0] if best == max(losses) else [best / 4, best / 16])
-    mean = {ratio: float(np.mean(found)) for ratio, found in sorted(losses.items())}
-    best = min(mean, key=mean.__getitem__)
-    told = [
-        {"alpha": base * ratio, "gamma": None, "score": -loss, "loss": loss, "rows": train}
-        for ratio, loss in mean.items()
-    ]
-    return best, told
-
-
-def descent_gamma(
-    pool: Pool, problem: Problem, seed: int, deadline: Deadline
-) -> tuple[Kernel, list[dict[str, Any]]]:
-    """Return the kernel with the gamma that block descent gets furthest with, and trials.
-
-    A bandwidth that suits an exact solution of a thousand rows may be too wide for blocks of
-    many more, which are sums over few centres: what is as smooth hardly tells them apart. Some
-    blocks on the pool are compared on other rows, for gamma and for multiples of it.
-    """
-    kernel, n = problem.kernel, len(pool.Y)
-    order = _random(seed, 5).permutation(n)
-    held = np.sort(pool.numbers[order[: min(n // 5, _OWN_HELD)]])
-    rows = pool.rows.take(np.sort(pool.numbers[order[n // 5 :][:TRIAL_ROWS]]))
-    others = pool.rows.validation(1, 0.0, rows=held)
-    assert others.loss is not None
-    solver = CachedBlockDescent(block_size=_TRIAL_WIDTH, tol=0.0)
-    losses: dict[float, float] = {}
-
-    def loss(factor: float) -> float:
-        if factor not in losses:
-            if deadline.over:
-                return np.inf
-            one = replace(problem, kernel=_times(kernel, factor), fixed_rows=True)
-            state = solver.init(one, rows)
-            for _ in range(_TRIAL_BLOCKS):
-                solver.step(one, state, rows)
-            assert others.loss is not None
-            losses[factor] = others.loss(solver.expansion(state).fast_prediction(others.X))
-        return losses[factor]
-
-    best, factor = loss(1.0), 1.0
-    while factor < _MOST_FACTOR and loss(factor * _TRIAL_FACTOR) < best:
-        factor *= _TRIAL_FACTOR
-        best = loss(factor)
-    told = [
-        {"alpha": problem.alpha, "gamma": _times(kernel, f).gamma, "score": -value,
-         "loss": value, "rows": rows.n_rows}
-        for f, value in losses.items()
-    ]  # fmt: skip
-    return _times(kernel, factor), told
-
-
-def _times(kernel: Any, factor: float) -> Any:
-    """Return the kernel with gamma times a factor."""
-    return clone(kernel).set_params(gamma=float(kernel.gamma) * factor)
-
-
-def own_solver(problem: Problem) -> NewtonCG | WorkingSet | None:
-    """Return what solves paths of the problem's loss exactly; None where nothing does."""
-    if problem.loss.smoothness is not None and problem.kernel.has_random_features:
-        return NewtonCG()
-    return WorkingSet() if problem.loss.name in WorkingSet.losses else None

@@ -30,17 +30,14 @@ from kernelgrad.estimators._pilot import (
     EQUAL,
     FALLBACK_ALPHA,
     STREAM_ROWS,
-    TRIAL_ROWS,
     Wanted,
-    descent_gamma,
     draw_pool,
-    own_ratio,
-    plain_study,
     study,
     why_not,
 )
 from kernelgrad.estimators._rows import TrainingRows
 from kernelgrad.estimators._tasks import NoTargets
+from kernelgrad.estimators._trials import TRIAL_ROWS, descent_gamma, own_ratio, plain_study
 from kernelgrad.estimators.base import (
     BaseRowsEstimator,
     BaseSupervisedEstimator,

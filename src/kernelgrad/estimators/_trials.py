@@ -1,0 +1,189 @@
+"""Trials of whole machines on some rows: a kernel without metric, a loss, block descent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import clone
+
+from kernelgrad.callbacks import Deadline
+from kernelgrad.estimators._pilot import (
+    RIDGE,
+    Found,
+    Pool,
+    Wanted,
+    best_factor,
+    purpose_rng,
+    ridge_of,
+)
+from kernelgrad.functions.scaling import InputScaling
+from kernelgrad.kernels import Kernel, PrecomputedKernel
+from kernelgrad.solvers import CachedBlockDescent, NewtonCG, Problem, WorkingSet
+from kernelgrad.solvers.kernel.metric import LEAST, MOST, Sample, ridge_errors
+
+_PLAIN_ROWS = 1000
+_RATIOS = (16.0, 4.0, 1.0, 0.25)  # alpha of another loss, beside that of the squared loss
+_OWN_ROWS, _OWN_HELD, _OWN_STEPS, _FOLDS = 1000, 4000, 50, 3
+# Blocks that tell gamma for block descent: rows, centres, blocks; factors, up to which
+TRIAL_ROWS, _TRIAL_WIDTH, _TRIAL_BLOCKS = 30_000, 512, 8
+_TRIAL_FACTOR, _MOST_FACTOR = 2.0, 16.0
+
+
+def plain_study(pool: Pool, wanted: Wanted, seed: int) -> Found:
+    """Return the best of some kernels, and alpha, by errors on at most 1,000 rows left out.
+
+    For kernels without a metric to learn, whose rows are scaled only if they are stationary.
+    """
+    kernels, alpha = wanted.kernels, wanted.alpha
+    n = len(pool.Y)
+    index = np.sort(purpose_rng(seed, 3).permutation(n)[:_PLAIN_ROWS])
+    X, weight = pool.X, pool.weight
+    scaling = None
+    stationary = all(kernel.is_stationary for kernel in kernels)
+    rule = wanted.scaled
+    if rule == "auto":
+        rule = "robust" if stationary and not sp.issparse(X) else False
+    if rule or wanted.given is not None:
+        scaling = InputScaling.fit(
+            X, kernels[0], standardize=rule, sample_weight=weight, metric=wanted.given
+        )
+        X = scaling.apply(X)
+    X = X[index]
+    if not scaling and stationary and not sp.issparse(X):
+        X = X - np.average(X, axis=0, weights=weight[index])
+    sample = Sample(np.empty((len(index), 0)), pool.Y[index], weight[index])
+    trials: list[dict[str, Any]] = []
+
+    def value(kernel: Kernel, factor: float) -> tuple[float, Kernel, float]:
+        if wanted.bandwidths:
+            width: float = kernel.get_params()["bandwidth_factor"]
+            kernel = clone(kernel).set_params(bandwidth_factor=width * factor)
+        kernel = kernel.resolve(X, seed)
+        precomputed = isinstance(kernel, PrecomputedKernel)
+        K = np.asarray(X[:, pool.numbers[index]] if precomputed else kernel.pairwise(X, X))
+        K = 0.5 * (K + K.T).astype(np.float64)
+        unit = max(float(np.diag(K).mean()), 1e-300)
+        m, gamma = len(K), getattr(kernel, "gamma", None)
+        if alpha is None:
+            ridge, tried = ridge_of([K / unit], [sample], RIDGE)
+        else:
+            ridge = float(np.clip(alpha * m / unit, LEAST, MOST))
+            tried = [(ridge, ridge_errors(K / unit, sample, ridge)[0])]
+        trials.extend(
+            {"alpha": r * unit / m, "gamma": gamma, "score": -v, "loss": v, "rows": m}
+            for r, v in tried
+        )
+        return min(v for _, v in tried), kernel, ridge * unit
+
+    found = [
+        best_factor(partial(value, kernel)) if wanted.bandwidths else value(kernel, 1.0)
+        for kernel in kernels
+    ]
+    _, kernel, ridge = min(found, key=lambda item: item[0])
+    return Found(kernel, scaling, ridge / pool.n_rows if alpha is None else alpha, [], trials)
+
+
+def own_ratio(
+    pool: Pool, problem: Problem, seed: int, deadline: Deadline
+) -> tuple[float, list[dict[str, Any]]]:
+    """Return by what the alpha of a loss differs from that of the squared loss, and trials.
+
+    A path of solutions for some rows of the pool is compared on others, of few rows in turns;
+    the ratio is then that for all rows.
+    """
+    solver = own_solver(problem)
+    n = len(pool.Y)
+    if solver is None or n < 2 * _FOLDS or deadline.over:
+        return 1.0, []
+    solve = solver.path
+    order = purpose_rng(seed, 4).permutation(n)
+    folds = _FOLDS if n < _OWN_ROWS * 3 // 2 else 1
+    train = min(_OWN_ROWS, n - n // _FOLDS)
+    losses: dict[float, list[float]] = {}
+    # the squared loss on as many rows would take this alpha
+    base = problem.alpha * pool.n_rows / train
+
+    def path(ratios: Sequence[float]) -> None:
+        for fold in range(folds):
+            mixed = np.roll(order, fold * (n // _FOLDS))
+            some, others = mixed[:train], mixed[train : train + _OWN_HELD]
+            batch = pool.rows.take(np.sort(pool.numbers[some]))
+            held = pool.rows.validation(1, 0.0, rows=np.sort(pool.numbers[others]))
+            assert held.loss is not None
+            alphas = [base * ratio for ratio in ratios]
+            _, found = solve(problem, batch, alphas, held.X, _OWN_STEPS)
+            for ratio, raw in zip(ratios, found, strict=True):
+                losses.setdefault(ratio, []).append(held.loss(raw))
+
+    path(_RATIOS)
+    for _ in range(3):  # no end of the path is taken unseen
+        best = min(losses, key=lambda r: np.mean(losses[r]))
+        if best not in (min(losses), max(losses)) or deadline.over:
+            break
+        path([best * 4.0, best * 16.0] if best == max(losses) else [best / 4, best / 16])
+    mean = {ratio: float(np.mean(found)) for ratio, found in sorted(losses.items())}
+    best = min(mean, key=mean.__getitem__)
+    told = [
+        {"alpha": base * ratio, "gamma": None, "score": -loss, "loss": loss, "rows": train}
+        for ratio, loss in mean.items()
+    ]
+    return best, told
+
+
+def descent_gamma(
+    pool: Pool, problem: Problem, seed: int, deadline: Deadline
+) -> tuple[Kernel, list[dict[str, Any]]]:
+    """Return the kernel with the gamma that block descent gets furthest with, and trials.
+
+    A bandwidth that suits an exact solution of a thousand rows may be too wide for blocks of
+    many more, which are sums over few centres: what is as smooth hardly tells them apart. Some
+    blocks on the pool are compared on other rows, for gamma and for multiples of it.
+    """
+    kernel, n = problem.kernel, len(pool.Y)
+    order = purpose_rng(seed, 5).permutation(n)
+    held = np.sort(pool.numbers[order[: min(n // 5, _OWN_HELD)]])
+    rows = pool.rows.take(np.sort(pool.numbers[order[n // 5 :][:TRIAL_ROWS]]))
+    others = pool.rows.validation(1, 0.0, rows=held)
+    assert others.loss is not None
+    solver = CachedBlockDescent(block_size=_TRIAL_WIDTH, tol=0.0)
+    losses: dict[float, float] = {}
+
+    def loss(factor: float) -> float:
+        if factor not in losses:
+            if deadline.over:
+                return np.inf
+            one = replace(problem, kernel=_times(kernel, factor), fixed_rows=True)
+            state = solver.init(one, rows)
+            for _ in range(_TRIAL_BLOCKS):
+                solver.step(one, state, rows)
+            assert others.loss is not None
+            losses[factor] = others.loss(solver.expansion(state).fast_prediction(others.X))
+        return losses[factor]
+
+    best, factor = loss(1.0), 1.0
+    while factor < _MOST_FACTOR and loss(factor * _TRIAL_FACTOR) < best:
+        factor *= _TRIAL_FACTOR
+        best = loss(factor)
+    told = [
+        {"alpha": problem.alpha, "gamma": _times(kernel, f).gamma, "score": -value,
+         "loss": value, "rows": rows.n_rows}
+        for f, value in losses.items()
+    ]  # fmt: skip
+    return _times(kernel, factor), told
+
+
+def _times(kernel: Any, factor: float) -> Any:
+    """Return the kernel with gamma times a factor."""
+    return clone(kernel).set_params(gamma=float(kernel.gamma) * factor)
+
+
+def own_solver(problem: Problem) -> NewtonCG | WorkingSet | None:
+    """Return what solves paths of the problem's loss exactly; None where nothing does."""
+    if problem.loss.smoothness is not None and problem.kernel.has_random_features:
+        return NewtonCG()
+    return WorkingSet() if problem.loss.name in WorkingSet.losses else None
