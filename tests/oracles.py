@@ -9,7 +9,10 @@ def _sigmoid(t):
     return 1.0 / (1.0 + math.exp(-t)) if t >= 0 else math.exp(t) / (1.0 + math.exp(t))
 
 
-def scalar_loss(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1, width=1.0, beta=1.0):
+def scalar_loss(
+    name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1, width=1.0, beta=1.0,
+    floor=None, rho=0.0, tau=None,
+):  # fmt: skip
     """l(y, f) of one output."""
     r = f - y
     if name == "one_class":
@@ -18,6 +21,11 @@ def scalar_loss(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1, width=
         return -f if y > 0 else math.exp(f)
     if name == "least_squares":
         return -f if y > 0 else f * f / 2
+    if name in ("kl_ratio", "relative_novelty"):
+        low = math.exp(-rho) if floor is None else floor
+        if y < 0:
+            return f
+        return -math.log(f) if f > low else -math.log(low) + 1 - f / low
     if name == "squared":
         return r * r / 2
     if name == "huber":
@@ -47,13 +55,19 @@ def scalar_loss(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1, width=
     raise KeyError(name)
 
 
-def scalar_slope(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1, width=1.0, beta=1.0):
+def scalar_slope(
+    name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1, width=1.0, beta=1.0,
+    floor=None, rho=0.0, tau=None,
+):  # fmt: skip
     """dl/df of one output, away from kinks."""
     r = f - y
     if name == "one_class":
         return -1.0 if f < 0 else 0.0
     if name in ("kl", "least_squares"):
         return -1.0 if y > 0 else (math.exp(f) if name == "kl" else f)
+    if name in ("kl_ratio", "relative_novelty"):
+        low = math.exp(-rho) if floor is None else floor
+        return 1.0 if y < 0 else -1 / max(f, low)
     sign = (r > 0) - (r < 0)
     if name == "squared":
         return r
@@ -82,14 +96,20 @@ def scalar_slope(name, y, f, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1, width
 
 
 def scalar_weight(
-    name, y, f, least, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1, width=1.0, beta=1.0
-):
+    name, y, f, least, delta=1.0, epsilon=0.1, quantile=0.5, nu=0.1, width=1.0, beta=1.0,
+    floor=None, rho=0.0, tau=None,
+):  # fmt: skip
     """Second derivative of one output, or the majorising weight where there are kinks."""
     r = abs(f - y)
     if name == "one_class":
         return 0.5 / max(abs(f), least)
     if name in ("kl", "least_squares"):
         return 0.0 if y > 0 else (math.exp(f) if name == "kl" else 1.0)
+    if name in ("kl_ratio", "relative_novelty"):  # below the floor a parabola above the loss
+        low = math.exp(-rho) if floor is None else floor
+        if y < 0:
+            return 0.0
+        return 1 / f**2 if f > low else 1 / (low + math.sqrt(low * (low - f))) ** 2
     if name == "squared":
         return 1.0
     if name == "huber":

@@ -36,6 +36,10 @@ LOSSES = {
         y > 0, -f, np.exp(np.minimum(f, 30)) * (1 + np.maximum(f - 30, 0))
     ),
     "least_squares": lambda y, f: np.where(y > 0, -f, f * f / 2),
+    # below 0.05 -log goes on as its tangent
+    "kl_ratio": lambda y, f: np.where(
+        y > 0, -np.log(np.maximum(f, 0.05)) + np.maximum(0.05 - f, 0) / 0.05, f
+    ),
 }
 SLOPES = {
     "logistic": lambda y, f: -y * expit(-y * f),
@@ -45,6 +49,7 @@ SLOPES = {
     "huber": lambda y, f: np.clip(f - y, -DELTA, DELTA),
     "kl": lambda y, f: np.where(y > 0, -1.0, np.exp(np.minimum(f, 30))),
     "least_squares": lambda y, f: np.where(y > 0, -1.0, f),
+    "kl_ratio": lambda y, f: np.where(y > 0, -1.0 / np.maximum(f, 0.05), 1.0),
 }
 
 
@@ -87,7 +92,7 @@ def smooth_minimum(loss, K, y, p, alpha, bias):
         return total, np.r_[bias * r.sum(0), (root.T @ r + alpha * z).ravel()]
 
     x = np.zeros(outputs * (n + 1))
-    if loss == "least_squares":
+    if loss in ("least_squares", "kl_ratio"):
         x[:outputs] = 1.0
     options = {"maxiter": 100000, "maxfun": 200000, "ftol": 0, "gtol": 1e-9, "maxcor": 50}
     fit = minimize(risk, x, jac=True, method="L-BFGS-B", options=options)

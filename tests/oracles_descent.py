@@ -37,6 +37,9 @@ def values(name, y, f, number, d):
     if name == "kl":
         tangent = np.exp(30) * (f - 29)
         return np.where(y > 0, -f, np.where(f < 30, np.exp(np.minimum(f, 30)), tangent))
+    if name == "ratio":
+        low = np.maximum(f, number)
+        return np.where(y > 0, (low - f) / number - np.log(low), f)
     return np.where(y > 0, -f, f**2 / 2)
 
 

@@ -16,6 +16,21 @@ def frank_wolfe(outliers, nu):
     return a
 
 
+def novelty_paper(features, nu, gammas):
+    """Step 5 of Dai et al. for novelty detection: (alpha, tau) after each row i.
+
+    Row i of `features` holds those of row i, the feature of iteration j in column j.
+    """
+    alpha, tau, course = np.zeros(len(features)), 0.0, []
+    for i, gamma in enumerate(gammas):
+        outlier = features[i, :i] @ alpha[:i] < tau
+        alpha[:i] *= 1 - gamma * nu
+        alpha[i] = gamma * features[i, i] if outlier else 0.0
+        tau += -gamma * (1 - nu) if outlier else gamma * nu
+        course.append((alpha.copy(), tau))
+    return course
+
+
 def one_class_gap(K, a, nu):
     """Primal minus dual objective of the paper's problem at f = K a, over the dual one."""
     f, norm = K @ a, a @ K @ a
@@ -24,19 +39,41 @@ def one_class_gap(K, a, nu):
     return (primal + nu / 2 * norm) / (nu / 2 * norm)
 
 
+FLOORS = {"kl_ratio": 0.05, "relative_novelty": np.exp(-1.0)}
+
+
+def _ratio_loss(loss, p, f):
+    """Value, slope and bend of the loss of rows of p and of all others."""
+    one = np.ones(len(f))
+    if loss in FLOORS:
+        low = FLOORS[loss]
+        g = np.maximum(f, low)
+        value, bend = -np.log(g) + (g - f) / low, np.where(f > low, g**-2.0, 0.0)
+        return np.where(p, value, f), np.where(p, -1 / g, one), np.where(p, bend, 0.0)
+    e = np.exp(f)
+    growth = (e, e, e) if loss == "kl" else (f * f / 2, f, one)
+    return tuple(np.where(p, x, g) for x, g in zip((-f, -one, 0 * one), growth, strict=True))
+
+
 def ratio_coefficients(K, w, alpha, loss):
     """Coefficients a of the best f = b + K a, by Newton's method, and b.
 
     Rows of p have weight w > 0, rows of q have w < 0, and each sample sums to one.
     """
-    a, b = np.zeros(len(w)), 0.0 if loss == "kl" else 1.0
-    for _ in range(30):
+    a, b, size, p = np.zeros(len(w)), 0.0 if loss == "kl" else 1.0, np.abs(w) / 2, w > 0
+
+    def value(a):
         f = b + K @ a
-        growth, bend = (np.exp(f), np.exp(f)) if loss == "kl" else (f, np.ones_like(f))
-        slope = -w / 2 * np.where(w > 0, 1.0, growth) + alpha * a
-        a = a - np.linalg.solve(
-            np.where(w < 0, -w * bend / 2, 0)[:, None] * K + alpha * np.eye(len(w)), slope
-        )
+        return size @ _ratio_loss(loss, p, f)[0] + alpha / 2 * a @ (f - b)
+
+    for _ in range(60):
+        _, first, second = _ratio_loss(loss, p, b + K @ a)
+        slope = size * first + alpha * a
+        way = np.linalg.solve((size * second)[:, None] * K + alpha * np.eye(len(w)), slope)
+        step = 1.0
+        while step > 1e-9 and not value(a - step * way) <= value(a):
+            step /= 2
+        a = a - step * way
     assert np.abs(slope).max() < 1e-10
     return a, b
 
@@ -46,4 +83,8 @@ def ratio_bound(loss, f_p, f_q, w_p, w_q):
     p, q = np.average(f_p, weights=w_p), np.asarray(w_q) / np.sum(w_q)
     if loss == "kl":
         return p - sum(v * np.exp(f) for v, f in zip(q, f_q, strict=True)) + 1
+    if loss in FLOORS:  # of the ratio clipped at 0
+        cost = _ratio_loss(loss, np.ones(len(f_p), bool), np.maximum(f_p, 0))[0]
+        constant = {"kl_ratio": 1.0, "relative_novelty": 2.0}[loss]
+        return constant - np.average(cost, weights=w_p) - q @ np.maximum(f_q, 0)
     return p - sum(v * f * f for v, f in zip(q, f_q, strict=True)) / 2 - 0.5

@@ -13,6 +13,7 @@ from kernelgrad.losses import (
     Hinge,
     Huber,
     KLDensityRatio,
+    KLRatio,
     LeastSquaresDensityRatio,
     Logistic,
     ModifiedLogistic,
@@ -44,6 +45,7 @@ KINDS = {
     "one_class": ("one_class", scalar.ONE_CLASS, 0.0, OneClass()),
     "kl": ("kl", scalar.KL, 0.0, KLDensityRatio()),
     "least_squares": ("least_squares", scalar.LEAST_SQUARES, 0.0, LeastSquaresDensityRatio()),
+    "ratio": ("ratio", scalar.RATIO, 0.3, KLRatio(0.3)),
 }
 KINKED = ["hinge", "epsilon", "absolute", "quantile", "one_class"]
 REGRESSION = ["squared", "huber", "epsilon", "absolute", "quantile"]
@@ -131,7 +133,7 @@ def test_curvatures_have_their_closed_forms():
         f, y = U.astype(np.float64), Y.astype(np.float64)
         z, m = f - y, y * f
         p = oracles.probabilities(f)
-        s = 1 / (1 + np.exp(-m))
+        s, low = 1 / (1 + np.exp(-m)), np.maximum(f, 0.3)
 
         def weight(t):
             return 1 / np.maximum(np.abs(t), d)
@@ -151,6 +153,7 @@ def test_curvatures_have_their_closed_forms():
             "one_class": weight(f) / 2,
             "kl": np.where(y > 0, 0, np.exp(f)),
             "least_squares": 1.0 * (y <= 0),
+            "ratio": np.where(y > 0, 1 / (low + np.sqrt(0.3 * (low - f))) ** 2, 0),
         }[key]
         np.testing.assert_allclose(W, w * expected, rtol=2e-6, atol=1e-6, err_msg=key)
 

@@ -14,6 +14,7 @@ from kernelgrad.losses import (
     Hinge,
     Huber,
     KLDensityRatio,
+    KLRatio,
     LeastSquaresDensityRatio,
     Logistic,
     Loss,
@@ -22,6 +23,7 @@ from kernelgrad.losses import (
     OneClass,
     Perceptron,
     Quantile,
+    RelativeNovelty,
     SmoothedHinge,
     SquaredError,
     SquaredHinge,
@@ -48,6 +50,8 @@ VARIANTS = [
     SmoothedHinge(width=np.float64(4.0)),
     ModifiedLogistic(beta=0.3),
     ModifiedLogistic(beta=np.float64(40.0)),
+    KLRatio(floor=0.3),
+    RelativeNovelty(rho=np.float64(2.0)),
 ]
 KINKED = [Absolute(), Quantile(0.8), EpsilonInsensitive(0.0)]
 
@@ -264,7 +268,8 @@ def test_weights_are_repeated_rows(loss):
     )
 
 
-@every("loss", VARIANTS)
+# one that is linear on q falls for ever along its slopes
+@every("loss", [loss for loss in VARIANTS if loss.code != scalar.RATIO])
 @every("scale", [1e-3, 1.0, 1e3])
 def test_line_search_matches_scipy_within_budget(loss, scale, monkeypatch):
     rng = np.random.default_rng(7)
@@ -333,7 +338,7 @@ def test_kink_weights_follow_the_scale_of_the_data(loss):
     [
         *KINKED, Hinge(), Perceptron(), EpsilonInsensitive(0.4),
         SmoothedHinge(0.3), SmoothedHinge(), SmoothedHinge(2.5),
-        ModifiedLogistic(1.0), ModifiedLogistic(20.0),
+        ModifiedLogistic(1.0), ModifiedLogistic(20.0), KLRatio(3.0),
     ],
 )  # fmt: skip
 def test_kink_weights_give_a_parabola_above_the_loss(loss):
@@ -699,13 +704,31 @@ def test_ratio_losses_are_minimal_at_the_ratio():
     p, q = np.array([0.2, 0.3, 0.5]), np.array([0.6, 0.3, 0.1])  # two laws on three points
     y = np.r_[np.ones(3), -np.ones(3)][:, None]
     w = np.r_[p, q]
-    for loss, best in ((KLDensityRatio(), np.log(p / q)), (LeastSquaresDensityRatio(), p / q)):
+    cases = [(KLDensityRatio(), np.log(p / q))]
+    cases += [(loss, p / q) for loss in (LeastSquaresDensityRatio(), KLRatio())]
+    for loss, best in cases:
         f = np.r_[best, best][:, None]
         slope = w * loss.gradient(y, f)[:, 0]
         np.testing.assert_allclose(slope[:3] + slope[3:], 0, atol=1e-12)
         np.testing.assert_allclose(loss.ratio(best), p / q)
     with pytest.raises(ValueError, match="both samples"):
         KLDensityRatio().intercept(np.ones((4, 1)))
+
+
+@every("rho", [0.5, 2.0])
+def test_relative_novelty_is_the_conjugate_of_its_divergence(rho):
+    """r* of r(t) = max(0, rho - log t) on a grid of t; the minimiser is p/q or 0."""
+    loss, grid = RelativeNovelty(rho), np.exp(np.linspace(-12, 12, 2_000_001))
+    r = np.maximum(0, rho - np.log(grid))
+    f = np.array([0.01, 0.1, 0.5, 1.0, 3.0])
+    conjugate = [np.max(-g * grid - r) for g in f]
+    ones = np.ones((5, 1))
+    np.testing.assert_allclose(loss.value(ones, f[:, None]) - loss.bound, conjugate, atol=1e-4)
+    f = np.linspace(0.0, 4.0, 40_001)[:, None]
+    for part in (0.5 * np.exp(-rho), 2.0 * np.exp(-rho)):  # p/q
+        total = part * loss.value(np.ones_like(f), f) + loss.value(-np.ones_like(f), f)
+        expected = part if part > np.exp(-rho) else 0.0
+        assert f[np.argmin(total), 0] == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from cases import every
 from kernelgrad import (
     DSG,
     ArraySource,
+    CapabilityError,
     KernelNoveltyDetector,
 )
 from kernelgrad.data import sample_batches
@@ -79,6 +80,38 @@ def test_few_outliers_whose_number_is_not_whole(n, nu):
     # the weights of all rows sum to one, with a part of the row at the level
     assert f @ scores / (scores @ scores) == pytest.approx(1.0, abs=0.02)
     assert np.corrcoef(f, scores)[0, 1] > 0.98
+
+
+def test_the_papers_rule_for_the_level_step_by_step():
+    X, nu, theta = two_clusters(40), 0.3, 4.0
+    preset = DSG.paper(nu=nu, theta=theta, sigma=1.5)
+    model = KernelNoveltyDetector(
+        nu, tau="steps", solver=preset["solver"], kernel=preset["kernel"], random_state=0
+    )
+    found = []
+    for row in X:
+        model.partial_fit(row[None])
+        found.append((model.expansion_.coef[0, :, 0].copy(), model.offset_))
+    stream = model.expansion_.stream
+    rows = stream.prepare(X)
+    features = np.hstack([stream.transform(rows, j) for j in range(len(X))]).astype(float)
+    gammas = theta / np.arange(1, len(X) + 1)
+    expected = oracles.novelty_paper(features, nu, gammas)
+    for (coef, tau), (alpha, level) in zip(found, expected, strict=True):
+        np.testing.assert_allclose(coef[: len(alpha)], alpha[: len(coef)], atol=1e-4)
+        assert tau == pytest.approx(level, abs=1e-5)
+    assert 5 < np.count_nonzero(expected[-1][0]) < 35  # both cases of the rule
+
+
+def test_the_level_found_by_steps_is_near_the_quantile():
+    X = two_clusters(1000)
+    solver = small_batches(0.2, decay=20.0)
+    model = detector(0.2, tau="steps", solver=solver, max_iter=400).fit(X)
+    assert np.mean(model.predict(X) == -1) == pytest.approx(0.2, abs=0.05)
+    with pytest.raises(CapabilityError, match="tau='steps'"):
+        detector(tau="steps", solver="cached").fit(X)
+    with pytest.raises(ValueError, match="tau"):
+        detector(tau="median").fit(X)
 
 
 def test_the_duality_gap_closes():

@@ -25,7 +25,7 @@ from kernelgrad.estimators._support import with_callbacks
 from kernelgrad.estimators._tasks import NoTargets
 from kernelgrad.estimators.base import Given, Parts, checked_weights
 from kernelgrad.estimators.kernel import BaseUnlabelledEstimator
-from kernelgrad.losses import KLDensityRatio, LeastSquaresDensityRatio, Loss, get_loss
+from kernelgrad.losses import Loss, RatioLoss, get_loss
 from kernelgrad.solvers import Solver, TrainBatch
 
 _NEEDS_BOTH = (
@@ -83,14 +83,19 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
     .. math:: \tfrac12 \left( E_q[\exp f] - E_p[f] \right) + \tfrac\alpha2 \|f - b\|^2 ,
 
     with ``loss="least_squares"`` f estimates ``p/q`` itself with ``E_q[f^2] / 2`` in place of
-    ``E_q[exp f]``; b is the constant of equal samples, 0 or 1. Where steps take batches, half
-    of each is drawn from each sample, independently of the other.
+    ``E_q[exp f]``, and with ``loss="kl_ratio"`` with ``E_q[f] - E_p[log f]``; b is the constant
+    of equal samples, 0 or 1. Where steps take batches, half of each is drawn from each sample,
+    independently of the other; the paper tosses a coin for each row, and has no factor 1/2:
+    its nu is ``2 alpha``.
 
     Parameters
     ----------
-    loss : {"kl", "least_squares"} or Loss, default="kl"
+    loss : {"kl", "least_squares", "kl_ratio", "relative_novelty"} or Loss, default="kl"
         The Kullback-Leibler form keeps the ratio positive; the least-squares form is less
-        sensitive to single rows where the ratio is large.
+        sensitive to single rows where the ratio is large. ``"kl_ratio"`` has the objective of
+        the first and the function of the second. ``"relative_novelty"`` estimates the ratio
+        only where rows of p are novel against q; see
+        :class:`~kernelgrad.losses.RelativeNovelty`.
     kernel : str or Kernel, default="rbf"
     gamma : float, "median" or "scale", default="median"
         The rule sees rows of both samples.
@@ -242,14 +247,14 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
 
     @by_blocks
     def decision_function(self, X: Any) -> Float64Array:
-        """Return f(X), shape (n,): the log ratio, or the unclipped ratio of least squares."""
+        """Return f(X), shape (n,): the log ratio with "kl", else the ratio, not clipped."""
         return self._raw(X).ravel()
 
     @property
-    def _ratio_loss(self) -> KLDensityRatio | LeastSquaresDensityRatio:
+    def _ratio_loss(self) -> RatioLoss:
         check_is_fitted(self, "expansion_")
         loss = self.loss_
-        assert isinstance(loss, KLDensityRatio | LeastSquaresDensityRatio)
+        assert isinstance(loss, RatioLoss)
         return loss
 
     def score(
@@ -258,11 +263,11 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
         r"""Return a lower bound of the divergence of held-out samples; greater is better.
 
         ``E_p[f] - E_q[exp f] + 1 <= KL(p || q)``, or for least squares
-        ``E_p[f] - E_q[f^2] / 2 - 1/2 <= E_q[(p/q - 1)^2] / 2``, half the Pearson divergence.
+        ``E_p[f] - E_q[f^2] / 2 - 1/2 <= E_q[(p/q - 1)^2] / 2``, half the Pearson divergence;
+        the logarithmic losses have their own, in their docstrings, for f clipped at zero.
         Parameters are those of :meth:`fit`; sources are read in chunks.
         """
         loss = self._ratio_loss
-        constant = 1.0 if isinstance(loss, KLDensityRatio) else -0.5
         given = Given(X, y, sample_weight)
         sources = self._two_sources(given, denominator, fresh=False)[:2]
         means = []
@@ -270,13 +275,13 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
             total, weight = 0.0, 0.0
             for batch in source.chunks():
                 w = weights_of(batch)
-                f = self.expansion_.raw_prediction(batch.X)
+                f = loss.feasible(self.expansion_.raw_prediction(batch.X))
                 total += float(w @ loss.value(np.full(f.shape, sign), f))
                 weight += float(w.sum())
             if not weight > 0:
                 raise DataError("A sample has no row of positive weight to score on.")
             means.append(total / weight)
-        return constant - means[0] - means[1]
+        return float(loss.bound) - means[0] - means[1]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

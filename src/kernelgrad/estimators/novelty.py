@@ -10,12 +10,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from kernelgrad._params import anything, integer, parameters
 from kernelgrad._typing import Float64Array, IntArray
+from kernelgrad._validation import CapabilityError
 from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._rows import MAX_VALIDATION_ROWS, TrainingRows
 from kernelgrad.estimators._support import available_if, can_stream, with_callbacks
 from kernelgrad.estimators.base import Parts
 from kernelgrad.estimators.kernel import BaseUnlabelledEstimator
 from kernelgrad.losses import Loss, OneClass, get_loss
+from kernelgrad.solvers import DSG, Solver
 
 
 @parameters
@@ -48,6 +50,9 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):  # type: ign
         features. The names of the dsg family mean the steps above, blocks of 256 frequencies
         and batches of 8,192 rows; an object is used as it is (give it ``momentum=0``:
         momentum is slow here).
+    tau : {"quantile", "steps"}, default="quantile"
+        Whether the level of a step is the best one of its batch, or the paper's, which moves
+        by steps of its own: for ``DSG.paper``. It is slow.
     max_iter : int, default=100
         Batches of ``"dsg"``: the objective comes within O(1 / max_iter) of its minimum.
         Blocks at most of ``"cached"``.
@@ -61,7 +66,8 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):  # type: ign
     ----------
     offset_ : float
         tau, the weighted nu-quantile of f over the training rows (over at most 20,000 of
-        them, seeded; after ``partial_fit``, over the rows of the last call).
+        them, seeded; after ``partial_fit``, over the rows of the last call); with
+        ``tau="steps"`` the solver's own.
     expansion_, kernel_, n_random_features_, n_iter_, history_, fit_status_, n_features_in_,
     feature_names_in_
         As in :class:`KernelClassifier`.
@@ -78,13 +84,23 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):  # type: ign
 
     nu: float = anything(default=0.1, kw_only=False)
     kernel: Any = anything(default="rbf", kw_only=False)
+    tau: str = anything(default="quantile")
     max_iter: int = integer(default=100, low=1)
 
     def _alpha_for(self, rows: TrainingRows, *, stream: bool = False) -> float:
         return float(self.nu)  # the objective's own scale: another alpha rescales f and tau
 
     def _make_loss(self) -> Loss:
-        return get_loss(OneClass(self.nu), task="novelty")
+        return get_loss(OneClass(self.nu, tau=self.tau), task="novelty")
+
+    def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
+        solver = super()._make_solver(auto)
+        if self.tau == "steps" and not isinstance(solver, DSG):
+            raise CapabilityError(
+                f"tau='steps' is for the dsg family, not for solver {solver.name!r}; leave "
+                "tau='quantile', or give solver='dsg'."
+            )
+        return solver
 
     def _dsg_parameters(self) -> dict[str, Any]:
         # Four times as many frequencies per block change no score (correlation .998 and more
@@ -128,6 +144,8 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):  # type: ign
         return self._partial_fit(X, None, sample_weight)
 
     def _settled(self, expansion: Any, rows: TrainingRows) -> Any:
+        if self.tau == "steps":
+            return expansion
         n, at = rows.source.n_rows, rows.train
         if n > MAX_VALIDATION_ROWS:
             key = np.random.SeedSequence([self._seed, 0x6C766C])

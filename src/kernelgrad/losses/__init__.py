@@ -31,8 +31,11 @@ from kernelgrad.losses.unlabelled import (
 )
 from kernelgrad.losses.unsupervised import (
     KLDensityRatio,
+    KLRatio,
     LeastSquaresDensityRatio,
     OneClass,
+    RatioLoss,
+    RelativeNovelty,
 )
 
 __all__ = [
@@ -45,6 +48,7 @@ __all__ = [
     "Hinge",
     "Huber",
     "KLDensityRatio",
+    "KLRatio",
     "LeastSquaresDensityRatio",
     "Logistic",
     "Loss",
@@ -54,6 +58,8 @@ __all__ = [
     "Perceptron",
     "Quantile",
     "Ramp",
+    "RatioLoss",
+    "RelativeNovelty",
     "SemiSupervised",
     "SmoothedHinge",
     "SquaredError",

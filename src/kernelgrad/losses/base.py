@@ -170,6 +170,9 @@ class Loss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no t
     adaptive_intercept : bool
         True when the intercept is a variable of the loss: solvers then ask `best_intercept`
         before every step.
+    intercept_slope : float or None
+        Where it is a number, doubly stochastic gradients step on the intercept too, along the
+        mean derivative plus this slope.
 
     References
     ----------
@@ -186,6 +189,7 @@ class Loss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no t
     smoothness: ClassVar[float | None] = None
     typical_curvature: ClassVar[float | None] = None
     adaptive_intercept: ClassVar[bool] = False
+    intercept_slope: ClassVar[float | None] = None
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Drop an inherited code where a subclass has methods of its own."""

@@ -229,8 +229,6 @@ class SquaredHinge(MarginLoss):
 
     The gradient is ``-2 y max(0, 1 - y f)``; the curvature is the second derivative, 2 where
     ``y f < 1``, else 0; L = 2 (finite, as Assumption B in Section 5 of Dai et al., 2014, asks).
-    That paper's loss is half of this one: its nu and theta are ``alpha / 2`` and twice the
-    step here.
     """
 
     name: ClassVar[str] = "squared_hinge"
@@ -248,8 +246,7 @@ class Logistic(MarginLoss):
 
     The gradient is ``-y sigma(-y f)`` and the curvature the second derivative
     ``sigma(f) sigma(-f)``, so L = 1/4 (Assumption B in Section 5 of Dai et al., 2014,
-    asks for a finite L).
-    With more than two classes it is one class against the rest.
+    asks for a finite L). With more than two classes it is one class against the rest.
     """
 
     name: ClassVar[str] = "logistic"

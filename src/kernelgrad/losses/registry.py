@@ -26,8 +26,10 @@ from kernelgrad.losses.regression import (
 )
 from kernelgrad.losses.unsupervised import (
     KLDensityRatio,
+    KLRatio,
     LeastSquaresDensityRatio,
     OneClass,
+    RelativeNovelty,
 )
 
 LossClass = TypeVar("LossClass", bound=type[Loss])
@@ -85,6 +87,8 @@ for _loss in (
     OneClass,
     KLDensityRatio,
     LeastSquaresDensityRatio,
+    KLRatio,
+    RelativeNovelty,
 ):
     register_loss(_loss)
 

@@ -19,19 +19,20 @@ QUANTILE        ``q max(0, -z) + (1 - q) max(0, z)``            ``|z|`` / 2     
 ONE_CLASS       ``max(0, -f)``                                  ``|f|`` / 2             nu
 KL              ``-f`` where y > 0, else ``exp f``              0; ``exp f``
 LEAST_SQUARES   ``-f`` where y > 0, else ``f^2 / 2``            0; 1
+RATIO           ``-log f`` where y > 0, else f                  ``1 / f^2``; 0          floor
 MULTINOMIAL     ``log sum_c exp(f_c) - sum_c y_c f_c``          ``p_c (1 - p_c)``
 ==============  ==============================================  ======================  =====
 
-(s the logistic function; exp of KL is a straight line from f = 30.) The absolute error is
-EPSILON with eps = 0. Kinks may be smoothed over a width d > 0: a loss with kinks is
-``sum |t| / 2`` over them and a line, and every ``|t|`` becomes
+(s the logistic function; exp of KL is a straight line from f = 30, -log of RATIO one below its
+floor.) The absolute error is EPSILON with eps = 0. Kinks may be smoothed over a width d > 0: a
+loss with kinks is ``sum |t| / 2`` over them and a line, and every ``|t|`` becomes
 
 .. math:: |t|_d = |t| \text{ where } |t| \ge d, \text{ else } t^2 / (2 d) + d / 2,
 
 which is at most d/2 above ``|t|``. Its second derivative is 1/d inside the width and 0 outside;
 ``1 / max(|t|, d)`` is that of the parabola that touches ``|t|_d`` at t and lies above it
-everywhere, the *majorising* curvature, which the table gives as ``|t|`` / 2; outside their
-parabolas those of HUBER and SMOOTHED_HINGE are majorising too, and that of MODIFIED everywhere.
+everywhere, the *majorising* curvature, which the table gives as ``|t|`` / 2; on their
+lines those of HUBER, SMOOTHED_HINGE and RATIO are majorising too, that of MODIFIED everywhere.
 
 :func:`value`, :func:`slope` and :func:`curvature` are expressions without branches, so that
 their ``py_func`` takes arrays as it takes numbers and needs no compiler. Constants are in
@@ -58,7 +59,7 @@ from kernelgrad.losses._methods import slopes_by_method, value_by_method
 HINGE, SMOOTHED_HINGE, SQUARED_HINGE, LOGISTIC, PERCEPTRON = range(5)
 SQUARED, HUBER, EPSILON, QUANTILE = range(5, 9)
 ONE_CLASS, KL, LEAST_SQUARES, MULTINOMIAL = range(9, 13)
-MODIFIED = 14
+MODIFIED, RATIO = 14, 15
 HINGE_OR_TUBE = 13  # of the dual only: HINGE of targets -1 and +1, EPSILON with p = 1 of 0
 
 KINKED = (HINGE, PERCEPTRON, EPSILON, QUANTILE, ONE_CLASS)
@@ -133,6 +134,9 @@ def value(code: int, p: Any, y: Any, f: Any) -> Any:
         return choose(y > _ZERO, -f, np.exp(near) * (_ONE + (f - near)))
     if code == LEAST_SQUARES:
         return choose(y > _ZERO, -f, _HALF * f * f)
+    if code == RATIO:
+        s = larger(f, p)
+        return choose(y > _ZERO, (s - f) / p - np.log(s), f)
     z = f - y
     if code == SQUARED:
         return _HALF * z * z
@@ -168,6 +172,8 @@ def slope(code: int, p: Any, y: Any, f: Any) -> Any:
         return choose(y > _ZERO, -_ONE, np.exp(np.minimum(f, LINEAR_FROM)))
     if code == LEAST_SQUARES:
         return choose(y > _ZERO, -_ONE, f)
+    if code == RATIO:
+        return choose(y > _ZERO, -_ONE / larger(f, p), _ONE)
     z = f - y
     if code == SQUARED:
         return z
@@ -191,8 +197,8 @@ def curvature(code: int, p: Any, y: Any, f: Any, width: Any, far: Any) -> Any:
     Targets 0 of margins, rows that an output does not count, have none.
 
     `far` is 1 for the majorising curvature of the table and 0 for the second derivative: the
-    two differ beyond the width of a kink, on the lines of HUBER and SMOOTHED_HINGE, and for
-    MODIFIED.
+    two differ beyond the width of a kink, on the lines of HUBER, SMOOTHED_HINGE and RATIO, and
+    for MODIFIED.
     """
     if code == LOGISTIC:
         e = np.exp(-np.abs(y * f))
@@ -215,6 +221,10 @@ def curvature(code: int, p: Any, y: Any, f: Any, width: Any, far: Any) -> Any:
         return choose(y > _ZERO, _ZERO, bend)
     if code == LEAST_SQUARES:
         return choose(y > _ZERO, _ZERO, _ONE)
+    if code == RATIO:
+        s = larger(f, p)
+        root = s + np.sqrt(p * (s - f))
+        return choose(y > _ZERO, choose(f < p, far, _ONE), _ZERO) / (root * root)
     if code == SQUARED:
         return _ONE
     z = f - y

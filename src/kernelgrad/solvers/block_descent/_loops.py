@@ -29,6 +29,7 @@ from kernelgrad.losses.scalar import (
     LOGISTIC,
     MODIFIED,
     MULTINOMIAL,
+    RATIO,
     SMOOTHED_HINGE,
     curvature,
     smooth_slope,
@@ -49,7 +50,7 @@ _FAST = {"contract", "nsz", "arcp"}
 _ZERO, _ONE = _f(0), _f(1)
 _LN2 = _f(np.log(2.0))
 _LEAST_WIDTH = 1e-30  # where kinks are to be kept
-_SCALED = (SMOOTHED_HINGE, MODIFIED)
+_SCALED = (SMOOTHED_HINGE, MODIFIED, RATIO)
 _LEAST_G, _LARGEST_G = 1e-30, 1e30  # of their numbers: float32 holds them and their inverses
 
 

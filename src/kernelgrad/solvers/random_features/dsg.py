@@ -197,7 +197,9 @@ class DSG(Solver[DSGState]):
         mean of the first batch, which moves the uniform phases b only. The paper's
         squared hinge has a factor 1/2 that the loss here has not: give ``2 * nu`` and
         ``theta / 2``. Any other kernel may take the place of the Gaussian one, with
-        ``form="phase"`` where it has one: ``DSG.paper(...) | {"kernel": ...}``.
+        ``form="phase"`` where it has one: ``DSG.paper(...) | {"kernel": ...}``. A
+        :class:`~kernelgrad.KernelNoveltyDetector` takes `solver` and `kernel` only, with
+        ``tau="steps"``.
 
         Parameters
         ----------
@@ -387,6 +389,8 @@ class DSG(Solver[DSGState]):
         train_loss = float(p @ loss.value(batch.y, raw))
         if r is None:
             r = loss.gradient(batch.y, raw)
+        if loss.intercept_slope is not None:
+            it.set_intercept(it.x.intercept - gamma * (p @ r + loss.intercept_slope))
 
         proposal = Proposal(gamma, p @ r, np.abs(r).max(axis=0), 1.0 / float(p @ p))
         n_blocks = it.x.n_blocks
