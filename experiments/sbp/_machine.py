@@ -175,12 +175,12 @@ def race(
         greedy = SDCA(tol=0.0, order="greedy")
         yield from ((t, a, t * n) for t, a in m.together(greedy, 1 / n, seed, ends))
     elif method == DUAL:
-        looks = sorted({*ends, *range(0, last, max(1, n // _STEPS))} - {0})
+        looks = sorted({*finely, *range(0, last, max(1, n // _STEPS))} - {0})
         count = before = 0
         for t, a in m.together(SDCA(tol=0.0), 1 / n, seed, looks):
             count += (t - before) * int(np.count_nonzero(a))
             before = t
-            if t in ends:
+            if t in finely:
                 yield t, a, count
     elif method == PEGASOS:
         solver: Any = Pegasos(t0=0.0, average=None)

@@ -19,7 +19,7 @@ class Mnist(Panel):
     rows = 8000
     departures = """
     8,000 random rows of 60,000 and all 10,000 test rows, three seeds instead of ten runs. A
-    value is counted each time it is needed, kept or not. The errors of Pegasos and the
-    perceptron, which have no average, are means of four looks a point.
+    value is counted each time it is needed, kept or not. The errors of Pegasos, SDCA
+    and the perceptron, which have no average, are means of four looks a point.
     """
     claims: ClassVar = CLAIMS
