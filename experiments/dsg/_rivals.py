@@ -1,0 +1,212 @@
+"""Kernel SVMs beside the rivals of Figure 6: one pass (SC1), or equal seconds (SC2)."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from benchmarks.datasets.archives import A9a, Covtype20k, Mnist
+from benchmarks.objectives._shared import distinct, picture, where
+from benchmarks.registry import Row
+from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import Pipeline
+
+from experiments.base import Cell, Claim, Experiment, by_seed
+from kernelgrad import DSG, KernelClassifier
+from kernelgrad.callbacks import Callback, FitEvent
+from kernelgrad.compute.threads import one_thread
+from kernelgrad.data import DeformedImages
+from kernelgrad.estimators import competitor
+from kernelgrad.solvers import NORMA, SDCA
+
+OURS, FULL = "doubly SGD", ("NORMA", "k-SDCA")
+LINEAR = ("r-pegasos", "n-pegasos", "r-sdca", "n-sdca")
+FEATURES, MANY = 2**8, 1000  # MANY iterations, where time is the limit
+OFFSET, STEPS = 100.0, (0.3, 3.0, 30.0)  # first steps on trial
+TRIAL_ROWS = 4000
+
+
+class ProcessorLimit(Callback):
+    """End a fit after so many seconds of the processor."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.start(0.0)
+
+    def start(self, spent: float) -> None:
+        """Begin to count, with some of the seconds spent."""
+        self.end = time.process_time() + max(self.seconds - spent, 1e-3)
+
+    def on_iteration(self, event: FitEvent) -> bool:
+        """Return True once they are spent."""
+        return time.process_time() >= self.end
+
+
+def adult(n: int, seed: int) -> tuple[Any, ...]:
+    """Return training and test rows of Adult."""
+    data = A9a().load()
+    rows = np.random.default_rng(seed).permutation(data.X_train.shape[0])[:n]
+    return data.X_train[rows], data.y_train[rows], data.X_test, data.y_test
+
+
+def forest(n: int, seed: int) -> tuple[Any, ...]:
+    """Return training and test rows of the forest cover types, the second against the rest."""
+    data = Covtype20k().load()
+    rows = np.random.default_rng(seed).permutation(len(data.y_train))[:n]
+    y, z = (np.where(part == 2, 1, -1) for part in (data.y_train, data.y_test))
+    return data.X_train[rows], y[rows], data.X_test, z
+
+
+def eights(n: int, seed: int) -> tuple[Any, ...]:
+    """Return 50 components of deformed eights and sixes, and of those of the test part."""
+    data = Mnist().load()
+    chosen, test = (np.isin(y, (6, 8)) for y in (data.y_train, data.y_test))
+    images = data.X_train[chosen].reshape(-1, 28, 28)
+    source = DeformedImages(images, data.y_train[chosen], n_rows=len(images) + n, seed=seed)
+    X, y, _, _ = source.read(len(images), source.n_rows)
+    pca = PCA(50, svd_solver="covariance_eigh").fit(X[:10_000])
+    sign = {6: -1, 8: 1}
+    y, z = ([sign[v] for v in part] for part in (y, data.y_test[test]))
+    return pca.transform(X), np.array(y), pca.transform(data.X_test[test]), np.array(z)
+
+
+def preset(n: int, penalty: float, sizes: tuple[int, int], gamma: float, step: float) -> Any:
+    """Return the paper's algorithm with a first step."""
+    theta = min(step * (1 + OFFSET), (2 + OFFSET) / penalty)
+    return DSG.paper(
+        nu=penalty, theta=theta, offset=OFFSET, sigma=(2 * gamma) ** -0.5,
+        batch_size=min(n, sizes[0]), block_size=sizes[1],
+    )  # fmt: skip
+
+
+def tuned(X: Any, y: Any, penalty: float, sizes: tuple[int, int], gamma: float) -> float:
+    """Return the first step with the fewest errors on a fifth of some of the rows."""
+    most = min(TRIAL_ROWS, len(y))
+    cut = most // 5
+    errors = {}
+    for step in STEPS:
+        chosen = preset(most - cut, penalty, sizes, gamma, step)
+        model = KernelClassifier(
+            "hinge", **chosen, max_iter=max(4, (most - cut) // sizes[0]), random_state=0
+        )
+        errors[step] = 1 - model.fit(X[cut:most], y[cut:most]).score(X[:cut], y[:cut])
+    return min(errors, key=lambda step: errors[step])
+
+
+def makers(
+    n: int, penalty: float, sizes: tuple[int, int], gamma: float, step: float, seed: int
+) -> dict[str, tuple[Callable[[int, list[Any]], Any], int]]:
+    """Return each method's maker of an estimator, and the iterations of one pass."""
+    chosen = preset(n, penalty, sizes, gamma, step)
+
+    def kernel(solver: Any) -> Callable[[int, list[Any]], Any]:
+        return lambda most, callbacks: KernelClassifier(
+            "hinge", **chosen | {"solver": solver}, max_iter=most, callbacks=callbacks,
+            random_state=seed,
+        )  # fmt: skip
+
+    def linear(name: str) -> Callable[[int, list[Any]], Any]:
+        def make(most: int, callbacks: list[Any]) -> Any:
+            model = competitor(
+                name, gamma=gamma, n_features=min(FEATURES, n), alpha=penalty, max_iter=most,
+                loss="hinge", random_state=seed,
+            )  # fmt: skip
+            return model.set_params(**{f"{model.steps[-1][0]}__callbacks": callbacks})
+
+        return make
+
+    return {
+        OURS: (kernel(chosen["solver"]), max(1, n // sizes[0])),
+        "NORMA": (kernel(NORMA()), 20),  # 20 iterations of a twentieth of the rows
+        "k-SDCA": (kernel(SDCA(tol=0.0)), 1),
+    } | {name: (linear(name), 1) for name in LINEAR}
+
+
+def fit(model: Any, X: Any, y: Any, limit: ProcessorLimit) -> float:
+    """Fit; return the processor seconds, without those of Nystroem's landmarks."""
+    start = time.process_time()
+    if isinstance(model, Pipeline):
+        Z = model[0].fit_transform(X)
+        made = time.process_time() - start
+        counted = made if model.steps[0][0] == "randomfeatures" else 0.0
+        limit.start(counted)
+        start = time.process_time()
+        model[-1].fit(Z, y)
+        return counted + time.process_time() - start
+    limit.start(0.0)
+    model.fit(X, y)
+    return time.process_time() - start
+
+
+def errors(mine: list[Row]) -> dict[str, float]:
+    """Return the error of each method in percent."""
+    return {row["method"]: row["error"] for row in mine}
+
+
+def claim(text: str, theirs: str, value: Callable[[dict[str, float]], float]) -> Claim:
+    """Return a claim of a margin in percent of one seed's errors."""
+    return Claim(
+        text, theirs,
+        lambda rows: ", ".join(
+            f"{name} {np.median([r['error'] for r in where(rows, method=name)]):.2f} %"
+            for name in distinct(rows, "method")
+        ),
+        lambda rows: by_seed(rows, lambda mine: value(errors(mine))),
+    )  # fmt: skip
+
+
+class Rivals(Experiment):
+    """A data set, a criterion and what the paper says of them."""
+
+    load: ClassVar[Callable[[int, int], tuple[Any, ...]]]
+    one_pass: ClassVar[bool]
+    rows: ClassVar[int]
+    penalty: ClassVar[float]  # times the number of rows
+    sizes: ClassVar[tuple[int, int]]  # rows of a batch, features of a block
+
+    def cells(self, quick: bool) -> list[Cell]:
+        """Return a cell for each seed."""
+        rows = 300 if quick else self.rows
+        return [{"seed": seed, "rows": rows} for seed in range(1 if quick else 3)]
+
+    def measure(self, cell: Cell) -> Iterator[Row]:
+        """Fit all methods in turn."""
+        n, seed = cell["rows"], cell["seed"]
+        X, y, Z, z = type(self).load(n, seed)
+        n = len(y)
+        penalty, sizes = self.penalty / n, self.sizes
+        gamma = DSG.paper(nu=penalty)["kernel"].resolve(X, seed).gamma
+        with one_thread(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # one pass is no optimum
+            for make, _ in makers(200, penalty, sizes, gamma, 1.0, 0).values():
+                make(1, []).fit(X[:200], y[:200])  # compiles
+            step = tuned(X, y, penalty, sizes, gamma)
+            found = makers(n, penalty, sizes, gamma, step, seed)
+            budget = np.inf
+            for name, (make, most) in found.items():
+                free = self.one_pass or name == OURS
+                limit = ProcessorLimit(np.inf if free else budget)
+                model = make(most if free else MANY, [limit])
+                seconds = fit(model, X, y, limit)
+                budget = seconds if name == OURS else budget
+                error = 100 * (1 - model.score(Z, z))
+                yield {"method": name, "seconds": seconds, "error": error, "step": step}
+
+    def plot(self, rows: list[Row], path: Path) -> None:
+        """Draw errors against seconds, a point for each seed."""
+        with picture(path, size=(4.6, 3.4)) as axes:
+            ax = axes[0][0]
+            for i, name in enumerate(distinct(rows, "method")):
+                mine = where(rows, method=name)
+                marks = "*" if name == OURS else "os^vDP"[i - 1]
+                ax.scatter(
+                    [r["seconds"] for r in mine], [r["error"] for r in mine], marker=marks,
+                    color=f"C{i}", s=60 if name == OURS else 20, label=name,
+                )  # fmt: skip
+            ax.set(xscale="log", xlabel="training seconds", ylabel="test error in percent")
+            ax.legend(fontsize=7)
