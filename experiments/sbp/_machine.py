@@ -196,16 +196,15 @@ def at(rows: list[Row], method: str, x: Any, key: str = "evaluations") -> Any:
     return np.interp(np.log(x), np.log([r[key] for r in mine]), [r["error"] for r in mine])
 
 
-def lead(rows: list[Row], one: str, other: str) -> float:
-    """Return the points of error that `one` has less, a mean over the logarithm of evaluations.
+def lead(rows: list[Row], one: str, other: str, key: str = "evaluations") -> float:
+    """Return the points of error that `one` has less, a mean over the logarithm of a column.
 
-    From 100 n on: before, no method has learned anything.
+    From 100 visits of SBP on: before, no method has learned anything.
     """
-    least = 100 * rows[0]["rows"]
-    ends = [[r["evaluations"] for r in where(rows, method=name)] for name in (one, other)]
-    low, high = max(least, *(e[0] for e in ends)), min(e[-1] for e in ends)
-    x = np.geomspace(low, high, 200)
-    return float(np.mean(at(rows, other, x) - at(rows, one, x)))
+    ends = [[r[key] for r in where(rows, method=name)] for name in (one, other)]
+    least = 100 if key == "visits" else 100 * rows[0]["rows"]
+    x = np.geomspace(max(least, *(e[0] for e in ends)), min(e[-1] for e in ends), 200)
+    return float(np.mean(at(rows, other, x, key) - at(rows, one, x, key)))
 
 
 def mean_curve(rows: list[Row], x: str = "evaluations") -> tuple[list[float], list[float]]:

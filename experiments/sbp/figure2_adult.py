@@ -13,7 +13,7 @@ class Adult(Panel):
     Gaussian kernel with sigma^2 = 10, lambda = 1/n, nu from the optimum. SBP is Algorithm 1;
     Pegasos has its printed steps 1/(lambda t) and no average; SMO moves the row of the
     largest gain; the perceptron is its last function. Curves are means over seeds, the
-    perceptron's dashed after an epoch.
+    perceptron's dashed after an epoch; dotted ones count n evaluations for each visit.
     """
 
     label = "Figure 2, Adult"
