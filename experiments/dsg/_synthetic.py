@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
+from time import process_time
 from typing import Any
 
 import numpy as np
 from benchmarks.objectives._shared import distinct, where
 from benchmarks.registry import Row
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import Pipeline
 
 from kernelgrad.data import ArraySource, sample_batches
 from kernelgrad.losses import SquaredError
@@ -55,6 +59,23 @@ def course(
             tracker = solver.track(state, Z)
         tracker.advance(solver.step(problem, state, batch))
         yield tracker.raw_prediction()
+
+
+def processor_seconds(model: Any, X: Any, y: Any) -> float:
+    """Fit; return the processor's seconds. One pass is not meant to converge."""
+    start = process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, y)
+    return process_time() - start
+
+
+def numbers(model: Any) -> int:
+    """Return how many numbers a prediction needs, frequencies not counted: seeds make them."""
+    if isinstance(model, Pipeline):
+        landmarks = getattr(model[0], "components_", np.empty(0)).size
+        return int(model[-1].coef_.size + landmarks)
+    return int(model.n_random_features_ + model.n_support_ * (model.n_features_in_ + 1))
 
 
 def rate(rows: list[Row]) -> float:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from time import process_time
 from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import distinct, draw, picture, where
 from benchmarks.registry import Row
-from sklearn.pipeline import Pipeline
 
 from experiments.base import Cell, Claim, Experiment, by_seed
-from experiments.dsg._synthetic import sample, true_function
+from experiments.dsg._synthetic import numbers, processor_seconds, sample, true_function
 from kernelgrad import DSG, KernelRegressor
 from kernelgrad.estimators import competitor
 from kernelgrad.solvers import NORMA, SDCA
@@ -48,14 +46,6 @@ def methods(n: int, gamma: float, seed: int) -> dict[str, Any]:
         )
         for name in LINEAR
     }  # fmt: skip
-
-
-def numbers(model: Any) -> int:
-    """Return how many numbers a prediction needs, frequencies not counted: seeds make them."""
-    if isinstance(model, Pipeline):
-        landmarks = getattr(model[0], "components_", np.empty(0)).size
-        return FEATURES + landmarks
-    return int(model.n_random_features_ + model.n_support_ * (model.n_features_in_ + 1))
 
 
 def _of(rows: list[Row], column: str, method: str) -> float:
@@ -130,11 +120,9 @@ class Competitors(Experiment):
         Z = np.random.default_rng(1000 + seed).uniform(-5, 5, (10_000, 2))
         gamma = DSG.paper(nu=NU, factor=0.1)["kernel"].resolve(X, seed).gamma
         for model in methods(300, gamma, seed).values():
-            model.fit(X[:300], y[:300])  # compiles
+            processor_seconds(model, X[:300], y[:300])  # compiles
         for name, model in methods(n, gamma, seed).items():
-            start = process_time()
-            model.fit(X, y)
-            seconds = process_time() - start
+            seconds = processor_seconds(model, X, y)
             error = np.sqrt(np.mean((model.predict(Z).ravel() - true_function(Z)) ** 2))
             yield {
                 "method": name, "seconds": seconds, "error": error, "numbers": numbers(model)
