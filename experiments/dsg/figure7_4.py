@@ -73,7 +73,8 @@ def network(
     scale = StandardScaler().fit(X.astype(np.float64))
     X, Z = (scale.transform(part.astype(np.float64)).astype(np.float32) for part in (X, Z))
     model = MLPRegressor(
-        hidden_layer_sizes=(400, 100), alpha=1e-6, batch_size=min(256, len(y)), max_iter=1, warm_start=True,
+        hidden_layer_sizes=(400, 100), alpha=1e-6, batch_size=min(256, len(y)), max_iter=1,
+        warm_start=True,
         random_state=np.random.RandomState(seed),  # a number would repeat the first order
     )  # fmt: skip
     spent, epochs = 0.0, 0
@@ -111,8 +112,8 @@ class Molecule(Experiment):
     many seconds, and Adam at three falling rates.
     """
     explanation = """
-    The set has other energies than the paper's, and a run here has a twenty-fifth of its features
-    and an eighth of its matrices: the curve still falls where it ends.
+    The set has other energies than the paper's, and a run here has a twenty-fifth of its
+    features and an eighth of its matrices: the curve still falls where it ends.
     """
     claims: ClassVar = (
         Claim(
