@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from benchmarks.objectives._shared import distinct, picture, where
 from benchmarks.objectives._svm import load, percent, predict_libsvm
 from benchmarks.registry import Row
+from sklearn.base import clone
 from sklearn.svm import SVC
 
 from experiments.base import Cell, Claim, Experiment, by_seed
@@ -99,18 +100,21 @@ class Timings(Experiment):
             nu = _slack(svc, p)
         threads = get_num_threads()
         set_num_threads(1)
-        preset = StochasticBatchPerceptron.paper(nu, sigma=square**0.5, bias=True, epochs=1e4)
-        many = preset["solver"].get_params() | {"batch_size": 32}
-        solvers = {PAPER: {}, MANY: {"solver": StochasticBatchPerceptron(**many)}}
+        preset = StochasticBatchPerceptron.paper(nu, sigma=square**0.5, bias=True)
+        solvers = {PAPER: preset["solver"], MANY: clone(preset["solver"])}
+        solvers[PAPER].round_size = solvers[MANY].round_size = 64  # looks at the time
+        solvers[MANY].batch_size = 32
         for seed in range(cell["seeds"]):
             yield {
                 "seed": seed, "method": LIBSVM, "share": 1.0, "seconds": seconds,
                 "error": error, "rows drawn": len(svc.support_),
             }  # fmt: skip
-            for method, other in solvers.items():
-                model = KernelClassifier("hinge", **preset | other, random_state=seed)
-                few = KernelClassifier("hinge", **preset | other | {"max_iter": 1})
-                few.fit(p.X[:200], p.y[:200])  # compiles
+            for method, solver in solvers.items():
+                model = KernelClassifier(
+                    "hinge", **preset | {"solver": solver}, random_state=seed
+                )
+                model.set_params(max_iter=1).fit(p.X[:200], p.y[:200])  # compiles
+                model.set_params(max_iter=10**6)
                 for share in (QUARTER / 4, QUARTER):
                     start = time.process_time()
                     model.set_params(callbacks=_CPULimit(share * seconds)).fit(p.X, p.y)
