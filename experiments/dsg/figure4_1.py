@@ -20,7 +20,7 @@ class Surface(Experiment):
     """The function that generates the synthetic data.
 
     y = cos(pi |x| / 2) exp(-pi |x| / 10) + e / 10 for uniform rows x of [-5, 5]^2 and normal e;
-    drawn without the noise. 2^20 rows, 40 draws.
+    drawn without the noise. 2^20 rows, 20 draws.
     """
 
     label = "Figure 4(1)"
