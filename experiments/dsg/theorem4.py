@@ -17,7 +17,7 @@ from experiments.dsg._synthetic import batches, course, curves, problem, rate, s
 from kernelgrad import DSG
 from kernelgrad.compute.threads import single_threaded_blas
 
-NU, ROWS, SIGMA, TOLERANCE = 0.1, 1000, 2.0, 0.1
+NU, ROWS, SIGMA, TOLERANCE = 1.0, 1000, 2.0, 0.1
 PRODUCTS = {"1": 1.0, "1.5": 1.5, "2": 2.0}  # theta nu
 
 
@@ -38,7 +38,7 @@ class TheoremRate(Experiment):
     """With steps theta / t, theta nu in (1, 2) or whole, the last iterate has rate 1/t.
 
     Algorithm 1 as printed, a row and a feature in each iteration, on 1,000 rows of the
-    synthetic data: Gaussian kernel with sigma = 2, nu = 0.1. Drawn is the mean squared
+    synthetic data: Gaussian kernel with sigma = 2, nu = 1. Drawn is the mean squared
     difference from the exact solution of kernel ridge regression on these rows, on 200 points.
     """
 
@@ -46,6 +46,8 @@ class TheoremRate(Experiment):
     departures = """
     The paper proves this rate and draws that of averages under other steps (Figure 4(2)). The
     rows are a fixed set in seeded shuffles, as the paper allows, so that the solution is known.
+    nu is large because theta is at least 1 / nu: at nu = 0.1 the first steps raise the squared
+    error to 10^4 (theta nu = 1) or 10^10 (2) before it falls, medians of five seeds.
     """
     claims: ClassVar = tuple(map(_claim, PRODUCTS))
     solver: ClassVar[type[DSG]] = DSG
@@ -56,7 +58,7 @@ class TheoremRate(Experiment):
         T = 2**7 if quick else 2**12
         return [
             {"seed": seed, "product": name, "iterations": T}
-            for seed in range(2 if quick else 5)
+            for seed in range(2 if quick else 10)
             for name in PRODUCTS
         ]
 
