@@ -29,7 +29,6 @@ TINY = {
     "exact_blocks": ["--d", "8", "--rows", "8"],
     "kernels": ["--kernel", "hellinger", "--blocks", "300"],
     "regression": ["--only", "kernel/dsg"],
-    "reuse": ["--dataset", "digits", "--mode", "plain", "--solver", "UDSG(1,1)"],
     "svm_batch": ["--dataset", "digits8"],
     "svm_time": ["--dataset", "digits8"],
     "time_to_error": ["--dataset", "digits", "--method", "SVC/SVR (LIBSVM)"],
@@ -151,11 +150,6 @@ def test_the_minimum_has_no_descent_direction(alpha, ratio):
 
 
 def test_what_was_reached_and_when():
-    course = part("reuse").Course()
-    for i, value in enumerate([5.0, 1.0, 5.0, 4.0, 3.0, 2.0, 2.0, 2.0]):
-        course.add(float(i), i, value, i)
-    assert course.first(2.0) == 7  # one lucky snapshot does not count
-    assert course.first(1.5) is None
     trace = part("_linear").Trace([5.0, 5.1, 5.2, 5.4], [4.0, 3.0, 2.0, 1.0], None)
     assert trace.first_below(2.5) == 5.2
     points = [

@@ -241,7 +241,7 @@ def fixed_features(
         for factor in (1.0, 4.0, 16.0, 64.0):
             svrg = SVRG(seen, task.y, task.loss, penalty, zero)
             step = factor / (L * svrg.curvature())
-            for _ in islice(svrg.steps(step), svrg.steps_per_round):
+            for _ in islice(svrg.steps(step), max(100, svrg.steps_per_round)):
                 pass
             ends[step] = task.objective(seen @ svrg.w)
         svrg = SVRG(Phi, batch.y, task.loss, penalty, zero, seed=seed)

@@ -20,7 +20,7 @@ class Table5(Networks):
     converged = False
     claims: ClassVar = (
         claim(
-            "DSG-based algorithms converge faster than both networks: smaller errors at that time",
+            "DSG-based algorithms converge faster than networks: smaller errors at that time",
             "6.1, 5.9, 5.3 against 7.1 and 8.5 %",
             lambda e: min(e["Fixed"], e["Joint"]) - max(e["DSG"], e["UDSG"], e["CDSG"]),
         ),

@@ -27,7 +27,7 @@ from kernelgrad.solvers import NORMA, SDCA
 OURS, FULL = "doubly SGD", ("NORMA", "k-SDCA")
 LINEAR = ("r-pegasos", "n-pegasos", "r-sdca", "n-sdca")
 FEATURES, MANY = 2**8, 1000  # MANY iterations, where time is the limit
-OFFSET, STEPS = 100.0, (0.3, 3.0, 30.0)  # first steps on trial
+OFFSET, STEPS = 100.0, (0.3, 1.0, 3.0, 10.0, 30.0)  # first steps on trial
 TRIAL_ROWS = 4000
 
 
