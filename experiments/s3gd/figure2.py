@@ -39,12 +39,12 @@ class Steps(Experiment):
         "mean squared norm 1 before it. 10,000 iterations, the last 5,000 of which count. "
         "Three draws instead of five; the first is drawn."
     )
-    explanation = (
-        "SVRG and S3GD differ here in nothing but their references, the derivatives of all "
-        "rows or those of anchors: what shakes is what 100 anchors leave, which does not vanish "
-        "at the minimum. More anchors leave less of it (Figure 7). The moments of the two "
-        "classes, SCV's references, follow the iterate at each step."
-    )
+    explanation = """
+    SVRG and S3GD differ here in nothing but their references, the derivatives of all rows or
+    those of anchors: what shakes is what 100 anchors leave, which does not vanish at the
+    minimum. More anchors leave less of it (Figure 7). The moments of the two classes, SCV's
+    references, follow the iterate at each step.
+    """
     claims = (
         Claim(
             "With eta = 5 and 10 SVRG and S3GD are the two most stable: the objective of each "
