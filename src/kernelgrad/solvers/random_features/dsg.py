@@ -234,7 +234,7 @@ class DSG(Solver[DSGState]):
         References
         ----------
         Dai et al. (2014), Algorithms 1-2, Equations 1 and 7, Theorems 2 and 4; Li and Póczos
-        (2017), Algorithms 3-4, Theorems 4 and 14.
+        (2016), Algorithms 3-4, Theorems 4 and 14.
         """
         check_real(nu, "nu", low=0, low_open=True)
         check_real(offset, "offset", low=0)
@@ -481,7 +481,7 @@ class UDSG(DSG):
 
     References
     ----------
-    Li and Póczos (2017), "Utilize Old Coordinates: Faster Doubly Stochastic Gradients for
+    Li and Póczos (2016), "Utilize Old Coordinates: Faster Doubly Stochastic Gradients for
     Kernel Methods", Algorithm 3, Theorem 4.
     """
 
@@ -531,7 +531,7 @@ class CDSG(DSG):
 
     References
     ----------
-    Li and Póczos (2017), "Utilize Old Coordinates: Faster Doubly Stochastic Gradients for
+    Li and Póczos (2016), "Utilize Old Coordinates: Faster Doubly Stochastic Gradients for
     Kernel Methods", Section 4.2, Algorithm 4, Theorem 14.
     """
 
