@@ -26,4 +26,8 @@ class Adult(Panel):
     each time it is needed, kept or not, as the paper's axis beyond n^2 implies. The errors of
     Pegasos, SDCA and the perceptron, which have no average, are means of four looks a point.
     """
+    explanation = """
+    The last functions of the perceptron scatter by points of error from pass to pass: three
+    seeds tell neither whether later ones are worse than the first nor by how much it trails.
+    """
     claims: ClassVar = (*CLAIMS, OVERFITS)
