@@ -11,6 +11,7 @@ from benchmarks.registry import Row
 
 from experiments.base import Cell, Claim, Experiment, by_seed
 from experiments.tsg._protocol import (
+    OTHERS,
     SPLIT,
     THEIRS,
     error,
@@ -25,13 +26,15 @@ CLOSE, SOON, LAST = 0.01, (64, 128), 256
 
 
 def _rest(rows: list[Row], soon: int) -> list[float]:
-    """Return by how much errors fall after so many iterations, mean of the sets, per draw."""
-    return by_seed(rows, lambda mine: mean_error(mine, T=soon) - mean_error(mine, T=LAST))
+    """Return by how much errors fall after so many iterations, mean of its sets, per draw."""
+    some = [row for row in rows if row["dataset"] in THEIRS]
+    return by_seed(some, lambda mine: mean_error(mine, T=soon) - mean_error(mine, T=LAST))
 
 
 def _claim(soon: int) -> Claim:
     return Claim(
-        f"After {soon} iterations the error is within .01 of that after {LAST}, mean of sets",
+        f"After {soon} iterations the error is within .01 of that after {LAST}, mean of "
+        f"{' and '.join(THEIRS)}",
         "flat after 64 to 128",
         lambda rows: f"{np.mean(_rest(rows, soon)):+.4f}",
         lambda rows: [CLOSE - rest for rest in _rest(rows, soon)],
@@ -48,7 +51,8 @@ class Curves(Experiment):
 
     label = "Figure 4"
     departures = SPLIT + (
-        " Three draws, and two of the eight sets; the others are not at hand."
+        " Three draws. Of the eight sets two are at hand, beside which a9a and MNIST 8 v 6 "
+        "stand."
     )
     claims = tuple(_claim(soon) for soon in SOON)
 
@@ -58,7 +62,7 @@ class Curves(Experiment):
         return [
             {"dataset": name, "seed": seed} | sizes
             for seed in range(2 if quick else 3)
-            for name in (THEIRS[:1] if quick else THEIRS)
+            for name in (THEIRS[:1] if quick else THEIRS + OTHERS)
         ]
 
     def measure(self, cell: Cell) -> Iterable[Row]:
