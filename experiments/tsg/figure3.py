@@ -66,9 +66,9 @@ class Errors(Experiment):
         "of 2006 and 1999; they choose C and sigma on 2,000 rows without a label."
     )
     explanation = (
-        "One pass over a fifth of these sets is 9 iterations on MNIST and 38 to 46 elsewhere, "
-        "fewer than the 64 to 128 after which Figure 4 of the paper is flat; Figure 4 here goes "
-        "on with the same parameters. The exact machines have converged."
+        "One pass over a fifth of these sets is 9 iterations on MNIST and 25 to 46 elsewhere, "
+        "fewer than the 64 to 128 after which the paper's Figure 4 is flat; Figure 4 here "
+        "goes on with the same parameters. The exact machines have converged."
     )
     claims = tuple(
         compared(rival, names, close=rival != "FRS3VM")
