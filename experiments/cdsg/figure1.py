@@ -51,7 +51,7 @@ class Objectives(Experiment):
     label = "Figure 1"
     departures = f"""
     MNIST (30,000 rows), a9a and protein in place of CIFAR-10, Epsilon and Year, which are not
-    among the data; batches of 4,096 rows and blocks of 256 frequencies, 48 iterations of DSG.
+    among the data; batches of 4,096 rows and blocks of 256 frequencies, 32 iterations of DSG.
     {" ".join(STEPS.split())}
     """
     claims: ClassVar = (
@@ -79,7 +79,7 @@ class Objectives(Experiment):
     def cells(self, quick: bool) -> list[Cell]:
         """Return a cell for each data set and seed."""
         names = ["a9a"] if quick else ["mnist", "protein", "a9a"]
-        rows, iterations = (2000, 4) if quick else (30_000, 48)
+        rows, iterations = (2000, 4) if quick else (30_000, 32)
         return [
             {"seed": seed, "data": name, "rows": rows, "iterations": iterations}
             for seed in range(1 if quick else 3)
