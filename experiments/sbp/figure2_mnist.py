@@ -23,8 +23,9 @@ class Mnist(Panel):
     and the perceptron, which have no average, are means of four looks a point.
     """
     explanation = """
-    SBP does not lead SDCA and Pegasos where a visit counts the values with the support. Few rows of MNIST are support rows, so that such a visit costs a small part of n;
-    where it costs n, as in the paper's analysis, SBP is far ahead of both: the dotted curves
-    have the same visits.
+    SBP does not lead SDCA and Pegasos where a visit counts the values with the support. Few
+    rows of MNIST are support rows, so that such a visit costs a small part of n; where it
+    costs n, as in the paper's analysis, SBP is far ahead of both: the dotted curves have the
+    same visits.
     """
     claims: ClassVar = CLAIMS
