@@ -42,12 +42,12 @@ class Times(Experiment):
     label = "Figure 3"
     departures = f"{paper.DATA} {paper.CLOCK}"
     explanation = """
-    Rows of 20newsgroups have 148 entries out of 38,871, and all methods but S3GD touch no others.
-    Its 100 sums of rows have entries in most columns, so that a renewal, each 20 iterations,
-    costs more than a pass over all rows. With a thousand of the same rows stored dense, as the
-    paper's 0.21 s for 500 rows suggest, SGD's steps are so much slower that S3GD comes near the
-    paper's ratio: the claim's last number. On 10 to 124 columns SCV's product with a matrix of
-    covariances costs no more than the ten rows of a step.
+    Rows of 20newsgroups have 148 entries out of 38,871, and all methods but S3GD touch no
+    others. Its 100 sums of rows have entries in most columns, so that a renewal, each 20
+    iterations, costs more than a pass over all rows. With a thousand of the same rows stored
+    dense, as the paper's 0.21 s for 500 rows suggest, SGD's steps are so much slower that S3GD
+    comes near the paper's ratio: the claim's last number. On 10 to 124 columns SCV's product
+    with a matrix of covariances costs no more than the ten rows of a step.
     """
     claims = (
         Claim(

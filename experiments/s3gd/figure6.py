@@ -21,7 +21,8 @@ def draw_marks(
     axes: list[Any], rows: list[Row], keys: list[Any], column: str, name: str
 ) -> None:
     """Draw correlations over iterations, a panel for each set."""
-    for ax, data in zip(axes, distinct(rows, "data"), strict=False):
+    sets = distinct(rows, "data")
+    for ax, data in zip(axes, sets, strict=False):
         for i, key in enumerate(keys):
             values = paper.means(
                 where(rows, data=data, **{column: key}), "correlation", lambda r: r["at"]
@@ -31,7 +32,7 @@ def draw_marks(
             )
         ax.set(xscale="log", title=data, xlabel="iterations")
     axes[0].set_ylabel("correlation")
-    axes[-2].legend(fontsize=7, title=name)
+    axes[max(0, len(sets) - 2)].legend(fontsize=7, title=name)
 
 
 def _each(rows: list[Row]) -> list[dict[str, float]]:
