@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from experiments.base import Cell
-from experiments.dsg.theorem4 import TheoremRate
+from experiments.dsg.theorem4 import PRODUCTS, TheoremRate
 from kernelgrad import DSG
 from kernelgrad.solvers import CDSG
 
@@ -28,6 +28,10 @@ class CheckedRate(TheoremRate):
     options: ClassVar[dict[str, Any]] = {"max_step": 2.0, "batch_size": 16}
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return fewer iterations than for DSG."""
+        """Return a cell for each seed and product."""
         T = 2**7 if quick else 2**12
-        return [cell | {"iterations": T} for cell in super().cells(quick)]
+        return [
+            {"seed": seed, "product": name, "iterations": T}
+            for seed in range(2 if quick else 15)
+            for name in PRODUCTS
+        ]
