@@ -209,4 +209,4 @@ class Rivals(Experiment):
                     color=f"C{i}", s=60 if name == OURS else 20, label=name,
                 )  # fmt: skip
             ax.set(xscale="log", xlabel="training seconds", ylabel="test error in percent")
-            ax.legend(fontsize=7)
+            ax.figure.legend(fontsize=7, loc="outside right upper")
