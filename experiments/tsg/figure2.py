@@ -60,12 +60,10 @@ class Times(Experiment):
         "library's own, are not tried beyond 30,000 and 20,000 rows."
     )
     explanation = (
-        "One pass over n rows is T = n / 256 iterations, and TSG computes the blocks of all "
+        "One pass over n rows is T = n / 256 iterations. TSGS3VM computes the blocks of all "
         "earlier iterations in each: T^2 / 2 blocks of ceil(sqrt(n)) features (Remark 1 says "
-        "so), FRS3VM one block in each of 10 T: more for TSG from T = 20, 5,000 rows, on. "
-        "BGS3VM takes kernel values of .2 n rows that are alike in cost to features. The exact "
-        "machines here visit rows without a gradient once, and with the paper's C* few "
-        "of the unlabelled rows have one."
+        "so), where FRS3VM computes one block in each of 10 T. By count the first are more "
+        "from T = 20 on; the rows tell from where on it is so in seconds."
     )
     claims = (
         *(
