@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 from benchmarks.objectives._shared import distinct, draw, lowered_peak, peak, picture, where
 from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment
+from experiments.base import Cell, Claim, Experiment, by_seed
 from experiments.tsg._protocol import METHODS, THEIRS, Setting, error, fit, split
 from kernelgrad import set_num_threads
 
@@ -20,26 +20,29 @@ SIZES = {name: [2_000, 10_000, 40_000] for name in THEIRS} | {MOONS: [10_000, 50
 AT = Setting(C=100.0, sigma=1.0)
 
 
-def _ratios(rows: list[Row], rival: str, key: str) -> list[float]:
-    """Return log10 of rival over TSG at the most rows that both took, of each set and draw."""
-    out = []
-    for name in distinct(rows, "dataset"):
-        mine = [row for row in where(rows, dataset=name) if row["method"] in (OURS, rival)]
-        theirs = where(mine, method=rival)
-        for row in theirs:
-            if row["rows"] == max(r["rows"] for r in theirs):
-                same = where(mine, method=OURS, rows=row["rows"], seed=row["seed"])
-                out.append(float(np.log10(row[key] / same[0][key])))
-    return out
+def _ratios(rows: list[Row], rival: str, key: str, names: Sequence[str]) -> list[float]:
+    """Return log10 of rival over TSG at the most rows both took, mean of sets, of each draw."""
+    found: list[Row] = []
+    for name in names:
+        mine, theirs = (where(rows, dataset=name, method=m) for m in (OURS, rival))
+        most = max((row["rows"] for row in theirs), default=0)
+        for row in where(theirs, rows=most):
+            same = where(mine, rows=most, seed=row["seed"])[0]
+            found.append({"seed": row["seed"], "ratio": np.log10(row[key] / same[key])})
+    return by_seed(found, lambda some: float(np.mean([row["ratio"] for row in some])))
 
 
-def _claim(rival: str, key: str, said: str, theirs: str) -> Claim:
+def _claim(rival: str, key: str, said: str, theirs: str, names: Sequence[str]) -> Claim:
+    def ours(rows: list[Row]) -> str:
+        ratios = _ratios(rows, rival, key, names)
+        return f"{10 ** np.mean(ratios):.2g} times" if ratios else "-"
+
     return Claim(
-        f"{OURS} {said} than {rival}, at the most rows of each set that both took (margin: "
-        "log10 of the ratio)",
+        f"{OURS} takes less {said} than {rival}, at the most rows both took of "
+        f"{' and '.join(names)} (margin: log10 of the ratio)",
         theirs,
-        lambda rows: "; ".join(f"{10**v:.2g}" for v in _ratios(rows, rival, key)) + " times",
-        lambda rows: _ratios(rows, rival, key),
+        ours,
+        lambda rows: _ratios(rows, rival, key, names),
     )
 
 
@@ -56,6 +59,7 @@ class Times(Experiment):
     departures = (
         "Seconds are those of one core's work, which other programs do not lengthen. Two of "
         "the eight sets are at hand; two moons (noise .3) stand for those of a million rows. "
+        "Two draws. Memory is the peak above that before the fit, and at least 1 MB. "
         "Parameters are the same for all methods and sets. BLS3VM and S3VMlight, this "
         "library's own, are not tried beyond 30,000 and 20,000 rows."
     )
@@ -65,16 +69,14 @@ class Times(Experiment):
         "so), where FRS3VM computes one block in each of 10 T. By count the first are more "
         "from T = 20 on; the rows tell from where on it is so in seconds."
     )
-    claims = (
-        *(
-            _claim(rival, "s", "takes less time", "less on all eight sets")
-            for rival in METHODS
-            if rival != OURS
-        ),
-        *(
-            _claim(rival, "MB", "takes less memory", "the other out of memory on large sets")
-            for rival in MOST
-        ),
+    claims = tuple(
+        _claim(rival, key, said, theirs, names)
+        for key, said, theirs, rivals in (
+            ("s", "time", "less on all eight sets", [m for m in METHODS if m != OURS]),
+            ("MB", "memory", "the other out of memory on large sets", list(MOST)),
+        )
+        for rival in rivals
+        for names in (THEIRS, (MOONS,))
     )
 
     def cells(self, quick: bool) -> list[Cell]:
@@ -85,7 +87,6 @@ class Times(Experiment):
             for seed in range(2)
             for name, several in sizes.items()
             for n in several
-            if n < LARGE or seed == 0
         ]
         return sorted(cells, key=lambda cell: cell["rows"] == LARGE)
 
@@ -124,6 +125,9 @@ class Times(Experiment):
                     ]
                     draw(ax, means, "method", "rows", key, list(METHODS), "o-")
                     ax.set(xscale="log", yscale="log", ylabel=label)
+                    sizes = distinct(mine, "rows")
+                    ax.set_xticks(sizes, [f"{n:,}" for n in sizes])
+                    ax.minorticks_off()
                 column[0].set_title(name)
                 column[1].set_xlabel("rows without a label")
             axes[0][0].legend(fontsize=7)
