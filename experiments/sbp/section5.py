@@ -70,7 +70,7 @@ class Timings(Experiment):
 
     label = "Section 5"
     departures = """
-    All rows of the a9a file for Adult, 20,000 random rows of MNIST. Seconds are those of the
+    All rows of the a9a file for Adult, 10,000 random rows of MNIST. Seconds are those of the
     processor, not of a clock: the machine was busy. LIBSVM, which draws nothing, runs once.
     Forest is not at hand.
     """
@@ -81,7 +81,7 @@ class Timings(Experiment):
 
     def cells(self, quick: bool) -> list[Cell]:
         """Return a cell for each data set; seeds are those of its rows."""
-        rows = {"adult": 200, "mnist": 200} if quick else {"adult": None, "mnist": 20_000}
+        rows = {"adult": 200, "mnist": 200} if quick else {"adult": None, "mnist": 10_000}
         return [
             {"seed": 0, "dataset": name, "rows": rows[name], "seeds": 2 if quick else 3}
             for name in SETS
