@@ -25,12 +25,10 @@ SIZE, TOLERANCE = 64, 0.2
 
 
 def power(rows: list[Row], method: str, y: str = "seconds") -> float:
-    """Return the power of the number of features that y grows with, from a quarter on."""
+    """Return the power of the number of features that y grows with."""
     mine = where(rows, method=method)
     n = np.array([row["features"] for row in mine], float)
-    late = n >= n.max() / 4
-    values = np.array([row[y] for row in mine])[late]
-    return float(np.polyfit(np.log(n[late]), np.log(values), 1)[0])
+    return float(np.polyfit(np.log(n), np.log([row[y] for row in mine]), 1)[0])
 
 
 def _grows(text: str, method: str, y: str) -> Claim:
@@ -62,7 +60,7 @@ class Iterations(Experiment):
 
     Normal rows of 64 columns; the processor's seconds for a row, of doubly SGD (batches and
     blocks of 64) when it has t features, and of one pass of the rivals on n fixed random
-    features, which are made for it.
+    features, which are made for it: the least of five of 512 rows, less that of 256.
     """
 
     label = "Table 3"
@@ -86,7 +84,7 @@ class Iterations(Experiment):
         """Return a cell for each seed."""
         most = 2**9 if quick else 2**14
         return [
-            {"seed": seed, "d": 64, "features": most, "rows": 256 if quick else 1024}
+            {"seed": seed, "d": 64, "features": most, "rows": 128 if quick else 512}
             for seed in range(1 if quick else 5)
         ]
 
@@ -101,7 +99,14 @@ class Iterations(Experiment):
         for name in FIXED:
             self._fit(name, 64, X[:64], y[:64], seed)  # compiles
             for n in sizes:
-                seconds = self._fit(name, n, X, y, seed) / len(X)
+                half = (
+                    len(X) // 2
+                )  # the difference of two passes is free of what both begin with
+                all_rows, some = (
+                    min(self._fit(name, n, X[:m], y[:m], seed) for _ in range(5))
+                    for m in (2 * half, half)
+                )
+                seconds = max(all_rows - some, 1e-9) / half
                 yield {"method": name, "features": n, "seconds": seconds, "numbers": n}
 
     def _fit(self, name: str, n: int, X: Any, y: Any, seed: int) -> float:
@@ -148,5 +153,6 @@ class Iterations(Experiment):
             ax = axes[0][0]
             draw(ax, middle, "method", "n", "seconds", (OURS, *FIXED))
             ax.set(xscale="log", yscale="log", ylabel="processor seconds of a row")
+            ax.xaxis.set_minor_formatter("")
             ax.set_xlabel("random features: t of doubly SGD, n of the others")
             ax.legend(fontsize=8)
