@@ -22,8 +22,11 @@ from kernelgrad.callbacks import Callback
 from kernelgrad.solvers import StochasticBatchPerceptron
 
 PAPER, MANY, LIBSVM = "SBP", "SBP, m = 32", "LIBSVM"
-# sigma^2, 1 / (n lambda) and nu of Table 2 with a bias; points that SBP may have more
-BIASED = {"adult": (100.0, 100.0, 5.79e-4, 0.1), "mnist": (25.0, 1000.0, 6.42e-11, 0.02)}
+# sigma^2, 1 / (n lambda) and nu of Table 2 with a bias; points that SBP may have more, and why
+BIASED = {
+    "adult": (100.0, 100.0, 5.79e-4, 0.1, "15.0 % against 14.9 %"),
+    "mnist": (25.0, 1000.0, 6.42e-11, 0.02, "0.46 % against 0.44 %"),
+}
 QUARTER = 0.25
 
 
@@ -38,24 +41,25 @@ class _CPULimit(Callback):
         return time.process_time() > self.end
 
 
-def _excess(rows: list[Row], name: str) -> list[float]:
+def _excess(rows: list[Row], name: str, method: str) -> list[float]:
+    """Return by how many points SBP is above LIBSVM after a quarter of its time."""
+
     def quarter(mine: list[Row]) -> float:
-        error = {r["method"]: r["error"] for r in mine}
-        return float(error[PAPER] - error[LIBSVM])
+        (one,) = where(mine, method=method, share=QUARTER)
+        (other,) = where(mine, method=LIBSVM)
+        return float(one["error"] - other["error"])
 
-    return by_seed(
-        where(rows, dataset=name, share=QUARTER) + where(rows, dataset=name, share=1), quarter
-    )
+    return by_seed(where(rows, dataset=name), quarter)
 
 
-def _claim(name: str, theirs: str) -> Claim:
-    most = BIASED[name][3]
+def _claim(name: str, method: str) -> Claim:
+    *_, most, theirs = BIASED[name]
     return Claim(
-        f"{name}: in a quarter of LIBSVM's time the error of SBP is at most {most:g} points "
-        "above that of LIBSVM's solution",
+        f"{name}: in a quarter of LIBSVM's time the error of {method} is at most {most:g} "
+        "points above that of LIBSVM's solution",
         theirs,
-        lambda rows: f"{np.mean(_excess(rows, name)):+.2f} points",
-        lambda rows: [most - e for e in _excess(rows, name)],
+        lambda rows: f"{np.mean(_excess(rows, name, method)):+.2f} points",
+        lambda rows: [most - e for e in _excess(rows, name, method)],
     )
 
 
@@ -74,9 +78,14 @@ class Timings(Experiment):
     processor, not of a clock: the machine was busy. LIBSVM, which draws nothing, runs once.
     Forest is not at hand.
     """
-    claims: ClassVar = (
-        _claim("adult", "15.0 % against 14.9 %"),
-        _claim("mnist", "0.46 % against 0.44 %"),
+    explanation = """
+    What a row at a time costs here: a kernel row by itself is bound by memory and by the
+    calls of an update, which the authors' compiled program does not have. The same solver with
+    32 rows an update, whose kernel rows are one matrix product, draws many times as many rows
+    in the same time.
+    """
+    claims: ClassVar = tuple(
+        _claim(name, method) for method in (PAPER, MANY) for name in BIASED
     )
 
     def cells(self, quick: bool) -> list[Cell]:
@@ -90,7 +99,7 @@ class Timings(Experiment):
     def measure(self, cell: Cell) -> Iterator[Row]:
         """Return the error of LIBSVM and those of SBP in parts of its time."""
         name = cell["dataset"]
-        square, C, nu, _ = BIASED[name]
+        square, C, nu, *_ = BIASED[name]
         p = load(SETS[name][0], cell["rows"], 300 if cell["rows"] == 200 else None)
         svc, start = SVC(C=C, gamma=1 / (2 * square), cache_size=2000), time.process_time()
         svc.fit(p.X, p.y)
