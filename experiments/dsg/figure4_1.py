@@ -20,7 +20,7 @@ class Surface(Experiment):
     """The function that generates the synthetic data.
 
     y = cos(pi |x| / 2) exp(-pi |x| / 10) + e / 10 for uniform rows x of [-5, 5]^2 and normal e;
-    drawn without the noise. 2^20 rows, 20 draws.
+    drawn without the noise. 2^20 rows, 30 draws.
     """
 
     label = "Figure 4(1)"
@@ -45,7 +45,7 @@ class Surface(Experiment):
         """Return one cell for each draw."""
         return [
             {"seed": seed, "rows": 2**10 if quick else 2**20}
-            for seed in range(2 if quick else 10)
+            for seed in range(2 if quick else 30)
         ]
 
     def measure(self, cell: Cell) -> Iterator[Row]:

@@ -58,7 +58,7 @@ class TheoremRate(Experiment):
         T = 2**7 if quick else 2**12
         return [
             {"seed": seed, "product": name, "iterations": T}
-            for seed in range(2 if quick else 5)
+            for seed in range(2 if quick else 15)
             for name in PRODUCTS
         ]
 
