@@ -31,6 +31,9 @@ def draw_marks(
                 [at + 50 for at in values], list(values.values()), f"C{i}o-", ms=3, label=key
             )
         ax.set(xscale="log", title=data, xlabel="iterations")
+        ticks = [at + 50 for at in distinct(rows, "at")]
+        ax.set_xticks(ticks, ticks)
+        ax.minorticks_off()
     axes[0].set_ylabel("correlation")
     axes[max(0, len(sets) - 2)].legend(fontsize=7, title=name)
 

@@ -16,10 +16,17 @@ from experiments.s3gd.figure6 import draw_marks
 ANCHORS = (20, 50, 100, 200, 400)
 MARKS = (0, 100, 400)
 SETS = (paper.IMAGES, "news20_bydate")
+FEW = 2  # neighbours of the last panel
+
+
+def _split(rows: list[Row]) -> tuple[list[Row], list[Row]]:
+    """Return the rows with the preset's 10 neighbours, and those with few."""
+    return [r for r in rows if "neighbors" not in r], [r for r in rows if "neighbors" in r]
 
 
 def _by_anchors(rows: list[Row]) -> list[dict[int, float]]:
     """Return the mean correlation for each number of anchors, in a list of sets."""
+    rows = _split(rows)[0]
     return [
         paper.means(where(rows, data=d), "correlation", lambda r: r["anchors"])
         for d in distinct(rows, "data")
@@ -27,7 +34,9 @@ def _by_anchors(rows: list[Row]) -> list[dict[int, float]]:
 
 
 def _text(rows: list[Row]) -> str:
-    return "; ".join(paper.listed(found, ".3f") for found in _by_anchors(rows))
+    few = paper.means(_split(rows)[1], "correlation", lambda r: r["anchors"])
+    shown = "; ".join(paper.listed(found, ".3f") for found in _by_anchors(rows))
+    return f"{shown}; of MNIST with k = {FEW}: {paper.listed(few, '.3f')}"
 
 
 class Anchors(Experiment):
@@ -75,18 +84,22 @@ class Anchors(Experiment):
 
     def cells(self, quick: bool) -> list[Cell]:
         """Return a cell for each draw and set."""
-        return paper.cells(quick, SETS)
+        few = paper.cells(quick, SETS[:1], neighbors=FEW)
+        return [*paper.cells(quick, SETS), *few]
 
     def measure(self, cell: Cell) -> Iterable[Row]:
         """Measure S3GD with each number of anchors."""
         task = paper.load(cell["data"], cell["quick"])
         for m in ANCHORS[:3] if cell["quick"] else ANCHORS:
             marks = MARKS[:2] if cell["quick"] else MARKS
-            found = paper.correlations(task, "S3GD", 1.0, cell["seed"], marks, n_anchors=m)
+            own = {"n_anchors": m, "n_neighbors": cell.get("neighbors", 10)}
+            found = paper.correlations(task, "S3GD", 1.0, cell["seed"], marks, **own)
             for at, value in found.items():
                 yield {"anchors": m, "at": at, "correlation": value}
 
     def plot(self, rows: list[Row], path: Path) -> None:
         """Draw a panel for each set."""
-        with picture(path, 1, 2, size=(3.2, 2.6), sharey=True) as axes:
-            draw_marks(list(axes.flat), rows, distinct(rows, "anchors"), "anchors", "anchors")
+        whole, few = _split(rows)
+        shown = whole + [row | {"data": f"{row['data']}, k = {FEW}"} for row in few]
+        with picture(path, 1, 3, size=(2.8, 2.6), sharey=True) as axes:
+            draw_marks(list(axes.flat), shown, distinct(rows, "anchors"), "anchors", "anchors")

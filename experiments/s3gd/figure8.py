@@ -79,4 +79,6 @@ class AnchorTimes(Experiment):
             axes[0][0].set(
                 xscale="log", yscale="log", xlabel="anchors", ylabel="seconds of 50 iterations"
             )
+            axes[0][0].set_xticks(ANCHORS, ANCHORS)
+            axes[0][0].minorticks_off()
             axes[0][0].legend(fontsize=7)
