@@ -41,7 +41,15 @@ def test_a_course_tells_the_model_of_the_preset(task):
 
 
 def test_methods_are_tuned_and_compared_at_equal_time(task):
-    rows = list(courses.courses(task, 1e-3, SIZE, 0, ["DSG", "UDSG"]))
+    steps = courses.tune(task, 1e-3, SIZE, ["DSG", "UDSG"])
+
+    def end(step):
+        chosen = courses.preset("DSG", 1e-3, SIZE, step)
+        return courses.follow(task, chosen, 10**6, 18)[-1]["objective"]
+
+    best = steps["DSG"]
+    assert end(best) < min(end(best / 50), end(best * 30))
+    rows = list(courses.courses(task, 1e-3, SIZE, 0, steps))
     ends = {row["method"]: row for row in rows}
     assert ends["UDSG"]["seconds"] >= ends["DSG"]["seconds"]
     assert ends["DSG"]["features"] == 2 * 16 * 12

@@ -13,7 +13,7 @@ from benchmarks.objectives._shared import distinct, draw, picture, where
 from benchmarks.registry import Row, SkipError
 
 from experiments.base import Cell, Claim, Experiment, by_seed
-from experiments.cdsg._courses import Size, Task, courses
+from experiments.cdsg._courses import Size, Task, courses, tune
 from kernelgrad.data import ArraySource, DeformedImages
 
 PENALTY = 5e-4
@@ -107,7 +107,7 @@ def compare(rows: int, seed: int, size: Size, steps: int, *, converged: bool) ->
         (H[:2000], y[:2000]), (Z, test[1]),
     )  # fmt: skip
     limit = np.inf
-    for row in courses(task, PENALTY, size, seed, NAMES):
+    for row in courses(task, PENALTY, size, seed, tune(task, PENALTY, size, NAMES)):
         if row["method"] == NAMES[0] and not converged:
             limit = row["seconds"]
         yield {key: row[key] for key in ("method", "seconds", "test")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,13 +16,23 @@ from experiments.cdsg._courses import (
     METHODS,
     STEPS,
     Size,
+    Task,
     archive,
     courses,
     ends,
     fixed_features,
+    tune,
 )
 
 PENALTY = 1e-5
+
+
+@cache
+def _prepared(name: str, rows: int, iterations: int) -> tuple[Task, Size, dict[str, float]]:
+    """Return a data set, the sizes and the tuned steps, which all seeds share."""
+    task = archive(name, rows, seen=min(5000, rows))
+    size = Size(32, 256, iterations) if rows < 4096 else Size(256, 4096, iterations)
+    return task, size, tune(task, PENALTY, size, list(METHODS))
 
 
 def _gains(rows: list[Row], better: str, worse: str) -> list[float]:
@@ -88,10 +99,8 @@ class Objectives(Experiment):
 
     def measure(self, cell: Cell) -> Iterator[Row]:
         """Run all methods for the seconds of DSG."""
-        task = archive(cell["data"], cell["rows"], seen=min(5000, cell["rows"]))
-        T = cell["iterations"]
-        size = Size(32, 256, T) if cell["rows"] < 4096 else Size(256, 4096, T)
-        found = list(courses(task, PENALTY, size, cell["seed"], list(METHODS)))
+        task, size, steps = _prepared(cell["data"], cell["rows"], cell["iterations"])
+        found = list(courses(task, PENALTY, size, cell["seed"], steps))
         limit = where(found, method="DSG")[-1]["seconds"]
         found += fixed_features(task, 4 * size.block, PENALTY, cell["seed"], limit)
         for row in found:

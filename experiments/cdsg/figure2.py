@@ -12,7 +12,7 @@ from benchmarks.objectives._shared import distinct, draw, picture, where
 from benchmarks.registry import Row
 
 from experiments.base import Cell, Claim, Experiment
-from experiments.cdsg._courses import STEPS, Size, Task, courses, ends, principal
+from experiments.cdsg._courses import STEPS, Size, Task, courses, ends, principal, tune
 from kernelgrad.data import DeformedImages
 
 PENALTY, ROWS, PCA_ROWS = 1e-6, 8_100_000, 10_000
@@ -96,7 +96,7 @@ class Digits(Experiment):
         """Run the methods for the seconds of DSG."""
         size = Size(cell["block"], cell["batch"], cell["iterations"])
         task = digits(cell["loss"], ROWS, min(5000, cell["batch"]))
-        yield from courses(task, PENALTY, size, cell["seed"], NAMES)
+        yield from courses(task, PENALTY, size, cell["seed"], tune(task, PENALTY, size, NAMES))
 
     def plot(self, rows: list[Row], path: Path) -> None:
         """Draw the first seed."""

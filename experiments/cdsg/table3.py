@@ -13,7 +13,7 @@ from benchmarks.registry import Row
 from sklearn.svm import SVC
 
 from experiments.base import Cell, Claim, Experiment
-from experiments.cdsg._courses import STEPS, Size, archive, courses, ends
+from experiments.cdsg._courses import STEPS, Size, archive, courses, ends, tune
 from kernelgrad import DSG
 
 PENALTY, NAMES = 1e-5, ["DSG", "UDSG", "CDSG"]
@@ -77,7 +77,8 @@ class ExactSolver(Experiment):
         error = float(np.mean(svm.predict(task.X) != truth))
         yield {"method": "LIBSVM", "seconds": limit, "train": error}
         size = Size(8, 64, 4) if n < 1000 else Size(128, 1024, 24)
-        for row in courses(task, PENALTY, size, cell["seed"], NAMES, limit=limit):
+        steps = tune(task, PENALTY, size, NAMES)
+        for row in courses(task, PENALTY, size, cell["seed"], steps, limit):
             yield {key: row[key] for key in ("method", "seconds", "train")}
 
     def plot(self, rows: list[Row], path: Path) -> None:
