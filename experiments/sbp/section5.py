@@ -74,15 +74,16 @@ class Timings(Experiment):
 
     label = "Section 5"
     departures = """
-    All rows of the a9a file for Adult, 10,000 random rows of 60,000 of MNIST. Seconds are those of the
-    processor, not of a clock: the machine was busy. LIBSVM, which draws nothing, runs once.
+    All rows of the a9a file for Adult, 10,000 random rows of 60,000 of MNIST. Seconds are
+    those of the processor, not of a clock: the machine was busy. LIBSVM, which draws nothing,
+    runs once.
     Forest is not at hand.
     """
     explanation = """
     On Adult it is what a row at a time costs here: a kernel row by itself is bound by memory
     and by the calls of an update, which the authors' compiled program does not have. The same
     solver with 32 rows an update, whose kernel rows are one matrix product, draws many times
-    as many rows in the same time, and agrees. On MNIST that closes most of the distance only:
+    as many rows in the same time, and agrees. On MNIST that closes half of the distance:
     LIBSVM is done within seconds, with some 1,500 support rows of these 10,000.
     """
     claims: ClassVar = tuple(
