@@ -20,6 +20,8 @@ class Figure6Panel5(Rivals):
     where the methods end, not their courses. The first step of doubly SGD, which the paper
     does not tell, is the best of five on 4,000 training rows; the rivals take the
     library's. Seconds are those of the processor, one thread, without Nystroem's landmarks.
+    Rivals look at the clock between their iterations (k-SDCA after a pass), so that they
+    take longer than doubly SGD.
     """
     load = staticmethod(eights)
     one_pass = False
