@@ -73,7 +73,7 @@ class TheoremRate(Experiment):
             nu=NU, theta=PRODUCTS[cell["product"]] / NU, sigma=SIGMA, **self.options
         )
         size = preset["solver"].batch_size
-        seen = log_grid(1, T, 2**0.25)
+        seen = log_grid(1, T, 2**0.5)
         steps = course(
             preset["solver"], problem(preset, seed), batches(X, y[:, None], size, seed), Z
         )
