@@ -30,7 +30,7 @@ def _claim(name: str, bias: bool) -> Claim:
     theirs = PAPER[name, bias][2]
 
     def found(rows: list[Row]) -> list[float]:
-        return [r["nu"] for r in where(rows, dataset=name, bias=bias)]
+        return [r["nu"] for r in where(rows, dataset=name, bias=bias) if "C" not in r]
 
     def margin(nu: float) -> float:
         if theirs < SEPARABLE:
@@ -59,19 +59,26 @@ class Slack(Experiment):
     Adult is the a9a file of 32,561 rows; the paper's has 31,562. Reuters and forest are not
     at hand.
     """
+    explanation = """
+    Adult with a bias: LIBSVM finds the same (Section 5), with the paper's error of 14.9 %. A
+    fit with 1 / (n lambda) = 300 in place of 100, listed with the results, comes near the
+    paper's nu, which is that of another lambda or width than its table says.
+    """
     claims: ClassVar = tuple(_claim(*key) for key in PAPER)
 
     def cells(self, quick: bool) -> list[Cell]:
         """Return a cell for each data set, with a bias and without."""
-        return [
-            {"seed": 0, "dataset": name, "bias": bias, "rows": 200 if quick else None}
-            for name, bias in PAPER
+        rows = 200 if quick else None
+        cells = [
+            {"seed": 0, "dataset": name, "bias": bias, "rows": rows} for name, bias in PAPER
         ]
+        return [*cells, cells[1] | {"C": 300.0}]
 
     def measure(self, cell: Cell) -> Iterator[Row]:
         """Return nu, its parts, and the test error."""
         name, bias = cell["dataset"], cell["bias"]
         square, C, _ = PAPER[name, bias]
+        C = cell.get("C", C)
         p = load(SETS[name][0], cell["rows"], 300 if cell["rows"] else None)
         model = KernelClassifier(
             "hinge", solver=WorkingSet(tol=1e-4), C=C, gamma=1 / (2 * square), metric=None,
@@ -94,6 +101,8 @@ class Slack(Experiment):
             ax = axes[0][0]
             ax.plot([1e-11, 0.1], [1e-11, 0.1], ":", color="grey", lw=0.8)
             for r in rows:
+                if "C" in r:
+                    continue
                 label = f"{r['dataset']}, with{'' if r['bias'] else 'out'} a bias"
                 ax.plot(
                     PAPER[r["dataset"], r["bias"]][2], max(r["nu"], 1e-12), "o", label=label
