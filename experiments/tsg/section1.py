@@ -74,7 +74,7 @@ class Gains(Experiment):
         "BLS3VM is at the minimum of the objective, with the same rows, kernels and grid in "
         "both cases: where it differs the objective is the cause, not the steps. On ijcnn1 a "
         "tenth of the rows is positive, and nothing in the objective holds that fraction. "
-        "TSGS3VM is after one pass too far from the minimum for the loss to matter."
+        "TSGS3VM is far from the minimum after one pass."
     )
     claims = tuple(_claim(method, name) for method in METHODS for name in THEIRS + OTHERS)
 
