@@ -24,7 +24,7 @@ class Figure6Panel1(Rivals):
     explanation = """
     Likely, and not isolated by an experiment here: on the first seed the same fit, by hand,
     has 16.3 % with its tuned first step of 10, 16.0 % with 3, 19.5 % with 1; 16.3 % with an
-    average of the iterates, 16.1 % with pairs for phases; and with blocks of 2^7 features 15.6 %
+    average of the iterates, 16.1 % with pairs for phases; with blocks of 2^7 features 15.6 %
     at a first step of 10, 16.0 % at 3. So it is hardly the last iterate or the phase that keeps
     it above NORMA, rather the noise of 2^5 features in a large step.
     """
