@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import subprocess
@@ -184,14 +185,23 @@ def where(rows: Iterable[Row], /, **values: Any) -> list[Row]:
 def picture(
     path: Path, down: int = 1, across: int = 1, *, size: tuple[float, float], **options: Any
 ) -> Iterator[Any]:
-    """Give axes, (down, across), of panels of so many inches; the figure is then written."""
+    """Give axes, (down, across), of panels of so many inches; the figure is then written.
+
+    Logarithmic axes across have labels at powers of ten only, where one of these is in sight:
+    those between would lie on each other.
+    """
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import NullFormatter
 
     figure, axes = plt.subplots(
         down, across, figsize=(size[0] * across, size[1] * down), squeeze=False,
         layout="constrained", **options,
     )  # fmt: skip
     yield axes
+    for ax in axes.flat:
+        low, high = ax.get_xlim()
+        if ax.get_xscale() == "log" and math.floor(math.log10(high)) >= math.log10(low):
+            ax.xaxis.set_minor_formatter(NullFormatter())
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
