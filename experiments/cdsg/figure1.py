@@ -114,8 +114,6 @@ class Objectives(Experiment):
                 for ax, name in zip(below, names, strict=True):
                     mine = where(rows, data=name, seed=0)
                     draw(ax, mine, "method", x, "objective", distinct(rows, "method"))
-                    ax.set(xscale="log", xlabel=x, title=name)
-                    values = [r["objective"] for r in mine if r["objective"] is not None]
-                    ax.set_ylim(0.97 * min(values), np.quantile(values, 0.85))
+                    ax.set(xscale="log", yscale="log", xlabel=x, title=name)
                 below[0].set_ylabel("mean training loss")
             axes[0][0].legend(fontsize=6)
