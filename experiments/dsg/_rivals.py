@@ -25,6 +25,7 @@ from kernelgrad.estimators import competitor
 from kernelgrad.solvers import NORMA, SDCA
 
 OURS, FULL = "doubly SGD", ("NORMA", "k-SDCA")
+MORE = "times the rows"
 LINEAR = ("r-pegasos", "n-pegasos", "r-sdca", "n-sdca")
 FEATURES, MANY = 2**8, 1000  # MANY iterations, where time is the limit
 OFFSET, STEPS = 100.0, (0.3, 1.0, 3.0, 10.0, 30.0)  # first steps on trial
@@ -107,7 +108,7 @@ def makers(
     def kernel(solver: Any) -> Callable[[int, list[Any]], Any]:
         return lambda most, callbacks: KernelClassifier(
             "hinge", **chosen | {"solver": solver}, max_iter=most, callbacks=callbacks,
-            random_state=seed,
+            random_state=seed, probability=False,
         )  # fmt: skip
 
     def linear(name: str) -> Callable[[int, list[Any]], Any]:
@@ -144,8 +145,8 @@ def fit(model: Any, X: Any, y: Any, limit: ProcessorLimit) -> float:
 
 
 def errors(mine: list[Row]) -> dict[str, float]:
-    """Return the error of each method in percent."""
-    return {row["method"]: row["error"] for row in mine}
+    """Return the error of each method in percent, all with the same rows."""
+    return {row["method"]: row["error"] for row in mine if MORE not in row["method"]}
 
 
 def claim(text: str, theirs: str, value: Callable[[dict[str, float]], float]) -> Claim:
@@ -168,6 +169,7 @@ class Rivals(Experiment):
     rows: ClassVar[int]
     penalty: ClassVar[float]  # times the number of rows
     sizes: ClassVar[tuple[int, int]]  # rows of a batch, features of a block
+    more: ClassVar[int] = 1  # times as many rows, which tell what few of them cost
 
     def cells(self, quick: bool) -> list[Cell]:
         """Return a cell for each seed."""
@@ -196,6 +198,15 @@ class Rivals(Experiment):
                 budget = seconds if name == OURS else budget
                 error = 100 * (1 - model.score(Z, z))
                 yield {"method": name, "seconds": seconds, "error": error, "step": step}
+            if self.more > 1:
+                X, y, Z, z = type(self).load(self.more * cell["rows"], seed)
+                n, penalty = len(y), self.penalty / len(y)
+                make, most = makers(n, penalty, sizes, gamma, step, seed)[OURS]
+                model, limit = make(most, []), ProcessorLimit(np.inf)
+                seconds = fit(model, X, y, limit)
+                error = 100 * (1 - model.score(Z, z))
+                name = f"{OURS}, {self.more} {MORE}"
+                yield {"method": name, "seconds": seconds, "error": error, "step": step}
 
     def plot(self, rows: list[Row], path: Path) -> None:
         """Draw errors against seconds, a point for each seed."""
@@ -203,10 +214,10 @@ class Rivals(Experiment):
             ax = axes[0][0]
             for i, name in enumerate(distinct(rows, "method")):
                 mine = where(rows, method=name)
-                marks = "*" if name == OURS else "os^vDP"[i - 1]
+                marks = "*" if OURS in name else "os^vDP"[i - 1]
                 ax.scatter(
                     [r["seconds"] for r in mine], [r["error"] for r in mine], marker=marks,
-                    color=f"C{i}", s=60 if name == OURS else 20, label=name,
+                    color=f"C{i}", s=60 if OURS in name else 20, label=name,
                 )  # fmt: skip
             ax.set(xscale="log", xlabel="training seconds", ylabel="test error in percent")
             ax.figure.legend(fontsize=7, loc="outside right upper")

@@ -26,6 +26,7 @@ class Figure6Panel2(Rivals):
     rows = 32_768
     penalty = 1.0
     sizes = (1024, 256)
+    more = 8
     claims: ClassVar = (
         claim(
             "Doubly SGD has the least error of all", "0.26 %",
