@@ -570,9 +570,7 @@ def test_registry_resolves_names_and_aliases():
 
 
 def test_registry_errors():
-    with pytest.raises(
-        ValueError, match=r"Unknown loss 'hing' .*: .*hinge.*mse"
-    ):
+    with pytest.raises(ValueError, match=r"Unknown loss 'hing' .*: .*hinge.*mse"):
         get_loss("hing", task="classification")
     with pytest.raises(ValueError, match=r"'hinge' is not for regression; .*absolute.*squared"):
         get_loss("hinge", task="regression")
