@@ -144,7 +144,9 @@ CLASSES = [
 def test_documented_defaults_are_those_of_the_signature(name):
     cls = getattr(kernelgrad, name)
     given = inspect.signature(cls).parameters
-    told = r'^(\w+(?:, \w+)*) : .*?default=("[^"]*"|[^\s,;]+)'
+    told = r'^(\w+(?:, \w+)*) : .*?default=("[^"]*"|\([^)]*\)|[^\s,;]+)'
+    lines = inspect.getdoc(cls).split("\n\n")
+    assert not any(part.startswith(" ") for part in lines[:2])  # no line stands further left
     for names, default in re.findall(told, inspect.getdoc(cls), re.M):
         for parameter in names.split(", "):
             assert given[parameter].default == ast.literal_eval(default), parameter

@@ -255,8 +255,8 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
         The weight of the penalty that was used, whether given or from C.
     expansion_ : LinearExpansion
         The fitted function.
-    classes_, n_features_in_, feature_names_in_, n_iter_, best_iteration_, best_score_, \
-fit_status_
+    classes_, n_features_in_, feature_names_in_, n_iter_, best_iteration_, best_score_,
+    fit_status_
         As in :class:`KernelClassifier`.
     history_ : dict of lists
         One entry per iteration, as in :class:`KernelClassifier`; ``"audit"`` has objective and
@@ -308,8 +308,8 @@ class LinearRegressor(BaseRegressor, BaseLinearEstimator):
         quantiles of one target, one output each. The solver decides which it takes
         (docs/linear.md).
     penalty, l1_ratio, alpha, C, max_iter, tol, early_stopping, validation_fraction,
-    n_iter_no_change, fit_intercept, categorical_features, memory_limit, time_limit, \
-warm_start, random_state, verbose, callbacks
+    n_iter_no_change, fit_intercept, categorical_features, memory_limit, time_limit,
+    warm_start, random_state, verbose, callbacks
         As in :class:`LinearClassifier`. The validation score is R^2 for the squared loss, else
         the negative mean loss.
     solver : str or LinearSolver, default="auto"

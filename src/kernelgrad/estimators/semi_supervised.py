@@ -119,7 +119,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         As in scikit-learn, of labelled rows.
     fit_intercept : bool, default=True
         A constant b beside f: the mean of the labels, which ``"cached"`` fits further.
-    standardize : bool, default=False
+    standardize : bool, "robust", "ranks" or "auto", default="auto"
         Divide columns by their standard deviation on the first batch, inside the model.
     categorical_features, memory_limit, time_limit, warm_start, random_state, verbose, callbacks
         As in :class:`KernelClassifier`.
@@ -134,8 +134,8 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         Slopes and intercepts of the sigmoids, with ``probability=True``.
     labelled_weight_ : float
         W_l, of all rows that have been fitted.
-    expansion_, kernel_, intercept_, n_random_features_, n_support_, n_iter_, history_, \
-fit_status_, best_score_, n_features_in_, feature_names_in_
+    expansion_, kernel_, intercept_, n_random_features_, n_support_, n_iter_, history_,
+    fit_status_, best_score_, n_features_in_, feature_names_in_
         As in :class:`KernelClassifier`; ``best_score_`` is that of cross-validation.
 
     Notes

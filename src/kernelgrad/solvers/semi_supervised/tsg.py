@@ -36,8 +36,9 @@ class TSG(DSG):
               \frac{C}{B_l} \sum_{\text{labelled}} l'(f(x_i), y_i)\,\phi_t(x_i)
               + \frac{C^*}{B_u} \sum_{\text{unlabelled}} u'(f(x_i))\,\phi_t(x_i) \Bigr)
 
-    which is a step of ``gamma_t / alpha`` on the objective of :class:`~kernelgrad.losses.\
-SemiSupervised` with ``alpha = 1 / (2 C)``. A batch may hold both kinds in any numbers:
+    which is a step of ``gamma_t / alpha`` on the objective of
+    :class:`~kernelgrad.losses.SemiSupervised` with ``alpha = 1 / (2 C)``. A batch may hold
+    both kinds in any numbers:
     either kind counts half, whatever the sums of its weights.
 
     Parameters
