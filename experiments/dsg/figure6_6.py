@@ -19,7 +19,7 @@ class Figure6Panel6(Rivals):
     departures = """
     16,000 of 522,911 rows; 15 iterations make one pass. Drawn is where the methods end, not
     their courses. The first step of doubly SGD, which the paper does not tell, is the best
-    of three on 4,000 training rows; the rivals take the library's. Seconds are those of the
+    of five on 4,000 training rows; the rivals take the library's. Seconds are those of the
     processor, one thread, without Nystroem's landmarks. Rivals look at the clock between
     their iterations (k-SDCA after a pass), so that they take longer than doubly SGD.
     """
