@@ -14,6 +14,7 @@ from sklearn.svm import SVC
 
 import kernelgrad
 from kernelgrad import LinearClassifier, SemiSupervisedKernelClassifier
+from kernelgrad.callbacks import Callback
 from kernelgrad.data import open_source
 from kernelgrad.estimators import classifier
 from kernelgrad.estimators._calibration import MOST_ROWS, Calibration, keep_argmax
@@ -166,7 +167,7 @@ class Spy:
         self.fits, self.scored = [], []
         run, seen_by = classifier.run, classifier.BaseClassifier._seen_by
 
-        def spy(solver, problem, batches, *, max_iter):
+        def spy(solver, problem, batches, *, max_iter, callbacks):
             def watched():
                 for batch, epoch in batches:
                     self.fits[-1].append(batch)
@@ -174,7 +175,7 @@ class Spy:
 
             self.fits.append([])
             self.max_iter = max_iter
-            return run(solver, problem, watched(), max_iter=max_iter)
+            return run(solver, problem, watched(), max_iter=max_iter, callbacks=callbacks)
 
         def seen(expansion, rows, some):
             self.scored.append((expansion, rows, some))
@@ -211,6 +212,28 @@ def test_rows_that_were_not_fitted_tell(estimator, share, steps, spy):
     if share is not None:
         assert len(fitted) <= round(share * len(y))
     assert "calibration" not in model.history_
+
+
+def test_callbacks_hear_it_as_a_phase():
+    class Heard(Callback):
+        def __init__(self):
+            self.heard, self.phase = [], ""
+
+        def on_phase(self, name):
+            self.phase = name
+
+        def on_progress(self, iteration, max_iter):
+            self.heard.append((self.phase, iteration, max_iter))
+
+        def on_begin(self, solver):
+            self.phase = ""
+
+    heard = Heard()
+    X, y = rows(300)
+    solver = DSG(batch_size=100)
+    plain_classifier("hinge", solver=solver, callbacks=heard, random_state=0).fit(X, y)
+    told = [(i, most) for phase, i, most in heard.heard if phase == "calibration"]
+    assert told == [(i, 12) for i in range(1, 13)]
 
 
 def test_held_out_rows_cost_nothing(spy):

@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import time
 
 import numpy as np
 import pytest
@@ -10,11 +11,13 @@ import pytest
 from kernelgrad import callbacks as callbacks_module
 from kernelgrad.callbacks import (
     SILENT,
+    Aside,
     Callback,
     CallbackList,
     FitEvent,
     Progress,
     ProgressBar,
+    ProgressLog,
     TimeLimit,
     make_callbacks,
 )
@@ -120,7 +123,7 @@ def draw(events, encoding="utf-8"):
 
 def test_bar():
     known = draw([event(i) for i in range(1, 11)])
-    assert known.startswith("object: 100%")
+    assert known.startswith("fit (object): 100%")
     for part in ("10/10", "12.3k rows/s, train loss=0.25", "█", "<00:00"):
         assert part in known
     endless = draw([event(i, None, validation_score=0.912345, score_name="r2") for i in (1, 2)])
@@ -216,7 +219,58 @@ def test_bar_says_how_a_fit_ended():
         bar.on_end(status)
         how = {"time_limit": "out of time"}.get(status, status)
         end = file.getvalue().split("\r")[-1]
-        assert end.startswith(f"ProgressBar: {how} after 3 of at most 10 iterations{told}")
+        assert end.startswith(
+            f"fit (ProgressBar): {how} after 3 of at most 10 iterations{told}"
+        )
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_bars_are_drawn_while_nothing_is_heard(monkeypatch):
+    monkeypatch.setattr(callbacks_module, "_BEAT", 0.01)
+    monkeypatch.setattr(callbacks_module, "compiling", lambda: "some_loop")
+    for begin in (lambda bar: bar.on_phase("search"), lambda bar: bar.on_begin(bar)):
+        file = Terminal()
+        bar = ProgressBar(file)
+        begin(bar)
+        deadline = time.monotonic() + 30
+        while file.getvalue().count("compiling some_loop") < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        over = bar._over
+        bar.on_phase("")
+        bar.on_end("done")
+        assert over.is_set()
+        assert file.getvalue().count("compiling some_loop") >= 2
+        assert bar._over is None
+
+
+def test_a_phase_tells_its_iterations():
+    file = Terminal()
+    bar = ProgressBar(file)
+    bar.on_phase("calibration")
+    Aside(bar).on_iteration(event(3))
+    assert "calibration: 00:00, iteration 3 of 10" in file.getvalue()
+    bar.on_phase("")
+
+
+def test_log():
+    file = io.StringIO()
+    log = make_callbacks([ProgressLog(file)], 2)
+    assert len(log.callbacks) == 1
+    assert isinstance(make_callbacks(None, 2).callbacks[0], ProgressLog)
+    log.on_phase("search")
+    log.on_begin(log)
+    for i in (1, 2, 3):  # less than a second
+        log.on_iteration(event(i))
+    log.on_end("converged")
+    lines = [line.split(" s  ")[1] for line in file.getvalue().splitlines()]
+    assert lines == [
+        "search", "fit (CallbackList)",
+        "iteration 3 of at most 10: 12.3k rows/s, train loss=0.25", "converged",
+    ]  # fmt: skip
 
 
 def test_no_bar_where_nobody_looks(capsys):
@@ -267,7 +321,7 @@ def test_make_callbacks():
     assert make_callbacks(None, 0).callbacks == []
     assert make_callbacks(limit, False).callbacks == [limit]
     assert make_callbacks((limit, bar), 1).callbacks == [limit, bar]
-    first, second = make_callbacks([limit], np.int64(2)).callbacks
+    first, second = make_callbacks([limit], np.int64(1)).callbacks
     assert isinstance(first, ProgressBar)
     assert second is limit
 

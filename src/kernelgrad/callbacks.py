@@ -7,6 +7,7 @@ import math
 import os
 import re
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from tqdm import tqdm
 
 from kernelgrad._typing import Contents
 from kernelgrad._validation import check_bool, check_int, check_real
-from kernelgrad.compute.compiling import clock, compile_seconds
+from kernelgrad.compute.compiling import clock, compile_seconds, compiling
 from kernelgrad.exceptions import ModelFileError, NewerFileError
 from kernelgrad.persistence import below, prefixed, read_container, replacing, write_container
 
@@ -175,6 +176,8 @@ class Callback:
     def on_progress(self, iteration: float, max_iter: int | None) -> None:
         """Take notice of how far a long iteration is; solvers with short ones do not tell.
 
+        Within a phase, such as a calibration, the iterations are those of the phase.
+
         Parameters
         ----------
         iteration : float
@@ -225,6 +228,7 @@ _EARLY = {
     "converged": "converged", "stopped": "stopped", "interrupted": "interrupted",
     "time_limit": "out of time",
 }  # fmt: skip
+_BEAT = 1.0  # seconds between two drawings while nothing is heard
 
 
 def _shows_bars() -> bool:
@@ -232,13 +236,29 @@ def _shows_bars() -> bool:
     return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
+def _quality(event: FitEvent) -> str:
+    """Return how fast and how good a fit is."""
+    told = [f"{tqdm.format_sizeof(event.rows_per_second)} rows/s"]
+    if event.objective is not None:
+        told.append(f"objective={event.objective:.4g}")
+    if event.validation_score is not None:
+        name = event.score_name or "validation score"
+        told.append(f"{name}={event.validation_score:.4g}")
+    if len(told) == 1:
+        told.append(f"train loss={event.train_loss:.4g}")
+    if event.memory_gb is not None:
+        told.append(f"{event.memory_gb:.2f} GB")
+    return ", ".join(told)
+
+
 class ProgressBar(Callback):
     """A progress bar on stderr: iterations, time left, rows per second, quality and memory.
 
     Quality is the objective where the solver knows it and the latest validation score where
-    there is one, else the training loss. Long iterations move the bar by parts. Time left is
-    shown when the number of iterations is known. The time is that of the fit: its clock stands
-    still while loops are compiled.
+    there is one, else the training loss. Long iterations move the bar by parts. Before the
+    iterations it names the phase, such as a search, and its time. It is drawn anew each second
+    and names the loop that is being compiled. Time left is shown when the number of iterations
+    is known. The time is that of the fit: its clock stands still while loops are compiled.
 
     Parameters
     ----------
@@ -252,18 +272,20 @@ class ProgressBar(Callback):
         self._bar: Any = None
         self._phase: Any = None
         self._compiled = 0.0
+        self._over: threading.Event | None = None  # tells the thread that draws to end
 
     def on_phase(self, name: str) -> None:
         """Show what is done and for how long, on a terminal only."""
+        phase, self._phase = self._phase, None
+        if phase is not None:
+            phase.close()
         if name:
-            if self._phase is None:
-                self._phase = tqdm(
-                    bar_format="{desc}: {elapsed}", file=self.file, leave=False, disable=None
-                )
-            self._phase.set_description_str(name)
-        elif self._phase is not None:
-            self._phase.close()
-            self._phase = None
+            self._phase = tqdm(
+                desc=name, bar_format="{desc}: {elapsed}{postfix}", file=self.file, leave=False,
+                disable=None if self.file is not None else not _shows_bars(),
+                dynamic_ncols=True,
+            )  # fmt: skip
+        self._watch()
 
     def on_begin(self, estimator_or_solver: Any) -> None:
         """Draw an empty bar."""
@@ -272,52 +294,73 @@ class ProgressBar(Callback):
         if self.file is None and not _shows_bars():
             return
         self._bar = tqdm(
-            desc=type(estimator_or_solver).__name__,
+            desc=f"fit ({type(estimator_or_solver).__name__})",
             unit="it",
             file=self.file,
             leave=True,
             dynamic_ncols=True,
         )
         self._compiled = compile_seconds()
+        self._watch()
+
+    def _watch(self) -> None:
+        """Let a thread draw while something is shown, so that no long step is a silence."""
+        shown = self._bar is not None or self._phase is not None
+        if shown and self._over is None:
+            self._over = threading.Event()
+            threading.Thread(target=self._draw, args=(self._over,), daemon=True).start()
+        elif not shown and self._over is not None:
+            self._over.set()
+            self._over = None
+
+    def _draw(self, over: threading.Event) -> None:
+        while not over.wait(_BEAT):
+            loop = compiling()
+            for bar in (self._phase, self._bar):
+                if bar is None:
+                    continue
+                with bar.get_lock():
+                    if loop is not None:
+                        bar.set_postfix_str(f"compiling {loop}", refresh=False)
+                    if bar is self._bar:
+                        self._stop_clock(bar)
+                    bar.refresh()
 
     def on_progress(self, iteration: float, max_iter: int | None) -> None:
         """Move the bar into the iteration; it never goes back."""
         if self._bar is not None:
             self._move(max(self._bar.n, round(iteration, 2)), math.floor(iteration), max_iter)
+        elif self._phase is not None:
+            self._phase.set_postfix_str(f"iteration {iteration:.3g} of {max_iter}")
 
     def on_iteration(self, event: FitEvent) -> None:
         """Move the bar to the iteration of `event`."""
-        if self._bar is None:
-            return
-        told = [f"{tqdm.format_sizeof(event.rows_per_second)} rows/s"]
-        if event.objective is not None:
-            told.append(f"objective={event.objective:.4g}")
-        if event.validation_score is not None:
-            name = event.score_name or "validation score"
-            told.append(f"{name}={event.validation_score:.4g}")
-        if len(told) == 1:
-            told.append(f"train loss={event.train_loss:.4g}")
-        if event.memory_gb is not None:
-            told.append(f"{event.memory_gb:.2f} GB")
-        self._bar.set_postfix_str(", ".join(told), refresh=False)
-        self._move(event.iteration, event.iteration - 1, event.max_iter)
+        if self._bar is not None:
+            self._bar.set_postfix_str(_quality(event), refresh=False)
+            self._move(event.iteration, event.iteration - 1, event.max_iter)
 
     def _move(self, to: float, before: int, max_iter: int | None) -> None:
         """Show `to` iterations, `before` of which were done before this one."""
         bar = self._bar
+        with bar.get_lock():
+            self._stop_clock(bar)
+            if bar.n == 0:
+                # A continued fit starts late: iterations of earlier fits are not its speed.
+                bar.initial = bar.last_print_n = before
+            bar.total, bar.n = max_iter, to
+            bar.update(0)
+
+    def _stop_clock(self, bar: Any) -> None:
+        """Take the seconds of compilation out of those of a bar."""
         now = compile_seconds()
         bar.start_t += now - self._compiled
         bar.last_print_t += now - self._compiled
         self._compiled = now
-        if bar.n == 0:
-            # A continued fit starts late: iterations of earlier fits are not this one's speed.
-            bar.initial = bar.last_print_n = before
-        bar.total, bar.n = max_iter, to
-        bar.update(0)
 
     def on_end(self, status: str) -> None:
         """Draw the last state, and how the fit ended if early; close the bar."""
         bar, self._bar = self._bar, None
+        self._watch()
         if bar is None:
             return
         if status in _EARLY and bar.total is not None:
@@ -326,6 +369,57 @@ class ProgressBar(Callback):
             if status == "converged":
                 bar.total = bar.n
         bar.close()
+
+
+class ProgressLog(Callback):
+    """Lines on stderr for logs of jobs: phases, iterations, and how the fit ended.
+
+    Of the iterations one a second is told, and the last. Lines begin with the seconds since the
+    first of them.
+
+    Parameters
+    ----------
+    file : text stream, default=None
+        Where to write; None is ``sys.stderr``.
+    """
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        self.file = file
+        self._start: float | None = None
+        self._next = 0.0
+        self._latest: FitEvent | None = None
+
+    def _say(self, line: str) -> None:
+        now = time.monotonic()
+        self._start = now if self._start is None else self._start
+        self._next, self._latest = now + _BEAT, None
+        print(f"{now - self._start:7.1f} s  {line}", file=self.file or sys.stderr, flush=True)
+
+    def _tell(self, event: FitEvent) -> None:
+        of = "" if event.max_iter is None else f" of at most {event.max_iter}"
+        self._say(f"iteration {event.iteration}{of}: {_quality(event)}")
+
+    def on_phase(self, name: str) -> None:
+        """Name the phase."""
+        if name:
+            self._say(name)
+
+    def on_begin(self, estimator_or_solver: Any) -> None:
+        """Name the solver."""
+        self._say(f"fit ({type(estimator_or_solver).__name__})")
+
+    def on_iteration(self, event: FitEvent) -> None:
+        """Tell an iteration, unless another one was told less than a second ago."""
+        self._latest = event
+        if time.monotonic() >= self._next:
+            self._tell(event)
+
+    def on_end(self, status: str) -> None:
+        """Tell the last iteration, and how the fit ended."""
+        if self._latest is not None:
+            self._tell(self._latest)
+        self._say({"max_iter": "all iterations done"}.get(status, _EARLY.get(status, status)))
+        self._start = None
 
 
 class TimeLimit(Callback):
@@ -626,6 +720,23 @@ def _interval(every: Any) -> float | None:
     return seconds
 
 
+class Aside(Callback):
+    """Tell the callbacks of a fit how far another one, on the way to it, is: as a phase.
+
+    Parameters
+    ----------
+    listeners : Callback
+        The callbacks of the fit.
+    """
+
+    def __init__(self, listeners: Callback) -> None:
+        self.on_progress = listeners.on_progress  # type: ignore[method-assign]
+
+    def on_iteration(self, event: FitEvent) -> None:
+        """Pass on the number of the iteration."""
+        self.on_progress(event.iteration, event.max_iter)
+
+
 class CallbackList(Callback):
     """Run several callbacks as one, in the order given.
 
@@ -698,7 +809,7 @@ def make_callbacks(
     callbacks : Callback, sequence of Callback, or None
         What the user gave.
     verbose : int or bool
-        Above zero, a `ProgressBar` comes first unless the user gave one.
+        1 puts a `ProgressBar` first, unless the user gave one, more a `ProgressLog`.
 
     Returns
     -------
@@ -726,6 +837,7 @@ def make_callbacks(
     if sum(isinstance(callback, Checkpoint) for callback in given) > 1:
         raise ValueError("callbacks hold more than one Checkpoint; give one.")
     level = int(verbose) if isinstance(verbose, bool) else check_int(verbose, "verbose")
-    if level > 0 and not any(isinstance(callback, ProgressBar) for callback in given):
-        given.insert(0, ProgressBar())
+    wanted = ProgressLog if level > 1 else ProgressBar
+    if level > 0 and not any(isinstance(callback, wanted) for callback in given):
+        given.insert(0, wanted())
     return CallbackList(given)

@@ -30,6 +30,7 @@ class _Watch(event.Listener):  # type: ignore[misc]
     def __init__(self) -> None:
         self.loops = 0
         self.depth = 0  # a loop compiles those that it calls
+        self.name = ""  # of the outermost
         self.spent: tuple[float, float | None] = (0.0, None)  # seconds, and since when more
         self.listeners = 0
         self.told = False
@@ -39,6 +40,7 @@ class _Watch(event.Listener):  # type: ignore[misc]
         self.depth += 1
         if self.depth > 1:
             return
+        self.name = event.data["dispatcher"].py_func.__name__
         self.spent = (self.spent[0], time.perf_counter())
         if self.listeners and not self.told:
             from tqdm import tqdm
@@ -68,6 +70,11 @@ def compile_seconds() -> float:
 def compiled_loops() -> int:
     """Return how many loops of this package this process has compiled."""
     return _watch.loops
+
+
+def compiling() -> str | None:
+    """Return the name of the loop that is being compiled, None where none is."""
+    return _watch.name if _watch.depth else None
 
 
 def clock() -> float:

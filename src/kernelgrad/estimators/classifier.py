@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from kernelgrad._params import anything, boolean, choice, parameters
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray
 from kernelgrad._validation import CapabilityError, DataError
-from kernelgrad.callbacks import Deadline, FitEvent
+from kernelgrad.callbacks import Aside, CallbackList, Deadline, FitEvent
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import Batch, BatchSource, split_rows
@@ -203,7 +203,8 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
         problem = replace(problem, fixed_rows=fixed, deadline=deadline)
         if hasattr(solver, "tol"):
             solver = clone(solver).set_params(tol=_LOOSE * solver.tol)
-        result = run(solver, problem, batches, max_iter=steps)
+        heard = CallbackList([Aside(self._listeners)])
+        result = run(solver, problem, batches, max_iter=steps, callbacks=heard)
         if result.status == "interrupted":
             raise KeyboardInterrupt
         return self._seen_by(result.expansion, rows, some)
@@ -471,7 +472,8 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         Another fit continues with ``max_iter`` more iterations.
     random_state : int, RandomState or None, default=None
     verbose : int, default=0
-        1 shows a progress bar, in terminals and notebooks.
+        1 shows a progress bar, in terminals and notebooks; 2 writes lines for a log instead,
+        wherever stderr goes.
     callbacks : Callback, list of Callback or None, default=None
 
     Attributes

@@ -368,7 +368,6 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
 
         def searched() -> Posed:
             start = clock()
-            self._listeners.on_phase("search")
             with single_threaded_blas():  # all of it: not a bit may depend on threads
                 # on the CPU, so that the same parameters are found for all devices
                 there = replace(posed.problem, device=CPU)
@@ -422,6 +421,8 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
         deadline = Deadline(self._deadline.left() / 2)  # the rest is for the fit
         table = self._table
         groups = None if table is None else table.groups
+        tell = self._listeners.on_phase
+        tell(f"search ({'metric, ' * (reason is None)}bandwidth, alpha)")
         if reason in (None, AS_GIVEN, EQUAL):
             found = study(pool, wanted, groups, self._seed, lambda: deadline.over)
         else:
@@ -431,10 +432,12 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
         )
         trials = found.trials
         if alpha is None and not isinstance(problem.loss, SquaredError):
+            tell(f"search (alpha for {problem.loss.name})")
             ratio, more = own_ratio(pool, problem, self._seed, deadline)
             problem, trials = replace(problem, alpha=problem.alpha * ratio), trials + more
         narrows = isinstance(solver, CachedBlockDescent) and solver.blocks == "support"
         if narrows and wanted.shapes and wanted.gamma is None and pool.n_rows >= TRIAL_ROWS:
+            tell("search (gamma for block descent)")
             kernel, more = descent_gamma(pool, problem, self._seed, deadline)
             problem, trials = replace(problem, kernel=kernel), trials + more
         told: dict[str, Any] = {"search": trials, "metric": found.rounds}
