@@ -1,0 +1,73 @@
+"""What the displays share: axes, colours and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernelgrad._typing import Float64Array
+
+# Okabe and Ito's, without black and the yellow that is hard to see on white
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
+MARKERS = "os^Dvp"
+
+
+def flat_column(values: npt.ArrayLike | Sequence[float | None], name: str) -> Float64Array:
+    """Return a float column with NaN for None."""
+    column = np.array(values, dtype=np.float64)
+    if column.ndim != 1:
+        raise ValueError(f"{name} must be a flat list of numbers, got shape {column.shape}.")
+    return column
+
+
+def columns_of_one_length(**values: Any) -> list[Float64Array]:
+    """Return float columns, or raise if they are not of one length."""
+    columns = [flat_column(value, name) for name, value in values.items()]
+    if len({column.size for column in columns}) > 1:
+        sizes = ", ".join(
+            f"{name} {column.size}" for name, column in zip(values, columns, strict=True)
+        )
+        raise ValueError(f"The columns must have one length; their entries are {sizes}.")
+    return columns
+
+
+def pyplot() -> Any:
+    """Return matplotlib.pyplot."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        raise ImportError(
+            "Plotting needs matplotlib; install it with `pip install kernelgrad[plot]`."
+        ) from None
+    return plt
+
+
+class Display:
+    """What the displays share: axes that are given or made, with a title and labels."""
+
+    ax_: Any
+    figure_: Any
+
+    def _open(
+        self, ax: Any, title: str, x: str, y: str, size: tuple[float, float] | None = None
+    ) -> Any:
+        """Return the axes to draw on, named; without any, those of a new figure."""
+        plt = pyplot()
+        if ax is None:
+            _, ax = plt.subplots(figsize=size, layout="constrained")
+        if not ax.get_title():
+            ax.set_title(title)
+        ax.set_xlabel(x)
+        ax.set_ylabel(y)
+        ax.grid(visible=True, alpha=0.3)
+        ax.set_axisbelow(True)
+        self.ax_, self.figure_ = ax, ax.figure
+        return ax
+
+
+def curve_style(n: int) -> dict[str, Any]:
+    """Return colour and marker of the n-th curve on some axes."""
+    return {"color": COLORS[n % len(COLORS)], "marker": MARKERS[n % len(MARKERS)]}

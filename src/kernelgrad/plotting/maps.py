@@ -1,0 +1,244 @@
+"""Maps of classes, novelty, density ratios and values over two columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import is_classifier, is_outlier_detector
+
+from kernelgrad._typing import Float64Array
+from kernelgrad._validation import check_name
+from kernelgrad.plotting._display import Display, curve_style, flat_column
+from kernelgrad.plotting._sections import (
+    column_of,
+    find_feature,
+    last_step,
+    others,
+    rows_at,
+    span,
+)
+
+_MOST = 64.0  # ratio beyond which the colour does not change
+_MAPS = {  # title, label of the scale, colours
+    "classes": ("Predicted classes", "", ""),
+    "novelty": ("Novelty", "Decision function (negative: outlier)", "PuOr"),
+    "ratio": ("Density ratio", "p/q", "PuOr_r"),
+    "value": ("Predicted value", "Prediction (unit of y)", "viridis"),
+}
+_GROUPS = {"novelty": ("inside", "outlier"), "ratio": ("sample of p", "sample of q")}
+
+
+class ResponseMapDisplay(Display):
+    """What a fitted model says over the plane of two columns.
+
+    Classifiers show the class by colour, and by its strength how probable the class is;
+    novelty detectors how far rows are inside or outside, with the boundary; density ratios
+    p/q on a logarithmic scale, white where both densities are equal; regressors the predicted
+    value. Other columns of the rows are held at their medians, or most frequent values.
+
+    It goes beyond scikit-learn's ``DecisionBoundaryDisplay`` in that: rows of more than two
+    columns, scales whose middle is the boundary, and a legend or colour bar with its unit.
+
+    Parameters
+    ----------
+    x0, x1 : array-like of shape (n_points,)
+        Values along the axes.
+    response : array-like of shape (n_points, n_points) or (n_points, n_points, n_classes)
+        What the model says at ``(x1[i], x0[j])``; probabilities or 0 and 1 of classes.
+    kind : {"classes", "novelty", "ratio", "value"}
+        What that is: classes, the decision function with its boundary at 0, p/q, or values.
+    names : pair of str, default=("x0", "x1")
+        Labels of the axes.
+    classes : sequence, default=()
+        Names of the classes.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        The axes given or made.
+    figure_ : matplotlib Figure
+        The figure.
+    surface_ : matplotlib artist
+        The coloured plane.
+    colorbar_ : matplotlib Colorbar or None
+        Its scale, None for classes, which have a legend.
+    """
+
+    def __init__(
+        self,
+        *,
+        x0: npt.ArrayLike,
+        x1: npt.ArrayLike,
+        response: npt.ArrayLike,
+        kind: str,
+        names: tuple[str, str] = ("x0", "x1"),
+        classes: Sequence[Any] = (),
+    ) -> None:
+        self.kind = check_name(kind, _MAPS, "kind")
+        self.x0, self.x1 = flat_column(x0, "x0"), flat_column(x1, "x1")
+        self.response = np.asarray(response, np.float64)
+        shape = (self.x1.size, self.x0.size) + ((len(classes),) if kind == "classes" else ())
+        if self.response.shape != shape:
+            raise ValueError(f"response must have shape {shape}, got {self.response.shape}.")
+        self.names, self.classes = names, list(classes)
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Any = None,
+        *,
+        features: tuple[int | str, int | str] = (0, 1),
+        resolution: int = 100,
+        ax: Any = None,
+    ) -> Self:
+        """Ask the model over a plane and plot.
+
+        Parameters
+        ----------
+        estimator : fitted estimator
+            Of kernelgrad or scikit-learn, or a pipeline that ends with one.
+        X : array-like of shape (n, d) or DataFrame
+            Rows that say from where to where, and the medians of the other columns.
+        y : array-like of shape (n,), default=None
+            What the rows are; with it they are drawn: classes, values, or the two samples of
+            a density ratio. The rows of a novelty detector are drawn without any.
+        features : pair of int or str, default=(0, 1)
+            Numbers or names of the two columns, which must hold numbers.
+        resolution : int, default=100
+            Points along each axis.
+        ax : matplotlib Axes, default=None
+            Where to plot; None makes a new figure.
+
+        Returns
+        -------
+        ResponseMapDisplay
+            The display.
+        """
+        if len(features) != 2:
+            raise ValueError(f"features must be two columns, got {features!r}.")
+        (i, first), (j, second) = (find_feature(X, feature) for feature in features)
+        columns = column_of(X, i), column_of(X, j)
+        x0, x1 = (span(column, resolution) for column in columns)
+        at = [each.ravel() for each in np.meshgrid(x0, x1)]
+        response, kind = _response(estimator, rows_at(X, {i: at[0], j: at[1]}))
+        display = cls(
+            x0=x0, x1=x1, response=response.reshape(len(x1), len(x0), *response.shape[1:]),
+            kind=kind, classes=estimator.classes_ if kind == "classes" else (),
+            names=(first + others(X, 2), second),
+        )  # fmt: skip
+        drawn = y is not None or kind == "novelty"
+        points = (*columns, _groups(estimator, X, y, kind)) if drawn else None
+        return display.plot(ax=ax, points=points)
+
+    def plot(self, ax: Any = None, points: tuple[Any, Any, Any] | None = None) -> Self:
+        """Draw the map, and rows on it: `points` are their coordinates, and what they are."""
+        title, label, colors = _MAPS[self.kind]
+        ax = self._open(ax, title, *self.names)
+        ax.grid(visible=False)
+        self.colorbar_: Any = None
+        draw = self._draw_classes if self.kind == "classes" else self._draw_surface
+        draw(ax, label, colors)
+        if self.kind != "value":
+            self._draw_groups(ax, points)
+        elif points is not None:
+            x, y, values = points
+            surface = self.surface_
+            ax.scatter(
+                x, y, c=values, s=16, edgecolors="k", linewidths=0.5, cmap=surface.cmap,
+                norm=surface.norm,
+            )  # fmt: skip
+        return self
+
+    def _draw_classes(self, ax: Any, label: str, colors: str) -> None:
+        """Colour the plane by class, the stronger the more probable, with its boundaries."""
+        from matplotlib.colors import to_rgba_array
+
+        n = len(self.classes)
+        best = self.response.max(axis=2)
+        strength = (best - 1 / n) / (1 - 1 / n) if n > 1 else best
+        palette = to_rgba_array([curve_style(k)["color"] for k in range(n)])
+        image = palette[self.response.argmax(axis=2)]
+        image[..., 3] = 0.1 + 0.5 * strength
+        x0, x1 = self.x0, self.x1
+        extent = (x0[0], x0[-1], x1[0], x1[-1])
+        self.surface_ = ax.imshow(image, origin="lower", extent=extent, aspect="auto")
+        for k in range(n if n > 1 else 0):
+            ahead = self.response[..., k] - np.delete(self.response, k, axis=2).max(axis=2)
+            if ahead.min() < 0 < ahead.max():
+                ax.contour(x0, x1, ahead, levels=[0], colors="k", linewidths=0.8)
+
+    def _draw_surface(self, ax: Any, label: str, colors: str) -> None:
+        """Colour the plane by values; a scale with a middle is centred there."""
+        from matplotlib.ticker import MaxNLocator
+
+        shown = self.response
+        if self.kind == "ratio":
+            shown = np.log2(np.clip(shown, 1 / _MOST, _MOST))
+        low, high = shown.min(), shown.max()
+        if centred := self.kind != "value":
+            high = max(-low, high)
+            low = -high
+        levels = np.linspace(low, high if high > low else low + 1.0, 25)
+        self.surface_ = ax.contourf(self.x0, self.x1, shown, levels=levels, cmap=colors)
+        if centred and shown.min() < 0 < shown.max():
+            ax.contour(self.x0, self.x1, shown, levels=[0], colors="k", linewidths=1.2)
+        self.colorbar_ = self.figure_.colorbar(self.surface_, ax=ax, label=label)
+        self.colorbar_.locator = MaxNLocator(7)
+        if self.kind == "ratio":
+            most = int(high)
+            ticks = np.arange(-most, most + 1, max(1, most // 3))
+            names = [f"{2**k}" if k >= 0 else f"1/{2**-k}" for k in ticks.tolist()]
+            self.colorbar_.set_ticks(ticks, labels=names)
+
+    def _draw_groups(self, ax: Any, points: tuple[Any, Any, Any] | None) -> None:
+        """Draw rows group by group; those of no group, as without a label, are dots."""
+        names = [str(name) for name in self.classes] or list(_GROUPS[self.kind])
+        x, y, group = points if points is not None else ([], [], [])
+        x, y, group = np.asarray(x), np.asarray(y), np.asarray(group).astype(str)
+        rest = ~np.isin(group, names)
+        if rest.any():
+            ax.plot(x[rest], y[rest], ".", color="0.4", markersize=3, label="no label")
+        for k, name in enumerate(names):
+            style = curve_style(k) if self.classes else {"color": "wk"[k], "marker": "oX"[k]}
+            at = group == name
+            ax.scatter(x[at], y[at], s=18, edgecolors="k", linewidths=0.5, label=name, **style)
+        if self.classes or points is not None:
+            ax.legend()
+
+
+def _response(estimator: Any, X: Any) -> tuple[Float64Array, str]:
+    """Return what a model says of rows, and which kind of map that is."""
+    if hasattr(last_step(estimator), "samples_"):
+        said, kind = estimator.predict(X), "ratio"
+    elif is_outlier_detector(estimator):
+        said, kind = estimator.decision_function(X), "novelty"
+    elif is_classifier(estimator):
+        if hasattr(estimator, "predict_proba"):
+            said = estimator.predict_proba(X)
+        else:
+            said = np.asarray(estimator.predict(X))[:, None] == estimator.classes_
+        kind = "classes"
+    else:
+        said, kind = estimator.predict(X), "value"
+        if np.ndim(said) != 1:
+            raise ValueError(
+                f"The model predicts {np.shape(said)[1]} outputs and the map shows one; fit "
+                "one output."
+            )
+    return np.asarray(said, np.float64), kind
+
+
+def _groups(estimator: Any, X: Any, y: Any, kind: str) -> Any:
+    """Return what rows are on a map."""
+    if kind == "novelty":
+        inside, outlier = _GROUPS[kind]
+        return np.where(np.asarray(estimator.predict(X)) > 0, inside, outlier)
+    if kind == "ratio":
+        p, q = _GROUPS[kind]
+        return np.where(np.asarray(y) == last_step(estimator).samples_[1], p, q)
+    return y
