@@ -93,3 +93,27 @@ def test_checks(estimator):
 @pytest.mark.parametrize("estimator", list(others()), ids=repr)
 def test_checks_of_the_others(estimator):
     check(estimator)
+
+
+@pytest.mark.parametrize("estimator", QUICK, ids=repr)
+def test_html_links_to_the_pages_where_there_are_any(estimator, monkeypatch):
+    monkeypatch.setenv("KERNELGRAD_DOCS", "file:///pages/")
+    name = type(estimator).__name__
+    page = f'href="file:///pages/api/generated/kernelgrad.{name}.html"'
+    assert page in estimator._repr_html_()
+    monkeypatch.delenv("KERNELGRAD_DOCS")
+    assert "href" not in estimator._repr_html_()
+
+
+def test_parts_link_to_the_room_they_are_in(monkeypatch):
+    monkeypatch.setenv("KERNELGRAD_DOCS", "https://docs")
+    assert (
+        Gaussian()._get_doc_link()
+        == "https://docs/api/generated/kernelgrad.kernels.Gaussian.html"
+    )
+    assert SMALL._get_doc_link().endswith("/kernelgrad.solvers.DSG.html")
+
+    class Mine(Gaussian):
+        """Of a user, who has no page."""
+
+    assert Mine()._get_doc_link() == ""

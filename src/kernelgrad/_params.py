@@ -17,9 +17,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from typing import Any, TypeVar, dataclass_transform
+
+from sklearn.base import BaseEstimator
 
 from kernelgrad._validation import check_bool, check_int, check_name, check_real
 
@@ -187,3 +190,23 @@ def outside_values(obj: Any) -> Iterator[tuple[str, Any]]:
     for each in dataclasses.fields(obj):
         for value in each.metadata.get(_OUTSIDE, ()):
             yield each.name, value
+
+
+class Documented(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+    """An object with parameters whose HTML representation links to its page.
+
+    The environment variable ``KERNELGRAD_DOCS`` says where the pages are, such as the ``file:``
+    URL of the folder that ``make docs`` wrote; without it there is no link.
+    """
+
+    _doc_link_module = "kernelgrad"
+
+    @property
+    def _doc_link_template(self) -> str:
+        base = os.environ.get("KERNELGRAD_DOCS")
+        return f"{base.rstrip('/')}/api/generated/{{name}}.html" if base else ""
+
+    def _doc_link_url_param_generator(self) -> dict[str, str]:
+        package, room = type(self).__module__.split(".")[:2]
+        where = package if room == "estimators" else f"{package}.{room}"
+        return {"name": f"{where}.{type(self).__name__}"}

@@ -17,11 +17,18 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from kernelgrad._params import anything, boolean, check_params, integer, parameters, real
+from kernelgrad._params import (
+    Documented,
+    anything,
+    boolean,
+    check_params,
+    integer,
+    parameters,
+    real,
+)
 from kernelgrad._typing import AnyArray, Contents, Float64Array, Matrix
 from kernelgrad._validation import DataError, check_real
 from kernelgrad.callbacks import FOREVER, CallbackList, Deadline, FitEvent, make_callbacks
@@ -117,7 +124,7 @@ class Plan:
 
 
 @parameters
-class BaseRowsEstimator(TableReader, CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
+class BaseRowsEstimator(TableReader, CallbackSupportMixin, Documented):  # type: ignore[misc]
     """Fitting, prediction and files of estimators that run a solver over rows.
 
     A family (``kernel.py``, ``linear.py``) says what functions are and which solvers find

@@ -6,10 +6,18 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from kernelgrad._params import anything, boolean, check_params, integer, parameters, real
+from kernelgrad._params import (
+    Documented,
+    anything,
+    boolean,
+    check_params,
+    integer,
+    parameters,
+    real,
+)
 from kernelgrad._typing import Float32Array, IntArray, Matrix
 from kernelgrad._validation import CapabilityError
 from kernelgrad.compute import rng
@@ -43,7 +51,7 @@ TAG_CHOICE = 15
 
 
 @parameters
-class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Documented):  # type: ignore[misc]
     r"""Random features of any kernel: rows whose inner products estimate it.
 
     The output Z is float32, (n, n_components): blocks ``phi_0(x), phi_1(x), ...`` of the

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.utils.extmath import row_norms
 
-from kernelgrad._params import anything, check_params, parameters
+from kernelgrad._params import Documented, anything, check_params, parameters
 from kernelgrad._typing import (
     AnyArray,
     Float32Array,
@@ -88,7 +88,7 @@ class ExactRows:
 
 
 @parameters
-class Kernel(BaseEstimator, ABC):  # type: ignore[misc]
+class Kernel(Documented, ABC):
     """A positive semi-definite kernel: exact form and random features.
 
     A subclass gives ``name``, :meth:`pairwise`, :meth:`diag`, where random features exist

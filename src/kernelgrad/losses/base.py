@@ -9,9 +9,8 @@ from dataclasses import is_dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
-from kernelgrad._params import check_params
+from kernelgrad._params import Documented, check_params
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray
 from kernelgrad._validation import CapabilityError, check_real
 from kernelgrad.losses import scalar
@@ -138,7 +137,7 @@ def monotone_root(
     return high if slope_high == 0.0 else 0.5 * (low + high)
 
 
-class Loss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no types
+class Loss(Documented, ABC):
     """A convex loss ``l(y, f)`` between encoded targets and raw predictions.
 
     A loss sees only ``(y, f)``: arrays of the same shape (n, C), one row per observation and

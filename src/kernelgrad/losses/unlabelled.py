@@ -13,9 +13,8 @@ from dataclasses import is_dataclass
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
-from kernelgrad._params import check_params, parameters, real
+from kernelgrad._params import Documented, check_params, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray
 from kernelgrad._validation import check_name, check_real
 from kernelgrad.losses.base import Loss, Task, row_weights, smoothing_width
@@ -26,7 +25,7 @@ _STEEPNESS = 5.0  # of the differentiable loss, Table 2
 _BEND = 4.0 * _STEEPNESS * float(np.exp(-1.5))
 
 
-class UnlabelledLoss(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn ships no types
+class UnlabelledLoss(Documented, ABC):
     """An even loss ``u(f)`` of responses without labels, summed over outputs.
 
     Attributes

@@ -12,9 +12,8 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator
 
-from kernelgrad._params import check_params
+from kernelgrad._params import Documented, check_params
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.callbacks import FOREVER, SILENT, Deadline, Progress
 from kernelgrad.compute.device import CPU
@@ -365,7 +364,7 @@ class RecomputedTracker(Tracker):
 S = TypeVar("S", bound=State)
 
 
-class Solver(BaseEstimator, ABC, Generic[S]):  # type: ignore[misc]
+class Solver(Documented, ABC, Generic[S]):
     """One algorithm as `init` and `step` on an explicit state.
 
     ``requires`` names what the loss, kernel and data must offer; a mismatch raises before
