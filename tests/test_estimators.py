@@ -361,37 +361,6 @@ def test_callbacks_stop_a_fit(moons):
         plain_classifier(callbacks="bar").fit(*moons)
 
 
-def test_scikit_learn_callbacks(moons):
-    callback = pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9")
-    X, y = moons
-
-    class Counter:
-        def __init__(self):
-            self.begins, self.ends, self.scores, self.setups = 0, 0, [], 0
-
-        def setup(self, estimator, context):
-            self.setups += 1
-
-        def teardown(self, estimator, context):
-            self.setups -= 1
-
-        def on_fit_task_begin(self, estimator, context):
-            self.begins += 1
-
-        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-            if fitted_estimator is not None:
-                self.ends += 1
-                self.scores.append(fitted_estimator.score(X, y))
-            return self.ends == 4
-
-    assert isinstance(Counter(), callback.FitCallback)
-    counter = Counter()
-    model = plain_classifier(solver="dsg", random_state=0, max_iter=10)
-    model.set_callbacks(counter).fit(X, y)
-    assert (counter.ends, counter.setups, model.n_iter_) == (4, 0, 4)
-    assert counter.scores[-1] == model.score(X, y)
-
-
 class Interrupt(Callback):
     def on_iteration(self, event):
         if event.iteration == 2:

@@ -529,28 +529,6 @@ def test_tol_is_the_optimality_that_is_reached(cancer):
     assert fine.history_["audit"]["optimality"] <= 1e-6
 
 
-def test_scikit_learn_callbacks_see_coefficients(line):
-    pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9")
-    seen = []
-
-    class Watch:
-        def setup(self, estimator, context):
-            pass
-
-        teardown = setup
-        on_fit_task_begin = setup
-
-        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-            if fitted_estimator is not None:
-                seen.append((fitted_estimator.coef_, fitted_estimator.score(*line)))
-            return len(seen) == 3
-
-    model = LinearRegressor(tol=0.0, random_state=0).set_callbacks(Watch()).fit(*line)
-    assert model.n_iter_ == len(seen) == 3
-    np.testing.assert_array_equal(seen[-1][0], model.coef_)
-    assert seen[-1][1] == model.score(*line)
-
-
 def test_the_cost_counts_training_rows_only():
     X, y = make_classification(100, 5, random_state=0)
     model = LinearClassifier(C=0.1, early_stopping=True, max_iter=2, random_state=0).fit(X, y)

@@ -192,7 +192,7 @@ def outside_values(obj: Any) -> Iterator[tuple[str, Any]]:
             yield each.name, value
 
 
-class Documented(BaseEstimator):  # type: ignore[misc]  # scikit-learn ships no types
+class Documented(BaseEstimator):
     """An object with parameters whose HTML representation links to its page.
 
     The environment variable ``KERNELGRAD_DOCS`` says where the pages are, such as the ``file:``

@@ -24,7 +24,7 @@ from numba.core import event
 _NOTICE = "Compiling loops, once per machine (all at once: kernelgrad warmup) ..."
 
 
-class _Watch(event.Listener):  # type: ignore[misc]
+class _Watch(event.Listener):
     """Adds up the time of compilation; numba's lock lets one thread compile at a time."""
 
     def __init__(self) -> None:

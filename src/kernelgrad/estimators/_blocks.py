@@ -32,8 +32,9 @@ def by_blocks(method: F) -> F:
 def lean(model: Any) -> Any:
     """Return a copy of an estimator that can travel, without what only training needs."""
     model = copy.copy(model)
-    for name in ("_state", "_deadline", "_listeners", "_skl_callbacks"):
-        model.__dict__.pop(name, None)
+    for name in list(vars(model)):
+        if name in ("_state", "_deadline", "_listeners") or "callback" in name:
+            del model.__dict__[name]
     model.callbacks = model.engine = None  # live objects of this process
     return model
 

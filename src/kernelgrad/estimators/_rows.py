@@ -62,6 +62,7 @@ class TrainingRows:
     # targets, and weights without those of the classes
     encoded: bool = False
     held: IntArray = field(default_factory=no_rows)  # rows for validation, increasing
+    apart: TrainingRows | None = None  # rows for validation beside the source
     stays: bool = False  # rows are read a piece at a time, by solvers that can
     # from where; None is this process
     store: Callable[[TrainingRows], RowStore] | None = None
@@ -117,7 +118,8 @@ class TrainingRows:
     def digest(self) -> str:
         """Return a text that is the same where all rows, targets and weights are."""
         digest = hashlib.blake2b(digest_size=16)
-        for source in self.sources:
+        apart = () if self.apart is None else self.apart.sources
+        for source in (*self.sources, *apart):
             if not (isinstance(source, ArraySource) and source.in_memory):
                 digest.update(source.digest())
                 continue
@@ -227,9 +229,14 @@ class TrainingRows:
                 yield train, epochs + (int(batch.rows[-1]) + 1) / self.source.n_rows
 
     def validation(
-        self, patience: int, tol: float, *, start: Any = None, rows: IntArray | None = None
+        self, patience: int, tol: float, *, rows: IntArray | None = None, **options: Any
     ) -> Validation:
-        """Return how functions are scored on the rows held out, or on `rows`."""
+        """Return how functions are scored on the rows apart or held out, or on `rows`.
+
+        `options` are further fields of the validation.
+        """
+        if rows is None and self.apart is not None:
+            return self.apart.validation(patience, tol, rows=self.apart.train, **options)
         batch = self.source.take(self.held if rows is None else rows)
         X, y, weight, _ = self.usable(batch)
         if len(y) == 0:
@@ -249,10 +256,10 @@ class TrainingRows:
             constant=np.tile(np.asarray(constant, np.float64), (len(y), 1)),
             score=lambda raw: score(y, raw, weight) if score else -mean_loss(raw),
             loss=mean_loss,
-            start=start,
             name=name,
             patience=patience,
             tol=tol,
+            **options,
         )
 
 

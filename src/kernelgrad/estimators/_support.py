@@ -29,10 +29,8 @@ except ImportError:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-_ATTRIBUTES = (
-    "classes_", "feature_names_in_", "n_outputs_", "_y_ndim", "_by_pairs", "loss_", "_table",
-    "_medians",
-)  # fmt: skip
+# what scikit-learn's decorator ends its callbacks by, after a fit that failed too
+_CONTEXT = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
 
 
 def with_callbacks(method: F) -> F:
@@ -72,28 +70,44 @@ def can_stream(estimator: Any) -> None:
     estimator._check_streams()
 
 
-def iteration_report(
-    estimator: Any, X: Any, y: Any, solver: Solver[Any]
-) -> Callable[[FitEvent, State], bool] | None:
-    """Return what reports iterations to scikit-learn's callbacks (1.9); None without any."""
+def _told(estimator: Any, X: Any, y: Any, sample_weight: Any) -> dict[str, Any]:
+    metadata = None if sample_weight is None else {"sample_weight": sample_weight}
+    return {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
+
+
+@contextmanager
+def reported(
+    estimator: Any, X: Any, y: Any = None, sample_weight: Any = None
+) -> Iterator[None]:
+    """Tell scikit-learn's callbacks (1.9) of the fit inside."""
     if not getattr(estimator, "_skl_callbacks", None):
+        yield
+        return
+    told = _told(estimator, X, y, sample_weight)
+    ctx = estimator._init_callback_context(max_subtasks=getattr(estimator, "max_iter", 0))
+    ctx.call_on_fit_task_begin(**told)
+    yield
+    ctx.call_on_fit_task_end(**told, reconstruction_attributes={})
+
+
+def iteration_report(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, solver: Solver[Any]
+) -> Callable[[FitEvent, State], bool] | None:
+    """Return what tells scikit-learn's callbacks of an iteration; None without any."""
+    ctx = getattr(estimator, _CONTEXT[0], None)
+    if ctx is None:
         return None
-    ctx = estimator._init_callback_context(max_subtasks=estimator.max_iter)
-    ctx = ctx.call_on_fit_task_begin(estimator=estimator, X=X, y=y)
+    told = _told(estimator, X, y, sample_weight)
 
     def report(event: FitEvent, state: State) -> bool:
         def attributes() -> dict[str, Any]:
-            fitted: dict[str, Any] = estimator._function_attributes(
+            found: dict[str, Any] = estimator._function_attributes(
                 solver.expansion(state).copy()
             )
-            fitted |= {"n_iter_": event.iteration, "n_features_in_": estimator.n_features_in_}
-            return fitted | {k: v for k, v in vars(estimator).items() if k in _ATTRIBUTES}
+            return found | {"n_iter_": event.iteration}
 
-        sub = ctx.subcontext(task_name="iteration")
-        sub.call_on_fit_task_begin(estimator=estimator)
-        return bool(
-            sub.call_on_fit_task_end(estimator=estimator, reconstruction_attributes=attributes)
-        )
+        sub = ctx.subcontext(task_name="iteration").call_on_fit_task_begin(**told)
+        return bool(sub.call_on_fit_task_end(**told, reconstruction_attributes=attributes))
 
     return report
 
@@ -101,12 +115,14 @@ def iteration_report(
 @contextmanager
 def all_or_nothing(estimator: Any) -> Iterator[None]:
     """Leave the estimator as it was where a fit fails."""
-    before = dict(estimator.__dict__)
+    now = estimator.__dict__
+    before = dict(now)
     try:
         yield
     except BaseException:
-        estimator.__dict__.clear()
-        estimator.__dict__.update(before)
+        kept = {name: now[name] for name in _CONTEXT if name in now}
+        now.clear()
+        now.update(before | kept)
         raise
 
 

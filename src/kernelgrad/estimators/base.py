@@ -49,7 +49,7 @@ from kernelgrad.estimators._auto import (
 from kernelgrad.estimators._blocks import encoded, lean, said
 from kernelgrad.estimators._pilot import Wanted
 from kernelgrad.estimators._reading import EncodedSource, TableReader
-from kernelgrad.estimators._rows import Batches, TrainingRows
+from kernelgrad.estimators._rows import MAX_VALIDATION_ROWS, Batches, TrainingRows
 from kernelgrad.estimators._support import (
     CallbackSupportMixin,
     adopt_columns,
@@ -57,6 +57,7 @@ from kernelgrad.estimators._support import (
     check_columns,
     iteration_report,
     new_seed,
+    reported,
     warn_caller,
     with_callbacks,
 )
@@ -124,7 +125,7 @@ class Plan:
 
 
 @parameters
-class BaseRowsEstimator(TableReader, CallbackSupportMixin, Documented):  # type: ignore[misc]
+class BaseRowsEstimator(TableReader, CallbackSupportMixin, Documented):
     """Fitting, prediction and files of estimators that run a solver over rows.
 
     A family (``kernel.py``, ``linear.py``) says what functions are and which solvers find
@@ -258,38 +259,13 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, Documented):  # type:
                 "set it back, or fit a new estimator."
             )
 
-    @with_callbacks
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the model.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix (n, d), memory map, DataFrame, BatchSource, or of dask
-            A :class:`~kernelgrad.data.BatchSource` carries its own targets and weights and is
-            read in chunks where it does not fit in memory. So is a memory map, in pages, and
-            a dask array or frame, whose y and sample_weight may be collections too.
-        y : array-like (n,) or (n, n_outputs); None with a BatchSource
-        sample_weight : array-like (n,) or None
-            Non-negative; a weight of 2 is a row given twice, 0 is a row left out.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            For parameters outside their domain, infinite values, wrong shapes, or a
-            single class; before any work is done.
-        """
-        return self._fit_checked(X, y, sample_weight)
-
     def _fit_checked(self, X: Any, y: Any, sample_weight: Any, **more: Any) -> Self:
         parts = self._check_parameters()
         if self.warm_start:
             self._check_continuation(parts)
-        with self._working():
-            self._fit(parts, Given(X, y, sample_weight), **more)
+        given = Given(X, y, sample_weight)
+        with self._working(), reported(self, *given):
+            self._fit(parts, given, **more)
         return self
 
     @contextmanager
@@ -352,7 +328,7 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, Documented):  # type:
             start = plan.rows.drawn(plan.solver, at, passes, plan.batch_size)
         batches, fixed = plan.rows.batches(plan.solver, self._seed, start, plan.batch_size)
         plan = replace(plan, problem=replace(plan.problem, fixed_rows=fixed))
-        report = iteration_report(self, given.X, given.y, plan.solver)
+        report = iteration_report(self, *given, plan.solver)
         self._run(plan, batches, goes_on=warm, report=report)
         if self.n_iter_ == plan.max_iter < self.max_iter:
             self._set({"fit_status_": "converged"})  # as held-out rows told
@@ -416,13 +392,8 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, Documented):  # type:
         stream: bool = False,
     ) -> TrainingRows:
         """Return the rows of one source or of arrays; if `fresh`, learn columns and task."""
-        X, y, sample_weight = self._lazy(*given)
+        X, y, _ = self._lazy(*given)
         if isinstance(X, BatchSource):
-            if y is not None or sample_weight is not None:
-                raise ValueError(
-                    "A BatchSource carries its own y and weights; leave y and sample_weight "
-                    "out."
-                )
             self._check_source(X)
             self._adopt_source(X, fresh=fresh)
             if not stream and self._loads(X):
@@ -451,7 +422,10 @@ class BaseRowsEstimator(TableReader, CallbackSupportMixin, Documented):  # type:
         """Return a source of a collection of dask; all others as they are."""
         engine = self.engine if is_collection(X) else None
         client = None if engine is None else engine.resolved()
-        return as_source(X, y, sample_weight, client)
+        X, y, sample_weight = as_source(X, y, sample_weight, client)
+        if isinstance(X, BatchSource) and not (y is None and sample_weight is None):
+            raise ValueError("A BatchSource carries its own y and weights; leave them out.")
+        return X, y, sample_weight
 
     def _workers_for(self, source: BatchSource) -> DaskEngine | None:
         """Return whose workers hold the rows of a source; None where this process does."""
@@ -792,13 +766,97 @@ class BaseSupervisedEstimator(BaseRowsEstimator):
             )
         return 1.0 / (float(self.C) * total)
 
+    @with_callbacks
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        sample_weight_val: Any = None,
+    ) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix (n, d), memory map, DataFrame, BatchSource, or of dask
+            A :class:`~kernelgrad.data.BatchSource` carries its own targets and weights and is
+            read in chunks where it does not fit in memory. So is a memory map, in pages, and
+            a dask array or frame, whose y and sample_weight may be collections too.
+        y : array-like (n,) or (n, n_outputs); None with a BatchSource
+        sample_weight : array-like (n,) or None
+            Non-negative; a weight of 2 is a row given twice, 0 is a row left out.
+        X_val, y_val, sample_weight_val : as X, y and sample_weight, or None
+            Rows for validation, which are not fitted: each iteration is scored on them, in
+            ``history_["validation_score"]``. With ``early_stopping=True`` they decide about
+            the end and the iterate that is kept, in place of `validation_fraction`; without,
+            the model is the same as without them. Of a source up to 20,000 random rows count.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            For parameters outside their domain, infinite values, wrong shapes, or a
+            single class; before any work is done.
+        """
+        apart = Given(X_val, y_val, sample_weight_val)
+        if X_val is None and not (y_val is None and sample_weight_val is None):
+            raise ValueError("y_val or sample_weight_val is given, but not X_val; give it too.")
+        more = {} if X_val is None else {"apart": apart}
+        return self._fit_checked(X, y, sample_weight, **more)
+
+    def _all_rows(
+        self, parts: Parts, given: Given, *, fresh: bool, apart: Given | None = None
+    ) -> TrainingRows:
+        rows = super()._all_rows(parts, given, fresh=fresh)
+        if apart is None:
+            return rows
+        try:
+            return replace(rows, apart=self._rows_apart(parts, rows.task, apart))
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"The rows for validation, X_val and y_val: {error}") from error
+
+    def _rows_apart(self, parts: Parts, task: Task, given: Given) -> TrainingRows:
+        """Return rows for validation in memory."""
+        X, y, weight = self._lazy(*given)
+        source = isinstance(X, BatchSource)
+        if source:
+            self._check_source(X)
+            self._adopt_source(X, fresh=False)
+            X, y, weight, _ = X.take(
+                TrainingRows(X, task).sample(
+                    MAX_VALIDATION_ROWS, np.random.default_rng(self._seed)
+                )
+            )
+        elif y is None:
+            raise ValueError("y_val is None; give the targets of X_val.")
+        options: dict[str, Any] = {"multi_output": True, "y_numeric": self._y_numeric}
+        X, y = self._coded(X, y, fresh=False, source=source, **options)
+        y = task.internal(self._check_targets(y))
+        weight = checked_weights(weight, X, task.class_factor(y))
+        X = self._encode_rows(X, fresh=False)
+        if self._takes_tables:  # values of a kernel need not be square here
+            self._check_rows(parts, X)
+        return TrainingRows(ArraySource(X, y, weight, checked=True), task, encoded=True)
+
     def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
-        if not self.early_stopping:
-            return super()._plan(parts, rows, chosen, warm=warm)
-        rows = rows.hold_out(self.validation_fraction, self._seed)
+        stops = self.early_stopping
+        if stops and rows.apart is None:
+            rows = rows.hold_out(self.validation_fraction, self._seed)
         plan = super()._plan(parts, rows, chosen, warm=warm)
-        start = self.expansion_ if warm else None
-        validation = rows.validation(self.n_iter_no_change, self.tol, start=start)
+        if not stops and rows.apart is None:
+            return plan
+        validation = rows.validation(
+            self.n_iter_no_change,
+            self.tol,
+            start=self.expansion_ if warm and stops else None,
+            early_stopping=stops,
+        )
         return replace(plan, validation=validation)
 
 

@@ -49,7 +49,7 @@ def can_tell_proba(estimator: Any) -> None:
 
 
 @parameters
-class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
+class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
     """Classes, predictions and scores of a classifier."""
 
     class_weight: Any = anything(default=None)
@@ -311,7 +311,6 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):  # type: ignore[misc]
         X, y, sample_weight = self._lazy(X, y, sample_weight)
         if not isinstance(X, BatchSource):
             return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
-        refuse_targets(y, sample_weight)
         hits, total = self._summed(X, "_hits")
         return float(hits / total)
 
@@ -330,12 +329,6 @@ def _some(rows: TrainingRows) -> IntArray:
     """Return a tenth of the rows of a stream, at least 50 and at most 2,000 of them."""
     n = rows.source.n_rows
     return _thinned(np.arange(n), int(np.clip(n // 10, _LEAST_STREAM_ROWS, MOST_ROWS)))
-
-
-def refuse_targets(y: Any, sample_weight: Any) -> None:
-    """Raise if targets are given beside a source."""
-    if y is not None or sample_weight is not None:
-        raise ValueError("A BatchSource carries its own y and weights; leave them out.")
 
 
 @parameters
@@ -406,8 +399,9 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         Least gain of the validation score, or least relative fall of the validation loss,
         that counts as progress.
     early_stopping : bool, default=False
-        Hold out ``validation_fraction`` of the rows (at most 20,000), stop after
-        ``n_iter_no_change`` iterations without progress, and keep the best iterate.
+        Hold out ``validation_fraction`` of the rows (at most 20,000), or take the `X_val` of
+        `fit`; stop after ``n_iter_no_change`` iterations without progress there, and keep the
+        best iterate.
     validation_fraction : float in (0, 1), default=0.1
     n_iter_no_change : int >= 1, default=10
     multi_class : {"auto", "ovo"}, default="auto"

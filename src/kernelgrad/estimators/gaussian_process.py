@@ -90,7 +90,7 @@ class ScaledColumn(Task):
 
 
 @parameters
-class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):  # type: ignore[misc]
+class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
     r"""Gaussian process regression: posterior mean, variance, covariance and samples.
 
     For the prior ``f ~ GP(0, s^2 k)`` and ``y = f(x) + noise`` of variance ``sigma^2``, the

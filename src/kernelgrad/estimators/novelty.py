@@ -21,7 +21,7 @@ from kernelgrad.solvers import DSG, Solver
 
 
 @parameters
-class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):  # type: ignore[misc]
+class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
     r"""One-class support vector machine on data too large for kernel matrices.
 
     Finds the function f and the level tau of the paper's novelty detection (Section 4),

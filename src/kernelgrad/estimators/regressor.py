@@ -17,12 +17,11 @@ from kernelgrad.estimators._rows import weights_of
 from kernelgrad.estimators._support import available_if, can_stream
 from kernelgrad.estimators._tasks import Regression
 from kernelgrad.estimators.base import BaseRowsEstimator, joined
-from kernelgrad.estimators.classifier import refuse_targets
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
 from kernelgrad.losses import get_loss
 
 
-class BaseRegressor(RegressorMixin, BaseRowsEstimator):  # type: ignore[misc]
+class BaseRegressor(RegressorMixin, BaseRowsEstimator):
     """Outputs, predictions and scores of a regressor."""
 
     _y_numeric = True
@@ -65,7 +64,6 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):  # type: ignore[misc]
         """
         X, y, sample_weight = self._lazy(X, y, sample_weight)
         if isinstance(X, BatchSource):
-            refuse_targets(y, sample_weight)
             return self._streamed_r2(X)
         f = self.predict(X)
         if self.loss_.n_outputs is None:

@@ -38,7 +38,7 @@ from kernelgrad.estimators._support import (
 )
 from kernelgrad.estimators._tasks import Classification, decide
 from kernelgrad.estimators.base import Choice, Given, Parts, Plan, Posed, checked_weights
-from kernelgrad.estimators.classifier import BaseClassifier, can_tell_proba, refuse_targets
+from kernelgrad.estimators.classifier import BaseClassifier, can_tell_proba
 from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import (
@@ -559,7 +559,6 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         X, y, sample_weight = self._lazy(X, y, sample_weight)
         no_label = DataError("No row has a label to score against: all of y are marks.")
         if isinstance(X, BatchSource):
-            refuse_targets(y, sample_weight)
             hits, total = self._summed(X, "_hits")
             if not total > 0:
                 raise no_label

@@ -27,10 +27,13 @@ from kernelgrad.data.dask import as_source
 from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._rows import TrainingRows, canonical_rows, weights_of
 from kernelgrad.estimators._support import (
+    CallbackSupportMixin,
     adopt_columns,
     all_or_nothing,
     check_columns,
     new_seed,
+    reported,
+    with_callbacks,
 )
 from kernelgrad.estimators._tasks import NoTargets
 from kernelgrad.functions.expansions import PREDICT_ROWS
@@ -51,7 +54,9 @@ TAG_CHOICE = 15
 
 
 @parameters
-class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Documented):  # type: ignore[misc]
+class RandomFeatures(
+    CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Documented
+):
     r"""Random features of any kernel: rows whose inner products estimate it.
 
     The output Z is float32, (n, n_components): blocks ``phi_0(x), phi_1(x), ...`` of the
@@ -154,6 +159,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Document
             )
         return kernel
 
+    @with_callbacks
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fix the seed, and the bandwidth and input scaling from a sample of the rows.
 
@@ -176,7 +182,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Document
             kernel's domain.
         """
         kernel = self._check_parameters()
-        with all_or_nothing(self), single_threaded_blas():
+        with all_or_nothing(self), reported(self, X, y), single_threaded_blas():
             self._seed = new_seed(self.random_state)
             self._build(kernel, self._sample(X, kernel))
         return self

@@ -34,7 +34,8 @@ class Validation:
 
     Ties of the score go to the smaller ``loss``, which also counts as progress: accuracy on
     few or unbalanced rows stands still long before the function does. ``start`` is a function
-    fitted before, the one to beat.
+    fitted before, the one to beat. Without ``early_stopping`` scores are only told: the last
+    iterate is kept, and the fit ends as without.
     """
 
     X: Matrix
@@ -303,7 +304,9 @@ def run(
                     tracker.advance(info)
                     rank = validation.rank(tracker.raw_prediction())
                     score = rank[0]
-                    if course.judge(rank, validation.tol):
+                    if not validation.early_stopping:
+                        course.best_rank, course.best_iteration = rank, state.iteration
+                    elif course.judge(rank, validation.tol):
                         course.best_iteration = state.iteration
                         course.best = solver.expansion(state).copy()
                 seconds = clock() - start
@@ -334,8 +337,7 @@ def run(
                     status = "stopped"
                     break
                 stalled = validation is not None and course.stale >= validation.patience
-                early = validation is not None and validation.early_stopping
-                if info.converged or (early and stalled):
+                if info.converged or stalled:
                     status = "converged"
                     break
                 if interrupted():
@@ -378,7 +380,7 @@ def run(
         expansion=expansion,
         status=status,
         history=history,
-        best_iteration=state.iteration if course.best is None else course.best_iteration,
-        best_score=None if course.best is None else float(course.best_rank[0]),
+        best_iteration=course.best_iteration or state.iteration,
+        best_score=float(course.best_rank[0]) if course.best_iteration else None,
         beaten=validation.beaten(course.best_rank) if validation and course.best else None,
     )

@@ -1,0 +1,209 @@
+"""What scikit-learn's meta-estimators ask of ours: callbacks, validation rows, routing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from sklearn.datasets import make_moons
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+
+from cases import every
+from kernelgrad import (
+    ArraySource,
+    KernelClassifier,
+    KernelGaussianProcessRegressor,
+    LinearClassifier,
+    LinearRegressor,
+    RandomFeatures,
+    SemiSupervisedKernelClassifier,
+)
+from plain import plain_classifier, plain_regressor
+
+X, Y = make_moons(300, noise=0.25, random_state=0)
+X_VAL, Y_VAL = make_moons(100, noise=0.25, random_state=1)
+W_VAL = np.arange(100) % 3.0
+
+
+@pytest.fixture
+def callback():
+    return pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9")
+
+
+class Watch:
+    """Scores of the iterates; asks to stop after some."""
+
+    def __init__(self, stop_after=1000):
+        self.stop_after, self.open, self.scores, self.begun = stop_after, 0, [], []
+
+    def setup(self, estimator, context):
+        self.open += 1
+
+    def teardown(self, estimator, context):
+        self.open -= 1
+
+    def on_fit_task_begin(self, estimator, context):
+        self.begun.append(context)
+
+    def on_fit_task_end(self, estimator, context, *, X, y, metadata, fitted_estimator):
+        self.begun.remove(context)
+        self.scores.append(fitted_estimator.score(X, y, **metadata or {}))
+        return len(self.scores) == self.stop_after
+
+
+@pytest.mark.filterwarnings("ignore:There are no unlabelled rows")
+@every(
+    "model",
+    [
+        plain_classifier("hinge", solver="dsg", max_iter=4),
+        plain_regressor(solver="dsg", max_iter=4),
+        KernelGaussianProcessRegressor(gamma="median"),
+        LinearClassifier(max_iter=4),
+        LinearRegressor(solver="sgd", max_iter=4),
+        SemiSupervisedKernelClassifier(max_iter=2),
+    ],
+)
+def test_callbacks_hear_of_every_iteration(callback, model):
+    watch, w = Watch(), np.linspace(0.5, 1.5, len(X))
+    model.set_params(random_state=0).set_callbacks(watch).fit(X, Y, sample_weight=w)
+    assert isinstance(watch, callback.FitCallback)
+    assert len(watch.scores) == model.n_iter_ + 1
+    assert watch.scores[-1] == watch.scores[-2] == model.score(X, Y, sample_weight=w)
+    assert (watch.begun, watch.open) == ([], 0)
+
+
+def test_callbacks_end_a_fit(callback):
+    watch = Watch(stop_after=3)
+    model = plain_classifier(solver="dsg", random_state=0, max_iter=10)
+    assert model.set_callbacks(watch).fit(X, Y).n_iter_ == 3
+    assert model.fit_status_ == "stopped"
+
+
+def test_callbacks_end_with_a_fit_that_fails(callback):
+    watch = Watch()
+    model = plain_classifier(class_weight={0: -1, 1: 1}).set_callbacks(watch)
+    with pytest.raises(ValueError, match="class_weight"):
+        model.fit(X, Y)
+    assert watch.open == 0
+    assert not any("callback_fit" in name for name in vars(model))
+
+
+def test_callbacks_of_scikit_learn_in_a_search(callback, capsys):
+    pytest.importorskip("rich")
+    monitor = callback.ScoringMonitor(scoring="accuracy")
+    pipe = make_pipeline(RandomFeatures(n_components=16), LinearClassifier(max_iter=3, tol=0))
+    pipe[-1].set_callbacks(monitor)
+    search = GridSearchCV(pipe, {"linearclassifier__alpha": [1e-3, 1e-2]}, cv=2)
+    search.set_callbacks(callback.ProgressBar(max_propagation_depth=None)).fit(X, Y)
+    told = monitor.get_logs().data
+    fits = 2 * 2 + 1
+    assert len(told) == fits * (3 + 1)  # iterations and the result
+    assert all(0.5 < row["accuracy"] <= 1.0 for row in told)
+    out = capsys.readouterr().out
+    assert out.count("LinearClassifier - fit") == out.count("RandomFeatures - fit") == fits
+    assert "0%" not in out.replace("100%", "")
+
+
+# -- validation rows -----------------------------------------------------------------------
+
+
+@every(
+    "model",
+    [
+        plain_classifier("hinge", solver="dsg", max_iter=12, n_iter_no_change=1),
+        plain_regressor(max_iter=4),
+        LinearClassifier(max_iter=4),
+    ],
+)
+def test_rows_that_are_only_scored_leave_the_model_as_it_is(model):
+    model.set_params(random_state=0)
+    plain = model.fit(X, Y).predict(X_VAL)
+    assert model.best_score_ is None
+    model.fit(X, Y, X_val=X_VAL, y_val=Y_VAL, sample_weight_val=W_VAL)
+    np.testing.assert_array_equal(model.predict(X_VAL), plain)
+    assert len(model.history_["validation_score"]) == model.n_iter_ == model.best_iteration_
+    score = model.score(X_VAL, Y_VAL, sample_weight=W_VAL)
+    assert model.history_["validation_score"][-1] == pytest.approx(score, abs=1e-6)
+    assert model.best_score_ == model.history_["validation_score"][-1]
+
+
+def test_early_stopping_keeps_the_best_on_the_given_rows():
+    model = plain_classifier(
+        "hinge", solver="dsg", max_iter=60, early_stopping=True, n_iter_no_change=4,
+        random_state=0,
+    )  # fmt: skip
+    model.fit(X, Y, X_val=X_VAL, y_val=Y_VAL, sample_weight_val=W_VAL)
+    scores = model.history_["validation_score"]
+    assert model.fit_status_ == "converged"
+    assert model.n_iter_ < 60
+    assert model.best_score_ == max(scores) == scores[model.best_iteration_ - 1]
+    best = model.score(X_VAL, Y_VAL, sample_weight=W_VAL)
+    assert best == pytest.approx(model.best_score_, abs=1e-12)
+    # all rows are fitted, none is held out
+    alone = plain_classifier("hinge", solver="dsg", max_iter=model.n_iter_, random_state=0)
+    alone.fit(X, Y)
+    assert alone.history_["rows_seen"] == model.history_["rows_seen"]
+
+
+def test_validation_rows_come_in_every_form():
+    frame = pd.DataFrame({"x": X[:, 0], "kind": np.where(X[:, 1] > 0.3, "up", "down")})
+    frame.loc[::7, "x"] = np.nan
+    y = np.where(Y, "yes", "no")
+    model = plain_classifier("hinge", solver="dsg", max_iter=3, random_state=0)
+    model.fit(frame[:200], y[:200], X_val=frame[200:], y_val=y[200:])
+    assert model.best_score_ == model.score(frame[200:], y[200:])
+    source = ArraySource(X_VAL, Y_VAL)
+    model.fit(X, Y, X_val=source)
+    assert model.best_score_ == model.score(source)
+    model.set_params(kernel="precomputed", solver="direct", loss="squared")
+    K = rbf_kernel(X_VAL, X)
+    model.fit(rbf_kernel(X), Y, X_val=K, y_val=Y_VAL)
+    assert model.best_score_ == model.score(K, Y_VAL)
+
+
+@every(
+    "given, words",
+    [
+        ({"X_val": X_VAL}, "y_val is None"),
+        ({"y_val": Y_VAL}, "but not X_val"),
+        ({"sample_weight_val": W_VAL}, "but not X_val"),
+        ({"X_val": X_VAL[:, :1], "y_val": Y_VAL}, "for validation, .* has 1 features"),
+        ({"X_val": X_VAL, "y_val": Y_VAL + 1}, "for validation, .* label 2"),
+        ({"X_val": X_VAL, "y_val": Y_VAL[:9]}, "for validation, .* inconsistent"),
+        (
+            {"X_val": X_VAL, "y_val": Y_VAL, "sample_weight_val": 0 * W_VAL},
+            "for validation, .*zero",
+        ),
+        ({"X_val": ArraySource(X_VAL, Y_VAL), "y_val": Y_VAL}, "carries its own y"),
+        ({"X_val": ArraySource(X_VAL)}, "has no target"),
+    ],
+)
+def test_validation_rows_that_are_refused(given, words):
+    model = KernelClassifier()
+    with pytest.raises(ValueError, match=words):
+        model.fit(X, Y, **given)
+    assert not hasattr(model, "n_features_in_")
+
+
+def test_routing_to_the_end_of_a_pipeline():
+    model = LinearClassifier(max_iter=3, random_state=0)
+    features = RandomFeatures(n_components=16, random_state=0)
+    with sklearn.config_context(enable_metadata_routing=True):
+        model.set_fit_request(X_val=True, y_val=True, sample_weight=True)
+        model.set_score_request(sample_weight=True)
+        pipe = make_pipeline(features, model, transform_input=["X_val"])
+        w = np.linspace(0.0, 1.0, len(X))
+        pipe.fit(X, Y, sample_weight=w, X_val=X_VAL, y_val=Y_VAL)
+        assert model.best_score_ == pipe.score(X_VAL, Y_VAL)
+        assert pipe.score(X, Y, sample_weight=w) == model.score(
+            features.transform(X), Y, sample_weight=w
+        )
+
+
+def test_features_are_named_columns_of_frames():
+    features = RandomFeatures(n_components=3, random_state=0).set_output(transform="pandas")
+    frame = features.fit_transform(pd.DataFrame(X, columns=["a", "b"]))
+    assert list(frame) == ["randomfeatures0", "randomfeatures1", "randomfeatures2"]
