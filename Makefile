@@ -4,11 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-slow test-device bench lint build clean
+.PHONY: demo docs test test-slow test-device bench lint build clean
 
 demo: $(VENV)/.installed-demo
 	mkdir -p demo-output
 	$(BIN)/kernelgrad demo --output-dir demo-output
+
+# the site, in docs/_build; every example runs
+docs: $(VENV)/.installed-docs
+	$(BIN)/python -m sphinx -W --keep-going -q docs docs/_build
+	@echo "open docs/_build/index.html"
 
 test: lint
 	$(BIN)/python -m pytest -n auto --dist loadfile
@@ -41,9 +46,13 @@ $(VENV)/.installed-demo: pyproject.toml | $(BIN)/python
 	$(PIP) -e ".[cli,io,plot]"
 	touch $@
 
-$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
-	$(PIP) -e ".[dev]"
+$(VENV)/.installed-docs: pyproject.toml | $(BIN)/python
+	$(PIP) -e ".[docs]"
 	touch $@ $(VENV)/.installed-demo
 
+$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+	$(PIP) -e ".[dev]"
+	touch $@ $(VENV)/.installed-docs $(VENV)/.installed-demo
+
 clean:
-	rm -rf $(VENV) dist build demo-output
+	rm -rf $(VENV) dist build demo-output docs/_build docs/gallery docs/api/generated docs/api/backreferences

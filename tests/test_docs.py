@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib
 import inspect
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import types
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -20,12 +23,15 @@ from kernelgrad.losses import LOSSES
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("data", "kernels", "losses", "solvers", "callbacks", "features.base")
+ROOMS = ("data", "kernels", "losses", "solvers", "callbacks", "plotting", "features.base")
 PUBLIC = [f"kernelgrad.{room}" for room in ROOMS]
 SEMI_SUPERVISED = ("tsg", "fr_s3vm", "bgs3vm", "cccp_s3vm", "s3vm_light", "soft_labels")
 FOREIGN = {  # of Python and scikit-learn
     "None", "SVC", "SVR", "LabelSpreading", "SelfTrainingClassifier", "LogisticRegression",
-    "OneClassSVM", "LinearSVC", "SGDClassifier", "ElasticNet", "Lasso", "Ridge",
+    "OneClassSVM", "LinearSVC", "SGDClassifier", "ElasticNet", "Lasso", "Ridge", "KernelRidge",
+    "GaussianProcessRegressor", "ConstantKernel", "RBF", "Nystroem", "RBFSampler",
+    "StandardScaler", "TransformedTargetRegressor", "CalibrationDisplay", "ConvergenceWarning",
+    "Dataset",
 }  # fmt: skip
 
 
@@ -48,9 +54,17 @@ def registries():
 
 
 DOCS = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+SLOW = {f"docs/{name}.md" for name in ("lightgbm", "losses", "streams", "tutorial")}
 
 
-@pytest.mark.parametrize("name", [name for name in DOCS if blocks(name, "python")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
+        for name in DOCS
+        if blocks(name, "python")
+    ],
+)
 def test_python_snippets_run(name, registries, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = blocks(name, "python")
@@ -64,7 +78,7 @@ def test_python_snippets_run(name, registries, tmp_path, monkeypatch):
 
 def test_what_the_documentation_names_can_be_imported():
     """Classes in backticks are public: kernels, losses, solvers, estimators."""
-    public = [kernelgrad, *map(importlib.import_module, PUBLIC)]
+    public = [builtins, kernelgrad, *map(importlib.import_module, PUBLIC)]
     unknown = {
         (name, word)
         for name in DOCS
@@ -96,6 +110,7 @@ def test_what_is_registered_is_public(registry, names):
     ("name", "registry"),
     [
         ("docs/kernels.md", KERNELS),
+        ("docs/losses.md", LOSSES),
         ("docs/solvers.md", SOLVERS),
         ("docs/linear.md", LINEAR_SOLVERS),
     ],
@@ -108,6 +123,106 @@ def test_tables_name_what_is_registered(name, registry):
         assert registry[key].__name__ == cls
     elsewhere = {"precomputed", *SEMI_SUPERVISED}
     assert set(registry) - elsewhere == {key for key, _ in rows}
+
+
+# -- the site ------------------------------------------------------------------------------
+
+
+def slug(heading):
+    """Return the anchor of a heading, as GitHub makes it."""
+    kept = re.sub(r"[^\w\- ]", "", heading.replace("`", "").lower())
+    return kept.strip().replace(" ", "-")
+
+
+def test_links_lead_somewhere():
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("*/*.md")]
+    broken = []
+    for page in pages:
+        text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+        for link in re.findall(r"(?<!`)\]\(([^)\s]+)\)", text):
+            if link.startswith(("http", "mailto:")):
+                continue
+            where, _, anchor = link.partition("#")
+            target = page.parent / where if where else page
+            built = target.name == "index.rst" and target.parent.name == "gallery"
+            if not (target.exists() or built):
+                broken.append((page.name, link))
+            elif anchor:
+                headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.M)
+                if anchor not in map(slug, headings):
+                    broken.append((page.name, link))
+    assert broken == []
+
+
+def public_objects():
+    """Yield the full name and the object of every public class and function."""
+    rooms = [*ROOMS[:-1], "estimators", "exceptions", "features", "functions", "testing"]
+    for room in ["kernelgrad", *(f"kernelgrad.{room}" for room in rooms)]:
+        module = importlib.import_module(room)
+        for name in getattr(module, "__all__", vars(module)):
+            found = getattr(module, name)
+            ours = str(getattr(found, "__module__", "")).startswith(room)
+            what = inspect.isclass(found) or inspect.isroutine(found)
+            if what and ours and not name.startswith("_"):
+                yield f"{room}.{name}", found
+
+
+def test_the_reference_lists_every_public_name():
+    listed = []
+    for page in sorted((ROOT / "docs" / "api").glob("*.rst")):
+        module = "kernelgrad"
+        for line in page.read_text(encoding="utf-8").splitlines():
+            if line.startswith(".. currentmodule:: "):
+                module = line.split()[-1]
+            elif re.fullmatch(r"   [A-Za-z]\w*", line) and page.stem != "index":
+                listed.append(getattr(importlib.import_module(module), line.strip()))
+    assert [name for name, found in public_objects() if found not in listed] == []
+    assert len(set(map(id, listed))) == len(listed)  # each on one page
+
+
+@pytest.fixture
+def site(monkeypatch):
+    pytest.importorskip("docutils")
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    return importlib.import_module("_site")
+
+
+def test_pictures_show_what_there_is(site):
+    public = [kernelgrad, *map(importlib.import_module, PUBLIC)]
+    registered = {*KERNELS, *LOSSES, *SOLVERS, "auto"}
+    for _, answer in (choice for part in site.CHOICES.values() for choice in part):
+        for word in re.findall(r'"(\w+)"', answer):
+            assert word in {*registered, "features"}, answer
+        for word in re.findall(r"\b[A-Z]\w+", answer):
+            assert any(hasattr(module, word) for module in public), answer
+    rooms = {path.stem for path in (ROOT / "src" / "kernelgrad").glob("[!_]*") if path.is_dir()}
+    drawn = site.layers("Layers: imports go one way")
+    assert all(f">{room}</text>" in drawn for room in rooms)
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path):
+    pytest.importorskip("sphinx_gallery")
+    copy = tmp_path / "kernelgrad"  # generated pages stay out of the working tree
+    skip = shutil.ignore_patterns("_build", "generated", "backreferences", "gallery")
+    for part in ("docs", "examples", "src"):
+        shutil.copytree(ROOT / part, copy / part, ignore=skip)
+    for part in ("pyproject.toml", "CHANGELOG.md"):
+        shutil.copy(ROOT / part, copy / part)
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "docs", "built"]
+    done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    outside = re.compile(r'<(?:script|img|iframe)[^>]+src="https?:|<link[^>]+href="https?:')
+    pages = list((copy / "built").rglob("*.html"))
+    assert len(pages) > 200
+    assert [page.name for page in pages if outside.search(page.read_text("utf-8"))] == []
+    missing = [
+        (page.name, link)
+        for page in pages
+        for link in re.findall(r'(?:href|src)="([^"#?:]+)', page.read_text("utf-8"))
+        if not (page.parent / unquote(link)).exists()
+    ]
+    assert missing == []
 
 
 def test_commands_of_the_readme_run(tmp_path):

@@ -482,7 +482,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     metric_ : float64 array (d,) or (d, r), or None
         Weights of the scaled columns (of what a table was encoded as), the largest 1; or a
         matrix; None where all count alike.
-    feature_importances_ : float64 array (n_features_in_,)
+    feature_importances_ : float64 array (``n_features_in_``,)
         Squared weights, summed over what a column was encoded as, of sum 1.
     n_random_features_, n_support_ : int
         What the function is a sum over: one of them is 0.

@@ -23,7 +23,7 @@ _GROUP_BYTES = 16 * 2**20  # weights regenerated at once in predict
 
 @dataclass(frozen=True)
 class Projection:
-    """What random features ``amplitude * h(w . embed(x))`` of a kernel are made of.
+    """What random features ``amplitude * h(w^T embed(x))`` of a kernel are made of.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class Projection:
 
 
 class ProjectionMap(FeatureMap):
-    r"""``amplitude * h(w . x) / sqrt(F)`` for random weights w.
+    r"""``amplitude * h(w^T x) / sqrt(F)`` for random weights w.
 
     ``[cos, sin]`` pairs cost one matrix column for two features and need no phase; their
     variance is lower than that of ``sqrt(2) cos(w . x + b)``, the papers' form.

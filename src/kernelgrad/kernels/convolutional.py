@@ -82,8 +82,8 @@ class ConvolutionKernel(TiledKernel):
     cell. It is not stationary (patches at different positions are compared), so the
     estimators do not centre the columns.
 
-    A feature costs about as much as |c| Gaussian features of width q, the pixels of a patch;
-    an exact value costs ``sum_c |c|^2`` exponentials.
+    A feature costs about as much as ``|c|`` Gaussian features of width q, the pixels of a
+    patch; an exact value costs ``sum_c |c|^2`` exponentials.
     """
 
     name: ClassVar[str] = "convolutional"

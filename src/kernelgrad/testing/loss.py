@@ -199,7 +199,7 @@ def check_unlabelled_loss(loss: UnlabelledLoss, *, random_state: int = 0) -> Non
     It is even and does not grow away from zero; the gradient is the derivative of the value,
     also beside a kink, and the second derivative at most ``smoothness``; the curvature is that
     of a parabola which touches the value and lies above it; sides are signs; shapes and dtypes
-    are kept; float32 and |f| = 1e4 give finite results without warnings.
+    are kept; float32 and ``|f| = 1e4`` give finite results without warnings.
 
     Parameters
     ----------

@@ -1,0 +1,183 @@
+"""What the pages need beside Sphinx: formulas as MathML, pictures drawn from the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from docutils.utils.math import latex2mathml
+from sphinx.util.docutils import SphinxDirective
+
+ROOT = Path(__file__).parents[1]
+
+
+# -- formulas ------------------------------------------------------------------------------
+
+
+def _inline(self: Any, node: nodes.math) -> None:
+    self.body.append(latex2mathml.tex2mathml(node.astext()))
+    raise nodes.SkipNode
+
+
+def _display(self: Any, node: nodes.math_block) -> None:
+    formula = latex2mathml.tex2mathml(node.astext(), as_block=True)
+    self.body.append(f'<div class="formula">{formula}</div>')
+    raise nodes.SkipNode
+
+
+# -- members -------------------------------------------------------------------------------
+
+
+def _skip(_app: Any, _what: str, name: str, obj: Any, skip: bool, _options: Any) -> bool | None:
+    """Leave out what scikit-learn documents: its own methods and requests of metadata."""
+    foreign = (getattr(obj, "__module__", None) or "kernelgrad").split(".")[0] != "kernelgrad"
+    return True if foreign or re.fullmatch(r"set_\w+_request", name) else None
+
+
+def _link(
+    _app: Any, _what: str, _name: str, _obj: Any, _options: Any, lines: list[str]
+) -> None:
+    """Make links of the pages that docstrings name."""
+    lines[:] = [re.sub(r"docs/(\w+)\.md", r":doc:`/\1`", line) for line in lines]
+
+
+# -- pictures ------------------------------------------------------------------------------
+
+# What the picture of choices asks, in its order, and the answer where it is "yes".
+CHOICES: dict[str, list[tuple[str, str]]] = {
+    "1. The estimator": [
+        ("Are most labels missing?", "SemiSupervisedKernelClassifier"),
+        ("Is there no target, only odd rows to find?", "KernelNoveltyDetector"),
+        ("Are there two samples to compare?", "KernelDensityRatio"),
+        ("Are rows wide and sparse, such as words?", "LinearClassifier, LinearRegressor"),
+        ("Few rows, a smooth function, intervals?", "KernelGaussianProcessRegressor"),
+        ("Anything else", "KernelClassifier, KernelRegressor"),
+    ],
+    "2. The loss": [
+        ("Is the shape of the probabilities the aim?", '"log_loss"'),
+        ("Do you want a quantile, or several?", "Quantile((0.1, 0.5, 0.9))"),
+        ("Are there outliers in the target?", '"huber"'),
+        ("Do you want the function of SVC, of SVR?", '"hinge", "epsilon_insensitive"'),
+        ("Anything else", '"squared"'),
+    ],
+    "3. The kernel": [
+        ("Are rows counts or histograms?", '"chi2"'),
+        ("Are rows small images?", '"convolutional"'),
+        ("Are they no rows of numbers at all?", '"precomputed", or a function'),
+        ("Anything else", '"auto"'),
+    ],
+    "4. The solver": [
+        ("Do rows arrive in a stream?", '"dsg", by partial_fit'),
+        ("Many rows, and predictions must stay cheap?", 'CachedBlockDescent("features")'),
+        ("Do rows lie with workers of a cluster?", '"cached", by engine=DaskEngine()'),
+        ("Anything else", '"auto"'),
+    ],
+}
+
+
+def _box(x: float, y: float, width: float, height: float, text: str, kind: str) -> str:
+    return (
+        f'<rect class="{kind}" x="{x}" y="{y}" width="{width}" height="{height}" rx="6"/>'
+        f'<text class="{kind}" x="{x + width / 2}" y="{y + height / 2}">{escape(text)}</text>'
+    )
+
+
+def _arrow(x: float, y: float, dx: float, dy: float) -> str:
+    return f'<path class="arrow" d="M{x} {y} l{dx} {dy}" marker-end="url(#tip)"/>'
+
+
+def _svg(width: float, height: float, title: str, parts: list[str]) -> str:
+    tip = (
+        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
+        'markerHeight="7" orient="auto"><path class="tip" d="M0 0 L8 4 L0 8 z"/>'
+        "</marker></defs>"
+    )
+    return (
+        f'<div class="picture"><svg viewBox="0 0 {width} {height}" role="img" '
+        f'style="max-width: {width}px" xmlns="http://www.w3.org/2000/svg">'
+        f"<title>{escape(title)}</title>{tip}{''.join(parts)}</svg></div>"
+    )
+
+
+def decision() -> str:
+    """Draw :data:`CHOICES`: "yes" goes to the right, "no" down."""
+    parts, y = [], 0.0
+    for heading, questions in CHOICES.items():
+        parts.append(f'<text class="heading" x="0" y="{y + 18}">{escape(heading)}</text>')
+        y += 36
+        for i, (question, answer) in enumerate(questions):
+            last = i == len(questions) - 1
+            parts.append(_box(0, y, 330, 34, question, "question"))
+            parts.append(_arrow(330, y + 17, 58, 0))
+            parts.append(_box(390, y, 310, 34, answer, "answer"))
+            if not last:
+                parts.append(f'<text class="small" x="359" y="{y + 9}">yes</text>')
+                parts.append(_arrow(165, y + 34, 0, 20))
+                parts.append(f'<text class="small" x="182" y="{y + 44}">no</text>')
+            y += 44 if last else 56
+        y += 8
+    return _svg(702, y, "Which estimator, loss, kernel and solver to take", parts)
+
+
+def contract(name: str) -> list[list[str]]:
+    """Return the layers of a contract of ``pyproject.toml``, the highest first."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    (found,) = (c["layers"] for c in contracts if c["name"] == name)
+    return [layer.split(" | ") for layer in found]
+
+
+def _summary(module: str) -> str:
+    """Return the first line of a module's docstring, without importing it."""
+    path = ROOT / "src" / Path(*module.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    doc = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    return doc.partition("\n")[0].rstrip(".")
+
+
+def layers(name: str) -> str:
+    """Draw the layers of a contract: each imports from those below it alone."""
+    parts, y, width = [], 1.0, 700.0
+    for place, modules in enumerate(contract(name)):
+        if place:
+            parts.append(_arrow(width / 2, y - 17, 0, 15))
+        height = 26.0 * len(modules) + 10
+        parts.append(
+            f'<rect class="answer" x="1" y="{y}" width="{width}" height="{height}" rx="6"/>'
+        )
+        for i, module in enumerate(modules):
+            at = y + 26 * i + 18
+            short = module.removeprefix("kernelgrad.").removeprefix("solvers.")
+            parts.append(f'<text class="name" x="14" y="{at}">{escape(short)}</text>')
+            parts.append(
+                f'<text class="told" x="150" y="{at}">{escape(_summary(module))}</text>'
+            )
+        y += height + 18
+    return _svg(width + 2, y - 16, name, parts)
+
+
+class Picture(SphinxDirective):
+    """``decision``, or ``layers`` and the name of a contract of import-linter."""
+
+    required_arguments, optional_arguments = 1, 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        kind, *names = self.arguments
+        svg = decision() if kind == "decision" else layers(*names)
+        self.env.note_dependency(ROOT / "pyproject.toml")
+        return [nodes.raw("", svg, format="html")]
+
+
+def setup(app: Any) -> dict[str, Any]:
+    """Register with Sphinx."""
+    app.add_html_math_renderer("mathml", (_inline, None), (_display, None))
+    app.connect("autodoc-skip-member", _skip)
+    app.connect("autodoc-process-docstring", _link)
+    app.add_directive("picture", Picture)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

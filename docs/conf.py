@@ -1,0 +1,82 @@
+"""Configuration of Sphinx: ``make docs`` builds the pages without a network."""
+
+import os
+import sys
+from pathlib import Path
+
+from sphinx_gallery.sorting import ExplicitOrder
+
+import kernelgrad
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+project = "kernelgrad"
+author = "The kernelgrad developers"
+copyright = author
+version = release = kernelgrad.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "myst_parser",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+    "_site",
+]
+exclude_patterns = ["_build", "_templates"]
+templates_path = ["_templates"]
+suppress_warnings = ["config.cache"]  # the order of the gallery is an object
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 4
+default_role = "code"
+
+autosummary_generate = True
+autosummary_generate_overwrite = True
+autodoc_typehints = "none"
+autodoc_member_order = "groupwise"
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+
+SECTIONS = [
+    "first_steps", "tables", "kernels", "solvers",
+    "uncertainty", "few_labels", "streams", "papers",
+]  # fmt: skip
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",
+    "ignore_pattern": r"make_example_data\.py",
+    "subsection_order": ExplicitOrder([f"../examples/{name}" for name in SECTIONS]),
+    "within_subsection_order": "FileNameSortKey",
+    "backreferences_dir": "api/backreferences",
+    "doc_module": ("kernelgrad",),
+    "reference_url": {"kernelgrad": None},
+    "matplotlib_animations": False,
+    "show_memory": False,
+    "show_signature": False,
+    "remove_config_comments": True,
+    "download_all_examples": False,
+    "abort_on_example_error": False,
+    "plot_gallery": "True" if os.environ.get("KERNELGRAD_GALLERY", "1") == "1" else "False",
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = f"kernelgrad {release}"
+html_static_path = ["_static"]
+html_css_files = ["kernelgrad.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_math_renderer = "mathml"
+html_theme_options = {
+    "header_links_before_dropdown": 6,
+    "navbar_align": "left",
+    "navigation_with_keys": False,
+    "secondary_sidebar_items": ["page-toc"],
+    "show_toc_level": 2,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "logo": {"text": "kernelgrad"},
+}
