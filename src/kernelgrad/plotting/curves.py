@@ -220,6 +220,8 @@ class LearningCurveDisplay(Display):
                 label = f"{rival}: {value:.4g}"
                 line = self.score_ax_.axhline(value, color=rival_color, ls=":", label=label)
                 self.lines_.append(line)
+                self.score_ax_.update_datalim([(self.x[0], value)])  # with a margin around it
+                self.score_ax_.autoscale_view()
             self.score_ax_.set_ylabel(f"Validation {score}")
         lines = [line for a in axes for line in a.get_lines()]
         lines = [line for line in lines if not str(line.get_label()).startswith("_")]
@@ -463,12 +465,17 @@ class ErrorTimeDisplay(Display):
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the curve; see :meth:`from_estimator` for `ax`."""
+        from matplotlib.ticker import LogLocator
+
         ax = self._open(ax, "Test error against time", "Seconds of the fit", self.error_name)
         before = len(ax.get_lines())
         (self.line_,) = ax.plot(
             self.seconds, self.error, label=self.name, **curve_style(before)
         )
         ax.set_xscale("log")
+        ax.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+        ax.xaxis.set_major_formatter("{x:g}")
+        ax.xaxis.set_minor_formatter("")
         if self.name:
             ax.legend()
         return self

@@ -1,0 +1,25 @@
+"""
+Decision boundaries of three losses
+===================================
+
+The same rows and the same kernel, with the squared, the logistic and the hinge loss. The
+boundaries, in black, hardly differ. The probabilities, the strength of the colours, do: the
+logistic loss fits them itself, those of the squared and of the hinge loss are calibrated on
+rows that were held out.
+"""
+
+import matplotlib.pyplot as plt
+from sklearn.datasets import make_moons
+
+from kernelgrad import KernelClassifier
+from kernelgrad.plotting import ResponseMapDisplay
+
+X, y = make_moons(300, noise=0.3, random_state=0)
+X_test, y_test = make_moons(5000, noise=0.3, random_state=1)
+
+fig, axes = plt.subplots(1, 3, figsize=(11, 3.6), sharey=True, layout="constrained")
+for ax, loss in zip(axes, ("squared", "logistic", "hinge"), strict=True):
+    model = KernelClassifier(loss, random_state=0).fit(X, y)
+    ax.set_title(f"{loss}: test error {1 - model.score(X_test, y_test):.3f}")
+    ResponseMapDisplay.from_estimator(model, X, y, ax=ax)
+plt.show()

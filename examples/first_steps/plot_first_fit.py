@@ -1,0 +1,52 @@
+"""
+A first fit
+===========
+
+`KernelClassifier()` has nothing to set: it chooses the kernel, its bandwidth and the penalty
+by itself. Here it learns to read digits beside scikit-learn's `SVC` and nearest neighbours,
+all with their defaults, on a tenth, a third and all of the training rows. With all rows its
+error is as small as that of `SVC`; the search costs a hundred times the seconds of `SVC`, and
+with few rows `SVC` is better, too.
+"""
+
+# %%
+# Fit and look at what was found
+# ------------------------------
+
+import matplotlib.pyplot as plt
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.svm import SVC
+
+from kernelgrad import KernelClassifier
+from kernelgrad.plotting import ErrorTimeDisplay
+
+X, y = load_digits(return_X_y=True)
+X, X_test, y, y_test = train_test_split(X, y, test_size=0.5, random_state=0)
+model = KernelClassifier(random_state=0).fit(X, y)
+print(model.kernel_, f"alpha={model.alpha_:.2g}", model.history_["solver_reason"], sep="\n")
+
+# %%
+# Test error against time
+# -----------------------
+
+ax = None
+for rival in (KernelClassifier(random_state=0), SVC(), KNeighborsClassifier()):
+    display = ErrorTimeDisplay.from_estimator(rival, X, y, X_test=X_test, y_test=y_test, ax=ax)
+    ax = display.ax_
+
+# %%
+# The digits that it gets wrong
+# -----------------------------
+
+wrong = model.predict(X_test) != y_test
+fig, axes = plt.subplots(1, 6, figsize=(7, 1.7), layout="constrained")
+fig.suptitle("Misread digits: written and read")
+for ax, image, true, read in zip(
+    axes, X_test[wrong], y_test[wrong], model.predict(X_test[wrong]), strict=False
+):
+    ax.imshow(image.reshape(8, 8), cmap="gray_r")
+    ax.set_title(f"{true} as {read}")
+    ax.axis("off")
+plt.show()

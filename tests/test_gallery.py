@@ -1,0 +1,51 @@
+"""Examples of the gallery run without a warning, and their pictures are whole."""
+
+import ast
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402
+
+FOLDER = Path(__file__).parents[1] / "examples"
+EXAMPLES = sorted(FOLDER.glob("*/plot_*.py"))
+QUICK = {"plot_importances", "plot_regression_curve"}
+
+
+def cases():
+    for path in EXAMPLES:
+        marks = () if path.stem in QUICK else pytest.mark.slow
+        yield pytest.param(path, marks=marks, id=path.stem)
+
+
+@pytest.mark.parametrize("path", list(cases()))
+def test_an_example_draws_whole_pictures(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(path), run_name="__main__")
+    figures = [plt.figure(number) for number in plt.get_fignums()]
+    assert figures
+    for figure in figures:
+        figure.draw_without_rendering()
+        box = figure.get_tightbbox()
+        assert (box.min > -0.01).all(), "cut off at the left or below"
+        assert (box.max < figure.get_size_inches() + 0.01).all(), (
+            "cut off at the right or above"
+        )
+        assert any(ax.get_title() for ax in figure.axes)
+    plt.close("all")
+
+
+def test_examples_say_what_is_seen():
+    assert EXAMPLES
+    for path in EXAMPLES:
+        text = path.read_text(encoding="utf-8")
+        lines = ast.get_docstring(ast.parse(text)).splitlines()
+        assert set(lines[1]) == {"="}, path
+        assert len(lines[1]) == len(lines[0]), path
+        sentences = re.findall(r"[.:;](?:\s|$)", "\n".join(lines[2:]))
+        assert len(sentences) >= 2, path
+        assert len(text.splitlines()) <= 75, path
