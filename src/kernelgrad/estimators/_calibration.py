@@ -13,14 +13,14 @@ from kernelgrad._typing import AnyArray, Float64Array, FloatArray
 from kernelgrad.compute.threads import single_threaded_blas
 
 MOST_ROWS = 2000  # to calibrate on: by then the error of some parameters is below 1e-3
-_KNOTS = (-0.75, 0.0, 0.75)  # in units of the margin
+KNOTS = (-0.75, 0.0, 0.75)  # in units of the margin
 # Slopes of z and of its parts, from those between the knots, which are positive
 _PARTS = np.array([[0.0, 0, 1, 0], [1, -1, 0, 0], [0, 1, -1, 0], [0, 0, -1, 1]])
 _FLAT = 1e-5  # the least slope: of two responses the larger is the more probable
 _BENDS = 0.3  # precision of the prior of bends, and of slopes that differ between classes
 _SHIFTS = 1.0  # and of shifts
 _ENOUGH = 1e-6  # relative, of the log loss that a step gains
-_LESS = 1.0 - 1e-14  # some rounding errors of a logarithm
+LESS = 1.0 - 1e-14  # some rounding errors of a logarithm
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Calibration:
         if start is None:
             if unit is None:
                 unit = float(np.sqrt(w @ (z64**2).sum(axis=1) / n)) or 1.0
-            slopes = np.zeros((1 + len(_KNOTS), K))
+            slopes = np.zeros((1 + len(KNOTS), K))
             slopes[0] = 1.0
             start = cls(unit, slopes, np.zeros(K))
             most = 500
@@ -136,7 +136,7 @@ class Calibration:
 def _bent(z: Float64Array) -> Float64Array:
     """Return z and its parts beyond the knots, (4, n, K)."""
     parts = [
-        np.minimum(z - knot, 0.0) if knot <= 0 else np.maximum(z - knot, 0.0) for knot in _KNOTS
+        np.minimum(z - knot, 0.0) if knot <= 0 else np.maximum(z - knot, 0.0) for knot in KNOTS
     ]
     return np.stack([z, *parts])
 
@@ -157,7 +157,7 @@ def keep_argmax(p: Float64Array, codes: AnyArray) -> Float64Array:
     others = np.sort(some, axis=1)[:, :0:-1]
     pooled = (least[:, None] + np.cumsum(others, axis=1)) / np.arange(2, p.shape[1] + 1)
     level = pooled.max(axis=1)
-    some = np.minimum(some, (level * _LESS)[:, None])
+    some = np.minimum(some, (level * LESS)[:, None])
     some[own] = level
     p[wrong] = some
     return p

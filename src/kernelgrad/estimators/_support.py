@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial, update_wrapper
 from types import MethodType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from kernelgrad._validation import DataError
 from kernelgrad.callbacks import FitEvent
 from kernelgrad.data import BatchSource
+from kernelgrad.persistence import replacing
 from kernelgrad.solvers import Solver, State
 
 try:  # scikit-learn >= 1.9
@@ -31,6 +34,55 @@ except ImportError:
 F = TypeVar("F", bound=Callable[..., Any])
 # what scikit-learn's decorator ends its callbacks by, after a fit that failed too
 _CONTEXT = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
+
+
+class OnnxMixin:
+    """Export of a fitted estimator as an ONNX model."""
+
+    _onnx_kind: ClassVar[str]  # what it predicts, of `kernelgrad.estimators._onnx`
+
+    def to_onnx(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Return the fitted model as an ONNX model, for programs without Python.
+
+        It holds all that predictions need: how a table becomes numbers, the scaling of the
+        columns, and what the function is made of. Random features, which a file of `save` draws
+        from a seed, are written out: ``4 d D`` bytes for D of them of d columns, which
+        docs/serving.md tells in detail, with the inputs and outputs of every estimator.
+
+        Parameters
+        ----------
+        path : str or path-like, optional
+            Where to write the model too, atomically.
+
+        Returns
+        -------
+        onnx.ModelProto
+            Of operator set 18, with ai.onnx.ml 3.
+
+        Raises
+        ------
+        CapabilityError
+            The kernel has no form in ONNX, or the model would be larger than 2 GiB.
+        ImportError
+            onnx is missing.
+        """
+        return self._to_onnx(path)
+
+    def _to_onnx(self, path: str | os.PathLike[str] | None, **options: Any) -> Any:
+        check_is_fitted(self)
+        try:
+            from kernelgrad.estimators._onnx import export
+        except ModuleNotFoundError as error:
+            if error.name != "onnx":
+                raise
+            raise ImportError(
+                "to_onnx needs onnx; install it with: pip install 'kernelgrad[onnx]'"
+            ) from None
+        model = export(self, **options)
+        if path is not None:
+            with replacing(path) as file:
+                file.write(model.SerializeToString())
+        return model
 
 
 def with_callbacks(method: F) -> F:

@@ -52,6 +52,7 @@ from kernelgrad.estimators._reading import EncodedSource, TableReader
 from kernelgrad.estimators._rows import MAX_VALIDATION_ROWS, Batches, TrainingRows
 from kernelgrad.estimators._support import (
     CallbackSupportMixin,
+    OnnxMixin,
     adopt_columns,
     all_or_nothing,
     check_columns,
@@ -125,7 +126,7 @@ class Plan:
 
 
 @parameters
-class BaseRowsEstimator(TableReader, CallbackSupportMixin, Documented):
+class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented):
     """Fitting, prediction and files of estimators that run a solver over rows.
 
     A family (``kernel.py``, ``linear.py``) says what functions are and which solvers find

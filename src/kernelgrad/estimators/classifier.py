@@ -55,6 +55,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
     class_weight: Any = anything(default=None)
     probability: bool = boolean(default=True)
 
+    _onnx_kind = "classes"
     _calibrates: ClassVar[bool] = True  # here, where the loss has no probabilities
     _calibration = cast("Calibration | None", None)
     _latest = cast("Responses | None", None)  # of a stream

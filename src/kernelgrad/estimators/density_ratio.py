@@ -139,6 +139,8 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
     kernel: Any = anything(default="rbf", kw_only=False)
     alpha: float = real(default=1e-4, low=0)
 
+    _onnx_kind = "ratio"
+
     def _alpha_for(self, rows: TrainingRows, *, stream: bool = False) -> float:
         return float(self.alpha)
 

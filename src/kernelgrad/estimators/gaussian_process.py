@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -38,7 +39,7 @@ from kernelgrad.estimators.kernel import BaseKernelEstimator, is_auto
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.functions.scaling import InputScaling
-from kernelgrad.kernels import Kernel, describe_kernel, get_kernel, restore_kernel
+from kernelgrad.kernels import ExactRows, Kernel, describe_kernel, get_kernel, restore_kernel
 from kernelgrad.losses import Loss, SquaredError
 from kernelgrad.solvers import DSG, DirectSolve, Solver, TrainBatch
 from kernelgrad.solvers.kernel.direct import SymmetricMatrix, direct_bytes, kernel_matrix
@@ -204,6 +205,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
     variance: str = anything(default="per_point")
     max_iter: int = integer(default=60, low=1)
 
+    _onnx_kind = "process"
     _y_numeric = True
     _tells_alpha = True
 
@@ -645,6 +647,49 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
                 take(slice(a, b), matrix.half_solve(matrix.scale[:, None] * block))
 
             over_tiles(X.shape[0], _TILE, task)
+
+    def _half_inverse(self) -> Float64Array:
+        """Return the matrix H of ``explained variance = |H k(rows, x)|^2``, (n, n)."""
+        if not self._exact or self._ridge is None:
+            raise CapabilityError(
+                "The standard deviation has a closed form after solver='direct' only; export "
+                "the mean alone, or fit with that solver."
+            )
+        self._explain(self._rows_of_posterior()[0][:1], lambda *_: None)  # factors if need be
+        matrix = cast("SymmetricMatrix", self._factored)
+        with single_threaded_blas():
+            return matrix.half_solve(np.diag(matrix.scale))
+
+    def _prepared_rows(self) -> ExactRows:
+        """Return the training rows as the kernel takes them."""
+        rows: ExactRows = self.expansion_.exact.prepare(self._rows_of_posterior()[0])
+        return rows
+
+    def to_onnx(self, path: str | os.PathLike[str] | None = None, *, std: bool = False) -> Any:
+        """Return the fitted model as an ONNX model, for programs without Python.
+
+        Parameters
+        ----------
+        path : str or path-like, optional
+            Where to write the model too, atomically.
+        std : bool, default=False
+            Whether there is an output of the standard deviation of f beside the mean: for
+            ``solver="direct"``, of which the model then holds ``8 n^2`` bytes for n rows.
+
+        Returns
+        -------
+        onnx.ModelProto
+            Of operator set 18, with ai.onnx.ml 3.
+
+        Raises
+        ------
+        CapabilityError
+            The kernel has no form in ONNX, the model would be larger than 2 GiB, or the
+            deviation has no closed form.
+        ImportError
+            onnx is missing.
+        """
+        return self._to_onnx(path, std=std)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Float64Array:
         """Return functions drawn from the posterior at the rows of `X`, shape (m, n_samples).

@@ -87,6 +87,8 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
     tau: str = anything(default="quantile")
     max_iter: int = integer(default=100, low=1)
 
+    _onnx_kind = "novelty"
+
     def _alpha_for(self, rows: TrainingRows, *, stream: bool = False) -> float:
         return float(self.nu)  # the objective's own scale: another alpha rescales f and tau
 

@@ -25,6 +25,7 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
     """Outputs, predictions and scores of a regressor."""
 
     _y_numeric = True
+    _onnx_kind = "numbers"
     _sibling: ClassVar[str] = "a classifier"  # that takes text, for messages
 
     def _learn(self, targets: AnyArray | BatchSource, declared: AnyArray | None) -> Regression:

@@ -28,6 +28,7 @@ from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._rows import TrainingRows, canonical_rows, weights_of
 from kernelgrad.estimators._support import (
     CallbackSupportMixin,
+    OnnxMixin,
     adopt_columns,
     all_or_nothing,
     check_columns,
@@ -55,7 +56,11 @@ TAG_CHOICE = 15
 
 @parameters
 class RandomFeatures(
-    CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Documented
+    OnnxMixin,
+    CallbackSupportMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    Documented,
 ):
     r"""Random features of any kernel: rows whose inner products estimate it.
 
@@ -146,6 +151,8 @@ class RandomFeatures(
     standardize: bool = boolean(default=False)
     memory_limit: float | None = real(default=None, low=0, words=(None,))
     random_state: Any = anything(default=None)
+
+    _onnx_kind = "features"
 
     def _check_parameters(self) -> Kernel:
         check_params(self)

@@ -16,7 +16,7 @@ from kernelgrad.kernels import Kernel
 
 SCALINGS = ("robust", "ranks")
 _FIT_ROWS = 8192  # rows that are float64 at a time
-_LIMIT, _HEAVY_LIMIT = 12.0, 3.0  # robust deviations at which values bend; ranks end at 3
+_LIMIT, HEAVY_LIMIT = 12.0, 3.0  # robust deviations at which values bend; ranks end at 3
 HEAVY, TAIL = 4.0, 0.01  # a column is heavy if more than that share is so far out
 _KNOTS = 257
 _QUARTILES = 1.3489795003921634  # of a normal law, in standard deviations
@@ -112,7 +112,7 @@ class InputScaling:
             scale[j] = spread if spread > 0 else 1.0
             far = np.abs(column - centre) > HEAVY * scale[j]
             if weight[far].sum() > TAIL * weight.sum():
-                limit[j] = _HEAVY_LIMIT
+                limit[j] = HEAVY_LIMIT
         if ranks:
             return cls(knots=knots)
         return cls(knots[_KNOTS // 2].copy(), scale, limit)
@@ -152,7 +152,7 @@ class InputScaling:
             up = np.interp(X[:, j], knots, levels)
             down = 1.0 - np.interp(-X[:, j], -knots[::-1], levels)
             place[:, j] = 0.5 * (up + down)
-        scores: Float64Array = np.clip(ndtri(place), -_HEAVY_LIMIT, _HEAVY_LIMIT)
+        scores: Float64Array = np.clip(ndtri(place), -HEAVY_LIMIT, HEAVY_LIMIT)
         return scores
 
     def width(self, d: int) -> int:

@@ -1,0 +1,20 @@
+"""Fitted functions as ONNX graphs, for programs that have no Python."""
+
+from kernelgrad.exchange.functions import add_features, add_function, add_scaling
+from kernelgrad.exchange.graph import IR_VERSION, ML_OPSET, OPSET, Graph, Value, joined
+from kernelgrad.exchange.kernels import ExactForm
+from kernelgrad.exchange.numerics import softmax
+
+__all__ = [
+    "IR_VERSION",
+    "ML_OPSET",
+    "OPSET",
+    "ExactForm",
+    "Graph",
+    "Value",
+    "add_features",
+    "add_function",
+    "add_scaling",
+    "joined",
+    "softmax",
+]

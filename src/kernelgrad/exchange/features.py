@@ -1,0 +1,269 @@
+"""Random features: blocks of a stream with all that they are drawn from written out."""
+
+from __future__ import annotations
+
+import functools
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+
+from kernelgrad._typing import AnyArray, Float32Array
+from kernelgrad._validation import CapabilityError
+from kernelgrad.exchange.graph import Value, joined, multiplied, summed
+from kernelgrad.exchange.kernels import contrast, embed
+from kernelgrad.exchange.numerics import TINY
+from kernelgrad.features import _fused as kinds
+from kernelgrad.features import _hadamard as transforms
+from kernelgrad.features import _sketches as sketches
+from kernelgrad.features.additive import AdditiveMap
+from kernelgrad.features.base import FeatureMap
+from kernelgrad.features.composite import PartsMap, ProductMap, SumMap
+from kernelgrad.features.convolutional import ConvolutionMap
+from kernelgrad.features.dot_product import InnerProductMap, RandomMaclaurin, TensorSketch
+from kernelgrad.features.projections import ProjectionMap
+from kernelgrad.features.structured import HadamardMap
+
+# Features of a plane (n, F times blocks), and the factor of each, or of all
+Plane = tuple[Value, Any]
+
+_TURN = 2 * np.pi
+
+
+@singledispatch
+def prepare(features: FeatureMap, x: Value) -> Any:
+    """Return what blocks need of scaled rows, made once."""
+    raise CapabilityError(
+        f"The random features of {type(features).__name__} cannot be exported to ONNX; take "
+        "a kernel of this package, a solver on exact kernels, or the file of save."
+    )
+
+
+@singledispatch
+def planes(features: FeatureMap, rows: Any, first: int, n: int) -> list[Plane]:
+    """Return the features of n blocks, of the first plane and the others."""
+    raise NotImplementedError
+
+
+@prepare.register
+def _(features: ProjectionMap, x: Value) -> Value:
+    # the method of the kernel, which says what it does
+    kernel = getattr(features.projection.embed, "__self__", None)
+    return (x if kernel is None else embed(kernel, x)).astype(np.float32)
+
+
+@planes.register
+def _(features: ProjectionMap, rows: Value, first: int, n: int) -> list[Plane]:
+    op, F, d = rows.graph.op, features.block_size, features.n_features_in
+    W = _weights(features, first, n, d)
+    phase = features.projection.phases(features.seed, first * F, n * F)
+    T = rows @ W
+    found = [T]
+    if features.kind == kinds.PAIR:
+        found = _cos_sin(T)
+    elif features.kind == kinds.PHASE:
+        T = T + phase
+        found = [op("Cos", _reduced(T)) * float(np.sqrt(2.0))]
+    elif features.kind == kinds.DECAY:
+        found = [op("Exp", -T)]
+    elif features.kind == kinds.STEP:
+        found = [(T > 0.0).astype(np.float32)]
+    elif features.kind != kinds.LINEAR:
+        T = op("Relu", T)
+        found = [T if features.kind == kinds.RAMP else T * T]
+    return [(plane, features._scale) for plane in found]
+
+
+def _weights(features: ProjectionMap, first: int, n: int, d: int) -> Float32Array:
+    """Return the weights of n blocks, (d, n F)."""
+    F = features.block_size
+    if isinstance(features, HadamardMap):
+        return _products(features, first * F, n * F)
+    W = features.frequencies(first * F, n, F, np.arange(d))
+    return np.ascontiguousarray(W.transpose(1, 0, 2).reshape(d, n * F))
+
+
+def _products(features: HadamardMap, first: int, n: int) -> Float32Array:
+    """Return products of Hadamard and sign matrices as plain weights, (d, n)."""
+    order, d, lanes = features.order, features.n_features_in, transforms.LANES
+    start = first // order
+    stacks = features.stacks(start, -(-(first + n) // order) - start)
+    W = np.empty((d, len(stacks) * order), np.float32)
+    for s, stack in enumerate(stacks):
+        for a in range(0, d, lanes):
+            b = min(d, a + lanes)
+            T = np.eye(order, lanes, -a, np.float32)
+            for sign in stack[:3]:
+                transforms.transform_lanes(T, sign)
+            W[a:b, s * order : (s + 1) * order] = T[:, : b - a].T * stack[3]
+    return np.ascontiguousarray(W[:, first - start * order :][:, :n])
+
+
+def _reduced(turns: Value) -> Value:
+    """Return angles in radians, less whole turns: exact in float32."""
+    return (turns - turns.graph.op("Round", turns)) * _TURN
+
+
+def _cos_sin(turns: Value) -> list[Value]:
+    reduced = _reduced(turns)
+    return [turns.graph.op(kind, reduced) for kind in ("Cos", "Sin")]
+
+
+@prepare.register
+def _(features: InnerProductMap, x: Value) -> Value:
+    return (x * features._root).astype(np.float32)
+
+
+@planes.register
+def _(features: TensorSketch, rows: Value, first: int, n: int) -> list[Plane]:
+    graph, op, F, d = rows.graph, rows.graph.op, features.block_size, features.n_features_in
+    constant = rows.take([0]) * 0.0 + float(features._constant)
+    columns = op("Transpose", op("Concat", rows, constant, axis=1), perm=[1, 0])
+    shape = op("Concat", np.array([F]), op("Shape", columns, start=1, end=2), axis=0)
+    zeros = op("Expand", graph.constant(np.zeros((), np.float32)), shape)
+    blocks = []
+    for block in range(first, first + n):
+        spectra = []
+        for b, s in zip(*features._draw(block, np.arange(d)), strict=True):
+            sketch = op(
+                "ScatterND", zeros, b.astype(np.int64)[:, None], columns * s[:, None],
+                reduction="add",
+            )  # fmt: skip
+            signal = op("Unsqueeze", op("Transpose", sketch, perm=[1, 0]), np.array([2]))
+            spectrum = op("DFT", signal, axis=1)
+            spectra.append([spectrum.take([i], axis=2) for i in (0, 1)])
+        both = functools.reduce(
+            lambda p, q: [p[0] * q[0] - p[1] * q[1], p[0] * q[1] + p[1] * q[0]], spectra
+        )
+        product = op("DFT", op("Concat", *both, axis=2), axis=1, inverse=1)
+        blocks.append(product.take(0, axis=2))
+    return [(joined(blocks), 1.0)]
+
+
+@planes.register
+def _(features: RandomMaclaurin, rows: Value, first: int, n: int) -> list[Plane]:
+    graph, F = rows.graph, features.block_size
+    blocks, scales = [], []
+    for block in range(first, first + n):
+        draws = features._draw(block, np.arange(features.n_features_in))
+        factors = [rows.take(np.zeros(F)) * 0.0 + 1.0]
+        for m, W in draws.levels:  # of the first m features; the others are of lower degree
+            signs = graph.constant(np.ascontiguousarray(W[:, :m]).astype(np.int8))
+            behind = np.array([0, 0, 0, F - m])
+            factors.append(graph.op("Pad", rows @ signs.astype(np.float32), behind, 1.0))
+        blocks.append(multiplied(factors).take(draws.place))
+        scales.append(draws.amplitude[draws.place])
+    return [(joined(blocks), np.concatenate(scales))]
+
+
+@prepare.register
+def _(features: AdditiveMap, x: Value) -> tuple[Value, Value]:
+    op = x.graph.op
+    logs = op("Log", op("Max", x, TINY))
+    present = (x > 0.0).astype(np.float32)
+    return op("Sqrt", x).astype(np.float32), logs.astype(np.float32) * present
+
+
+@planes.register
+def _(features: AdditiveMap, rows: tuple[Value, Value], first: int, n: int) -> list[Plane]:
+    F, d = features.block_size, features.n_features_in
+    root, log = rows
+    draws = features._draw(first * F, n * F, np.arange(d))
+    gain = np.tile(features._gain(), n)
+    if draws.kind == sketches.COORDINATES:
+        where = draws.where[0] % d
+        amplitude = root.take(where)
+        found = [part * amplitude for part in _cos_sin(log.take(where) * draws.W[0])]
+    elif draws.kind == sketches.HASHED:
+        found = _hashed(root, log, draws.W, draws.where, F)
+    else:
+        found = _signed(root, log, draws.W)
+    return [(plane, gain) for plane in found]
+
+
+def _hashed(root: Value, log: Value, W: AnyArray, bucket: AnyArray, F: int) -> list[Value]:
+    """Return signed sums over the coordinates of each bucket, block after block."""
+    graph, op = root.graph, root.graph.op
+    shape = op("Concat", np.array([F]), op("Shape", root, start=0, end=1), axis=0)
+    zeros = op("Expand", graph.constant(np.zeros((), np.float32)), shape)
+    found: list[list[Value]] = [[], []]
+    for w, b in zip(W, bucket, strict=True):
+        index = b.astype(np.int64)[:, None]
+        cos, sin = _cos_sin(log * np.abs(w))
+        for blocks, part in zip(found, (cos, sin), strict=True):
+            terms = op("Transpose", part * root * np.copysign(1.0, w), perm=[1, 0])
+            total = op("ScatterND", zeros, index, terms, reduction="add")
+            blocks.append(op("Transpose", total, perm=[1, 0]))
+    return [joined(blocks) for blocks in found]
+
+
+def _signed(root: Value, log: Value, W: AnyArray) -> list[Value]:
+    """Return signed sums over all coordinates."""
+    terms = []
+    for j, w in enumerate(W):
+        amplitude = root.take([j]) * np.copysign(1.0, w)
+        terms.append([part * amplitude for part in _cos_sin(log.take([j]) * np.abs(w))])
+    return [summed(plane) for plane in zip(*terms, strict=True)]
+
+
+@prepare.register
+def _(features: ConvolutionMap, x: Value) -> list[tuple[Value, Any]]:
+    x, grid, found = x.astype(np.float32), features.grid, []
+    for cell in range(grid.n_cells):
+        columns = grid.columns(cell)
+        patches = x.take(columns.ravel()).reshape(0, *columns.shape)
+        found.append(contrast(patches) if features.contrast else (patches, 1.0))
+    return found
+
+
+@planes.register
+def _(
+    features: ConvolutionMap, rows: list[tuple[Value, Any]], first: int, n: int
+) -> list[Plane]:
+    F, size = features.block_size, features.group
+    place, parts = [], []
+    cells = [features.cells(block) for block in range(first, first + n)]
+    filters = [features.filters(block) for block in range(first, first + n)]
+    for cell, (patches, weights) in enumerate(rows):  # all filters of a cell in one product
+        W = []
+        for b in range(n):
+            for g in np.flatnonzero(cells[b] == cell):
+                used = min(size, F - int(g) * size)
+                W.append(filters[b][g][:, :used])
+                place.append(b * F + g * size + np.arange(used))
+        if W:
+            both = _cos_sin(patches @ np.concatenate(W, axis=1))
+            means = [part * weights for part in both]
+            parts.append([_mean(part) for part in means])
+    order = np.argsort(np.concatenate(place))
+    scale = float(np.sqrt(1.0 / F))
+    return [(joined(list(plane)).take(order), scale) for plane in zip(*parts, strict=True)]
+
+
+def _mean(x: Value) -> Value:
+    return x.graph.op("ReduceMean", x, np.array([1]), keepdims=0)
+
+
+@prepare.register
+def _(features: PartsMap, x: Value) -> list[Any]:
+    return [prepare(part, x) for part in features.parts]
+
+
+@planes.register
+def _(features: SumMap, rows: list[Any], first: int, n: int) -> list[Plane]:
+    parts = zip(features.parts, rows, features._roots, strict=True)
+    return [
+        (plane, scale * root)
+        for part, own, root in parts
+        for plane, scale in planes(part, own, first, n)
+    ]
+
+
+@planes.register
+def _(features: ProductMap, rows: list[Any], first: int, n: int) -> list[Plane]:
+    root = float(features.block_size) ** 0.5
+    found: list[Plane] = []
+    for part, own in zip(features.parts, rows, strict=True):
+        more = planes(part, own, first, n)
+        found = [(a * b, s * t * root) for a, s in found for b, t in more] if found else more
+    return found

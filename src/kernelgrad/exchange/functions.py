@@ -1,0 +1,113 @@
+"""What becomes of rows before the kernel, and sums over features, support rows or columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernelgrad._validation import CapabilityError
+from kernelgrad.exchange.features import planes, prepare
+from kernelgrad.exchange.graph import Value, joined, summed
+from kernelgrad.exchange.kernels import ExactForm, chunks_of, weighted_sum
+from kernelgrad.exchange.numerics import normal_scores
+from kernelgrad.functions import (
+    Expansion,
+    FeatureStream,
+    InputScaling,
+    LinearExpansion,
+    RandomFeatureExpansion,
+    SupportExpansion,
+)
+from kernelgrad.functions.scaling import HEAVY_LIMIT
+
+_FEATURES = 8192  # of a plane, at once
+
+
+def add_scaling(scaling: InputScaling, x: Value) -> Value:
+    """Return rows (n, d) in float64, scaled."""
+    op = x.graph.op
+    if scaling.knots is not None:
+        x = _scores(scaling.knots, x)
+    if scaling.centre is not None:
+        x = x - scaling.centre
+    if scaling.scale is not None:
+        x = x / scaling.scale
+    if scaling.limit is not None:
+        u = x / scaling.limit
+        x = x / op("Sqrt", 1.0 + u * u)
+    if scaling.metric is None:
+        return x
+    return x * scaling.metric if scaling.metric.ndim == 1 else x @ scaling.metric
+
+
+def _scores(knots: Any, x: Value) -> Value:
+    """Return normal scores of places among the knots (k, d).
+
+    Each interval between knots adds the share of it that lies below x, an empty one a half on
+    either side of its point.
+    """
+    op = x.graph.op
+    low, high = knots[:-1].T, knots[1:].T  # (d, k - 1)
+    width = high - low
+    empty = width == 0
+    column = op("Unsqueeze", x, np.array([2]))
+    inside = (column - low) / np.where(empty, 1.0, width)
+    inside = op("Min", op("Max", inside, 0.0), 1.0)
+    above = (column > low).astype(np.float64)
+    not_below = 1.0 - (column < low).astype(np.float64)
+    share = op("Where", empty, 0.5 * (above + not_below), inside)
+    place = share.sum(2, keepdims=False) * (1.0 / (len(knots) - 1))
+    return normal_scores(place, HEAVY_LIMIT)
+
+
+def add_function(f: Expansion, x: Value) -> Value:
+    """Return f(x), (n, C) in float64, of rows (n, d) in float64."""
+    if isinstance(f, LinearExpansion):
+        return x @ f.coef + f.intercept
+    x = add_scaling(f.scaling, x)
+    if isinstance(f, SupportExpansion):
+        parts = _over_support(f, x)
+    elif isinstance(f, RandomFeatureExpansion):
+        parts = _over_features(f, x)
+    else:
+        raise CapabilityError(f"A {type(f).__name__} cannot be exported to ONNX.")
+    parts = parts or [x.take([0]) * 0.0]
+    return summed(parts) + f.intercept
+
+
+def _over_support(f: SupportExpansion, x: Value) -> list[Value]:
+    form = ExactForm(f.kernel, x, f.support)
+    return [
+        weighted_sum(x.graph, form(f.support.take(some)), f.coef[some])
+        for some in chunks_of(f.kernel, f.n_support)
+    ]
+
+
+def _over_features(f: RandomFeatureExpansion, x: Value) -> list[Value]:
+    stream, F = f.stream, f.stream.block_size
+    if not f.n_blocks:
+        return []
+    rows = prepare(stream.map, x)
+    step, parts = max(1, _FEATURES // F), []
+    for first in range(0, f.n_blocks, step):
+        n = min(step, f.n_blocks - first)
+        coef = f.coef[:, first * F : (first + n) * F]
+        found = planes(stream.map, rows, first, n)
+        for (plane, scale), own in zip(found, coef, strict=True):
+            factor = np.broadcast_to(np.asarray(scale, np.float32), len(own))[:, None]
+            parts.append(weighted_sum(x.graph, plane, own * factor))
+    return parts
+
+
+def add_features(stream: FeatureStream, x: Value, n_blocks: int) -> list[Value]:
+    """Return blocks of random features, (n, width) each in float32, of rows in float64."""
+    rows = prepare(stream.map, add_scaling(stream.scaling, x))
+    blocks = []
+    for block in range(n_blocks):
+        found = [
+            plane * np.asarray(scale, np.float32)
+            for plane, scale in planes(stream.map, rows, block, 1)
+        ]
+        blocks.append(joined(found))
+    return blocks

@@ -1,0 +1,392 @@
+"""Exported models give onnxruntime the numbers that the estimators predict."""
+
+import functools
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import kernelgrad as kg
+from cases import every
+from kernelgrad.estimators._files import ESTIMATORS
+from kernelgrad.functions import (
+    ExactKernel,
+    FeatureStream,
+    InputScaling,
+    RandomFeatureExpansion,
+    SupportExpansion,
+)
+from kernelgrad.kernels import (
+    KERNELS,
+    ArcCosine,
+    CallableKernel,
+    Chi2,
+    ConvolutionKernel,
+    DotProduct,
+    Gaussian,
+    JensenShannon,
+    Laplacian,
+    Matern,
+    Polynomial,
+    get_kernel,
+)
+from test_contracts import COLUMNS, OBJECTS
+
+onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
+
+from kernelgrad.exchange import (  # noqa: E402
+    IR_VERSION,
+    ML_OPSET,
+    OPSET,
+    Graph,
+    add_function,
+    add_scaling,
+    functions,
+    graph,
+    kernels,
+)
+
+ALPHA = {"alpha": 1e-2, "gamma": 0.4}
+METHODS = {
+    "label": "predict", "prediction": "predict", "ratio": "predict", "mean": "predict",
+    "decision": "decision_function", "probabilities": "predict_proba",
+    "score": "score_samples", "features": "transform",
+}  # fmt: skip
+
+
+def session(model):
+    onnx.checker.check_model(model, full_check=True)
+    return ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def run(model, feeds):
+    it = session(model)
+    return dict(zip([o.name for o in it.get_outputs()], it.run(None, feeds), strict=True))
+
+
+def require_same(estimator, X, feeds=None, **options):
+    """All outputs are those of the estimator, to 1e-5 of the largest."""
+    found = run(estimator.to_onnx(**options), {"X": X} if feeds is None else feeds)
+    for name, value in found.items():
+        if name == "std":
+            expected = estimator.predict(X, return_std=True)[1]
+        else:
+            expected = getattr(estimator, METHODS[name])(X)
+        assert value.shape == expected.shape, name
+        if expected.dtype.kind != "f":
+            assert value.tolist() == expected.tolist(), name
+        else:
+            scale = np.abs(expected).max()
+            assert np.abs(value - expected).max() <= 1e-5 * scale, name
+    return found
+
+
+def table(n=80, d=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.random((n, d))
+    return X, np.sin(4 * X[:, 0]) + X[:, 1] - X[:, 2] + 0.1 * rng.standard_normal(n)
+
+
+def classes(k, names=None, seed=0):
+    X, y = table(seed=seed)
+    codes = np.digitize(y, np.quantile(y, np.arange(1, k) / k))
+    return X, codes if names is None else np.array(names)[codes]
+
+
+def of_two(**options):
+    return kg.KernelDensityRatio(gamma=0.4, max_iter=3, random_state=0, **options)
+
+
+def marked():
+    X, y = classes(3)
+    return X, np.where(np.arange(len(y)) % 3 > 0, y, -1)
+
+
+FAMILIES = {
+    "exact classes": lambda: kg.KernelClassifier(**ALPHA).fit(*classes(3)),
+    "text, two": lambda: kg.KernelClassifier("hinge", **ALPHA).fit(*classes(2, ["no", "yes"])),
+    "pairs": lambda: kg.KernelClassifier("hinge", multi_class="ovo", **ALPHA).fit(*classes(5)),
+    "logistic": lambda: kg.KernelClassifier("logistic", **ALPHA).fit(*classes(3)),
+    "multinomial": lambda: kg.KernelClassifier("log_loss", **ALPHA).fit(*classes(3)),
+    "margins only": lambda: kg.KernelClassifier("hinge", probability=False, **ALPHA).fit(
+        *classes(2, [False, True])
+    ),
+    "features": lambda: kg.KernelClassifier("log_loss", solver="dsg", max_iter=3, **ALPHA).fit(
+        *classes(2, [0.0, 2.0])
+    ),
+    "numbers": lambda: kg.KernelRegressor(random_state=0, alpha=1e-2).fit(*table()),
+    "outputs": lambda: kg.KernelRegressor(solver="dsg", max_iter=3, **ALPHA).fit(
+        table()[0], table()[0][:, :2] ** 2
+    ),
+    "quantiles": lambda: kg.KernelRegressor(
+        kg.losses.Quantile((0.2, 0.5, 0.8)), solver="cached", max_iter=3, **ALPHA
+    ).fit(*table()),
+    "linear": lambda: kg.LinearClassifier("hinge").fit(*classes(3)),
+    "linear numbers": lambda: kg.LinearRegressor().fit(*table()),
+    "few labels": lambda: kg.SemiSupervisedKernelClassifier(
+        gamma=0.4, C=1.0, probability=True, n_folds=2, random_state=0
+    ).fit(*marked()),
+    "novelty": lambda: kg.KernelNoveltyDetector(max_iter=3).fit(table()[0]),
+    "ratio": lambda: of_two().fit(table()[0], denominator=table(seed=1)[0]),
+    "squared ratio": lambda: of_two(loss="least_squares").fit(*classes(2)),
+    "process": lambda: kg.KernelGaussianProcessRegressor(0.01).fit(*table()),
+    "process by features": lambda: kg.KernelGaussianProcessRegressor(
+        0.01, solver="dsg", max_iter=3, **{"gamma": 0.4}
+    ).fit(*table()),
+    "transformer": lambda: kg.RandomFeatures(n_components=33, random_state=0).fit(table()[0]),
+}
+
+
+@functools.cache
+def fitted(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # short fits
+        return FAMILIES[name]()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_estimator_is_exported(name):
+    model, X = fitted(name), table(50, seed=7)[0]
+    found = require_same(model, X, **({"std": True} if name == "process" else {}))
+    assert ("probabilities" in found) == hasattr(model, "predict_proba")
+    require_same(model, X[:1])
+
+
+def test_the_families_are_all_estimators():
+    assert {type(fitted(name)).__name__ for name in FAMILIES} == {*ESTIMATORS, "RandomFeatures"}
+
+
+# Functions: every kernel, by features and by values
+
+
+def kernel_of(name):
+    return OBJECTS[name]() if name in OBJECTS else get_kernel(name, gamma="median")
+
+
+def given(build, X, width=2):
+    """Return what a graph of rows gives onnxruntime for rows X, (n, width)."""
+    g = Graph()
+    value = build(g.input("X", np.float64, X.shape[1]))
+    return run(g.model({"value": (value, width)}, {}, ""), {"X": X})["value"]
+
+
+def resolved(kernel, d, seed=3):
+    X = 2.0 * np.random.default_rng(seed).random((40, d))
+    X[:, 0] *= X[:, 0] > 0.5  # some zeros
+    return kernel.resolve(X, 0), X
+
+
+FEATURES = [
+    *((kernel_of(name), COLUMNS.get(name, 5)) for name in KERNELS if name != "precomputed"),
+    (Gaussian(0.3, form="phase"), 5),
+    (Gaussian(0.3, sampling="qmc"), 5),
+    (Matern(0.5, 0.3, sampling="orthogonal"), 5),
+    (Gaussian(0.01, sampling="orthogonal", form="phase"), 70),
+    (Laplacian(0.3) * Gaussian(0.2) * Polynomial(2, gamma=0.2), 5),
+    (0.3 * Gaussian(0.3, form="phase") + Chi2(), 5),
+    (Polynomial(3, gamma=0.3, coef0=0.0), 5),
+    (DotProduct("exponential", gamma=0.1), 5),
+    (DotProduct((0.0, 0.0, 1.0), gamma=0.1), 5),
+    (Chi2("hashed"), 5),
+    (Chi2("signs"), 5),
+    (JensenShannon("coordinates"), 70),
+    (ArcCosine(0, bias=1.0), 5),
+    (ArcCosine(2), 5),
+    (ConvolutionKernel((4, 5), patch_size=2, pool_size=2, gamma=0.5, normalize=True), 20),
+]
+
+
+@every("kernel, d", FEATURES)
+def test_random_features(kernel, d, monkeypatch):
+    monkeypatch.setattr(functions, "_FEATURES", 100)
+    kernel, X = resolved(kernel, d)
+    f = RandomFeatureExpansion(FeatureStream(kernel, d, 5, 48), 2, np.array([0.5, -1.0]))
+    assert np.allclose(given(lambda x: add_function(f, x), X), [0.5, -1.0])
+    rng = np.random.default_rng(0)
+    f.coef = rng.standard_normal((f.stream.planes, 3 * 48, 2)).astype(np.float32)
+    found, expected = given(lambda x: add_function(f, x), X), f.raw_prediction(X)
+    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+EXACT = [
+    *((kernel_of(name), COLUMNS.get(name, 5)) for name in KERNELS if name != "precomputed"),
+    (Matern(0.5, 0.3), 5),
+    (Matern(2.5, 0.3), 5),
+    (DotProduct("exponential", gamma=0.1), 5),
+    (DotProduct("vovk", gamma=0.01), 5),
+    (ArcCosine(0, bias=1.0), 5),
+    (ArcCosine(2), 5),
+    (0.3 * Chi2() + Gaussian(0.3) * Laplacian(0.2), 5),
+    (ConvolutionKernel((4, 5), patch_size=2, pool_size=2, gamma=0.5, normalize=True), 20),
+]
+
+
+@every("kernel, d", EXACT)
+def test_exact_kernels(kernel, d, monkeypatch):
+    monkeypatch.setattr(kernels, "_ROWS", 16)
+    kernel, X = resolved(kernel, d)
+    exact = ExactKernel(kernel, d, precise=True)
+    coef = np.random.default_rng(0).standard_normal((len(X), 2))
+    f = SupportExpansion(exact, exact.prepare(X), coef, np.array([0.5, -1.0]))
+    new = np.concatenate([X[:5], 2.0 * np.random.default_rng(1).random((30, d))])
+    found, expected = given(lambda x: add_function(f, x), new), f.raw_prediction(new)
+    assert np.abs(found - expected).max() <= 1e-7 * np.abs(expected).max()
+
+
+SCALINGS = {
+    "robust": InputScaling.robust,
+    "ranks": lambda X, w: InputScaling.robust(X, w, ranks=True),
+    "weights": lambda X, w: InputScaling.robust(X, w).with_metric(np.array([1.0, 0.5, 0.0])),
+    "matrix": lambda X, w: InputScaling(X.mean(0), None).with_metric(X[:3, :2]),
+    "none": lambda X, w: InputScaling(),
+}
+
+
+@every("make", SCALINGS.values())
+def test_scalings(make):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 3)) ** 3
+    X[:, 1] = np.round(X[:, 1])  # equal knots
+    X[:, 2] = X[:, 2] > 0
+    scaling = make(X, np.ones(200))
+    new = np.concatenate([X, 3.0 * X, np.round(3.0 * X)])
+    expected = scaling.apply(new)
+    found = given(lambda x: add_scaling(scaling, x) * 1.0, new, expected.shape[1])
+    assert np.abs(found - expected).max() <= 1e-9 * np.abs(new).max()
+
+
+# Tables
+
+
+def frame(n, seed=0):
+    rng = np.random.default_rng(seed)
+    city = rng.choice(["Bern", "Köln", "Graz", None], n)
+    code = rng.choice([f"p{i}" for i in range(60)], n)
+    when = pd.Timestamp("1968-01-01") + pd.to_timedelta(rng.integers(0, 3000 * 24, n), unit="h")
+    size = rng.random(n)
+    size[rng.random(n) < 0.2] = np.nan
+    data = {"size": size, "city": city, "when": when, "new": rng.random(n) < 0.5, "code": code}
+    return pd.DataFrame(data)
+
+
+def feeds_of(X):
+    """Return a frame as the inputs of its model."""
+    found = {}
+    for name, column in X.items():
+        if column.dtype.kind == "M":
+            column = (column - pd.Timestamp(0)) / pd.Timedelta("1s")
+        text = column.dtype.kind not in "bif"
+        values = column.fillna("").astype(str) if text else column.astype(np.float64)
+        found[name] = values.to_numpy(object if text else np.float64)[:, None]
+    return found
+
+
+@every("classes", [None, 2, 3])
+def test_tables(classes):
+    X, rng = frame(300), np.random.default_rng(1)
+    y = X["new"] + X["size"].fillna(2.0) + X["code"].str[1:].astype(int) / 60
+    y += 0.1 * rng.standard_normal(300)
+    if classes is None:
+        model = kg.LinearRegressor().fit(X, y)
+    else:
+        model = kg.LinearClassifier().fit(
+            X, np.digitize(y, np.quantile(y, [0.3, 0.7])) % classes
+        )
+    new = frame(100, seed=3)
+    new.loc[3, "city"], new.loc[4, "code"] = "Rom", "unknown"
+    new.loc[5, "when"] = None
+    assert model._table.parts.all()
+    require_same(model, new, feeds_of(new))
+
+
+def test_tables_of_numbers_are_one_input():
+    X, y = table()
+    X[::7, 1] = np.nan
+    new = table(20, seed=5)[0]
+    new[::3, 1] = new[::4, 2] = np.nan
+    require_same(kg.LinearRegressor().fit(X, y), new)
+    whole = kg.LinearRegressor().fit(np.nan_to_num(X), y)
+    require_same(whole, new)  # medians of training rows
+    named = kg.LinearRegressor().fit(pd.DataFrame(X, columns=list("abcd")), y)
+    require_same(named, pd.DataFrame(new, columns=list("abcd")), {"X": new})
+
+
+def test_columns_named_as_outputs():
+    X, y = pd.DataFrame({"label": ["a", "b"] * 20, "x": np.arange(40.0)}), np.arange(40) % 2
+    found = run(kg.LinearClassifier().fit(X, y).to_onnx(), feeds_of(X))
+    assert found["predicted_label"].tolist() == y.tolist()
+
+
+def test_a_precomputed_kernel_takes_kernel_values():
+    X, y = table()
+    K, new = Gaussian(0.4)(X), Gaussian(0.4)(table(20, seed=5)[0], X)
+    model = kg.KernelRegressor(kernel="precomputed", alpha=1e-2, solver="cached", max_iter=3)
+    require_same(model.fit(K, y), new)
+
+
+# Files and refusals
+
+
+def test_the_file_and_what_it_tells(tmp_path):
+    X, y = table()
+    model = kg.KernelRegressor(solver="dsg", max_iter=3, **ALPHA)
+    model.fit(pd.DataFrame(X, columns=list("abcd")), y)
+    made = model.to_onnx(tmp_path / "model.onnx")
+    read = onnx.load(tmp_path / "model.onnx")
+    assert read == made
+    assert {it.domain: it.version for it in read.opset_import} == {
+        "": OPSET, "ai.onnx.ml": ML_OPSET
+    }  # fmt: skip
+    assert (read.ir_version, read.producer_name) == (IR_VERSION, "kernelgrad")
+    told = {it.key: it.value for it in read.metadata_props}
+    assert told == {"estimator": "KernelRegressor", "columns": "a\nb\nc\nd"}
+    # frequencies and coefficients, and little else
+    d, D = 4, model.n_random_features_
+    assert read.ByteSize() < 4 * (d * D / 2 + D) + 5000
+    model.save(tmp_path / "model.kgm")
+    assert kg.load(tmp_path / "model.kgm").to_onnx() == made
+
+
+class Own(Gaussian):
+    name = "own"
+
+    def embedded(self, X):
+        return super().embedded(X) + 0.0
+
+
+@every(
+    "kernel, words",
+    [
+        (CallableKernel(lambda X, Z: X @ Z.T), "has no operators for"),
+        (Matern(0.7, 0.4), "nu is not"),
+        (Own(0.4), "cannot be exported"),
+        (Gaussian(0.4) + Own(0.4), "cannot be exported"),
+    ],
+)
+def test_kernels_without_a_form(kernel, words):
+    model = kg.KernelRegressor(kernel=kernel, solver="cached", alpha=1e-2, max_iter=2)
+    with pytest.raises(kg.CapabilityError, match=words) as info:
+        model.fit(*table()).to_onnx()
+    assert "serve the file of save" in str(info.value)
+
+
+def test_other_refusals(monkeypatch):
+    with pytest.raises(kg.CapabilityError, match="solver='direct' only"):
+        fitted("process by features").to_onnx(std=True)
+    texts = pd.DataFrame({"a": [None, "", "b", "c"] * 20})
+    with pytest.raises(kg.CapabilityError, match="'a' has missing values and empty texts"):
+        kg.LinearRegressor().fit(texts, table()[1]).to_onnx()
+    with pytest.raises(ValueError, match="not fitted"):
+        kg.KernelRegressor().to_onnx()
+    monkeypatch.setattr(graph, "MOST_BYTES", 1000)
+    with pytest.raises(kg.CapabilityError, match="larger than 2 GiB"):
+        fitted("numbers").to_onnx()
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    for name in [name for name in sys.modules if name.startswith("kernelgrad.exchange")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "kernelgrad.estimators._onnx")
+    with pytest.raises(ImportError, match=r"kernelgrad\[onnx\]"):
+        fitted("numbers").to_onnx()
