@@ -87,25 +87,25 @@ def _box(x: float, y: float, width: float, height: float, text: str, kind: str) 
     )
 
 
-def _arrow(x: float, y: float, dx: float, dy: float) -> str:
-    return f'<path class="arrow" d="M{x} {y} l{dx} {dy}" marker-end="url(#tip)"/>'
+def _arrow(x: float, y: float, dx: float, dy: float, kind: str) -> str:
+    return f'<path class="arrow" d="M{x} {y} l{dx} {dy}" marker-end="url(#tip-{kind})"/>'
 
 
-def _svg(width: float, height: float, title: str, parts: list[str]) -> str:
+def _svg(width: float, height: float, title: str, parts: list[str], kind: str) -> str:
     tip = (
-        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
+        f'<defs><marker id="tip-{kind}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
         'markerHeight="7" orient="auto"><path class="tip" d="M0 0 L8 4 L0 8 z"/>'
         "</marker></defs>"
     )
     return (
-        f'<div class="picture"><svg viewBox="0 0 {width} {height}" role="img" '
+        f'<div class="picture {kind}"><svg viewBox="0 0 {width} {height}" role="img" '
         f'style="max-width: {width}px" xmlns="http://www.w3.org/2000/svg">'
         f"<title>{escape(title)}</title>{tip}{''.join(parts)}</svg></div>"
     )
 
 
-def decision() -> str:
-    """Draw :data:`CHOICES`: "yes" goes to the right, "no" down."""
+def decision(kind: str) -> str:
+    """Draw :data:`CHOICES`: "yes" goes to the right if `kind` is "wide", else below."""
     parts, y = [], 0.0
     for heading, questions in CHOICES.items():
         parts.append(f'<text class="heading" x="0" y="{y + 18}">{escape(heading)}</text>')
@@ -113,15 +113,26 @@ def decision() -> str:
         for i, (question, answer) in enumerate(questions):
             last = i == len(questions) - 1
             parts.append(_box(0, y, 330, 34, question, "question"))
-            parts.append(_arrow(330, y + 17, 58, 0))
-            parts.append(_box(390, y, 310, 34, answer, "answer"))
+            if kind == "narrow":
+                parts += [
+                    _arrow(200, y + 34, 0, 20, kind),
+                    _box(46, y + 56, 284, 34, answer, "answer"),
+                ]
+                yes, down, height = (220, y + 44), (20, 66), 102
+            else:
+                parts += [
+                    _arrow(330, y + 17, 58, 0, kind),
+                    _box(390, y, 310, 34, answer, "answer"),
+                ]
+                yes, down, height = (359, y + 9), (165, 20), 56
             if not last:
-                parts.append(f'<text class="small" x="359" y="{y + 9}">yes</text>')
-                parts.append(_arrow(165, y + 34, 0, 20))
-                parts.append(f'<text class="small" x="182" y="{y + 44}">no</text>')
-            y += 44 if last else 56
+                parts.append(f'<text class="small" x="{yes[0]}" y="{yes[1]}">yes</text>')
+                parts.append(_arrow(down[0], y + 34, 0, down[1], kind))
+                parts.append(f'<text class="small" x="{down[0] + 15}" y="{y + 44}">no</text>')
+            y += height - 12 if last else height
         y += 8
-    return _svg(702, y, "Which estimator, loss, kernel and solver to take", parts)
+    title = "Which estimator, loss, kernel and solver to take"
+    return _svg(332 if kind == "narrow" else 702, y, title, parts, kind)
 
 
 def contract(name: str) -> list[list[str]]:
@@ -137,7 +148,7 @@ def _summary(module: str) -> str:
     path = ROOT / "src" / Path(*module.split("."))
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     doc = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    return doc.partition("\n")[0].rstrip(".")
+    return doc.partition("\n")[0].partition(";")[0].rstrip(".")
 
 
 def layers(name: str) -> str:
@@ -145,7 +156,7 @@ def layers(name: str) -> str:
     parts, y, width = [], 1.0, 700.0
     for place, modules in enumerate(contract(name)):
         if place:
-            parts.append(_arrow(width / 2, y - 17, 0, 15))
+            parts.append(_arrow(width / 2, y - 17, 0, 15, "any"))
         height = 26.0 * len(modules) + 10
         parts.append(
             f'<rect class="answer" x="1" y="{y}" width="{width}" height="{height}" rx="6"/>'
@@ -155,10 +166,10 @@ def layers(name: str) -> str:
             short = module.removeprefix("kernelgrad.").removeprefix("solvers.")
             parts.append(f'<text class="name" x="14" y="{at}">{escape(short)}</text>')
             parts.append(
-                f'<text class="told" x="150" y="{at}">{escape(_summary(module))}</text>'
+                f'<text class="told" x="140" y="{at}">{escape(_summary(module))}</text>'
             )
         y += height + 18
-    return _svg(width + 2, y - 16, name, parts)
+    return _svg(width + 2, y - 16, name, parts, "any")
 
 
 class Picture(SphinxDirective):
@@ -169,7 +180,8 @@ class Picture(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         kind, *names = self.arguments
-        svg = decision() if kind == "decision" else layers(*names)
+        both = decision("wide") + decision("narrow")
+        svg = both if kind == "decision" else layers(*names)
         self.env.note_dependency(ROOT / "pyproject.toml")
         return [nodes.raw("", svg, format="html")]
 

@@ -38,6 +38,7 @@ autosummary_generate = True
 autosummary_generate_overwrite = True
 autodoc_typehints = "none"
 autodoc_member_order = "groupwise"
+toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 
