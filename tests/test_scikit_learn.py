@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import sklearn
 from sklearn.utils.estimator_checks import check_estimator
 
 from kernelgrad import (
@@ -77,8 +78,16 @@ pytestmark = [
 ]
 
 
+# Which of three labels are the first of two classes depends there on the order of the rows.
+OF_WEIGHTS = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")]
+BROKEN = dict.fromkeys(OF_WEIGHTS, "fixed in 1.7") if sklearn.__version__ < "1.7" else {}
+
+
 def check(estimator):
-    found = check_estimator(estimator, on_skip=None, on_fail=None)
+    broken = BROKEN if isinstance(estimator, KernelDensityRatio) else {}
+    found = check_estimator(
+        estimator, on_skip=None, on_fail=None, expected_failed_checks=broken
+    )
     assert len(found) > 40
     failed = [each for each in found if each["status"] == "failed"]
     assert not failed, "\n".join(f"{r['check_name']}: {r['exception']!r}" for r in failed)
