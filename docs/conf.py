@@ -56,6 +56,7 @@ sphinx_gallery_conf = {
     "doc_module": ("kernelgrad",),
     "reference_url": {"kernelgrad": None},
     "matplotlib_animations": False,
+    "thumbnail_size": (480, 320),
     "show_memory": False,
     "show_signature": False,
     "remove_config_comments": True,
