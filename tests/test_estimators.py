@@ -633,7 +633,7 @@ def test_sources_with_weights(moons):
     assert model.score(source) == pytest.approx(model.score(X[100:], y[100:]))
     nothing = ArraySource(X, y, np.zeros(400))
     with pytest.raises(
-        ValueError, match="[Aa]ll sample weights are zero|at least one non-zero"
+        ValueError, match=r"[Aa]ll sample weights are zero|at least one non-zero"
     ):
         plain_classifier(max_iter=2).fit(nothing)
     nothing.in_memory = False

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -68,7 +68,15 @@ from kernelgrad.functions.expansions import Expansion
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss
 from kernelgrad.persistence import contents_digest
-from kernelgrad.solvers import Problem, Solver, State, Validation, check_capabilities, run
+from kernelgrad.solvers import (
+    History,
+    Problem,
+    Solver,
+    State,
+    Validation,
+    check_capabilities,
+    run,
+)
 from kernelgrad.solvers.block_descent.shards import SHARD
 from kernelgrad.solvers.loop import left_over
 
@@ -155,6 +163,11 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
     _deadline = FOREVER  # of the fit that goes on
     _listeners = CallbackList()  # its callbacks
 
+    if TYPE_CHECKING:  # what fits set
+        expansion_: ClassVar[Any]
+        feature_names_in_: ClassVar[AnyArray]
+        intercept_: ClassVar[Any]
+
     # -- what a family of functions gives ----------------------------------------------
 
     @abstractmethod
@@ -222,6 +235,14 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
     def _check_targets(self, y: AnyArray) -> AnyArray:
         """Return the targets of arrays, or raise if they are not of the estimator's kind."""
         return y
+
+    @abstractmethod
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the model."""
+
+    @abstractmethod
+    def predict(self, X: Any) -> AnyArray:
+        """Return what the model says of every row."""
 
     # -- fitting -----------------------------------------------------------------------
 
@@ -560,7 +581,7 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
             validation=plan.validation,
             callbacks=self._listeners,
             on_iteration=report,
-            history=copy.deepcopy(self.history_) if goes_on else None,
+            history=dict(copy.deepcopy(self.history_)) if goes_on else None,
             resumed=None if checkpoint is None else checkpoint.resumed,
         )
         result.state.release()
@@ -572,7 +593,7 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
         result.expansion.compact()
         self._set(self._function_attributes(self._settled(result.expansion, plan.rows)))
         chosen = {"solver": plan.solver.name, "solver_reason": plan.reason}
-        self.history_: dict[str, Any] = result.history | chosen | plan.found
+        self.history_: History = cast("History", result.history | chosen | plan.found)
         if plan.seconds:
             self.history_["seconds"] = [t + plan.seconds for t in self.history_["seconds"]]
         self.n_iter_: int = result.state.iteration

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 from sklearn.base import ClassifierMixin, clone
@@ -59,6 +59,9 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
     _calibrates: ClassVar[bool] = True  # here, where the loss has no probabilities
     _calibration = cast("Calibration | None", None)
     _latest = cast("Responses | None", None)  # of a stream
+    if TYPE_CHECKING:  # what fits set
+        classes_: ClassVar[AnyArray]
+
     _sibling: ClassVar[str] = "a regressor"  # that takes continuous targets, for messages
     _task_type: ClassVar[type[Classification]] = Classification
 

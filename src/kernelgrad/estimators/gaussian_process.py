@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, overload
 
 import numpy as np
 import scipy.sparse as sp
@@ -204,6 +204,10 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
     normalize_y: bool = boolean(default=True)
     variance: str = anything(default="per_point")
     max_iter: int = integer(default=60, low=1)
+
+    if TYPE_CHECKING:  # what fits set
+        y_mean_: ClassVar[float]
+        y_scale_: ClassVar[float]
 
     _onnx_kind = "process"
     _y_numeric = True
@@ -525,6 +529,34 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         return (train for train, _ in batches)
 
     # -- prediction --------------------------------------------------------------------
+
+    @overload
+    def predict(
+        self,
+        X: Any,
+        return_std: Literal[False] = False,
+        return_cov: Literal[False] = False,
+        include_noise: bool = False,
+    ) -> Float64Array: ...
+
+    @overload
+    def predict(
+        self,
+        X: Any,
+        return_std: Literal[True],
+        return_cov: bool = False,
+        include_noise: bool = False,
+    ) -> tuple[Float64Array, Float64Array]: ...
+
+    @overload
+    def predict(
+        self,
+        X: Any,
+        return_std: bool = False,
+        *,
+        return_cov: Literal[True],
+        include_noise: bool = False,
+    ) -> tuple[Float64Array, Float64Array]: ...
 
     def predict(
         self,

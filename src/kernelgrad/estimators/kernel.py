@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -82,6 +82,12 @@ class BaseKernelEstimator(BaseRowsEstimator):
     bandwidth_factor: float = anything(default=1.0)
     metric: Any = anything(default=None)
     standardize: bool | str = boolean(default="auto", words=("auto", *SCALINGS))
+
+    if TYPE_CHECKING:  # what fits set
+        kernel_: ClassVar[Kernel]
+        metric_: ClassVar[Float64Array | None]
+        n_random_features_: ClassVar[int]
+        n_support_: ClassVar[int]
 
     _metric_words: ClassVar[tuple[str, ...]] = ()  # what can be learned
 

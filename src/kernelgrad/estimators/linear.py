@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from kernelgrad._params import anything, choice, integer, parameters, real
-from kernelgrad._typing import AnyArray
+from kernelgrad._typing import AnyArray, Float64Array
 from kernelgrad._validation import check_name
 from kernelgrad.estimators._auto import GIVEN, rows_nbytes, usable_memory
 from kernelgrad.estimators._rows import TrainingRows
@@ -100,6 +100,9 @@ class BaseLinearEstimator(BaseSupervisedEstimator):
     alpha: float = anything(default=1e-4)
     max_iter: int = integer(default=100, low=1)
     n_iter_no_change: int = integer(default=5, low=1)
+
+    if TYPE_CHECKING:  # what fits set
+        coef_: ClassVar[Float64Array]
 
     @property
     def _l1_share(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import OutlierMixin
@@ -86,6 +86,9 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
     kernel: Any = anything(default="rbf", kw_only=False)
     tau: str = anything(default="quantile")
     max_iter: int = integer(default=100, low=1)
+
+    if TYPE_CHECKING:  # what fits set
+        offset_: ClassVar[float]
 
     _onnx_kind = "novelty"
 

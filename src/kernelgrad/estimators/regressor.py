@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -26,6 +26,9 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
 
     _y_numeric = True
     _onnx_kind = "numbers"
+    if TYPE_CHECKING:  # what fits set
+        n_outputs_: ClassVar[int]
+
     _sibling: ClassVar[str] = "a classifier"  # that takes text, for messages
 
     def _learn(self, targets: AnyArray | BatchSource, declared: AnyArray | None) -> Regression:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,7 +18,7 @@ from kernelgrad._params import (
     parameters,
     real,
 )
-from kernelgrad._typing import Float32Array, IntArray, Matrix
+from kernelgrad._typing import AnyArray, Float32Array, IntArray, Matrix
 from kernelgrad._validation import CapabilityError
 from kernelgrad.compute import rng
 from kernelgrad.compute.threads import single_threaded_blas
@@ -151,6 +151,13 @@ class RandomFeatures(
     standardize: bool = boolean(default=False)
     memory_limit: float | None = real(default=None, low=0, words=(None,))
     random_state: Any = anything(default=None)
+
+    if TYPE_CHECKING:  # what fits set, and scikit-learn's mixin gives
+        n_features_in_: ClassVar[int]
+        feature_names_in_: ClassVar[AnyArray]
+
+        def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Float32Array:
+            """Fit to the rows and return their features."""
 
     _onnx_kind = "features"
 

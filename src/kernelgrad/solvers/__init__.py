@@ -32,6 +32,7 @@ from kernelgrad.solvers.linear.variance_reduced import SCV as SCV
 from kernelgrad.solvers.linear.variance_reduced import SVRG as SVRG
 from kernelgrad.solvers.loop import HISTORY_KEYS as HISTORY_KEYS
 from kernelgrad.solvers.loop import FitResult as FitResult
+from kernelgrad.solvers.loop import History as History
 from kernelgrad.solvers.loop import Validation as Validation
 from kernelgrad.solvers.loop import new_history as new_history
 from kernelgrad.solvers.loop import run as run

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 import numpy as np
 
@@ -65,11 +65,43 @@ class Validation:
         return (score if np.isfinite(score) else -np.inf, -loss)
 
 
-HISTORY_KEYS = (
-    "iteration", "epoch", "seconds", "rows_seen", "n_random_features", "n_features_saved",
-    "n_support", "kernel_evaluations", "step_size", "train_loss", "objective",
-    "duality_gap", "validation_score",
-)  # fmt: skip
+class _Iterations(TypedDict):
+    iteration: list[int]
+    epoch: list[float]
+    seconds: list[float]
+    rows_seen: list[int]
+    n_random_features: list[int]
+    n_features_saved: list[int]
+    n_support: list[int]
+    kernel_evaluations: list[int]
+    step_size: list[float]
+    train_loss: list[float]
+    objective: list[float | None]
+    duality_gap: list[float | None]
+    validation_score: list[float | None]
+
+
+class _Told(_Iterations):
+    score_name: str | None
+    solver: str
+    solver_reason: str
+    compile_seconds: float
+
+
+class History(_Told, total=False):
+    """``history_`` of estimators: lists with an entry for each iteration, and more.
+
+    The estimators tell what is in it; what is not in all is not in those that lack it.
+    """
+
+    audit: dict[str, Any]
+    cv_accuracy: list[float]
+    metric: list[dict[str, Any]]
+    metric_reason: str
+    search: list[dict[str, Any]]
+
+
+HISTORY_KEYS = tuple(_Iterations.__annotations__)
 
 
 @dataclass
