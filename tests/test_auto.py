@@ -287,7 +287,7 @@ def test_a_search_takes_no_row_that_early_stopping_holds_out(monkeypatch):
     ("params", "message"),
     [
         ({"alpha": "best"}, "Unknown rule for alpha 'best'; choose one of: auto"),
-        ({"metric": "best"}, "metric='best' is not known"),
+        ({"metric": "best"}, "Unknown metric 'best'; choose one of: auto"),
         ({"metric": "full", "kernel": "intersection"}, "learned for the kernels 'rbf'"),
         ({"metric": "diagonal", "kernel": Gaussian()}, "with gamma a number or 'auto'"),
     ],

@@ -9,6 +9,7 @@ import sys
 import tracemalloc
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -454,7 +455,7 @@ GOOD = "a,b,t\n" + "1,2,x\n" * 10_000
         ),
         (GOOD, {"target": "t", "drop": ["z"]}, "column to drop 'z'; choose one of"),
         (GOOD, {"target": "t", "weight": "w"}, "weight column 'w'; choose"),
-        (GOOD, {}, "column 't' is not numeric, for example 'x'; encode it.*--drop t"),
+        (GOOD, {}, r"'t' is not numeric, for example 'x'; open .* as_frame=True.*drop=\['t'\]"),
         (GOOD + "3,?,x\n", {"target": "t"}, r"column 'b' is not numeric, for example '\?'"),
         (GOOD + "3,,x\n", {"target": "t"}, "column 'b' has a missing value in row 10000"),
         (GOOD + "3,1,\n", {"target": "t"}, "column 't' has a missing value in row 10000"),
@@ -474,6 +475,7 @@ GOOD = "a,b,t\n" + "1,2,x\n" * 10_000
         ("1,2\n1,2\n", {}, "'1,2' holds numbers, not column names; write a header"),
         ("a,\n1,2\n", {}, "does not name every column; write a header"),
         ("", {}, "does not name every column; write a header"),
+        (",a,\n1,2,3\n", {}, "write a header line with a name for column 3"),
         ("a,b\n", {}, "has no data row; give at least one"),
         ("a\n1\n", {"target": "a"}, "has no feature column left; .* drop fewer"),
         (b"\xff\xfe\n1\n", {}, "header is not UTF-8 .*convert the file"),
@@ -483,6 +485,21 @@ GOOD = "a,b,t\n" + "1,2,x\n" * 10_000
 def test_csv_errors(tmp_path, text, columns, message):
     with pytest.raises(DataError, match=message):
         open_source(file_of(tmp_path, text), **columns)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_row_labels_of_pandas_are_left_out(tmp_path, suffix):
+    frame = pd.DataFrame({"a": [1.0, 2.0], "t": [3, 4]}, index=[7, 9])
+    path = tmp_path / f"t.{suffix}"
+    getattr(frame, f"to_{suffix}")(path)
+    name = "Unnamed: 0" if suffix == "csv" else "__index_level_0__"
+    with pytest.warns(UserWarning, match=f"{name}' is left out.*index=False"):
+        source = open_source(path, target="t")
+    assert source.feature_names == ["a"]
+    assert source.read(0, 2).X.tolist() == [[1], [2]]
+    asked = open_source(path, target="t", feature_names=[name, "a"])  # without a warning
+    assert asked.read(0, 2).X.tolist() == [[7, 1], [9, 2]]
+    assert open_source(path, target=name, drop=["t"]).read(0, 2).y.tolist() == [7, 9]
 
 
 def test_column_arguments(tmp_path):
@@ -577,7 +594,11 @@ def test_parquet_types(tmp_path):
     ("columns", "target", "message"),
     [
         ({"a": [1.0, None]}, None, r"column 'a' has a missing value in row 1 .*impute"),
-        ({"a": [1.0], "t": ["x"]}, None, "column 't' is not numeric, for example 'x'; encode"),
+        (
+            {"a": [1.0], "t": ["x"]},
+            None,
+            "column 't' is not numeric, for example 'x'; open the",
+        ),
         ({"a": [1.0], "t": ["x"]}, "y", "has no target column 'y'; choose one of: 'a', 't'"),
         ({"a": [1.0], "t": [[1]]}, "t", r"target column 't' has type list.*as numbers"),
         ({"a": [1.0, np.nan]}, None, r"t.parquet: Feature column 'a' is nan in row 1"),

@@ -24,12 +24,14 @@ from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_sp
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+import kernelgrad
 from kernelgrad import (
     DSG,
     ArraySource,
     DataError,
     DirectSolve,
     KernelClassifier,
+    KernelRegressor,
     LinearClassifier,
     ModelFileError,
     load,
@@ -495,7 +497,18 @@ GOOD_Y = np.arange(12) % 2
         ({"kernel": "sigmoid"}, "not positive definite"),
         ({"kernel": 3}, "kernel must be a name"),
         ({"gamma": 0.0}, r"gamma must lie in \(0, inf\), got 0.0"),
-        ({"gamma": "best"}, "rule for gamma 'best'; choose one of: auto, median, scale"),
+        (
+            {"gamma": "best"},
+            "rule for gamma 'best'; choose one of: auto, median, scale, or give",
+        ),
+        (
+            {"metric": "diag"},
+            r"did you mean 'diagonal'\?\); choose one of: auto, diagonal, full, N",
+        ),
+        (
+            {"solver": "newtn"},
+            r"did you mean 'newton'\?\); choose one of: auto, cached, cdsg, d",
+        ),
         ({"bandwidth_factor": -1.0}, "bandwidth_factor must lie in"),
         ({"alpha": -1e-3}, r"alpha must lie in \[0, inf\), got -0.001"),
         ({"alpha": np.nan}, "alpha must lie in"),
@@ -745,3 +758,39 @@ def test_the_linear_kernel_is_the_inner_product(moons):
     np.testing.assert_allclose(
         model.decision_function(X), gram.decision_function(X @ X.T), atol=1e-4
     )
+
+
+def test_a_column_that_drowns_the_others_is_told(moons):
+    X, y = moons
+    X = np.column_stack([X, 1e6 * X[:, 0], np.ones(len(X))])
+    names = ["a", "b", "wide", "one"]
+    model = KernelClassifier("hinge", C=1.0, gamma="scale", probability=False)
+    with pytest.warns(UserWarning, match=r"'wide' spreads 1e\+06 times.*standardize=True"):
+        model.fit(pd.DataFrame(X, columns=names), y)
+    with pytest.warns(UserWarning, match="Column 2 spreads"):
+        model.fit(X, y)
+    for quiet in ({"gamma": "auto"}, {"standardize": True}, {"standardize": False}):
+        clone(model).set_params(**quiet).fit(X, y)  # warnings are errors
+    model.fit(X[:, [0, 1, 3]], y)
+
+
+def test_text_among_numbers_is_named(moons):
+    frame = pd.DataFrame(moons[0], columns=["a", "b"])
+    model = plain_classifier().fit(frame, moons[1])
+    odd = frame.astype({"b": object})
+    np.testing.assert_array_equal(model.predict(odd), model.predict(frame))
+    odd.iloc[3, 1] = "much"
+    with pytest.raises(
+        DataError, match=r"Column 'b' holds 'much' in row 3 .*correct the value"
+    ):
+        model.predict(odd)
+    with pytest.raises(DataError, match="y holds 'no', but KernelRegressor predicts numbers"):
+        KernelRegressor().fit(frame, np.where(moons[1] > 0, "yes", "no"))
+
+
+def test_names_of_the_package_are_suggested():
+    with pytest.raises(AttributeError) as error:
+        kernelgrad.KernelClasifier  # noqa: B018
+    # from which Python makes "Did you mean: 'KernelClassifier'?"
+    assert (error.value.name, error.value.obj) == ("KernelClasifier", kernelgrad)
+    assert "KernelClassifier" in dir(kernelgrad)

@@ -340,6 +340,8 @@ def test_names_are_checked_and_solvers_cloned():
     )
     with pytest.raises(ValueError, match=choices):
         get_solver("adam")
+    with pytest.raises(ValueError, match=r"one of: auto, cached, .*(?<!tsg, udsg), working"):
+        get_solver("adam", marks=False)
     with pytest.raises(ValueError, match=r"'dsg' .*; choose one of: .*saga, .*svrg"):
         get_linear_solver("dsg")
     with pytest.raises(TypeError, match=r"\(bgs3vm, .*, auto\) or a kernelgrad solver, got 3"):

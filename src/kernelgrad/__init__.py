@@ -7,6 +7,7 @@ command that only prints its help never waits for the compiler.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from kernelgrad._version import __version__
@@ -74,7 +75,8 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
-        raise AttributeError(f"module 'kernelgrad' has no attribute {name!r}")
+        message = f"module 'kernelgrad' has no attribute {name!r}"
+        raise AttributeError(message, name=name, obj=sys.modules[__name__])  # "did you mean"
     value = getattr(importlib.import_module(f"kernelgrad.{_WHERE[name]}"), name)
     globals()[name] = value
     return value

@@ -98,7 +98,7 @@ def number_or_rule(
 
     def check(value: Any, name: str) -> None:
         if isinstance(value, str):
-            check_name(value, known, f"rule for {name}")
+            check_name(value, known, f"rule for {name}", instead=", or give a number")
         else:
             check_real(value, name, low=low, high=high, low_open=low_open)
 

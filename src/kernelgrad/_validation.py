@@ -15,13 +15,17 @@ from kernelgrad.exceptions import DataError as DataError
 from kernelgrad.exceptions import ModelFileError as ModelFileError
 
 
-def check_name(value: str, known: Iterable[str], what: str) -> str:
-    """Return `value` if it is one of `known`; otherwise raise, naming all and the nearest."""
+def check_name(value: str, known: Iterable[str], what: str, *, instead: str = "") -> str:
+    """Return `value` if it is one of `known`; otherwise raise, naming all and the nearest.
+
+    `instead` follows the names in the message: what else may be given.
+    """
     names = sorted(known)
     if value not in names:
         near = get_close_matches(str(value), names, n=1)
+        choices = f"{', '.join(names)}{instead}".removeprefix(", ")
         hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise ValueError(f"Unknown {what} {value!r}{hint}; choose one of: {', '.join(names)}.")
+        raise ValueError(f"Unknown {what} {value!r}{hint}; choose one of: {choices}.")
     return value
 
 

@@ -15,6 +15,7 @@ import typer
 from kernelgrad.cli.fit import DATA_HELP, open_labelled
 from kernelgrad.cli.report import (
     check_writable,
+    data_file,
     note,
     print_json,
     print_pairs,
@@ -34,10 +35,12 @@ _Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 def predict(
     model: _Model,
     data: _Data,
-    output: Annotated[Path, typer.Option(help=".csv or .npy file; - prints CSV.")],
-    proba: Annotated[bool, typer.Option("--proba", help="Class probabilities.")] = False,
+    output: Annotated[Path, typer.Option(help="File to write, .csv or .npy; - prints CSV.")],
+    proba: Annotated[
+        bool, typer.Option("--proba", help="Also the probabilities of the classes.")
+    ] = False,
     decision: Annotated[
-        bool, typer.Option("--decision", help="Values of the decision function.")
+        bool, typer.Option("--decision", help="Also the values of the decision function.")
     ] = False,
     as_json: _Json = False,
 ) -> None:
@@ -47,7 +50,7 @@ def predict(
     A .npy file holds one array: the probabilities or decision values instead of the
     predictions where asked for.
     """
-    with reporting(as_json):
+    with reporting(as_json), data_file(data) as path:
         to_stdout = str(output) == "-"
         suffix = ".csv" if to_stdout else output.suffix.lower()
         if suffix not in (".csv", ".npy"):
@@ -64,7 +67,7 @@ def predict(
 
         estimator = load(model).set_params(verbose=1)  # tells of what is compiled
         _check_outputs(estimator, proba=proba, decision=decision)
-        source = open_source(data, **_expected_columns(estimator))
+        source = open_source(path, **_expected_columns(estimator))
         chunks = _predictions(estimator, source)
         if to_stdout:
             _write_csv(sys.stdout, chunks, estimator, proba, decision)
@@ -86,7 +89,8 @@ def score(
     model: _Model,
     data: _Data,
     target: Annotated[
-        str | None, typer.Option(help="Column of true values; needed for CSV and Parquet.")
+        str | None,
+        typer.Option(help="Column with the true values; needed for CSV and Parquet."),
     ] = None,
     as_json: _Json = False,
 ) -> None:
@@ -95,13 +99,13 @@ def score(
     Prints accuracy, error rate and, where the model has probabilities, log loss; for
     regression RMSE, MAE and R2, averaged over the outputs.
     """
-    with reporting(as_json):
+    with reporting(as_json), data_file(data) as path:
         from sklearn.base import is_regressor
 
         from kernelgrad import load
 
         estimator = load(model).set_params(verbose=1)
-        source = open_labelled(data, target, **_expected_columns(estimator))
+        source = open_labelled(path, target, **_expected_columns(estimator))
         if hasattr(estimator, "classes_"):
             result = _score_classes(estimator, source, data)
         elif not is_regressor(estimator):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,7 @@ import typer
 from kernelgrad.cli.report import (
     INTERRUPTED,
     check_writable,
+    data_file,
     note,
     print_json,
     print_pairs,
@@ -31,7 +33,10 @@ class Task(StrEnum):
     REGRESSION = "regression"
 
 
-DATA_HELP = "CSV, Parquet, LIBSVM, .npz or .npy file, folder of these, or quoted pattern."
+DATA_HELP = (
+    "CSV, Parquet, LIBSVM, .npz or .npy file, folder of these, or quoted pattern; - reads CSV "
+    "from the standard input."
+)
 
 
 class ClassWeight(StrEnum):
@@ -46,43 +51,46 @@ def fit(
     target: Annotated[
         str | None, typer.Option(help="Column to learn; needed for CSV and Parquet.")
     ] = None,
-    task: Annotated[Task, typer.Option(help="auto decides by the target.")] = Task.AUTO,
+    task: Annotated[
+        Task, typer.Option(help="What to learn; auto decides by the target.")
+    ] = Task.AUTO,
     loss: Annotated[
-        str | None, typer.Option(help="squared, log_loss, hinge, ... [default: as in Python]")
+        str | None, typer.Option(help="Such as squared, log_loss or hinge. [default: squared]")
     ] = None,
     kernel: Annotated[
-        str | None, typer.Option(help="auto, rbf, laplacian, ... [default: as in Python]")
+        str | None, typer.Option(help="Such as rbf, laplacian or matern. [default: auto]")
     ] = None,
     gamma: Annotated[
         str | None,
         typer.Option(
-            help="Inverse bandwidth: a number, median, scale or auto. [default: as in Python]"
+            help="Inverse bandwidth: a number, median, scale or auto. [default: auto]"
         ),
     ] = None,
     metric: Annotated[
         str | None,
-        typer.Option(help="auto, diagonal, full or none. [default: as in Python]"),
+        typer.Option(
+            help="Weights of the columns: auto, diagonal, full or none. [default: auto]"
+        ),
     ] = None,
     bandwidth_factor: Annotated[
-        float, typer.Option(help="Multiplies the bandwidth that a rule finds.")
+        float, typer.Option(help="Multiplies the bandwidth that a rule or search finds.")
     ] = 1.0,
     solver: Annotated[
         str,
         typer.Option(
-            help="auto, cached, direct, dsg, udsg, cdsg, sbp, sdca, pegasos, norma, perceptron."
+            help="auto, direct, newton, working_set, cached, dsg, udsg, cdsg, sbp, sdca, "
+            "pegasos, norma or perceptron."
         ),
     ] = "auto",
     alpha: Annotated[
         str | None,
-        typer.Option(
-            help="Weight of the squared norm, a number or auto. [default: as in Python]"
-        ),
+        typer.Option(help="Weight of the penalty: a number or auto. [default: auto]"),
     ] = None,
     cost: Annotated[
-        float | None, typer.Option("-C", "--cost", help="C of an SVC, instead of alpha.")
+        float | None, typer.Option("-C", "--cost", help="The C of an SVC, in place of --alpha.")
     ] = None,
     max_iter: Annotated[
-        int | None, typer.Option(min=1, help="Most iterations. [default: as in Python]")
+        int | None, typer.Option(min=1, help="Most iterations. [default: 40]")
     ] = None,
     validation_fraction: Annotated[
         float, typer.Option(help="Share of the rows held out for early stopping.")
@@ -90,24 +98,31 @@ def fit(
     early_stopping: Annotated[
         bool | None,
         typer.Option(
-            help="Stop when the validation score no longer improves. [default: as in Python]"
+            help="Stop once the score of held-out rows no longer improves. [default: no]"
         ),
     ] = None,
     weight: Annotated[str | None, typer.Option(help="Column of sample weights.")] = None,
-    drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; repeat.")] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(help="Columns to leave out, such as a,b.")
+    ] = None,
     class_weight: Annotated[
-        ClassWeight | None, typer.Option(help="Weight classes against their frequency.")
+        ClassWeight | None, typer.Option(help="Give classes weights against their frequency.")
     ] = None,
     standardize: Annotated[
         bool | None,
-        typer.Option(help="Scale the columns, in the model. [default: as in Python]"),
+        typer.Option(
+            help="Scale the columns, as a part of the model. [default: unless --gamma is given]"
+        ),
     ] = None,
     time_limit: Annotated[
-        float | None, typer.Option(help="Seconds for search and fit; the model so far is kept.")
+        float | None,
+        typer.Option(help="Seconds for search and fit; then the model so far is kept."),
     ] = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(help="Folder for the state of the fit, to go on after a crash."),
+        typer.Option(
+            help="Folder for the state of the fit, so that it can go on after a crash."
+        ),
     ] = None,
     checkpoint_every: Annotated[
         str, typer.Option(help="Time such as '60 s' or '5 min', or a number of iterations.")
@@ -116,10 +131,15 @@ def fit(
         bool,
         typer.Option("--resume", help="Go on from the latest checkpoint, if there is one."),
     ] = False,
-    seed: Annotated[int | None, typer.Option(min=0, help="Makes the fit repeatable.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="[default: all cores]")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="Seed of the random numbers; makes the fit repeatable."),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Number of threads. [default: all cores]")
+    ] = None,
     learning_curve: Annotated[
-        Path | None, typer.Option(help="Also plot loss and score over time to this file.")
+        Path | None, typer.Option(help="Also draw loss and score over time, to this file.")
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -130,7 +150,7 @@ def fit(
     --checkpoint the same command and --resume go on from there, or from the last checkpoint
     before a crash, and give the model of an uninterrupted fit.
     """
-    with reporting(as_json):
+    with reporting(as_json), data_file(data) as path:
         from kernelgrad import KernelClassifier, KernelRegressor, set_num_threads
         from kernelgrad.callbacks import Callback, ProgressBar
         from kernelgrad.compute.compiling import announced, clock
@@ -151,24 +171,23 @@ def fit(
             "random_state": seed,
             "time_limit": time_limit,
         }
-        _check_options(options)
+        given = {name: value for name, value in options.items() if value is not None}
+        if metric is not None:
+            given["metric"] = None if metric == "none" else metric
+        _check_options(given)
         keeper = _keeper(checkpoint, checkpoint_every, resume)
         check_writable(model, "model", data)
         if learning_curve is not None:
             check_plot(learning_curve, data, model)
-        source = open_labelled(data, target, weight=weight, drop=drop or (), as_frame=True)
+        dropped = [name for names in csv.reader(drop or ()) for name in names]
+        source = open_labelled(path, target, weight=weight, drop=dropped, as_frame=True)
         kind = _decide_task(source, task, data)
-        if cost is not None and alpha is not None:
-            raise typer.BadParameter("-C and --alpha are two ways to say one thing; give one.")
         if class_weight is not None and kind == Task.REGRESSION:
             raise typer.BadParameter("--class-weight is for classification; leave it out.")
         if not quiet:
             note(f"{data}: {source.n_rows} rows, {source.n_features} columns, {kind}")
         if threads is not None:
             set_num_threads(threads)
-        given = {name: value for name, value in options.items() if value is not None}
-        if metric is not None:
-            given["metric"] = None if metric == "none" else metric
         cls = KernelClassifier if kind == Task.CLASSIFICATION else KernelRegressor
         # verbose=1 would be part of the model
         callbacks: list[Callback] = [] if quiet else [ProgressBar()]
@@ -239,33 +258,21 @@ def _keeper(folder: Path | None, every: str, resume: bool) -> Checkpoint | None:
 
 def _check_options(options: dict[str, Any]) -> None:
     """Check what can be checked without data."""
-    from kernelgrad._validation import check_name, check_real
-    from kernelgrad.kernels import get_kernel
+    from kernelgrad import KernelClassifier
+    from kernelgrad._validation import check_name
     from kernelgrad.losses import ALIASES, LOSSES
-    from kernelgrad.solvers import get_solver
 
-    loss, gamma, alpha = options["loss"], options["gamma"], options["alpha"]
+    if "C" in options and "alpha" in options:
+        raise typer.BadParameter("-C and --alpha are two ways to say one thing; give one.")
+    labelled = {
+        k for k, loss in LOSSES.items() if loss.tasks & {"classification", "regression"}
+    }
     try:
-        if loss is not None:
-            check_name(loss, {*LOSSES, *ALIASES}, "loss")
-        kernel = options["kernel"]
-        get_kernel(
-            "rbf" if kernel in (None, "auto") else kernel,
-            gamma="median" if gamma in (None, "auto") else gamma,  # found from the data
-            bandwidth_factor=options["bandwidth_factor"],
-        )
-        if isinstance(alpha, float):
-            check_real(alpha, "alpha", low=0)
-        elif alpha not in (None, "auto"):
-            raise ValueError(f"alpha must be a number or auto, got {alpha!r}.")
-        get_solver(options["solver"])
-        fraction = options["validation_fraction"]
-        check_real(
-            fraction, "validation_fraction", low=0, high=1, low_open=True, high_open=True
-        )
-        if options["time_limit"] is not None:
-            check_real(options["time_limit"], "time_limit", low=0, low_open=True)
-    except ValueError as error:
+        if "loss" in options:
+            check_name(options["loss"], labelled.union(ALIASES), "loss")
+        others = {name: value for name, value in options.items() if name != "loss"}
+        KernelClassifier(**others)._check_parameters()
+    except (ValueError, TypeError) as error:
         raise typer.BadParameter(str(error)) from None
 
 

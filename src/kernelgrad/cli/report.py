@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -109,6 +111,21 @@ def reporting(as_json: bool) -> Iterator[None]:
             message = "interrupted; no unfinished file was left behind"
             print_error(message, "KeyboardInterrupt", as_json=as_json)
             raise typer.Exit(INTERRUPTED) from None
+
+
+@contextmanager
+def data_file(data: Path) -> Iterator[Path]:
+    """Give the path of the data inside: "-" is CSV from the standard input, kept meanwhile."""
+    if str(data) != "-":
+        yield data
+        return
+    with tempfile.TemporaryDirectory(
+        prefix="kernelgrad-", ignore_cleanup_errors=True
+    ) as folder:
+        path = Path(folder) / "standard_input.csv"
+        with path.open("wb") as stream:
+            shutil.copyfileobj(sys.stdin.buffer, stream)
+        yield path
 
 
 def check_writable(path: Path, what: str, *inputs: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +17,11 @@ from kernelgrad._typing import AnyArray
 from kernelgrad.data._paged import FileSource, import_pyarrow, numbers
 from kernelgrad.data.base import Batch, stack_rows
 from kernelgrad.exceptions import DataError
+
+INDEX = "Unnamed: 0"
+"""What the first column of a CSV file is called where it has no name, as in pandas."""
+
+_ROW_LABELS = re.compile(rf"{INDEX}|__index_level_\d+__")  # as pandas writes them
 
 
 def missing_column(name: str, known: Sequence[str], what: str, path: Path) -> DataError:
@@ -39,8 +46,8 @@ def choose_columns(
 ) -> list[str]:
     """Return the feature columns, in order, after checking every name.
 
-    Without `feature_names` these are all columns but the target, the weight and the
-    dropped ones; with it, exactly those.
+    Without `feature_names` these are all columns but the target, the weight, the dropped
+    ones and the row labels of pandas; with it, exactly those.
     """
     if isinstance(drop, str):
         raise TypeError(f"drop must be a sequence of column names, got the string {drop!r}.")
@@ -57,7 +64,16 @@ def choose_columns(
         raise ValueError(f"Column {target!r} cannot be both target and weight; change one.")
     other = {target, weight, *drop}
     if feature_names is None:
-        features = [name for name in names if name not in other]
+        labels = [name for name in names if name not in other and _ROW_LABELS.fullmatch(name)]
+        features = [name for name in names if name not in other.union(labels)]
+        if labels and features:
+            warnings.warn(
+                f"{path}: column {labels[0]!r} is left out, as it seems to be the index of a "
+                "pandas frame; write the file with index=False, or give the column a name if "
+                "it is a feature.",
+                UserWarning,
+                stacklevel=2,
+            )
         if not features:
             raise DataError(
                 f"{path} has no feature column left; its columns are {', '.join(names)}: "
@@ -84,8 +100,8 @@ def choose_columns(
 def text_feature(path: Path, name: str, value: object) -> DataError:
     """Return the error for a feature that is not a number."""
     return DataError(
-        f"{path}: feature column {name!r} is not numeric, for example {value!r}; encode it "
-        f"as numbers or drop it (drop={[name]!r}, --drop {name})."
+        f"{path}: feature column {name!r} is not numeric, for example {value!r}; open the file "
+        f"with as_frame=True, so that estimators encode it, or drop it (drop={[name]!r})."
     )
 
 

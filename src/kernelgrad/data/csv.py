@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kernelgrad.data._columns import ColumnSource, text_feature
+from kernelgrad.data._columns import INDEX, ColumnSource, text_feature
 from kernelgrad.data._paged import TextSource, damage_named, import_pyarrow, open_text
 from kernelgrad.data.base import Batch, NoRows
 from kernelgrad.exceptions import DataError
@@ -68,10 +68,14 @@ class CsvSource(ColumnSource, TextSource):
             ) from None
         self._delimiter = max(_DELIMITERS, key=text.count)
         self._header = next(csv.reader([text], delimiter=self._delimiter), [])
-        if not self._header or any(not name.strip() for name in self._header):
+        if len(self._header) > 1 and not self._header[0]:
+            self._header[0] = INDEX  # of df.to_csv()
+        unnamed = [i for i, name in enumerate(self._header, 1) if not name.strip()]
+        if unnamed or not self._header:
+            where = f" with a name for column {unnamed[0]}" if unnamed else ""
             raise (DataError if raw else NoRows)(
                 f"{self._path}: the first line {text[:60]!r} does not name every column; "
-                "write a header line."
+                f"write a header line{where}."
             )
         if all(_is_number(name) for name in self._header):
             raise DataError(

@@ -16,6 +16,7 @@ from kernelgrad._validation import DataError
 from kernelgrad.data import Batch, BatchSource
 from kernelgrad.data.base import all_finite
 from kernelgrad.estimators._tables import (
+    Column,
     Columns,
     Table,
     all_numbers,
@@ -113,6 +114,9 @@ class TableReader:
         assert columns is not None
         if rows is None:
             _, y = self._checked(X, y, {}, of_y, fresh=fresh, source=False)
+        if rows is None and not fresh and self._table is None:  # of a model of numbers alone
+            known = (Column(columns.name(j), "number") for j in range(len(columns)))
+            rows = Table(tuple(known)).codes(columns)
         clean = rows is not None and all_finite(rows)
         if fresh:
             chosen = chosen_columns(self.categorical_features, columns)

@@ -493,6 +493,8 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
         )
         options: dict[str, Any] = {"multi_output": True, "y_numeric": self._y_numeric}
         y = y if self._requires_y else None
+        if self._y_numeric:
+            check_numbers(y, type(self).__name__)
         X, y = self._coded(X, y, fresh=fresh, declared=stream, source=source, **options)
         y = self._check_targets(np.zeros(X.shape[0]) if y is None else y)
         task = self._learn(y, declared) if fresh else self._task()
@@ -898,6 +900,19 @@ def checked_weights(
             "them by their mean."
         )
     return np.asarray(weight, np.float64)
+
+
+def check_numbers(y: Any, name: str) -> None:
+    """Raise for targets of an estimator of numbers, its `name`, that are text."""
+    values = np.asarray(y)
+    for value in values.flat if values.dtype.kind in "OU" else ():
+        try:
+            float(value if isinstance(value, str) else 0)
+        except ValueError:
+            raise DataError(
+                f"y holds {str(value)!r}, but {name} predicts numbers; give numbers, or take a "
+                "classifier for labels."
+            ) from None
 
 
 def joined(parts: Iterator[AnyArray]) -> AnyArray:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
 from kernelgrad._params import anything, boolean, parameters
@@ -36,6 +37,7 @@ from kernelgrad.estimators._pilot import (
     why_not,
 )
 from kernelgrad.estimators._rows import TrainingRows
+from kernelgrad.estimators._support import warn_caller
 from kernelgrad.estimators._tasks import NoTargets
 from kernelgrad.estimators._trials import TRIAL_ROWS, descent_gamma, own_ratio, plain_study
 from kernelgrad.estimators.base import (
@@ -68,6 +70,9 @@ from kernelgrad.solvers import (
 )
 from kernelgrad.solvers.kernel.metric import SHAPES, smoothness
 
+_SPREAD_ROWS = 10_000  # that tell how wide columns spread
+_WIDER = 1000.0  # times as wide as the middle column: it alone counts
+
 
 def is_auto(value: Any) -> bool:
     """Whether a parameter is the word "auto"."""
@@ -98,15 +103,12 @@ class BaseKernelEstimator(BaseRowsEstimator):
 
     def _check_metric(self) -> None:
         """Raise unless the metric is None, a word, weights of columns or a matrix."""
-        words = self._metric_words
-        if self.metric is None or (isinstance(self.metric, str) and self.metric in words):
+        if self.metric is None:
             return
         if isinstance(self.metric, str):
-            known = ", ".join(map(repr, words)) or "None"
-            raise ValueError(
-                f"metric={self.metric!r} is not known to {type(self).__name__}; choose one of "
-                f"{known}, or give an array: weights of the columns, or a matrix."
-            )
+            more = ", None, weights of the columns, or a matrix"
+            check_name(self.metric, self._metric_words, "metric", instead=more)
+            return
         M = np.asarray(self.metric)
         if M.ndim not in (1, 2) or M.dtype.kind not in "biuf" or not np.isfinite(M).all():
             raise ValueError(
@@ -171,7 +173,7 @@ class BaseKernelEstimator(BaseRowsEstimator):
         return Parts(kernel, self._make_solver())
 
     def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
-        solver = get_solver(self.solver if auto is None else auto)
+        solver = get_solver(self.solver if auto is None else auto, marks=False)
         if isinstance(self.solver, str) and isinstance(solver, DSG):
             solver.set_params(**self._dsg_parameters())
         return solver
@@ -220,6 +222,9 @@ class BaseKernelEstimator(BaseRowsEstimator):
             parts.kernel.check_domain(X)
         if not self._is_precomputed:
             super()._check_rows(parts, X)
+            undecided = self.standardize == "auto" and not self._standardize
+            if undecided and not sp.issparse(X) and self._given_metric is None:
+                self._warn_of_scales(X)
             return
         if self._standardize:
             raise ValueError(
@@ -230,6 +235,24 @@ class BaseKernelEstimator(BaseRowsEstimator):
             raise ValueError(
                 "With kernel='precomputed' X must be the square kernel matrix of the training "
                 f"rows, got shape {X.shape}."
+            )
+
+    def _warn_of_scales(self, X: AnyArray) -> None:
+        """Warn if one column drowns most others in distances and products of rows."""
+        some = X[:: -(-len(X) // _SPREAD_ROWS)].astype(np.float64)
+        spread = some.std(axis=0)
+        order = np.argsort(spread)[np.searchsorted(np.sort(spread), 0.0, side="right") :]
+        if len(order) < 2:
+            return
+        middle, widest = spread[order[(len(order) - 1) // 2]], order[-1]
+        if spread[widest] > _WIDER * middle:
+            column = widest if self._table is None else self._table.groups[widest]
+            names = getattr(self, "feature_names_in_", None)
+            told = column if names is None else repr(names[column])
+            warn_caller(
+                f"Column {told} spreads {spread[widest] / middle:.0e} times as wide as half of "
+                "the others, which the kernel hardly sees; set standardize=True or "
+                "gamma='auto', or scale the columns."
             )
 
     def _check_source(self, source: BatchSource) -> None:
@@ -297,7 +320,7 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
 
     def _check_alpha(self) -> None:
         if isinstance(self.alpha, str):
-            check_name(self.alpha, ("auto",), "rule for alpha")
+            check_name(self.alpha, ("auto",), "rule for alpha", instead=", or give a number")
         else:
             super()._check_alpha()
 
@@ -314,7 +337,8 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
             )
         rules = getattr(self._named("median"), "gamma_rules", ())
         if isinstance(self.gamma, str) and rules:
-            check_name(self.gamma, {"auto", "median", *rules}, "rule for gamma")
+            known = {"auto", "median", *rules}
+            check_name(self.gamma, known, "rule for gamma", instead=", or give a number")
         kernel = self._named("median" if self._searches_gamma else self.gamma)
         return Parts(kernel, self._make_solver(), self._wanted(kernel))
 

@@ -375,6 +375,7 @@ class Solver(Documented, ABC, Generic[S]):
     requires: ClassVar[frozenset[str]] = frozenset({"gradient"})
     state_class: ClassVar[type[Any]] = State
     streams: ClassVar[bool] = True  # whether a batch may bring rows that were not there before
+    marks: ClassVar[bool] = False  # whether it is for rows of which some have no label
     takes_stores: ClassVar[bool] = False  # whether a batch may be a RowStore
 
     def check(self) -> None:

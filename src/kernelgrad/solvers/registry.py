@@ -57,26 +57,30 @@ def register_linear_solver(cls: type[LinearSolver[Any]]) -> type[LinearSolver[An
     return cls
 
 
-def _get(solver: Any, known: dict[str, type[S]], auto: str, cls: type[S], kind: str) -> S:
+def _get(
+    solver: Any, known: dict[str, type[S]], auto: str, cls: type[S], kind: str, marks: bool
+) -> S:
     """Return a checked solver of one registry, see :func:`get_solver`."""
+    offered = sorted(name for name, each in known.items() if marks or not each.marks)
     if isinstance(solver, str):
-        name = auto if solver == "auto" else check_name(solver, [*known, "auto"], "solver")
-        result = known[name]()
+        if solver not in known:
+            check_name(solver, [*offered, "auto"], "solver")
+        result = known[auto if solver == "auto" else solver]()
     elif isinstance(solver, cls):
         result = clone(solver)
     else:
         raise TypeError(
-            f"solver must be a name ({', '.join(sorted(known))}, auto) or a {kind}, "
-            f"got {solver!r}."
+            f"solver must be a name ({', '.join(offered)}, auto) or a {kind}, got {solver!r}."
         )
     result.check()
     return result
 
 
-def get_solver(solver: Any) -> Solver[Any]:
+def get_solver(solver: Any, *, marks: bool = True) -> Solver[Any]:
     """Return a solver from a name, "auto" or a :class:`Solver`, checked.
 
-    "auto" is DSG here; estimators choose by their data instead.
+    "auto" is DSG here; estimators choose by their data instead. Without `marks` messages leave
+    out the solvers for rows of which some have no label.
 
     Raises
     ------
@@ -85,7 +89,7 @@ def get_solver(solver: Any) -> Solver[Any]:
     TypeError
         Neither a name nor a solver.
     """
-    return _get(solver, SOLVERS, "dsg", Solver, "kernelgrad solver")  # type: ignore[type-abstract]
+    return _get(solver, SOLVERS, "dsg", Solver, "kernelgrad solver", marks)  # type: ignore[type-abstract]
 
 
 def get_linear_solver(solver: Any) -> LinearSolver[Any]:
@@ -95,4 +99,4 @@ def get_linear_solver(solver: Any) -> LinearSolver[Any]:
     :func:`get_solver`.
     """
     kind = "linear solver of kernelgrad"
-    return _get(solver, LINEAR_SOLVERS, "svrg", LinearSolver, kind)  # type: ignore[type-abstract]
+    return _get(solver, LINEAR_SOLVERS, "svrg", LinearSolver, kind, True)  # type: ignore[type-abstract]

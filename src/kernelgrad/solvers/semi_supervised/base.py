@@ -80,6 +80,7 @@ class PseudoSolver(RowsSolver[PseudoState]):
     variables u of the last.
     """
 
+    marks: ClassVar[bool] = True
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel"})
     state_class = PseudoState
     unlabelled: ClassVar[frozenset[str]]  # losses of rows without a label

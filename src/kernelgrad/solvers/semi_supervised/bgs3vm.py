@@ -95,6 +95,7 @@ class BGS3VM(KernelSolver[BudgetState]):
     Machine".
     """
 
+    marks: ClassVar[bool] = True
     name: ClassVar[str] = "bgs3vm"
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel", "gradient"})
 

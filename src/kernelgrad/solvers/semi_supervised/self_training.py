@@ -113,6 +113,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     the same.
     """
 
+    marks: ClassVar[bool] = True
     name: ClassVar[str] = "soft_labels"
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel"})
     state_class = SoftLabelsState

@@ -75,6 +75,7 @@ class TSG(DSG):
     Stochastic Gradients", Algorithms 1-2, Theorems 1-2.
     """
 
+    marks: ClassVar[bool] = True
     name: ClassVar[str] = "tsg"
 
     batch_size: int = integer(default=BATCH, low=1)
