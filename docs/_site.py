@@ -196,28 +196,19 @@ def _summary(module: str) -> str:
     path = ROOT / "src" / Path(*module.split("."))
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     doc = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    return doc.partition("\n")[0].partition(";")[0].rstrip(".")
+    return doc.partition("\n")[0].rstrip(".")
 
 
 def layers(name: str) -> str:
     """Draw the layers of a contract: each imports from those below it alone."""
-    parts, y, width = [], 1.0, 700.0
-    for place, modules in enumerate(contract(name)):
-        if place:
-            parts.append(_arrow(width / 2, y - 17, 0, 15, "any"))
-        height = 26.0 * len(modules) + 10
-        parts.append(
-            f'<rect class="answer" x="1" y="{y}" width="{width}" height="{height}" rx="6"/>'
-        )
-        for i, module in enumerate(modules):
-            at = y + 26 * i + 18
-            short = module.removeprefix("kernelgrad.").removeprefix("solvers.")
-            parts.append(f'<text class="name" x="14" y="{at}">{escape(short)}</text>')
-            parts.append(
-                f'<text class="told" x="140" y="{at}">{escape(_summary(module))}</text>'
-            )
-        y += height + 18
-    return _svg(width + 2, y - 16, name, parts, "any")
+    drawn = []
+    for modules in contract(name):
+        rooms = [
+            f"<dt>{module.split('.')[-1]}</dt><dd>{escape(_summary(module))}</dd>"
+            for module in modules
+        ]
+        drawn.append(f"<dl>{''.join(rooms)}</dl>")
+    return f'<div class="layers">{"".join(drawn)}</div>'
 
 
 class Picture(SphinxDirective):
@@ -230,7 +221,8 @@ class Picture(SphinxDirective):
         kind, *names = self.arguments
         both = decision("wide") + decision("narrow")
         svg = both if kind == "decision" else layers(*names)
-        self.env.note_dependency(ROOT / "pyproject.toml")
+        for file in (__file__, ROOT / "pyproject.toml"):
+            self.env.note_dependency(file)
         return [nodes.raw("", svg, format="html")]
 
 
