@@ -266,6 +266,19 @@ def test_error_against_time():
         )
 
 
+def test_error_against_time_of_one_fit():
+    data = history() | {"solver": "dsg"}
+    display = ErrorTimeDisplay.from_history(data)
+    np.testing.assert_array_equal(display.seconds, data["seconds"][4::5])
+    np.testing.assert_allclose(display.error, 1 - np.array(data["validation_score"][4::5]))
+    assert display.line_.get_label() == "dsg"
+    assert "wrong classes" in display.ax_.get_ylabel()
+    loss = ErrorTimeDisplay.from_history(data | {"score_name": "negative loss"})
+    np.testing.assert_allclose(loss.error, display.error - 1)
+    with pytest.raises(ValueError, match="give X_val and y_val to `fit`"):
+        ErrorTimeDisplay.from_history(data | {"validation_score": [None] * 60})
+
+
 class Process(RegressorMixin, BaseEstimator):
     """A mean of x0 and a deviation of x1, and half of noise."""
 

@@ -31,6 +31,10 @@ _X_LABELS = {
 # Marks the second y axis of a display, so that the next display on the same axes shares it.
 _SCORE_AXES = "kernelgrad score"
 _INCHES = 0.25  # of a bar
+_ERRORS = {  # what is 1 less a score
+    "accuracy": (1.0, "Validation error (share of wrong classes)"),
+    "r2": (1.0, "Validation error (share of the variance)"),
+}
 
 
 def _score_axes(ax: Any) -> Any:
@@ -40,6 +44,16 @@ def _score_axes(ax: Any) -> Any:
         if other.get_label() == _SCORE_AXES and other.get_position().bounds == place:
             return other
     return None
+
+
+def _check_keys(history: Mapping[str, Any], *keys: str) -> None:
+    """Raise if a history has no column of these names."""
+    missing = [key for key in keys if key not in history]
+    if missing:
+        raise ValueError(
+            f"The history has no {' and no '.join(missing)}; pass the history_ of a fitted "
+            "kernelgrad estimator."
+        )
 
 
 class LearningCurveDisplay(Display):
@@ -157,12 +171,7 @@ class LearningCurveDisplay(Display):
             The display.
         """
         check_name(x, _X_LABELS, "x")
-        missing = [key for key in (x, "train_loss") if key not in history]
-        if missing:
-            raise ValueError(
-                f"The history has no {' and no '.join(missing)}; pass the history_ of a "
-                "fitted kernelgrad estimator."
-            )
+        _check_keys(history, x, "train_loss")
         display = cls(
             x=history[x],
             train_loss=history["train_loss"],
@@ -348,9 +357,10 @@ class FeatureImportancesDisplay(Display):
 class ErrorTimeDisplay(Display):
     """Test error against the seconds of fits, for any estimators beside each other.
 
-    Each point is a fit on a random part of the training rows; the largest is the one on all.
-    A curve that lies below and left of another has the smaller error in the same time. Draw
-    several estimators by giving the axes of the first display to the next.
+    With `from_estimator` each point is a fit on a random part of the training rows; the last
+    one is on all. With `from_history` each point is an iteration of one fit. A curve that lies
+    below and left of another has the smaller error in the same time. Draw several estimators
+    by giving the axes of the first display to the next.
 
     Parameters
     ----------
@@ -462,6 +472,41 @@ class ErrorTimeDisplay(Display):
                 errors.append(float(measure(y_test, model.predict(X_test))))
         name = name or type(estimator).__name__
         return cls(seconds=seconds, error=errors, error_name=label, name=name).plot(ax=ax)
+
+    @classmethod
+    def from_history(
+        cls, history: Mapping[str, Any], *, ax: Any = None, name: str | None = None
+    ) -> Self:
+        """Plot the error on rows for validation after each iteration of one fit.
+
+        Parameters
+        ----------
+        history : dict
+            The ``history_`` of an estimator that was fitted with ``X_val`` and ``y_val``, or
+            with ``early_stopping=True``.
+        ax : matplotlib Axes, default=None
+            Where to plot; None makes a new figure.
+        name : str, default=None
+            Label of the curve; None is the name of the solver.
+
+        Returns
+        -------
+        ErrorTimeDisplay
+            The display.
+        """
+        _check_keys(history, "seconds", "validation_score")
+        score = flat_column(history["validation_score"], "validation_score")
+        seen = np.isfinite(score)
+        if not seen.any():
+            raise ValueError(
+                "The history has no score; give X_val and y_val to `fit`, or set "
+                "early_stopping=True."
+            )
+        one, label = _ERRORS.get(history.get("score_name", ""), (0.0, "Validation loss"))
+        return cls(
+            seconds=flat_column(history["seconds"], "seconds")[seen], error=one - score[seen],
+            error_name=label, name=name or history.get("solver"),
+        ).plot(ax=ax)  # fmt: skip
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the curve; see :meth:`from_estimator` for `ax`."""

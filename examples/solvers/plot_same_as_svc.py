@@ -1,0 +1,35 @@
+"""
+The machine of SVC
+==================
+
+With the hinge loss and the same `C` and `gamma` the fit ends at the function of
+scikit-learn's `SVC`: the decision values lie on the diagonal, and the support vectors are the
+same rows. What is learned beyond that, a metric or a bandwidth, is switched off where both
+parameters are given.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.datasets import make_moons
+from sklearn.svm import SVC
+
+from kernelgrad import KernelClassifier
+from kernelgrad.plotting import ResponseMapDisplay
+
+X, y = make_moons(400, noise=0.25, random_state=0)
+ours = KernelClassifier("hinge", C=1.0, gamma=2.0, random_state=0).fit(X, y)
+svc = SVC(C=1.0, gamma=2.0, tol=1e-5).fit(X, y)
+
+fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+a, b = svc.decision_function(X), ours.decision_function(X)
+left.axline((0, 0), slope=1, color="0.7")
+left.plot(a, b, ".")
+left.set_xlabel("Decision function of SVC")
+left.set_ylabel("Decision function of KernelClassifier")
+left.set_title(f"Largest difference {np.abs(a - b).max():.1e}")
+
+ResponseMapDisplay.from_estimator(ours, X, y, ax=right)
+right.plot(*svc.support_vectors_.T, "kx", ms=4, label="of SVC")
+right.legend()
+right.set_title(f"{ours.n_support_} support vectors; SVC has {len(svc.support_)}")
+plt.show()

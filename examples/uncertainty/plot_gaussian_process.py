@@ -1,0 +1,31 @@
+"""
+A Gaussian process and its interval
+===================================
+
+`KernelGaussianProcessRegressor` finds bandwidth, signal and noise by the marginal likelihood,
+as scikit-learn's `GaussianProcessRegressor` does with a kernel to which a `WhiteKernel` was
+added. On the same rows both give the same mean and the same interval: wide where no row is,
+as wide as the noise where many are.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+from kernelgrad import KernelGaussianProcessRegressor
+from kernelgrad.plotting import GaussianProcessIntervalDisplay
+
+rng = np.random.default_rng(0)
+X = np.sort(np.r_[rng.uniform(0, 4, 40), rng.uniform(7, 10, 20)])[:, None]
+y = np.sin(2 * X[:, 0]) + 0.2 * rng.standard_normal(60)
+
+ours = KernelGaussianProcessRegressor(kernel="rbf", random_state=0).fit(X, y)
+kernel = ConstantKernel() * RBF() + WhiteKernel()
+theirs = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0).fit(X, y)
+
+fig, axes = plt.subplots(1, 2, figsize=(10, 3.8), sharey=True, layout="constrained")
+for ax, model in zip(axes, (ours, theirs), strict=True):
+    ax.set_title(type(model).__name__)
+    GaussianProcessIntervalDisplay.from_estimator(model, X, y, ax=ax)
+plt.show()
