@@ -19,7 +19,7 @@ _NAMES = {
     "estimators": (
         "KernelClassifier", "KernelDensityRatio", "KernelGaussianProcessRegressor",
         "KernelNoveltyDetector", "KernelRegressor", "LinearClassifier", "LinearRegressor",
-        "RandomFeatures", "SemiSupervisedKernelClassifier", "load", "warmup",
+        "RandomFeatures", "SemiSupervisedKernelClassifier", "load", "save", "warmup",
     ),
     "exceptions": ("CapabilityError", "DataError", "KernelGradError", "ModelFileError"),
     "plotting": ("LearningCurveDisplay",),
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         SemiSupervisedKernelClassifier as SemiSupervisedKernelClassifier,
     )
     from kernelgrad.estimators import load as load
+    from kernelgrad.estimators import save as save
     from kernelgrad.estimators import warmup as warmup
     from kernelgrad.exceptions import CapabilityError as CapabilityError
     from kernelgrad.exceptions import DataError as DataError

@@ -62,10 +62,10 @@ def predict(
         if not to_stdout:
             check_writable(output, "predictions", model, data)
 
-        from kernelgrad import load, open_source
+        from kernelgrad import open_source
         from kernelgrad.persistence import replacing
 
-        estimator = load(model).set_params(verbose=1)  # tells of what is compiled
+        estimator = _loaded(model)
         _check_outputs(estimator, proba=proba, decision=decision)
         source = open_source(path, **_expected_columns(estimator))
         chunks = _predictions(estimator, source)
@@ -102,9 +102,7 @@ def score(
     with reporting(as_json), data_file(data) as path:
         from sklearn.base import is_regressor
 
-        from kernelgrad import load
-
-        estimator = load(model).set_params(verbose=1)
+        estimator = _loaded(model)
         source = open_labelled(path, target, **_expected_columns(estimator))
         if hasattr(estimator, "classes_"):
             result = _score_classes(estimator, source, data)
@@ -126,13 +124,21 @@ def score(
             print_pairs((name.replace("_", " "), value) for name, value in result.items())
 
 
-def inspect(model: _Model, as_json: _Json = False) -> None:
+def inspect(
+    model: _Model,
+    latency: Annotated[
+        bool, typer.Option("--latency", help="Load it and time the prediction of one row.")
+    ] = False,
+    as_json: _Json = False,
+) -> None:
     """Tell what a model file holds; nothing in the file is executed."""
     with reporting(as_json):
         from kernelgrad.persistence import read_container
 
         found = read_container(model)[0].get("info")
-        if found is None:  # of a version that did not write it, or no estimator at all
+        if latency:
+            found = _loaded(model).model_info(latency=True)
+        elif found is None:  # of a version that did not write it, or no estimator at all
             from kernelgrad import load
 
             found = load(model).model_info()
@@ -142,9 +148,24 @@ def inspect(model: _Model, as_json: _Json = False) -> None:
             return
         shown = {**info, "file_bytes": None, "bytes": None}
         shown["file"] = f"{model} ({size_text(info['file_bytes'])})"
+        if latency:
+            shown["row_seconds"] = f"{1e6 * info['row_seconds']:.0f} microseconds"
         for name in ("loss_params", "kernel_params"):
             shown[name] = [f"{k}={v}" for k, v in info.get(name, {}).items()] or None
         print_pairs((name.replace("_", " "), value) for name, value in shown.items())
+
+
+def _loaded(model: Path) -> Any:
+    """Return the estimator of a file, which tells of what is compiled."""
+    from kernelgrad import load
+
+    estimator: Any = load(model)
+    if not hasattr(estimator, "expansion_"):
+        raise ValueError(
+            f"{model} holds a {type(estimator).__name__}, which the command line only "
+            "inspects; load it in Python."
+        )
+    return estimator.set_params(verbose=1)
 
 
 def _expected_columns(estimator: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Estimators with the scikit-learn API."""
 
 from kernelgrad.estimators._files import register_estimator
+from kernelgrad.estimators._pipelines import save
 from kernelgrad.estimators._posterior import PosteriorOperator
 from kernelgrad.estimators._warmup import warmup
 from kernelgrad.estimators.base import load
@@ -23,6 +24,7 @@ for _cls in (
     KernelRegressor,
     LinearClassifier,
     LinearRegressor,
+    RandomFeatures,
     SemiSupervisedKernelClassifier,
 ):
     register_estimator(_cls)
@@ -42,5 +44,6 @@ __all__ = [
     "SemiSupervisedKernelClassifier",
     "competitor",
     "load",
+    "save",
     "warmup",
 ]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import numpy as np
 
+from kernelgrad._typing import AnyArray, Contents
 from kernelgrad._validation import ModelFileError
 from kernelgrad._version import __version__
 from kernelgrad.estimators._tables import Table
 from kernelgrad.functions.expansions import EXPANSIONS
-from kernelgrad.functions.features import CACHE_BYTES
+from kernelgrad.functions.features import CACHE_BYTES, FeatureStream
 from kernelgrad.kernels import Kernel, describe_kernel, get_kernel, restore_kernel
 from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES, Loss, UnlabelledLoss
 from kernelgrad.persistence import (
@@ -20,8 +20,6 @@ from kernelgrad.persistence import (
     contents_digest,
     encode_value,
     prefixed,
-    read_container,
-    write_container,
 )
 from kernelgrad.solvers import (
     HISTORY_KEYS,
@@ -38,7 +36,7 @@ _FITTED = (
     "_by_pairs",     "_fitted_alpha",
     "alpha_", "labelled_weight_", "signal_variance_", "noise_variance_",
     "log_marginal_likelihood_", "y_mean_", "y_scale_", "samples_",
-    "_medians",
+    "_medians", "n_blocks_", "_n_features_out",
 )  # fmt: skip
 
 
@@ -91,7 +89,7 @@ def unpack(packed: dict[str, Any]) -> Any:
     return registry[packed["name"]](**{k: unpack(v) for k, v in packed["params"].items()})
 
 
-def _packed_params(estimator: Any) -> dict[str, Any]:
+def packed_params(estimator: Any) -> dict[str, Any]:
     """Return the parameters of an estimator as plain values, where they have such a form."""
     params: dict[str, Any] = {}
     for name, value in estimator.get_params(deep=False).items():
@@ -111,7 +109,7 @@ def identity(estimator: Any) -> dict[str, Any]:
     Parameters without influence on the model are left out.
     """
     told: dict[str, Any] = {}
-    for name, value in _packed_params(estimator).items():
+    for name, value in packed_params(estimator).items():
         if name not in ("verbose", "time_limit"):
             try:
                 told[name] = json.dumps(encode_value(value), sort_keys=True)
@@ -126,23 +124,29 @@ def identity(estimator: Any) -> dict[str, Any]:
     }
 
 
-def save_estimator(estimator: Any, path: str | os.PathLike[str], *, resumable: bool) -> None:
-    """Write a fitted estimator; see ``BaseRowsEstimator.save``."""
-    params = _packed_params(estimator)
-    values, tensors = estimator.expansion_.describe()
+def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
+    """Return what a file holds of a fitted estimator; see ``BaseRowsEstimator.save``."""
     header: dict[str, Any] = {
         "estimator": type(estimator).__name__,
-        "info": estimator.model_info() | {"resumable": resumable},
-        "params": params,
+        "info": estimator.model_info(),
+        "params": packed_params(estimator),
         "fitted": {
             name: getattr(estimator, name) for name in _FITTED if hasattr(estimator, name)
         },
+    }
+    if not hasattr(estimator, "expansion_"):  # a transformer is its stream
+        stream = estimator.stream_
+        return header | {"stream": stream.describe()}, dict(stream.scaling.arrays())
+    values, tensors = estimator.expansion_.describe()
+    header |= {
         "loss": pack(estimator.loss_),
         "solver": pack(estimator.solver_),
         "expansion": {"kind": estimator.expansion_.kind} | values,
         "history": estimator.history_,
         "state": None,
+        "table": None,
     }
+    header["info"]["resumable"] = resumable
     if resumable:
         if not hasattr(estimator, "_state"):
             raise ValueError(
@@ -152,49 +156,46 @@ def save_estimator(estimator: Any, path: str | os.PathLike[str], *, resumable: b
         values, arrays = estimator.solver_.state_arrays(estimator._state)
         header["state"] = values
         tensors |= prefixed("state", arrays)
-    header["table"] = None
     if estimator._table is not None:
         header["table"], arrays = estimator._table.describe()
         tensors |= prefixed("table", arrays)
     values, arrays = estimator._extra_arrays()
     header["extra"] = values
-    tensors |= prefixed("extra", arrays)
-    write_container(path, header, tensors)
+    return header, tensors | prefixed("extra", arrays)
 
 
-def load_estimator(path: str | os.PathLike[str]) -> Any:
-    """Return the estimator that a file holds; see ``kernelgrad.load``."""
-    header, tensors = read_container(path)
-    try:
-        name = header["estimator"]
-        if name not in ESTIMATORS:
-            raise ModelFileError(f"{path} holds a {name!r}, which this version does not know.")
-        cls = ESTIMATORS[name]
-        estimator = cls(**{k: unpack(v) for k, v in header["params"].items()})
-        for key, value in header["fitted"].items():
-            setattr(estimator, key, value)
-        estimator.loss_ = unpack(header["loss"])
-        estimator.solver_ = unpack(header["solver"])
-        if header.get("table") is not None:
-            estimator._table = Table.restore(header["table"], below("table", tensors))
-        limit = estimator.memory_limit
-        kind = EXPANSIONS[header["expansion"]["kind"]]
-        cache = CACHE_BYTES if limit is None else int(limit) // 4
-        expansion = kind.restore(header["expansion"], tensors, cache)
-        estimator._set(estimator._function_attributes(expansion))
-        estimator.history_ = header["history"]
-        for key in HISTORY_KEYS:  # of files from before a key was there
-            estimator.history_.setdefault(key, [None] * len(estimator.history_["iteration"]))
-        estimator.history_.setdefault("solver", estimator.solver_.name)
-        estimator.history_.setdefault("solver_reason", "not in the file")
-        estimator._restore_extra(header["extra"], below("extra", tensors))
-        if header["state"] is not None:
-            arrays = below("state", tensors)
-            problem = estimator._restored_problem()
-            estimator._state = estimator.solver_.restore(problem, header["state"], arrays)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ModelFileError(
-            f"{path} does not describe a model of this version ({error!r}); save it again with "
-            "the installed version."
-        ) from error
+def unfitted(name: str, params: dict[str, Any]) -> Any:
+    """Return a new estimator with parameters that :func:`packed_params` gave."""
+    if name not in ESTIMATORS:
+        raise ModelFileError(f"The file holds a {name!r}, which this version does not know.")
+    return ESTIMATORS[name](**{k: unpack(v) for k, v in params.items()})
+
+
+def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
+    """Return the estimator that :func:`contents_of` was called on."""
+    estimator = unfitted(header["estimator"], header["params"])
+    for key, value in header["fitted"].items():
+        setattr(estimator, key, value)
+    limit = estimator.memory_limit
+    cache = CACHE_BYTES if limit is None else int(limit) // 4
+    if "stream" in header:
+        estimator._set_stream(FeatureStream.restore(header["stream"], tensors, cache))
+        return estimator
+    estimator.loss_ = unpack(header["loss"])
+    estimator.solver_ = unpack(header["solver"])
+    if header.get("table") is not None:
+        estimator._table = Table.restore(header["table"], below("table", tensors))
+    kind = EXPANSIONS[header["expansion"]["kind"]]
+    expansion = kind.restore(header["expansion"], tensors, cache)
+    estimator._set(estimator._function_attributes(expansion))
+    estimator.history_ = header["history"]
+    for key in HISTORY_KEYS:  # of files from before a key was there
+        estimator.history_.setdefault(key, [None] * len(estimator.history_["iteration"]))
+    estimator.history_.setdefault("solver", estimator.solver_.name)
+    estimator.history_.setdefault("solver_reason", "not in the file")
+    estimator._restore_extra(header["extra"], below("extra", tensors))
+    if header["state"] is not None:
+        arrays = below("state", tensors)
+        problem = estimator._restored_problem()
+        estimator._state = estimator.solver_.restore(problem, header["state"], arrays)
     return estimator

@@ -242,6 +242,12 @@ class Table:
         blocks += means
         return np.ascontiguousarray(np.concatenate(blocks, axis=1))
 
+    def a_row(self) -> AnyArray:
+        """Return the codes of one row: medians, and the first level of each category."""
+        codes = np.zeros((1, len(self.columns)))
+        codes[0, self._numbers] = self.medians
+        return codes
+
     # -- the layout --------------------------------------------------------------------
 
     def _places(self, wanted: Any) -> IntArray:

@@ -23,7 +23,6 @@ from kernelgrad.estimators.classifier import KernelClassifier
 from kernelgrad.estimators.linear import LinearClassifier, LinearRegressor
 from kernelgrad.estimators.regressor import KernelRegressor
 from kernelgrad.estimators.semi_supervised import SemiSupervisedKernelClassifier
-from kernelgrad.estimators.transformer import RandomFeatures
 from kernelgrad.kernels import KERNELS
 from kernelgrad.losses import LOSSES
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, Solver
@@ -61,7 +60,7 @@ def default_fits(
     signal: Float64Array, classes: Iterable[Any] | None = None, **options: Any
 ) -> Iterator[tuple[Any, AnyArray]]:
     """Yield (estimator, y) for each estimator, or those of `classes`, with its defaults."""
-    for cls in (*ESTIMATORS.values(), RandomFeatures) if classes is None else classes:
+    for cls in ESTIMATORS.values() if classes is None else classes:
         estimator = cls(random_state=0, **options)
         if is_regressor(estimator):
             yield estimator, signal

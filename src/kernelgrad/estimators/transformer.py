@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -24,6 +25,7 @@ from kernelgrad.compute import rng
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource, sample_batches
 from kernelgrad.data.dask import as_source
+from kernelgrad.estimators import _files
 from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._rows import TrainingRows, canonical_rows, weights_of
 from kernelgrad.estimators._support import (
@@ -39,8 +41,9 @@ from kernelgrad.estimators._support import (
 from kernelgrad.estimators._tasks import NoTargets
 from kernelgrad.functions.expansions import PREDICT_ROWS
 from kernelgrad.functions.features import CACHE_BYTES, FeatureStream
-from kernelgrad.kernels import Kernel, get_kernel
+from kernelgrad.kernels import Kernel, get_kernel, kernel_summary
 from kernelgrad.losses import SquaredError
+from kernelgrad.persistence import write_container
 from kernelgrad.solvers import Problem, TrainBatch
 from kernelgrad.solvers.random_features.base import build_stream
 from kernelgrad.solvers.random_features.dsg import MAX_WIDTH, ROWS_PER_FEATURE
@@ -241,13 +244,15 @@ class RandomFeatures(
             problem, batch, lambda planes: self._resolve_block_size(n, planes)
         )
         stream.kernel.check_domain(stream.scaling.apply(batch.X))
-        self.stream_ = stream
-        self.kernel_ = stream.kernel
         self.n_blocks_ = -(-n // stream.width)
         self._n_features_out = n
-        self._last = _choice(
-            stream, self.n_blocks_ - 1, n - (self.n_blocks_ - 1) * stream.width
-        )
+        self._set_stream(stream)
+
+    def _set_stream(self, stream: FeatureStream) -> None:
+        self.stream_ = stream
+        self.kernel_ = stream.kernel
+        before = self.n_blocks_ - 1
+        self._last = _choice(stream, before, self._n_features_out - before * stream.width)
 
     def _resolve_block_size(self, n: int, planes: int) -> int:
         if self.block_size != "auto":
@@ -300,6 +305,27 @@ class RandomFeatures(
                     if j == self.n_blocks_ - 1 and len(self._last) < width:
                         block = block[:, self._last]
                     np.multiply(block, factor, out=part[:, j * width : (j + 1) * width])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted transformer to one file, atomically and without pickle."""
+        check_is_fitted(self, "stream_")
+        write_container(path, *_files.contents_of(self))
+
+    def model_info(self) -> dict[str, Any]:
+        """Return a summary of the fitted transformer with plain JSON values."""
+        check_is_fitted(self, "stream_")
+        names = getattr(self, "feature_names_in_", None)
+        return {
+            "estimator": type(self).__name__,
+            "kernel": self.kernel_.name,
+            "kernel_params": kernel_summary(self.kernel_),
+            "n_features_in": int(self.n_features_in_),
+            "feature_names": None if names is None else [str(name) for name in names],
+            "n_random_features": self._n_features_out,
+            "block_size": self.stream_.block_size,
+            "seed": self.stream_.seed,
+            "bytes": self.stream_.scaling.nbytes,
+        }
 
     def _chunk_rows(self, X: Matrix) -> int:
         limit = _MEMORY if self.memory_limit is None else float(self.memory_limit)

@@ -1,0 +1,264 @@
+"""Pipelines of scikit-learn around estimators of this package, to and from model files.
+
+A file holds what the steps remember, as plain values and arrays, and names of classes from a
+list: reading it makes objects of these classes and sets their attributes, and calls nothing.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import os
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from kernelgrad._typing import AnyArray
+from kernelgrad._validation import ModelFileError
+from kernelgrad.estimators import _files
+from kernelgrad.persistence import below, prefixed, read_container, write_container
+
+STEPS = {
+    "sklearn.compose": (
+        "ColumnTransformer", "TransformedTargetRegressor", "make_column_selector",
+    ),
+    "sklearn.decomposition": ("FastICA", "IncrementalPCA", "NMF", "PCA", "TruncatedSVD"),
+    "sklearn.feature_extraction.text": (
+        "CountVectorizer", "HashingVectorizer", "TfidfTransformer", "TfidfVectorizer",
+    ),
+    "sklearn.feature_selection": ("SelectKBest", "SelectPercentile", "VarianceThreshold"),
+    "sklearn.impute": ("KNNImputer", "MissingIndicator", "SimpleImputer"),
+    "sklearn.kernel_approximation": ("Nystroem", "RBFSampler"),
+    "sklearn.pipeline": ("FeatureUnion", "Pipeline"),
+    "sklearn.preprocessing": (
+        "Binarizer", "FunctionTransformer", "KBinsDiscretizer", "LabelBinarizer",
+        "LabelEncoder", "MaxAbsScaler", "MinMaxScaler", "Normalizer", "OneHotEncoder",
+        "OrdinalEncoder", "PolynomialFeatures", "PowerTransformer", "QuantileTransformer",
+        "RobustScaler", "StandardScaler", "TargetEncoder",
+    ),
+}  # fmt: skip
+"""The classes of scikit-learn that a model file may name, by their modules."""
+
+_MODULES = {name: module for module, names in STEPS.items() for name in names}
+_SCORES = ("chi2", "f_classif", "f_regression", "mutual_info_classif", "mutual_info_regression")
+_ABSTRACT = (np.generic, np.number, np.integer, np.floating)  # for column selectors
+_TYPES: dict[str, Any] = {
+    t.__name__: t for t in (*np.sctypeDict.values(), *_ABSTRACT, bool, float, int, object, str)
+}
+
+
+def save(model: Any, path: str | os.PathLike[str]) -> None:
+    """Write a fitted estimator, or a pipeline of scikit-learn around one, to a model file.
+
+    The file is written atomically, without pickle, and read by :func:`kernelgrad.load`, which
+    executes nothing of it. Steps are those of scikit-learn that docs/serving.md lists, and the
+    estimators of this package; what a step remembers must be numbers, text and arrays.
+
+    Parameters
+    ----------
+    model : estimator of this package, Pipeline, ColumnTransformer, or another step
+        Fitted. Of a search take ``best_estimator_``.
+    path : str or path-like
+
+    Raises
+    ------
+    NotFittedError
+        The model is not fitted.
+    TypeError
+        A step is none of these, or remembers something else, such as a function; its place
+        is named.
+
+    Examples
+    --------
+    >>> import kernelgrad
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import PolynomialFeatures
+    >>> model = make_pipeline(PolynomialFeatures(), kernelgrad.LinearRegressor())
+    >>> model = model.fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 4.0])
+    >>> kernelgrad.save(model, "parabola.kgm")
+    >>> kernelgrad.load("parabola.kgm")[0]
+    PolynomialFeatures()
+    """
+    if _files.ESTIMATORS.get(type(model).__name__) is type(model):
+        model.save(path)
+        return
+    check_is_fitted(model)
+    writer = _Writer()
+    packed = writer.pack(model, type(model).__name__)
+    steps = [type(step).__name__ for _, step in getattr(model, "steps", ())]
+    told = {"estimator": type(model).__name__, "steps": steps}
+    header = {"estimator": told["estimator"], "info": writer.info | told, "object": packed}
+    write_container(path, header, writer.arrays)
+
+
+def load_any(path: str | os.PathLike[str]) -> Any:
+    """Return the estimator or pipeline that a file holds; see ``kernelgrad.load``."""
+    header, arrays = read_container(path)
+    try:
+        if "object" in header:
+            return _unpack(header["object"], arrays)
+        return _files.restored(header, arrays)
+    except ModelFileError as error:
+        raise type(error)(f"{path}: {error}") from None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ModelFileError(
+            f"{path} does not describe a model of this version ({error!r}); save it again with "
+            "the installed version."
+        ) from error
+
+
+class _Writer:
+    """Objects as plain values, and what arrays and models they hold."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, AnyArray] = {}
+        self.info: dict[str, Any] = {}  # of the last estimator
+        self._count = 0
+
+    def pack(self, value: Any, place: str) -> Any:
+        """Return a value in a form that :func:`_unpack` takes back."""
+        kind = type(value)
+        if value is None or kind in (bool, int, float, str):
+            return value
+        if kind in (list, tuple, set, frozenset):
+            some = sorted(value) if kind in (set, frozenset) else value
+            items = [self.pack(v, f"{place}[{i}]") for i, v in enumerate(some)]
+            return {"is": kind.__name__, "items": items}
+        if kind is dict:
+            pairs = [
+                [self.pack(k, place), self.pack(v, f"{place}[{k!r}]")] for k, v in value.items()
+            ]
+            return {"is": "dict", "items": pairs}
+        if kind is slice:
+            return {"is": "slice", "items": [value.start, value.stop, value.step]}
+        if isinstance(value, np.ndarray | np.generic):
+            return self._array(value, place)
+        if isinstance(value, sp.csr_matrix | sp.csr_array):
+            parts = [self._array(p, place) for p in (value.data, value.indices, value.indptr)]
+            return {"is": kind.__name__, "items": parts, "shape": list(value.shape)}
+        if isinstance(value, np.dtype):
+            return {"is": "dtype", "name": value.str}
+        name = getattr(value, "__name__", "")
+        if isinstance(value, type) and _TYPES.get(name) is value:
+            return {"is": "type", "name": name}
+        if isinstance(value, np.ufunc) and getattr(np, name, None) is value:
+            return {"is": "ufunc", "name": name}
+        if name in _SCORES and _score(name) is value:
+            return {"is": "score", "name": name}
+        if _files.ESTIMATORS.get(kind.__name__) is kind:
+            return self._model(value)
+        return self._step(value, place)
+
+    def _array(self, value: Any, place: str) -> Any:
+        if value.dtype.kind in "biuf":
+            self._count += 1
+            name = str(self._count)
+            array = np.asarray(value)
+            turned = array.flags.f_contiguous and not array.flags.c_contiguous
+            self.arrays[name] = array.T if turned else array  # products depend on the order
+            if isinstance(value, np.generic):
+                return {"is": "scalar", "name": name}
+            return {"is": "turned" if turned else "array", "name": name}
+        if isinstance(value, np.str_):
+            return str(value)
+        if value.dtype.kind not in "UO":
+            raise _strange(value, place, f"an array of {value.dtype}")
+        items = [self.pack(v, place) for v in value.ravel().tolist()]
+        dtype = value.dtype.str if value.dtype.kind == "U" else "O"
+        return {"is": "objects", "items": items, "shape": list(value.shape), "dtype": dtype}
+
+    def _model(self, value: Any) -> Any:
+        if not (hasattr(value, "expansion_") or hasattr(value, "stream_")):
+            params = _files.packed_params(value)
+            return {"is": "unfitted", "name": type(value).__name__, "params": params}
+        header, arrays = _files.contents_of(value)
+        self._count += 1
+        self.arrays |= prefixed(str(self._count), arrays)
+        self.info = header["info"]
+        return {"is": "model", "name": str(self._count), "header": header}
+
+    def _step(self, value: Any, place: str) -> Any:
+        name = type(value).__name__
+        if name not in _MODULES or _step_class(name) is not type(value):
+            raise _strange(value, place, f"a {type(value).__module__}.{name}")
+        state = dict(value.__getstate__() or {})
+        if "memory" in state:
+            state["memory"] = None  # a folder of pickles of this machine
+        packed = {k: self.pack(v, f"{place}.{k}") for k, v in state.items()}
+        return {"is": "step", "name": name, "state": packed}
+
+
+def _strange(value: Any, place: str, what: str) -> TypeError:
+    instead = ""
+    if hasattr(value, "best_estimator_"):
+        instead = " Save its best_estimator_."
+    return TypeError(
+        f"{place} is {what}, which a model file cannot hold: it takes the estimators of this "
+        "package, the steps of scikit-learn that docs/serving.md lists, numbers, text and "
+        f"arrays. Replace the step, or write the pipeline with skops or pickle.{instead}"
+    )
+
+
+def _step_class(name: str) -> Any:
+    if name not in _MODULES:
+        raise ModelFileError(f"The file names {name!r}, which is no step that files may hold.")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def _score(name: str) -> Any:
+    if name not in _SCORES:
+        raise ModelFileError(f"The file names {name!r}, which is no score that files may hold.")
+    return getattr(importlib.import_module("sklearn.feature_selection"), name)
+
+
+def _ufunc(name: str) -> Any:
+    found = getattr(np, name, None)
+    if not isinstance(found, np.ufunc):
+        raise ModelFileError(f"The file names {name!r}, which is no function of numpy.")
+    return found
+
+
+def _unpack(packed: Any, arrays: dict[str, AnyArray]) -> Any:
+    """Return the value that :class:`_Writer` packed."""
+    if not isinstance(packed, dict):
+        return packed
+    kind, name = packed["is"], packed.get("name", "")
+    if kind in ("list", "tuple", "set", "frozenset"):
+        return getattr(builtins, kind)(_unpack(v, arrays) for v in packed["items"])
+    if kind == "dict":
+        return {_unpack(k, arrays): _unpack(v, arrays) for k, v in packed["items"]}
+    if kind == "slice":
+        return slice(*packed["items"])
+    if kind in ("array", "turned", "scalar"):
+        array = arrays[name]
+        return array[()] if kind == "scalar" else array.T if kind == "turned" else array
+    if kind == "objects":
+        items = [_unpack(v, arrays) for v in packed["items"]]
+        found = np.empty(len(items), packed["dtype"])
+        found[:] = items
+        return found.reshape(packed["shape"])
+    if kind in ("csr_matrix", "csr_array"):
+        parts = tuple(_unpack(v, arrays) for v in packed["items"])
+        return getattr(sp, kind)(parts, shape=tuple(packed["shape"]))
+    if kind == "dtype":
+        return np.dtype(name)
+    if kind == "type":
+        return _TYPES[name]
+    if kind in ("ufunc", "score"):
+        return _ufunc(name) if kind == "ufunc" else _score(name)
+    if kind == "unfitted":
+        return _files.unfitted(name, packed["params"])
+    if kind == "model":
+        return _files.restored(packed["header"], below(name, arrays))
+    if kind != "step":
+        raise ModelFileError(f"The file holds a {kind!r}, which this version does not know.")
+    step = _step_class(name).__new__(_step_class(name))
+    state = {k: _unpack(v, arrays) for k, v in packed["state"].items()}
+    if isinstance(step, BaseEstimator):
+        step.__setstate__(state)  # warns where another version of scikit-learn wrote it
+    else:
+        vars(step).update(state)
+    return step
