@@ -58,6 +58,7 @@ sphinx_gallery_conf = {
     "matplotlib_animations": False,
     "thumbnail_size": (480, 320),
     "show_memory": False,
+    "write_computation_times": False,  # their tables are drawn by scripts from elsewhere
     "show_signature": False,
     "remove_config_comments": True,
     "download_all_examples": False,
