@@ -54,7 +54,12 @@ def registries():
 
 
 DOCS = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
-SLOW = {f"docs/{name}.md" for name in ("lightgbm", "losses", "streams", "tutorial")}
+SLOW = {
+    f"docs/{name}.md"
+    for name in (
+        "data", "distributed", "lightgbm", "losses", "semi_supervised", "streams", "tutorial",
+    )
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
