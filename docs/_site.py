@@ -43,7 +43,7 @@ def _skip(_app: Any, _what: str, name: str, obj: Any, skip: bool, _options: Any)
     return True if foreign or re.fullmatch(r"set_\w+_request", name) else None
 
 
-def _entries(cls: type, section: str) -> tuple[list[Parameter], list[str]]:
+def entries(cls: type, section: str) -> tuple[list[Parameter], list[str]]:
     """Return the entries of a docstring, those "As in" a class from there, and remarks."""
     found, remarks, names = [], [], []
     for entry in NumpyDocString(inspect.getdoc(cls) or "")[section]:
@@ -53,7 +53,7 @@ def _entries(cls: type, section: str) -> tuple[list[Parameter], list[str]]:
         told = " ".join(entry.desc)
         other = re.match(r"As in :class:`~?(?:\w+\.)*(\w+)`", told)
         if other:
-            theirs = {e.name: e for e in _entries(getattr(kernelgrad, other[1]), section)[0]}
+            theirs = {e.name: e for e in entries(getattr(kernelgrad, other[1]), section)[0]}
             found += [theirs.get(name, Parameter(name, "", [told])) for name in names]
             rest = told[other.end() :]
             if not rest.startswith("."):
@@ -76,7 +76,7 @@ def _expand(
         return
     doc, given = NumpyDocString("\n".join(lines)), inspect.signature(obj).parameters
     for section in ("Parameters", "Attributes"):
-        found, remarks = _entries(obj, section)
+        found, remarks = entries(obj, section)
         doc[section] = [
             e._replace(type=re.sub("default=.*", f"default={given[e.name].default!r}", e.type))
             if e.name in given

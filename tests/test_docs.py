@@ -200,7 +200,7 @@ def test_the_reference_lists_every_public_name():
 
 @pytest.fixture
 def site(monkeypatch):
-    pytest.importorskip("docutils")
+    pytest.importorskip("numpydoc")
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     return importlib.import_module("_site")
 
@@ -273,6 +273,13 @@ def test_commands_of_the_readme_run(tmp_path):
 CLASSES = [
     n for n in kernelgrad.__all__ if hasattr(getattr(kernelgrad, n), "__dataclass_fields__")
 ]
+
+
+def test_docstrings_of_estimators_tell_every_parameter(site):
+    for cls in (getattr(kernelgrad, name) for name in CLASSES):
+        if cls.__module__.startswith("kernelgrad.estimators"):
+            told = {n for e in site.entries(cls, "Parameters")[0] for n in e.name.split(", ")}
+            assert set(inspect.signature(cls).parameters) - told == set(), cls
 
 
 @pytest.mark.parametrize("name", CLASSES)

@@ -100,6 +100,8 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
     gamma : float, "median" or "scale", default="median"
         The rule sees rows of both samples.
     bandwidth_factor : float, default=1.0
+    metric : array or None, default=None
+        Weights of the scaled columns (d,), or a matrix (d, r) that they are multiplied by.
     solver : {"auto", "cached", "dsg", "udsg", "cdsg"} or Solver, default="auto"
         ``"auto"`` is ``"cached"`` for rows in memory that fit there, else ``"dsg"``. The names
         of the dsg family mean blocks of 256 frequencies and batches of 8,192 rows; an object

@@ -215,7 +215,8 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
         Weight of the penalty. With n rows it is ``1 / (C n)`` of scikit-learn's
         LogisticRegression and LinearSVC, and alpha of its SGDClassifier; a penalty written
         ``lambda |W|^2`` has ``alpha = 2 lambda``.
-    C, early_stopping, validation_fraction, fit_intercept, random_state, verbose, callbacks
+    C, early_stopping, validation_fraction, fit_intercept, probability, random_state, verbose,
+    callbacks
         As in :class:`KernelClassifier`.
     solver : str or LinearSolver, default="auto"
         A name of docs/linear.md, or an object: ``SVRG(batch_size=32)``. ``"auto"`` is

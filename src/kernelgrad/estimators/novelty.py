@@ -45,6 +45,8 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
     kernel : str or Kernel, default="rbf"
     gamma : float, "median" or "scale", default="median"
     bandwidth_factor : float, default=1.0
+    metric : array or None, default=None
+        Weights of the scaled columns (d,), or a matrix (d, r) that they are multiplied by.
     solver : {"auto", "dsg", "udsg", "cdsg", "cached"} or Solver, default="auto"
         ``"auto"`` is ``"dsg"``, or ``"cached"`` for rows in memory and a kernel without random
         features. The names of the dsg family mean the steps above, blocks of 256 frequencies

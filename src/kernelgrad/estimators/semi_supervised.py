@@ -119,6 +119,8 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         As in scikit-learn, of labelled rows.
     fit_intercept : bool, default=True
         A constant b beside f: the mean of the labels, which ``"cached"`` fits further.
+    metric : array or None, default=None
+        Weights of the scaled columns (d,), or a matrix (d, r) that they are multiplied by.
     standardize : bool, "robust", "ranks" or "auto", default="auto"
         Divide columns by their standard deviation on the first batch, inside the model.
     categorical_features, memory_limit, time_limit, warm_start, random_state, verbose, callbacks
