@@ -187,7 +187,7 @@ FEATURES = [
     (Gaussian(0.01, sampling="orthogonal", form="phase"), 70),
     (Laplacian(0.3) * Gaussian(0.2) * Polynomial(2, gamma=0.2), 5),
     (0.3 * Gaussian(0.3, form="phase") + Chi2(), 5),
-    (Polynomial(3, gamma=0.3, coef0=0.0), 5),
+    (Polynomial(3, gamma=0.01, coef0=0.0), 120),
     (DotProduct("exponential", gamma=0.1), 5),
     (DotProduct((0.0, 0.0, 1.0), gamma=0.1), 5),
     (Chi2("hashed"), 5),

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from kernelgrad._validation import CapabilityError
 from kernelgrad._version import __version__
 
-# The oldest versions that have what is used here: reductions in ScatterND, axes as inputs.
+# The oldest versions that have what is used here: transforms, and axes as inputs.
 OPSET, ML_OPSET, IR_VERSION = 18, 3, 8
 MOST_BYTES = 2**31 - 2**20  # a protobuf holds 2 GiB
 _ML = "ai.onnx.ml"
