@@ -1,10 +1,11 @@
 # Everything runs inside .venv; nothing but Python >= 3.11 and pip is needed.
 PYTHON ?= python3
 VENV := .venv
-BIN := $(VENV)/bin
+SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
+BIN := $(VENV)/$(SCRIPTS)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo docs test test-slow test-device bench lint build clean
+.PHONY: demo docs test test-slow test-minimal test-wheel audit test-device bench lint build clean
 
 demo: $(VENV)/.installed-demo
 	mkdir -p demo-output
@@ -20,6 +21,29 @@ test: lint
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow
+
+# the oldest versions that pyproject.toml allows, in an environment of their own
+test-minimal: OLD := .venv-minimal
+test-minimal:
+	$(PYTHON) -m venv $(OLD)
+	grep -oE '"[a-z-]+(\[[a-z,]+\])?>=[0-9.]+"' pyproject.toml | tr -d '"' \
+		| sed -E 's/\[.*\]//; s/>=/==/' | sort -u > $(OLD)/constraints.txt
+	$(OLD)/$(SCRIPTS)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint $(OLD)/constraints.txt -e ".[test]"
+	$(OLD)/$(SCRIPTS)/python -m pytest -n auto --dist loadfile
+
+# as users get it: the wheel and what it needs, in a new environment, outside of this folder
+test-wheel: build
+	rm -rf .venv-wheel
+	$(PYTHON) -m venv .venv-wheel
+	.venv-wheel/$(SCRIPTS)/python -m pip install --quiet --disable-pip-version-check \
+		"$$(ls -t dist/*.whl | head -1)[cli]"
+	cd .venv-wheel && $(SCRIPTS)/python ../tests/release/first_steps.py
+
+# known holes of what the package depends on; asks PyPI
+audit: $(VENV)/.installed-demo
+	$(PIP) pip-audit
+	$(BIN)/python -m pip_audit --local --skip-editable
 
 # torch's CPU build is some 200 MB: the tests that need it are skipped without
 test-device: $(VENV)/.installed-dev
@@ -55,4 +79,4 @@ $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	touch $@ $(VENV)/.installed-docs $(VENV)/.installed-demo
 
 clean:
-	rm -rf $(VENV) dist build demo-output docs/_build docs/gallery docs/api/generated docs/api/backreferences
+	rm -rf $(VENV) .venv-minimal .venv-wheel dist build demo-output docs/_build docs/gallery docs/api/generated docs/api/backreferences
