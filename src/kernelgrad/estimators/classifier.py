@@ -495,7 +495,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     n_iter_, best_iteration_ : int
     best_score_ : float or None
         Validation accuracy of the kept iterate.
-    history_ : dict of lists
+    history_ : History
         One entry per iteration: iteration, epoch, seconds, rows_seen, n_random_features,
         n_features_saved, n_support, kernel_evaluations, step_size, train_loss (on each batch
         before its step; on all rows after it where they are kept), duality_gap,

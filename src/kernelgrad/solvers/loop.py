@@ -89,9 +89,10 @@ class _Told(_Iterations):
 
 
 class History(_Told, total=False):
-    """``history_`` of estimators: lists with an entry for each iteration, and more.
+    """The type of ``history_``: lists with an entry for each iteration, and more beside them.
 
-    The estimators tell what is in it; what is not in all is not in those that lack it.
+    :class:`~kernelgrad.KernelClassifier` tells what is in it. The keys from ``"audit"`` on are
+    those of some fits only.
     """
 
     audit: dict[str, Any]
