@@ -5,8 +5,10 @@ Columns of very different scales
 One column of the breast-cancer data is multiplied by a growing factor, as a change of its
 unit would do. A kernel of raw distances soon sees nothing but that column. The default scales
 columns first and does not notice; `SVC` needs a scaler before it. A `gamma` that is given
-switches the scaling off.
+switches the scaling off, and a warning then names the column.
 """
+
+import warnings
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -26,16 +28,21 @@ models = {
 }
 factors = 10.0 ** np.arange(0, 5)
 
+messages = set()
 fig, ax = plt.subplots(layout="constrained")
 for (name, model), style in zip(models.items(), ("o-", "s--", "^:"), strict=True):
     errors = []
     for factor in factors:
         scale = np.where(np.arange(X.shape[1]) == 9, factor, 1.0)
-        errors.append(1 - model.fit(X * scale, y).score(X_test * scale, y_test))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            errors.append(1 - model.fit(X * scale, y).score(X_test * scale, y_test))
+        messages |= {str(each.message) for each in caught}
     ax.plot(factors, errors, style, label=name)
 ax.set_xscale("log")
 ax.set_xlabel("Factor of one column")
 ax.set_ylabel("Test error (share of wrong classes)")
 ax.set_title("One column in another unit")
 ax.legend()
+print(*messages, sep="\n")
 plt.show()

@@ -11,7 +11,7 @@ kernel is larger, whatever its time.
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import make_friedman1
-from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.ensemble import GradientBoostingRegressor
 
 from kernelgrad import KernelRegressor
 from kernelgrad.plotting import ErrorTimeDisplay
@@ -35,7 +35,7 @@ for ax, task in zip(axes, (smooth, steps), strict=True):
     X_test, y_test = task(2000, 1)
     for model in (
         KernelRegressor(random_state=0),
-        HistGradientBoostingRegressor(random_state=0),
+        GradientBoostingRegressor(random_state=0),
     ):
         ErrorTimeDisplay.from_estimator(model, X, y, X_test=X_test, y_test=y_test, ax=ax)
 plt.show()
