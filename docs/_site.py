@@ -16,6 +16,9 @@ from numpydoc.docscrape import NumpyDocString, Parameter
 from sphinx.util.docutils import SphinxDirective
 
 import kernelgrad
+from kernelgrad.kernels import KERNELS
+from kernelgrad.losses import LOSSES
+from kernelgrad.solvers import SOLVERS
 
 ROOT = Path(__file__).parents[1]
 
@@ -121,17 +124,36 @@ CHOICES: dict[str, list[tuple[str, str]]] = {
     ],
     "4. The solver": [
         ("Do rows arrive in a stream?", '"dsg", by partial_fit'),
-        ("Many rows, and predictions must stay cheap?", 'CachedBlockDescent("features")'),
-        ("Do rows lie with workers of a cluster?", '"cached", by engine=DaskEngine()'),
+        (
+            "Many rows, and predictions must stay cheap?",
+            'CachedBlockDescent(blocks="features")',
+        ),
+        ("Do rows lie with workers of a cluster?", "engine=DaskEngine(client)"),
         ("Anything else", '"auto"'),
     ],
 }
 
 
+def _linked(text: str) -> str:
+    """Link the names of classes, and what they are registered by, to their pages."""
+    named = {**SOLVERS, **KERNELS, **LOSSES}
+
+    def link(found: re.Match[str]) -> str:
+        cls = named.get(found[0]) or getattr(kernelgrad, found[0], None)
+        cls = cls or getattr(kernelgrad.losses, found[0], None)
+        if not inspect.isclass(cls):
+            return found[0]
+        room = cls.__module__.split(".")[1]
+        where = "kernelgrad" if room in {"compute", "estimators"} else f"kernelgrad.{room}"
+        return f'<a href="api/generated/{where}.{cls.__name__}.html">{found[0]}</a>'
+
+    return re.sub(r"\w+", link, escape(text, quote=False))
+
+
 def _box(x: float, y: float, width: float, height: float, text: str, kind: str) -> str:
     return (
         f'<rect class="{kind}" x="{x}" y="{y}" width="{width}" height="{height}" rx="6"/>'
-        f'<text class="{kind}" x="{x + width / 2}" y="{y + height / 2}">{escape(text)}</text>'
+        f'<text class="{kind}" x="{x + width / 2}" y="{y + height / 2}">{text}</text>'
     )
 
 
@@ -160,17 +182,17 @@ def decision(kind: str) -> str:
         y += 36
         for i, (question, answer) in enumerate(questions):
             last = i == len(questions) - 1
-            parts.append(_box(0, y, 330, 34, question, "question"))
+            parts.append(_box(0, y, 330, 34, escape(question), "question"))
             if kind == "narrow":
                 parts += [
                     _arrow(200, y + 34, 0, 20, kind),
-                    _box(46, y + 56, 284, 34, answer, "answer"),
+                    _box(20, y + 56, 310, 34, _linked(answer), "answer"),
                 ]
-                yes, down, height = (220, y + 44), (20, 66), 102
+                yes, down, height = (220, y + 44), (8, 66), 102
             else:
                 parts += [
                     _arrow(330, y + 17, 58, 0, kind),
-                    _box(390, y, 310, 34, answer, "answer"),
+                    _box(390, y, 310, 34, _linked(answer), "answer"),
                 ]
                 yes, down, height = (359, y + 9), (165, 20), 56
             if not last:
