@@ -103,14 +103,14 @@ def _link(
 CHOICES: dict[str, list[tuple[str, str]]] = {
     "1. The estimator": [
         ("Are most labels missing?", "SemiSupervisedKernelClassifier"),
-        ("Is there no target, only odd rows to find?", "KernelNoveltyDetector"),
+        ("No target, but unusual rows to find?", "KernelNoveltyDetector"),
         ("Are there two samples to compare?", "KernelDensityRatio"),
         ("Are rows wide and sparse, such as words?", "LinearClassifier, LinearRegressor"),
         ("Few rows, a smooth function, intervals?", "KernelGaussianProcessRegressor"),
         ("Anything else", "KernelClassifier, KernelRegressor"),
     ],
     "2. The loss": [
-        ("Is the shape of the probabilities the aim?", '"log_loss"'),
+        ("Do probabilities matter most?", '"log_loss"'),
         ("Do you want a quantile, or several?", "Quantile((0.1, 0.5, 0.9))"),
         ("Are there outliers in the target?", '"huber"'),
         ("Do you want the function of SVC, of SVR?", '"hinge", "epsilon_insensitive"'),
@@ -119,16 +119,16 @@ CHOICES: dict[str, list[tuple[str, str]]] = {
     "3. The kernel": [
         ("Are rows counts or histograms?", '"chi2"'),
         ("Are rows small images?", '"convolutional"'),
-        ("Are they no rows of numbers at all?", '"precomputed", or a function'),
+        ("Are rows something other than numbers?", '"precomputed", or a function'),
         ("Anything else", '"auto"'),
     ],
     "4. The solver": [
         ("Do rows arrive in a stream?", '"dsg", by partial_fit'),
         (
-            "Many rows, and predictions must stay cheap?",
+            "Many rows, and cheap predictions?",
             'CachedBlockDescent(blocks="features")',
         ),
-        ("Do rows lie with workers of a cluster?", "engine=DaskEngine(client)"),
+        ("Do rows live on a cluster?", "engine=DaskEngine(client)"),
         ("Anything else", '"auto"'),
     ],
 }
