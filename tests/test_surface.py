@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -208,3 +212,42 @@ def test_features_are_named_columns_of_frames():
     features = RandomFeatures(n_components=3, random_state=0).set_output(transform="pandas")
     frame = features.fit_transform(pd.DataFrame(X, columns=["a", "b"]))
     assert list(frame) == ["randomfeatures0", "randomfeatures1", "randomfeatures2"]
+
+
+ARRAYS = """
+import array_api_strict as xp
+import os
+import subprocess
+import sys
+
+import numpy as np
+import sklearn
+from sklearn.datasets import make_moons
+from kernelgrad import KernelClassifier, LinearRegressor, RandomFeatures
+
+X, y = make_moons(120, noise=0.2, random_state=0)
+w = np.linspace(0.5, 1.5, 120)
+for model in KernelClassifier(random_state=0), LinearRegressor(random_state=0):
+    plain = model.fit(X, y, w).predict(X), model.score(X, y, w)
+    with sklearn.config_context(array_api_dispatch=True):
+        A, b, v = map(xp.asarray, (X, y, w))
+        other = model.fit(A, b, v).predict(A), model.score(A, b, v)
+    assert isinstance(other[0], np.ndarray)
+    assert np.array_equal(other[0], plain[0]) and other[1] == plain[1]
+features = RandomFeatures(n_components=8, random_state=0)
+with sklearn.config_context(array_api_dispatch=True):
+    assert isinstance(features.fit_transform(A), np.ndarray)
+print("equal")
+"""
+
+
+@pytest.mark.slow
+def test_arrays_of_other_libraries_are_taken_as_numpys():
+    pytest.importorskip("array_api_strict")
+    done = subprocess.run(
+        [sys.executable, "-c", ARRAYS],
+        env=os.environ | {"SCIPY_ARRAY_API": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "equal\n", done.stderr

@@ -15,6 +15,7 @@ from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad._validation import DataError
 from kernelgrad.data import Batch, BatchSource
 from kernelgrad.data.base import all_finite
+from kernelgrad.estimators._support import as_numpy
 from kernelgrad.estimators._tables import (
     Column,
     Columns,
@@ -131,6 +132,7 @@ class TableReader:
             return self._table.codes(columns), y
         return rows if clean else self._filled(rows, columns), y
 
+    @as_numpy
     def _checked(
         self, X: Any, y: Any, checks: dict[str, Any], of_y: dict[str, Any], **place: bool
     ) -> tuple[Any, Any]:

@@ -12,6 +12,7 @@ from types import MethodType
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from sklearn import config_context
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -83,6 +84,10 @@ class OnnxMixin:
             with replacing(path) as file:
                 file.write(model.SerializeToString())
         return model
+
+
+# A decorator of what reads arrays: ours are NumPy's, also where scikit-learn keeps others.
+as_numpy: Callable[[F], F] = config_context(array_api_dispatch=False)
 
 
 def with_callbacks(method: F) -> F:

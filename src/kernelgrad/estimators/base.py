@@ -58,6 +58,7 @@ from kernelgrad.estimators._support import (
     OnnxMixin,
     adopt_columns,
     all_or_nothing,
+    as_numpy,
     check_columns,
     iteration_report,
     new_seed,
@@ -922,6 +923,7 @@ class BaseSupervisedEstimator(BaseRowsEstimator):
         return replace(plan, validation=validation)
 
 
+@as_numpy
 def checked_weights(
     sample_weight: Any, X: Matrix, factor: Float64Array | None = None
 ) -> Float64Array:

@@ -22,7 +22,7 @@ from kernelgrad.data import Batch, BatchSource, split_rows
 from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._calibration import MOST_ROWS, Calibration, keep_argmax
 from kernelgrad.estimators._rows import Batches, TrainingRows, weights_of
-from kernelgrad.estimators._support import available_if, can_stream
+from kernelgrad.estimators._support import as_numpy, available_if, can_stream
 from kernelgrad.estimators._tasks import Classification
 from kernelgrad.estimators.base import BaseRowsEstimator, Choice, Parts, Plan, joined
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
@@ -310,6 +310,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.predict_proba(X)))
 
+    @as_numpy
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy on arrays or collections, or on a source with its targets."""
         X, y, sample_weight = self._lazy(X, y, sample_weight)

@@ -32,7 +32,7 @@ from kernelgrad.estimators._evidence import (
 )
 from kernelgrad.estimators._posterior import PosteriorOperator, explained_covariance
 from kernelgrad.estimators._rows import TrainingRows, weights_of
-from kernelgrad.estimators._support import with_callbacks
+from kernelgrad.estimators._support import as_numpy, with_callbacks
 from kernelgrad.estimators._tasks import Task
 from kernelgrad.estimators.base import Choice, Given, Parts, Plan
 from kernelgrad.estimators.kernel import BaseKernelEstimator, is_auto
@@ -739,6 +739,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         normals = check_random_state(random_state).standard_normal((len(mean), n_samples))
         return np.asarray(mean[:, None] + root @ normals, np.float64)
 
+    @as_numpy
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return R^2 of the posterior mean."""
         return float(r2_score(y, self.predict(X), sample_weight=sample_weight))

@@ -14,7 +14,7 @@ from kernelgrad._validation import DataError
 from kernelgrad.data import Batch, BatchSource
 from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._rows import weights_of
-from kernelgrad.estimators._support import available_if, can_stream
+from kernelgrad.estimators._support import as_numpy, available_if, can_stream
 from kernelgrad.estimators._tasks import Regression
 from kernelgrad.estimators.base import BaseRowsEstimator, joined
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
@@ -60,6 +60,7 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
         """Return f(X), shape (n,) or (n, n_outputs) as y was; quantiles in increasing order."""
         return joined(self._task().predict(raw) for raw in self._responses(X))
 
+    @as_numpy
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return R^2 on arrays or collections, or on a BatchSource with its own targets.
 

@@ -30,6 +30,7 @@ from kernelgrad.estimators._marks import (
 )
 from kernelgrad.estimators._rows import Batches, TrainingRows, no_rows, stacked, weights_of
 from kernelgrad.estimators._support import (
+    as_numpy,
     available_if,
     can_stream,
     check_columns,
@@ -556,6 +557,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
 
     # -- predictions -------------------------------------------------------------------
 
+    @as_numpy
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy on rows that have a label, of arrays or of a BatchSource."""
         X, y, sample_weight = self._lazy(X, y, sample_weight)

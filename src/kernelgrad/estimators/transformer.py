@@ -33,6 +33,7 @@ from kernelgrad.estimators._support import (
     OnnxMixin,
     adopt_columns,
     all_or_nothing,
+    as_numpy,
     check_columns,
     new_seed,
     reported,
@@ -204,6 +205,7 @@ class RandomFeatures(
             self._build(kernel, self._sample(X, kernel))
         return self
 
+    @as_numpy
     def _sample(self, X: Any, kernel: Kernel) -> TrainBatch:
         """Return rows and weights of an estimator's first batch."""
         X, _, _ = as_source(X)
@@ -261,6 +263,7 @@ class RandomFeatures(
         return -(-n // (blocks * planes))
 
     @by_blocks
+    @as_numpy
     def transform(self, X: Any) -> Float32Array:
         """Return the random features.
 
