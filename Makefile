@@ -67,7 +67,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed-demo: pyproject.toml | $(BIN)/python
-	$(PIP) -e ".[cli,io,plot]"
+	$(PIP) -e ".[demo]"
 	touch $@
 
 $(VENV)/.installed-docs: pyproject.toml | $(BIN)/python

@@ -1,5 +1,6 @@
 """The command line, end to end on files."""
 
+import base64
 import io
 import json
 import os
@@ -22,6 +23,7 @@ from sklearn.metrics import log_loss, mean_absolute_error, r2_score, root_mean_s
 import kernelgrad
 from kernelgrad import KernelRegressor
 from kernelgrad.cli import main
+from kernelgrad.cli.demo import studies, work
 from kernelgrad.solvers import get_solver
 
 N = 300
@@ -681,19 +683,38 @@ def test_version_and_help(cli):
         assert default in told
 
 
-def test_demo(tmp_path, ok, monkeypatch):
-    pytest.importorskip("matplotlib")
-    result = ok("demo", "--quick", "--output-dir", tmp_path)
-    assert set(result["data"]) == {"digits", "breast_cancer"}
-    for found in result["data"].values():
+def check_demo(result, names):
+    page = Path(result["page"]).read_text()
+    assert list(result["studies"]) == names
+    assert "http" not in page
+    assert "<script" not in page
+    for name, found in result["studies"].items():
         assert found["identical_after_load"]
-        assert Path(found["learning_curve"]).stat().st_size > 0
-        assert kernelgrad.load(found["model"]).max_iter == 3
-        assert [row["name"] for row in found["models"]][:2] == ["KernelClassifier", "SVC"]
-        features = [row["random_features"] for row in found["models"]]
-        assert features[:2] == [None, None]  # exact
-        assert features[2] == features[3] > 0
-        assert all(row["test_error"] < 0.15 for row in found["models"])
+        assert kernelgrad.load(Path(result["page"]).parent / f"{name}.kgm").random_state == 0
+        ours, *rivals = found["results"]
+        assert ours["verdict"] == ""
+        for rival in rivals:
+            assert rival["verdict"] in ("won", "lost", "even")
+            if rival["verdict"] != "even":
+                better = ours["test_error"] < rival["test_error"]
+                assert (rival["verdict"] == "won") == better
+            assert rival["name"] in page
+        pictures = sorted(Path(result["page"]).parent.glob(f"{name}_*.png"))
+        assert pictures
+        assert all(base64.b64encode(each.read_bytes()).decode() in page for each in pictures)
+
+
+def test_demo(tmp_path, ok, monkeypatch):
+    monkeypatch.setattr(studies, "STUDIES", (studies.process_study,))
+    check_demo(ok("demo", "--quick", "--output-dir", tmp_path), ["process"])
+
+
+@pytest.mark.slow
+def test_the_whole_demo(tmp_path, ok):
+    result = ok("demo", "--quick", "--output-dir", tmp_path)
+    check_demo(result, ["table", "digits", "stream", "labels", "process"])
+    stream = result["studies"]["stream"]["results"]
+    assert stream[0]["test_error"] < stream[1]["test_error"]
 
 
 def test_demo_fails_if_a_loaded_model_differs(tmp_path, cli, monkeypatch):
@@ -701,20 +722,45 @@ def test_demo_fails_if_a_loaded_model_differs(tmp_path, cli, monkeypatch):
 
     def altered(path):
         model = load(path)
-        if "digits" in str(path):
-            model.expansion_.coef[:] *= 1.5
+        model.expansion_.coef[:] *= -1.5
         return model
 
     monkeypatch.setattr(kernelgrad, "load", altered)
-    for name in ("matplotlib", "matplotlib.backend_bases", "matplotlib.figure"):
-        monkeypatch.setitem(sys.modules, name, None)
-    code, out, err = cli("demo", "--quick", "--output-dir", tmp_path)
+    monkeypatch.setattr(studies, "STUDIES", (studies.labels_study,))
+    code, _, err = cli("demo", "--quick", "--output-dir", tmp_path)
+    page = (tmp_path / "demo.html").read_text()
     assert code == 1
-    assert out.count("DIFFERENT") == out.count("identical") == 1
-    assert "learning curve" not in out
-    assert "not counted" in err
-    assert "kernelgrad[plot]" in err
+    assert "DIFFERENT" in page
     assert "Error: a loaded model" in err
+
+
+def test_verdicts_are_those_of_the_losses():
+    rng = np.random.default_rng(0)
+    ours = rng.random(1000)
+    others = {"won": ours + 0.1, "lost": 0.8 * ours, "even": ours + rng.normal(0, 0.1, 1000)}
+    results = [work.Result(name, 1.0, losses) for name, losses in {"": ours, **others}.items()]
+    assert work.Study("", "", "", results, {}, None, None).verdicts() == ["", *others]
+    assert work.losses_of([1.0, 2.0], [1.0, 4.0]).tolist() == [0.0, 4.0]
+    assert work.losses_of(["a", "b"], ["a", "a"]).tolist() == [0.0, 1.0]
+
+
+def test_demo_says_what_it_needs(tmp_path, cli, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, _, err = cli("demo", "--output-dir", tmp_path)
+    assert code == 1
+    assert "The demo needs matplotlib: pip install 'kernelgrad[demo]'" in err
+
+
+def test_the_demo_is_never_silent(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(work, "_SILENCE", 0.01)
+    monkeypatch.setattr(work, "compiling", lambda: "some_loop")
+    with work.Work(tmp_path, quick=True) as at_work:
+        at_work.say("fitting")
+        deadline, said = time.monotonic() + 30, ""
+        while said.count("compiling some_loop") < 2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+            said += capsys.readouterr().err
+    assert said.count("fitting: 0 s, compiling some_loop (once per machine)") >= 2
 
 
 def start(*args):

@@ -1,0 +1,409 @@
+"""The five studies of the demo."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kernelgrad.cli.demo.work import SEED, Result, Study, Work, losses_of
+from kernelgrad.compute.compiling import clock
+from kernelgrad.plotting._display import curve_style
+
+_LOWER_LEFT = (
+    "Test error against the seconds of fits on 30 % and on all rows; lower left is best."
+)
+
+
+def figure(width: float = 5.6, height: float = 4.2) -> tuple[Any, Any]:
+    """Return a figure with axes, which need no display."""
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(width, height), layout="constrained")
+    return made, made.subplots()
+
+
+def error_and_time(results: list[Result], x_name: str | None = None) -> Any:
+    """Return a picture of test errors against seconds."""
+    from kernelgrad.plotting import ErrorTimeDisplay
+
+    made, ax = figure()
+    square = results[0].square
+    label = "Root mean squared error" if square else "Share of wrong classes"
+    for result in results:
+        seconds, errors = zip(*result.course, strict=True)
+        ErrorTimeDisplay(
+            seconds=seconds, error=errors, error_name=label, name=result.name
+        ).plot(ax)
+    if x_name is not None:
+        ax.set_xlabel(x_name)
+    ax.margins(x=0.1, y=0.15)
+    return made
+
+
+def boosted_trees(classes: bool) -> tuple[str, Any]:
+    """Return LightGBM, or scikit-learn's boosted trees where it is not installed."""
+    try:
+        from lightgbm import LGBMClassifier, LGBMRegressor
+    except ImportError:
+        from sklearn.ensemble import (
+            HistGradientBoostingClassifier,
+            HistGradientBoostingRegressor,
+        )
+
+        cls = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
+        options = {"categorical_features": "from_dtype"}
+        return cls.__name__, cls(random_state=SEED, **options)
+    return "LightGBM", (LGBMClassifier if classes else LGBMRegressor)(verbose=-1)
+
+
+def late_payments(n: int, seed: int) -> tuple[Any, Any]:
+    """Return a table of invented loans, and which of them were paid late.
+
+    The risk is a sum of smooth functions of age and of income against amount, and of steps by
+    purpose and region; two columns tell nothing.
+    """
+    import pandas as pd
+
+    rng = np.random.default_rng([SEED, seed])
+    purposes = {"car": -0.3, "house": -1.0, "study": 0.2, "travel": 0.6, "business": 1.0}
+    regions = np.random.default_rng(9).normal(0, 0.7, 25)
+    region = rng.integers(0, 25, n)
+    day = pd.to_timedelta(rng.integers(0, 2000, n), "D")
+    table = pd.DataFrame(
+        {
+            "age": rng.uniform(18, 80, n).round(),
+            "income": np.exp(rng.normal(8.0, 0.6, n)).round(-1),
+            "amount": np.exp(rng.normal(9.0, 0.8, n)).round(-2),
+            "purpose": rng.choice(list(purposes), n),
+            "region": [f"region {number}" for number in region],
+            "opened": pd.Timestamp("2018-01-01") + day,
+            "shoe size": rng.normal(42.0, 3.0, n).round(),
+        }
+    )
+    risk = 1.6 * np.log(table["amount"] / table["income"]) - 1.5 + regions[region]
+    risk += table["purpose"].map(purposes) + 1.5 * np.cos(table["age"] / 9)
+    late = np.where(rng.random(n) < 1 / (1 + np.exp(-2 * risk)), "late", "paid")
+    table.loc[rng.random(n) < 0.1, "income"] = np.nan
+    table.loc[rng.random(n) < 0.05, "region"] = None
+    return table, late
+
+
+def table_study(work: Work) -> Study:
+    """Learn a table with categories, dates and gaps."""
+    import pandas as pd
+    from sklearn.calibration import CalibrationDisplay
+    from sklearn.compose import make_column_selector, make_column_transformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+    from sklearn.svm import SVC
+
+    from kernelgrad import KernelClassifier
+    from kernelgrad.plotting import FeatureImportancesDisplay
+
+    X, y = late_payments(work.rows(2000), 0)
+    X_test, y_test = late_payments(work.rows(5000), 1)
+    texts = ["purpose", "region"]
+
+    def typed(table: Any) -> Any:
+        kinds = {name: pd.CategoricalDtype(sorted(X[name].dropna().unique())) for name in texts}
+        return table.astype(kinds | {"opened": "int64"})
+
+    numbers = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
+    columns = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), texts),
+        (numbers, make_column_selector(dtype_include="number")),
+    )
+    trees_name, trees = boosted_trees(classes=True)
+    trees = make_pipeline(FunctionTransformer(typed), trees)
+    svc = make_pipeline(columns, SVC(random_state=SEED))
+    model = KernelClassifier("log_loss", random_state=SEED)
+    data = X, y, X_test, y_test
+    results = [
+        work.measure("KernelClassifier", model, *data),
+        work.measure(trees_name, trees, *data),
+        work.measure("SVC, columns prepared", svc, *data),
+    ]
+    figures = {_LOWER_LEFT: error_and_time(results)}
+    if model.metric_ is not None:
+        importances, ax = figure()
+        FeatureImportancesDisplay.from_estimator(model, ax=ax)
+        figures["What the fit learned of the columns: useless ones get no weight."] = (
+            importances
+        )
+    reliability, ax = figure()
+    for number, (name, each) in enumerate((("KernelClassifier", model), (trees_name, trees))):
+        late = each.predict_proba(X_test)[:, list(each.classes_).index("late")]
+        CalibrationDisplay.from_predictions(
+            y_test == "late", late, n_bins=10, strategy="quantile", name=name, ax=ax,
+            **curve_style(number),
+        )  # fmt: skip
+    ax.set_title("Reliability of the probabilities")
+    ax.set_xlabel("Predicted probability of a late payment")
+    ax.set_ylabel("Share of late payments")
+    figures[
+        "Of the loans with a predicted probability of 40 % as many should be late: the nearer "
+        "to the diagonal, the better."
+    ] = reliability
+    return Study(
+        "table",
+        "A table with categories, dates and gaps",
+        f"{len(y):,} invented loans with categories of text, dates and missing values train, "
+        f"{len(y_test):,} test; shoe size and date tell nothing. KernelClassifier takes the "
+        "table as it is, as the trees do once text is declared as categories; SVC needs a "
+        "pipeline that fills gaps, scales numbers and encodes categories. All have their "
+        "default parameters (ours the loss of probabilities, log_loss).",
+        results,
+        figures,
+        model,
+        X_test,
+    )
+
+
+def digits_study(work: Work) -> Study:
+    """Tell handwritten digits apart."""
+    from sklearn.datasets import load_digits
+    from sklearn.decomposition import PCA
+    from sklearn.model_selection import train_test_split
+    from sklearn.svm import SVC
+
+    from kernelgrad import KernelClassifier
+    from kernelgrad.plotting import ResponseMapDisplay
+
+    X, y = load_digits(return_X_y=True)
+    X, X_test, y, y_test = train_test_split(
+        X, y, train_size=work.rows(1200), stratify=y, random_state=SEED
+    )
+    trees_name, trees = boosted_trees(classes=True)
+    if "Hist" in trees_name:  # minutes on ten classes with its defaults
+        trees.set_params(max_iter=20)
+        trees_name += " of 20 trees"
+    model = KernelClassifier(random_state=SEED)
+    data = X, y, X_test, y_test
+    results = [
+        work.measure("KernelClassifier", model, *data),
+        work.measure("SVC", SVC(), *data),
+        work.measure(trees_name, trees, *data),
+    ]
+    work.say("  two dimensions")
+    chosen = y < 4
+    plane = PCA(2, random_state=SEED).fit(X[chosen])
+    flat = KernelClassifier("log_loss", random_state=SEED)
+    flat.fit(plane.transform(X[chosen]), y[chosen])
+    boundary, ax = figure()
+    ResponseMapDisplay.from_estimator(flat, plane.transform(X[chosen]), y[chosen], ax=ax)
+    ax.set_title("Digits 0 to 3 in two dimensions")
+    ax.set_xlabel("First principal component")
+    ax.set_ylabel("Second principal component")
+    return Study(
+        "digits",
+        "Handwritten digits",
+        f"{len(y):,} digits of 8 x 8 pixels train, {len(y_test):,} test; all methods with "
+        "their default parameters. KernelClassifier searches for the shape of its kernel, "
+        "weights of the pixels and the penalty, which takes its time; SVC does not search.",
+        results,
+        {
+            _LOWER_LEFT: error_and_time(results),
+            "Another model, of the first two principal components of four digits: colours are "
+            "classes, the stronger the surer; lines are boundaries.": boundary,
+        },
+        model,
+        X_test,
+    )
+
+
+def stream_study(work: Work) -> Study:
+    """Learn from a stream, a Parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from sklearn.kernel_approximation import RBFSampler
+    from sklearn.linear_model import SGDRegressor
+
+    from kernelgrad import KernelRegressor, open_source
+
+    def waves(n: int, seed: int) -> tuple[Any, Any]:
+        rng = np.random.default_rng([SEED, seed])
+        X = rng.standard_normal((n, 5)).astype(np.float32)
+        noise = 0.1 * rng.standard_normal(n)
+        return X, np.sin(2 * X[:, 0] + X[:, 1]) + X[:, 2] * np.cos(X[:, 3]) + noise
+
+    n, gamma = work.rows(200_000), 0.2
+    X, y = waves(n, 0)
+    X_test, y_test = waves(5000, 1)
+    path = work.folder / "stream.parquet"
+    columns = {f"x{j}": column for j, column in enumerate(X.T)} | {"y": y}
+    pq.write_table(pa.table(columns), path, row_group_size=n // 20)
+    source = open_source(path, target="y")
+
+    def learn(name: str, model: Any) -> Result:
+        work.say(f"  {name}")
+        course: list[tuple[float, float]] = []
+        seconds, losses = 0.0, np.empty(0)
+        for batch in source.chunks(n // 20):
+            start = clock()
+            model.partial_fit(batch.X, batch.y)
+            seconds += clock() - start
+            losses = losses_of(model.predict(X_test), y_test)
+            course.append((seconds, Result(name, seconds, losses, square=True).error))
+        return Result(name, seconds, losses, square=True, course=course)
+
+    class Sampled:
+        """scikit-learn's way: a linear model of random features, learned in steps."""
+
+        def __init__(self, n_features: int) -> None:
+            sampler = RBFSampler(gamma=gamma, n_components=n_features, random_state=SEED)
+            self.sampler = sampler.fit(X[:1])
+            self.linear = SGDRegressor(random_state=SEED)
+
+        def partial_fit(self, X: Any, y: Any) -> None:
+            self.linear.partial_fit(self.sampler.transform(X), y)
+
+        def predict(self, X: Any) -> Any:
+            return self.linear.predict(self.sampler.transform(X))
+
+    work.say("  loops")
+    KernelRegressor(gamma=gamma, alpha=1e-6, random_state=SEED).partial_fit(X[:500], y[:500])
+    model = KernelRegressor(gamma=gamma, alpha=1e-6, random_state=SEED)
+    results = [
+        learn("KernelRegressor.partial_fit", model),
+        learn("RBFSampler(1000) + SGDRegressor", Sampled(1000)),
+    ]
+    trees_name, trees = boosted_trees(classes=False)
+    found = work.measure(
+        f"{trees_name}, all rows in memory", trees, X, y, X_test, y_test, (0.1, 1.0)
+    )
+    results.append(found)
+    made = error_and_time(results, "Seconds of learning")
+    made.axes[0].axhline(0.1, color="0.5", linestyle=":")
+    made.axes[0].set_ylim(bottom=0)
+    return Study(
+        "stream",
+        "A stream from a Parquet file",
+        f"{n:,} rows come from a Parquet file in twenty pieces, each seen once; nothing but "
+        "the model is kept. Both streaming methods have the same bandwidth, given beforehand. "
+        "The boosted trees are no streaming method: they hold all rows in memory.",
+        results,
+        {
+            "Test error while the stream runs; the dotted line is the noise, which no method "
+            "can go below.": made
+        },
+        model,
+        X_test,
+    )
+
+
+def labels_study(work: Work) -> Study:
+    """Learn from few labels and many rows without."""
+    from sklearn.datasets import load_digits
+    from sklearn.semi_supervised import LabelSpreading
+    from sklearn.svm import SVC
+
+    from kernelgrad import SemiSupervisedKernelClassifier
+
+    X, y = load_digits(return_X_y=True)
+    n = work.rows(len(y))
+    X, y = X[:n], y[:n]
+    order = np.random.default_rng(SEED).permutation(n)
+    of_each = (2, 10, 5)  # labels of each class; the models of the last are shown
+    model = SemiSupervisedKernelClassifier(random_state=SEED)
+    results: list[Result] = []
+    curves: dict[str, list[tuple[int, float]]] = {}
+    rest = np.arange(0)
+    for name, each, alone in (
+        ("SemiSupervisedKernelClassifier", model, False),
+        ("SVC on the labels alone", SVC(), True),
+        ("LabelSpreading, 7 neighbours", LabelSpreading(kernel="knn"), False),
+    ):
+        work.say(f"  {name}")
+        curves[name] = []
+        for count in of_each:
+            known = np.concatenate([order[y[order] == k][:count] for k in range(10)])
+            rest = np.setdiff1d(order, known)
+            marked = np.full(n, -1)
+            marked[known] = y[known]
+            start = clock()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of divisions in LabelSpreading
+                each.fit(X[known], y[known]) if alone else each.fit(X, marked)
+            seconds = clock() - start
+            result = Result(name, seconds, losses_of(each.predict(X[rest]), y[rest]))
+            curves[name].append((10 * count, result.error))
+        results.append(replace(result, course=[(seconds, result.error)]))
+    labels, ax = figure()
+    for number, (name, curve) in enumerate(curves.items()):
+        ax.plot(*zip(*sorted(curve), strict=True), label=name, **curve_style(number))
+    ax.set_title("Test error against labels")
+    ax.set_xlabel("Rows with a label")
+    ax.set_ylabel("Share of wrong classes")
+    ax.grid(visible=True, alpha=0.3)
+    ax.legend()
+    return Study(
+        "labels",
+        "Few labels",
+        f"{len(y):,} digits, of which {10 * of_each[-1]} have a label, five of each class; the "
+        "error is that of the others. SVC sees the labels alone.",
+        results,
+        {
+            "What labels are worth: two, five and ten of each class.": labels,
+            "Test error against the seconds of the fit with five labels of each class.": (
+                error_and_time(results)
+            ),
+        },
+        model,
+        X[rest],
+    )
+
+
+def process_study(work: Work) -> Study:
+    """Give intervals by a Gaussian process."""
+    from sklearn.datasets import make_friedman1
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+    from kernelgrad import KernelGaussianProcessRegressor
+    from kernelgrad.plotting import GaussianProcessIntervalDisplay, IntervalCoverageDisplay
+
+    n = work.rows(300)
+    X, y = make_friedman1(n + 2000, n_features=8, noise=1.0, random_state=SEED)
+    X, X_test, y, y_test = X[:n], X[n:], y[:n], y[n:]
+    kernel = ConstantKernel(10.0) * RBF(np.ones(8)) + WhiteKernel()
+    theirs = GaussianProcessRegressor(kernel, normalize_y=True, random_state=SEED)
+    model = KernelGaussianProcessRegressor(random_state=SEED)
+    data = X, y, X_test, y_test
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # lengths of useless columns reach their bound
+        results = [
+            work.measure("KernelGaussianProcessRegressor", model, *data),
+            work.measure("GaussianProcessRegressor", theirs, *data),
+        ]
+    intervals, ax = figure()
+    GaussianProcessIntervalDisplay.from_estimator(model, X, feature=0, ax=ax)
+    coverage, ax = figure()
+    for each in (model, theirs):
+        IntervalCoverageDisplay.from_estimator(each, X_test, y_test, ax=ax)
+    return Study(
+        "process",
+        "Intervals of a Gaussian process",
+        f"Friedman's first function of {n} rows with noise of deviation 1; three of eight "
+        "columns tell nothing. Both processes find bandwidths of the columns, signal and noise "
+        "by the marginal likelihood; scikit-learn's is given a kernel that can.",
+        results,
+        {
+            _LOWER_LEFT: error_and_time(results),
+            "Mean and interval for new observations along one column, the others in the "
+            "middle.": intervals,
+            "How many of 2,000 new rows lie in the intervals; on the diagonal as many as "
+            "promised.": coverage,
+        },
+        model,
+        X_test,
+    )
+
+
+STUDIES: tuple[Callable[[Work], Study], ...] = (
+    table_study, digits_study, stream_study, labels_study, process_study,
+)  # fmt: skip
