@@ -152,6 +152,9 @@ def test_every_estimator_is_exported(name):
     model, X = fitted(name), table(50, seed=7)[0]
     found = require_same(model, X, **({"std": True} if name == "process" else {}))
     assert ("probabilities" in found) == hasattr(model, "predict_proba")
+    if "probabilities" in found:
+        largest = model.classes_[found["probabilities"].argmax(axis=1)]
+        assert largest.tolist() == found["label"].tolist()
     require_same(model, X[:1])
 
 
@@ -269,6 +272,7 @@ def frame(n, seed=0):
     size = rng.random(n)
     size[rng.random(n) < 0.2] = np.nan
     data = {"size": size, "city": city, "when": when, "new": rng.random(n) < 0.5, "code": code}
+    data["other"] = rng.choice([f"q{i}" for i in range(50)], n)
     return pd.DataFrame(data)
 
 
@@ -288,7 +292,7 @@ def feeds_of(X):
 def test_tables(classes):
     X, rng = frame(300), np.random.default_rng(1)
     y = X["new"] + X["size"].fillna(2.0) + X["code"].str[1:].astype(int) / 60
-    y += 0.1 * rng.standard_normal(300)
+    y += X["other"].str[1:].astype(int) / 50 + 0.1 * rng.standard_normal(300)
     if classes is None:
         model = kg.LinearRegressor().fit(X, y)
     else:

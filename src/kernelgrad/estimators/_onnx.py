@@ -227,7 +227,8 @@ def _agreeing(p: Value, code: Value, K: int) -> Value:
     ranked = p.graph.ops("TopK", order, np.array([K]), dtypes=(None, np.int64))[0]
     total = op("CumSum", ranked, np.array(1)) - 2.0 + least
     level = (total / np.arange(1.0, K + 1.0)).max(1)
-    pooled = op("Where", own, level, op("Min", p, level * LESS))
+    # onnxruntime takes a factor so near 1 for 1
+    pooled = op("Where", own, level, op("Min", p, level - level * (1.0 - LESS)))
     return op("Where", right, p, pooled)
 
 
