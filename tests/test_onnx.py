@@ -1,6 +1,8 @@
 """Exported models give onnxruntime the numbers that the estimators predict."""
 
 import functools
+import json
+import re
 import sys
 import warnings
 
@@ -10,6 +12,7 @@ import pytest
 
 import kernelgrad as kg
 from cases import every
+from kernelgrad.cli import main
 from kernelgrad.estimators._files import ESTIMATORS
 from kernelgrad.functions import (
     ExactKernel,
@@ -375,6 +378,24 @@ def test_kernels_without_a_form(kernel, words):
     with pytest.raises(kg.CapabilityError, match=words) as info:
         model.fit(*table()).to_onnx()
     assert "serve the file of save" in str(info.value)
+
+
+def test_the_command_line_exports(tmp_path, capsys):
+    made, path = tmp_path / "model.kgm", tmp_path / "model.onnx"
+    fitted("process").save(made)
+    assert main(["export", str(made), "--output", str(path), "--std"]) == 0
+    told = capsys.readouterr().out
+    assert re.search(r"^inputs +X\noutputs +mean, std$", told, re.M)
+    assert onnx.load(path) == fitted("process").to_onnx(std=True)
+    fitted("numbers").save(made)
+    assert main(["export", str(made), "--output", str(path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == {
+        "output": str(path), "file_bytes": path.stat().st_size, "inputs": ["X"],
+        "outputs": ["prediction"],
+    }  # fmt: skip
+    assert main(["export", str(made), "--output", str(path), "--std"]) == 2
+    assert "--std is for Gaussian processes" in capsys.readouterr().err
 
 
 def test_other_refusals(monkeypatch):

@@ -234,6 +234,7 @@ def test_the_command_line_inspects_pipelines(tmp_path, capsys, models):
     models[0].save(plain)
     assert main(["inspect", str(plain), "--latency"]) == 0
     assert re.search(r"^row seconds +\d+ microseconds$", capsys.readouterr().out, re.M)
+    assert re.search(r"^written by +kernelgrad \d", told, re.M)
     for command in (["inspect", "--latency"], ["score", str(path)]):
         assert main([*command, str(path)]) == 1
         assert "holds a Pipeline, which the command line only inspects" in (

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from kernelgrad.cli.apply import inspect, predict, score
+from kernelgrad.cli.apply import export, inspect, predict, score
 from kernelgrad.cli.demo import demo
 from kernelgrad.cli.fit import fit
 from kernelgrad.cli.report import print_error
@@ -19,7 +19,7 @@ _CommandLineError: type[Exception] = typer.BadParameter.__mro__[2]
 app = typer.Typer(
     name="kernelgrad", add_completion=False, rich_markup_mode=None, no_args_is_help=False
 )
-for _command in (fit, predict, score, inspect, demo, warmup):
+for _command in (fit, predict, score, inspect, export, demo, warmup):
     app.command()(_command)
 
 

@@ -155,6 +155,32 @@ def inspect(
         print_pairs((name.replace("_", " "), value) for name, value in shown.items())
 
 
+def export(
+    model: _Model,
+    output: Annotated[Path, typer.Option(help="The .onnx file to write.")],
+    std: Annotated[
+        bool, typer.Option("--std", help="Also the deviation of a Gaussian process.")
+    ] = False,
+    as_json: _Json = False,
+) -> None:
+    """Write a model as an ONNX file, for programs without Python; needs kernelgrad[onnx]."""
+    with reporting(as_json):
+        check_writable(output, "ONNX model", model)
+        estimator = _loaded(model)
+        if std and not hasattr(estimator, "noise_variance_"):
+            raise typer.BadParameter("--std is for Gaussian processes.")
+        graph = estimator.to_onnx(output, **({"std": True} if std else {})).graph
+        names = {
+            what: [it.name for it in part]
+            for what, part in (("inputs", graph.input), ("outputs", graph.output))
+        }
+        n_bytes = output.stat().st_size
+        if as_json:
+            print_json({"output": str(output), "file_bytes": n_bytes, **names})
+        else:
+            print_pairs([("output", f"{output} ({size_text(n_bytes)})"), *names.items()])
+
+
 def _loaded(model: Path) -> Any:
     """Return the estimator of a file, which tells of what is compiled."""
     from kernelgrad import load

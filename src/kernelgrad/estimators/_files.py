@@ -128,7 +128,7 @@ def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
     """Return what a file holds of a fitted estimator; see ``BaseRowsEstimator.save``."""
     header: dict[str, Any] = {
         "estimator": type(estimator).__name__,
-        "info": estimator.model_info(),
+        "info": {"written_by": f"kernelgrad {__version__}"} | estimator.model_info(),
         "params": packed_params(estimator),
         "fitted": {
             name: getattr(estimator, name) for name in _FITTED if hasattr(estimator, name)

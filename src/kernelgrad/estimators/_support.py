@@ -47,8 +47,8 @@ class OnnxMixin:
 
         It holds all that predictions need: how a table becomes numbers, the scaling of the
         columns, and what the function is made of. Random features, which a file of `save` draws
-        from a seed, are written out: ``4 d D`` bytes for D of them of d columns, which
-        docs/serving.md tells in detail, with the inputs and outputs of every estimator.
+        from a seed, are written out: ``2 d D`` bytes for D of them of d columns in pairs. The
+        inputs and outputs of every estimator are in docs/serving.md.
 
         Parameters
         ----------
