@@ -87,7 +87,7 @@ def _expand(
             for e in found
         ]
         doc["Notes"] = [*doc["Notes"], *(line for text in remarks for line in ("", text))]
-    lines[:] = str(doc).splitlines()
+    lines[:] = doc.__str__(func_role="obj").splitlines()
 
 
 def _link(

@@ -510,6 +510,12 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     fit_status_ : {"converged", "max_iter", "stopped", "time_limit", "interrupted"}
         What ended the fit; ``"stopped"`` is a callback, ``"interrupted"`` Ctrl-C.
 
+    See Also
+    --------
+    KernelRegressor : The same for continuous targets.
+    SemiSupervisedKernelClassifier : For few labels and many rows without.
+    LinearClassifier : Linear functions, for wide sparse rows and for speed.
+
     Examples
     --------
     >>> from sklearn.datasets import load_digits

@@ -125,6 +125,10 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
     samples_ : array (2,)
         The two values of y: denominator, numerator.
 
+    See Also
+    --------
+    KernelNoveltyDetector : Rows unlike those of one sample.
+
     Examples
     --------
     >>> import numpy as np

@@ -172,6 +172,10 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
     feature_names_in_
         As in :class:`KernelRegressor`.
 
+    See Also
+    --------
+    KernelRegressor : The mean alone, by any loss; several quantiles for noise that varies.
+
     Notes
     -----
     The search begins on 120 rows from the best points of a coarse grid, goes on with 400 and

@@ -266,6 +266,11 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
         One entry per iteration, as in :class:`KernelClassifier`; ``"audit"`` has objective and
         optimality of the result on the rows of the last batch.
 
+    See Also
+    --------
+    KernelClassifier : Functions that are not linear.
+    RandomFeatures : Features that make a linear function a kernel machine.
+
     Notes
     -----
     Steps are as long as the longest rows allow: scale columns first, by StandardScaler or,
@@ -329,6 +334,11 @@ class LinearRegressor(BaseRegressor, BaseLinearEstimator):
     alpha_, n_features_in_, feature_names_in_, expansion_, n_iter_, best_iteration_,
     best_score_, history_, fit_status_
         As in :class:`LinearClassifier`.
+
+    See Also
+    --------
+    KernelRegressor : Functions that are not linear.
+    RandomFeatures : Features that make a linear function a kernel machine.
 
     Examples
     --------

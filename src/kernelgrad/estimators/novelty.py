@@ -74,6 +74,10 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
     feature_names_in_
         As in :class:`KernelClassifier`.
 
+    See Also
+    --------
+    KernelDensityRatio : Where rows of one sample are novel against another.
+
     Examples
     --------
     >>> import numpy as np

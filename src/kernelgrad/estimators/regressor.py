@@ -133,6 +133,12 @@ class KernelRegressor(BaseRegressor, BaseSearchedEstimator):
         As in :class:`KernelClassifier`. The validation score is R^2 for the squared loss,
         else the negative mean loss.
 
+    See Also
+    --------
+    KernelClassifier : The same for classes.
+    KernelGaussianProcessRegressor : Predictions with a variance.
+    LinearRegressor : Linear functions, for wide sparse rows and for speed.
+
     Notes
     -----
     Several quantiles are fitted without a constraint between them; `predict` sorts the values

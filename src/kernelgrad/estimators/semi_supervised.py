@@ -141,6 +141,10 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     fit_status_, best_score_, n_features_in_, feature_names_in_
         As in :class:`KernelClassifier`; ``best_score_`` is that of cross-validation.
 
+    See Also
+    --------
+    KernelClassifier : Where all rows have labels.
+
     Notes
     -----
     With no unlabelled row the fit is supervised, and a warning says so. A warning also tells

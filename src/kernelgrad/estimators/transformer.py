@@ -122,6 +122,11 @@ class RandomFeatures(
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
+    See Also
+    --------
+    LinearClassifier : A linear model of these features.
+    estimators.competitor : Pipelines of random features and linear models by name.
+
     Notes
     -----
     There is no ``partial_fit``: nothing accumulates over rows. Bandwidth and scaling are
