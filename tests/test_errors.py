@@ -1,0 +1,178 @@
+"""Every message of docs/errors.md is raised by what it is about."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import signal
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+import kernelgrad
+from kernelgrad import KernelClassifier, KernelRegressor, LinearClassifier, open_source
+from kernelgrad.callbacks import Callback
+from kernelgrad.cli import main
+
+PAGE = (Path(__file__).parents[1] / "docs" / "errors.md").read_text(encoding="utf-8")
+MESSAGES = re.findall(r"^\| `(.+?)` \|", PAGE, re.M)
+
+rng = np.random.default_rng(0)
+X = rng.standard_normal((60, 2))
+Y = X[:, 0] + 0.1 * rng.standard_normal(60)
+LABELS = (Y > 0).astype(int)
+FRAME = pd.DataFrame(X, columns=["a", "b"])
+PLAIN = {"gamma": 0.5, "alpha": 1e-3, "random_state": 0}
+
+
+def fitted(rows=FRAME, **options):
+    return KernelRegressor(**PLAIN | options).fit(rows, Y)
+
+
+def changed(row, column, value, of=FRAME):
+    frame = of.astype(object)
+    frame.iloc[row, column] = value
+    return frame
+
+
+def wide():
+    KernelRegressor(**PLAIN).fit(X * [1.0, 1e6], Y)
+
+
+def interrupted():
+    class Interrupt(Callback):
+        def on_iteration(self, event):
+            if event.iteration == 2:
+                signal.raise_signal(signal.SIGINT)
+
+    fitted(solver="dsg", max_iter=9, callbacks=Interrupt())
+
+
+def hold_out():
+    rows = rng.standard_normal((300, 20))
+    model = KernelClassifier(alpha=1e-9, gamma=1e-3, early_stopping=True, random_state=0)
+    model.fit(rows, rng.random(300) < 0.3)
+
+
+def csv(text, name="t.csv", **options):
+    def run(folder):
+        (folder / name).write_text(text)
+        return open_source(folder / name, **options)
+
+    return run
+
+
+def cli(*arguments):
+    def run(folder):
+        (folder / "t.csv").write_text("a,y\n1,2\n")
+        return main([argument.replace("FOLDER", str(folder)) for argument in arguments])
+
+    return run
+
+
+def empty_folder(folder):
+    (folder / "none").mkdir()
+    return open_source(folder / "none")
+
+
+def lacking(folder):
+    return csv("a\n1\n", feature_names=["a", "b"])(folder)
+
+
+def rewritten(folder):
+    path = folder / "t.csv"
+    path.write_text("a\n1\n")
+    source = open_source(path)
+    path.write_text("a\n1\n2\n3\n")
+    source.read(0, 1)
+
+
+def pickled(folder):
+    (folder / "m.kgm").write_bytes(pickle.dumps({"a": 1}))
+    kernelgrad.load(folder / "m.kgm")
+
+
+# what raises, warns or prints each message, in the order of the page
+CASES = [
+    lambda _: fitted().predict(changed(3, 1, "much")),
+    lambda _: fitted(changed(3, 1, np.inf)),
+    lambda _: fitted(FRAME.assign(c=[[1, 2]] * 60)),
+    lambda _: fitted(FRAME * 1e-60),
+    lambda _: KernelRegressor().fit(FRAME, np.where(LABELS, "yes", "no")),
+    lambda _: KernelClassifier().fit(FRAME, Y),
+    lambda _: KernelClassifier().fit(FRAME, np.ones(60)),
+    lambda _: fitted(X).predict(X[:, :1]),
+    lambda _: fitted().predict(FRAME[["b", "a"]]),
+    lambda _: fitted(changed(3, 1, None)).predict(sp.csr_matrix(X)),
+    lambda _: wide(),
+    lambda _: fitted(kernel="gausian"),
+    lambda _: fitted(loss="hinge"),
+    lambda _: fitted(gamma=-1.0),
+    lambda _: fitted(max_iter=0),
+    lambda _: fitted(C=1.0),
+    lambda _: KernelRegressor(C=1.0, gamma=0.5).partial_fit(X, Y),
+    lambda _: fitted(kernel="sigmoid"),
+    lambda _: fitted(X, kernel="precomputed"),
+    lambda _: fitted(X, kernel="intersection", metric="full"),
+    lambda _: fitted(solver="tsg"),
+    lambda _: fitted(solver="direct").partial_fit(X, Y),
+    lambda _: KernelClassifier("hinge", probability=False).predict_proba,
+    lambda _: fitted().feature_importances_,
+    lambda _: interrupted(),
+    lambda _: LinearClassifier(solver="svrg", max_iter=1, random_state=0).fit(X, LABELS),
+    lambda _: fitted(time_limit=1e-9),
+    lambda _: hold_out(),
+    lambda folder: open_source(folder / "none.csv"),
+    lambda folder: open_source(folder / "*.csv"),
+    empty_folder,
+    csv("a,b\n1,2\n", target="c"),
+    csv("a,,b\n1,2,3\n"),
+    csv("1,2\n3,4\n"),
+    csv(",a\n0,1\n"),
+    csv("a,a\n1,2\n"),
+    csv("a,b\n1,x\n"),
+    csv("a,b\n1,\n"),
+    csv("a,b\n1,2,3\n"),
+    lacking,
+    csv("a,b\n"),
+    rewritten,
+    lambda folder: kernelgrad.load(folder / "none.kgm"),
+    pickled,
+    lambda folder: KernelRegressor().save(folder / "m.kgm"),
+    cli("fit", "FOLDER/t.csv", "--model", "FOLDER/m.kgm"),
+    cli("fit", "t.csv", "--model", "m", "--target", "y", "-C", "1", "--alpha", "1"),
+    cli("fit", "t.csv", "--model", "t.csv", "--target", "y"),
+    cli("fit", "t.csv", "--model", "FOLDER/no/m.kgm", "--target", "y"),
+    cli("demo", "--output-dir", "FOLDER"),
+]
+
+
+def pattern(message):
+    return ".+".join(map(re.escape, message.split("...")))
+
+
+def test_every_message_has_its_case():
+    assert len(MESSAGES) == len(CASES) > 40
+    assert len(set(MESSAGES)) == len(MESSAGES)
+
+
+@pytest.mark.parametrize(
+    ("message", "case"), list(zip(MESSAGES, CASES, strict=False)), ids=range(len(CASES))
+)
+def test_messages_are_those_of_the_page(message, case, tmp_path, capsys, monkeypatch):
+    if "demo" in message:
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+    told = ""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            case(tmp_path)
+        except (Exception, KeyboardInterrupt) as error:
+            told = str(error)
+    told += "".join(str(each.message) for each in warned) + capsys.readouterr().err
+    assert re.search(pattern(message), told, re.S), told
