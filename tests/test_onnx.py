@@ -271,7 +271,8 @@ def frame(n, seed=0):
     rng = np.random.default_rng(seed)
     city = rng.choice(["Bern", "Köln", "Graz", None], n)
     code = rng.choice([f"p{i}" for i in range(60)], n)
-    when = pd.Timestamp("1968-01-01") + pd.to_timedelta(rng.integers(0, 3000 * 24, n), unit="h")
+    hours = rng.integers(-150 * 8766, 150 * 8766, n)  # of 300 years
+    when = pd.Timestamp("1970-01-01") + pd.to_timedelta(hours, unit="h")
     size = rng.random(n)
     size[rng.random(n) < 0.2] = np.nan
     data = {"size": size, "city": city, "when": when, "new": rng.random(n) < 0.5, "code": code}

@@ -27,7 +27,7 @@ from kernelgrad.losses import KLDensityRatio
 
 Outputs = dict[str, tuple[Value, int | None]]  # values and their number of columns, if any
 
-_DAY, _ERA = 86_400.0, 146_097.0  # seconds; days of 400 years
+_DAY, _PERIOD = 86_400.0, 146_097.0  # in seconds, and 400 years in days
 _OF_INPUT = (
     "One double tensor of all columns (dates in seconds since 1970), or, where there are "
     "categories, one of each column: double, or the text of a category, '' where it is missing."
@@ -97,6 +97,8 @@ def _encoded(table: Table, x: Value | None, codes: dict[int, Value]) -> Value:
         if table.has_gaps.any():
             blocks.append(missing.take(np.flatnonzero(table.has_gaps)).astype(np.float64))
         for place, wanted in zip(table._dates, table.parts, strict=True):
+            if not wanted.any():
+                continue
             parts = _date_parts(filled.take([place]))
             blocks += [part for part, vary in zip(parts, wanted, strict=True) if vary]
     means: dict[int, list[Value]] = {}
@@ -117,25 +119,16 @@ def _encoded(table: Table, x: Value | None, codes: dict[int, Value]) -> Value:
 
 
 def _date_parts(seconds: Value) -> list[Value]:
-    """Return month (1 to 12), weekday (0 is Monday) and hour.
-
-    Months of years that begin in March have lengths in a pattern of five: 153 days.
-    """
+    """Return month (1 to 12), weekday (0 is Monday) and hour."""
     op = seconds.graph.op
-
-    def whole(x: Value, unit: float) -> Value:
-        return op("Floor", x / unit)
-
-    days = whole(seconds, _DAY)
-    since = days + 719_468.0  # 0000-03-01
-    day = since - _ERA * whole(since, _ERA)  # of 400 years
-    year = whole(day - whole(day, 1460.0) + whole(day, 36_524.0) - whole(day, 146_096.0), 365.0)
-    of_year = day - (365.0 * year + whole(year, 4.0) - whole(year, 100.0))
-    from_march = whole(5.0 * of_year + 2.0, 153.0)
-    month = from_march + 3.0 - 12.0 * (from_march > 9.5).astype(np.float64)
-    monday = days + 3.0
-    weekday = monday - 7.0 * whole(monday, 7.0)
-    return [month, weekday, whole(seconds - _DAY * days, 3600.0)]
+    days = op("Floor", seconds / _DAY)
+    # the calendar repeats after 400 years, and weeks with it
+    day = days - _PERIOD * op("Floor", days / _PERIOD)
+    months = np.arange(int(_PERIOD)).astype("datetime64[D]").astype("datetime64[M]")
+    table = seconds.graph.constant((months.astype(np.int64) % 12 + 1).astype(np.int8))
+    month = table.take(day.astype(np.int64), axis=0).astype(np.float64)
+    weekday = day + 3.0 - 7.0 * op("Floor", (day + 3.0) / 7.0)
+    return [month, weekday, op("Floor", (seconds - _DAY * days) / 3600.0)]
 
 
 # What estimators predict
