@@ -228,36 +228,48 @@ def test_learning_curves_with_rivals_are_whole():
     assert set(display.lines_[1].get_ydata()) == {0.9}
     assert display.score_ax_ is not display.ax_
     assert whole(display)
+    close = LearningCurveDisplay.from_history(history(), rivals={"SVC": 0.905})
+    assert close.score_ax_.get_ylim()[1] > 0.915  # not on the frame
 
 
-class Recorder(DummyRegressor):
-    """Predicts the mean, and keeps on the class how many rows each fit had."""
+class Recorder:
+    """Keeps how many rows each fit had, and how many of them were rare."""
 
-    sizes: list = []  # noqa: RUF012
+    fits: list = []  # noqa: RUF012
 
     def fit(self, X, y):
-        self.sizes.append(len(X))
+        self.fits.append((len(X), list(y).count("rare")))
         return super().fit(X, y)
+
+
+class Mean(Recorder, DummyRegressor):
+    """Predicts the mean."""
+
+
+class Common(Recorder, DummyClassifier):
+    """Predicts the most frequent class."""
 
 
 def test_error_against_time():
     X, y = np.zeros((100, 2)), np.arange(100.0)
-    Recorder.sizes.clear()
+    Recorder.fits.clear()
     display = ErrorTimeDisplay.from_estimator(
-        Recorder(), X, y, X_test=X[:4], y_test=y[:4], train_sizes=(1.0, 0.2), name="a"
+        Mean(), X, y, X_test=X[:4], y_test=y[:4], train_sizes=(1.0, 0.2), name="a"
     )
-    assert Recorder.sizes == [20, 20, 100]  # the first one warms up
+    assert [n for n, _ in Recorder.fits] == [20, 20, 100]  # the first one warms up
+    assert display.seconds.shape == (2,)
     expected = np.sqrt(np.mean((y[:4] - y.mean()) ** 2))
     np.testing.assert_allclose(display.error[-1], expected)
     assert (display.seconds > 0).all()
     assert "unit of y" in display.ax_.get_ylabel()
     classes = np.repeat(["rare", "common"], [10, 90])
     other = ErrorTimeDisplay.from_estimator(
-        DummyClassifier(), X, classes, X_test=X, y_test=classes, ax=display.ax_
+        Common(), X, classes, X_test=X, y_test=classes, ax=display.ax_
     )
+    assert Recorder.fits[3:] == [(10, 1), (10, 1), (30, 3), (100, 10)]
     np.testing.assert_allclose(other.error, 0.1)
     legend = [text.get_text() for text in other.ax_.get_legend().get_texts()]
-    assert legend == ["a", "DummyClassifier"]
+    assert legend == ["a", "Common"]
     assert display.line_.get_color() != other.line_.get_color()
     assert whole(other)
     with pytest.raises(ValueError, match=r"a train size must lie in .* got 1.5"):
@@ -353,7 +365,7 @@ def test_map_of_classes(frame):
 
 class Inside(OutlierMixin, BaseEstimator):
     def decision_function(self, X):
-        return 1.0 - np.abs(X).max(axis=1)
+        return 1.5 - np.abs(X).max(axis=1)
 
     def predict(self, X):
         return np.where(self.decision_function(X) >= 0, 1, -1)

@@ -5,8 +5,8 @@ A first fit
 `KernelClassifier()` has nothing to set: it chooses the kernel, its bandwidth and the penalty
 by itself. Here it learns to read digits beside scikit-learn's `SVC` and nearest neighbours,
 all with their defaults, on a tenth, a third and all of the training rows. With all rows its
-error is as small as that of `SVC`; the search costs a hundred times the seconds of `SVC`, and
-with few rows `SVC` is better, too.
+error is a little smaller than that of `SVC`, with sixty it is larger; the search takes a
+hundred times the seconds of `SVC` and more.
 """
 
 # %%
@@ -23,7 +23,7 @@ from kernelgrad import KernelClassifier
 from kernelgrad.plotting import ErrorTimeDisplay
 
 X, y = load_digits(return_X_y=True)
-X, X_test, y, y_test = train_test_split(X, y, test_size=0.5, random_state=0)
+X, X_test, y, y_test = train_test_split(X, y, train_size=600, random_state=0)
 model = KernelClassifier(random_state=0).fit(X, y)
 print(model.kernel_, f"alpha={model.alpha_:.2g}", model.history_["solver_reason"], sep="\n")
 

@@ -229,8 +229,7 @@ class LearningCurveDisplay(Display):
                 label = f"{rival}: {value:.4g}"
                 line = self.score_ax_.axhline(value, color=rival_color, ls=":", label=label)
                 self.lines_.append(line)
-                self.score_ax_.update_datalim([(self.x[0], value)])  # with a margin around it
-                self.score_ax_.autoscale_view()
+                self.score_ax_.autoscale_view()  # with a margin around them
             self.score_ax_.set_ylabel(f"Validation {score}")
         lines = [line for a in axes for line in a.get_lines()]
         lines = [line for line in lines if not str(line.get_label()).startswith("_")]
