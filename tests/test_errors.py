@@ -13,6 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import kernelgrad
 from kernelgrad import KernelClassifier, KernelRegressor, LinearClassifier, open_source
@@ -73,6 +75,15 @@ def cli(*arguments):
         return main([argument.replace("FOLDER", str(folder)) for argument in arguments])
 
     return run
+
+
+def piped(step):
+    return make_pipeline(step, KernelRegressor(**PLAIN)).fit(X, Y)
+
+
+def inspected_only(folder):
+    kernelgrad.save(piped(StandardScaler()), folder / "m.kgm")
+    return cli("predict", "FOLDER/m.kgm", "FOLDER/t.csv", "--output", "-")(folder)
 
 
 def empty_folder(folder):
@@ -144,6 +155,9 @@ CASES = [
     lambda folder: kernelgrad.load(folder / "none.kgm"),
     pickled,
     lambda folder: KernelRegressor().save(folder / "m.kgm"),
+    lambda folder: kernelgrad.save(piped(FunctionTransformer(np.copy)), folder / "m.kgm"),
+    inspected_only,
+    lambda _: fitted(kernel=kernelgrad.kernels.Matern(0.7, 0.5), gamma="auto").to_onnx(),
     cli("fit", "FOLDER/t.csv", "--model", "FOLDER/m.kgm"),
     cli("fit", "t.csv", "--model", "m", "--target", "y", "-C", "1", "--alpha", "1"),
     cli("fit", "t.csv", "--model", "t.csv", "--target", "y"),
