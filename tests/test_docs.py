@@ -30,8 +30,8 @@ FOREIGN = {  # of Python and scikit-learn
     "None", "SVC", "SVR", "LabelSpreading", "SelfTrainingClassifier", "LogisticRegression",
     "OneClassSVM", "LinearSVC", "SGDClassifier", "ElasticNet", "Lasso", "Ridge", "KernelRidge",
     "GaussianProcessRegressor", "ConstantKernel", "RBF", "Nystroem", "RBFSampler",
-    "StandardScaler", "TransformedTargetRegressor", "CalibrationDisplay", "ConvergenceWarning",
-    "Dataset",
+    "ScoringMonitor", "StandardScaler", "TransformedTargetRegressor", "CalibrationDisplay",
+    "ConvergenceWarning", "Dataset",
 }  # fmt: skip
 
 
