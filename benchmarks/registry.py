@@ -91,6 +91,10 @@ class Objective(ABC):
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
         """Measure; `args` has at least ``repeat`` and ``quick``."""
 
+    def page(self, tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
+        """Return what the page of benchmarks shows of the tables."""
+        return tables
+
     def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
         """Draw a picture of the tables; return whether there is one."""
         return False

@@ -70,6 +70,13 @@ def test_every_objective_runs(run, name, capsys):
     assert str(ROOT) not in json.dumps(result["environment"])
 
 
+def test_the_pages_are_those_of_the_committed_results():
+    pages = importlib.import_module("benchmarks.pages")
+    for path, text in pages.files().items():
+        assert path.read_text() == text, f"{path.name}: run `python -m benchmarks.pages`"
+        assert text.count("| ") > 20
+
+
 @pytest.mark.parametrize("name", ["time_to_error", "linear_time"])
 def test_absent_data_are_skipped_with_a_message(run, name, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("KERNELGRAD_DATA", str(tmp_path))

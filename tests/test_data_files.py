@@ -751,8 +751,9 @@ def test_sorted_files_do_not_hurt(tmp_path, classes, case):
         folder.mkdir()
         source = open_source(write_sorted(folder, X[train], y[train], name), target="y")
         model = KernelClassifier(
-            solver=solver, max_iter=25, memory_limit=1000, early_stopping=False, random_state=0
-        )
+            solver=solver, max_iter=25, gamma=2.0, alpha=1e-6, memory_limit=1000,
+            early_stopping=False, random_state=0,
+        )  # fmt: skip
         errors[name] = 1 - model.fit(source).score(table, y[test])
     assert errors["shuffled"] < 0.1
     assert errors[case] < errors["shuffled"] + 0.02

@@ -270,6 +270,17 @@ def test_commands_of_the_readme_run(tmp_path):
         assert done.returncode == 0, (command, done.stderr)
 
 
+def test_one_version(capsys):
+    version = re.escape(kernelgrad.__version__)
+    assert re.search(rf'^version = "{version}"$', text_of("pyproject.toml"), re.M)
+    assert re.search(rf"^version: {version}$", text_of("CITATION.cff"), re.M)
+    assert re.search(rf"^## {version} \(", text_of("CHANGELOG.md"), re.M)
+    kernelgrad.show_versions()
+    shown = capsys.readouterr().out
+    assert f"kernelgrad: {kernelgrad.__version__}\n" in shown
+    assert "openblas" in shown or "mkl" in shown
+
+
 CLASSES = [
     n for n in kernelgrad.__all__ if hasattr(getattr(kernelgrad, n), "__dataclass_fields__")
 ]

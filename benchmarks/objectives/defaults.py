@@ -221,6 +221,20 @@ class Defaults(Objective):
         for row in aims(rows):
             yield "aims", row
 
+    def page(self, tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
+        """Return errors and seconds of ours and of the main peers, and the aims."""
+        rows, shown = tables["fits"], []
+        for name in distinct(rows, "dataset"):
+            some = where(rows, dataset=name)
+            row: Row = {k: some[0].get(k) for k in ("dataset", "rows", "columns", "measure")}
+            for method in (OURS, "LightGBM", "SVM tuned"):
+                found = next(iter(where(some, method=method)), {})
+                row[f"{method} error"] = found.get("error")
+                if method != "SVM tuned":  # its seconds are those of a search
+                    row[f"{method} s"] = found.get("fit s")
+            shown.append(row)
+        return {"errors and seconds": shown, "aims": tables["aims"]}
+
     def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
         """Draw the peers' errors over ours, a line for each table; far ones at the edges."""
         low, high = RATIOS[0], RATIOS[-1]

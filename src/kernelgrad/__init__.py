@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kernelgrad._version import __version__
 
 _NAMES = {
+    "_version": ("show_versions",),
     "compute.threads": ("get_num_threads", "set_num_threads"),
     "compute.workers": ("DaskEngine",),
     "data": ("ArraySource", "BatchSource", "open_source"),
@@ -33,6 +34,7 @@ _WHERE = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = [*sorted(_WHERE), "__version__"]
 
 if TYPE_CHECKING:
+    from kernelgrad._version import show_versions as show_versions
     from kernelgrad.compute.threads import get_num_threads as get_num_threads
     from kernelgrad.compute.threads import set_num_threads as set_num_threads
     from kernelgrad.compute.workers import DaskEngine as DaskEngine

@@ -30,6 +30,8 @@ from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, Solver
 METHODS = ("predict", "decision_function", "predict_proba", "score_samples", "transform")
 # up to 2,048 rows a block holds all rows
 _FEW, _MANY, _COLUMNS = 200, 2500, 6
+# block descent, which defaults take where the kernel matrix does not fit; nothing to search
+_BLOCKS: dict[str, Any] = {"max_iter": 3, "memory_limit": 8e6, "gamma": 0.5, "alpha": 1e-6}
 _FAMILIES: dict[bool, tuple[Any, Any]] = {
     False: (KernelClassifier, KernelRegressor),
     True: (LinearClassifier, LinearRegressor),
@@ -104,7 +106,7 @@ def _cases(names: Iterable[str]) -> Iterator[Case]:
         fits: list[tuple[Any, AnyArray]] = []
         if name == "auto":
             fits += default_fits(few)
-            fits += default_fits(signal, _FAMILIES[False], max_iter=3)
+            fits += default_fits(signal, _FAMILIES[False], **_BLOCKS)
         for family, known in ((False, SOLVERS), (True, LINEAR_SOLVERS)):
             if name in known:
                 fits += small_fits(name, few, linear=family)
