@@ -56,7 +56,11 @@ def entries(cls: type, section: str) -> tuple[list[Parameter], list[str]]:
         told = " ".join(entry.desc)
         other = re.match(r"As in :class:`~?(?:\w+\.)*(\w+)`", told)
         if other:
-            theirs = {e.name: e for e in entries(getattr(kernelgrad, other[1]), section)[0]}
+            theirs = {
+                name: e._replace(name=name)
+                for e in entries(getattr(kernelgrad, other[1]), section)[0]
+                for name in e.name.split(", ")
+            }
             found += [theirs.get(name, Parameter(name, "", [told])) for name in names]
             rest = told[other.end() :]
             if not rest.startswith("."):

@@ -490,7 +490,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     feature_importances_ : float64 array (``n_features_in_``,)
         Squared weights, summed over what a column was encoded as, of sum 1.
     n_random_features_, n_support_ : int
-        What the function is a sum over: one of them is 0.
+        Random features, or training rows, that the function is a sum over; the other is 0.
     alpha_ : float
         The weight of the squared norm that was used, whether given, found, or from C.
     n_iter_, best_iteration_ : int
