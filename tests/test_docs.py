@@ -186,7 +186,7 @@ def public_objects():
 
 
 def test_the_reference_lists_every_public_name():
-    listed = []
+    listed, pages = [], []
     for page in sorted((ROOT / "docs" / "api").glob("*.rst")):
         module = "kernelgrad"
         for line in page.read_text(encoding="utf-8").splitlines():
@@ -194,8 +194,14 @@ def test_the_reference_lists_every_public_name():
                 module = line.split()[-1]
             elif re.fullmatch(r"   [A-Za-z]\w*", line) and page.stem != "index":
                 listed.append(getattr(importlib.import_module(module), line.strip()))
+                pages.append(f"{module}.{line.strip()}")
     assert [name for name, found in public_objects() if found not in listed] == []
     assert len(set(map(id, listed))) == len(listed)  # each on one page
+    for page, found in zip(pages, listed, strict=True):
+        linked = hasattr(found, "_doc_link_url_param_generator") and ".Base" not in page
+        if linked and not inspect.isabstract(found):  # where its HTML representation leads
+            leads = found._doc_link_url_param_generator(object.__new__(found))
+            assert leads == {"name": page}
 
 
 @pytest.fixture
