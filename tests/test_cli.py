@@ -24,6 +24,7 @@ import kernelgrad
 from kernelgrad import KernelRegressor
 from kernelgrad.cli import main
 from kernelgrad.cli.demo import studies, work
+from kernelgrad.compute import compiling
 from kernelgrad.solvers import get_solver
 
 N = 300
@@ -441,8 +442,10 @@ def test_inspect_needs_no_estimator(classifier, cli, ok, monkeypatch):
     assert found.items() >= json.loads(json.dumps(expected)).items()
 
 
-def test_warmup(cli, ok):
+def test_warmup(cli, ok, monkeypatch):
     assert set(ok("warmup", "perceptron", "--quiet")) == {"loops", "seconds", "cache"}
+    assert cli("warmup", "perceptron")[2] == ""
+    monkeypatch.setattr(compiling, "looked_at", lambda: True)
     code, out, err = cli("warmup", "rbf")
     assert code == 0
     assert "100%" in err

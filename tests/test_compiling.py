@@ -102,6 +102,27 @@ def test_compilation_is_told_once_where_wanted(watch, verbose, capsys):
     assert "Compiling" not in capsys.readouterr().err
 
 
+def test_a_long_silence_is_explained_where_somebody_looks(watch, capsys, monkeypatch):
+    monkeypatch.setattr(compiling, "looked_at", lambda: True)
+    compile_for(watch, 0.9)  # of somebody else
+    compile_for(watch, 0.2)
+    assert "Compiling" not in capsys.readouterr().err
+    plain_classifier(solver="dsg", max_iter=2, callbacks=Compiles(watch)).fit(X, Y)
+    assert capsys.readouterr().err.count("Compiling loops, once per machine") == 1
+    watch.told, watch.spent = False, (0.0, None)
+    with compiling.announced(False):
+        monkeypatch.setattr(compiling, "_PATIENCE", 0.01)
+        watch.on_start(OF_NUMBA)
+        watch.timer.join()
+        watch.on_end(OF_NUMBA)
+        assert "Compiling" in capsys.readouterr().err
+        watch.told = False
+        monkeypatch.setattr(compiling, "_PATIENCE", 60.0)
+        compile_for(watch, 1.0)
+        assert watch.timer.finished.is_set()  # cancelled
+    assert "Compiling" not in capsys.readouterr().err
+
+
 def test_predictions_tell_too(watch, capsys, monkeypatch):
     model = plain_classifier(solver="dsg", max_iter=2).fit(X, Y)
     predict = type(model.expansion_).raw_prediction

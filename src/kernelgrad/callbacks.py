@@ -20,6 +20,7 @@ from tqdm import tqdm
 from kernelgrad._typing import Contents
 from kernelgrad._validation import check_bool, check_int, check_real
 from kernelgrad.compute.compiling import clock, compile_seconds, compiling
+from kernelgrad.compute.compiling import looked_at as _shows_bars
 from kernelgrad.exceptions import ModelFileError, NewerFileError
 from kernelgrad.persistence import below, prefixed, read_container, replacing, write_container
 
@@ -229,11 +230,6 @@ _EARLY = {
     "time_limit": "out of time",
 }  # fmt: skip
 _BEAT = 1.0  # seconds between two drawings while nothing is heard
-
-
-def _shows_bars() -> bool:
-    """Whether somebody may be looking at stderr."""
-    return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
 def _quality(event: FitEvent) -> str:

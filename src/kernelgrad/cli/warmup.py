@@ -14,7 +14,9 @@ def warmup(
         list[str] | None,
         typer.Argument(help="Solvers and kernels; auto is for the defaults. All if left out."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="No progress bar, which only terminals show.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Compile all loops, once for this machine, so that first fits are as fast as later ones.
@@ -23,8 +25,9 @@ def warmup(
     """
     with reporting(as_json):
         import kernelgrad
+        from kernelgrad.compute.compiling import looked_at
 
-        done = kernelgrad.warmup(names or None, progress=not quiet)
+        done = kernelgrad.warmup(names or None, progress=looked_at() and not quiet)
         if as_json:
             print_json(done._asdict())
         else:

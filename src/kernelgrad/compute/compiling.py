@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -24,6 +25,14 @@ from numba.core import event
 _NOTICE = "Compiling loops, once per machine (all at once: kernelgrad warmup) ..."
 
 
+_PATIENCE = 1.0  # seconds of compilation that need no word
+
+
+def looked_at() -> bool:
+    """Whether somebody may be looking at stderr."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
 class _Watch(event.Listener):
     """Adds up the time of compilation; numba's lock lets one thread compile at a time."""
 
@@ -32,8 +41,9 @@ class _Watch(event.Listener):
         self.depth = 0  # a loop compiles those that it calls
         self.name = ""  # of the outermost
         self.spent: tuple[float, float | None] = (0.0, None)  # seconds, and since when more
-        self.listeners = 0
+        self.fits = self.listeners = 0  # that go on, and those of them that are to tell
         self.told = False
+        self.timer: threading.Timer | None = None
 
     def on_start(self, event: Any) -> None:
         self.loops += event.data["dispatcher"].py_func.__module__.startswith("kernelgrad.")
@@ -42,16 +52,30 @@ class _Watch(event.Listener):
             return
         self.name = event.data["dispatcher"].py_func.__name__
         self.spent = (self.spent[0], time.perf_counter())
-        if self.listeners and not self.told:
-            from tqdm import tqdm
-
-            self.told = True
-            tqdm.write(_NOTICE, file=sys.stderr)
+        if self.told or not self.fits or not (self.listeners or looked_at()):
+            return
+        patience = 0.0 if self.listeners else _PATIENCE - self.spent[0]
+        if patience <= 0.0:
+            self.tell()
+        else:
+            self.timer = threading.Timer(patience, self.tell)
+            self.timer.daemon = True
+            self.timer.start()
 
     def on_end(self, event: Any) -> None:
         self.depth -= 1
         if self.depth == 0:
             self.spent = (self.seconds(), None)
+            if self.timer is not None:
+                self.timer.cancel()
+
+    def tell(self) -> None:
+        """Say that loops are compiled, the first time."""
+        if not self.told:
+            from tqdm import tqdm
+
+            self.told = True
+            tqdm.write(_NOTICE, file=sys.stderr)
 
     def seconds(self) -> float:
         total, since = self.spent
@@ -84,11 +108,16 @@ def clock() -> float:
 
 @contextmanager
 def announced(wanted: bool) -> Iterator[None]:
-    """Tell on stderr, once in a process, that a loop is compiled while inside."""
+    """Tell on stderr, once in a process, that a loop is compiled while inside.
+
+    Where nobody `wanted` it, terminals and notebooks are told if it takes more than a second.
+    """
+    _watch.fits += 1
     _watch.listeners += wanted
     try:
         yield
     finally:
+        _watch.fits -= 1
         _watch.listeners -= wanted
 
 
