@@ -40,7 +40,7 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    """Kernel learning by stochastic functional gradients.
+    """Fit kernel models to data files, and use them.
 
     Exit codes: 0 done, 1 data or a model cannot be used, 2 wrong command line, 130 interrupted.
     """

@@ -46,9 +46,9 @@ def predict(
 ) -> None:
     """Predict every row of a data file.
 
-    CSV holds the predictions, followed by probabilities and decision values where asked for.
-    A .npy file holds one array: the probabilities or decision values instead of the
-    predictions where asked for.
+    A CSV file holds the predictions, and beside them the probabilities and decision values that
+    were asked for. A .npy file holds one array: the probabilities or decision values if they
+    were asked for, otherwise the predictions.
     """
     with reporting(as_json), data_file(data) as path:
         to_stdout = str(output) == "-"
@@ -96,8 +96,8 @@ def score(
 ) -> None:
     """Compare the predictions of a model with the truth.
 
-    Prints accuracy, error rate and, where the model has probabilities, log loss; for
-    regression RMSE, MAE and R2, averaged over the outputs.
+    For classes it prints accuracy, error rate and, where the model has probabilities, log loss;
+    for numbers RMSE, MAE and R2, averaged over the outputs.
     """
     with reporting(as_json), data_file(data) as path:
         from sklearn.base import is_regressor
@@ -131,7 +131,7 @@ def inspect(
     ] = False,
     as_json: _Json = False,
 ) -> None:
-    """Tell what a model file holds; nothing in the file is executed."""
+    """Show what a model file holds; nothing in it is executed."""
     with reporting(as_json):
         from kernelgrad.persistence import read_container
 
@@ -163,7 +163,10 @@ def export(
     ] = False,
     as_json: _Json = False,
 ) -> None:
-    """Write a model as an ONNX file, for programs without Python; needs kernelgrad[onnx]."""
+    """Write a model as an ONNX file, for programs without Python.
+
+    Needs the extra kernelgrad[onnx].
+    """
     with reporting(as_json):
         check_writable(output, "ONNX model", model)
         estimator = _loaded(model)

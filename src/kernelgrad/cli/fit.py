@@ -146,9 +146,9 @@ def fit(
 ) -> None:
     """Train a model on a data file and save it.
 
-    Ctrl-C ends the training, saves the model fitted so far and exits with code 130. With
-    --checkpoint the same command and --resume go on from there, or from the last checkpoint
-    before a crash, and give the model of an uninterrupted fit.
+    Ctrl-C ends the training, saves the model fitted so far and exits with code 130. After that,
+    or after a crash, the same command with --resume goes on from the last state in the folder
+    of --checkpoint, and gives the model of an uninterrupted fit.
     """
     with reporting(as_json), data_file(data) as path:
         from kernelgrad import KernelClassifier, KernelRegressor, set_num_threads

@@ -19,9 +19,10 @@ def warmup(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Compile all loops, once for this machine, so that first fits are as fast as later ones.
+    """Compile all loops, once for this machine.
 
-    They are kept in a cache on disk; a second run takes seconds.
+    First fits are then as fast as later ones. The loops are kept in a cache on disk, so that a
+    second run takes seconds.
     """
     with reporting(as_json):
         import kernelgrad

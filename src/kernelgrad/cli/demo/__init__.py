@@ -24,13 +24,14 @@ def demo(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Compare with other methods in five small studies, and write a page with pictures.
+    """Compare with other methods, on a page with pictures.
 
-    A table with categories and gaps, digits, a stream from a Parquet file, few labels, and
-    intervals of a Gaussian process; beside support vector machines, boosted trees and others,
-    on the same training rows. Losses are shown as losses. The data come with scikit-learn or
-    are generated. The models are saved, loaded, and must predict exactly as before; otherwise
-    the exit code is 1. Two minutes, most of them for compilation where nothing is in the cache.
+    Five small studies are made: a table with categories and gaps, digits, a stream from a
+    Parquet file, few labels, and intervals of a Gaussian process. Support vector machines,
+    boosted trees and others learn from the same rows, and the page says where they are better.
+    The data come with scikit-learn or are generated. Each model is saved and loaded, and must
+    predict exactly as before; otherwise the exit code is 1. The first run takes longer than
+    later ones, as loops are compiled.
     """
     with reporting(as_json):
         for name in ("demo.html", "demo.kgm"):
