@@ -358,6 +358,7 @@ def test_map_of_classes(frame):
     assert display.ax_.get_ylabel() == "b"
     legend = [text.get_text() for text in display.ax_.get_legend().get_texts()]
     assert legend == ["no label", "no", "yes"]
+    assert [len(c.get_offsets()) for c in display.ax_.collections[-2:]] == [1, 1]
     assert whole(display)
     with pytest.raises(ValueError, match="could not convert string"):
         ResponseMapDisplay.from_estimator(Half(), X, features=("text", "a"))

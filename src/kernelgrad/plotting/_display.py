@@ -12,7 +12,7 @@ from kernelgrad._typing import Float64Array
 
 # Okabe and Ito's, without black and the yellow that is hard to see on white
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
-MARKERS = "os^Dvp"
+MARKERS = "os^DvpX"  # one more, so that 42 curves differ
 
 
 def flat_column(values: npt.ArrayLike | Sequence[float | None], name: str) -> Float64Array:

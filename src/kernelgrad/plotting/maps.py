@@ -197,16 +197,17 @@ class ResponseMapDisplay(Display):
 
     def _draw_groups(self, ax: Any, points: tuple[Any, Any, Any] | None) -> None:
         """Draw rows group by group; those of no group, as without a label, are dots."""
-        names = [str(name) for name in self.classes] or list(_GROUPS[self.kind])
+        names = self.classes or list(_GROUPS[self.kind])
         x, y, group = points if points is not None else ([], [], [])
-        x, y, group = np.asarray(x), np.asarray(y), np.asarray(group).astype(str)
-        rest = ~np.isin(group, names)
+        x, y = np.asarray(x), np.asarray(y)
+        rows = [np.array([each == name for each in group], dtype=bool) for name in names]
+        rest = ~np.any(rows, axis=0)
         if rest.any():
             ax.plot(x[rest], y[rest], ".", color="0.4", markersize=3, label="no label")
-        for k, name in enumerate(names):
+        for k, (name, at) in enumerate(zip(names, rows, strict=True)):
             style = curve_style(k) if self.classes else {"color": "wk"[k], "marker": "oX"[k]}
-            at = group == name
-            ax.scatter(x[at], y[at], s=18, edgecolors="k", linewidths=0.5, label=name, **style)
+            style |= {"s": 18, "edgecolors": "k", "linewidths": 0.5, "label": str(name)}
+            ax.scatter(x[at], y[at], **style)
         if self.classes or points is not None:
             ax.legend()
 
