@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
+from kernelgrad._version import __version__
 from kernelgrad.cli.apply import export, inspect, predict, score
 from kernelgrad.cli.demo import demo
 from kernelgrad.cli.fit import fit
@@ -25,9 +26,7 @@ for _command in (fit, predict, score, inspect, export, demo, warmup):
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"kernelgrad {version('kernelgrad')}")
+        typer.echo(f"kernelgrad {__version__}")
         raise typer.Exit
 
 
