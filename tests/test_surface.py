@@ -54,6 +54,8 @@ class Watch:
 
     def on_fit_task_end(self, estimator, context, *, X, y, metadata, fitted_estimator):
         self.begun.remove(context)
+        if isinstance(estimator, KernelClassifier):
+            assert fitted_estimator.predict_proba(X).shape == (len(X), 2)
         self.scores.append(fitted_estimator.score(X, y, **metadata or {}))
         return len(self.scores) == self.stop_after
 

@@ -145,9 +145,14 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
             self._calibration = self._latest = None
             super()._run(plan, batches, goes_on=goes_on, report=report)
             return
-        found = None
+        found = known = None
         if plan.stream and goes_on:
             found = self._seen_by(self.expansion_, plan.rows, _some(plan.rows))
+            if self._latest is not None:
+                known = self._calibration
+                pairs = zip(self._latest, found, strict=True)
+                z, y, weight = (np.concatenate(pair)[-_STREAM_ROWS:] for pair in pairs)
+                found = z, y, weight
         elif not plan.stream and not len(plan.rows.held):
             start = clock()
             found = self._recalled(
@@ -158,18 +163,19 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
             )
             if not goes_on:
                 plan = replace(plan, seconds=plan.seconds + clock() - start)
+        if found is not None:  # now: callbacks use the model on the way
+            self._calibrate(plan, found, known)
         super()._run(plan, batches, goes_on=goes_on, report=report)
         if found is None:
             # held-out rows; else those of a stream that begins, or too few to hold any out
             rows = plan.rows
             some = _thinned(rows.held) if len(rows.held) else _some(rows)
-            found = self._seen_by(self.expansion_, rows, some)
-        known = None
-        if plan.stream and goes_on and self._latest is not None:
-            known = self._calibration
-            pairs = zip(self._latest, found, strict=True)
-            z, y, weight = (np.concatenate(pair)[-_STREAM_ROWS:] for pair in pairs)
-            found = z, y, weight
+            self._calibrate(plan, self._seen_by(self.expansion_, rows, some))
+
+    def _calibrate(
+        self, plan: Plan, found: Responses, known: Calibration | None = None
+    ) -> None:
+        """Set the calibration on responses, starting from the one that is `known`."""
         self._latest = found if plan.stream else None
         if found[2].sum() > 0:
             unit = None if plan.rows.task.loss.name == "perceptron" else 1.0
