@@ -46,6 +46,7 @@ SECTIONS = [
     "first_steps", "tables", "kernels", "solvers",
     "uncertainty", "few_labels", "streams", "papers",
 ]  # fmt: skip
+os.environ["KERNELGRAD_DOCS"] = "../.."  # as seen from the pages of the gallery
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",

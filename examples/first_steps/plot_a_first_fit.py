@@ -26,6 +26,7 @@ X, y = load_digits(return_X_y=True)
 X, X_test, y, y_test = train_test_split(X, y, train_size=600, random_state=0)
 model = KernelClassifier(random_state=0).fit(X, y)
 print(model.kernel_, f"alpha={model.alpha_:.2g}", model.history_["solver_reason"], sep="\n")
+model
 
 # %%
 # Test error against time
