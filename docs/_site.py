@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import subprocess
+import sys
 import tomllib
 from html import escape
 from pathlib import Path
@@ -252,11 +254,23 @@ class Picture(SphinxDirective):
         return [nodes.raw("", svg, format="html")]
 
 
+class Help(SphinxDirective):
+    """What a command prints about itself."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        command = [sys.executable, "-m", "kernelgrad.cli", self.arguments[0], "--help"]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return [nodes.literal_block(told, told.strip(), language="text")]
+
+
 def setup(app: Any) -> dict[str, Any]:
     """Register with Sphinx."""
     app.add_html_math_renderer("mathml", (_inline, None), (_display, None))
     app.connect("autodoc-skip-member", _skip)
     app.connect("autodoc-process-docstring", _expand, priority=400)  # before numpydoc
     app.connect("autodoc-process-docstring", _link)
+    app.add_directive("help", Help)
     app.add_directive("picture", Picture)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

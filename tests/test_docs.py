@@ -18,6 +18,7 @@ from urllib.parse import unquote
 import pytest
 
 import kernelgrad
+from kernelgrad.cli.app import app
 from kernelgrad.kernels import KERNELS
 from kernelgrad.losses import LOSSES
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
@@ -202,6 +203,13 @@ def test_the_reference_lists_every_public_name():
         if linked and not inspect.isabstract(found):  # where its HTML representation leads
             leads = found._doc_link_url_param_generator(object.__new__(found))
             assert leads == {"name": page}
+
+
+def test_the_page_of_the_command_line_has_every_command():
+    commands = [c.callback.__name__ for c in app.registered_commands]
+    text = text_of("docs/cli.md")
+    assert re.findall(r"^## (\w+)$", text, re.M) == commands
+    assert re.findall(r"^```\{help\} (\w+)$", text, re.M) == commands
 
 
 @pytest.fixture
