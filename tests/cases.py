@@ -6,6 +6,8 @@ import functools
 import inspect
 from collections.abc import Iterable
 
+import pytest
+
 
 def every(names, cases: Iterable):
     """Decorate a test to run on all cases in turn; a failure carries a note of its case.
@@ -17,7 +19,7 @@ def every(names, cases: Iterable):
     cases = list(cases)
     if not cases:
         raise ValueError(f"There are no cases of {', '.join(names)}.")
-    if any(hasattr(case, "marks") for case in cases):
+    if any(isinstance(case, type(pytest.param())) for case in cases):
         raise TypeError("Cases of one test carry no marks of their own; parametrize instead.")
 
     def decorate(test):

@@ -367,11 +367,15 @@ def test_mapped_rows_of_jobs_do_not_change_scores():
 def test_two_sources_share_a_table(files):
     folder, frame = files
     source = open_source(folder / "t.csv", drop=["y"], as_frame=True)
-    ratio = KernelDensityRatio(max_iter=3, random_state=0).fit(source, denominator=source)
+    ratio = KernelDensityRatio(max_iter=3, standardize=True, random_state=0).fit(
+        source, denominator=source
+    )
     assert ratio._table.width > 6
     assert ratio.score(source, denominator=source) == ratio.score(frame, denominator=frame)
     labels = np.resize([0, 1], N)
-    model = SemiSupervisedKernelClassifier(max_iter=3, solver="tsg", random_state=0)
+    model = SemiSupervisedKernelClassifier(
+        max_iter=3, solver="tsg", standardize=True, random_state=0
+    )
     model.fit(frame, labels, X_unlabelled=source)
     assert model.predict(source).tolist() == model.predict(frame).tolist()
     # a table is of one fit
