@@ -55,7 +55,7 @@ def made(name):
     given = {
         "ColumnTransformer": {"transformers": [("a", StandardScaler(), [0, 2])]},
         "FeatureUnion": {"transformer_list": [("a", StandardScaler())]},
-        "KBinsDiscretizer": {"encode": "ordinal", "quantile_method": "averaged_inverted_cdf"},
+        "KBinsDiscretizer": {"encode": "ordinal", "strategy": "uniform"},
         "NMF": {"max_iter": 2000},
         "Nystroem": {"n_components": 5},
         "Pipeline": {"steps": [("a", StandardScaler())]},

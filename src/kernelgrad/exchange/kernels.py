@@ -76,8 +76,9 @@ def _unit(kernel: Any, x: Value) -> Value:
     return x / x.graph.op("Max", _norm(x), TINY)
 
 
-def _norm(x: Value) -> Value:
-    return x.graph.op("ReduceL2", x, np.array([1]))
+def _norm(x: Value, axis: int = 1) -> Value:
+    # ReduceL2 of float64 is of float32 in onnxruntime 1.15
+    return x.graph.op("Sqrt", x.graph.op("ReduceSumSquare", x, np.array([axis])))
 
 
 _EMBEDDED: dict[Any, Callable[[Any, Value], Value]] = {
@@ -323,7 +324,7 @@ def contrast(patches: Value) -> tuple[Value, Value]:
     """Return patches (n, P, q) less their means as directions, and their norms (n, P, 1)."""
     op = patches.graph.op
     patches = patches - op("ReduceMean", patches, np.array([2]))
-    norms = op("ReduceL2", patches, np.array([2]))
+    norms = _norm(patches, 2)
     return patches / op("Max", norms, 1e-30), norms
 
 
