@@ -154,7 +154,10 @@ class Graph:
             for i, d in enumerate(dtypes)
         ]
         names = [v.name for v in given], [v.name for v in outputs]
-        self.nodes.append(helper.make_node(kind, *names, domain=domain, **attributes))
+        name = names[1][0]  # onnxruntime 1.18 needs one for nodes that it fuses
+        self.nodes.append(
+            helper.make_node(kind, *names, name=name, domain=domain, **attributes)
+        )
         return outputs
 
     def ml(self, kind: str, value: Value, dtype: Any, **attributes: Any) -> Value:
