@@ -86,8 +86,9 @@ class OnnxMixin:
         return model
 
 
-# A decorator of what reads arrays: ours are NumPy's, also where scikit-learn keeps others.
-as_numpy: Callable[[F], F] = config_context(array_api_dispatch=False)
+def as_numpy(method: F) -> F:
+    """Return a method that takes arrays as NumPy's, also where scikit-learn keeps others."""
+    return config_context(array_api_dispatch=False)(method)  # type: ignore[no-any-return]
 
 
 def with_callbacks(method: F) -> F:
