@@ -56,6 +56,7 @@ def run(argv: list[str]) -> int:
         command = "kernelgrad" if context is None else context.command_path
         message = error.format_message()  # type: ignore[attr-defined]
         message = message.removeprefix("Invalid value: ")
+        message += "" if message.endswith((".", "?", ")")) else "."
         print_error(f"{message} See: {command} --help", "UsageError", as_json="--json" in argv)
         return 2
     return result if isinstance(result, int) else 0

@@ -211,8 +211,8 @@ def _check_outputs(estimator: Any, *, proba: bool, decision: bool) -> None:
     if not hasattr(estimator, "classes_"):
         if proba or (decision and not hasattr(estimator, "decision_function")):
             raise ValueError(
-                "The model is no classifier; leave --proba and --decision out, its predictions "
-                "are its values."
+                "The model is no classifier, and its predictions are its values; leave out "
+                "--proba and --decision."
             )
     elif proba and not hasattr(estimator, "predict_proba"):
         raise ValueError(

@@ -253,9 +253,9 @@ class Regression(Task):
         most, place = extreme(y)
         if most and not SMALLEST <= most <= 1.0 / SMALLEST:
             raise DataError(
-                f"The largest target in size, of row {place // max(1, y[:1].size)} (rows count "
-                f"from 0), is {most:.3g}, not within {SMALLEST:g} and {1 / SMALLEST:g}, as "
-                "float32 asks for; give the target in another unit."
+                f"The largest target, in row {place // max(1, y[:1].size)} (rows count from "
+                f"0), has the size {most:.3g}, not within {SMALLEST:g} and {1 / SMALLEST:g}, "
+                "the range of float32; give the target in another unit."
             )
         outputs = _count_outputs(y, self.loss)
         if outputs != self.n_outputs:

@@ -209,8 +209,8 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
         most = check_range(X, largest=limit)
         if 0.0 < most < SMALLEST:
             raise DataError(
-                f"No value in the rows is larger than {most:.3g}, less than the {SMALLEST:g} "
-                "from which on float32 tells them apart; multiply the columns."
+                f"The largest value in the rows is {most:.3g}; below {SMALLEST:g} float32 does "
+                "not tell values apart: multiply the columns by a constant."
             )
 
     def _check_source(self, source: BatchSource) -> None:
@@ -611,8 +611,9 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
         if result.beaten is not None:
             warn_caller(
                 f"On the held-out rows the model is worse than a constant ({result.beaten}): "
-                "the columns may not tell the target, or not by this kernel and scale. Scale "
-                "the columns, search alpha and gamma, or predict a constant."
+                "the columns may say nothing about the target, or nothing that this kernel "
+                "sees at this scale. Scale the columns, leave alpha and gamma to the search, "
+                "or predict a constant."
             )
         # with alpha searched for the aim is to predict, and the least objective often does not
         wanted = self.fit_status_ == "max_iter" and not (plan.stream or self._searches_alpha)

@@ -225,7 +225,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
             raise TypeError(f"metric must be 'auto', 'diagonal' or None, got {self.metric!r}.")
         if self._is_precomputed:
             raise CapabilityError(
-                "kernel='precomputed' tells nothing of k(x, x) at new rows, which the variance "
+                "kernel='precomputed' does not tell k(x, x) at new rows, which the variance "
                 "needs; give a kernel by name, object or function."
             )
         kernel = get_kernel(
@@ -252,7 +252,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
             )
         if isinstance(solver, DirectSolve) and self.variance == "operator":
             raise CapabilityError(
-                "variance='operator' is of random features; use solver='dsg', or leave out "
+                "variance='operator' needs random features; use solver='dsg', or leave out "
                 "the variance for the exact one."
             )
         return solver

@@ -116,7 +116,9 @@ class BaseKernelEstimator(BaseRowsEstimator):
                 f"matrix (d, r); got shape {M.shape} and dtype {M.dtype}."
             )
         if not M.any() or (M.ndim == 1 and (M < 0).any()):
-            raise ValueError("metric holds no weight above 0, or one below; give weights >= 0.")
+            raise ValueError(
+                "metric has no weight above 0, or a negative one; give weights >= 0."
+            )
 
     @property
     def _given_metric(self) -> Float64Array | None:
@@ -139,7 +141,8 @@ class BaseKernelEstimator(BaseRowsEstimator):
         if metric is None:
             raise AttributeError(
                 "feature_importances_ are the squared weights of a metric, and this model has "
-                "none: all columns count alike."
+                "none: all columns count alike. Fit with metric='diagonal' for weights of "
+                "columns."
             )
         square = metric**2 if metric.ndim == 1 else (metric**2).sum(axis=1)
         groups = np.arange(len(square)) if self._table is None else self._table.groups
