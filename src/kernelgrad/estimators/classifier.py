@@ -552,7 +552,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         if solver.name in ("sbp", "perceptron") and self.multi_class == "ovo":
             raise CapabilityError(
                 f"solver {solver.name!r} counts all rows for each output, those of a third "
-                "class too; for multi_class='ovo' take another solver, such as 'working_set' or "
+                "class too; for multi_class='ovo' take another, such as 'working_set' or "
                 "'cached'."
             )
         return solver, reason
