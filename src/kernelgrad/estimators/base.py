@@ -728,9 +728,9 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
         Parameters
         ----------
         latency : bool, default=False
-            Also measure ``row_seconds``, the median time that one row takes here and now, of
-            up to 200 calls within half a second: of `predict`, or, where rows are of a table,
-            of its encoding and the function, from numbers on.
+            Also measure ``row_seconds``, the median time of up to 200 predictions of one row
+            within half a second on this machine: by `predict`, or for models of tables by the
+            encoding and the fitted function, without the reading of the table.
         """
         check_is_fitted(self, "expansion_")
         e: Expansion = self.expansion_
@@ -847,16 +847,16 @@ class BaseSupervisedEstimator(BaseRowsEstimator):
         ----------
         X : array-like or CSR matrix (n, d), memory map, DataFrame, BatchSource, or of dask
             A :class:`~kernelgrad.data.BatchSource` carries its own targets and weights and is
-            read in chunks where it does not fit in memory. So is a memory map, in pages, and
-            a dask array or frame, whose y and sample_weight may be collections too.
+            read in chunks if it does not fit in memory. Memory maps, dask arrays and dask
+            frames are read in pieces too; y and sample_weight may then be dask collections.
         y : array-like (n,) or (n, n_outputs); None with a BatchSource
         sample_weight : array-like (n,) or None
             Non-negative; a weight of 2 is a row given twice, 0 is a row left out.
         X_val, y_val, sample_weight_val : as X, y and sample_weight, or None
             Rows for validation, which are not fitted: each iteration is scored on them, in
-            ``history_["validation_score"]``. With ``early_stopping=True`` they decide about
-            the end and the iterate that is kept, in place of `validation_fraction`; without,
-            the model is the same as without them. Of a source up to 20,000 random rows count.
+            ``history_["validation_score"]``. With ``early_stopping=True`` they replace
+            `validation_fraction` and decide when to stop and which iterate to keep; otherwise
+            they do not change the model. A source contributes up to 20,000 random rows.
 
         Returns
         -------

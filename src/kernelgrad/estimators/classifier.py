@@ -287,8 +287,8 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
     def decision_function(self, X: Any) -> Float64Array:
         """Return f(X): (n,) for two classes (positive favours ``classes_[1]``), else (n, K).
 
-        With ``multi_class="ovo"`` these are votes of the pairs, plus less than half of one by
-        the sum of their responses, as ``SVC(decision_function_shape="ovr")`` has it.
+        With ``multi_class="ovo"`` these are the votes of the pairs plus less than half a vote
+        from the sum of their responses, as in ``SVC(decision_function_shape="ovr")``.
         """
         raw = self._raw(X)
         return self._task().decision(raw)
@@ -303,8 +303,9 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
     def predict_proba(self, X: Any) -> Float64Array:
         """Return class probabilities, shape (n, n_classes), in the order of ``classes_``.
 
-        Those of log losses, normalised to sum 1 if one-vs-rest; of other losses as
-        ``probability`` tells. The largest, the first of equal ones, is that of `predict`.
+        They come from the log losses, normalised to sum 1 if one-vs-rest, and for other losses
+        from the calibration described at ``probability``. `predict` returns the class of the
+        largest one, the first of equal ones.
         """
         check_is_fitted(self, "expansion_")
         return self._probabilities(self._raw(X))
@@ -353,62 +354,62 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     Parameters
     ----------
     loss : str or Loss, default="squared"
-        ``"squared"`` on codes of the classes is solved exactly and cheaply, and its errors
-        are no larger than those of the others on most tables. ``"log_loss"`` is logistic for
-        two classes, multinomial for more, and gives probabilities of its own; ``"logistic"``
-        is one-vs-rest. The others are ``"hinge"``, ``"smoothed_hinge"``, ``"squared_hinge"``,
-        ``"modified_logistic"`` and ``"perceptron"``.
+        ``"squared"``, fitted to codes of the classes, is solved exactly and cheaply, and on
+        most tables its errors are no larger than those of the other losses. ``"log_loss"`` is
+        logistic for two classes, multinomial for more, and needs no calibration of
+        probabilities; ``"logistic"`` is one-vs-rest. The other names are ``"hinge"``,
+        ``"smoothed_hinge"``, ``"squared_hinge"``, ``"modified_logistic"`` and ``"perceptron"``.
     kernel : str, Kernel, callable, or scikit-learn RBF / Matern, default="auto"
         ``"auto"`` chooses the Gaussian, Matern of nu 1/2, 3/2 or 5/2, or the Laplacian kernel,
-        with the bandwidth; where gamma is given it is the Gaussian. Else a name of
-        docs/kernels.md. ``"precomputed"`` takes kernel matrices as X, (n, n) in fit
-        and (m, n) in predict; a function ``k(X, Z) -> (n, m)`` is called on blocks of rows.
-        Both need a solver on exact kernels.
+        together with the bandwidth; if gamma is given it is the Gaussian. docs/kernels.md lists
+        all names. ``"precomputed"`` takes kernel matrices as X, (n, n) in fit and (m, n) in
+        predict; a function ``k(X, Z) -> (n, m)`` is called on blocks of rows. Both need a
+        solver on exact kernels.
     gamma : float > 0, "auto", "median" or "scale", default="auto"
         Inverse bandwidth as in scikit-learn, or a rule (see
         :class:`~kernelgrad.kernels.Gaussian`). ``"auto"`` takes the bandwidth with the least
-        squared leave-one-out errors on random subsets of the rows, of every kernel given by a
-        name that has one; for kernels of the inner product it is ``1 / d``.
+        squared leave-one-out errors on random subsets of the rows, for every kernel given by
+        name that has a bandwidth; for kernels of the inner product it is ``1 / d``.
     metric : "auto", "diagonal", "full", None or array, default="auto"
-        What distances are made of, for the Gaussian and Matern of nu 1/2, 3/2 and 5/2.
+        How distances weigh the columns, for the Gaussian and Matern of nu 1/2, 3/2 and 5/2.
         ``"diagonal"`` learns a weight for each column of the table, ``"full"`` a matrix (up to
-        300 columns), by descent on leave-one-out errors of random subsets; ``"auto"`` takes
-        the weights only if they do better than equal ones by a standard error, on rows that
-        did not teach them, and learns none where gamma is given, of sparse rows with
-        more than 2,000 columns and of less than 40 rows. An array is used as it is: weights
-        of the scaled columns (d,), or a matrix (d, r) that they are multiplied by. None
-        weighs all columns alike.
+        300 columns), by gradient descent on leave-one-out errors of random subsets. ``"auto"``
+        takes the weights only if they are better than equal ones by a standard error on
+        held-out rows; it learns none if gamma is given, for sparse rows with more than 2,000
+        columns, and for fewer than 40 rows. An array is used as it is: weights of the scaled
+        columns (d,), or a matrix (d, r) by which the columns are multiplied. None gives all
+        columns the same weight.
     bandwidth_factor : float > 0, default=1.0
         Multiplies the bandwidth that a rule or a search finds.
     solver : str or Solver, default="auto"
         ``"newton"``, ``"direct"``, ``"working_set"``, ``"cached"``, ``"dsg"``, ``"udsg"``,
         ``"cdsg"``, ``"sbp"``, ``"sdca"``, ``"pegasos"``, ``"norma"`` or ``"perceptron"``: see
-        docs/solvers.md. For rows in memory ``"auto"`` solves exactly where it can: smooth
-        losses by ``"newton"`` (``"direct"`` for few rows and the squared loss), losses with
-        kinks by ``"working_set"``; beyond their sizes it is ``"cached"``. For rows on disk, for
-        `partial_fit` and where they do not fit it is ``"dsg"``, or ``"pegasos"`` for kernels
-        without random features; for ``loss="perceptron"`` it is ``"perceptron"``. An object
-        where a name is not enough: ``DSG(block_size=512)``.
+        docs/solvers.md. For rows in memory ``"auto"`` solves exactly where possible: smooth
+        losses by ``"newton"`` (``"direct"`` for the squared loss on few rows), losses with
+        kinks by ``"working_set"``; for more rows than these can take, and for rows on disk, it
+        is ``"cached"``. For `partial_fit` it is ``"dsg"``, or ``"pegasos"`` for kernels without
+        random features; for ``loss="perceptron"`` it is ``"perceptron"``. An object sets a
+        solver's own parameters: ``DSG(block_size=512)``.
     alpha : float >= 0 or "auto", default="auto"
-        Weight of the squared norm (the papers' nu). ``"auto"`` takes the least squared
-        leave-one-out error of ridge regression on up to 2,500 rows; of more rows ``n alpha``
-        is carried on as a power of n, as from 500 rows to 2,000. Of other losses than the
-        squared one a factor on it has the least loss on rows left out. Streams, whose length
-        nobody knows, are taken for 100,000 rows. With C it is not searched.
+        Weight of the squared norm (the papers' nu). ``"auto"`` minimises the squared
+        leave-one-out error of ridge regression on up to 2,500 rows; for more rows ``n alpha``
+        is extrapolated as a power of n, fitted from 500 rows to 2,000. For losses other than
+        the squared one, a factor on it minimises the loss on held-out rows. Streams, whose
+        length is unknown, count as 100,000 rows. If C is given there is no search.
     C : float > 0 or None, default=None
         Cost of the loss as in scikit-learn's SVC, in place of alpha: ``alpha = 1 / (C W)`` with
         W the sum of the weights of the training rows. Not for ``partial_fit``, nor for sources
-        with weights or class weights, whose sum is not known before they are read.
+        with weights or class weights, whose sum is unknown before they are read.
     max_iter : int >= 1, default=40
-        Iterations. Of ``"newton"`` and ``"working_set"``: Newton steps, and rounds that halve
-        the violation, at most. Of ``"cached"``: blocks at most, it stops where more gain
-        little. Of
-        ``"dsg"``: each one batch and one block of features, so that time grows
-        with its square. Of solvers on exact kernels: by default 40 are one pass (``"sbp"``),
-        two (online solvers, up to 163,840 rows) or as many passes (``"sdca"``).
+        Largest number of iterations: Newton steps of ``"newton"``, rounds that halve the
+        violation of ``"working_set"``, blocks of ``"cached"``, which stops when further blocks
+        would gain little. Each iteration of ``"dsg"`` takes one batch and one block of
+        features, so that time grows with the square of `max_iter`. For the other solvers on
+        exact kernels 40 iterations are one pass (``"sbp"``), two passes (online solvers, up to
+        163,840 rows) or 40 passes (``"sdca"``).
     tol : float >= 0, default=1e-4
-        Least gain of the validation score, or least relative fall of the validation loss,
-        that counts as progress.
+        Smallest gain of the validation score, or smallest relative decrease of the validation
+        loss, that counts as progress.
     early_stopping : bool, default=False
         Hold out ``validation_fraction`` of the rows (at most 20,000), or take the `X_val` of
         `fit`; stop after ``n_iter_no_change`` iterations without progress there, and keep the
@@ -417,62 +418,63 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     n_iter_no_change : int >= 1, default=10
     multi_class : {"auto", "ovo"}, default="auto"
         For more than two classes: ``"auto"`` is one output for each class, ``"ovo"`` one for
-        each pair, fitted to the rows of both alone, as in scikit-learn's SVC. The class with
-        most votes is predicted, of several the first. For losses of the margin; solvers that
-        count all rows of an output, ``"sbp"`` and ``"perceptron"``, are refused.
+        each pair, fitted to the rows of these two classes alone, as in scikit-learn's SVC. The
+        class with most votes is predicted, the first of equal ones. For losses of the margin;
+        not for ``"sbp"`` and ``"perceptron"``, which use all rows for each output.
     class_weight : dict, "balanced" or None, default=None
         As in scikit-learn; multiplies the sample weights.
     probability : bool, default=True
-        Calibrate `predict_proba` where it is not that of a log loss: by a map of the responses
-        to held-out rows that keeps the largest the largest. These are those of
-        `early_stopping`; else a fit to a part of the rows, for 10 to 30 % of the time from
-        5,000 rows on, tells the responses to up to 2,000 others. `partial_fit` takes up to
-        1,000 of the latest rows, before its steps. Weights count, also those of classes.
-        False saves that time.
+        Calibrate `predict_proba` for all losses but the log losses, by a map fitted to the
+        responses on held-out rows, which keeps the class of the largest response. The held-out
+        rows are those of `early_stopping`; without it, a fit to a part of the rows gives the
+        responses on up to 2,000 others, which takes 10 to 30 % of the time from 5,000 rows on.
+        `partial_fit` uses up to 1,000 of the latest rows, before its steps on them. Sample and
+        class weights count. False saves that time.
     fit_intercept : bool, default=True
         Start from the best constant prediction instead of zero; ``"sbp"`` fits an unpenalised
         bias along with the function.
     standardize : "auto", bool, "robust" or "ranks", default="auto"
-        Scaling of the columns inside the model. ``"robust"``: median and quartiles become
-        those of the standard normal law (in columns of flags the levels are 1 apart), and
-        values bend at three deviations, ``u / sqrt(1 + (u / 3)^2)``. ``"ranks"``: normal
-        scores of the places among the training rows. True: standard deviations. ``"auto"``:
-        where gamma is ``"auto"`` robust, or ranks if a column has heavy tails and they do
-        better; where gamma is given it is in the units of the columns as they are. Sparse
-        rows and kernels that are not stationary are not scaled by ``"auto"``.
+        Scaling of the columns inside the model. ``"robust"`` maps median and quartiles to those
+        of the standard normal distribution (the levels of flags are 1 apart) and bends values
+        at three deviations, ``u / sqrt(1 + (u / 3)^2)``. ``"ranks"`` takes normal scores of the
+        ranks among the training rows. True divides by standard deviations. ``"auto"`` is robust
+        where gamma is ``"auto"``, or ranks if a column has heavy tails and ranks do better; if
+        gamma is given, columns stay in their units. Sparse rows and rows for kernels that are
+        not stationary are not scaled by ``"auto"``.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Columns that are categories: names, numbers or a mask. ``"from_dtype"`` takes those of
+        Columns that are categories: names, numbers or a mask. ``"from_dtype"`` takes columns of
         text and of categorical types in frames of pandas, polars or Arrow. Up to 40 levels
-        have a column of zeros and ones each; of more the mean of the targets is taken (for
-        training rows that of four fifths of the others; for classes their shares), or, where
-        there are no targets of all rows, the 40 most frequent levels count. A missing
-        value is a level where training has one; levels never seen are none of them. Missing
-        numbers are the median of their column, with a column that marks them where training
-        rows lack values. Dates are seconds, and month, weekday and hour where they vary. In
-        `partial_fit` all this is learned from the first rows and the levels their types name.
-        Sample weights do not count in medians and means.
+        become one indicator column each. A column with more levels becomes the mean target of
+        its level (for training rows from four fifths of the other rows; for classes their
+        shares), or the indicators of its 40 most frequent levels if the targets of all rows are
+        not at hand. A missing value is a level of its own if training rows have one; an unseen
+        level has no indicator. A missing number becomes the median of its column, with an
+        indicator column if training rows lack values. Dates become seconds, and month, weekday
+        and hour where these vary. `partial_fit` learns all this from its first rows and from
+        the levels that their types name. Sample weights do not count in medians and means.
     device : {"cpu", "cuda", "cuda:N", "torch"}, default="cpu"
-        Where kernel values and random features are made. All but ``"cpu"`` need torch:
-        ``"cuda"`` is a GPU, ``"torch"`` torch's own CPU, for tests. Block descent, the dsg
-        family and predictions run there; ``solver="auto"`` then takes one of them. Searches run
-        on the CPU and find the same. It is no part of the model: `set_params` changes it, and
-        where the device is missing predictions are made on the CPU, with a warning.
+        Where kernel values and random features are computed. All but ``"cpu"`` need torch:
+        ``"cuda"`` is a GPU, ``"torch"`` is torch on the CPU, for tests. Block descent, the dsg
+        family and predictions run on the device, and ``solver="auto"`` then takes one of these
+        solvers. Searches run on the CPU and find the same. The device is not part of the model:
+        `set_params` changes it, and if it is missing predictions are computed on the CPU, with
+        a warning.
     memory_limit : float or None, default=None
         Bytes; a quarter is used to keep frequencies between predictions (64 MiB when None).
-        Solvers on exact kernels that keep all rows use all of it, for rows, responses and
-        kept kernel rows (1 GiB, from 256 columns on 4 GiB, when None). It changes no result
-        of a solver, but for large working sets that do not fit, to their tolerance;
-        which solver ``"auto"`` takes depends on it (half of the system's memory when None).
+        Solvers on exact kernels that keep all rows use all of it, for rows, responses and kept
+        kernel rows (1 GiB, from 256 columns on 4 GiB, when None). The limit does not change the
+        result of a solver, except within the tolerance where large working sets do not fit; the
+        choice of ``"auto"`` depends on the limit (half of the system's memory when None).
     time_limit : float > 0 or None, default=None
-        Seconds within which all that a call of `fit` or `partial_fit` does must end, less the
-        time in which loops are compiled: the model so far is kept, ``fit_status_`` is
-        ``"time_limit"``. It is looked at between iterations, and within the long ones of the
-        exact solvers. Where there is no time for one, the model is a constant, and a
-        ConvergenceWarning says so. It changes no result of a fit that ends in time.
+        Seconds after which a call of `fit` or `partial_fit` ends, not counting the time in
+        which loops are compiled: the model fitted so far is kept and ``fit_status_`` is
+        ``"time_limit"``. The limit is checked between iterations, and within the long ones of
+        the exact solvers. If there is no time for one iteration the model is a constant, and a
+        ConvergenceWarning says so. A fit that ends in time is not changed by the limit.
     engine : DaskEngine or None, default=None
-        The workers that hold the rows of a source, or of a collection of dask, in fits by
-        block descent of more than 131,072 rows; for collections by default those of the
-        client that is current. The model is the same for any number of workers.
+        The workers that hold the rows of a source or of a dask collection in fits by block
+        descent on more than 131,072 rows; for collections the default is the workers of the
+        current client. The model is the same for any number of workers.
     warm_start : bool, default=False
         Another fit continues with ``max_iter`` more iterations.
     random_state : int, RandomState or None, default=None
@@ -491,14 +493,15 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     kernel_ : Kernel
         With numbers for its parameters.
     metric_ : float64 array (d,) or (d, r), or None
-        Weights of the scaled columns (of what a table was encoded as), the largest 1; or a
-        matrix; None where all count alike.
+        Weights of the scaled columns (after the encoding of a table), the largest 1; or a
+        matrix; None if all columns have the same weight.
     feature_importances_ : float64 array (``n_features_in_``,)
-        Squared weights, summed over what a column was encoded as, of sum 1.
+        Squared weights, summed over the encoded columns of each column, with sum 1.
     n_random_features_, n_support_ : int
-        Random features, or training rows, that the function is a sum over; the other is 0.
+        Number of random features, or of training rows, over which the function is a sum; the
+        other number is 0.
     alpha_ : float
-        The weight of the squared norm that was used, whether given, found, or from C.
+        The weight of the squared norm that was used: given, found, or computed from C.
     n_iter_, best_iteration_ : int
     best_score_ : float or None
         Validation accuracy of the kept iterate.
@@ -506,20 +509,20 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         One entry per iteration: iteration, epoch, seconds, rows_seen, n_random_features,
         n_features_saved, n_support, kernel_evaluations, step_size, train_loss (on each batch
         before its step; on all rows after it where they are kept), duality_gap,
-        validation_score. Beside them ``"solver"``, ``"solver_reason"`` and ``"score_name"``
-        are strings, ``"compile_seconds"`` is the time in which loops were compiled, which
-        seconds leave out. Where something was ``"auto"``, seconds count from the start of
-        the study; ``"metric"`` lists its rounds (kernel, scaling, bandwidth, ridge, weights,
-        and score: half the logarithm of the squared leave-one-out errors over those of a
-        constant), ``"search"`` the penalties tried (alpha, gamma, score, loss, rows), and
-        ``"metric_reason"`` is why no weights were learned.
+        validation_score. In addition ``"solver"``, ``"solver_reason"`` and ``"score_name"`` are
+        strings, and ``"compile_seconds"`` is the time in which loops were compiled, which
+        seconds leave out. If a parameter was ``"auto"``, seconds count from the start of the
+        study; ``"metric"`` lists its rounds (kernel, scaling, bandwidth, ridge, weights, and
+        score: half the logarithm of the squared leave-one-out errors over those of a constant),
+        ``"search"`` the penalties tried (alpha, gamma, score, loss, rows), and
+        ``"metric_reason"`` says why no weights were learned.
     fit_status_ : {"converged", "max_iter", "stopped", "time_limit", "interrupted"}
-        What ended the fit; ``"stopped"`` is a callback, ``"interrupted"`` Ctrl-C.
+        What ended the fit; ``"stopped"`` means by a callback, ``"interrupted"`` by Ctrl-C.
 
     See Also
     --------
     KernelRegressor : The same for continuous targets.
-    SemiSupervisedKernelClassifier : For few labels and many rows without.
+    SemiSupervisedKernelClassifier : For few labelled and many unlabelled rows.
     LinearClassifier : Linear functions, for wide sparse rows and for speed.
 
     Examples

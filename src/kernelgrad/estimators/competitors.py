@@ -40,8 +40,8 @@ def competitor(
         Inverse bandwidth, as in scikit-learn: both kinds of features approximate the same
         kernel.
     loss : str, Loss or None, default=None
-        None is ``"logistic"`` for classification, one-vs-rest for several classes as
-        ``"sdca"`` takes no multinomial loss, and ``"squared"`` for regression.
+        None is ``"squared"`` for regression and ``"logistic"`` for classification, one-vs-rest
+        for several classes, since ``"sdca"`` does not support the multinomial loss.
     task : {"classification", "regression"}, default="classification"
     n_features : int >= 1, default=1024
         Columns of the features. Nystroem needs as many training rows.

@@ -84,17 +84,17 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
 
     with ``loss="least_squares"`` f estimates ``p/q`` itself with ``E_q[f^2] / 2`` in place of
     ``E_q[exp f]``, and with ``loss="kl_ratio"`` with ``E_q[f] - E_p[log f]``; b is the constant
-    of equal samples, 0 or 1. Where steps take batches, half of each is drawn from each sample,
-    independently of the other; the paper tosses a coin for each row, and has no factor 1/2:
-    its nu is ``2 alpha``.
+    of equal samples, 0 or 1. Half of each batch is drawn from each sample, independently of the
+    other half; the paper tosses a coin for each row, and has no factor 1/2: its nu is
+    ``2 alpha``.
 
     Parameters
     ----------
     loss : {"kl", "least_squares", "kl_ratio", "relative_novelty"} or Loss, default="kl"
         The Kullback-Leibler form keeps the ratio positive; the least-squares form is less
         sensitive to single rows where the ratio is large. ``"kl_ratio"`` has the objective of
-        the first and the function of the second. ``"relative_novelty"`` estimates the ratio
-        only where rows of p are novel against q; see
+        ``"kl"`` and, like ``"least_squares"``, estimates the ratio itself.
+        ``"relative_novelty"`` estimates the ratio only where rows of p are novel against q; see
         :class:`~kernelgrad.losses.RelativeNovelty`.
     kernel : str or Kernel, default="rbf"
     gamma : float, "median" or "scale", default="median"
@@ -103,13 +103,14 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
     metric : array or None, default=None
         Weights of the scaled columns (d,), or a matrix (d, r) that they are multiplied by.
     solver : {"auto", "cached", "dsg", "udsg", "cdsg"} or Solver, default="auto"
-        ``"auto"`` is ``"cached"`` for rows in memory that fit there, else ``"dsg"``. The names
-        of the dsg family mean blocks of 256 frequencies and batches of 8,192 rows; an object
-        is used as it is.
+        ``"auto"`` is ``"cached"`` for rows in memory that fit there, else ``"dsg"``. Solvers of
+        the dsg family given by name use blocks of 256 frequencies and batches of 8,192 rows; an
+        object is used as it is.
     alpha : float >= 0, default=1e-4
-        The ratio of two samples is easily overfitted: in the tails a few rows decide. More
-        than for supervised estimators, and worth a search by ``score``; give the search
-        ``cv=StratifiedKFold(shuffle=True)``, so that every fold holds both samples.
+        The default is larger than for supervised estimators, since the ratio of two samples is
+        easily overfitted: in the tails a few rows decide. It is worth a search by ``score``;
+        give the search ``cv=StratifiedKFold(shuffle=True)``, so that every fold holds both
+        samples.
     max_iter : int, default=40
     standardize : bool, "robust", "ranks" or "auto", default="auto"
         How columns are scaled, as in :class:`KernelRegressor`; "auto" leaves them as they are.

@@ -102,11 +102,12 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         v(x) = s^2 k(x, x) - s^4 k_x^\top (s^2 K + \sigma^2)^{-1} k_x .
 
     By default ``sigma^2``, ``s^2`` and the bandwidths of k maximise the marginal likelihood of
-    y, and up to 8,192 rows in memory one Cholesky factorisation in float64 gives all of this.
-    More rows, files, and ``solver="dsg"`` take random features (Dai et al. 2014, Eq. 9): the
-    mean is kernel ridge regression with ``alpha = sigma^2 / (n s^2)``, and the variance needs
-    one more regression per test row, of ``k(x, .)`` on the training rows; those of up to 1,024
-    test rows share batches, features and preconditioner, and are fitted by ``predict``.
+    y. Up to 8,192 rows in memory, one Cholesky factorisation in float64 gives the posterior.
+    For more rows, for files and with ``solver="dsg"``, random features replace it (Dai et al.
+    2014, Eq. 9): the mean is kernel ridge regression with ``alpha = sigma^2 / (n s^2)``, and
+    the variance needs one more regression per test row, of ``k(x, .)`` on the training rows.
+    ``predict`` fits these regressions; up to 1,024 test rows share batches, features and
+    preconditioner.
 
     Parameters
     ----------
@@ -116,36 +117,37 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         ``s^2``, prior variance of f, in the squared units of y.
     kernel : str or Kernel, default="rbf"
     gamma : float, "auto", "median" or "scale", default="auto"
-        ``"auto"`` searches the bandwidth by the marginal likelihood: of ``"rbf"``, and of
-        ``"matern"`` with nu .5, 1.5 or 2.5, along its slope; of another kernel with a rule for
-        gamma among a quarter to four times the median. Kernel objects take part where their
+        ``"auto"`` searches the bandwidth by the marginal likelihood: for ``"rbf"``, and for
+        ``"matern"`` with nu .5, 1.5 or 2.5, along the gradient; for other kernels with a
+        bandwidth among a quarter to four times the median. Kernel objects are searched if their
         gamma is a rule; a number is kept.
     bandwidth_factor : float, default=1.0
-        Multiplies the bandwidth that a rule finds; without effect on a search along the slope.
+        Multiplies the bandwidth that a rule finds; no effect on a search along the gradient.
     metric : {"auto", "diagonal"} or None, default="auto"
         Whether each column has a bandwidth of its own (``"diagonal"``), or all share one
-        (None). ``"auto"`` takes what is better by Schwarz's criterion, ``log likelihood -
-        (number of bandwidths) log(n) / 2``: on few rows that know little of their columns one
-        bandwidth predicts better. Up to 100 columns, with five rows for each at least, and
-        where gamma is searched along the slope.
+        (None). ``"auto"`` takes what is better by Schwarz's criterion,
+        ``log likelihood - (number of bandwidths) log(n) / 2``, since one bandwidth predicts
+        better where few rows tell little about their columns. Bandwidths of single columns need
+        a search along the gradient, at most 100 columns, and at least five rows for each
+        column.
     normalize_y : bool, default=True
-        Subtract the mean of y before fitting: far from all rows the prediction is the mean,
-        not 0. (Variances are in units of y either way.)
+        Subtract the mean of y before fitting, so that the prediction far from all rows is the
+        mean, not 0. (Variances are in units of y either way.)
     variance : {"per_point", "operator"}, default="per_point"
         ``"per_point"`` keeps the training rows and is accurate. ``"operator"`` (experimental,
-        random features only) estimates the operator of the paper's Appendix D in `fit`: no
-        rows are kept, any number of test rows is cheap, but its noise is of the order of small
+        random features only) estimates the operator of the paper's Appendix D in `fit`: no rows
+        are kept and any number of test rows is cheap, but its noise is as large as small
         variances.
     solver : {"auto", "direct", "dsg", "udsg", "cdsg"} or an object of these, default="auto"
-        ``"auto"`` is ``"direct"``, the closed form, up to 8,192 rows in memory, and else
-        ``"dsg"``. The name of a solver with random features means it with blocks of 512
-        frequencies, batches of 8,192 rows and damping 3; an object is used as it is.
+        ``"auto"`` is ``"direct"``, the closed form, up to 8,192 rows in memory, and otherwise
+        ``"dsg"``. Solvers with random features given by name use blocks of 512 frequencies,
+        batches of 8,192 rows and damping 3; an object is used as it is.
     max_iter : int, default=60
-        Blocks of the mean and of each variance function with random features. Below 5 a
-        variance may come out as zero.
+        With random features, blocks of the mean and of each variance function. Below 5 a
+        variance may be estimated as zero.
     standardize : bool, "robust", "ranks" or "auto", default="auto"
         How columns are scaled, as in :class:`KernelRegressor`; "auto" leaves them as they are.
-        With a bandwidth for each column it changes nothing but where the search starts.
+        With a bandwidth for each column it only changes where the search starts.
     categorical_features, memory_limit, time_limit, random_state, verbose, callbacks
         As in :class:`KernelRegressor`.
 
@@ -159,15 +161,15 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         Weights of the columns, the largest 1, where each has a bandwidth of its own: that of
         column j is ``1 / (metric_[j] sqrt(2 gamma))``.
     log_marginal_likelihood_ : float or None
-        Of all rows, as a density of y given its mean; None with random features.
+        Of all rows, as the density of y given its mean; None with random features.
     alpha_ : float
         ``noise_variance_ / (n signal_variance_)``, n the total weight of the rows.
     y_mean_, y_scale_ : float
         The prior mean, and the unit in which y was fitted.
     history_ : dict
-        ``history_["search"]`` lists what the search found, the choice first: ``n_rows``,
-        ``log_marginal_likelihood``, ``noise_variance``, ``signal_variance`` and ``gamma``, a
-        list where each column has its own.
+        ``history_["search"]`` lists what the search found, with its choice first: ``n_rows``,
+        ``log_marginal_likelihood``, ``noise_variance``, ``signal_variance`` and ``gamma``,
+        which is a list if each column has its own.
     expansion_, n_random_features_, n_support_, n_iter_, fit_status_, n_features_in_,
     feature_names_in_
         As in :class:`KernelRegressor`.
@@ -178,10 +180,9 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
 
     Notes
     -----
-    The search begins on 120 rows from the best points of a coarse grid, goes on with 400 and
-    1,000, and ends with up to 2,000, drawn at random; an evaluation is about three
-    factorisations. Given these bandwidths, the variances are found once more on up to 5,000
-    rows.
+    The search starts on 120 random rows from the best points of a coarse grid, goes on with 400
+    and 1,000 rows, and ends with up to 2,000; an evaluation costs about three factorisations.
+    With the bandwidths fixed, the variances are then searched again on up to 5,000 rows.
 
     With weights w the noise of a row has the variance ``sigma^2 / w``, and the likelihood is
     that of w equal observations.
@@ -579,9 +580,9 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         return_cov : bool, default=False
             Also return the covariance, shape (m, m); needs ``variance="per_point"``.
         include_noise : bool, default=False
-            Whether deviations and covariances are those of new observations y, with the
-            variance of the noise, or of f. Scikit-learn's are those of y where its kernel holds
-            a ``WhiteKernel``, and of f where the noise is its ``alpha``.
+            Whether deviations and covariances are those of new observations y, including the
+            variance of the noise, or those of f. Scikit-learn's are those of y if its kernel
+            contains a ``WhiteKernel``, and of f if the noise is its ``alpha``.
 
         Returns
         -------
@@ -709,8 +710,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         path : str or path-like, optional
             Where to write the model too, atomically.
         std : bool, default=False
-            Whether there is an output of the standard deviation of f beside the mean: for
-            ``solver="direct"``, of which the model then holds ``8 n^2`` bytes for n rows.
+            Whether the model also returns the standard deviation of f: for ``solver="direct"``
+            only; the model then holds ``8 n^2`` bytes for n rows.
 
         Returns
         -------

@@ -204,9 +204,9 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
     ----------
     loss : str or Loss, default="log_loss"
         ``"log_loss"`` is logistic for two classes, multinomial for more; ``"logistic"`` is
-        one-vs-rest. Both give probabilities. The others are ``"hinge"``,
-        ``"smoothed_hinge"``, ``"modified_logistic"``, ``"squared_hinge"`` and
-        ``"squared"``. The solver decides which it takes (docs/linear.md).
+        one-vs-rest. Both give probabilities. The others are ``"hinge"``, ``"smoothed_hinge"``,
+        ``"modified_logistic"``, ``"squared_hinge"`` and ``"squared"``. docs/linear.md lists the
+        losses of each solver.
     penalty : {"l2", "l1", "elasticnet"} or None, default="l2"
         rho is 0, 1 or `l1_ratio`; None is alpha = 0.
     l1_ratio : float in [0, 1], default=0.5
@@ -219,21 +219,20 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
     callbacks
         As in :class:`KernelClassifier`.
     solver : str or LinearSolver, default="auto"
-        A name of docs/linear.md, or an object: ``SVRG(batch_size=32)``. ``"auto"`` is
-        for rows in memory ``"rbcd"`` for smooth losses on at most 512 columns, on more
-        ``"sdca"`` or ``"svrg"``, ``"sdca"`` for the hinge if the penalty has an L2 part; and
-        ``"sgd"`` else: for rows on disk, for ``partial_fit``, and for rows that do not fit in
-        memory three times.
+        A name of docs/linear.md, or an object: ``SVRG(batch_size=32)``. For rows in memory
+        ``"auto"`` is ``"rbcd"`` for smooth losses on at most 512 columns, ``"sdca"`` or
+        ``"svrg"`` on more columns, and ``"sdca"`` for the hinge if the penalty has an L2 part.
+        Otherwise it is ``"sgd"``: for rows on disk, for ``partial_fit``, and for rows of which
+        three copies do not fit in memory.
     max_iter : int >= 1, default=100
-        Passes over rows in memory, at most; batches of rows on disk (2^24 cells, 4,096 to
-        65,536 rows), where the solver takes them one at a time. Solvers other than ``"sgd"``,
-        ``"pegasos"`` and ``"sbmd"`` read all rows into memory. An iteration of ``"simba"``
-        is as many of its own as its `round_size` says.
+        Largest number of passes over rows in memory, or of batches (2^24 cells, 4,096 to 65,536
+        rows) of rows on disk. Solvers other than ``"sgd"``, ``"pegasos"`` and ``"sbmd"`` read
+        all rows into memory. An iteration of ``"simba"`` is `round_size` steps.
     tol : float >= 0, default=1e-4
-        Converged where the largest entry of the least subgradient is at most this times that
-        at W = 0, or a duality gap this times the objective; with `early_stopping` also the
-        progress of the validation score or loss that counts. ``"sgd"`` and its like run for
-        `max_iter`.
+        The fit has converged when the largest entry of the least subgradient is at most `tol`
+        times that at W = 0, or the duality gap at most `tol` times the objective; with
+        `early_stopping` `tol` is also the smallest gain of the validation score or loss that
+        counts as progress. ``"sgd"`` and similar solvers run for `max_iter`.
     n_iter_no_change : int >= 1, default=5
     class_weight : dict, "balanced" or None, default=None
         As in scikit-learn; multiplies the sample weights. ``"balanced"`` gives every class the
@@ -243,20 +242,20 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
     categorical_features
         As in :class:`KernelClassifier`.
     memory_limit : float or None, default=None
-        Bytes; ``"auto"`` takes it for the memory there is (half of the system's when None),
-        and ``"scv"`` for its covariances.
+        Bytes that ``solver="auto"`` may count on (half of the system's memory when None), and
+        the bound of the covariances of ``"scv"``.
     time_limit : float > 0 or None, default=None
         As in :class:`KernelClassifier`.
     warm_start : bool, default=False
-        Another fit continues with ``max_iter`` more iterations, also with another alpha: a
-        path of penalties.
+        Another fit continues with ``max_iter`` more iterations, also with another alpha, which
+        gives a path of penalties.
 
     Attributes
     ----------
     coef_ : float64 array (1, d) for two classes, (K, d) for more
     intercept_ : float64 array (1,) or (K,)
     alpha_ : float
-        The weight of the penalty that was used, whether given or from C.
+        The weight of the penalty that was used, given or computed from C.
     expansion_ : LinearExpansion
         The fitted function.
     classes_, n_features_in_, feature_names_in_, n_iter_, best_iteration_, best_score_,
@@ -273,8 +272,8 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
 
     Notes
     -----
-    Steps are as long as the longest rows allow: scale columns first, by StandardScaler or,
-    for CSR rows, by MaxAbsScaler.
+    The longest rows limit the step size: scale columns first, by StandardScaler or, for CSR
+    rows, by MaxAbsScaler.
 
     Examples
     --------
@@ -322,9 +321,10 @@ class LinearRegressor(BaseRegressor, BaseLinearEstimator):
         As in :class:`LinearClassifier`. The validation score is R^2 for the squared loss, else
         the negative mean loss.
     solver : str or LinearSolver, default="auto"
-        ``"auto"`` is for rows in memory ``"rbcd"`` for smooth losses (squared, Huber) on at
-        most 512 columns, ``"sdca"`` on more and for the other losses if the L2 part of the
-        penalty is at least ``1 / n``, else ``"svrg"`` for smooth ones; and ``"sgd"`` else.
+        For rows in memory ``"auto"`` is ``"rbcd"`` for smooth losses (squared, Huber) on at
+        most 512 columns. On more columns, and for the other losses, it is ``"sdca"`` if the L2
+        part of the penalty is at least ``1 / n``, else ``"svrg"`` for smooth losses. Otherwise
+        it is ``"sgd"``.
 
     Attributes
     ----------

@@ -30,13 +30,13 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
         \min_{f, \tau} \; \frac1n \sum_i \max(0, \tau - f(x_i))
         + \frac\nu2 \|f\|^2 - \nu \tau .
 
-    It is scikit-learn's :class:`~sklearn.svm.OneClassSVM` on another scale: its f is
-    ``nu n`` times this one, so this one does not grow with n. A row is an outlier where
-    ``f(x) < tau``; of the training rows that is a fraction nu.
+    This is scikit-learn's :class:`~sklearn.svm.OneClassSVM` on another scale: the f of
+    OneClassSVM is ``nu n`` times this one, which does not grow with n. A row is an outlier
+    where ``f(x) < tau``; a fraction nu of the training rows are outliers.
 
-    The default solver takes plain steps of size ``(2 / nu) / (t + 2)``. With the level at
-    the nu-quantile of each batch these are the steps of Frank and Wolfe on the dual problem:
-    f stays an average of features of the fraction nu of rows that lie deepest.
+    The default solver takes plain steps of size ``(2 / nu) / (t + 2)``. With the level at the
+    nu-quantile of each batch these are Frank-Wolfe steps on the dual problem: f stays an
+    average of features over the fraction nu of rows with the lowest f.
 
     Parameters
     ----------
@@ -49,15 +49,15 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
         Weights of the scaled columns (d,), or a matrix (d, r) that they are multiplied by.
     solver : {"auto", "dsg", "udsg", "cdsg", "cached"} or Solver, default="auto"
         ``"auto"`` is ``"dsg"``, or ``"cached"`` for rows in memory and a kernel without random
-        features. The names of the dsg family mean the steps above, blocks of 256 frequencies
-        and batches of 8,192 rows; an object is used as it is (give it ``momentum=0``:
-        momentum is slow here).
+        features. Solvers of the dsg family given by name use the steps above, blocks of 256
+        frequencies and batches of 8,192 rows; an object is used as it is (give it
+        ``momentum=0``: momentum is slow here).
     tau : {"quantile", "steps"}, default="quantile"
-        Whether the level of a step is the best one of its batch, or the paper's, which moves
-        by steps of its own: for ``DSG.paper``. It is slow.
+        ``"quantile"`` takes the best level for each batch. ``"steps"`` moves the level by
+        gradient steps, as in the paper; it is slow, and meant for ``DSG.paper``.
     max_iter : int, default=100
-        Batches of ``"dsg"``: the objective comes within O(1 / max_iter) of its minimum.
-        Blocks at most of ``"cached"``.
+        Batches of ``"dsg"``, whose objective comes within O(1 / max_iter) of its minimum, or
+        the largest number of blocks of ``"cached"``.
     standardize : bool, "robust", "ranks" or "auto", default="auto"
         How columns are scaled, as in :class:`KernelRegressor`; "auto" leaves them as they are.
     categorical_features, device, memory_limit, time_limit, warm_start, random_state, verbose,

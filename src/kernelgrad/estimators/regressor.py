@@ -141,7 +141,7 @@ class KernelRegressor(BaseRegressor, BaseSearchedEstimator):
 
     Notes
     -----
-    Several quantiles are fitted without a constraint between them; `predict` sorts the values
+    Several quantiles are fitted without a constraint between them. `predict` sorts the values
     of each row, which never moves them further from the true quantiles (Chernozhukov,
     Fernández-Val and Galichon 2010).
 

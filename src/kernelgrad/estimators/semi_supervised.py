@@ -70,34 +70,35 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
 
     with W_l and W_u the sums of the weights of either kind: the paper's objective (Section 3.1)
     with its C divided by the number of labelled rows, so that C is that of scikit-learn's SVC.
-    The second loss pushes the boundary out of places with many rows. That pays where classes
-    are clusters and can cost elsewhere: compare with ``C_star=0`` on held-out labels.
+    The unlabelled loss pushes the boundary out of regions with many rows. This lowers the error
+    where classes are clusters and can raise it elsewhere: compare with ``C_star=0`` on held-out
+    labels.
 
     Parameters
     ----------
     loss : str or Loss, default="hinge"
-        Of labelled rows, one output for each class: ``"hinge"``, ``"squared_hinge"``,
-        ``"smoothed_hinge"``, ``"logistic"`` (also by the name ``"log_loss"``) or
-        ``"squared"``.
+        Loss of labelled rows, with one output for each class: ``"hinge"``, ``"squared_hinge"``,
+        ``"smoothed_hinge"``, ``"logistic"`` (also named ``"log_loss"``) or ``"squared"``.
     unlabelled_loss : str or UnlabelledLoss, default="symmetric_hinge"
         ``"symmetric_hinge"``, ``"squared_symmetric_hinge"``, ``"ramp"`` or ``"gaussian"``
-        (Table 2; the last is its differentiable approximation). An object where a name is not
-        enough: ``Ramp(s=-0.5)``.
+        (Table 2; the last is its differentiable approximation). An object sets further
+        parameters: ``Ramp(s=-0.5)``.
     kernel, gamma, bandwidth_factor
-        As in :class:`KernelClassifier`, without ``gamma="auto"``. The bandwidth sees labelled
-        and unlabelled rows.
+        As in :class:`KernelClassifier`, without ``gamma="auto"``. Rules for the bandwidth use
+        labelled and unlabelled rows.
     solver : str or Solver, default="auto"
-        ``"soft_labels"``: the sum of a supervised machine and of ridge regression to its sides
-        of all rows (see :class:`~kernelgrad.solvers.SoftLabels`), without `unlabelled_loss`.
-        ``"tsg"``: the paper's triply stochastic gradients on the objective above, linear in
-        the rows of a pass and flat in memory, also from disk. ``"auto"`` is the first where
-        rows are in memory, on the data tried the one with the lower error, and the second on
-        disk, for `partial_fit`, and where `unlabelled_loss` is not the default; there
-        ``"bgs3vm"`` for kernels without random features. ``"cached"``: the same objective to
-        its nearest minimum, where responses of all rows fit in memory. The paper's rivals:
-        ``"fr_s3vm"`` (fixed random features), ``"bgs3vm"`` (budgets of support rows),
-        ``"cccp_s3vm"`` and ``"s3vm_light"`` (label switching), the last two for few thousand
-        rows.
+        ``"soft_labels"`` is the sum of a supervised machine and of ridge regression on all rows
+        to the soft labels that this machine gives them (see
+        :class:`~kernelgrad.solvers.SoftLabels`), without `unlabelled_loss`. ``"tsg"`` is the
+        paper's triply stochastic gradients on the objective above, with time linear in the rows
+        of a pass and bounded memory, also from disk. ``"auto"`` is ``"soft_labels"`` for rows
+        in memory, where its error was the lower one on the data tried; it is ``"tsg"`` for rows
+        on disk, for `partial_fit`, and if `unlabelled_loss` is not the default, with
+        ``"bgs3vm"`` in its place for kernels without random features. ``"cached"`` takes the
+        same objective to its nearest minimum, if the responses of all rows fit in memory. The
+        paper compares with ``"fr_s3vm"`` (fixed random features), ``"bgs3vm"`` (budgets of
+        support rows), ``"cccp_s3vm"`` and ``"s3vm_light"`` (label switching), the last two for
+        a few thousand rows.
     C : float > 0, default=10.0
         Cost of the loss of a labelled row, as in SVC.
     C_star : float >= 0, "auto" or "paper", default="auto"
@@ -105,16 +106,17 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         ``"paper"`` is ``C W_l / W_u``, which with few labels hardly differs from 0. With
         `partial_fit`, which does not know W_u, it is ``C / 2`` too.
     max_iter : int >= 1, default=200
-        Iterations: of ``"tsg"`` one batch of either kind and one block of features, so that
-        time grows with its square. Of ``"soft_labels"`` the first is the supervised machine,
-        the next are its rounds, at most nine in all.
+        Iterations. Each iteration of ``"tsg"`` takes one batch of either kind and one block of
+        features, so that time grows with the square of `max_iter`. The first iteration of
+        ``"soft_labels"`` is the supervised machine, the next ones are its rounds, at most nine
+        in all.
     early_stopping : bool, default=False
         Choose the number of iterations, up to ``max_iter``, by cross-validation on the labelled
-        rows: ``n_folds`` more fits, of which ``history_["cv_accuracy"]`` holds the mean
-        accuracy after each iteration.
+        rows with ``n_folds`` more fits; ``history_["cv_accuracy"]`` holds their mean accuracy
+        after each iteration.
     probability : bool, default=False
-        Calibrate `predict_proba` by a sigmoid of each output on the same held-out responses
-        (at most 5,000 rows).
+        Calibrate `predict_proba` by a sigmoid of each output, fitted to the responses on the
+        held-out rows of such a cross-validation (at most 5,000 rows).
     n_folds : int >= 2, default=5
     class_weight : dict, "balanced" or None, default=None
         As in scikit-learn, of labelled rows.
@@ -147,8 +149,8 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
 
     Notes
     -----
-    With no unlabelled row the fit is supervised, and a warning says so. A warning also tells
-    when predicted classes of the unlabelled rows are far from those of the labels.
+    With no unlabelled row the fit is supervised, and a warning says so. Another warning appears
+    when the class fractions predicted for unlabelled rows are far from those of the labels.
 
     References
     ----------
@@ -409,8 +411,8 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         sample_weight : array-like (n,) or None
             Non-negative; a weight of 2 is a row given twice, 0 is a row left out.
         X_unlabelled : array-like or CSR matrix (m, d), BatchSource, or None
-            More rows without labels; targets of a source do not count. Beside an array y may
-            hold marks too, beside a source it may not.
+            Further unlabelled rows; targets of a source are ignored. y may still mark
+            unlabelled rows of X, but not if `X_unlabelled` is a source.
 
         Returns
         -------
@@ -594,8 +596,8 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     def predict_proba(self, X: Any) -> Float64Array:
         """Return class probabilities (n, n_classes), as ``probability=True`` asked for.
 
-        One-vs-rest probabilities are normalised to sum 1; the largest is that of `predict`. Not
-        after `partial_fit` alone, which has no rows to calibrate on.
+        One-vs-rest probabilities are normalised to sum 1; `predict` returns the class of the
+        largest one. Not available after `partial_fit` alone, which has no rows to calibrate on.
         """
         check_is_fitted(self, "calibration_")
         return super().predict_proba(X)

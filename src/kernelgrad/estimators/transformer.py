@@ -68,21 +68,21 @@ class RandomFeatures(
 ):
     r"""Random features of any kernel: rows whose inner products estimate it.
 
-    The output Z is float32, (n, n_components): blocks ``phi_0(x), phi_1(x), ...`` of the
-    seeded stream that the estimators of this package learn on, side by side and divided by
-    the square root of their number. Each block is by itself an unbiased estimate, so
-    ``E[Z Z^T] = K``, and a linear model of Z is a model of the kernel (Rahimi and Recht 2007;
-    Dai et al. 2014, Section 2).
+    The output Z is float32, (n, n_components): blocks ``phi_0(x), phi_1(x), ...`` of the seeded
+    stream of features that the estimators of this package use, side by side and divided by the
+    square root of their number. Each block by itself gives an unbiased estimate, so
+    ``E[Z Z^T] = K``, and a linear model of Z approximates a kernel machine (Rahimi and Recht
+    2007; Dai et al. 2014, Section 2).
 
-    Any number of columns is possible. Where it holds no whole number of blocks, the last one
-    gives some of its columns: random ones, each as likely as the others, so that the estimate
-    stays unbiased; of all features but one either all planes (cosine and sine) or none.
+    Any number of columns is possible. If it is not a whole number of blocks, the last block
+    gives some of its columns, drawn at random with equal probability, so that the estimate
+    stays unbiased. All features but one give either all planes (cosine and sine) or none.
 
-    With an int `random_state`, and with their kernel and block size, the blocks are those of
-    :class:`KernelClassifier` and :class:`KernelRegressor`, provided that bandwidth and
-    scaling come from the same rows: their first batch holds all rows, or as many as here,
-    8,192. (Where all rows fit into it, estimators merge rows that are equal in X and y;
-    without y, every row counts here.)
+    With the same int `random_state`, kernel and block size, the blocks are those of
+    :class:`KernelClassifier` and :class:`KernelRegressor`, provided that bandwidth and scaling
+    come from the same rows: the first batch of the estimator must hold all rows, or 8,192 rows
+    as here. (If all rows fit into that batch, estimators merge rows that are equal in X and y;
+    this transformer, which has no y, counts every row.)
 
     Parameters
     ----------
@@ -97,24 +97,24 @@ class RandomFeatures(
     bandwidth_factor : float > 0, default=1.0
         Multiplies the bandwidth that a rule finds.
     block_size : int or "auto", default="auto"
-        Features per block and plane. ``"auto"`` makes the fewest equal blocks of at most
-        2,048 columns. Needed only to get the blocks of an estimator, whose solver has a
+        Features per block and plane. ``"auto"`` makes the fewest equal blocks of at most 2,048
+        columns. Only needed to get the same blocks as an estimator, whose solver has a
         parameter of that name.
     standardize : bool, default=False
         Divide columns by their standard deviation over the sample.
     memory_limit : float or None, default=None
-        Bytes that a transform may use beside its input, its output and the weights of one
-        block (256 MiB when None): rows go through in chunks that fit, of at least 512. No
-        weights are kept between transforms: a model in memory or in a pickle is only its
-        seed. Drawing them again was measured at 1 to 2 % of the time for 8,192 rows, and at
-        0.1 to 3 ms for a single one. Never changes a result beyond the rounding of sparse
+        Bytes that a transform may use beside its input, its output and the weights of one block
+        (256 MiB when None): rows are transformed in chunks that fit, of at least 512 rows.
+        Weights are not kept between transforms, so that a model in memory or in a pickle holds
+        only a seed. Drawing them again took 1 to 2 % of the time for 8,192 rows, and 0.1 to 3
+        ms for a single row. The limit never changes a result beyond the rounding of sparse
         rows.
     random_state : int, RandomState or None, default=None
 
     Attributes
     ----------
     n_blocks_ : int
-        Blocks in the output, of which the last may give a part of its columns.
+        Blocks in the output; the last one may give only a part of its columns.
     stream_ : FeatureStream
         The blocks themselves: seed, kernel, input scaling.
     kernel_ : Kernel
@@ -129,14 +129,14 @@ class RandomFeatures(
 
     Notes
     -----
-    There is no ``partial_fit``: nothing accumulates over rows. Bandwidth and scaling are
-    fixed once, by a sample, because another value of either would change all columns under
-    the model that was fitted to them. To learn from a stream, fit this on its first rows (or
-    give gamma as a number), then transform every chunk.
+    There is no ``partial_fit``, since nothing accumulates over rows. Bandwidth and scaling are
+    fixed once, from a sample, because a later change would change all columns of the model that
+    was fitted to them. For a stream, fit this transformer on its first rows (or give gamma as a
+    number), then transform every chunk.
 
-    Neither the number of threads nor the cuts between chunks matter: a row's features
-    depend on that row alone (to float32 rounding for sparse rows, which are made dense where
-    a chunk holds many non-zeros, and on processors whose BLAS rounds by the number of rows).
+    The number of threads and the chunks do not matter: the features of a row depend on that row
+    alone (to float32 rounding for sparse rows, which are made dense where a chunk holds many
+    non-zeros, and on processors whose BLAS rounds by the number of rows).
 
     Examples
     --------
@@ -189,8 +189,8 @@ class RandomFeatures(
         Parameters
         ----------
         X : array-like or CSR matrix (n, d), memory map, DataFrame, or BatchSource
-            Of a :class:`~kernelgrad.data.BatchSource` the first random batch is read, with
-            its weights.
+            From a :class:`~kernelgrad.data.BatchSource` only the first random batch is read,
+            with its weights.
         y : ignored
             Present for the API's sake.
 
