@@ -91,8 +91,25 @@ class _Told(_Iterations):
 class History(_Told, total=False):
     """The type of ``history_``: lists with an entry for each iteration, and more beside them.
 
-    :class:`~kernelgrad.KernelClassifier` tells what is in it. The keys from ``"audit"`` on are
-    those of some fits only.
+    Attributes
+    ----------
+    iteration, epoch, seconds, rows_seen, n_random_features, n_features_saved, n_support,
+    kernel_evaluations, step_size, train_loss, objective, duality_gap, validation_score : list
+        Of numbers, or None where a solver does not know them; see
+        :class:`~kernelgrad.KernelClassifier`.
+    score_name : str or None
+        What ``validation_score`` is.
+    solver, solver_reason : str
+    compile_seconds : float
+        What compiling took, which is no part of ``seconds``.
+    audit : dict
+        Of solvers that check their result.
+    search, metric : list of dict
+        What was tried to find parameters that were ``"auto"``.
+    metric_reason : str
+        Why no weights of columns were learned.
+    cv_accuracy : list of float
+        Of semi-supervised fits with held-out labels.
     """
 
     audit: dict[str, Any]
