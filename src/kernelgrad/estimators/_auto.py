@@ -40,7 +40,9 @@ _PRICE_BYTES = 500.0  # of a row, whose products cost as much as the rest of a k
 _SETS_ROWS = 100_000  # kept kernel rows beyond are too few for large sets
 _NARROW, _WIDE = 4, 16  # a product with one or two outputs costs as much as with four
 _SIZED_ROWS = 1000
-_STREAM_FEATURES = 2**14  # a stream has no end, so each of its rows must cost the same
+# A stream has no end, so each of its rows must cost the same; momentum adds up the noise of its
+# small batches until the function diverges.
+_STREAM: dict[str, Any] = {"max_features": 2**14, "momentum": 0.0}
 
 
 def choose_solver(
@@ -101,7 +103,7 @@ def choose_solver(
     if loss.name == "perceptron":
         return KernelPerceptron(), "the loss is the perceptron's"
     unlabelled = not loss.tasks & {"classification", "regression"}
-    dsg = DSG(max_features=_STREAM_FEATURES if rows == "stream" else None)
+    dsg = DSG(**_STREAM) if rows == "stream" else DSG()
     if unlabelled and kernel.has_random_features:
         return dsg, "averaged random features regularise an estimate without labels"
     if rows == "memory":
