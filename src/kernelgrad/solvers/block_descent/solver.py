@@ -121,66 +121,68 @@ class CachedBlockDescent(Solver[CachedState]):
     .. math:: \min_{f, b}\ \frac{1}{\sum_i w_i} \sum_i w_i\, l(y_i, f(x_i) + b)
               + \frac{\alpha}{2} \|f\|^2
 
-    Each step takes a block of M coordinates: training rows as centres (``blocks="support"``),
-    drawn in proportion to ``|r_i / n + alpha a_i|^2``, what the slopes r and the coefficients a
-    leave of the gradient at a row, or a block of random features. With K the values of the
-    block on all rows its gradient is exact,
+    Each step takes a block of M coordinates: a block of random features, or training rows as
+    centres (``blocks="support"``), drawn in proportion to ``|r_i / n + alpha a_i|^2``, the
+    gradient at a row from the slopes r and the coefficients a. With K the values of the block
+    on all rows, the gradient of the block is exact,
 
     .. math:: g = K^T r / n + \alpha f(X_I), \qquad
               H = K_S^T W_S K_S / |S| + (\alpha + \mu) K_{II}
 
-    the penalty's part being in the cache by the reproducing property, and H comes from a
-    sample S of rows. The Newton step ``-H^{-1} g`` of the block, the steps before (momentum)
-    and f itself (scale) span up to three directions, over which the exact objective is
-    minimised, each output apart where the loss lets them. The constant b, unpenalised, belongs
-    to every block where ``fit_intercept=True``. A block is used for more such steps while they
-    gain as much for their price as a new block. Where outputs are coupled or their curvatures
-    differ, the Newton step is refined by conjugate gradients on the coupled Hessian.
+    since the reproducing property gives the gradient of the penalty from the cached responses,
+    and H is estimated on a sample S of rows. The Newton step ``-H^{-1} g`` of the block, the
+    previous steps (momentum) and f itself (scale) span up to three directions. The exact
+    objective is minimised over this span, for each output separately where the loss allows it.
+    With ``fit_intercept=True`` the unpenalised constant b belongs to every block. A block gets
+    further steps while they gain as much for their cost as a new block. Where outputs are
+    coupled or their curvatures differ, the Newton step is refined by conjugate gradients on the
+    coupled Hessian.
 
     Kinks (hinge, epsilon-insensitive, absolute, quantile, one-class) are smoothed over a width
-    that shrinks when the error it makes is no longer small against the gain of recent blocks;
-    the objective that is reported is that of the exact loss.
+    that shrinks when the smoothing error is no longer small against the gain of recent blocks;
+    the reported objective is that of the exact loss.
 
-    Steps that contradict the cached slope are refused; a step whose predicted decrease is not
-    confirmed at the next look is undone. Every 16 blocks and at the end responses are made anew
-    in float64, of all rows or, where that is dear, of a sample; ``history_["audit"]`` holds the
-    objective claimed and found, and the last ``history_["objective"]`` is the one found.
+    Steps that contradict the cached slope are rejected; a step whose predicted decrease is not
+    confirmed at the next evaluation is undone. Every 16 blocks and at the end responses are
+    computed again in float64, for all rows or, where that is expensive, for a sample.
+    ``history_["audit"]`` holds the objective from the cache and the recomputed one; the last
+    ``history_["objective"]`` is the recomputed one.
 
-    All kernels, losses and tasks; equal rows are one centre, of more than 131,072 rows those in
-    the same 131,072 and in the same block. A block that holds all rows (up to
-    2,048 by default) makes it an exact solver.
+    The solver supports all kernels, losses and tasks. Equal rows are one centre; of more than
+    131,072 rows only equal rows within the same 131,072 and the same block. With a block that
+    holds all rows (up to 2,048 by default) it is an exact solver.
 
     Parameters
     ----------
     blocks : {"support", "features"}, default="support"
         Training rows, for exact kernels, or random features: J blocks stand for the kernel
-        ``sum_j phi_j . phi_j / J`` and are taken in turn. Features suit smooth functions of
-        many rows and make predictions independent of the training rows.
+        ``sum_j phi_j . phi_j / J`` and are taken in turn. Features suit smooth functions on
+        many rows, and the cost of a prediction does not depend on the training rows.
     block_size : int or "auto", default="auto"
-        Coordinates in a block, M. ``"auto"``: all rows up to 2,048 of them, else 1,024. From 8
-        to 784 columns that reached the errors of other methods soonest, or nearly so; 512 is as
-        good for few columns, 2,048 catches up after some ten blocks.
+        Coordinates in a block, M. ``"auto"`` is all rows up to 2,048 of them, else 1,024. With
+        8 to 784 columns this value reached the errors of other methods soonest, or nearly so;
+        512 is as good for few columns, and 2,048 catches up after some ten blocks.
     n_blocks : int or "auto", default="auto"
-        J of random features; 16 by default.
+        J, the number of blocks of random features; 16 by default.
     hessian_rows : int or "auto", default="auto"
-        Rows of the sample S, half of them by curvature; 4 M by default, and 16 M of more rows
-        than ``2^29 / M``.
+        Rows of the sample S, half of them drawn by curvature; 4 M by default, and 16 M for more
+        than ``2^29 / M`` rows.
     inner_steps : int or "auto", default="auto"
-        Newton steps on a block; ``"auto"`` weighs gain against price, at most 10, and takes a
-        single one of more rows than ``2^29 / M``: the values of a block, 2 GiB and more, are
-        then made anew for each product, and another block gains more for that.
+        Newton steps on a block. ``"auto"`` weighs gain against cost and takes at most 10. For
+        more than ``2^29 / M`` rows it takes one: the values of a block, 2 GiB and more, are
+        then computed again for each product, and another block gains more for this cost.
     tol : float >= 0, default=1e-3
-        Converged when, after each of two blocks in a row (one that holds all rows), as many
-        blocks as were taken, or as hold all coordinates once if these are fewer, would at the
-        pace of the block lower the objective by no more than that part of it, or of a hundredth
-        of what it was at the start. Gains fall with the square of the number of blocks, or
-        faster: so this is about the distance to the minimum.
+        The fit has converged when, after each of two successive blocks (or one that holds all
+        rows), as many further blocks as were taken, or as hold all coordinates once if these
+        are fewer, would at the pace of this block lower the objective by no more than `tol`
+        times its value, or times a hundredth of its value at the start. Gains fall with the
+        square of the number of blocks or faster, so this is about the distance to the minimum.
 
     Notes
     -----
-    Values of a block, ``4 n M`` bytes, are kept while it is used if they fit the estimator's
-    ``memory_limit`` (2 GiB when there is none), else they are made in tiles whenever they are
-    needed, 1.5 to 3 times slower. The model is the same to the bit.
+    Values of a block, ``4 n M`` bytes, are kept while the block is used if they fit the
+    estimator's ``memory_limit`` (2 GiB when there is none); otherwise they are computed in
+    tiles whenever they are needed, 1.5 to 3 times slower. The model is the same to the bit.
 
     References
     ----------

@@ -64,23 +64,23 @@ class DirectSolve(RowsSolver[DirectState]):
 
     .. math:: (S K S + \alpha n I)\, u = S (y - b 1), \qquad 1^T c = 0
 
-    where the second equation belongs to the constant b, unpenalised; it is eliminated. One
-    factorisation in float64 serves all outputs. Up to five corrections by the residual of these
-    equations, against the kernel matrix itself, follow; then b is the mean of ``y - f``.
+    where the second equation, which belongs to the unpenalised constant b, is eliminated. One
+    factorisation in float64 serves all outputs. Up to five refinements follow, by the residual
+    of these equations with the kernel matrix itself; then b is the mean of ``y - f``.
 
     ``history_["duality_gap"]`` bounds how far the objective is from its minimum for these
     kernel values: with ``e = alpha c - w (y - f - b) / n``, it is ``e^T K e / (2 alpha)``.
 
-    Kernel values are float32. Where alpha is so small that rounding them leaves the equations
-    not positive definite, ``1.2e-7 / n`` times the mean of ``k(x, x)`` is added to it, then
-    four times as much, and so on until they are: ``history_["audit"]["alpha"]`` is the one
-    solved for. The objective that is reported is always that of the alpha asked for. A matrix
-    that needs more than ``1e-5`` of its trace is refused.
+    Kernel values are float32. If alpha is so small that their rounding makes the equations
+    indefinite, ``1.2e-7 / n`` times the mean of ``k(x, x)`` is added to alpha, then four times
+    as much, and so on until the equations are positive definite; ``history_["audit"]["alpha"]``
+    is the alpha used. The reported objective is always that of the given alpha. A matrix that
+    needs more than ``1e-5`` of its trace raises an error.
 
     Notes
     -----
-    ``8 n^2`` bytes and ``n^3 / 3`` operations; the last factor of C costs next to nothing. A
-    matrix beyond the memory limit, 8 GiB without one, is refused.
+    The solution takes ``8 n^2`` bytes and ``n^3 / 3`` operations; further outputs cost next to
+    nothing. A matrix beyond the memory limit, 8 GiB without one, raises an error.
 
     References
     ----------

@@ -504,32 +504,33 @@ class NewtonCG(RowsSolver[NewtonState]):
     .. math:: \min_{f, b}\ \frac{1}{\sum_i w_i} \sum_i w_i\, l(y_i, f(x_i) + b)
               + \frac{\alpha}{2} \|f\|^2
 
-    Each step solves a Newton system by conjugate gradients in the inner product of the
-    kernel's space, to half of its residual, and halves the step while it raises the
-    objective. The kernel matrix is made once, in float32, for penalties below 3e-7 and up to
-    2,048 rows in float64; a product with it, of ``2 n^2`` operations for each output, is the
-    cost of an inner step. Sums are kept in float64.
+    Each step solves a Newton system by conjugate gradients in the inner product of the kernel's
+    space, to half of its residual, and halves the step while it raises the objective. The
+    kernel matrix is computed once, in float32, or in float64 for penalties below 3e-7 and up to
+    2,048 rows. An inner step costs one product with it, of ``2 n^2`` operations for each
+    output. Sums are in float64.
 
-    Twice differentiable losses and those with a majorising curvature: log_loss, logistic,
-    squared, squared_hinge, smoothed_hinge, modified_logistic, huber and the user's own. The
-    loss may have any number of outputs; penalties of a path share the products.
+    The loss must be twice differentiable or have a majorising curvature: log_loss, logistic,
+    squared, squared_hinge, smoothed_hinge, modified_logistic, huber and your own. It may have
+    any number of outputs; penalties of a path share the products.
 
     The work is done by BLAS, LAPACK and NumPy alone: nothing is compiled.
 
     Parameters
     ----------
     tol : float > 0, default=1e-4
-        Converged when the next step is predicted to lower the objective by less than that part
-        of it: errors of predictions settle from 1e-3 on.
+        The fit has converged when the next step is predicted to lower the objective by less
+        than `tol` times its value; errors of predictions settle from 1e-3 on.
     max_support : int or None, default=None
         Keep that many rows (see :meth:`~kernelgrad.functions.SupportExpansion.limited`).
 
     Notes
     -----
-    ``4 n^2`` bytes. A matrix beyond the memory limit, 8 GiB without one, is refused.
+    The kernel matrix takes ``4 n^2`` bytes. A matrix beyond the memory limit, 8 GiB without
+    one, raises an error.
 
     Where the curvature of the loss jumps (squared hinge, smoothed hinge, Huber) and the penalty
-    is very small, many steps are short; an iteration takes up to 8 of those.
+    is very small, many steps are short; one iteration takes up to 8 of these.
 
     ``history_["duality_gap"]`` is ``g^T K g / (2 alpha)`` with ``g = r + alpha a`` the gradient
     in coefficients: at the best constants the objective is no further above its minimum, as it

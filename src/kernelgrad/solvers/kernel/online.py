@@ -463,19 +463,19 @@ class Pegasos(OnlineSolver):
     average : {"auto", "linear", "uniform", None}, default="auto"
         Weights of the iterates in the result: growing as t, equal, or the last one alone.
         ``"auto"`` is ``"linear"`` (the best of the three in error and in objective, measured),
-        or None where `max_support` is given: an average would need the rows that went.
+        or None if `max_support` is given, since an average would need the dropped rows.
     t0 : float >= 0 or "auto", default="auto"
-        Visits that count as made before the first. 0 is the paper, with a first step of
+        Number of visits assumed before the first. 0 is the paper, with a first step of
         ``1 / alpha``. ``"auto"`` makes the first step ``1 / (L kappa)``, where L is the
         curvature of the loss (``E[l'^2] / E[l]`` for one with kinks) and kappa the mean of
         ``k(x, x)`` on the first batch: ``t0 = max(0, L kappa / alpha - 1)``. Smooth losses
-        diverge without; for all, the first passes are not spent on forgetting the first rows.
+        diverge with 0; for all losses, the first passes need not correct the first large steps.
     projection : bool, default=False
         After each step project every output on the ball of radius ``1 / sqrt(alpha)``, which
         holds the minimiser of the hinge loss (Section 2.2). Rarely changes a result.
     max_support : int or None, default=None
-        Support rows to keep. When a group of 256 visits leaves more, those with the smallest
-        ``k(x_s, x_s) max_c a_sc^2`` go, the oldest of equal ones first.
+        Support rows to keep. When there are more after a group of 256 visits, those with the
+        smallest ``k(x_s, x_s) max_c a_sc^2`` are dropped, the oldest of equal ones first.
 
     Notes
     -----
@@ -535,12 +535,12 @@ class NORMA(OnlineSolver):
 
     The bias, where the estimator fits one, starts from the best constant of the first batch.
 
-    Terms shrink by ``1 - eta_t alpha`` with each visit, so that old ones may be dropped:
-    before a term would be one more than `max_support` the one moved longest ago goes. With a
-    derivative of at most G, a dropped term has a coefficient of at most
-    ``eta_s G prod_{r > s} (1 - eta_r alpha)``; for a constant step (``decay=0``) it is at
-    least tau = `max_support` visits old if each visit is a new row, and all dropped terms
-    together have a norm of at most
+    Terms shrink by ``1 - eta_t alpha`` with each visit, so that old ones may be dropped: when a
+    term would exceed `max_support`, the term updated longest ago is dropped. With a derivative
+    of at most G, a dropped term has a coefficient of at most
+    ``eta_s G prod_{r > s} (1 - eta_r alpha)``; for a constant step (``decay=0``) it is at least
+    tau = `max_support` visits old if each visit is a new row, and all dropped terms together
+    have a norm of at most
 
     .. math:: \sum_{r \ge \tau} (1 - \eta \alpha)^r \eta G \sqrt{\kappa}
               = (1 - \eta \alpha)^\tau\, G \sqrt{\kappa} / \alpha
@@ -556,9 +556,9 @@ class NORMA(OnlineSolver):
         kappa the mean of ``k(x, x)`` on the first batch, plus 1 with a bias. A step on the
         squared loss then meets its target.
     decay : float in [0, 1], default=0
-        Exponent of t. A constant step goes furthest in a few passes and follows a target that
-        moves; its noise is what the average is for. 0.5 is the rate of the paper's convergence
-        theorem.
+        Exponent of t. A constant step makes the most progress in a few passes and follows a
+        changing target; the average reduces its noise. 0.5 is the rate of the paper's
+        convergence theorem.
     average : {"auto", "linear", "uniform", None}, default="auto"
         As in :class:`Pegasos`.
     radius : float > 0 or None, default=None
@@ -566,11 +566,11 @@ class NORMA(OnlineSolver):
         ``step_size=B``, ``decay=0.5`` and a uniform average this is stochastic gradient descent
         on the mean loss subject to ``|w| <= B`` (Section 4.2 of Cotter et al. 2012), within
         ``3 B / sqrt(T)`` of its minimum on average, for slopes and ``k(x, x)`` up to 1. Not
-        with `max_support`: what goes changes the norm.
+        with `max_support`: dropped rows would change the norm.
     max_support : int or None, default=None
         Support rows to keep; a visit costs as many kernel values. None keeps all, which is far
-        more accurate unless alpha is large enough for the bound above, but grows for ever on
-        an endless stream.
+        more accurate unless alpha is large enough for the bound above, but grows without bound
+        on an endless stream.
 
     Notes
     -----
@@ -618,8 +618,8 @@ class NORMA(OnlineSolver):
 class KernelPerceptron(OnlineSolver):
     r"""The perceptron: a mistake adds its row, ``w <- w + y_i v_i k(x_i, .)``.
 
-    A visit with ``y_i f(x_i) <= 0`` is a mistake, for each class against the rest by itself.
-    The problem's alpha plays no part. On rows that some u separates with margin gamma,
+    A visit with ``y_i f(x_i) <= 0`` is a mistake, counted separately for each class against the
+    rest. The problem's alpha has no effect. On rows that some u separates with margin gamma,
     ``y_i u(x_i) >= gamma |u|``, there are at most ``kappa / gamma^2`` mistakes in all, with
     ``k(x, x) <= kappa``; elsewhere the number is bounded by the hinge loss of any u (Section
     4.5 and Appendix D.3 of [1]_). These guarantees are for one pass; more may overfit.
@@ -630,9 +630,9 @@ class KernelPerceptron(OnlineSolver):
     Parameters
     ----------
     average : bool or "auto", default="auto"
-        Return the mean of the iterates after each visit [2]_, far less noisy than the last
-        one. ``"auto"`` is True, or False where `max_support` is given: the mean would need the
-        rows that went.
+        Return the mean of the iterates after each visit [2]_, far less noisy than the last one.
+        ``"auto"`` is True, or False if `max_support` is given, since the mean would need the
+        dropped rows.
     max_support : int or None, default=None
         As in :class:`Pegasos`.
 

@@ -57,40 +57,42 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
     .. math:: \max_{\|w\| \le 1} \max_{\xi \ge 0,\ \sum_i w_i \xi_i \le \nu \sum_i w_i}
               \min_i\ (y_i \langle w, \Phi(x_i) \rangle + \xi_i)
 
-    The responses ``c_i = y_i f(x_i)`` of all rows are kept. The best slack lifts the lowest of
-    them to a level gamma; a supergradient is the mean of ``y_i Phi(x_i)`` over the rows below
-    it (Lemma 3.1). Each update samples `batch_size` of them, adds one kernel row for
-    each, and projects on the unit ball. The result is the average of the iterates, divided by
-    its own level (Algorithm 1): a margin of 1, as in the regularised problem.
+    The responses ``c_i = y_i f(x_i)`` of all rows are kept. The best slack lifts the lowest
+    responses to a level gamma; a supergradient is the mean of ``y_i Phi(x_i)`` over the rows
+    below this level (Lemma 3.1). Each update samples `batch_size` of these rows, adds one
+    kernel row for each, and projects on the unit ball. The result is the average of the
+    iterates divided by its own level (Algorithm 1), which gives a margin of 1, as in the
+    regularised problem.
 
-    Where an unregularised bias is fitted each class has a level, with as much weight below it
-    as the other (Section 3.6, Appendix B), and half of each sample comes from each.
+    If an unregularised bias is fitted, each class has its own level, with equal weight of both
+    classes below their levels (Section 3.6, Appendix B), and half of each sample comes from
+    each class.
 
     More than two classes are one against the rest. All classes use all sampled kernel rows:
     a row drawn for any class enters the estimate of class c with weight
     ``p_c(i) / (m sum_b p_b(i))``, which is unbiased before the weights of each sign are
     normalised to their share.
 
-    Sample weights count rows: a row of weight 2 holds twice the slack and is drawn twice as
-    often, the budget being nu times the sum of weights.
+    A row of weight 2 counts as two rows: it can take twice the slack and is drawn twice as
+    often. The budget of slack is nu times the sum of weights.
 
     Parameters
     ----------
     nu : float >= 0 or None, default=None
-        Mean slack allowed for a unit-norm function. 0 is for classes that the kernel
-        separates: the batch perceptron, which adds a row of the lowest response and goes to
-        the largest margin (Section 3.1). None follows the estimator's alpha: nu moves until
+        Mean slack allowed for a unit-norm function. 0 is the batch perceptron for classes that
+        the kernel separates, which adds a row of the lowest response and converges to the
+        largest margin (Section 3.1). None follows the estimator's alpha: nu is adapted until
         the solution is that of the regularised problem, for which ``nu |w*| = mean hinge(w*)``
         (Section 5).
     batch_size : int or "auto", default="auto"
-        Rows sampled per update, m. One is the paper; m kernel rows at once are one matrix
-        product. ``"auto"``: with a bias 32, without 8, as larger samples then swing along the
-        constant direction; 4 and 2 per class where there are more than two. From 16,384 rows
-        on twice as many with a bias.
+        Rows sampled per update, m. The paper has 1; m kernel rows at once are one matrix
+        product. ``"auto"`` is 32 with a bias and 8 without, since larger samples then oscillate
+        along the constant direction; for more than two classes 4 and 2 per class. From 16,384
+        rows on it is twice as many with a bias.
     round_size : int or "auto", default="auto"
-        Sampled rows in one step of the loop, between two entries of ``history_``. ``"auto"``
-        is n / 40: the default ``max_iter=40`` draws as many rows as there are, and more where
-        n is so small that a step of one update draws more.
+        Sampled rows in one step of the loop, between two entries of ``history_``. ``"auto"`` is
+        n / 40: the default ``max_iter=40`` draws as many rows as there are, or more if n is so
+        small that a single update exceeds n / 40 rows.
     average : {"linear", "uniform", None}, default="linear"
         Weights of the iterates in the average: growing as t (better in practice), equal (the
         paper's), or the last iterate alone.
@@ -99,10 +101,10 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
 
     Notes
     -----
-    The step is ``1 / sqrt(sum_s |g_s|^2)`` over all gradients g so far: for one row per update
-    and ``k(x, x) = 1`` the paper's ``1 / sqrt(t)``, longer for the shorter mean of several.
-    Kernel rows are kept up to the estimator's ``memory_limit``. Work per update is
-    ``m n`` kernel values and O(n).
+    The step size is ``1 / sqrt(sum_s |g_s|^2)`` over all gradients g so far: the paper's
+    ``1 / sqrt(t)`` for one row per update and ``k(x, x) = 1``, and larger for means of several
+    rows, whose norm is smaller. Kernel rows are kept up to the estimator's ``memory_limit``.
+    Work per update is ``m n`` kernel values and O(n).
 
     References
     ----------

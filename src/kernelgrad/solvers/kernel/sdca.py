@@ -22,7 +22,7 @@ from kernelgrad.solvers.kernel.dual_ascent import (
 
 @parameters
 class SDCA(RowsSolver[DualState]):
-    r"""Stochastic dual coordinate ascent on the exact kernel, with a duality gap to stop by.
+    r"""Stochastic dual coordinate ascent on the exact kernel, stopped by its duality gap.
 
     With weights ``p_i = w_i / sum_j w_j`` and a fixed intercept b, the dual of the objective is
 
@@ -32,14 +32,14 @@ class SDCA(RowsSolver[DualState]):
 
     Rows are taken in a new random order in each pass, and each moves its ``u_i`` to the maximum
     of D with all others fixed: in closed form, for the logistic loss by Newton's method. The
-    outputs share the kernel rows and are otherwise apart.
+    outputs share the kernel rows and are otherwise independent.
 
     Rows are taken in blocks: kernel values among the rows of a block give the same steps as one
     row at a time, and full kernel rows are then needed only of the rows that moved. The
     responses of all rows are kept in float64, so that the gap
     ``P - D = sum_i p_i (l_i(f_i) + l_i^*(u_i) - u_i f_i)`` costs O(n) and does not drift. A row
-    whose own term is at most a tenth of the tolerance times the objective is passed over: all
-    such rows together cannot hold up the end.
+    whose own term is at most a tenth of the tolerance times the objective is skipped: all such
+    rows together cannot delay convergence.
 
     Losses: hinge, smoothed_hinge, squared_hinge, logistic, modified_logistic, squared,
     epsilon_insensitive, absolute, quantile and huber.
@@ -47,18 +47,19 @@ class SDCA(RowsSolver[DualState]):
     Parameters
     ----------
     tol : float >= 0, default=1e-3
-        Converged when the gap of every output is at most ``tol`` times its objective: the
-        objective is then within that of its minimum. 0 goes on while any gap is left.
+        The fit has converged when the gap of every output is at most ``tol`` times its
+        objective: the objective is then within this distance of its minimum. 0 continues while
+        any gap is left.
     order : {"random", "greedy"}, default="random"
-        ``"greedy"`` is SMO without a bias, its working set a single row: each visit moves the
-        one whose step raises D most (the second-order rule of Fan et al. 2005, within the
-        bounds). A visit then takes one kernel row and O(n), and none is in vain.
+        ``"greedy"`` is SMO without a bias and with working sets of one row: each visit moves
+        the row whose step raises D most (the second-order rule of Fan et al. 2005, within the
+        bounds). A visit then takes one kernel row and O(n), and every visit moves its row.
     block_size : int or "auto", default="auto"
-        Rows about to move that are taken at once, m. It changes rounding only. ``"auto"`` is
+        Number m of rows that are processed together. It changes rounding only. ``"auto"`` is
         128: larger blocks compute more kernel values, smaller ones run slower.
     round_size : int or "auto", default="auto"
-        Rows visited in one step of the loop, between two looks at the gap. ``"auto"`` is one
-        pass over all rows of positive weight.
+        Rows visited in one step of the loop, between two evaluations of the gap. ``"auto"`` is
+        one pass over all rows of positive weight.
     max_support : int or None, default=None
         Keep that many rows (see :meth:`~kernelgrad.functions.SupportExpansion.limited`). The
         gap is that of the function before.

@@ -330,7 +330,7 @@ class _Dual:
 
 @parameters
 class WorkingSet(RowsSolver[WorkingSetState]):
-    r"""The exact minimum of a loss with kinks on an exact kernel, as LIBSVM finds it.
+    r"""The exact minimum of a loss with kinks on an exact kernel, the same as LIBSVM's.
 
     With weights ``p_i = w_i / sum_j w_j`` the dual in the coefficients of
     ``f = sum_i beta_i k(x_i, .)`` is
@@ -343,21 +343,22 @@ class WorkingSet(RowsSolver[WorkingSetState]):
     quantiles, [0, 1] for one class, with y = 0 and ``s = nu / alpha``, 0 otherwise. Without an
     intercept the sum is free.
 
-    A working set holds the rows that violate the optimality conditions most and the free ones
-    of the last set. Within it pairs of rows move, the first of largest violation, the second of
-    largest decrease, until a tenth of the violation of all rows is left. Where that takes many
-    pairs, Newton steps on the free rows come between them: large C and noisy labels cost some
-    Cholesky factorisations. Then one product renews the responses of all rows. The kernel rows
-    of the sets are kept within the estimator's ``memory_limit``; outputs share them.
+    A working set holds the rows that violate the optimality conditions most and the free rows
+    of the last set. Within it pairs of rows move, the first row chosen by the largest
+    violation, the second by the largest decrease, until a tenth of the violation of all rows is
+    left. If this takes many pairs, as with large C and noisy labels, Newton steps on the free
+    rows come between them, each at the cost of a Cholesky factorisation. Then one product
+    updates the responses of all rows. The kernel rows of the sets are kept within the
+    estimator's ``memory_limit``; outputs share them.
 
     Losses: hinge, epsilon_insensitive, absolute, quantile and one_class.
 
     Parameters
     ----------
     tol : float > 0, default=1e-3
-        Converged when no pair of rows violates the optimality conditions by more than ``tol``,
-        in units of y for classes, as in LIBSVM, and of the standard deviation of y in
-        regression; the level of one class in units of the largest response.
+        The fit has converged when no pair of rows violates the optimality conditions by more
+        than ``tol``: for classes in units of y, as in LIBSVM; in regression in units of the
+        standard deviation of y; for one class in units of the largest response.
     set_size : int >= 2 or "auto", default="auto"
         Rows of a working set; "auto" is 2,048, or all rows if there are fewer.
     max_support : int or None, default=None
@@ -366,11 +367,11 @@ class WorkingSet(RowsSolver[WorkingSetState]):
 
     Notes
     -----
-    One step of the loop halves the violation, or solves the problem where one set holds all
-    rows, or the kept rows not a set of each output. ``history_["duality_gap"]`` bounds the
-    distance of the objective from its minimum.
-    With the ``C`` and ``gamma`` of scikit-learn's ``SVC``, ``SVR`` or ``OneClassSVM`` the
-    function is theirs, to the tolerance.
+    One step of the loop halves the violation; it solves the whole problem if one set holds all
+    rows, or if the memory for kernel rows does not hold a set of each output.
+    ``history_["duality_gap"]`` bounds the distance of the objective from its minimum. With the
+    ``C`` and ``gamma`` of scikit-learn's ``SVC``, ``SVR`` or ``OneClassSVM`` the function is
+    the same as theirs, to the tolerance.
 
     References
     ----------
