@@ -63,12 +63,13 @@ class RBCD(LinearSolver[RBCDState]):
     .. math:: \langle g, D \rangle + \tfrac12 \langle D, A D \rangle + R(W_B + D), \qquad
               g = X_B^T (p\, l'(U)), \quad A = X_B^T \operatorname{diag}(p\, l''(U)) X_B,
 
-    with halvings until the objective falls by a tenth of what the slope promises: no block
-    raises it. One column and a squared loss are the exact minimum over that coefficient. For
-    the multinomial loss ``2 q_c (1 - q_c)`` of the probabilities q stands for l'': a bound that
-    has no entries between outputs. On flat pieces of a loss, where l'' is zero, a small
-    curvature stands for it. Neither the units of columns nor their means matter: each block is
-    solved with the bias, in columns that are moved to about zero where they are far from it.
+    with halvings until the objective falls by a tenth of what the slope predicts, so that no
+    block raises it. For one column and the squared loss this is the exact minimum over that
+    coefficient. For the multinomial loss l'' is replaced by ``2 q_c (1 - q_c)`` of the
+    probabilities q, a bound without entries between outputs. On flat pieces of a loss, where
+    l'' is zero, a small curvature replaces it. Neither the units of columns nor their means
+    matter: each block is solved together with the bias, and columns far from zero are shifted
+    to about zero.
 
     Parameters
     ----------
@@ -81,21 +82,20 @@ class RBCD(LinearSolver[RBCDState]):
 
     Notes
     -----
-    Memory: besides the rows a copy of them by blocks of columns, of the same size (of CSR rows
-    also their numbers, 4 + 8 bytes for each row of each block), and nine float64 arrays of
-    (n, C); the matrices A take ``8 k^2 C`` bytes, times 9 for dense rows. With the squared loss
-    the A of all blocks are kept, ``8 d k C`` bytes. Nothing checks that this fits.
+    Memory: a copy of the rows by blocks of columns, of the same size (for CSR rows also their
+    numbers, 4 + 8 bytes for each row of each block), and nine float64 arrays of (n, C); the
+    matrices A take ``8 k^2 C`` bytes, times 9 for dense rows. With the squared loss the
+    matrices A of all blocks are kept, ``8 d k C`` bytes. Nothing checks that this fits.
 
-    The bias, without penalty, moves with every block of dense rows, and of CSR rows with blocks
-    that have entries in half of the rows; if there is none, it is a block of its own, visited
-    whenever the others have moved four times as many rows as there are.
+    The bias, which has no penalty, moves with every block of dense rows, and for CSR rows with
+    blocks that have entries in half of the rows; if no block has, the bias is a block of its
+    own, visited whenever the others have moved four times as many rows as there are.
 
-    A block whose least subgradient is below a tenth of the tolerance is left alone. The
-    objective is exact after every pass; the fit has converged when a look at all columns at
-    once agrees, which is taken after a pass that met no larger subgradient than the tolerance.
-    Both take subgradients with respect to columns less their means, over their standard
-    deviations (without a bias: over their root mean squares), and compare them with the
-    largest at zero.
+    A block whose least subgradient is below a tenth of the tolerance is skipped. The objective
+    is exact after every pass. After a pass without a subgradient above the tolerance all
+    columns are checked at once, and the fit has converged if the check agrees. Subgradients are
+    taken with respect to centred columns, divided by their standard deviations (without a bias
+    by their root mean squares), and compared with the largest one at zero.
 
     References
     ----------
@@ -191,18 +191,17 @@ class SBMDState(SGDState):
 
 @parameters
 class SBMD(AveragingSolver):
-    r"""Stochastic block mirror descent: a mini-batch of rows and one block of columns a step.
+    r"""Stochastic block mirror descent: each step takes a mini-batch and one block of columns.
 
     .. math:: W_B \leftarrow \mathrm{prox}_{\eta_{B,t} R}\Bigl(W_B - \eta_{B,t} \frac{1}{p}
               \sum_{k \in I_t} l'(y_k, x_k W + b)\, x_{k,B}\Bigr), \qquad
               \eta_{B,t} = \frac{\eta_{B,0}}{(1 + t / t_0)^{3/4}}
 
     with mini-batches of p rows in random order (rows of unequal weight are drawn in proportion
-    to it), blocks B of adjacent columns drawn uniformly, and t_0 of one pass; of a
-    stream, of its largest batch so far and at least 4,096 rows. The bias moves in every step,
-    with a B-th of the step that is given, or ``4 / B`` over the curvature of the loss. The
-    result is the average of the iterates, taken 32 times a pass and weighted towards the last
-    ones.
+    to it), blocks B of adjacent columns drawn uniformly, and t_0 of one pass (for a stream, the
+    largest batch so far and at least 4,096 rows). The bias moves in every step, with a B-th of
+    the given step size, or ``4 / B`` over the curvature of the loss. The result is the average
+    of the iterates, taken 32 times a pass and weighted towards the last ones.
 
     Parameters
     ----------
@@ -217,12 +216,12 @@ class SBMD(AveragingSolver):
     Notes
     -----
     Takes every loss, with subgradients at kinks, and rows one batch at a time. A step on dense
-    rows costs the responses of p rows and the update of one block; on CSR rows the stored
-    entries of p rows, as columns take the penalties that they have missed at once.
+    rows costs the responses of p rows and the update of one block; on CSR rows it costs the
+    stored entries of p rows, since columns take the penalties that they have missed at once.
 
-    A row moves one block each time that it is drawn, so that an order without replacement helps
-    little: ``"sgd"`` comes much closer to the minimum in as many passes. This is a method to
-    compare with: it takes some tens of passes to come within a percent.
+    A row moves only one block each time that it is drawn, so that an order without replacement
+    helps little: ``"sgd"`` comes much closer to the minimum in as many passes. Use this method
+    for comparisons: it takes some tens of passes to come within a percent.
 
     References
     ----------

@@ -88,7 +88,7 @@ class LinearSDCAState(LinearState):
 
 @parameters
 class LinearSDCA(LinearSolver[LinearSDCAState]):
-    r"""Proximal stochastic dual coordinate ascent, with a duality gap to stop by.
+    r"""Proximal stochastic dual coordinate ascent, stopped by its duality gap.
 
     The dual of the objective with weights p_i of sum 1 is
 
@@ -97,24 +97,24 @@ class LinearSDCA(LinearSolver[LinearSDCAState]):
 
     and an unpenalised intercept is the constraint ``sum_i p_i u_i = 0``. Rows are taken in a
     new random order in each pass, and each moves its ``u_i`` to the maximum with all others
-    fixed: in closed form, for the logistic loss by Newton's method. With an L1 penalty it goes
-    to the maximum of a quadratic bound. No step size is needed. Outputs are apart from each
-    other, and the work of a CSR row is that of its stored entries.
+    fixed: in closed form, for the logistic loss by Newton's method. With an L1 penalty it moves
+    to the maximum of a quadratic bound. No step size is needed. Outputs are independent of each
+    other, and the work for a CSR row is proportional to its stored entries.
 
-    A single coordinate cannot keep the constraint of the intercept. So in a round the intercept
-    has the penalty ``l2 / (2 kappa) (b - b_0)^2``, with kappa a tenth of the mean squared norm
-    of the rows: it is the coefficient of one more column, of constants. After the round b_0
-    moves to b (the proximal point method, or that of multipliers on the dual), and the
-    penalty is gone at the end. Without an L1 penalty rows are seen from their mean, which
-    changes no minimum and makes them short; a CSR row is not filled by it.
+    A single coordinate cannot keep the constraint of the intercept. Within a round the
+    intercept therefore has the penalty ``l2 / (2 kappa) (b - b_0)^2``, with kappa a tenth of
+    the mean squared norm of the rows: it is the coefficient of one more column, of constants.
+    After the round b_0 moves to b (the proximal point method, or the method of multipliers on
+    the dual), so that the penalty vanishes in the end. Without an L1 penalty rows are centred,
+    which changes no minimum and makes them shorter; CSR rows stay sparse.
 
-    After each round objective and gap are computed in float64, the intercept at its best for
-    the coefficients. u is made feasible first, by scaling down the sign of ``p_i u_i`` that
-    sums to more, and its v is computed anew: the gap bounds how far the objective is from the
-    minimum over coefficients and intercept, whatever the rounding.
+    After each round objective and gap are computed in float64, with the best intercept for the
+    coefficients. First u is made feasible, by scaling down the values ``p_i u_i`` of the sign
+    with the larger sum, and its v is computed again: so the gap bounds the distance of the
+    objective from its minimum over coefficients and intercept, whatever the rounding.
 
-    Losses: all of the linear solvers but the multinomial. ``alpha`` may change between steps:
-    u is feasible for any.
+    Losses: all losses of the linear solvers except the multinomial one. ``alpha`` may change
+    between steps, since u is feasible for any alpha.
 
     Parameters
     ----------
@@ -124,9 +124,10 @@ class LinearSDCA(LinearSolver[LinearSDCAState]):
 
     Notes
     -----
-    Needs an L2 penalty. Converged when the gap of every output is at most the estimator's
-    ``tol`` times its objective. Passes needed grow with ``|x_i|^2 / (n l2)``: scale columns,
-    and centre them where there is an L1 penalty or no intercept.
+    Needs an L2 penalty. The fit has converged when the gap of every output is at most the
+    estimator's ``tol`` times its objective. The number of passes grows with
+    ``|x_i|^2 / (n l2)``: scale columns, and centre them if there is an L1 penalty or no
+    intercept.
 
     References
     ----------

@@ -126,8 +126,8 @@ class SGD(AveragingSolver):
         p, the paper's (Section 4.3).
     step_size : float > 0 or "auto", default="auto"
         ``"auto"`` takes ``eta_0 = 1 / L(p)`` with the expected smoothness of a mini-batch and
-        lets it fall with t_0 of one pass; of a stream, of its largest batch so far and at
-        least 4,096 rows. A number is a constant step, as in the paper.
+        decreases it with t_0 of one pass (for a stream, the largest batch so far and at least
+        4,096 rows). A number is a constant step, as in the paper.
     round_size : int >= 1 or "auto", default="auto"
         Steps of one iteration of the loop; "auto" is one pass over the rows.
     average : bool, default=True

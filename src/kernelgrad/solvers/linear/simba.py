@@ -93,11 +93,11 @@ class SIMBA(LinearSolver[SIMBAState]):
     iteration adds one row drawn from p to w, and estimates all n responses at once from one
     coordinate, drawn with chances ``w_j^2``, to discount p where they are large: ``O(n + d)``,
     where a gradient is ``O(n d)``. xi and an unpenalised bias in [-1, 1] are the best answers
-    to p. The result is the average of w divided by its level, the margin once the best slack
-    and bias for it are in place: a margin of 1, as in the regularised problem.
+    to p. The result is the average of w divided by its level, which is its margin with the best
+    slack and bias: this gives a margin of 1, as in the regularised problem.
 
-    That problem has the same minimum where ``nu |W| = mean hinge(W)``. With ``nu=None`` the
-    average gets the scale and bias that are best for alpha, and nu follows them.
+    The regularised problem has the same minimum if ``nu |W| = mean hinge(W)``. With ``nu=None``
+    the average gets the best scale and bias for alpha, and nu follows them.
 
     Takes the hinge loss and an L2 penalty. Classes beyond two are one against the rest.
 
@@ -113,13 +113,12 @@ class SIMBA(LinearSolver[SIMBAState]):
     The paper's step sizes need the number of iterations T. Here T is that at the end of the
     current step: sums are kept and scaled anew, ``w = S / max(sqrt(2 T), |S|)`` and
     ``eta = sqrt(log(n) / T)`` with the logarithms of p in proportion to eta. Rows are divided
-    by the largest norm. Iterates weigh in the average as their number. A row of weight 2 is
-    two rows. In the iterations nu is at most the largest norm of a row: slack and bias have
-    their bounds, and with more slack all rows are under water.
+    by the largest norm. Iterate t has weight t in the average. A row of weight 2 is two rows.
+    In the iterations nu is at most the largest norm of a row, since slack and bias are bounded.
 
-    The error falls as one over the square root of the iterations: a baseline, or for a rough
-    answer on data with many rows and columns. There is no bound on it: fits end by `max_iter`.
-    Rows are kept a second time, by columns.
+    The error falls as one over the square root of the number of iterations: use this solver as
+    a baseline, or for a rough answer on data with many rows and columns. There is no bound on
+    the error, so fits end by `max_iter`. A second copy of the rows is kept by columns.
 
     References
     ----------

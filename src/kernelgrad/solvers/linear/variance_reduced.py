@@ -40,9 +40,9 @@ class SVRG(StochasticSolver[LinearState]):
     .. math:: g = \frac{1}{p} \sum_{k \in I} \bigl(l'(y_k, u_k) - l'(y_k, \tilde u_k)\bigr)
               x_k + \nabla P(\tilde W)
 
-    whose noise vanishes as W and the snapshot come to the minimum, so that a constant step
-    converges geometrically. The snapshot's derivatives are kept, one number per row and output:
-    an inner step costs no second product.
+    whose noise vanishes as W and the snapshot approach the minimum, so that a constant step
+    converges geometrically. The snapshot's derivatives are kept, one number per row and output,
+    so that an inner step needs no second product.
 
     Parameters
     ----------
@@ -133,8 +133,8 @@ class SAGA(StochasticSolver[SAGAState]):
 
     Notes
     -----
-    Rows of unequal weight are drawn in proportion to it. After each pass the objective and
-    the gradient of all rows are computed anew: the stop and the history are exact.
+    Rows of unequal weight are drawn in proportion to it. After each pass the objective and the
+    gradient of all rows are computed again, so that convergence and history are exact.
 
     References
     ----------
@@ -194,11 +194,11 @@ class S3GD(StochasticSolver[S3GDState]):
     over the nearest anchors of a row. ``grad H = sum_i p_i h_i x_i`` costs one product with
     m anchors instead of all rows (Equation (22)) and is renewed every `inner_steps` steps.
 
-    The mean of ``h_i x_i`` is exactly ``grad H``, so that g is unbiased; what is left is the
-    noise of ``l' - h``, which does not vanish at the minimum. Where a pass lowers the objective
-    by less than a percent the solver therefore goes on with exact references (Prox-SVRG, one
-    pass per snapshot), as Section 3 of the paper suggests; ``history_["audit"]["switched"]``
-    tells the last iteration with anchors.
+    The mean of ``h_i x_i`` is exactly ``grad H``, so that g is unbiased; the noise of
+    ``l' - h`` does not vanish at the minimum. When a pass lowers the objective by less than a
+    percent the solver therefore goes on with exact references (Prox-SVRG, one pass per
+    snapshot), as Section 3 of the paper suggests; ``history_["audit"]["switched"]`` is the last
+    iteration with anchors.
 
     Parameters
     ----------
@@ -209,19 +209,19 @@ class S3GD(StochasticSolver[S3GDState]):
     batch_size : int >= 1, default=10
         p, the paper's.
     inner_steps : int >= 1 or "auto", default="auto"
-        Steps between renewals of H. ``"auto"`` is the paper's 20, or more on sparse rows:
-        as many as make a renewal no dearer than the steps.
+        Steps between renewals of H. ``"auto"`` is the paper's 20, or more on sparse rows: as
+        many as make a renewal cost no more than the steps.
     step_size : float > 0 or "auto", default="auto"
         ``"auto"`` is ``1 / (2 L(p))`` with the expected smoothness L(p) of a mini-batch.
     round_size : int >= 1 or "auto", default="auto"
         Steps of one iteration of the loop, a multiple of `inner_steps`; "auto" is one pass
         over the rows.
     switch : bool, default=True
-        False stays with the anchors: the paper's algorithm, with its floor.
+        False stays with the anchors, as the paper's algorithm does, and keeps their noise.
 
     Notes
     -----
-    The graph takes two products of all rows with m points; it pays where a fit needs many
+    The graph takes two products of all rows with m points. It pays off if a fit needs many
     passes or is repeated on the same rows (``warm_start``, other penalties).
 
     References
@@ -378,8 +378,8 @@ class SCV(StochasticSolver[SCVState]):
     .. math:: r_i = l'(y_c, \bar u_c) + l''(y_c, \bar u_c) (u_i - \bar u_c), \qquad
               \sum_i p_i r_i x_i = \sum_c P_c \bigl[ l'_c\, \bar x_c + l''_c\, \Sigma_c W \bigr]
 
-    for classes c with means and covariances of the rows: exact at every step, at the price of
-    one product with each covariance. Regression has one group.
+    for classes c with means and covariances of the rows. The mean is exact at every step, at
+    the cost of one product with each covariance. Regression has one group.
 
     Parameters
     ----------
@@ -393,8 +393,8 @@ class SCV(StochasticSolver[SCVState]):
 
     Notes
     -----
-    Takes ``O(K d^2)`` memory, and as much work for every step: for tens to a few thousand
-    columns. The noise does not vanish at the minimum.
+    Takes ``O(K d^2)`` memory, and as much work for every step, which suits tens to a few
+    thousand columns. The noise does not vanish at the minimum.
 
     References
     ----------

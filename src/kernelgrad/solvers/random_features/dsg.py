@@ -112,9 +112,9 @@ class DSG(Solver[DSGState]):
     Parameters
     ----------
     block_size : int or "auto", default="auto"
-        Frequencies per block, F. A block of cos-sin pairs holds 2F features. ``"auto"``: a
-        power of two such that a block holds a quarter as many features as the batch rows,
-        between 128 and 2,048, and no more than a sixteenth of `max_features`.
+        Frequencies per block, F. A block of cos-sin pairs holds 2F features. ``"auto"`` is a
+        power of two such that a block holds a quarter as many features as the batch has rows,
+        between 128 and 2,048, and at most a sixteenth of `max_features`.
     batch_size : int or "auto", default="auto"
         Rows per iteration, B. ``"auto"`` is ``4 * 2048 = 8192`` (or all rows when there
         are fewer): with a given `block_size` it is ``8 * block_size``, so that a block
@@ -126,8 +126,8 @@ class DSG(Solver[DSGState]):
         curvature L), else ``1 / (L lambda_max)`` of the first block's covariance.
     decay : float > 0, default=20
         t0 of ``gamma_t = step_size / (1 + t / t0)``; ``inf`` is a constant step. With
-        `max_features` t counts passes over as many blocks as these are: each block is left to
-        itself in between.
+        `max_features` t counts passes over all blocks, since a block does not change between
+        its own steps.
     damping : float > 0, default=1.0
         ``mu`` in units of the mean diagonal entry of the block covariance; at least
         ``alpha / L`` is used. Smaller follows the batch more closely, noise included.
@@ -139,12 +139,12 @@ class DSG(Solver[DSGState]):
         uniform average of the paper's Figure 4(2), or the last iterate.
     max_blocks : int or None, default=None
         When this many blocks exist, later iterations update one of them, drawn uniformly,
-        instead of adding one: bounds memory, and the cost of each row, on an endless stream.
+        instead of adding one. This bounds the memory and the cost of each row of an endless
+        stream.
     max_features : int or None, default=None
         The same bound in random features, rounded down to whole blocks, at least one; the
-        smaller bound counts. None is the paper, whose T iterations cost as T^2. With a bound
-        the function is one of a finite feature map, on which the iterations are stochastic
-        gradient steps.
+        smaller bound counts. None is the paper, where the cost of T iterations grows as T^2.
+        With a bound the iterations become stochastic gradient steps on a finite feature map.
 
     References
     ----------
@@ -464,10 +464,10 @@ class DSG(Solver[DSGState]):
 class UDSG(DSG):
     r"""UDSG(G, U): in every cycle G steps on new blocks, then U steps on old ones.
 
-    Old blocks are drawn uniformly; such a step changes their coefficients and adds nothing,
-    so a fit of T iterations ends with about ``T G / (G + U)`` blocks and costs as much less
-    in prediction. The bound of Theorem 4 is worse than that of DSG per iteration; in
-    practice it is usually ahead per second.
+    Old blocks are drawn uniformly. A step on one changes its coefficients and adds no block, so
+    a fit of T iterations ends with about ``T G / (G + U)`` blocks and predicts faster in
+    proportion. Per iteration the bound of Theorem 4 is worse than that of DSG; per second UDSG
+    is usually ahead in practice.
 
     Parameters
     ----------
@@ -519,12 +519,13 @@ class CDSG(DSG):
     Parameters
     ----------
     max_step : float >= 1, default=1.0
-        Bound of the expected line search in units of gamma. 1 is no line search: larger
+        Bound of the expected line search in units of gamma. 1 means no line search: larger
         steps are faster at first and worse later (the paper's appendix bounds them as well).
         inf is Algorithm 4 as printed.
     spread : float >= 0, default=1.0
-        sigma of Eq. (9), the spread of a feature's product over rows; 1 bounds that of
-        cosine features. It matters for small batches only: larger re-uses blocks less.
+        sigma of Eq. (9), the spread of a feature's product over rows; 1 bounds that of cosine
+        features. It matters for small batches only; with larger values blocks are reused less
+        often.
     block_size, batch_size, preconditioned, step_size, decay, damping, momentum, average,
     max_blocks, max_features
         As in :class:`DSG`.

@@ -57,33 +57,32 @@ class BGS3VM(KernelSolver[BudgetState]):
     batch may lack one kind. The bias is the best constant of the labelled rows in the first
     batch that has any.
 
-    Rows with a gradient become support rows. Where there are then more than the budget of
-    their kind those with the smallest ``max_c |a_sc| sqrt(k(x_s, x_s))`` go, whose loss alone
-    moves the function least. So memory, and work per row, are bounded however long the fit.
-    Rows known by their numbers have one coefficient however often they come.
+    Rows with a gradient become support rows. If these exceed the budget of their kind, the rows
+    with the smallest ``max_c |a_sc| sqrt(k(x_s, x_s))`` are dropped, since the removal of any
+    one of them changes the function least. So memory and work per row are bounded however long
+    the fit is. Rows known by their numbers have one coefficient however often they are drawn.
 
-    Losses: any of the margin for labelled rows, any for the others.
+    Losses: any margin loss for labelled rows, any unlabelled loss for the others.
 
     Parameters
     ----------
     labelled_budget, unlabelled_budget : int, default=500
-        Most support rows with a label, and without one.
+        Largest numbers of support rows with a label and without one.
     step_size : float > 0 or "auto", default="auto"
         ``gamma_0``. ``"auto"`` is 16 over the mean of ``k(x, x)`` on the first batch: of 4, 8,
-        16 and 32 it and the next did best in 40 and 200 steps with a few labels a batch, where
-        smaller ones had not got anywhere yet.
+        16 and 32, the last two did best in 40 and 200 steps with a few labels a batch, where
+        smaller ones had made little progress.
     schedule : {"inverse", "constant"}, default="inverse"
         gamma_t as above, or ``gamma_0`` throughout.
     maintenance : {"removal", "projection"}, default="removal"
-        ``"projection"`` puts in place of the rows that go what comes closest to them in the
-        span of those of their kind that stay, at the cost of the kernel matrix of these and
-        its Cholesky factor in every step that drops rows.
+        ``"projection"`` replaces dropped rows by their projection on the span of the rows of
+        their kind that stay, at the cost of the kernel matrix of these rows and its Cholesky
+        factor in every step that drops rows.
     ramp : (start, end), default=(0.3, 0.6)
-        Parts of the horizon: before the first the unlabelled loss counts nothing, after the
-        second all of it, linearly between. Signs of f mean little before labels shape them:
-        without it the error on two moons with ten labels was .14, with it .10 (means of 12
-        draws, s.e. .02).
-        ``(0, 0)`` is the paper.
+        Fractions of the horizon: the weight of the unlabelled loss is 0 before the first, 1
+        after the second, and linear in between, since signs of f mean little before labels
+        shape them. Without the ramp the error on two moons with ten labels was .14, with it .10
+        (means of 12 draws, s.e. .02). ``(0, 0)`` is the paper.
     horizon : int or "auto", default="auto"
         Steps of the whole fit; ``"auto"`` is its ``max_iter``, and 100 on streams.
     batch_size : int or "auto", default="auto"

@@ -21,17 +21,18 @@ class CCCPS3VM(PseudoSolver):
 
     .. math:: u(r) = 1 - |s| + \max(0, |r| - 1) - \max(0, |r| - |s|).
 
-    An outer iteration puts the tangent at the responses r of the current function in place of
-    the last, concave term: rows with ``|r| > |s|`` get the linear term ``-sign(r) f``, others
-    none. That lies above u and touches it at r, so that whatever lowers the convex
+    An outer iteration replaces the last, concave term by its tangent at the responses r of the
+    current function: rows with ``|r| > |s|`` get the linear term ``-sign(r) f``, others none.
+    The result lies above u and touches it at r, so that every decrease of the convex
     sub-problem lowers the objective. In the dual, coefficients of these rows lie between 0 and
-    ``2 ratio p_i / alpha`` in the sign of r, those of the others between plus and minus half
-    of that. It is solved by coordinate ascent with exact kernel rows to a duality gap.
+    ``2 ratio p_i / alpha`` in the sign of r, those of the others between plus and minus half of
+    that. It is solved by coordinate ascent with exact kernel rows to a duality gap.
 
-    The first step is the machine on labels alone, each later one an outer iteration, so that
-    the estimator's ``max_iter`` limits these. A sub-problem whose solution is not lower is
-    discarded: the objective never rises. Converged when, in every output, the tangents stay as
-    they are or the dual tells that no function lowers the sub-problem by more than ``tol``.
+    The first step is the machine on labels alone, each later step is an outer iteration, so
+    that the estimator's ``max_iter`` limits these. A sub-problem whose solution is not lower is
+    discarded: the objective never rises. The fit has converged when, in every output, the
+    tangents do not change or the dual shows that no function lowers the sub-problem by more
+    than ``tol``.
 
     Losses: hinge for labelled rows; symmetric_hinge or ramp for the others.
 
@@ -40,11 +41,11 @@ class CCCPS3VM(PseudoSolver):
     tol : float > 0, default=1e-3
         Gap of a sub-problem, relative to its objective.
     balance : bool, default=False
-        Let the mean response of the unlabelled rows be the mean label of the others, against
-        solutions that give all unlabelled rows to one class. See the notes.
+        Constrain the mean response of the unlabelled rows to the mean label of the others,
+        which prevents solutions that give all unlabelled rows to one class. See the notes.
     max_passes : int, default=1000
-        Passes over the rows that a sub-problem may take. Where they do not suffice the last
-        function is taken if it is lower, else the step leaves everything as it was.
+        Largest number of passes over the rows for a sub-problem. If they do not suffice, the
+        last function is kept if it is lower; otherwise the step changes nothing.
     max_support : int or None, default=None
         Keep that many rows (see :meth:`~kernelgrad.functions.SupportExpansion.limited`); the
         objective is that of the function before.
@@ -54,11 +55,11 @@ class CCCPS3VM(PseudoSolver):
     With the mean ``m`` of the unlabelled rows in the kernel's space and ``y`` the mean label
     the balance constraint is ``b = y - <w, m>``, that is ``f(x) = y + <w, Phi(x) - m>``: a
     machine of constant y in the kernel centred at m, with no constraint left that single
-    coordinates could not keep. It is the optimum over the bias too. It takes ``n n_u``
-    kernel values more, and all unlabelled rows are support rows. Without it the bias is the
-    best constant of the labelled rows: +1 or -1, the heavier class, at whose margin rows far
-    from all others then lie. Where classes are of about equal weight prefer
-    ``fit_intercept=False``, or balance.
+    coordinates could not keep. It is the optimum over the bias too. It takes ``n n_u`` more
+    kernel values, and all unlabelled rows become support rows. Without balance the bias is the
+    best constant of the labelled rows, +1 or -1 for the heavier class, so that rows far from
+    all others lie at the margin of that class. For classes of about equal weight prefer
+    ``fit_intercept=False`` or balance.
 
     References
     ----------

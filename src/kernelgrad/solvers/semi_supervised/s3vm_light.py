@@ -19,14 +19,14 @@ class S3VMLight(PseudoSolver):
     r"""Transductive machine on the exact kernel: guessed labels, switched in pairs.
 
     The machine on labels alone gives +1 to the unlabelled rows with the highest responses, as
-    many as the class ratio says, and -1 to the others. Each is then a row with the hinge of
-    its guess, of weight ``c ratio p_i``, where c starts at ``start`` and doubles up to 1. At
-    every c the machine is trained, and guesses of one row of either sign change places where
-    that lowers the loss of the two. With slacks ``x_i = max(0, 1 - t_i f_i) > 0`` a switch
-    takes ``x_i - max(0, 2 - x_i)`` off the loss of a row; for rows of equal weight the two
-    gain if ``x_i + x_j > 2``. So the class ratio is kept, and with each round of switches
-    the objective at that c falls: rounds that do not lower it are undone and end it. At c = 1
-    it bounds that of the symmetric hinge from above.
+    many as the class ratio says, and -1 to the others. Each unlabelled row then has the hinge
+    loss of its guess with weight ``c ratio p_i``, where c doubles from ``start`` to 1. For
+    every c the machine is trained, and the guesses of two rows of opposite sign are exchanged
+    if that lowers their loss. With slacks ``x_i = max(0, 1 - t_i f_i) > 0`` a switch takes
+    ``x_i - max(0, 2 - x_i)`` off the loss of a row; for rows of equal weight the two gain if
+    ``x_i + x_j > 2``. So the class ratio is kept, and each round of switches lowers the
+    objective at that c: a round that does not is undone and ends the search at this c. At c = 1
+    the objective bounds that of the symmetric hinge from above.
 
     The first step is the machine on labels, each later one a value of c with all its rounds:
     about 19 steps in all with the defaults.
@@ -45,20 +45,20 @@ class S3VMLight(PseudoSolver):
         None is the weighted part of the labelled rows. It is rounded to whole rows and counts
         rows, not weights.
     max_switches : int or None, default=None
-        Pairs that change places before the machine is trained again. 1 is the original
-        algorithm, at the cost of a fit per pair; None is all that gain, the rows of either
-        sign paired off in the order of what they gain.
+        Pairs that are exchanged before the machine is trained again. 1 is the original
+        algorithm, at the cost of a fit per pair; None is all pairs that gain, with the rows of
+        either sign paired in the order of their gains.
     max_passes : int, default=1000
-        Passes over the rows that a machine may take.
+        Largest number of passes over the rows for a machine.
     max_support : int or None, default=None
         Keep that many rows (see :meth:`~kernelgrad.functions.SupportExpansion.limited`); the
         objective is that of the function before.
 
     Notes
     -----
-    The bias is the best constant of the labelled rows, as there is no dual step for a free one:
-    +1 or -1, the heavier class, at whose margin rows far from all others then lie. Where
-    classes are of about equal weight prefer ``fit_intercept=False``.
+    The bias is the best constant of the labelled rows, since there is no dual step for a free
+    bias: +1 or -1 for the heavier class, so that rows far from all others lie at the margin of
+    that class. For classes of about equal weight prefer ``fit_intercept=False``.
 
     References
     ----------

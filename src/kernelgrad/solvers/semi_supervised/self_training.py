@@ -72,7 +72,7 @@ class SoftLabelsState(RowsState):
 
 @parameters
 class SoftLabels(RowsSolver[SoftLabelsState]):
-    r"""The sum of a supervised machine and one that learned its soft sides on all rows.
+    r"""The sum of a supervised machine and one that learned its soft labels on all rows.
 
     First the labelled rows alone are fitted, with the labelled loss: ``f_0``. Then rounds of
     ridge regression over kernels at M centres, with labels ``s`` of the unlabelled rows from
@@ -83,20 +83,22 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
               + \sum_{\text{unlabelled}} w_j (f(x_j) - s_j)^2 \Bigr)
 
     where ``s = tanh(f_{r-1} / t)``, for several classes ``2 softmax(f_{r-1} / t) - 1`` with all
-    classes at once. Squares draw the labels to the leading directions of the kernel on *all*
-    rows, which is where unlabelled rows say something; margins of the same labels gained a
-    third as much. The result is ``f_0 + f_3``. Where ``choose=True``, cross-validation on the
-    labels may put ``f_0`` or ``f_8`` in the place of the sum: only if its error is lower by
-    more than one standard error of the paired difference, since few labels cannot tell more.
+    classes at once. The squared loss draws the labels to the leading directions of the kernel
+    on *all* rows, which is what unlabelled rows contribute; margin losses of the same labels
+    gained a third as much. The result is ``f_0 + f_3``. With ``choose=True``, cross-validation
+    on the labels may replace the sum by ``f_0`` or ``f_8``, but only if the error is lower by
+    more than one standard error of the paired difference, since few labels cannot tell smaller
+    differences.
 
     One factorisation serves all rounds and classes; a round is one pass over the rows.
 
     Parameters
     ----------
     rounds : int >= 1, default=3
-        Of the sum. More drifts away from the labels where classes are no clusters.
+        Rounds of the sum. More rounds drift away from the labels where classes are not
+        clusters.
     last_round : int, default=8
-        Of the candidate that replaces the sum where the labels clearly prefer it.
+        Rounds of the candidate that replaces the sum if the labels clearly prefer it.
     choose : bool, default=True
     n_folds : int >= 2, default=5
     temperature : float > 0, default=0.1
@@ -107,10 +109,10 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
 
     Notes
     -----
-    ``C_u`` is the cost of an unlabelled row: twice the estimator's ``C_star``, so that C by
+    ``C_u`` is the cost of an unlabelled row: twice the estimator's ``C_star``, which is C by
     default. The unlabelled loss is not used. Kernel values, ``4 n M`` bytes, are kept if they
-    fit ``memory_limit`` (2 GiB when there is none), else made anew in each round; the model is
-    the same.
+    fit ``memory_limit`` (2 GiB when there is none), otherwise computed again in each round; the
+    model is the same.
     """
 
     marks: ClassVar[bool] = True

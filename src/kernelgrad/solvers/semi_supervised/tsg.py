@@ -37,9 +37,8 @@ class TSG(DSG):
               + \frac{C^*}{B_u} \sum_{\text{unlabelled}} u'(f(x_i))\,\phi_t(x_i) \Bigr)
 
     which is a step of ``gamma_t / alpha`` on the objective of
-    :class:`~kernelgrad.losses.SemiSupervised` with ``alpha = 1 / (2 C)``. A batch may hold
-    both kinds in any numbers:
-    either kind counts half, whatever the sums of its weights.
+    :class:`~kernelgrad.losses.SemiSupervised` with ``alpha = 1 / (2 C)``. A batch may hold both
+    kinds of rows in any numbers: each kind counts half, whatever the sum of its weights.
 
     Parameters
     ----------
@@ -58,9 +57,9 @@ class TSG(DSG):
     decay : float > 0, default=50
         t0 of the decay of steps; ``inf`` is a constant step.
     ramp : (start, end), default=(0.3, 0.6)
-        Parts of the horizon: before the first the unlabelled loss counts nothing, after the
-        second all of it, linearly between. Signs of f mean little before labels shape them.
-        ``(0, 0)`` is the paper, whose algorithm as a whole is :meth:`paper`.
+        Fractions of the horizon: the weight of the unlabelled loss is 0 before the first, 1
+        after the second, and linear in between, since signs of f mean little before labels
+        shape them. ``(0, 0)`` is the paper, whose whole algorithm :meth:`paper` gives.
     horizon : int or "auto", default="auto"
         T, iterations of the whole fit; ``"auto"`` is its ``max_iter``, and 100 on streams.
     preconditioned : bool, default=False
@@ -226,8 +225,8 @@ class FRS3VM(TSG):
     Parameters
     ----------
     block_size : int or "auto", default="auto"
-        Frequencies: all that the function will ever have. ``"auto"`` is the square root of the
-        number of rows.
+        Number of frequencies of the function. ``"auto"`` is the square root of the number of
+        rows.
     batch_size, step_size, theta, decay, ramp, horizon, preconditioned, damping, momentum, \
 average
         See :class:`TSG`.
