@@ -50,32 +50,32 @@ class Problem:
     metric : float64 array (d,) or (d, r), or None
         Weights of scaled columns, or a matrix for them.
     scaling : InputScaling or None
-        What becomes of rows, metric included, where it is known before the first batch.
+        The scaling of the rows, including the metric, if known before the first batch.
     cache_bytes : int
         Budget for frequencies kept between predictions.
     memory_limit : int or None
         Bytes that rows, responses and kept kernel rows of an exact kernel may take together;
-        None is 1 GiB of kernel rows, from 256 columns on 4 GiB, at most a sixth of the
+        None means 1 GiB of kernel rows, from 256 columns on 4 GiB, and at most a sixth of the
         system's memory.
     fixed_rows : bool
-        Every batch holds the same rows: a solver may keep their responses between steps.
+        Whether every batch holds the same rows, so that a solver may keep their responses.
     n_rows, max_iter : int or None
         Rows of the training data and iterations that the fit may take, where they are known.
     kind_weights : (float, float) or None
         Sums of the weights of labelled and of unlabelled rows, where there are both.
     deadline : Deadline
-        When the fit must end. Long steps may ask, and either end with what they have or raise
-        :class:`~kernelgrad.callbacks.TimeIsUp` while the state is as it was before.
+        When the fit must end. Long steps may check it, and either end with what they have or
+        raise :class:`~kernelgrad.callbacks.TimeIsUp` while the state is as it was before.
     progress : Progress
         ``progress(done, total)`` tells the callbacks how far a long step is.
     keep_coefficients : bool
         False, with `fixed_rows`, when only responses are wanted: trackers then work, the
         expansion does not.
     posterior : bool
-        A posterior is wanted too: an exact solution takes kernel values in float64 and keeps
-        its factorisation.
+        Whether a posterior is wanted too: an exact solution then takes kernel values in float64
+        and keeps its factorisation.
     device : str
-        Where kernel values and features are made, a name for `kernelgrad.compute.device`.
+        Where kernel values and features are computed, a name for `kernelgrad.compute.device`.
     """
 
     loss: Loss
@@ -284,7 +284,7 @@ class State:
 
 @dataclass(frozen=True)
 class StepInfo:
-    """What one step tells the loop; `update` is for the solver's own tracker.
+    """What one step reports to the loop; `update` is for the solver's own tracker.
 
     ``n_features_saved`` counts the features that steps on old blocks did not add;
     ``n_support`` and ``kernel_evaluations`` are of solvers on exact kernels, the latter counted
@@ -309,8 +309,9 @@ class StepInfo:
 class Tracker(ABC):
     """Responses of fixed rows after each step.
 
-    ``kept`` names the attributes that hold responses from one step to the next, arrays or lists
-    or dicts of them: without them a fit that is resumed predicts anew, with other rounding.
+    ``kept`` names the attributes that hold responses from one step to the next: arrays, or
+    lists or dicts of arrays. Without them a resumed fit computes the responses again, with
+    other rounding.
     """
 
     kept: ClassVar[tuple[str, ...]] = ()

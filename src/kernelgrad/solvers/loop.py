@@ -32,10 +32,10 @@ _CLEARLY = 0.02  # of a loss: less is chance
 class Validation:
     """Held-out rows and the score that selects the best iterate (greater is better).
 
-    Ties of the score go to the smaller ``loss``, which also counts as progress: accuracy on
-    few or unbalanced rows stands still long before the function does. ``start`` is a function
-    fitted before, the one to beat. Without ``early_stopping`` scores are only told: the last
-    iterate is kept, and the fit ends as without.
+    Of equal scores the one with the smaller ``loss`` wins, which also counts as progress:
+    accuracy on few or unbalanced rows stops changing long before the function does. ``start``
+    is a function fitted before, which iterates must beat. Without ``early_stopping`` scores are
+    only reported: the last iterate is kept, and the fit ends as it would without validation.
     """
 
     X: Matrix

@@ -131,14 +131,14 @@ class SGD(AveragingSolver):
     round_size : int >= 1 or "auto", default="auto"
         Steps of one iteration of the loop; "auto" is one pass over the rows.
     average : bool, default=True
-        False returns the last iterate. With a constant `step_size` there is no averaging
-        either way: the paper's setting.
+        False returns the last iterate. With a constant `step_size`, the paper's setting, there
+        is no averaging either way.
 
     Notes
     -----
     Takes every loss, with subgradients at kinks, and rows one batch at a time. It comes within
-    a percent of the minimum; solvers that reduce the variance go on. An average of sparse
-    iterates is seldom sparse: to choose columns by L1, take one of those.
+    a percent of the minimum; solvers that reduce the variance come closer. An average of sparse
+    iterates is seldom sparse: to select columns by an L1 penalty, take one of those solvers.
 
     References
     ----------
@@ -259,7 +259,7 @@ class LinearPegasos(AveragingSolver):
               \sum_k l'(y_k, u_k)\, x_k\Bigr)\Bigr]
 
     where the projection, after each run of steps, is onto the ball of radius
-    ``sqrt(2 P(0) / l2)``, which holds the minimum, P(0) being the mean loss of the best
+    ``sqrt(2 P(0) / l2)``, which contains the minimum; P(0) is the mean loss of the best
     constant. The result is the average of the iterates, weighted towards the last ones.
 
     Parameters
@@ -273,7 +273,7 @@ class LinearPegasos(AveragingSolver):
         Steps of one iteration of the loop; "auto" is one pass over the rows.
     average : bool, default=True
     project : bool, default=True
-        On rows that are known as a whole; a stream does not tell P(0).
+        Only for rows that are all known from the start, since P(0) of a stream is unknown.
 
     Notes
     -----

@@ -75,9 +75,9 @@ class PseudoSolver(RowsSolver[PseudoState]):
     with the hinge ``max(0, 1 - t f)`` of rows with a side t of -1 or +1 and the tube
     ``max(0, |f| - 1)`` of those with side 0. It is solved by dual coordinate ascent, in a new
     random order in each pass, until the gap of an output is at most ``tol`` times its
-    objective. The slope moves a coefficient to ``-(q_i / alpha) (u_i - beta_i)`` and neither
-    the steps in u nor the gap, in which it cancels. The next sub-problem starts from the
-    variables u of the last.
+    objective. The slope shifts a coefficient to ``-(q_i / alpha) (u_i - beta_i)``; it changes
+    neither the steps in u nor the gap, in which it cancels. The next sub-problem starts from
+    the variables u of the last.
     """
 
     marks: ClassVar[bool] = True
