@@ -338,10 +338,10 @@ class WorkingSet(RowsSolver[WorkingSetState]):
     .. math:: \min_\beta\ \frac12 \beta^\top K \beta - \beta^\top y + \epsilon |\beta|_1,
               \qquad l_i \le \beta_i \le h_i, \quad \sum_i \beta_i = s
 
-    where ``[l_i, h_i]`` is ``p_i / alpha`` times: [0, 1] or [-1, 0] for the hinge loss and
-    ``y_i = 1`` or -1, [-1, 1] for the absolute and the epsilon-insensitive loss, [q - 1, q] for
-    quantiles, [0, 1] for one class, with y = 0 and ``s = nu / alpha``, 0 otherwise. Without an
-    intercept the sum is free.
+    where ``[l_i, h_i]`` is ``p_i / alpha`` times an interval: for the hinge loss [0, 1] if
+    ``y_i = 1`` and [-1, 0] if ``y_i = -1``, for the absolute and the epsilon-insensitive loss
+    [-1, 1], for quantiles [q - 1, q], and for one class [0, 1] with y = 0. The sum s is
+    ``nu / alpha`` for one class and 0 otherwise; without an intercept the sum is free.
 
     A working set holds the rows that violate the optimality conditions most and the free rows
     of the last set. Within it pairs of rows move, the first row chosen by the largest

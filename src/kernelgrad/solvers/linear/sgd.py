@@ -178,14 +178,14 @@ class SSGDState(SGDState):
 class SSGD(SGD):
     r"""Stratified stochastic gradient descent: one row of each cluster in every mini-batch.
 
-    The rows are cut into p strata by k-means, p being the batch size. A step draws one row of
-    each, in proportion to the weights within it, and counts it by the weight of its stratum:
+    The rows are cut into p strata by k-means, where p is the batch size. A step draws one row
+    of each stratum, in proportion to the weights within it, and weights it by its stratum:
 
     .. math:: g = \sum_{s=1}^{p} P_s\, l'(y_{k_s}, u_{k_s})\, x_{k_s}, \qquad
               P_s = \sum_{i \in s} p_i
 
-    which is unbiased, and less noisy where rows of a stratum are alike. All else is as in
-    :class:`SGD`.
+    which is unbiased, and less noisy if the rows of a stratum are alike. Everything else is as
+    in :class:`SGD`.
 
     Parameters
     ----------
@@ -198,7 +198,8 @@ class SSGD(SGD):
 
     Notes
     -----
-    Needs all rows at once. Clusters are those of a sample; every row joins the nearest centre.
+    Needs all rows at once. The clusters are found on a sample; every row joins the nearest
+    centre.
 
     References
     ----------
