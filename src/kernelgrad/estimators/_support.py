@@ -14,8 +14,9 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from sklearn import config_context
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
+from kernelgrad._typing import Float64Array, Matrix
 from kernelgrad._validation import DataError
 from kernelgrad.callbacks import FitEvent
 from kernelgrad.data import BatchSource
@@ -33,6 +34,7 @@ except ImportError:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+_TOTAL = 1e30  # of all weights
 # what scikit-learn's decorator ends its callbacks by, after a fit that failed too
 _CONTEXT = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
 
@@ -226,3 +228,35 @@ def check_columns(estimator: Any, source: BatchSource) -> None:
                 f"Column {i} of the source is {b!r}, but the model was fitted with {a!r} "
                 "there; open the file with feature_names=model.feature_names_in_."
             )
+
+
+@as_numpy
+def checked_weights(
+    sample_weight: Any, X: Matrix, factor: Float64Array | None = None
+) -> Float64Array:
+    """Return weights times the factor of each row; at least one row must count."""
+    weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    weight = weight if factor is None else weight * factor
+    with np.errstate(over="ignore"):
+        total = float(weight.sum())
+    if not total > 0:
+        raise ValueError("All sample weights are zero; at least one row must count.")
+    if not 1.0 / _TOTAL <= total <= _TOTAL:
+        raise ValueError(
+            f"The sum of the sample weights is {total:.3g}, not within 1e-30 and 1e30; divide "
+            "them by their mean."
+        )
+    return np.asarray(weight, np.float64)
+
+
+def check_numbers(y: Any, name: str) -> None:
+    """Raise for targets of an estimator of numbers, its `name`, that are text."""
+    values = np.asarray(y)
+    for value in values.flat if values.dtype.kind in "OU" else ():
+        try:
+            float(value if isinstance(value, str) else 0)
+        except ValueError:
+            raise DataError(
+                f"y holds {str(value)!r}, but {name} predicts numbers; give numbers, or take a "
+                "classifier for labels."
+            ) from None

@@ -21,9 +21,9 @@ from kernelgrad.estimators._rows import (
     stacked,
     weights_of,
 )
-from kernelgrad.estimators._support import with_callbacks
+from kernelgrad.estimators._support import checked_weights, with_callbacks
 from kernelgrad.estimators._tasks import NoTargets
-from kernelgrad.estimators.base import Given, Parts, checked_weights
+from kernelgrad.estimators.base import Given, Parts
 from kernelgrad.estimators.kernel import BaseUnlabelledEstimator
 from kernelgrad.losses import Loss, RatioLoss, get_loss
 from kernelgrad.solvers import Solver, TrainBatch

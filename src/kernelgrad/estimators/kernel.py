@@ -42,12 +42,12 @@ from kernelgrad.estimators._tasks import NoTargets
 from kernelgrad.estimators._trials import TRIAL_ROWS, descent_gamma, own_ratio, plain_study
 from kernelgrad.estimators.base import (
     BaseRowsEstimator,
-    BaseSupervisedEstimator,
     Choice,
     Parts,
     Plan,
     Posed,
 )
+from kernelgrad.estimators.supervised import BaseSupervisedEstimator
 from kernelgrad.functions.features import CACHE_BYTES
 from kernelgrad.functions.scaling import SCALINGS, InputScaling
 from kernelgrad.kernels import (

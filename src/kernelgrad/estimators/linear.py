@@ -12,10 +12,11 @@ from kernelgrad._typing import AnyArray, Float64Array
 from kernelgrad._validation import check_name
 from kernelgrad.estimators._auto import GIVEN, rows_nbytes, usable_memory
 from kernelgrad.estimators._rows import TrainingRows
-from kernelgrad.estimators.base import BaseSupervisedEstimator, Choice, Parts, Plan
+from kernelgrad.estimators.base import Choice, Parts, Plan
 from kernelgrad.estimators.classifier import BaseClassifier
 from kernelgrad.estimators.kernel import check_streams
 from kernelgrad.estimators.regressor import BaseRegressor
+from kernelgrad.estimators.supervised import BaseSupervisedEstimator
 from kernelgrad.functions.expansions import LinearExpansion
 from kernelgrad.kernels import Kernel, Polynomial
 from kernelgrad.losses import Loss

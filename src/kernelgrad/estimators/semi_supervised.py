@@ -34,11 +34,12 @@ from kernelgrad.estimators._support import (
     available_if,
     can_stream,
     check_columns,
+    checked_weights,
     warn_caller,
     with_callbacks,
 )
 from kernelgrad.estimators._tasks import Classification, decide
-from kernelgrad.estimators.base import Choice, Given, Parts, Plan, Posed, checked_weights
+from kernelgrad.estimators.base import Choice, Given, Parts, Plan, Posed
 from kernelgrad.estimators.classifier import BaseClassifier, can_tell_proba
 from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.kernels import Kernel
