@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,9 @@ from threadpoolctl import threadpool_limits
 from kernelgrad import set_num_threads
 
 pytest.register_assert_rewrite("cached_cases")
+
+# a run in the background begins with the signal ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DATA = Path(os.environ.get("KERNELGRAD_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
