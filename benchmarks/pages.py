@@ -55,7 +55,7 @@ def table(rows: Sequence[Row]) -> str:
         values = [v for k, v in row.items() if k.endswith("error") and isinstance(v, float)]
         out.append(
             {
-                k: f"**{v:.3g}**" if k.endswith("error") and v == min(values) else v
+                k: f"**{v:.4g}**" if k.endswith("error") and v == min(values) else v
                 for k, v in row.items()
             }
         )

@@ -63,6 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     print("\n".join(environment.lines(env)), flush=True)
     tables: dict[str, list[Row]] = {}
     options = {k: v for k, v in vars(args).items() if k != "json"}
+    options |= {
+        k: [Path(path).name for path in v] for k, v in options.items() if k == "peers_from"
+    }
     result = {"options": options, "environment": env, "tables": tables}
     try:
         for table, row in objective.run(args):
