@@ -329,8 +329,9 @@ def labels_study(work: Work) -> Study:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of divisions in LabelSpreading
                 each.fit(X[known], y[known]) if alone else each.fit(X, marked)
-            seconds = clock() - start
-            result = Result(name, seconds, losses_of(each.predict(X[rest]), y[rest]))
+                seconds = clock() - start
+                predicted = each.predict(X[rest])
+            result = Result(name, seconds, losses_of(predicted, y[rest]))
             curves[name].append((10 * count, result.error))
         results.append(replace(result, course=[(seconds, result.error)]))
     labels, ax = figure()
