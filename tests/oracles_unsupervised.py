@@ -71,7 +71,7 @@ def ratio_coefficients(K, w, alpha, loss):
         slope = size * first + alpha * a
         way = np.linalg.solve((size * second)[:, None] * K + alpha * np.eye(len(w)), slope)
         step = 1.0
-        while step > 1e-9 and not value(a - step * way) <= value(a):
+        while step > 1e-9 and not value(a - step * way) <= value(a) + 1e-13:  # by rounding
             step /= 2
         a = a - step * way
     assert np.abs(slope).max() < 1e-10
