@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import os
+from collections import UserList
 from typing import Any
 
 import numpy as np
@@ -122,6 +123,8 @@ class _Writer:
 
     def pack(self, value: Any, place: str) -> Any:
         """Return a value in a form that :func:`_unpack` takes back."""
+        if isinstance(value, UserList):  # of ColumnTransformer, before scikit-learn 1.7
+            value = value.data
         kind = type(value)
         if value is None or kind in (bool, int, float, str):
             return value
