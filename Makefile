@@ -5,7 +5,7 @@ SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
 BIN := $(VENV)/$(SCRIPTS)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo docs test test-slow test-minimal test-wheel audit test-device bench lint build clean
+.PHONY: demo docs test test-slow test-minimal test-wheel audit test-device fuzz bench lint build clean
 
 demo: $(VENV)/.installed-demo
 	mkdir -p demo-output
@@ -51,6 +51,10 @@ audit: $(VENV)/.installed-demo
 test-device: $(VENV)/.installed-dev
 	$(PIP) torch
 	$(BIN)/python -m pytest tests/test_device.py
+
+# an hour of damaged and hostile inputs; goes on where the last run ended
+fuzz: $(VENV)/.installed-dev
+	$(BIN)/python -m fuzz all --minutes 60
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -1,0 +1,1 @@
+"""Damaged and hostile inputs, by the hundred thousand: ``python -m fuzz TARGET``."""

@@ -1,0 +1,1 @@
+"""What is attacked, one module for each kind of input."""
