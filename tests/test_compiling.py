@@ -1,6 +1,7 @@
 """Compilation: told once, not counted as time of a fit, kept on disk, and done beforehand."""
 
-import importlib
+import errno
+import importlib.util
 import io
 import json
 import os
@@ -21,7 +22,7 @@ import kernelgrad
 from kernelgrad import DSG
 from kernelgrad.callbacks import Callback, ProgressBar
 from kernelgrad.cli import main
-from kernelgrad.compute import compiling
+from kernelgrad.compute import caching, compiling
 from kernelgrad.functions.expansions import RandomFeatureExpansion
 from plain import plain_classifier
 
@@ -163,9 +164,9 @@ def test_without_a_folder_to_write_loops_are_kept_in_a_temporary_one(tmp_path):
     code = """
         import json
         import numpy as np
-        from kernelgrad.compute import compiling, linalg
+        from kernelgrad.compute import caching, compiling, linalg
         linalg.row_products(np.ones((3, 3)), np.ones((3, 2)))
-        print(json.dumps([compiling.compiled_loops(), str(compiling.cache_folder())]))
+        print(json.dumps([compiling.compiled_loops(), str(caching.cache_folder())]))
     """
     where = {"HOME": "/dev/null", "TMPDIR": str(temporary), "PYTHONPATH": str(package.parent)}
     where |= {"XDG_CACHE_HOME": "/dev/null"}
@@ -178,6 +179,77 @@ def test_without_a_folder_to_write_loops_are_kept_in_a_temporary_one(tmp_path):
     assert run(code, **where)[0] == [0, folder]  # the next process finds them
     Path(folder).chmod(0o777)  # where others could put what we would run
     assert run(code, **where)[0][1] != folder
+    nowhere = code.replace(
+        "import json", "import json, tempfile; tempfile.tempdir = '/dev/null'"
+    )
+    (loops, folder), told = run(nowhere, **where)
+    assert (loops > 0, folder) == (True, "None")
+    assert told.count("UserWarning") == 1
+    assert "in no folder" in told
+
+
+DOUBLE = """
+from kernelgrad.compute.caching import njit
+
+
+@njit(cache=True)
+def double(x):
+    return 2 * x
+"""
+
+
+@pytest.fixture
+def double(tmp_path):
+    """Return what reads a file with one loop anew, calls it, and tells if it was compiled."""
+    path = tmp_path / "double.py"
+    path.write_text(DOUBLE)
+
+    def call(x):
+        spec = importlib.util.spec_from_file_location("double", path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["double"] = module
+        try:
+            spec.loader.exec_module(module)
+            assert module.double(x) == 2 * x
+        finally:
+            del sys.modules["double"]
+        return bool(module.double.stats.cache_misses)
+
+    call.files = lambda kind: sorted(tmp_path.glob(f"**/*.{kind}"))
+    return call
+
+
+def test_damaged_loops_are_compiled_again(double):
+    assert [double(1), double(1.0), double(1), double(1.0)] == [True, True, False, False]
+    index, (one, two) = double.files("nbi")[0], double.files("nbc")
+    for path in (index, one):
+        content = path.read_bytes()
+        flipped = bytearray(content)
+        flipped[len(content) // 2] ^= 1
+        for damaged in (b"", content[:9], content[:-1], bytes(flipped), content + b"?"):
+            path.write_bytes(damaged)
+            assert [double(1), double(1)] == [True, False]
+    one.unlink()
+    assert [double(1), double(1)] == [True, False]
+    # what a kill between the writes of index and code leaves, or a race: code of other types
+    double(1.0)
+    contents = [path.read_bytes() for path in (one, two)]
+    for path, content in zip((two, one), contents, strict=True):
+        path.write_bytes(content)
+    assert [double(1), double(1.0), double(1), double(1.0)] == [True, True, False, False]
+
+
+def test_a_full_disk_costs_the_cache_only(double, monkeypatch):
+    def full(self, path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(caching.IndexDataCacheFile, "_open_for_write", full)
+        with pytest.warns(UserWarning, match=r"cannot be kept in .*No space left"):
+            assert double(1)
+    assert double(1)
+    monkeypatch.setattr(Path, "read_bytes", lambda self: full(self, None))  # nor read
+    assert double(1)
 
 
 def test_after_a_warm_up_default_fits_compile_nothing():

@@ -1,4 +1,4 @@
-"""When loops are compiled, how long that takes, and where they are kept.
+"""When loops are compiled, and how long that takes.
 
 numba compiles a loop when it is first called with arguments of some types, and keeps it on
 disk: once for each machine and version. The time that takes says nothing about an algorithm,
@@ -7,19 +7,13 @@ so :func:`clock` stands still meanwhile.
 
 from __future__ import annotations
 
-import os
-import stat
 import sys
-import tempfile
 import threading
 import time
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
-from numba import config, njit
 from numba.core import event
 
 _NOTICE = "Compiling loops, once per machine (all at once: kernelgrad warmup) ..."
@@ -119,50 +113,3 @@ def announced(wanted: bool) -> Iterator[None]:
     finally:
         _watch.fits -= 1
         _watch.listeners -= wanted
-
-
-def _private_folder() -> str:
-    """Return a temporary folder that only this user can write, as what it holds is executed."""
-    if hasattr(os, "getuid"):  # one folder for all processes; elsewhere each has its own
-        path = Path(tempfile.gettempdir()) / f"kernelgrad-numba-{os.getuid()}"
-        with suppress(FileExistsError):
-            path.mkdir(mode=0o700)
-        found = path.lstat()
-        if found.st_mode == stat.S_IFDIR | 0o700 and found.st_uid == os.getuid():
-            return str(path)
-    return tempfile.mkdtemp(prefix="kernelgrad-numba-")
-
-
-def _nothing() -> None:
-    """Do nothing: numba tells where it would keep this loop."""
-
-
-def _first_loop() -> Any:
-    """Return a loop that is kept on disk; where numba finds no folder, give it one before.
-
-    Without a folder numba would raise for every loop, as soon as its module is imported.
-    """
-    try:
-        return njit(cache=True)(_nothing)
-    except RuntimeError:
-        os.environ["NUMBA_CACHE_DIR"] = _private_folder()  # for child processes too
-        config.reload_config()
-        warnings.warn(
-            f"Compiled loops are kept in the temporary folder {config.CACHE_DIR}, as neither "
-            "the folder of kernelgrad nor that of the user can be written; set NUMBA_CACHE_DIR "
-            "to a folder that stays.",
-            UserWarning,
-            stacklevel=2,
-        )
-        return njit(cache=True)(_nothing)
-
-
-_first = _first_loop()
-
-
-def cache_folder() -> Path:
-    """Return the folder below which compiled loops are kept."""
-    if config.CACHE_DIR:
-        return Path(config.CACHE_DIR)
-    path = Path(_first.stats.cache_path)
-    return path.parent.parent if path.name == "__pycache__" else path.parent

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from kernelgrad.compute.caching import njit
 
 _f = np.float32
 # no reassociation and no assumption on NaN: an infinite input must not become a number

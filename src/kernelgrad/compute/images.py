@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray
 from kernelgrad.compute import rng
+from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import over_tiles
 
 TAG_IMAGE = 16

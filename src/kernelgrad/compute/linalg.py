@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
-from numba import njit
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
+from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import parallel_for, single_threaded_blas
 
 PAD = 16  # rows of the smallest product; others have 4, 16 or 32 times as many

@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray
+from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import parallel_for
 
 NORMAL, CAUCHY, LAPLACE, SECH, LEVY, EXPONENTIAL, RADEMACHER = range(7)

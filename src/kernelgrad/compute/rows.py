@@ -23,10 +23,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from numba.extending import overload
 
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
+from kernelgrad.compute.caching import njit
 
 # Sums over the columns of a dense row may be reordered, and so vectorised; NaN stays NaN. Loops
 # that others call are inlined by force with it: a copy that a caller brings along has been

@@ -17,7 +17,8 @@ from tqdm import tqdm
 
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import check_name
-from kernelgrad.compute.compiling import cache_folder, compiled_loops
+from kernelgrad.compute.caching import cache_folder
+from kernelgrad.compute.compiling import compiled_loops
 from kernelgrad.estimators._files import ESTIMATORS
 from kernelgrad.estimators.classifier import KernelClassifier
 from kernelgrad.estimators.linear import LinearClassifier, LinearRegressor
@@ -83,13 +84,13 @@ class WarmUp(NamedTuple):
     loops : int
         Loops compiled; 0 where all were in the cache.
     seconds : float
-    cache : Path
+    cache : Path or None
         The folder below which compiled loops are kept.
     """
 
     loops: int
     seconds: float
-    cache: Path
+    cache: Path | None
 
 
 Case = tuple[str, Any, Matrix, AnyArray]

@@ -21,9 +21,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from kernelgrad._typing import Float32Array, Matrix
+from kernelgrad.compute.caching import njit
 from kernelgrad.compute.elementary import cos_phase_turns, cos_sin_turns
 from kernelgrad.compute.linalg import times_wide
 from kernelgrad.compute.rows import Csr, Dense, as_rows, by_type

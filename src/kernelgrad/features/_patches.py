@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from kernelgrad._typing import Float32Array, IntArray
+from kernelgrad.compute.caching import njit
 from kernelgrad.compute.elementary import cos_sin_turns
 from kernelgrad.compute.linalg import PAD, keeps_rows, rows_times
 from kernelgrad.compute.threads import over_tiles

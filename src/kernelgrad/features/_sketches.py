@@ -23,9 +23,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from kernelgrad._typing import AnyArray, Float32Array, IntArray, Matrix
+from kernelgrad.compute.caching import njit
 from kernelgrad.compute.elementary import cos_sin_turns
 from kernelgrad.compute.linalg import PAD, keeps_rows
 from kernelgrad.compute.rng import cauchys, philox, sechs, split_seed

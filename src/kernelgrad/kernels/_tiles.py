@@ -49,9 +49,9 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
+from kernelgrad.compute.caching import njit
 from kernelgrad.compute.elementary import exp_flat, log2_flat
 
 DOT, CHI2, LEAST, SHANNON, ABSOLUTE, ROOTS, LORENTZ, SUMS, COSH = range(9)

@@ -18,10 +18,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from numba import njit
-
 from kernelgrad._typing import Float64Array
 from kernelgrad._validation import CapabilityError
+from kernelgrad.compute.caching import njit
 from kernelgrad.losses.base import Loss
 from kernelgrad.losses.registry import LOSSES, loss_code
 from kernelgrad.losses.scalar import (

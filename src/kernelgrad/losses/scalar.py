@@ -48,10 +48,10 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numba.extending import overload, register_jitable
 
 from kernelgrad._typing import Float64Array
+from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses._methods import FIRST as OWN
 from kernelgrad.losses._methods import slopes_by_method, value_by_method

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numba.extending import overload
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray
+from kernelgrad.compute.caching import njit
 from kernelgrad.compute.elementary import exp_flat, log2_flat
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses.scalar import (

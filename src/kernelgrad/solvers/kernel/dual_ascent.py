@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray
+from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import over_tiles
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.losses.conjugate import dual_step, loss_and_gap

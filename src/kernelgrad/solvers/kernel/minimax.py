@@ -24,10 +24,10 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from kernelgrad._typing import Float64Array, IntArray
 from kernelgrad._validation import DataError, check_real
+from kernelgrad.compute.caching import njit
 
 SAMPLE = 512  # rows of a first guess; at most so many are simply taken all
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit
 
 from kernelgrad._params import boolean, choice, integer, parameters, real
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray
 from kernelgrad._validation import CapabilityError
+from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import parallel_for, single_threaded_blas
 from kernelgrad.functions.exact import join_rows
 from kernelgrad.kernels import ExactRows

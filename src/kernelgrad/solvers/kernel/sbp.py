@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit
 
 from kernelgrad._params import choice, integer, parameters, real
 from kernelgrad._typing import Float32Array, Float64Array, IntArray
+from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.kernels import Gaussian

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit
 from scipy.linalg.blas import dtrsv
 
 from kernelgrad._params import integer, parameters, real
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray
 from kernelgrad._validation import CapabilityError
 from kernelgrad.callbacks import Deadline
+from kernelgrad.compute.caching import njit
 from kernelgrad.compute.linalg import factor_damped
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows

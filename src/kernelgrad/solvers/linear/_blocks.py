@@ -29,9 +29,9 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numba import njit
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray
+from kernelgrad.compute.caching import njit
 from kernelgrad.compute.rows import FAST, Csr, Dense, Rows
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.losses.scalar import (

@@ -20,9 +20,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray
+from kernelgrad.compute.caching import njit
 from kernelgrad.compute.rows import FAST, add, column, dot, entries, entry
 from kernelgrad.losses.conjugate import dual_step, loss_and_gap
 from kernelgrad.losses.scalar import LOGISTIC, MODIFIED, sigmoid, slope

@@ -20,9 +20,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray
+from kernelgrad.compute.caching import njit
 from kernelgrad.compute.rows import (
     Csr,
     Dense,

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from threadpoolctl import threadpool_limits
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad._validation import CapabilityError
+from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.losses import scalar
 from kernelgrad.solvers.base import draws

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit
 
 from kernelgrad._params import integer, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array
+from kernelgrad.compute.caching import njit
 from kernelgrad.compute.rows import FAST, Rows, add, as_rows
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses import Loss, scalar

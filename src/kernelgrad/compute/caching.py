@@ -1,0 +1,170 @@
+"""Where compiled loops are kept, and what happens if that place fails.
+
+numba keeps them in files that it trusts. Here every file ends with its SHA-256 and says what it
+holds: one that a full disk, a kill or a bad sector has damaged counts as missing, and its loop
+is compiled and written again. Without any place to write to, loops are compiled anew in every
+process, with a warning.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import stat
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba import config
+from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
+
+_DIGEST = sha256().digest_size
+
+
+class _Files(IndexDataCacheFile):
+    """The index of a loop and its machine code, which are whole or not there."""
+
+    def save(self, key: Any, data: Any) -> None:
+        # a kill between the two files, or a race, must not give the code of other types
+        super().save(key, (key, self._source_stamp, data))
+
+    def load(self, key: Any) -> Any:
+        found = super().load(key)
+        return (
+            found[2] if found is not None and found[:2] == (key, self._source_stamp) else None
+        )
+
+    def _load_index(self) -> Any:
+        try:
+            _check_whole(self._index_path)
+            return super()._load_index()
+        except OSError:
+            return {}
+
+    def _load_data(self, name: str) -> Any:
+        _check_whole(self._data_path(name))  # an OSError tells numba that the file is missing
+        return super()._load_data(name)
+
+    @contextmanager
+    def _open_for_write(self, filepath: str) -> Iterator[io.BytesIO]:
+        content = io.BytesIO()
+        yield content
+        with super()._open_for_write(filepath) as file:
+            file.write(content.getvalue() + sha256(content.getvalue()).digest())
+
+
+def _check_whole(path: str) -> None:
+    content = Path(path).read_bytes()  # unpickling stops before the digest
+    if sha256(content[:-_DIGEST]).digest() != content[-_DIGEST:]:
+        raise OSError(f"{path} is damaged")
+
+
+class _Cache(FunctionCache):
+    """A cache that is an advantage where it works and no obstacle elsewhere."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        found = self._impl
+        self._cache_file = _Files(
+            self._cache_path, found.filename_base, found.locator.get_source_stamp()
+        )
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            _warn(
+                f"Compiled loops cannot be kept in {cache_folder()} ({error.strerror}): other "
+                "processes compile them again"
+            )
+
+
+def njit(*, cache: bool = False, **options: Any) -> Callable[[Any], Any]:
+    """Return numba's decorator of the same name, whose `cache` survives damage.
+
+    Parameters
+    ----------
+    cache : bool, default=False
+        Whether compiled loops are kept on disk.
+    **options : object
+        Those of numba.
+
+    Returns
+    -------
+    callable
+        The decorator.
+    """
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        loop: Any = numba.njit(**options)(function)
+        if cache and hasattr(loop, "enable_caching"):  # a function where numba is switched off
+            loop._cache = _cache_of(function)
+        return loop
+
+    return compiled
+
+
+def _cache_of(function: Callable[..., Any]) -> Any:
+    """Return the cache of a loop: in a temporary folder where numba finds no other.
+
+    numba would raise for every loop, as soon as its module is imported.
+    """
+    with suppress(RuntimeError):
+        return _Cache(function)
+    if _make_folder():
+        with suppress(RuntimeError):
+            return _Cache(function)
+    return NullCache()
+
+
+@functools.cache
+def _make_folder() -> bool:
+    """Keep loops in a temporary folder from now on; return whether there is one."""
+    where, found = "in no folder: every process compiles them anew", False
+    with suppress(OSError):
+        os.environ["NUMBA_CACHE_DIR"] = _private_folder()  # for child processes too
+        config.reload_config()
+        where, found = f"in the temporary folder {config.CACHE_DIR}", True
+    _warn(
+        f"Compiled loops are kept {where}, as neither the folder of kernelgrad nor that of the "
+        "user can be written"
+    )
+    return found
+
+
+def _warn(what: str) -> None:
+    message = f"{what}; set NUMBA_CACHE_DIR to a folder that stays and can be written."
+    warnings.warn(message, UserWarning, stacklevel=3)
+
+
+def _private_folder() -> str:
+    """Return a temporary folder that only this user can write, as what it holds is executed."""
+    if hasattr(os, "getuid"):  # one folder for all processes; elsewhere each has its own
+        path = Path(tempfile.gettempdir()) / f"kernelgrad-numba-{os.getuid()}"
+        with suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+        found = path.lstat()
+        if found.st_mode == stat.S_IFDIR | 0o700 and found.st_uid == os.getuid():
+            return str(path)
+    return tempfile.mkdtemp(prefix="kernelgrad-numba-")
+
+
+@njit(cache=True)
+def _first() -> None:
+    """Do nothing: numba tells where it keeps this loop."""
+
+
+def cache_folder() -> Path | None:
+    """Return the folder below which compiled loops are kept, None where there is none."""
+    if config.CACHE_DIR:
+        return Path(config.CACHE_DIR)
+    if _first.stats.cache_path is None:
+        return None
+    path = Path(_first.stats.cache_path)
+    return path.parent.parent if path.name == "__pycache__" else path.parent
