@@ -96,8 +96,9 @@ class Npz(_Reader):
     name = "npz"
 
     def options(self, name: str) -> dict[str, Any]:
-        """Name the weights of archives that have some."""
-        return {"weight": "w"} if "weight" in name else {}
+        """Name targets and weights: without a name, archives without them are read, too."""
+        target = None if "array" in name or "sparse" in name else "y"
+        return {"target": target, "weight": "w" if "weight" in name else None}
 
     def mutate(self, name: str, data: bytes, rng: np.random.Generator) -> tuple[bytes, bool]:
         """Change the bytes of the file, or of an array in it."""

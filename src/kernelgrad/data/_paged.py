@@ -9,10 +9,9 @@ import os
 import shutil
 import tempfile
 import weakref
-import zlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from copy import copy
 from pathlib import Path
 from threading import RLock
@@ -21,6 +20,7 @@ from typing import IO, Any
 import numpy as np
 
 from kernelgrad._typing import AnyArray, IntArray
+from kernelgrad.data._damage import decoding, within
 from kernelgrad.data.base import (
     Batch,
     BatchSource,
@@ -169,10 +169,8 @@ class FileSource(PagedSource):
         return super().digest() + self._stamp.digest()
 
     def _checked(self, batch: Batch) -> Batch:
-        try:
+        with within(self._path):
             return check_batch(batch, self.feature_names)
-        except DataError as error:
-            raise DataError(f"{self._path}: {error}") from None
 
     def _checked_target(self, y: AnyArray, first_row: int) -> AnyArray:
         self._checked(Batch(np.empty((len(y), 0)), y, None, numbers(first_row, len(y))))
@@ -191,18 +189,11 @@ def open_text(path: Path) -> IO[bytes]:
     return stream
 
 
-@contextmanager
-def damage_named(path: Path) -> Iterator[None]:
+def decompressing(path: Path) -> AbstractContextManager[None]:
     """Turn the errors of decompression into one that names the file."""
-    try:
-        yield
-    except (EOFError, zlib.error, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # the operating system's own
-        raise DataError(
-            f"{path} cannot be decompressed ({error}); it is damaged or cut short, fetch it "
-            "again."
-        ) from None
+    return decoding(
+        path, "cannot be decompressed", "it is damaged or cut short, fetch it again"
+    )
 
 
 class _Unpacked:
@@ -220,7 +211,7 @@ class _Unpacked:
                 weakref.finalize(self, _remove, name)
                 with (
                     os.fdopen(handle, "wb") as plain,
-                    damage_named(self._path),
+                    decompressing(self._path),
                     open_text(self._path) as packed,
                 ):
                     shutil.copyfileobj(packed, plain, 1 << 20)

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
+from kernelgrad.data._damage import within
 from kernelgrad.data.base import (
     Batch,
     BatchSource,
@@ -125,7 +126,8 @@ class ArraySource(BatchSource):
             y = self._y[start : start + 65536]
             if not self._checked:
                 rows = np.arange(start, start + len(y))
-                check_batch(Batch(np.empty((len(y), 0)), y, None, rows))
+                with within(*(stamp.path for stamp in self._stamps)):
+                    check_batch(Batch(np.empty((len(y), 0)), y, None, rows))
             yield y
 
     @classmethod
@@ -163,10 +165,13 @@ class ArraySource(BatchSource):
         """The file, where there is one."""
         return str(self._stamps[0].path) if self._stamps else type(self).__name__
 
-    def of_files(self, *paths: Path) -> ArraySource:
-        """Return the source after noting which files its arrays are from."""
-        self._stamps = tuple(Stamp.of(path) for path in paths)
-        return self
+    @classmethod
+    def of_files(cls, paths: Sequence[Path], *arrays: Any) -> ArraySource:
+        """Return the source of arrays that are from files."""
+        with within(*paths):
+            source = cls(*arrays)
+        source._stamps = tuple(Stamp.of(path) for path in paths)
+        return source
 
     def _batch(self, index: IntArray | slice, rows: IntArray) -> Batch:
         with ExitStack() as files:
@@ -179,6 +184,7 @@ class ArraySource(BatchSource):
                 None if self._w is None else self._w[index].astype(np.float64, copy=False),
                 rows,
             )
+            files.enter_context(within(*(stamp.path for stamp in self._stamps)))
             return batch if self._checked else check_batch(batch, self.feature_names)
 
 

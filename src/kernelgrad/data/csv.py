@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kernelgrad.data._columns import INDEX, ColumnSource, text_feature
-from kernelgrad.data._paged import TextSource, damage_named, import_pyarrow, open_text
+from kernelgrad.data._damage import decoding
+from kernelgrad.data._paged import TextSource, decompressing, import_pyarrow, open_text
 from kernelgrad.data.base import Batch, NoRows
 from kernelgrad.exceptions import DataError
 
@@ -58,7 +59,7 @@ class CsvSource(ColumnSource, TextSource):
             self._arrow_types |= self._frame_types | empty
 
     def _read_header(self) -> None:
-        with damage_named(self._path), open_text(self._path) as stream:
+        with decompressing(self._path), open_text(self._path) as stream:
             raw = stream.readline(1 << 26)
         try:
             text = raw.decode("utf-8-sig").rstrip("\r\n")
@@ -67,7 +68,9 @@ class CsvSource(ColumnSource, TextSource):
                 f"{self._path}: the header is not UTF-8 ({error}); convert the file to UTF-8."
             ) from None
         self._delimiter = max(_DELIMITERS, key=text.count)
-        self._header = next(csv.reader([text], delimiter=self._delimiter), [])
+        remedy = "write names without line breaks, and lines that end in a line feed"
+        with decoding(self._path, "has a header that cannot be read", remedy):
+            self._header = next(csv.reader([text], delimiter=self._delimiter), [])
         if len(self._header) > 1 and not self._header[0]:
             self._header[0] = INDEX  # of df.to_csv()
         unnamed = [i for i, name in enumerate(self._header, 1) if not name.strip()]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-from kernelgrad.data._paged import OPENERS, damage_named, open_text
+from kernelgrad.data._paged import OPENERS, decompressing, open_text
 from kernelgrad.exceptions import DataError
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -181,7 +181,7 @@ def _file_format(path: Path) -> str:
 
 
 def _sniff(path: Path) -> str:
-    with damage_named(path), open_text(path) as stream:
+    with decompressing(path), open_text(path) as stream:
         for _ in range(100):
             line = stream.readline(1 << 26)
             if not line:

@@ -17,6 +17,9 @@ from kernelgrad.data._paged import TextSource, numbers
 from kernelgrad.data.base import Batch, count_targets, summarize
 from kernelgrad.exceptions import DataError
 
+MAX_INDEX = 10_000_000
+"""The largest index of a feature where nobody says how many there are."""
+
 
 class LibsvmSource(TextSource):
     """A LIBSVM file: plain, `.gz`, `.bz2` or `.zst`.
@@ -29,7 +32,8 @@ class LibsvmSource(TextSource):
     path : path
         The file.
     n_features : int, optional
-        Number of features; by default the largest index decides.
+        Number of features; by default the largest index decides, which may be 10,000,000: a
+        wrong digit is not to take the memory of ever so many features.
     zero_based : bool or "auto", default="auto"
         Whether indices count from 0. "auto" takes them to count from 1 unless index 0
         occurs somewhere in the file.
@@ -52,6 +56,7 @@ class LibsvmSource(TextSource):
             n_features = check_int(n_features, "n_features", low=1)
         self._shift = 0
         self.n_features = 0
+        self._largest = MAX_INDEX if n_features is None else n_features
         self._lowest, self._highest = (1, 0), (-1, 0)  # feature index, row
         self.counts = count_targets(self._first_pass())
         self._summary = summarize(self.counts)
@@ -110,15 +115,26 @@ class LibsvmSource(TextSource):
 
     def _decode(self, raw: bytes, line: int, first_row: int) -> Batch:
         try:
-            X, y = _load_lines(raw)
+            X, y = self._load_lines(raw)
         except (ValueError, OverflowError) as error:
             raise self._bad_line(raw, line, error) from None
         return Batch(X, y, None, numbers(first_row, len(y)))
 
+    def _load_lines(self, raw: bytes) -> tuple[Matrix, AnyArray]:
+        from sklearn.datasets import load_svmlight_file  # imports pandas, so only when needed
+
+        X, y = load_svmlight_file(BytesIO(raw), zero_based=True)
+        if X.nnz and X.indices.max() > self._largest:
+            raise ValueError(
+                f"index {X.indices.max()} is beyond {self._largest}, the largest that is "
+                "expected; n_features= sets how many there are"
+            )
+        return X, y
+
     def _bad_line(self, raw: bytes, line: int, error: Exception) -> DataError:
         for i, text in enumerate(raw.split(b"\n")):
             try:
-                _load_lines(text)
+                self._load_lines(text)
             except (ValueError, OverflowError) as found:
                 shown = text[:60].decode(errors="replace")
                 return DataError(
@@ -130,10 +146,3 @@ class LibsvmSource(TextSource):
 
 def _row_of(X: Matrix, position: int) -> int:
     return int(np.searchsorted(X.indptr, position, side="right")) - 1
-
-
-def _load_lines(raw: bytes) -> tuple[Matrix, AnyArray]:
-    from sklearn.datasets import load_svmlight_file  # imports pandas, so only when needed
-
-    X, y = load_svmlight_file(BytesIO(raw), zero_based=True)
-    return X, y

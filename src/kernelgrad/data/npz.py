@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import os
 import struct
+import sys
 import zipfile
-import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Matrix
 from kernelgrad.data._columns import missing_column
+from kernelgrad.data._damage import decoding
 from kernelgrad.data.arrays import ArraySource
 from kernelgrad.exceptions import DataError
 
@@ -61,30 +65,22 @@ def open_npz(
         If the archive is damaged or holds no such array.
     """
     path = Path(path)
-    if not zipfile.is_zipfile(path):
-        raise DataError(f"{path} is not a readable .npz archive; write it with numpy.savez.")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            keys = list(archive.files)
-            dense = next((k for k in dict.fromkeys((data_key, "X_train")) if k in keys), None)
-            X: Matrix
-            if dense is not None:
-                mapped = _map_member(path, f"{dense}.npy")
-                X = _member(archive, dense, path) if mapped is None else mapped
-            else:
-                X = _csr(archive, data_key, path)
-            y = w = None
-            if target_key is not None:
-                usual = _TARGET_KEYS if target_key == "y" else ()
-                key = next((k for k in usual if k in keys), target_key)
-                y = _member(archive, _need(keys, key, "target", path), path)
-            if weight_key is not None:
-                w = _member(archive, _need(keys, weight_key, "weight", path), path)
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise DataError(
-            f"{path} is not a readable .npz archive ({error}); write it again."
-        ) from None
-    return ArraySource(X, y, w, feature_names).of_files(path)
+    with _archive(path) as archive:
+        keys = _keys(archive)
+        dense = next((k for k in dict.fromkeys((data_key, "X_train")) if k in keys), None)
+        X: Matrix
+        if dense is not None:
+            X = _member(archive, dense, path, mapped=True)
+        else:
+            X = _csr(archive, data_key, path)
+        y = w = None
+        if target_key is not None:
+            usual = _TARGET_KEYS if target_key == "y" else ()
+            key = next((k for k in usual if k in keys), target_key)
+            y = _member(archive, _need(keys, key, "target", path), path)
+        if weight_key is not None:
+            w = _member(archive, _need(keys, weight_key, "weight", path), path)
+    return ArraySource.of_files([path], X, y, w, feature_names)
 
 
 def open_npy(
@@ -117,34 +113,24 @@ def open_npy(
     """
     files = [None if p is None else Path(p) for p in (path, target, weight)]
     X, y, w = (None if file is None else _map_array(file) for file in files)
-    try:
-        source = ArraySource(X, y, w, feature_names)
-    except (ValueError, TypeError) as error:
-        named = " and ".join(str(file) for file in files if file is not None)
-        raise type(error)(f"{named}: {error}") from None
-    return source.of_files(*(file for file in files if file is not None))
-
-
-def _map_array(file: Path) -> AnyArray:
-    if not file.exists():
-        raise FileNotFoundError(f"There is no file {file}; check the path.")
-    try:
-        return np.asanyarray(np.load(file, mmap_mode="r", allow_pickle=False))
-    except (ValueError, EOFError) as error:
-        raise DataError(
-            f"{file} is not a readable .npy array ({error}); write it with numpy.save, text as "
-            "astype(str)."
-        ) from None
+    return ArraySource.of_files([f for f in files if f is not None], X, y, w, feature_names)
 
 
 def default_target(path: Path) -> str | None:
     """Return "y" if the archive has targets under one of the usual names."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-    except zipfile.BadZipFile:
-        return None  # open_npz tells what is wrong
-    return "y" if any(f"{key}.npy" in names for key in _TARGET_KEYS) else None
+    with _archive(path) as archive:
+        return "y" if set(_TARGET_KEYS).intersection(_keys(archive)) else None
+
+
+@contextmanager
+def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    remedy = "write it with numpy.savez"
+    with decoding(path, "is not a readable .npz archive", remedy), zipfile.ZipFile(path) as it:
+        yield it
+
+
+def _keys(archive: zipfile.ZipFile) -> list[str]:
+    return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
 
 
 def _need(keys: Sequence[str], key: str, what: str, path: Path) -> str:
@@ -153,18 +139,25 @@ def _need(keys: Sequence[str], key: str, what: str, path: Path) -> str:
     return key
 
 
-def _member(archive: np.lib.npyio.NpzFile, key: str, path: Path) -> AnyArray:
-    try:
-        return np.asarray(archive[key])
-    except ValueError as error:
-        raise DataError(
-            f"{path}: array {key!r} cannot be read ({error}); object arrays are not accepted, "
-            "save strings with astype(str)."
-        ) from None
+def _member(
+    archive: zipfile.ZipFile, key: str, path: Path, *, mapped: bool = False
+) -> AnyArray:
+    """Return an array whose bytes agree with the checksum of the archive."""
+    info = archive.getinfo(f"{key}.npy")
+    remedy = "object arrays are not accepted, save strings with astype(str)"
+    with decoding(path, f"has an array {key!r} that cannot be read", remedy):
+        with archive.open(info) as stream:
+            header = _header(stream, info.file_size)
+            if mapped and info.compress_type == zipfile.ZIP_STORED and 0 not in header.shape:
+                while stream.read(1 << 20):  # the last read compares the checksums
+                    pass
+                return _mapped(path, _content_start(path, info), header)
+        with archive.open(info) as stream:  # to go back would skip the checksum
+            return _checked_text(np.lib.format.read_array(stream, allow_pickle=False))
 
 
-def _csr(archive: np.lib.npyio.NpzFile, data_key: str, path: Path) -> Matrix:
-    keys = archive.files
+def _csr(archive: zipfile.ZipFile, data_key: str, path: Path) -> Matrix:
+    keys = _keys(archive)
     for prefix in ("", "train_"):
         if all(prefix + part in keys for part in _CSR_PARTS):
             break
@@ -174,30 +167,65 @@ def _csr(archive: np.lib.npyio.NpzFile, data_key: str, path: Path) -> Matrix:
     if name not in (b"csr", "csr"):
         raise DataError(f"{path} holds a sparse matrix in format {name!r}; save it as CSR.")
     data, indices, indptr, shape = (_member(archive, prefix + p, path) for p in _CSR_PARTS)
-    try:
+    with decoding(path, "has CSR parts that do not fit together", "write the file again"):
         X = sp.csr_matrix((data, indices, indptr), shape=tuple(int(n) for n in shape))
         X.check_format(full_check=True)
-    except ValueError as error:
-        raise DataError(
-            f"{path}: the CSR parts do not fit together ({error}); write the file again."
-        ) from None
     return X
 
 
-def _map_member(path: Path, name: str) -> AnyArray | None:
-    """Memory-map an array stored without compression; None if that cannot be done."""
-    with zipfile.ZipFile(path) as archive, path.open("rb") as stream:
-        info = archive.getinfo(name)
-        if info.compress_type != zipfile.ZIP_STORED:
-            return None
+def _map_array(file: Path) -> AnyArray:
+    if not file.exists():
+        raise FileNotFoundError(f"There is no file {file}; check the path.")
+    remedy = "write it with numpy.save, text as astype(str)"
+    with decoding(file, "is not a readable .npy array", remedy), file.open("rb") as stream:
+        return _mapped(file, 0, _header(stream, file.stat().st_size))
+
+
+class _Header(NamedTuple):
+    """What an array in .npy format is like, and where its numbers begin."""
+
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype[Any]
+    size: int
+
+
+def _header(stream: IO[bytes], n_bytes: int) -> _Header:
+    """Read a header, which must tell of as many bytes as there are."""
+    version = np.lib.format.read_magic(stream)
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    if version not in readers:
+        raise ValueError(f"version {version} is for arrays of records")
+    shape, fortran, dtype = readers[version](stream)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    n_content = n_bytes - stream.tell()
+    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != n_content:
+        raise ValueError(f"{n_content} bytes are no array of shape {shape} and dtype {dtype}")
+    return _Header(shape, fortran, dtype, stream.tell())
+
+
+def _mapped(path: Path, start: int, header: _Header) -> AnyArray:
+    shape, fortran, dtype, size = header
+    order: Literal["F", "C"] = "F" if fortran else "C"
+    return _checked_text(np.memmap(path, dtype, "r", start + size, shape, order))
+
+
+def _checked_text(array: AnyArray) -> AnyArray:
+    """Return an array after checking that Python has the characters in it."""
+    if array.dtype.kind == "U":
+        code = np.dtype(np.uint32).newbyteorder(array.dtype.byteorder)
+        if np.ascontiguousarray(array).view(code).max(initial=0) > sys.maxunicode:
+            raise ValueError("it holds characters that do not exist")
+    return array
+
+
+def _content_start(path: Path, info: zipfile.ZipInfo) -> int:
+    """Return where the bytes of a member begin, after a header of its own."""
+    with path.open("rb") as stream:
         stream.seek(info.header_offset + 26)
-        name_length, extra_length = struct.unpack("<HH", stream.read(4))
-        stream.seek(name_length + extra_length, os.SEEK_CUR)
-        version = np.lib.format.read_magic(stream)
-        if version not in ((1, 0), (2, 0)):
-            return None
-        reader = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
-        shape, fortran, dtype = reader(stream)
-        if dtype.hasobject or 0 in shape:
-            return None
-        return np.memmap(path, dtype, "r", stream.tell(), shape, "F" if fortran else "C")
+        lengths: tuple[int, int] = struct.unpack("<HH", stream.read(4))
+        return stream.tell() + sum(lengths)

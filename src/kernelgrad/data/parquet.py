@@ -10,6 +10,7 @@ import numpy as np
 
 from kernelgrad._typing import IntArray
 from kernelgrad.data._columns import ColumnSource, text_feature
+from kernelgrad.data._damage import decoding
 from kernelgrad.data._paged import import_pyarrow
 from kernelgrad.data.base import Batch
 from kernelgrad.exceptions import DataError
@@ -35,8 +36,20 @@ class ParquetSource(ColumnSource):
     """
 
     def _open(self, drop: Sequence[str], feature_names: Sequence[str] | None) -> None:
-        self._metadata = _metadata(self._path)
-        schema = self._metadata.schema.to_arrow_schema()
+        import_pyarrow()
+        import pyarrow.parquet as pq
+
+        with decoding(self._path, "is not a readable Parquet file", "write it again"):
+            self._metadata = metadata = pq.read_metadata(self._path)
+            schema = metadata.schema.to_arrow_schema()
+            with pq.ParquetFile(self._path, metadata=metadata) as stream:
+                # metadata.row_group(g), and columns of it, end the process where the footer is
+                # damaged, which no reader does
+                groups = range(metadata.num_row_groups)
+                counts = [stream.read_row_group(g, columns=[]).num_rows for g in groups]
+            if min(counts, default=0) < 0 or sum(counts) != metadata.num_rows:
+                raise ValueError(f"its row groups do not make {metadata.num_rows} rows")
+        self._groups = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         self._set_columns(schema.names, drop, feature_names)
         types = {name: schema.field(name).type for name in self._stored(self._columns)}
         types |= {name: value.type for name, value in self._keys.items()}
@@ -55,27 +68,11 @@ class ParquetSource(ColumnSource):
                     f"{self._path}: target column {self._target!r} has type {kind}; write it "
                     "as numbers or strings."
                 )
-        groups = range(self._metadata.num_row_groups)
-        counts = [self._metadata.row_group(group).num_rows for group in groups]
-        self._groups = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         self._set_rows([sum(counts)])
-        self._check_null_counts()
 
     def block_starts(self) -> IntArray:
         """Return the first row of every row group that has rows."""
         return np.unique(self._groups[:-1][np.diff(self._groups) > 0])
-
-    def _check_null_counts(self) -> None:
-        """Raise for missing values that the statistics in the file already show."""
-        wanted = set(self._stored(self._columns))
-        if self.as_frame:  # whose features may lack values
-            wanted -= set(self.feature_names)
-        for group in range(self._metadata.num_row_groups):
-            meta = self._metadata.row_group(group)
-            columns = [meta.column(j) for j in range(meta.num_columns)]
-            found = [c.statistics for c in columns if c.path_in_schema in wanted]
-            if any(stats is not None and stats.null_count for stats in found):
-                self._piece(0, int(self._groups[group]), int(self._groups[group + 1]))
 
     def _tables(self, group: int, columns: Sequence[str]) -> Iterator[Any]:
         """Yield some columns from a row group on to the end."""
@@ -84,24 +81,20 @@ class ParquetSource(ColumnSource):
 
         # not all that a row group holds of a column, but 64 KiB of it
         options = {"buffer_size": 1 << 16, "pre_buffer": False}
-        try:
-            with pq.ParquetFile(self._path, metadata=self._metadata, **options) as stream:
-                for at in range(group, self._metadata.num_row_groups):
-                    batches = stream.iter_batches(
-                        batch_size=_READ_ROWS,
-                        row_groups=[at],  # none is decoded that is not asked for
-                        columns=self._stored(columns),
-                        use_threads=False,
-                    )
-                    small = self._metadata.row_group(at).num_rows <= _WHOLE_ROWS
-                    for batch in list(batches) if small else batches:
-                        yield self._with_keys(pa.Table.from_batches([batch]), columns)
-        except (pa.ArrowInvalid, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise  # the operating system's own
-            raise DataError(
-                f"{self._path} cannot be decoded ({error}); it is damaged, write it again."
-            ) from None
+        options |= {"page_checksum_verification": True}  # of files that have checksums
+        with (
+            decoding(self._path, "cannot be decoded", "it is damaged, write it again"),
+            pq.ParquetFile(self._path, metadata=self._metadata, **options) as stream,
+        ):
+            for at, n_rows in enumerate(np.diff(self._groups)[group:].tolist(), group):
+                batches = stream.iter_batches(
+                    batch_size=_READ_ROWS,
+                    row_groups=[at],  # none is decoded that is not asked for
+                    columns=self._stored(columns),
+                    use_threads=False,
+                )
+                for batch in list(batches) if n_rows <= _WHOLE_ROWS else batches:
+                    yield self._with_keys(pa.Table.from_batches([batch]), columns)
 
     def _target_tables(self) -> Iterator[Any]:
         return self._tables(0, [self._target or ""])
@@ -157,18 +150,6 @@ class _Stream:
                 yield self._rest.slice(low, high - low)
             self._rest = self._rest.slice(high) if high < n else None
             self.at += high
-
-
-def _metadata(file: Path) -> Any:
-    pa = import_pyarrow()
-    import pyarrow.parquet as pq
-
-    try:
-        return pq.read_metadata(file)
-    except pa.ArrowInvalid as error:
-        raise DataError(
-            f"{file} is not a readable Parquet file ({error}); write it again."
-        ) from None
 
 
 def _float_type(kind: Any) -> np.dtype[Any] | None:
