@@ -116,8 +116,8 @@ def test_bits_depend_neither_on_threads_nor_on_scratch(small_shards, tmp_path, m
     source = saved(tmp_path, X, t)
     settings = {"solver": BLOCKS[0], "max_iter": 5, "random_state": 0, "gamma": 0.3}
     made = []
-    folder = shards.Folder
-    monkeypatch.setattr(solver, "Folder", lambda: made.append(folder()) or made[-1])
+    folder = solver.ScratchFolder
+    monkeypatch.setattr(solver, "ScratchFolder", lambda: made.append(folder()) or made[-1])
     first = plain_regressor(memory_limit=60_000, **settings).fit(source)
     assert not made
     set_num_threads(1)

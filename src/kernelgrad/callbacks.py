@@ -17,12 +17,13 @@ from typing import Any, TextIO, TypeVar
 
 from tqdm import tqdm
 
+from kernelgrad._disk import replacing
 from kernelgrad._typing import Contents
 from kernelgrad._validation import check_bool, check_int, check_real
 from kernelgrad.compute.compiling import clock, compile_seconds, compiling
 from kernelgrad.compute.compiling import looked_at as _shows_bars
 from kernelgrad.exceptions import ModelFileError, NewerFileError
-from kernelgrad.persistence import below, prefixed, read_container, replacing, write_container
+from kernelgrad.persistence import below, prefixed, read_container, write_container
 
 
 class TimeIsUp(Exception):  # noqa: N818  no error: the model so far is kept

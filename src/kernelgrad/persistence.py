@@ -12,16 +12,14 @@ import hashlib
 import json
 import math
 import os
-import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from kernelgrad._disk import check_target, replacing, special
 from kernelgrad._typing import AnyArray, Contents
 from kernelgrad.exceptions import ModelFileError, NewerFileError
 
@@ -200,32 +198,6 @@ def _check_tensor(name: Any, value: Any) -> AnyArray:
     return np.asarray(value, dtype=value.dtype.newbyteorder("="), order="C")
 
 
-@contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Yield a file that appears under `path` only when it is complete and on disk.
-
-    After any failure, an interrupt included, a file that was there before is as it was and no
-    other is left; a symbolic link is followed.
-    """
-    target = Path(os.path.realpath(path))
-    temporary = target.parent / f".kernelgrad-{secrets.token_hex(8)}.tmp"
-    try:
-        with open(temporary, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    if os.name == "posix":  # elsewhere a folder cannot be opened
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
 def contents_digest(contents: Contents) -> str:
     """Return a text that is the same where values and arrays are."""
     values, arrays = contents
@@ -249,7 +221,7 @@ def write_container(
     tensors: dict[str, AnyArray],
     kind: str = "model",
 ) -> None:
-    """Write a file, all of it or nothing (see :func:`replacing`).
+    """Write a file, all of it or nothing (see :func:`kernelgrad._disk.replacing`).
 
     Parameters
     ----------
@@ -269,7 +241,12 @@ def write_container(
         If the header or a tensor holds something that the format cannot.
     FileNotFoundError
         If the folder of `path` does not exist.
+    ValueError
+        If there is a device, a pipe or a socket.
+    OSError
+        If the file cannot be written, as on a full disk.
     """
+    check_target(path)
     if type(header) is not dict:
         raise TypeError(f"header must be a dict, got a {type(header).__qualname__}.")
     text = json.dumps(encode_value(header, "header"), allow_nan=False)
@@ -280,15 +257,15 @@ def write_container(
         "header": text,
         "checksum": _checksum(text, arrays),
     }
-    folder = Path(os.path.realpath(path)).parent
-    if not folder.is_dir():
-        raise FileNotFoundError(f"The folder {str(folder)!r} does not exist; create it.")
     with replacing(path) as file:
         file.write(save(arrays, metadata))
 
 
 def _check_outside(path: Path, kind: str) -> None:
     """Raise unless the file has the outer shape of a safetensors file."""
+    found = special(path)
+    if found is not None:
+        raise ModelFileError(f"{str(path)!r} is {found}, no {kind} file; check the path.")
     try:
         size = path.stat().st_size
         with open(path, "rb") as file:

@@ -63,7 +63,7 @@ def predict(
             check_writable(output, "predictions", model, data)
 
         from kernelgrad import open_source
-        from kernelgrad.persistence import replacing
+        from kernelgrad._disk import replacing
 
         estimator = _loaded(model)
         _check_outputs(estimator, proba=proba, decision=decision)

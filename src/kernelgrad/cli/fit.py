@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kernelgrad._disk import replacing
 from kernelgrad.cli.report import (
     INTERRUPTED,
     check_writable,
@@ -353,7 +354,8 @@ def plot_history(estimator: Any, path: Path) -> None:
 
     figure = Figure(layout="constrained")
     LearningCurveDisplay.from_estimator(estimator, ax=figure.subplots())
-    figure.savefig(path)
+    with replacing(path) as file:
+        figure.savefig(file, format=path.suffix.lower().lstrip("."))
 
 
 def _print_summary(result: dict[str, Any]) -> None:

@@ -7,7 +7,6 @@ import math
 import os
 import shutil
 import sys
-import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import typer
+
+from kernelgrad._disk import ROOM, ScratchFolder, check_target, named
 
 INTERRUPTED = 130
 
@@ -119,28 +120,20 @@ def data_file(data: Path) -> Iterator[Path]:
     if str(data) != "-":
         yield data
         return
-    with tempfile.TemporaryDirectory(
-        prefix="kernelgrad-", ignore_cleanup_errors=True
-    ) as folder:
-        path = Path(folder) / "standard_input.csv"
-        with path.open("wb") as stream:
-            shutil.copyfileobj(sys.stdin.buffer, stream)
-        yield path
+    folder = ScratchFolder()
+    path = folder.path / "standard_input.csv"
+    with named(path, ROOM), path.open("wb") as stream:
+        shutil.copyfileobj(sys.stdin.buffer, stream)
+    yield path
 
 
 def check_writable(path: Path, what: str, *inputs: Path) -> None:
     """Raise unless a file can be put at `path`, which must be none of the inputs."""
-    folder = path.parent
     if path.resolve() in (other.resolve() for other in inputs):
         raise typer.BadParameter(f"The {what} would overwrite the input {path}; rename it.")
-    if path.is_dir():
-        raise IsADirectoryError(f"The {what} {path} is a folder; give the name of a file.")
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"There is no folder {folder} for the {what} {path.name}; create it first."
-        )
-    if not os.access(folder, os.W_OK):
+    check_target(path, what)
+    if not os.access(path.resolve().parent, os.W_OK):
         raise PermissionError(
-            f"The folder {folder} is not writable, so the {what} {path.name} cannot go there; "
-            "choose another."
+            f"The folder {path.resolve().parent} is not writable, so the {what} {path.name} "
+            "cannot go there; choose another."
         )

@@ -5,9 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
-import os
 import shutil
-import tempfile
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from kernelgrad._disk import ScratchFolder
 from kernelgrad._typing import AnyArray, IntArray
 from kernelgrad.data._damage import decoding, within
 from kernelgrad.data.base import (
@@ -201,16 +200,15 @@ class _Unpacked:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._plain: str | None = None
+        self._folder: ScratchFolder | None = None
 
     def open(self) -> IO[bytes]:
         """Return the stream of the plain text."""
-        if self._plain is None:
+        if self._folder is None:
             try:
-                handle, name = tempfile.mkstemp(prefix="kernelgrad-")
-                weakref.finalize(self, _remove, name)
+                folder = ScratchFolder()
                 with (
-                    os.fdopen(handle, "wb") as plain,
+                    (folder.path / "plain").open("wb") as plain,
                     decompressing(self._path),
                     open_text(self._path) as packed,
                 ):
@@ -220,15 +218,11 @@ class _Unpacked:
                     f"{self._path} cannot be decompressed to a temporary file ({error}); set "
                     "TMPDIR to a folder with more room, or decompress the file."
                 ) from None
-            self._plain = name
-        return Path(self._plain).open("rb")
+            self._folder = folder
+        return (self._folder.path / "plain").open("rb")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_plain": None}  # other processes make their own
-
-
-def _remove(name: str) -> None:
-    Path(name).unlink(missing_ok=True)
+        return {**self.__dict__, "_folder": None}  # other processes make their own
 
 
 class TextSource(FileSource):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
+from kernelgrad._disk import special
 from kernelgrad.data._paged import OPENERS, decompressing, open_text
 from kernelgrad.exceptions import DataError
 
@@ -58,6 +59,12 @@ def find_files(path: Any) -> list[DataFile]:
         if not found:
             raise FileNotFoundError("The list of files is empty; name at least one.")
         root = Path(os.path.commonpath([os.path.abspath(file.parent) for file in found]))
+    for file in found:
+        kind = special(file)
+        if kind is not None:
+            raise DataError(
+                f"{file} is {kind}, which cannot be read twice; write the data to a file."
+            )
     keys = [_keys(Path(os.path.relpath(file.parent, root)).parts) for file in found]
     texts = {name for own in keys for name, value in own.items() if not _is_integer(value)}
 

@@ -16,11 +16,11 @@ from sklearn import config_context
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
+from kernelgrad._disk import replacing
 from kernelgrad._typing import Float64Array, Matrix
 from kernelgrad._validation import DataError
 from kernelgrad.callbacks import FitEvent
 from kernelgrad.data import BatchSource
-from kernelgrad.persistence import replacing
 from kernelgrad.solvers import Solver, State
 
 try:  # scikit-learn >= 1.9

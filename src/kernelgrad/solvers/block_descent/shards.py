@@ -9,9 +9,6 @@ added up in the order of the shards, so the model does not depend on where shard
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-import weakref
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
@@ -20,6 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from kernelgrad._disk import ROOM, ScratchFolder, named
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray
 from kernelgrad.compute.device import BlockValues
 from kernelgrad.compute.linalg import first_of_equals, row_hashes
@@ -123,7 +121,9 @@ class Scratch(MutableMapping[str, Any]):
     def __setitem__(self, name: str, value: AnyArray) -> None:
         # a new file: arrays that were mapped before keep what they show
         path = self._path(name)
-        np.ascontiguousarray(value, np.float32).tofile(f"{path}.new")
+        plain = np.ascontiguousarray(value, np.float32).reshape(-1).view(np.uint8)
+        with named(path, ROOM), open(f"{path}.new", "wb") as file:
+            file.write(plain.data)
         os.replace(f"{path}.new", path)
         self._shapes[name] = value.shape
 
@@ -136,14 +136,6 @@ class Scratch(MutableMapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._shapes)
-
-
-class Folder:
-    """A folder for scratch files, removed with the object."""
-
-    def __init__(self) -> None:
-        self.name = tempfile.mkdtemp(prefix="kernelgrad-")
-        weakref.finalize(self, shutil.rmtree, self.name, ignore_errors=True)
 
 
 def step_on(
@@ -625,7 +617,7 @@ class Team:
 
     def __init__(
         self, shards: Sequence[Shard], progress: Callable[[int, int], None] | None = None,
-        folder: Folder | None = None,
+        folder: ScratchFolder | None = None,
     ) -> None:  # fmt: skip
         self.shards = list(shards)
         self._progress, self._folder = progress, folder

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from kernelgrad._disk import ScratchFolder
 from kernelgrad._params import choice, integer, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad._validation import CapabilityError, DataError
@@ -49,7 +50,6 @@ from kernelgrad.solvers.block_descent.objective import Objective
 from kernelgrad.solvers.block_descent.shards import (
     SHARD,
     TAG,
-    Folder,
     Home,
     Recipe,
     Team,
@@ -346,8 +346,8 @@ class CachedBlockDescent(Solver[CachedState]):
             team: Team = batch.team(recipe, progress)
             return team
         limit = 0.25 * system_bytes() if problem.memory_limit is None else problem.memory_limit
-        folder = Folder() if 48 * n * problem.n_outputs > limit else None
-        path = None if folder is None else folder.name
+        folder = ScratchFolder() if 48 * n * problem.n_outputs > limit else None
+        path = None if folder is None else str(folder.path)
         shards = []
         for a in starts:
             shards.append(recipe.read(a // SHARD, a, min(n, a + SHARD), batch, path))

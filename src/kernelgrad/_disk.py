@@ -1,0 +1,184 @@
+"""Files that appear whole or not at all; temporary ones that do not outlive a kill for long."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import secrets
+import shutil
+import stat
+import sys
+import tempfile
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+if sys.platform != "win32":
+    import fcntl
+
+_TEMPORARY = re.compile(r"\.kernelgrad-[0-9a-f]{16}\.tmp")
+_ABANDONED = 3600.0  # seconds without a change before anything unlocked is taken for a remnant
+ROOM = "set TMPDIR to a folder with more room"
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def special(path: str | os.PathLike[str]) -> str | None:
+    """Return what is at a path if it is no file of bytes, in words, else None."""
+    try:
+        return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode))
+    except FileNotFoundError:
+        return None
+
+
+def check_target(path: str | os.PathLike[str], what: str = "file") -> None:
+    """Raise unless a file can appear under a path, or take the place of one."""
+    folder = Path(os.path.realpath(path)).parent
+    kind = special(path)
+    if kind is not None:
+        error = IsADirectoryError if kind == "a folder" else ValueError
+        raise error(f"The {what} {path} is {kind}; give the name of a file.")
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"There is no folder {str(folder)!r} for the {what}; create it first."
+        )
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Yield a file that appears under `path` only when it is complete and on disk.
+
+    After any failure, an interrupt included, a file that was there before is as it was and no
+    other is left; a symbolic link is followed. What a kill leaves in the folder is removed by
+    a later call, once it is an hour old.
+    """
+    check_target(path)
+    target = Path(os.path.realpath(path))
+    temporary = _temporary(target.parent)
+    try:
+        with _Named(temporary, path) as raw, io.BufferedWriter(raw) as file:
+            _remove_abandoned(temporary)
+            yield file
+            file.flush()
+            with named(path):
+                os.fsync(file.fileno())
+        with named(path):
+            os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    # some folders cannot be opened (Windows) or synchronised; the file is there all the same
+    with suppress(OSError):
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+class ScratchFolder:
+    """A folder for temporary files below TMPDIR, removed with the object.
+
+    What a kill leaves is removed with a later one, once it is an hour old.
+
+    Attributes
+    ----------
+    path : Path
+    """
+
+    def __init__(self) -> None:
+        self.path = _temporary(Path(tempfile.gettempdir()))
+        with named(self.path, ROOM):
+            self.path.mkdir(mode=0o700)
+        descriptor = _lock(self.path)
+        weakref.finalize(self, _remove, self.path, descriptor)
+        _remove_abandoned(self.path)
+
+
+def _temporary(folder: Path) -> Path:
+    return folder / f".kernelgrad-{secrets.token_hex(8)}.tmp"
+
+
+class _Named(io.FileIO):
+    """A new temporary file, locked, whose errors name the file that it is to become."""
+
+    def __init__(self, temporary: Path, path: Any) -> None:
+        self._path = path
+        with named(path):
+            super().__init__(temporary, "x")
+        _try_lock(self.fileno())
+
+    def write(self, data: Any) -> int:
+        with named(self._path):
+            return super().write(data)
+
+
+@contextmanager
+def named(path: Any, remedy: str = "make room or choose another place") -> Iterator[None]:
+    """Let errors of writing name the file and a remedy."""
+    try:
+        yield
+    except OSError as error:
+        why = f"{error.strerror}, so nothing was written; {remedy}"
+        raise OSError(error.errno, why, os.fspath(path)) from None
+
+
+def _lock(path: Path) -> int | None:
+    """Open and lock a temporary file or folder; None where that cannot be."""
+    if sys.platform == "win32":
+        return None
+    flags = os.O_RDONLY if path.is_dir() else os.O_RDWR
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    if _try_lock(descriptor):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _try_lock(descriptor: int) -> bool:
+    """Take the lock by which others see that the process lives; whether that worked."""
+    if sys.platform == "win32":
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _remove_abandoned(own: Path) -> None:
+    """Remove what killed processes of this user left beside a new temporary file or folder."""
+    with suppress(OSError):
+        new = own.lstat()  # the time of the disk, whose clock may be another one
+        for entry in os.scandir(own.parent):
+            if _TEMPORARY.fullmatch(entry.name):
+                _remove_if_abandoned(Path(entry.path), new)
+
+
+def _remove_if_abandoned(path: Path, new: os.stat_result) -> None:
+    with suppress(OSError):
+        found = path.lstat()
+        if found.st_uid != new.st_uid or new.st_mtime - found.st_mtime < _ABANDONED:
+            return
+        descriptor = _lock(path)
+        if descriptor is not None:
+            _remove(path, descriptor)
+
+
+def _remove(path: Path, descriptor: int | None) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    with suppress(OSError):
+        path.unlink()  # of a file
+    if descriptor is not None:
+        os.close(descriptor)

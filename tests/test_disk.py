@@ -1,0 +1,78 @@
+"""Files that appear whole or not at all, and what is no file."""
+
+import os
+import socket
+
+import numpy as np
+import pytest
+
+from kernelgrad import DataError, KernelRegressor, ModelFileError, _disk, load, open_source
+from kernelgrad._disk import ScratchFolder, replacing
+from kernelgrad.cli import main
+
+NAME = ".kernelgrad-0123456789abcdef.tmp"
+
+
+@pytest.fixture(scope="module")
+def model():
+    X = np.linspace(-1, 1, 50)[:, None]
+    return KernelRegressor(alpha=1e-3, gamma=1.0).fit(X, X[:, 0] ** 2)
+
+
+@pytest.fixture(params=["a folder", "a device", "a pipe", "a socket"])
+def no_file(request, tmp_path):
+    path = tmp_path / "it.csv"
+    if request.param == "a folder":
+        path.mkdir()
+    elif request.param == "a device":
+        path.symlink_to("/dev/full")
+    elif request.param == "a pipe":
+        os.mkfifo(path)
+    else:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(path))
+    return path, request.param
+
+
+@pytest.mark.skipif(os.name != "posix", reason="others have no such files")
+def test_what_is_no_file_is_refused_and_stays(no_file, model, capsys):
+    path, kind = no_file
+    before = path.stat()
+    with pytest.raises((ValueError, OSError), match=f"is {kind}; give the name of a file"):
+        model.save(path)
+    with pytest.raises(ModelFileError, match=f"is {kind}, no model file"):
+        load(path)
+    data = path.parent / "data.csv"
+    data.write_text("a,y\n1,2\n2,3\n")
+    assert main(["fit", str(data), "--target", "y", "--model", str(path)]) == 1
+    assert f"The model {path} is {kind}" in capsys.readouterr().err
+    if kind != "a folder":
+        for source in (path, [data, path], path.parent / "*.csv"):
+            with pytest.raises(DataError, match=f"is {kind}"):
+                open_source(source, target="y")
+    assert path.stat() == before
+
+
+def test_what_a_kill_left_is_removed_an_hour_later(tmp_path, monkeypatch):
+    monkeypatch.setattr(_disk.tempfile, "tempdir", str(tmp_path))
+    for use in (lambda: replacing(tmp_path / "new").__enter__(), ScratchFolder):
+        old, young = tmp_path / NAME, tmp_path / NAME.replace("0", "1")
+        others = [tmp_path / name for name in (NAME[1:], NAME + "x", ".kernelgrad-mine.tmp")]
+        for path in (old, young, *others):
+            path.write_bytes(b"half")
+        folder = tmp_path / NAME.replace("0", "2")
+        folder.mkdir()
+        (folder / "rows").write_bytes(b"half")
+        for path in (old, folder, *others):
+            os.utime(path, (0, 0))
+        with old.open("rb+") as file:  # of a process that lives
+            assert _disk._try_lock(file.fileno()) == (os.name == "posix")
+            kept = use()
+            assert old.exists()
+        also = use()
+        assert not old.exists()
+        assert not folder.exists()
+        assert young.exists()
+        assert all(path.exists() for path in others)
+        del kept, also
+    assert {*tmp_path.iterdir()} == {young, *others}
