@@ -52,6 +52,10 @@ def scalar_loss(
         return (1 - y * f) ** 2 if y * f < 1 else 0.0
     if name == "logistic":
         return -math.log(_sigmoid(y * f))
+    if name == "poisson":
+        return math.exp(f) - y * f + y * math.log(y) - y
+    if name == "gamma":
+        return y / math.exp(f) + f - math.log(y) - 1
     raise KeyError(name)
 
 
@@ -92,6 +96,8 @@ def scalar_slope(
         return -2 * y * (1 - y * f) if y * f < 1 else 0.0
     if name == "logistic":
         return -y * _sigmoid(-y * f)
+    if name in ("poisson", "gamma"):
+        return math.exp(f) - y if name == "poisson" else 1 - y / math.exp(f)
     raise KeyError(name)
 
 
@@ -110,6 +116,8 @@ def scalar_weight(
         if y < 0:
             return 0.0
         return 1 / f**2 if f > low else 1 / (low + math.sqrt(low * (low - f))) ** 2
+    if name in ("poisson", "gamma"):
+        return math.exp(f) if name == "poisson" else y / math.exp(f)
     if name == "squared":
         return 1.0
     if name == "huber":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import expit, log_expit, logsumexp, softmax
+from scipy.special import expit, log_expit, logsumexp, softmax, xlogy
 
 each = np.eye  # outputs apart: the Hessian of a row is diagonal
 LOSSES = {  # value (n,), slope (n, C), Hessian (n, C, C) of targets y and predictions f
@@ -26,6 +26,16 @@ LOSSES = {  # value (n,), slope (n, C), Hessian (n, C, C) of targets y and predi
         lambda y, f: 0.5 * ((f - y) ** 2).sum(1),
         lambda y, f: f - y,
         lambda y, f: np.ones_like(f)[..., None] * each(f.shape[1]),
+    ),
+    "poisson": (
+        lambda y, f: (np.exp(f) - y * f + xlogy(y, y) - y).sum(1),
+        lambda y, f: np.exp(f) - y,
+        lambda y, f: np.exp(f)[..., None] * each(f.shape[1]),
+    ),
+    "gamma": (
+        lambda y, f: (y * np.exp(-f) + f - np.log(y) - 1).sum(1),
+        lambda y, f: 1 - y * np.exp(-f),
+        lambda y, f: (y * np.exp(-f))[..., None] * each(f.shape[1]),
     ),
 }
 

@@ -59,6 +59,7 @@ KINKED = [Absolute(), Quantile(0.8), EpsilonInsensitive(0.0)]
 def batch(loss, rng, n=60):
     if "regression" in loss.tasks:
         y = rng.standard_normal((n, 2))
+        y = y if loss.lowest_target is None else np.abs(y)
     elif "classification" in loss.tasks:
         y = encode_labels(rng.integers(0, 3, n), 3, loss).astype(np.float64)
     else:

@@ -18,6 +18,7 @@ from oracles_newton import minimum
 from plain import plain_classifier, plain_regressor
 
 ALPHAS = (1.0, 1e-3, 1e-6, 1e-9)
+LOSSES = ("logistic", "log_loss", "squared_hinge", "squared", "poisson", "gamma")
 
 
 def rows(loss, n=160, seed=0):
@@ -29,13 +30,16 @@ def rows(loss, n=160, seed=0):
         y = np.eye(3)[score.argmax(axis=1)]
     elif loss == "squared":
         y = score[:, :2]
+    elif loss in ("poisson", "gamma"):
+        y = np.floor(np.exp(score[:, :2])) + (loss == "gamma")
     else:
         y = np.sign(score[:, :2])
     return X, y.astype(np.float32), rng.integers(0, 4, n).astype(float)
 
 
 def problem(name, alpha, outputs, **changed):
-    task = "regression" if name == "squared" else "classification"
+    numbers = name in ("squared", "poisson", "gamma")
+    task = "regression" if numbers else "classification"
     made = Problem(
         loss=get_loss(name, task=task, n_classes=3), kernel=Gaussian(0.5), alpha=alpha,
         n_outputs=outputs, n_features_in=3, seed=0, fixed_rows=True,
@@ -53,7 +57,7 @@ def solve(solver, posed, batch, most=60):
 
 
 @pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("loss", ["logistic", "log_loss", "squared_hinge", "squared"])
+@pytest.mark.parametrize("loss", LOSSES)
 def test_the_minimum_of_every_penalty(loss, intercept):
     X, y, weight = rows(loss)
     K = Gaussian(0.5)(X)

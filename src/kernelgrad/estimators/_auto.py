@@ -114,7 +114,7 @@ def choose_solver(
                     blocks="features"
                 ), "rows and responses fit in memory, exact kernel values are costly"
             # values of functions and given matrices may be no kernel's, which both refuse
-            smooth = kernel.has_random_features and loss.smoothness is not None
+            smooth = kernel.has_random_features and loss.is_smooth
             if (
                 loss.name == "squared"
                 and smooth

@@ -24,6 +24,8 @@ from kernelgrad.exchange import (
 )
 from kernelgrad.exchange.numerics import clip, softmax
 from kernelgrad.losses import KLDensityRatio
+from kernelgrad.losses.regression import LogLinkLoss
+from kernelgrad.losses.scalar import LARGEST_LOG
 
 Outputs = dict[str, tuple[Value, int | None]]  # values and their number of columns, if any
 
@@ -136,6 +138,8 @@ def _date_parts(seconds: Value) -> list[Value]:
 
 def _numbers(model: Any, x: Value) -> Outputs:
     f, C = add_function(model.expansion_, x), model.expansion_.n_outputs
+    if isinstance(model.loss_, LogLinkLoss):
+        f = f.graph.op("Exp", f.graph.op("Min", f, LARGEST_LOG))
     if model.loss_.n_outputs is not None:  # quantiles do not cross
         f = f.graph.ops("TopK", f, np.array([C]), dtypes=(None, np.int64), largest=0)[0]
     if model._task().ndim == 1:
@@ -236,7 +240,7 @@ def _ratio(model: Any, x: Value) -> Outputs:
     f = _flat(add_function(model.expansion_, x))
     op = f.graph.op
     if isinstance(model.loss_, KLDensityRatio):
-        ratio = op("Exp", op("Min", f, 709.0))
+        ratio = op("Exp", op("Min", f, LARGEST_LOG))
     else:
         ratio = op("Max", f, 0.0)
     return {"ratio": (ratio, None), "decision": (f, None)}

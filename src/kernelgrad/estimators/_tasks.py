@@ -257,6 +257,15 @@ class Regression(Task):
                 f"0), has the size {most:.3g}, not within {SMALLEST:g} and {1 / SMALLEST:g}, "
                 "the range of float32; give the target in another unit."
             )
+        lowest = self.loss.lowest_target
+        if lowest is not None and (y < lowest).any():
+            row = int(np.argmax(y.reshape(len(y), -1).min(axis=1) < lowest))
+            wanted = ">= 0" if lowest == 0 else "> 0"
+            raise DataError(
+                f"The loss {self.loss.name!r} takes targets {wanted}, "
+                f"but row {row} (rows count from 0) has {np.min(y[row]):g}; mend or drop such "
+                "rows, or take the loss 'squared'."
+            )
         outputs = _count_outputs(y, self.loss)
         if outputs != self.n_outputs:
             raise ValueError(
@@ -279,7 +288,8 @@ class Regression(Task):
         return ("r2", r2) if self.loss.name == "squared" else super().score()
 
     def predict(self, raw: Float64Array) -> Float64Array:
-        """Return f as y was, quantiles in increasing order."""
+        """Return f or what it is the logarithm of, as y was; quantiles in increasing order."""
+        raw = np.asarray(self.loss.mean(raw), np.float64)
         if self.loss.n_outputs is not None:
             raw = np.sort(raw, axis=1)
         return raw.ravel() if self.ndim == 1 else raw

@@ -184,6 +184,6 @@ def _times(kernel: Any, factor: float) -> Any:
 
 def own_solver(problem: Problem) -> NewtonCG | WorkingSet | None:
     """Return what solves paths of the problem's loss exactly; None where nothing does."""
-    if problem.loss.smoothness is not None and problem.kernel.has_random_features:
+    if problem.loss.is_smooth and problem.kernel.has_random_features:
         return NewtonCG()
     return WorkingSet() if problem.loss.name in WorkingSet.losses else None

@@ -57,7 +57,10 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
 
     @by_blocks
     def predict(self, X: Any) -> Float64Array:
-        """Return f(X), shape (n,) or (n, n_outputs) as y was; quantiles in increasing order."""
+        """Return f(X), shape (n,) or (n, n_outputs) as y was; quantiles in increasing order.
+
+        Of the losses "poisson" and "gamma" this is the mean, exp f(X).
+        """
         return joined(self._task().predict(raw) for raw in self._responses(X))
 
     @as_numpy
@@ -101,6 +104,7 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
 
     def _squares(self, batch: Batch, raw: Float64Array, origin: AnyArray) -> Float64Array:
         """Return sums of weights, of targets less the origin, their squares, and errors'."""
+        raw = np.asarray(self.loss_.mean(raw), np.float64)
         y = np.asarray(batch.y, np.float64).reshape(raw.shape)
         w = weights_of(batch)
         moved = y - np.asarray(origin, np.float64).reshape(1, -1)
@@ -123,10 +127,13 @@ class KernelRegressor(BaseRegressor, BaseSearchedEstimator):
 
     Parameters
     ----------
-    loss : {"squared", "huber", "epsilon_insensitive", "absolute", "quantile"} or Loss
+    loss : {"squared", "huber", "epsilon_insensitive", "absolute", "quantile", "poisson", \
+            "gamma"} or Loss
         Default ``"squared"``. For its parameters give an object: ``Quantile(0.9)``; Huber's
         delta and epsilon are in the units of y. ``Quantile((0.1, 0.5, 0.9))`` fits several
-        quantiles of one target with shared features, one output each.
+        quantiles of one target with shared features, one output each. ``"poisson"``, for
+        counts, and ``"gamma"``, for amounts and durations, fit the logarithm f of the mean,
+        and `predict` returns exp f.
     kernel, gamma, metric, bandwidth_factor, solver, alpha, C, max_iter, tol, early_stopping,
     validation_fraction, n_iter_no_change, fit_intercept, standardize, categorical_features,
     device, memory_limit, time_limit, engine, warm_start, random_state, verbose, callbacks

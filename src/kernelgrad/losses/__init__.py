@@ -15,7 +15,9 @@ from kernelgrad.losses.registry import ALIASES, LOSSES, get_loss, loss_code, reg
 from kernelgrad.losses.regression import (
     Absolute,
     EpsilonInsensitive,
+    Gamma,
     Huber,
+    Poisson,
     Quantile,
     SquaredError,
 )
@@ -44,6 +46,7 @@ __all__ = [
     "UNLABELLED_LOSSES",
     "Absolute",
     "EpsilonInsensitive",
+    "Gamma",
     "GaussianBump",
     "Hinge",
     "Huber",
@@ -56,6 +59,7 @@ __all__ = [
     "Multinomial",
     "OneClass",
     "Perceptron",
+    "Poisson",
     "Quantile",
     "Ramp",
     "RatioLoss",

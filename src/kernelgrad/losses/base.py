@@ -169,6 +169,8 @@ class Loss(Documented, ABC):
     adaptive_intercept : bool
         True when the intercept is a variable of the loss: solvers then ask `best_intercept`
         before every step.
+    lowest_target : float or None
+        The least target that the loss takes; None takes all numbers.
     intercept_slope : float or None
         Where it is a number, doubly stochastic gradients step on the intercept too, along the
         mean derivative plus this slope.
@@ -188,6 +190,7 @@ class Loss(Documented, ABC):
     smoothness: ClassVar[float | None] = None
     typical_curvature: ClassVar[float | None] = None
     adaptive_intercept: ClassVar[bool] = False
+    lowest_target: ClassVar[float | None] = None
     intercept_slope: ClassVar[float | None] = None
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -198,6 +201,11 @@ class Loss(Documented, ABC):
             cls._entry = own["code"]
         elif {"value", "gradient"} & own.keys():
             cls.code = None
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether the slope has no jump, for Newton's method; by default with a finite L."""
+        return self.smoothness is not None
 
     @property
     def n_outputs(self) -> int | None:
@@ -216,6 +224,10 @@ class Loss(Documented, ABC):
         """Raise ValueError or TypeError if a hyper-parameter cannot be used."""
         if is_dataclass(self):
             check_params(self)
+
+    def mean(self, f: FloatArray) -> FloatArray:
+        """Return what a regressor predicts where its function is `f`: f, or exp f."""
+        return f
 
     @abstractmethod
     def value(self, y: AnyArray, f: FloatArray) -> FloatArray:

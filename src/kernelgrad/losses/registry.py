@@ -20,7 +20,9 @@ from kernelgrad.losses.classification import (
 from kernelgrad.losses.regression import (
     Absolute,
     EpsilonInsensitive,
+    Gamma,
     Huber,
+    Poisson,
     Quantile,
     SquaredError,
 )
@@ -77,6 +79,8 @@ for _loss in (
     EpsilonInsensitive,
     Absolute,
     Quantile,
+    Poisson,
+    Gamma,
     Hinge,
     SmoothedHinge,
     SquaredHinge,

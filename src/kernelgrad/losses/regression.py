@@ -247,3 +247,52 @@ class Quantile(ResidualLoss):
             weighted_quantile(targets[:, [c]], weights, float(q)) for c, q in enumerate(each)
         ]
         return np.concatenate(columns)
+
+
+class LogLinkLoss(ScalarLoss):
+    """Base of losses of positive quantities, which fit ``f = log mean``."""
+
+    tasks: ClassVar[frozenset[Task]] = frozenset({"regression"})
+
+    @property
+    def is_smooth(self) -> bool:
+        """True: curvature is finite wherever f is, though it has no bound."""
+        return True
+
+    def mean(self, f: FloatArray) -> FloatArray:
+        """Return ``exp f``, the largest float where that is larger."""
+        return np.asarray(np.exp(np.minimum(f, scalar.LARGEST_LOG)))
+
+    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
+        """Return the logarithm of the weighted mean, shape (C,); errors as in `Loss`."""
+        mean = SquaredError().intercept(y, sample_weight)
+        return np.asarray(np.log(np.maximum(mean, np.exp(-scalar.LINEAR_FROM))))
+
+
+class Poisson(LogLinkLoss):
+    """Half the deviance of counts, ``l(y, f) = exp f - y f + y log y - y``, of the mean exp f.
+
+    The gradient is ``exp f - y``, the curvature ``exp f``; the intercept is the logarithm of
+    the weighted mean. Targets are at least 0: counts, or amounts of which many are 0. For
+    rates, divide the counts by the exposure and give the exposure as weights. From f = 30 on
+    exp goes on as its tangent. There is no finite L (Assumption B in Section 5 of Dai et al.,
+    2014).
+    """
+
+    name: ClassVar[str] = "poisson"
+    code: ClassVar[int] = scalar.POISSON
+    lowest_target: ClassVar[float | None] = 0.0
+
+
+class Gamma(LogLinkLoss):
+    """Half the deviance of a gamma law, ``l(y, f) = y exp(-f) + f - log y - 1``.
+
+    The mean is ``exp f`` and the deviation in proportion to it, as of amounts and durations.
+    The gradient is ``1 - y exp(-f)``, the curvature ``y exp(-f)``; the intercept is the
+    logarithm of the weighted mean. Targets are above 0. Below f = -30 exp(-f) goes on as its
+    tangent. There is no finite L (Assumption B in Section 5 of Dai et al., 2014).
+    """
+
+    name: ClassVar[str] = "gamma"
+    code: ClassVar[int] = scalar.GAMMA
+    lowest_target: ClassVar[float | None] = float(np.finfo(np.float32).tiny)

@@ -20,12 +20,15 @@ ONE_CLASS       ``max(0, -f)``                                  ``|f|`` / 2     
 KL              ``-f`` where y > 0, else ``exp f``              0; ``exp f``
 LEAST_SQUARES   ``-f`` where y > 0, else ``f^2 / 2``            0; 1
 RATIO           ``-log f`` where y > 0, else f                  ``1 / f^2``; 0          floor
+POISSON         ``exp f - y f + y log y - y``                   ``exp f``
+GAMMA           ``y exp(-f) + f - 1 - log y``                   ``y exp(-f)``
 MULTINOMIAL     ``log sum_c exp(f_c) - sum_c y_c f_c``          ``p_c (1 - p_c)``
 ==============  ==============================================  ======================  =====
 
-(s the logistic function; exp of KL is a straight line from f = 30, -log of RATIO one below its
-floor.) The absolute error is EPSILON with eps = 0. Kinks may be smoothed over a width d > 0: a
-loss with kinks is ``sum |t| / 2`` over them and a line, and every ``|t|`` becomes
+(s the logistic function; exp of KL, POISSON and GAMMA is a straight line from 30 on, -log of
+RATIO one below its floor.) The absolute error is EPSILON with eps = 0. Kinks may be smoothed
+over a width d > 0: a loss with kinks is ``sum |t| / 2`` over them and a line, and every
+``|t|`` becomes
 
 .. math:: |t|_d = |t| \text{ where } |t| \ge d, \text{ else } t^2 / (2 d) + d / 2,
 
@@ -59,15 +62,16 @@ from kernelgrad.losses._methods import slopes_by_method, value_by_method
 HINGE, SMOOTHED_HINGE, SQUARED_HINGE, LOGISTIC, PERCEPTRON = range(5)
 SQUARED, HUBER, EPSILON, QUANTILE = range(5, 9)
 ONE_CLASS, KL, LEAST_SQUARES, MULTINOMIAL = range(9, 13)
-MODIFIED, RATIO = 14, 15
+MODIFIED, RATIO, POISSON, GAMMA = range(14, 18)
 HINGE_OR_TUBE = 13  # of the dual only: HINGE of targets -1 and +1, EPSILON with p = 1 of 0
 
 KINKED = (HINGE, PERCEPTRON, EPSILON, QUANTILE, ONE_CLASS)
 
 ROWS = 1024  # of a tile of a pass over all rows
 _ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
-_LEAST = np.float32(1e-30)  # of a divisor
+_LEAST = np.float32(1e-30)  # of a divisor or a logarithm
 LINEAR_FROM = np.float32(30)  # e^30 is finite with room to spare in single precision
+LARGEST_LOG = 709.0  # exp of it is a float64
 
 
 def choose(condition: Any, yes: Any, no: Any) -> Any:
@@ -107,6 +111,13 @@ def sigmoid(x: Any) -> Any:
     return choose(x >= _ZERO, _ONE, e) / (_ONE + e)
 
 
+@register_jitable
+def _exp(f: Any) -> Any:
+    """Return exp f, from `LINEAR_FROM` on its tangent."""
+    near = np.minimum(f, LINEAR_FROM)
+    return np.exp(near) * (_ONE + (f - near))
+
+
 @njit(nogil=True, cache=True)
 def value(code: int, p: Any, y: Any, f: Any) -> Any:
     """Return the loss of one output."""
@@ -130,13 +141,16 @@ def value(code: int, p: Any, y: Any, f: Any) -> Any:
     if code == ONE_CLASS:
         return larger(-f, _ZERO)
     if code == KL:
-        near = np.minimum(f, LINEAR_FROM)
-        return choose(y > _ZERO, -f, np.exp(near) * (_ONE + (f - near)))
+        return choose(y > _ZERO, -f, _exp(f))
     if code == LEAST_SQUARES:
         return choose(y > _ZERO, -f, _HALF * f * f)
     if code == RATIO:
         s = larger(f, p)
         return choose(y > _ZERO, (s - f) / p - np.log(s), f)
+    if code == POISSON:
+        return _exp(f) + y * (np.log(larger(y, _LEAST)) - _ONE - f)
+    if code == GAMMA:
+        return y * _exp(-f) + f - (_ONE + np.log(larger(y, _LEAST)))
     z = f - y
     if code == SQUARED:
         return _HALF * z * z
@@ -174,6 +188,10 @@ def slope(code: int, p: Any, y: Any, f: Any) -> Any:
         return choose(y > _ZERO, -_ONE, f)
     if code == RATIO:
         return choose(y > _ZERO, -_ONE / larger(f, p), _ONE)
+    if code == POISSON:
+        return np.exp(np.minimum(f, LINEAR_FROM)) - y
+    if code == GAMMA:
+        return _ONE - y * np.exp(np.minimum(-f, LINEAR_FROM))
     z = f - y
     if code == SQUARED:
         return z
@@ -216,9 +234,12 @@ def curvature(code: int, p: Any, y: Any, f: Any, width: Any, far: Any) -> Any:
         return choose(y * f < _ONE, (y * y) * _TWO, _ZERO)
     if code in (PERCEPTRON, ONE_CLASS):
         return _HALF * _kink(f, width, far)
-    if code == KL:
-        bend = choose(f < LINEAR_FROM, np.exp(np.minimum(f, LINEAR_FROM)), _ZERO)
-        return choose(y > _ZERO, _ZERO, bend)
+    if code in (KL, POISSON, GAMMA):
+        e = choose(code == GAMMA, -f, f)
+        bend = choose(e < LINEAR_FROM, np.exp(np.minimum(e, LINEAR_FROM)), _ZERO)
+        if code == GAMMA:
+            return y * bend
+        return choose((code == KL) & (y > _ZERO), _ZERO, bend)
     if code == LEAST_SQUARES:
         return choose(y > _ZERO, _ZERO, _ONE)
     if code == RATIO:

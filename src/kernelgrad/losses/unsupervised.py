@@ -13,8 +13,6 @@ from kernelgrad.losses import scalar
 from kernelgrad.losses.base import ScalarLoss, Task, row_weights
 from kernelgrad.losses.regression import weighted_quantile
 
-_LARGEST_LOG = 709.0  # exp of it is a float64
-
 
 @parameters
 class OneClass(ScalarLoss):
@@ -133,7 +131,7 @@ class KLDensityRatio(RatioLoss):
 
     def ratio(self, f: FloatArray) -> FloatArray:
         """Return ``p/q = exp f``, the largest float where that is larger."""
-        return np.asarray(np.exp(np.minimum(f, _LARGEST_LOG)))
+        return np.asarray(np.exp(np.minimum(f, scalar.LARGEST_LOG)))
 
 
 class LeastSquaresDensityRatio(RatioLoss):

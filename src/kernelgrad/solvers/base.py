@@ -435,7 +435,7 @@ def check_capabilities(solver: Solver[Any], loss: Loss, kernel: Kernel) -> None:
     offered = {"gradient", "exact_kernel"}
     if kernel.has_random_features:
         offered.add("random_features")
-    if loss.smoothness is not None:
+    if loss.is_smooth:
         offered.add("smooth_loss")
     if not loss.adaptive_intercept:
         offered.add("fixed_intercept")

@@ -24,7 +24,7 @@ def _loss_cases(loss: Loss, rng: np.random.Generator) -> Iterator[tuple[AnyArray
             yield signs, 2.0 * rng.standard_normal(signs.shape)
     if "regression" in loss.tasks:
         for n_outputs in (1, 2) if loss.n_outputs is None else (loss.n_outputs,):
-            y = 3.0 + rng.standard_normal((_ROWS, n_outputs))
+            y = np.abs(3.0 + rng.standard_normal((_ROWS, n_outputs)))
             yield y, y + 2.0 * rng.standard_normal(y.shape)
     if loss.tasks & {"novelty", "density_ratio"}:
         sample = np.where(np.arange(_ROWS) < _ROWS // 2, 1.0, -1.0)[:, None]

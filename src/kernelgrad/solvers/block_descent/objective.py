@@ -58,7 +58,7 @@ class Objective:
         self.joint = self.code in (None, scalar.MULTINOMIAL)
         self.n_groups = 1 if self.joint else self.C
         self.kinked = self.code in scalar.KINKED
-        self.exponential = self.code == scalar.KL
+        self.exponential = self.code in (scalar.KL, scalar.POISSON, scalar.GAMMA)
         self.linear = np.full(self.C, loss.nu if isinstance(loss, OneClass) else 0.0)
 
     @property

@@ -17,9 +17,9 @@ The outputs of a separable loss have each a model and a t of their own; those of
 have each a model and share t, with ``h_c = 2 q_c (1 - q_c)`` for probabilities q: this diagonal
 bounds the second derivative ``diag(q) - q q^T``.
 
-h is the second derivative, where it does not vanish: of LOGISTIC at least 1e-6, and of the
-piecewise quadratic losses and MODIFIED at least the share `_FLAT` of the largest one;
-HUBER has ``min(1, delta / |z|)``, whose parabola lies above the loss.
+h is the second derivative, where it does not vanish: of LOGISTIC, POISSON and GAMMA at least
+1e-6, and of the piecewise quadratic losses and MODIFIED at least the share `_FLAT` of the
+largest one; HUBER has ``min(1, delta / |z|)``, whose parabola lies above the loss.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ from kernelgrad.compute.caching import njit
 from kernelgrad.compute.rows import FAST, Csr, Dense, Rows
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.losses.scalar import (
+    GAMMA,
     HUBER,
     LOGISTIC,
     MODIFIED,
     MULTINOMIAL,
+    POISSON,
     ROWS,
     SQUARED,
     SQUARED_HINGE,
@@ -102,6 +104,8 @@ def _point(code: int, number: float, y: float, u: float) -> Any:
         return v, g, 1.0
     if code == HUBER:
         return v, g, curvature(code, number, y, u, 1.0, 1.0)
+    if code in (POISSON, GAMMA):
+        return v, g, max(curvature(code, number, y, u, 1.0, 0.0), _LEAST)
     if code == SQUARED_HINGE:
         largest = 2.0
     else:

@@ -420,12 +420,14 @@ class LinearSolver(Solver[L], Generic[L]):
     """Base of the linear solvers.
 
     ``takes_kinks`` and ``takes_any`` tell whether it takes losses without a bounded second
-    derivative, and losses that have only value and gradient; ``takes_l1`` whether it takes an
-    L1 part of the penalty, ``needs_l2`` whether it needs an L2 part.
+    derivative, and losses that have only value and gradient; ``searches`` whether it shortens
+    steps until they gain, so that a second derivative need not have a bound; ``takes_l1``
+    whether it takes an L1 part of the penalty, ``needs_l2`` whether it needs an L2 part.
     """
 
     requires: ClassVar[frozenset[str]] = frozenset()
     takes_kinks: ClassVar[bool] = False
+    searches: ClassVar[bool] = False
     takes_any: ClassVar[bool] = False
     takes_l1: ClassVar[bool] = True
     needs_l2: ClassVar[bool] = False
@@ -439,7 +441,8 @@ class LinearSolver(Solver[L], Generic[L]):
             return False
         if loss.code is None:
             return cls.takes_any
-        return cls.takes_kinks or loss.smoothness is not None
+        takes = loss.is_smooth if cls.searches else loss.smoothness is not None
+        return cls.takes_kinks or takes
 
     def check_loss(self, loss: Loss) -> None:
         """Raise CapabilityError if the solver is not for this loss."""

@@ -106,6 +106,7 @@ class RBCD(LinearSolver[RBCDState]):
     """
 
     name: ClassVar[str] = "rbcd"
+    searches: ClassVar[bool] = True
     state_class: ClassVar[type[Any]] = RBCDState
     tag: ClassVar[int] = 0x726263
 
