@@ -45,6 +45,12 @@ def pick(items: Sequence[str], rng: np.random.Generator) -> str:
     return items[int(rng.integers(len(items)))]
 
 
+def some_integer(rng: np.random.Generator) -> int:
+    """Return an integer at which something ends, or one beside it."""
+    known = (*_INTEGERS, *_LARGE)
+    return known[int(rng.integers(len(known)))] + int(rng.integers(-1, 2))
+
+
 def _span(data: bytes, rng: np.random.Generator) -> tuple[int, int]:
     """Return a range, short ones more often."""
     start = int(rng.integers(len(data) + 1))
@@ -69,9 +75,9 @@ def _set_byte(data: bytes, rng: np.random.Generator) -> bytes:
 def _set_integer(data: bytes, rng: np.random.Generator) -> bytes:
     code = pick("bhiqBHIQ", rng)
     width = struct.calcsize(code)
-    known = (*_INTEGERS, *_LARGE)
-    value = known[int(rng.integers(len(known)))] + int(rng.integers(-1, 2))
-    raw = (value % 256**width).to_bytes(width, "little" if rng.random() < 0.8 else "big")
+    raw = (some_integer(rng) % 256**width).to_bytes(
+        width, "little" if rng.random() < 0.8 else "big"
+    )
     at = int(rng.integers(len(data) + 1))
     return data[:at] + raw + data[at + width :]
 

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from fuzz import thrift
 from fuzz.mutate import mutate_bytes, mutate_text
 from fuzz.target import Finding, Target
 from kernelgrad import DataError
 from kernelgrad.data import Batch, open_source
 from kernelgrad.data.base import is_frame
+from kernelgrad.estimators._tables import Table, columns_of
 
 
 class _Reader(Target):
@@ -33,9 +35,9 @@ class _Reader(Target):
         if source.has_target:
             digest.update(repr(source.summarize_target()).encode())
         for batch in source.chunks(1000):
-            _add(digest, batch)
+            _add(digest, batch, path.name)
         rows = np.random.default_rng(0).integers(source.n_rows, size=min(20, source.n_rows))
-        _add(digest, source.take(rows))
+        _add(digest, source.take(rows), path.name)
         return digest.digest()
 
     def options(self, name: str) -> dict[str, Any]:
@@ -43,9 +45,19 @@ class _Reader(Target):
         return {}
 
 
-def _add(digest: Any, batch: Batch) -> None:
+def _add(digest: Any, batch: Batch, name: str) -> None:
     if is_frame(batch.X):
-        digest.update(repr(batch.X.to_pydict()).encode())
+        columns = columns_of(batch.X)
+        assert columns is not None
+        try:
+            table = Table.learn(columns, None, targets=False, declared=True)
+            codes = table.codes(columns)
+        except DataError as error:  # it names the column
+            raise DataError(f"{name}: {error}") from None
+        encoded = table.fit(codes, None, 0)
+        if not np.isfinite(encoded).all():
+            raise Finding("a table whose encoding is not finite")
+        digest.update(repr(table.columns).encode() + codes.tobytes() + encoded.tobytes())
     else:
         X = batch.X
         parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (np.asarray(X),)
@@ -140,12 +152,21 @@ class Parquet(_Reader):
         return {"target": "y", "weight": None if frame else "w", "as_frame": frame}
 
     def mutate(self, name: str, data: bytes, rng: np.random.Generator) -> tuple[bytes, bool]:
-        """Change the footer, whose length stays right, or any bytes."""
+        """Change values or bytes of the footer, whose length is made anew, or any bytes."""
         length = int.from_bytes(data[-8:-4], "little")
         if not 0 < length < len(data) - 8 or rng.random() < 0.3:
             return mutate_bytes(data, rng, list(self.inputs.values())), True
         start = len(data) - 8 - length
-        footer = mutate_bytes(data[start:-8], rng)
+        footer = data[start:-8]
+        try:
+            root = thrift.decode(footer) if rng.random() < 0.7 else None
+        except (IndexError, KeyError):  # a corpus file
+            root = None
+        if root is None:
+            footer = mutate_bytes(footer, rng)
+        else:
+            thrift.mutate(root, rng)
+            footer = thrift.encode(root)
         if rng.random() < 0.2:
             data = mutate_bytes(data[:start], rng) + data[start:]
             start = len(data) - 8 - length

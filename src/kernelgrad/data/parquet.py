@@ -94,6 +94,7 @@ class ParquetSource(ColumnSource):
                     use_threads=False,
                 )
                 for batch in list(batches) if n_rows <= _WHOLE_ROWS else batches:
+                    batch.validate(full=True)  # text and codes of categories are not by then
                     yield self._with_keys(pa.Table.from_batches([batch]), columns)
 
     def _target_tables(self) -> Iterator[Any]:

@@ -448,6 +448,8 @@ def _numbers(column: Any, name: str, *, text: bool = True) -> Float64Array:
     if isinstance(column, nw.Series):
         if column.dtype == nw.Duration:
             column = column.dt.total_microseconds().cast(nw.Float64) / 1e6
+        if column.dtype.is_integer():  # Arrow casts none beyond 2^53
+            return np.asarray(column.to_numpy(), np.float64)
         if column.dtype.is_numeric() or column.dtype == nw.Boolean:
             return np.asarray(column.cast(nw.Float64).to_numpy(), np.float64)
     elif column.dtype.kind in "biuf":
