@@ -14,6 +14,7 @@ from kernelgrad import CapabilityError
 from kernelgrad.callbacks import Callback, CallbackList, Deadline
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Absolute, Hinge, Logistic, SquaredError
+from kernelgrad.persistence import Record, check_text
 from kernelgrad.solvers import (
     DSG,
     Problem,
@@ -243,9 +244,9 @@ class Example(State):
         return {"kind": "example"}, {"lane": self.lanes[0]}
 
     @classmethod
-    def restore_parts(cls, problem, values, arrays):
-        assert values["kind"] == "example"
-        return {"lanes": [arrays["lane"]], "exact": Shared(), "tiles": Owned()}
+    def restore_parts(cls, problem, record):
+        assert record.take("kind", check_text) == "example"
+        return {"lanes": [record.array("lane", 2)], "exact": Shared(), "tiles": Owned()}
 
 
 class Nested(Example):
@@ -291,7 +292,7 @@ def test_files_hold_plain_values_and_arrays(cls):
     own = {"iteration": 4, "rows_seen": 0, "digest": "01ff", "gap": np.inf, "done": False}
     assert values == {"kind": "example"} | ({"state": own} if cls is Nested else own)
     assert set(arrays) == {"lane", "state.coef" if cls is Nested else "coef"}
-    back = cls.restore(None, values, arrays)
+    back = cls.restore(None, Record(values, arrays))
     assert back.describe()[0] == values
     assert (back.memory, back.parts) == (None, [])
     back.coef += 1  # steps write in place
@@ -301,11 +302,11 @@ def test_files_hold_plain_values_and_arrays(cls):
 def test_older_files_may_lack_values_and_hold_none_for_infinity():
     values, arrays = example().describe()
     del values["done"]
-    back = Example.restore(None, values | {"gap": None}, arrays)
+    back = Example.restore(None, Record(values | {"gap": None}, arrays))
     assert (back.gap, back.done) == (np.inf, False)
     del values["digest"], arrays["coef"]
     with pytest.raises(TypeError, match="coef"):
-        Example.restore(None, values, arrays)
+        Example.restore(None, Record(values, arrays))
 
 
 def test_digests_tell_targets_weights_and_losses_apart(rows):

@@ -58,10 +58,39 @@ def check_bool(value: Any, name: str) -> bool:
     return bool(value)
 
 
-def check_int(value: Any, name: str, *, low: int = 0) -> int:
-    """Return `value` as an int of at least `low`, or raise naming the value."""
+def check_int(value: Any, name: str, *, low: int = 0, high: int | None = None) -> int:
+    """Return `value` as an int of at least `low`, at most `high`, or raise naming the value."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be an integer, got {value!r}.")
     if int(value) < low:
         raise ValueError(f"{name} must be at least {low}, got {value!r}.")
+    if high is not None and int(value) > high:
+        raise ValueError(f"{name} must be at most {high}, got {value!r}.")
     return int(value)
+
+
+def check_compressed(X: Any) -> None:
+    """Raise DataError where a CSR or CSC matrix names entries or columns that it has not.
+
+    Scipy checks neither when it makes the matrix, and reads and writes beyond its arrays later.
+    """
+    if getattr(X, "format", None) not in ("csr", "csc"):
+        return
+    n, d = X.shape if X.format == "csr" else X.shape[::-1]
+    line, cell = ("row", "column") if X.format == "csr" else ("column", "row")
+    indptr, indices = X.indptr, X.indices
+    ends = len(indptr) == n + 1 and indptr[0] == 0 and bool((indptr[1:] >= indptr[:-1]).all())
+    if not ends or not indptr[-1] <= min(len(indices), len(X.data)):
+        raise DataError(
+            f"The {X.format.upper()} matrix of shape {X.shape} has an indptr that does not "
+            f"rise from 0 to the number of its entries in {n + 1} steps; make the matrix anew."
+        )
+    used = indices[: indptr[-1]]
+    if used.size and not 0 <= used.min() <= used.max() < d:
+        at = int(np.flatnonzero((used < 0) | (used >= d))[0])
+        place = int(np.searchsorted(indptr, at, side="right")) - 1
+        raise DataError(
+            f"The {X.format.upper()} matrix of shape {X.shape} has an entry of {line} {place} "
+            f"(counted from 0) in {cell} {used[at]}, beyond its {d} {cell}s; correct its "
+            "indices."
+        )

@@ -2,29 +2,41 @@
 
 The metadata of the file hold four texts: ``format`` (``kernelgrad-`` and what it holds),
 ``version``, ``header`` (JSON, see `encode_value`) and ``checksum``, the SHA-256 of the header
-and of every tensor's name, dtype, shape and bytes. The checksum finds damage; it is no
-signature, so it says nothing about who wrote the file. Reading parses numbers and text only.
+and of every tensor's name, dtype, shape and bytes. The checksum finds damage; it says nothing
+about who wrote the file. A fifth, ``signature``, does: the HMAC-SHA256 of the same content and
+of the format under a key that writer and reader share. Reading parses numbers and text only,
+and what a file says is taken through a :class:`Record`, which checks it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import math
 import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
+import scipy.sparse as sp
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from kernelgrad._disk import check_target, replacing, special
-from kernelgrad._typing import AnyArray, Contents
+from kernelgrad._typing import AnyArray, Contents, Matrix
+from kernelgrad._validation import check_compressed, check_name
 from kernelgrad.exceptions import ModelFileError, NewerFileError
 
 FORMAT = "kernelgrad-"
 VERSION = 1
+
+MOST_NESTED = 200  # values in values: far more than models have, far less than the stack holds
+MOST_HEAD = 100_000_000  # bytes of names and header that safetensors reads
+MOST_LABELS = 2**27  # bytes of a label array, whose dtype may be wider than its text
+LEAST_KEY = 16  # bytes: 128 bits are out of reach of guessing
+_NO_DEFAULT = object()
 
 # A JSON object with this key stands for a value that JSON itself cannot hold.
 _TAG = "$"
@@ -58,6 +70,11 @@ def _encode_labels(value: AnyArray, name: str) -> dict[str, Any]:
             "store others as tensors."
         )
     kind = value.dtype.kind
+    if kind == "U" and value.nbytes > MOST_LABELS:
+        raise ValueError(
+            f"{name} takes {value.nbytes} bytes, more than the {MOST_LABELS} of labels in a "
+            "file; convert it to dtype object."
+        )
     texts = kind == "O" and all(type(v) is str for v in value)
     if not (texts or kind in "biuU" or (kind == "f" and value.dtype.itemsize <= 8)):
         raise TypeError(
@@ -120,26 +137,34 @@ def encode_value(value: Any, name: str = "value") -> Any:
     )
 
 
-def _decode_labels(value: list[Any], dtype: str) -> AnyArray:
-    items = [decode_value(v) for v in value]
+def _decode_labels(value: list[Any], dtype: str, room: int) -> AnyArray:
+    items = [decode_value(v, room) for v in value]
     if dtype == "O":
         if not all(type(v) is str for v in items):
             raise ValueError("An object array holds something other than text.")
         labels = np.empty(len(items), dtype=object)
         labels[:] = items
         return labels
-    if np.dtype(dtype).kind not in "biufU":
+    known = np.dtype(dtype)
+    if known.kind not in "biufU" or known.itemsize > (MOST_LABELS if known.kind == "U" else 8):
         raise ValueError(f"A label array has the unknown dtype {dtype!r}.")
-    return np.array(items, dtype=dtype)
+    if known.itemsize * len(items) > MOST_LABELS:
+        raise ValueError(f"A label array of {dtype!r} takes more than {MOST_LABELS} bytes.")
+    labels = np.array(items, dtype=known)
+    if labels.ndim != 1:
+        raise ValueError("A label array holds lists.")
+    return labels
 
 
-def decode_value(value: Any) -> Any:
+def decode_value(value: Any, room: int = MOST_NESTED) -> Any:
     """Return the value that `encode_value` was given.
 
     Parameters
     ----------
     value : object
         The result of `encode_value`, possibly after a way through JSON text.
+    room : int, default=200
+        How deep values may be nested.
 
     Returns
     -------
@@ -151,32 +176,51 @@ def decode_value(value: Any) -> Any:
     ValueError
         If `value` is not something that `encode_value` returns.
     """
-    if isinstance(value, list):
-        return [decode_value(v) for v in value]
-    if not isinstance(value, dict):
+    if not isinstance(value, list | dict):
         return value
+    room -= 1
+    if room < 0:
+        raise ValueError(f"Values are nested deeper than {MOST_NESTED}.")
+    if isinstance(value, list):
+        return [decode_value(v, room) for v in value]
     if _TAG not in value:
-        return {k: decode_value(v) for k, v in value.items()}
+        return {k: decode_value(v, room) for k, v in value.items()}
     tag, content = value[_TAG], value.get("value")
     if tag == "float" and isinstance(content, str) and content in _NON_FINITE:
         return _NON_FINITE[content]
     if tag == "tuple" and isinstance(content, list):
-        return tuple(decode_value(v) for v in content)
+        return tuple(decode_value(v, room) for v in content)
     if tag == "dict" and isinstance(content, dict):
-        return {k: decode_value(v) for k, v in content.items()}
+        return {k: decode_value(v, room) for k, v in content.items()}
     if tag == "array" and isinstance(content, list) and isinstance(value.get("dtype"), str):
-        return _decode_labels(content, value["dtype"])
+        return _decode_labels(content, value["dtype"], room)
     raise ValueError(f"The tag {tag!r} with the content {content!r} is unknown.")
 
 
-def _checksum(header: str, tensors: dict[str, AnyArray]) -> str:
+def _checksum(header: str, tensors: dict[str, AnyArray], key: bytes | None = None) -> str:
+    """Return the SHA-256 of the content, or its HMAC under a key."""
     names = sorted(tensors)
     layout = [[n, tensors[n].dtype.newbyteorder("<").str, tensors[n].shape] for n in names]
-    digest = hashlib.sha256(json.dumps([header, layout]).encode())
+    digest: Any = hashlib.sha256() if key is None else hmac.new(key, digestmod="sha256")
+    digest.update(json.dumps([header, layout]).encode())
     for n in names:
         little = np.asarray(tensors[n], dtype=tensors[n].dtype.newbyteorder("<"), order="C")
         digest.update(little.reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+    return str(digest.hexdigest())
+
+
+def _signature(kind: str, header: str, tensors: dict[str, AnyArray], key: bytes) -> str:
+    return _checksum(f"{FORMAT}{kind} {VERSION}\n{header}", tensors, key)
+
+
+def _check_key(key: Any) -> bytes | None:
+    if key is None or (isinstance(key, bytes) and len(key) >= LEAST_KEY):
+        return key
+    what = f"{len(key)} bytes" if isinstance(key, bytes) else f"a {type(key).__qualname__}"
+    raise (ValueError if isinstance(key, bytes) else TypeError)(
+        f"key must be at least {LEAST_KEY} bytes, such as those of secrets.token_bytes(32), or "
+        f"None; got {what}."
+    )
 
 
 def _check_tensor(name: Any, value: Any) -> AnyArray:
@@ -220,6 +264,8 @@ def write_container(
     header: dict[str, Any],
     tensors: dict[str, AnyArray],
     kind: str = "model",
+    *,
+    key: bytes | None = None,
 ) -> None:
     """Write a file, all of it or nothing (see :func:`kernelgrad._disk.replacing`).
 
@@ -234,22 +280,26 @@ def write_container(
         what the reader gets back, values and dtype are kept.
     kind : str, default="model"
         What it is, which the reader must ask for.
+    key : bytes or None, default=None
+        Sign the file under this secret of at least 16 bytes.
 
     Raises
     ------
     TypeError
         If the header or a tensor holds something that the format cannot.
+    ValueError
+        If the header is longer or nested deeper than readers allow, the key is short, or there
+        is a device, a pipe or a socket.
     FileNotFoundError
         If the folder of `path` does not exist.
-    ValueError
-        If there is a device, a pipe or a socket.
     OSError
         If the file cannot be written, as on a full disk.
     """
     check_target(path)
     if type(header) is not dict:
         raise TypeError(f"header must be a dict, got a {type(header).__qualname__}.")
-    text = json.dumps(encode_value(header, "header"), allow_nan=False)
+    secret = _check_key(key)
+    text = _checked_text(header)
     arrays = {name: _check_tensor(name, value) for name, value in tensors.items()}
     metadata = {
         "format": FORMAT + kind,
@@ -257,8 +307,29 @@ def write_container(
         "header": text,
         "checksum": _checksum(text, arrays),
     }
+    if secret is not None:
+        metadata["signature"] = _signature(kind, text, arrays, secret)
+    content = save(arrays, metadata)
+    if int.from_bytes(content[:8], "little") > MOST_HEAD:
+        raise ValueError(
+            f"The labels and texts of the {kind} take more than the {MOST_HEAD} bytes that a "
+            "file may hold; fit it with fewer or shorter ones, or pickle it."
+        )
     with replacing(path) as file:
-        file.write(save(arrays, metadata))
+        file.write(content)
+
+
+def _checked_text(header: dict[str, Any]) -> str:
+    """Return the header as JSON that readers take."""
+    try:
+        text = json.dumps(encode_value(header, "header"), allow_nan=False)
+        decode_value(json.loads(text))
+    except RecursionError:
+        raise ValueError(
+            f"header holds values nested deeper than the {MOST_NESTED} of a file; make it "
+            "flatter."
+        ) from None
+    return text
 
 
 def _check_outside(path: Path, kind: str) -> None:
@@ -324,7 +395,9 @@ def _check_metadata(path: Path, kind: str, metadata: dict[str, str]) -> None:
             raise _damaged(path, kind, f"its {key} is missing")
 
 
-def read_container(path: str | os.PathLike[str], kind: str = "model") -> Contents:
+def read_container(
+    path: str | os.PathLike[str], kind: str = "model", *, key: bytes | None = None
+) -> Contents:
     """Read and verify a file that `write_container` wrote.
 
     Parameters
@@ -333,6 +406,8 @@ def read_container(path: str | os.PathLike[str], kind: str = "model") -> Content
         The file.
     kind : str, default="model"
         What it must be.
+    key : bytes or None, default=None
+        The secret under which the file must be signed; None takes any file.
 
     Returns
     -------
@@ -346,23 +421,205 @@ def read_container(path: str | os.PathLike[str], kind: str = "model") -> Content
     FileNotFoundError
         If there is no such file.
     ModelFileError
-        If the file is foreign, truncated, altered, or from a newer version.
+        If the file is foreign, truncated, altered, from a newer version, or not signed under
+        the key.
     """
-    path = Path(path)
+    path, secret = Path(path), _check_key(key)
     _check_outside(path, kind)
     try:
         with safe_open(path, framework="np") as file:
             metadata = file.metadata() or {}
             _check_metadata(path, kind, metadata)
             tensors = {name: np.array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
+    except ModelFileError:
+        raise
+    # dtypes that numpy does not have raise errors of many kinds
+    except (SafetensorError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise _damaged(path, kind, error) from None
     if _checksum(metadata["header"], tensors) != metadata["checksum"]:
         raise _damaged(path, kind, "the checksum does not match the content")
+    if secret is not None:
+        _check_signature(path, kind, metadata, tensors, secret)
     try:
-        header = decode_value(json.loads(metadata["header"]))
-    except (ValueError, TypeError) as error:
+        header = decode_value(json.loads(metadata["header"], parse_constant=_refuse))
+    except (ArithmeticError, RecursionError, TypeError, ValueError) as error:
         raise _damaged(path, kind, error) from error
     if not isinstance(header, dict):
         raise _damaged(path, kind, "the header is not a dict")
     return header, tensors
+
+
+def _check_signature(
+    path: Path, kind: str, metadata: dict[str, str], tensors: dict[str, AnyArray], key: bytes
+) -> None:
+    found = metadata.get("signature")
+    if found is None:
+        raise ModelFileError(
+            f"{str(path)!r} is not signed; save the {kind} with key=, or load it without if "
+            "you trust where it comes from."
+        )
+    wanted = _signature(kind, metadata["header"], tensors, key)
+    if not hmac.compare_digest(found.encode(), wanted.encode()):
+        raise ModelFileError(
+            f"{str(path)!r} was signed with another key, or altered; do not use it unless you "
+            "know why."
+        )
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"The header holds {name}.")
+
+
+Check = Callable[[Any, str], object]
+"""Raises ValueError or TypeError, naming a value, where it is not as it must be."""
+
+
+def check_text(value: Any, name: str) -> None:
+    """Raise TypeError unless a value is text."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be text, got {value!r}.")
+
+
+def or_none(check: Check) -> Check:
+    """Return a check that lets None pass too."""
+    return lambda value, name: None if value is None else check(value, name)
+
+
+def one_of(known: Iterable[str]) -> Check:
+    """Return a check of names."""
+    return lambda value, name: check_name(value, known, name)
+
+
+def anything(value: Any, name: str) -> None:
+    """Let any value pass: who makes the object checks it."""
+
+
+class Record:
+    """What a file says of one object, taken piece by piece and checked on the way.
+
+    Whoever makes the object takes what it needs, and so tells which names a file may hold:
+    :meth:`close` raises for what is left over. Sizes have names, such as "C" for the outputs:
+    the first array that has one decides, all others must agree.
+
+    Parameters
+    ----------
+    values : dict
+        Plain values by name.
+    arrays : dict of ndarray
+        Arrays by name; those of a part begin with its name and a full stop.
+    place : str
+        What messages call it.
+    sizes : dict of int, optional
+        Sizes that are known.
+    """
+
+    def __init__(
+        self,
+        values: Any,
+        arrays: dict[str, AnyArray] | None = None,
+        place: str = "file",
+        sizes: dict[str, int] | None = None,
+    ) -> None:
+        if not isinstance(values, dict):
+            raise ModelFileError(f"The {place} holds {values!r} where values have names.")
+        self.values, self.arrays, self.place = dict(values), dict(arrays or {}), place
+        self.sizes = {} if sizes is None else sizes
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values or name in self.arrays
+
+    def part(self, name: str, **sizes: int) -> Record:
+        """Take the values and the arrays under a name, which may have sizes of its own."""
+        some = below(name, self.arrays)
+        for key in some:
+            del self.arrays[f"{name}.{key}"]
+        values = self.values.pop(name, {})
+        return Record(values, some, f"{self.place}, {name}", sizes or self.sizes)
+
+    def beside(self, name: str) -> Record:
+        """Take the values under a name; their arrays are among those here."""
+        found = Record(self.values.pop(name, {}), {}, f"{self.place}, {name}", self.sizes)
+        found.arrays = self.arrays
+        return found
+
+    def take(self, name: str, check: Check, default: Any = _NO_DEFAULT) -> Any:
+        """Take a value; without a default it must be there."""
+        if name not in self.values:
+            if default is _NO_DEFAULT:
+                raise self.error(f"lacks {name!r}")
+            return default
+        value = self.values.pop(name)
+        try:
+            check(value, name)
+        except (ValueError, TypeError) as error:
+            raise self.error(f"holds what it may not: {error}") from None
+        return value
+
+    def array(
+        self,
+        name: str,
+        *shape: str | int,
+        kinds: str = "f",
+        least: float = -math.inf,
+        finite: bool = True,
+        optional: bool = False,
+    ) -> Any:
+        """Take an array of a shape, where "..." ends it if more axes are allowed.
+
+        Numbers are of the `kinds` of numpy, at least `least`, and finite.
+        """
+        if name not in self.arrays:
+            if optional:
+                return None
+            raise self.error(f"lacks the array {name!r}")
+        a = self.arrays.pop(name)
+        sizes = self._fitted(a.shape, shape)
+        if sizes is None or a.dtype.kind not in kinds:
+            wanted = ", ".join(str(self.sizes.get(str(s), s)) for s in shape)
+            raise self.error(
+                f"holds the array {name!r} of shape {a.shape} and dtype {a.dtype}, not of "
+                f"shape ({wanted}) and one of the kinds {kinds!r}"
+            )
+        self.sizes.update(sizes)
+        if finite and a.dtype.kind == "f" and not np.isfinite(a).all():
+            raise self.error(f"holds NaN or infinity in the array {name!r}")
+        if least > -math.inf and a.size and not a.min() >= least:
+            raise self.error(f"holds {a.min()} in the array {name!r}, less than {least}")
+        return a
+
+    def _fitted(self, found: tuple[int, ...], shape: tuple[str | int, ...]) -> Any:
+        """Return the sizes with those of an array; None if it does not have the shape."""
+        if len(found) != len(shape):
+            return None
+        sizes = dict(self.sizes)
+        for n, wanted in zip(found, shape, strict=True):
+            if n != (wanted if isinstance(wanted, int) else sizes.setdefault(wanted, n)):
+                return None
+        return sizes
+
+    def csr(self, name: str, n: str | int, d: int) -> Matrix:
+        """Take a CSR matrix (n, d) whose arrays have names that begin with `name`."""
+        data = self.array(f"{name}data", f"entries of {name}")
+        indices = self.array(f"{name}indices", f"entries of {name}", kinds="i")
+        indptr = self.array(f"{name}indptr", f"ends of {name}", kinds="i")
+        rows = len(indptr) - 1
+        sizes = self._fitted((rows,), (n,))
+        if sizes is None:
+            raise self.error(f"holds {rows} rows in '{name}indptr', not {n}")
+        self.sizes.update(sizes)
+        try:
+            X = sp.csr_matrix((data, indices, indptr), shape=(rows, d))
+            check_compressed(X)
+        except ValueError as error:
+            raise self.error(f"holds no CSR matrix in '{name}indptr': {error}") from None
+        return X
+
+    def error(self, what: str) -> ModelFileError:
+        """Return an error that names the place."""
+        return ModelFileError(f"The {self.place} {what}")
+
+    def close(self) -> None:
+        """Raise if something is left that nobody asked for."""
+        left = sorted({*self.values, *self.arrays})
+        if left:
+            raise self.error(f"holds {left[0]!r}, which it does not have in this version")

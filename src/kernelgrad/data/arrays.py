@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.data._damage import within
+from kernelgrad._validation import check_compressed
 from kernelgrad.data.base import (
     Batch,
     BatchSource,
@@ -57,6 +58,8 @@ class ArraySource(BatchSource):
     ) -> None:
         self.is_sparse = bool(sp.issparse(X))
         self.in_memory = not isinstance(X, np.memmap)
+        if not checked:
+            check_compressed(X)
         X = X.tocsr() if self.is_sparse else np.asarray(X)
         if X.ndim != 2:
             raise ValueError(

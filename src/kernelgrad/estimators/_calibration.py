@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -11,6 +10,7 @@ from scipy.special import log_softmax, softmax
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray
 from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.persistence import Record
 
 MOST_ROWS = 2000  # to calibrate on: by then the error of some parameters is below 1e-3
 KNOTS = (-0.75, 0.0, 0.75)  # in units of the margin
@@ -19,6 +19,7 @@ _PARTS = np.array([[0.0, 0, 1, 0], [1, -1, 0, 0], [0, 1, -1, 0], [0, 0, -1, 1]])
 _FLAT = 1e-5  # the least slope: of two responses the larger is the more probable
 _BENDS = 0.3  # precision of the prior of bends, and of slopes that differ between classes
 _SHIFTS = 1.0  # and of shifts
+_LEAST = 1e-300  # unit in a file: responses are divided by it
 _ENOUGH = 1e-6  # relative, of the log loss that a step gains
 LESS = 1.0 - 1e-14  # some rounding errors of a logarithm
 
@@ -125,12 +126,11 @@ class Calibration:
         }
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, Any]) -> Calibration:
-        """Return the map that :meth:`arrays` gave."""
-        unit, slopes, shifts = (
-            np.array(arrays[f"calibration.{name}"]) for name in ("unit", "slopes", "shifts")
-        )
-        return cls(float(unit[0]), slopes, shifts)
+    def restore(cls, record: Record) -> Calibration:
+        """Return the map of K classes that :meth:`arrays` gave."""
+        unit = record.array("calibration.unit", 1, least=_LEAST)
+        slopes = record.array("calibration.slopes", 1 + len(KNOTS), "K")
+        return cls(float(unit[0]), slopes, record.array("calibration.shifts", "K"))
 
 
 def _bent(z: Float64Array) -> Float64Array:

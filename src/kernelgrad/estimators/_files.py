@@ -7,43 +7,90 @@ from typing import Any
 
 import numpy as np
 
+from kernelgrad._params import check_params
 from kernelgrad._typing import AnyArray, Contents
-from kernelgrad._validation import ModelFileError
+from kernelgrad._validation import ModelFileError, check_name
 from kernelgrad._version import __version__
 from kernelgrad.estimators._tables import Table
-from kernelgrad.functions.expansions import EXPANSIONS
+from kernelgrad.functions.expansions import restored_expansion
 from kernelgrad.functions.features import CACHE_BYTES, FeatureStream
 from kernelgrad.kernels import Kernel, describe_kernel, get_kernel, restore_kernel
 from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES, Loss, UnlabelledLoss
 from kernelgrad.persistence import (
-    below,
+    Check,
+    Record,
+    anything,
+    check_text,
     contents_digest,
     encode_value,
+    or_none,
     prefixed,
 )
 from kernelgrad.solvers import (
     HISTORY_KEYS,
     LINEAR_SOLVERS,
     SOLVERS,
+    History,
     LinearSolver,
     Solver,
 )
 
 ESTIMATORS: dict[str, Any] = {}
-_FITTED = (
-    "classes_", "feature_names_in_", "n_features_in_", "n_outputs_", "n_iter_",
-    "best_iteration_", "best_score_", "fit_status_", "_y_ndim", "_seed", "_class_weights",
-    "_by_pairs",     "_fitted_alpha",
-    "alpha_", "labelled_weight_", "signal_variance_", "noise_variance_",
-    "log_marginal_likelihood_", "y_mean_", "y_scale_", "samples_",
-    "_medians", "n_blocks_", "_n_features_out",
-)  # fmt: skip
+
+
+def number(value: Any, name: str) -> None:
+    """Raise TypeError unless a value is a number, which may be infinite or NaN."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+
+
+def numbers(value: Any, name: str) -> None:
+    """Raise unless a value is a one-dimensional array of finite numbers."""
+    _array_of(value, name, "biuf")
+    if not np.isfinite(value).all():
+        raise ValueError(f"{name} holds a number that is not finite.")
+
+
+def texts(value: Any, name: str) -> None:
+    """Raise TypeError unless a value is an array of text."""
+    _array_of(value, name, "OU")
+
+
+def labels(value: Any, name: str) -> None:
+    """Raise unless a value is an array of at least two labels in order, all distinct."""
+    _array_of(value, name, "biufOU")
+    if not (len(value) > 1 and bool((value[1:] > value[:-1]).all())):
+        raise ValueError(f"{name} must hold at least two labels that increase, got {value!r}.")
+
+
+def _array_of(value: Any, name: str, kinds: str) -> None:
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in kinds:
+        raise TypeError(f"{name} must be an array, got {value!r}.")
 
 
 def register_estimator(cls: Any) -> Any:
     """Let ``load`` find an estimator class by its name."""
     ESTIMATORS[cls.__name__] = cls
     return cls
+
+
+def check_registered(estimator: Any) -> None:
+    """Raise TypeError if no file can hold an estimator, as its class has no name in files."""
+    cls = type(estimator)
+    if ESTIMATORS.get(cls.__name__) is not cls:
+        raise TypeError(
+            f"{cls.__module__}.{cls.__qualname__} is not registered under its name, so that no "
+            "file of it could be loaded: decorate it with "
+            "kernelgrad.estimators.register_estimator, or pickle the model."
+        )
+
+
+def _declared(cls: type, what: str) -> dict[str, Check]:
+    """Return what a class and its bases declare that files hold of fitted attributes."""
+    found: dict[str, Check] = {}
+    for each in reversed(cls.__mro__):
+        found |= vars(each).get(what, {})
+    return found
 
 
 def pack(value: Any) -> Any:
@@ -67,26 +114,35 @@ def _scalar(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def unpack(packed: dict[str, Any]) -> Any:
-    if "pairs" in packed:
-        return {k: v for k, v in packed["pairs"]}
-    if "kernel" in packed:
-        return restore_kernel(packed["kernel"])
-    if "part" not in packed:
-        return packed["value"]
+def unpack(packed: Any) -> Any:
+    record = Record(packed, place="parameter")
+    kind = next((k for k in ("pairs", "kernel", "part") if k in record), "value")
+    value = record.take(kind, anything)
+    if kind == "part":
+        value = _restored_part(value, record)
+    record.close()
+    if kind == "pairs":
+        return {k: v for k, v in value}
+    return restore_kernel(value) if kind == "kernel" else value
+
+
+def _restored_part(kind: Any, record: Record) -> Any:
     registries: dict[str, dict[str, Any]] = {
         "loss": dict(LOSSES),
         "unlabelled loss": dict(UNLABELLED_LOSSES),
         "linear solver": dict(LINEAR_SOLVERS),
         "solver": dict(SOLVERS),
     }
-    registry = registries[packed["part"]]
-    if packed["name"] not in registry:
+    check_name(kind, registries, "part")
+    name, params = record.take("name", check_text), record.part("params")
+    if name not in registries[kind]:
         raise ModelFileError(
-            f"The model uses the {packed['part']} {packed['name']!r}, which is not registered "
-            "here; import the module that registers it, then load again."
+            f"The model uses the {kind} {name!r}, which is not registered here; import the "
+            "module that registers it, then load again."
         )
-    return registry[packed["name"]](**{k: unpack(v) for k, v in packed["params"].items()})
+    part = registries[kind][name](**{k: unpack(v) for k, v in params.values.items()})
+    part.check()
+    return part
 
 
 def packed_params(estimator: Any) -> dict[str, Any]:
@@ -126,12 +182,16 @@ def identity(estimator: Any) -> dict[str, Any]:
 
 def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
     """Return what a file holds of a fitted estimator; see ``BaseRowsEstimator.save``."""
+    check_params(estimator)  # a file with others would not load
     header: dict[str, Any] = {
         "estimator": type(estimator).__name__,
         "info": {"written_by": f"kernelgrad {__version__}"} | estimator.model_info(),
         "params": packed_params(estimator),
         "fitted": {
-            name: getattr(estimator, name) for name in _FITTED if hasattr(estimator, name)
+            name: getattr(estimator, name)
+            for what in ("_kept", "_may_keep")
+            for name in _declared(type(estimator), what)
+            if hasattr(estimator, name)
         },
     }
     if not hasattr(estimator, "expansion_"):  # a transformer is its stream
@@ -167,35 +227,94 @@ def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
 def unfitted(name: str, params: dict[str, Any]) -> Any:
     """Return a new estimator with parameters that :func:`packed_params` gave."""
     if name not in ESTIMATORS:
-        raise ModelFileError(f"The file holds a {name!r}, which this version does not know.")
-    return ESTIMATORS[name](**{k: unpack(v) for k, v in params.items()})
+        raise ModelFileError(
+            f"The file holds a {name!r}, which is not registered here; import the module that "
+            "registers it, then load again."
+        )
+    estimator = ESTIMATORS[name](**{k: unpack(v) for k, v in params.items()})
+    check_params(estimator)
+    return estimator
 
 
 def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
     """Return the estimator that :func:`contents_of` was called on."""
-    estimator = unfitted(header["estimator"], header["params"])
-    for key, value in header["fitted"].items():
-        setattr(estimator, key, value)
+    record = Record(header, tensors)
+    name, params = record.take("estimator", check_text), record.part("params")
+    estimator = unfitted(name, params.values)
+    record.part("info")
+    _restore_fitted(estimator, record.part("fitted"))
     limit = estimator.memory_limit
     cache = CACHE_BYTES if limit is None else int(limit) // 4
-    if "stream" in header:
-        estimator._set_stream(FeatureStream.restore(header["stream"], tensors, cache))
-        return estimator
-    estimator.loss_ = unpack(header["loss"])
-    estimator.solver_ = unpack(header["solver"])
-    if header.get("table") is not None:
-        estimator._table = Table.restore(header["table"], below("table", tensors))
-    kind = EXPANSIONS[header["expansion"]["kind"]]
-    expansion = kind.restore(header["expansion"], tensors, cache)
-    estimator._set(estimator._function_attributes(expansion))
-    estimator.history_ = header["history"]
-    for key in HISTORY_KEYS:  # of files from before a key was there
-        estimator.history_.setdefault(key, [None] * len(estimator.history_["iteration"]))
-    estimator.history_.setdefault("solver", estimator.solver_.name)
-    estimator.history_.setdefault("solver_reason", "not in the file")
-    estimator._restore_extra(header["extra"], below("extra", tensors))
-    if header["state"] is not None:
-        arrays = below("state", tensors)
-        problem = estimator._restored_problem()
-        estimator._state = estimator.solver_.restore(problem, header["state"], arrays)
+    if "stream" in record:
+        home = record.beside("stream")
+        record.sizes["d"] = estimator.n_features_in_
+        estimator._set_stream(FeatureStream.restore(home, cache))
+        home.close()
+    else:
+        _restore_model(estimator, record, cache)
+    record.close()
     return estimator
+
+
+def _restore_fitted(estimator: Any, record: Record) -> None:
+    for name, check in _declared(type(estimator), "_kept").items():
+        setattr(estimator, name, record.take(name, check))
+    for name, check in _declared(type(estimator), "_may_keep").items():
+        if name in record:
+            setattr(estimator, name, record.take(name, check))
+    record.close()
+    n = estimator.n_features_in_
+    for name in ("feature_names_in_", "_medians"):
+        found = getattr(estimator, name, None)
+        if found is not None and len(found) != n:
+            raise record.error(f"holds {len(found)} entries of {name} for {n} columns")
+
+
+def _restore_model(estimator: Any, record: Record, cache: int) -> None:
+    """Set what an estimator of rows has beside its parameters and attributes."""
+    for name, cls in (("loss", Loss), ("solver", Solver)):
+        value = unpack(record.take(name, anything))
+        if not isinstance(value, cls):
+            raise record.error(f"holds {value!r} as its {name}")
+        setattr(estimator, f"{name}_", value)
+    estimator._check_restored()
+    columns, state = (record.take(name, anything, None) for name in ("table", "state"))
+    table, resumed, extra = (record.part(name) for name in ("table", "state", "extra"))
+    if columns is not None:
+        estimator._table = Table.restore(columns, table, estimator.n_features_in_)
+    table.close()
+    record.sizes |= {"C": estimator._task().n_outputs, "d": estimator._width}
+    expansion = record.beside("expansion")
+    function = restored_expansion(expansion, cache)
+    estimator._set(estimator._function_attributes(function))
+    estimator.history_ = _restored_history(record.part("history"), estimator.solver_.name)
+    estimator._restore_extra(extra)
+    extra.close()
+    if state is not None:
+        problem = estimator._restored_problem()
+        estimator._state = estimator.solver_.restore(problem, state, resumed.arrays)
+    elif resumed.arrays:
+        raise record.error("holds arrays of a state that it does not have")
+
+
+def _restored_history(record: Record, solver: str) -> dict[str, Any]:
+    """Return the history, with entries for what files from before do not tell."""
+    told, steps = record.values, record.values.get("iteration")
+    if not isinstance(steps, list):
+        raise record.error("lacks the iterations")
+    for key in HISTORY_KEYS:
+        told.setdefault(key, [None] * len(steps))
+    told.setdefault("solver", solver)
+    told.setdefault("solver_reason", "not in the file")
+    for key in HISTORY_KEYS:
+        column = told[key]
+        if not isinstance(column, list) or len(column) != len(steps):
+            raise record.error(f"holds no entry of {key!r} for each iteration")
+        for value in column:
+            or_none(number)(value, key)
+    for key in ("solver", "solver_reason"):
+        check_text(told[key], key)
+    strange = set(told) - set(History.__annotations__)
+    if strange:
+        raise record.error(f"holds {min(strange)!r}, which no history has")
+    return told

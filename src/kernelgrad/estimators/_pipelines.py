@@ -51,7 +51,7 @@ _TYPES: dict[str, Any] = {
 }
 
 
-def save(model: Any, path: str | os.PathLike[str]) -> None:
+def save(model: Any, path: str | os.PathLike[str], *, key: bytes | None = None) -> None:
     """Write a fitted estimator, or a pipeline of scikit-learn around one, to a model file.
 
     The file is written atomically, without pickle, and read by :func:`kernelgrad.load`, which
@@ -63,6 +63,9 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     model : estimator of this package, Pipeline, ColumnTransformer, or another step
         Fitted. Of a search take ``best_estimator_``.
     path : str or path-like
+    key : bytes or None, default=None
+        Sign the file by HMAC-SHA256 under this secret of at least 16 bytes, for
+        ``load(path, key=key)`` to refuse files that anyone else wrote.
 
     Raises
     ------
@@ -84,7 +87,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     PolynomialFeatures()
     """
     if _files.ESTIMATORS.get(type(model).__name__) is type(model):
-        model.save(path)
+        model.save(path, key=key)
         return
     if hasattr(model, "__sklearn_is_fitted__"):  # a pipeline; some steps need no fit
         check_is_fitted(model)
@@ -94,19 +97,28 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     told = {"estimator": type(model).__name__, "steps": steps}
     header = {"estimator": told["estimator"], "info": writer.info | told, "object": packed}
     # old versions of safetensors do not read files without arrays
-    write_container(path, header, writer.arrays or {"none": np.zeros(1)})
+    write_container(path, header, writer.arrays or {"none": np.zeros(1)}, key=key)
 
 
-def load_any(path: str | os.PathLike[str]) -> Any:
+def load_any(path: str | os.PathLike[str], key: bytes | None = None) -> Any:
     """Return the estimator or pipeline that a file holds; see ``kernelgrad.load``."""
-    header, arrays = read_container(path)
+    header, arrays = read_container(path, key=key)
     try:
         if "object" in header:
             return _unpack(header["object"], arrays)
         return _files.restored(header, arrays)
     except ModelFileError as error:
         raise type(error)(f"{path}: {error}") from None
-    except (KeyError, TypeError, AttributeError) as error:
+    except MemoryError:
+        raise ModelFileError(
+            f"{path} describes a model that does not fit in memory; load it where there is "
+            "more, if you trust the file."
+        ) from None
+    # what constructors and scikit-learn raise for values that a file cannot have
+    except (
+        ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError,
+        ValueError,
+    ) as error:  # fmt: skip
         raise ModelFileError(
             f"{path} does not describe a model of this version ({error!r}); save it again with "
             "the installed version."

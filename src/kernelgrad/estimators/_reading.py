@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_array, check_X_y, validate_data
 
 from kernelgrad._params import anything, parameters
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
-from kernelgrad._validation import DataError
+from kernelgrad._validation import DataError, check_compressed
 from kernelgrad.data import Batch, BatchSource
 from kernelgrad.data.base import all_finite
 from kernelgrad.estimators._support import as_numpy
@@ -140,6 +140,7 @@ class TableReader:
 
         `place` says whether rows are `fresh` and whether they are of a `source`.
         """
+        check_compressed(X)
         if place["source"]:
             if y is None:
                 return check_array(X, estimator=self, **checks), None

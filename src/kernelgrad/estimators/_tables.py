@@ -25,6 +25,7 @@ from sklearn.preprocessing import OneHotEncoder, TargetEncoder
 from kernelgrad._typing import AnyArray, Float64Array, IntArray
 from kernelgrad._validation import DataError
 from kernelgrad.data.base import all_finite
+from kernelgrad.persistence import Record
 
 MAX_LEVELS = 40
 """Columns of more levels are encoded by means of the targets, not by indicators."""
@@ -351,10 +352,30 @@ class Table:
         return columns, {name: getattr(self, name) for name in self._ARRAYS}
 
     @classmethod
-    def restore(cls, columns: list[Any], arrays: dict[str, AnyArray]) -> Table:
-        """Return the table that :meth:`describe` was called on."""
+    def restore(cls, columns: Any, record: Record, d: int) -> Table:
+        """Return the table of `d` columns that :meth:`describe` was called on."""
         known = tuple(Column(name, kind, tuple(levels)) for name, kind, levels in columns)
-        return cls(known, **{name: arrays[name] for name in cls._ARRAYS})
+        table = cls(known)
+        for column in known:
+            levels = column.levels
+            if not (
+                isinstance(column.name, str)
+                and column.kind in ("number", "date", "level")
+                and all(isinstance(level, str | None) for level in levels)
+                and len(set(levels)) == len(levels)
+            ):
+                raise record.error(f"holds {column!r}, which is no column")
+        if len(known) != d:
+            raise record.error(f"holds {len(known)} columns in a model of {d}")
+        numbers, dates = len(table._numbers), len(table._dates)
+        table.medians = record.array("medians", numbers, finite=False)
+        table.has_gaps = record.array("has_gaps", numbers, kinds="b")
+        table.is_flag = record.array("is_flag", numbers, kinds="b")
+        table.parts = record.array("parts", dates, len(_PARTS), kinds="b")
+        many = sum(len(known[j].levels) for j in table._many)
+        table.means = record.array("means", "by means", many)
+        table.mean = record.array("mean", "by means")
+        return table
 
 
 def _is_gap(value: Any) -> bool:

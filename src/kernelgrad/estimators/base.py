@@ -31,13 +31,14 @@ from kernelgrad._params import (
     real,
 )
 from kernelgrad._typing import AnyArray, Contents, Float64Array, Matrix
-from kernelgrad._validation import DataError
+from kernelgrad._validation import DataError, check_int
 from kernelgrad.callbacks import FOREVER, CallbackList, Deadline, FitEvent, make_callbacks
 from kernelgrad.compute.compiling import announced, compile_seconds
 from kernelgrad.compute.device import CPU, device_or_cpu, get_device
 from kernelgrad.compute.ranges import LARGEST, SMALLEST, check_range
 from kernelgrad.compute.workers import DaskEngine, current_engine
 from kernelgrad.data import ArraySource, BatchSource
+from kernelgrad.data.base import all_finite
 from kernelgrad.data.dask import DaskSource, as_source, is_collection
 from kernelgrad.estimators import _files
 from kernelgrad.estimators._auto import (
@@ -68,9 +69,17 @@ from kernelgrad.estimators._support import (
 from kernelgrad.estimators._tasks import Task
 from kernelgrad.estimators._workers import HeldRows
 from kernelgrad.functions.expansions import Expansion
+from kernelgrad.functions.scaling import MOST_COLUMNS
 from kernelgrad.kernels import Kernel
-from kernelgrad.losses import Loss
-from kernelgrad.persistence import contents_digest, write_container
+from kernelgrad.losses import Loss, get_loss
+from kernelgrad.persistence import (
+    Check,
+    Record,
+    check_text,
+    contents_digest,
+    or_none,
+    write_container,
+)
 from kernelgrad.solvers import (
     History,
     Problem,
@@ -149,7 +158,7 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
     memory_limit: float | None = real(default=None, low=0, words=(None,))
     time_limit: float | None = real(default=None, low=0, low_open=True, words=(None,))
     random_state: Any = anything(default=None)
-    verbose: int = anything(default=0)
+    verbose: int = integer(default=0, words=(False, True))
     callbacks: Any = anything(default=None)
 
     # what an estimator without the parameter of that name does
@@ -157,6 +166,23 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
     warm_start = False
     engine = cast("DaskEngine | None", None)
     device = CPU
+
+    # what files hold of fitted attributes, beside those of the base classes: needed, or not
+    _kept: ClassVar[dict[str, Check]] = {
+        "n_features_in_": partial(check_int, low=1, high=MOST_COLUMNS),
+        "n_iter_": check_int,
+        "best_iteration_": check_int,
+        "best_score_": or_none(_files.number),
+        "fit_status_": check_text,
+        "_seed": partial(check_int, high=2**32),
+        "_fitted_alpha": _files.number,
+    }
+    _may_keep: ClassVar[dict[str, Check]] = {
+        "feature_names_in_": _files.texts,
+        "alpha_": _files.number,
+        "_medians": or_none(_files.numbers),
+    }
+    _loss_task: ClassVar[Any]  # what losses must be for
 
     _shares_rows: ClassVar[bool] = False  # whether the solver takes rows that workers hold
     _requires_y: ClassVar[bool] = True
@@ -646,7 +672,14 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
         self.expansion_.set_device(device_or_cpu(self.device))
         with announced(self.verbose > 0):
             values: Float64Array = self.expansion_.raw_prediction(X)
-            return values
+        if not all_finite(values):
+            row = int(np.flatnonzero(~np.isfinite(values).all(axis=1))[0])
+            raise DataError(
+                f"The model has no finite value at row {row} (rows count from 0) of those "
+                "given at once: the row, or parameters of the kernel, are too large; correct "
+                "or scale them."
+            )
+        return values
 
     def _responses(self, X: Any) -> Iterator[Float64Array]:
         """Yield f(X), (n, C): of arrays at once, of a BatchSource in chunks."""
@@ -685,7 +718,13 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
 
     # -- files -------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str], *, resumable: bool = False) -> None:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        resumable: bool = False,
+        key: bytes | None = None,
+    ) -> None:
         """Write the fitted model to one file, atomically and without pickle.
 
         Parameters
@@ -694,26 +733,37 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
         resumable : bool, default=False
             Also write the solver's state, so that ``partial_fit`` and ``warm_start`` go on
             exactly where they were (up to three times the size).
+        key : bytes or None, default=None
+            Sign the file by HMAC-SHA256 under this secret of at least 16 bytes, for
+            ``load(path, key=key)`` to refuse files that anyone else wrote.
 
         Raises
         ------
         NotFittedError
             Before fit.
         TypeError
-            When a parameter is an object that cannot be written (its name is given).
+            When a parameter is an object that cannot be written (its name is given), or the
+            class is not registered, so that nothing could load the file.
         """
         if not self.__sklearn_is_fitted__():
             raise NotFittedError(
                 f"This {type(self).__name__} is not fitted; call fit before save."
             )
-        write_container(path, *_files.contents_of(self, resumable=resumable))
+        _files.check_registered(self)
+        write_container(path, *_files.contents_of(self, resumable=resumable), key=key)
 
     def _extra_arrays(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         """Return what a model file must hold besides the function, as values and arrays."""
         return {}, {}
 
-    def _restore_extra(self, values: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
+    def _restore_extra(self, record: Record) -> None:
         """Take back what :meth:`_extra_arrays` gave."""
+
+    def _check_restored(self) -> None:
+        """Raise unless a loss, classes and outputs from a file go together."""
+        loss = get_loss(self.loss_, task=self._loss_task)
+        if loss.n_outputs not in (None, self._task().n_outputs):
+            raise ValueError(f"{loss!r} does not have {self._task().n_outputs} outputs.")
 
     def _restored_problem(self) -> Problem:
         """Return the problem of a model that was loaded."""
@@ -788,12 +838,19 @@ def joined(parts: Iterator[AnyArray]) -> AnyArray:
     return found[0] if len(found) == 1 else np.concatenate(found)
 
 
-def load(path: str | os.PathLike[str]) -> BaseRowsEstimator:
+def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsEstimator:
     """Load a model or pipeline that ``save`` wrote; never executes code from the file.
+
+    All that the file says is checked before anything is made of it: names, types, shapes,
+    ranges and indices. A file that passes is a model, though not need be the one that was
+    saved: whoever can write the file can write another. Where that matters, sign it.
 
     Parameters
     ----------
     path : str or path-like
+    key : bytes or None, default=None
+        The secret under which it must be signed, by ``save(path, key=key)``; with None
+        signatures are not looked at.
 
     Returns
     -------
@@ -805,8 +862,8 @@ def load(path: str | os.PathLike[str]) -> BaseRowsEstimator:
     FileNotFoundError
         No such file.
     ModelFileError
-        The file is foreign, truncated, altered, of a newer version, or uses a loss, kernel
-        or solver that is not registered.
+        The file is foreign, truncated, altered, of a newer version, not signed under the key,
+        or uses a loss, kernel or solver that is not registered.
     """
-    estimator: BaseRowsEstimator = load_any(path)
+    estimator: BaseRowsEstimator = load_any(path, key)
     return estimator

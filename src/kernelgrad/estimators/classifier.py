@@ -14,11 +14,12 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from kernelgrad._params import anything, boolean, choice, parameters
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray
-from kernelgrad._validation import CapabilityError, DataError
+from kernelgrad._validation import CapabilityError, DataError, check_bool
 from kernelgrad.callbacks import Aside, CallbackList, Deadline, FitEvent
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import Batch, BatchSource, split_rows
+from kernelgrad.estimators import _files
 from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._calibration import MOST_ROWS, Calibration, keep_argmax
 from kernelgrad.estimators._rows import Batches, TrainingRows, weights_of
@@ -29,6 +30,7 @@ from kernelgrad.estimators.kernel import BaseSearchedEstimator
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.losses import Loss, get_loss
 from kernelgrad.losses.classification import MarginLoss
+from kernelgrad.persistence import Check, Record, or_none
 from kernelgrad.solvers import State, run
 from kernelgrad.solvers.kernel.base import KernelSolver
 
@@ -62,6 +64,11 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
     if TYPE_CHECKING:  # what fits set
         classes_: ClassVar[AnyArray]
 
+    _kept: ClassVar[dict[str, Check]] = {
+        "classes_": _files.labels, "_class_weights": or_none(_files.numbers)
+    }  # fmt: skip
+    _may_keep: ClassVar[dict[str, Check]] = {"_by_pairs": check_bool}
+    _loss_task = "classification"
     _sibling: ClassVar[str] = "a regressor"  # that takes continuous targets, for messages
     _task_type: ClassVar[type[Classification]] = Classification
 
@@ -243,12 +250,31 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
         found = {} if self._calibration is None else self._calibration.arrays()
         return {}, found | {f"latest.{i}": part for i, part in enumerate(self._latest or ())}
 
-    def _restore_extra(self, values: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
-        if "calibration.unit" in arrays:
-            self._calibration = Calibration.from_arrays(arrays)
-        if "latest.0" in arrays:
-            z, y, weight = (np.array(arrays[f"latest.{i}"]) for i in range(3))
+    def _restore_extra(self, record: Record) -> None:
+        record.sizes["K"] = len(self.classes_)
+        if "calibration.unit" in record:
+            self._calibration = Calibration.restore(record)
+        if "latest.0" in record:
+            z, weight = (
+                record.array("latest.0", "n", "K"),
+                record.array("latest.2", "n", least=0),
+            )
+            y = record.array("latest.1", "n", kinds="iu", least=0)
+            if (y >= len(self.classes_)).any():
+                raise record.error("holds rows of classes that there are not")
             self._latest = z, y, weight
+
+    def _check_restored(self) -> None:
+        super()._check_restored()
+        weights = self._class_weights
+        if weights is not None and not (
+            len(weights) == len(self.classes_) and (weights >= 0).all()
+        ):
+            raise ValueError(
+                "The weights of classes are not one for each class, none negative."
+            )
+        if self._task().by_pairs and not isinstance(self.loss_, MarginLoss):
+            raise ValueError(f"{self.loss_!r} has no margin between pairs of classes.")
 
     def _task(self) -> Classification:
         # copies that scikit-learn's callbacks make on the way have no class weights

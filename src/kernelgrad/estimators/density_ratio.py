@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils import ClassifierTags
@@ -13,6 +13,7 @@ from kernelgrad._params import anything, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import DataError
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches
+from kernelgrad.estimators import _files
 from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._rows import (
     Batches,
@@ -26,6 +27,7 @@ from kernelgrad.estimators._tasks import NoTargets
 from kernelgrad.estimators.base import Given, Parts
 from kernelgrad.estimators.kernel import BaseUnlabelledEstimator
 from kernelgrad.losses import Loss, RatioLoss, get_loss
+from kernelgrad.persistence import Check
 from kernelgrad.solvers import Solver, TrainBatch
 
 _NEEDS_BOTH = (
@@ -150,6 +152,9 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
 
     def _alpha_for(self, rows: TrainingRows, *, stream: bool = False) -> float:
         return float(self.alpha)
+
+    _may_keep: ClassVar[dict[str, Check]] = {"samples_": _files.labels}
+    _loss_task = "density_ratio"
 
     def _make_loss(self) -> Loss:
         return get_loss(self.loss, task="density_ratio")

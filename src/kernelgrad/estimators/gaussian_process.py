@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, overload
 
@@ -17,11 +18,12 @@ from sklearn.utils.validation import column_or_1d
 
 from kernelgrad._params import anything, boolean, integer, parameters, real
 from kernelgrad._typing import AnyArray, Contents, Float64Array, FloatArray, Matrix
-from kernelgrad._validation import CapabilityError, DataError, check_name
+from kernelgrad._validation import CapabilityError, DataError, check_int, check_name, check_real
 from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import over_tiles, single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
+from kernelgrad.estimators import _files
 from kernelgrad.estimators._auto import GIVEN, rows_nbytes, usable_memory
 from kernelgrad.estimators._evidence import (
     NOISE_ROWS,
@@ -41,6 +43,7 @@ from kernelgrad.functions.features import FeatureStream
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import ExactRows, Kernel, describe_kernel, get_kernel, restore_kernel
 from kernelgrad.losses import Loss, SquaredError
+from kernelgrad.persistence import Check, Record, or_none
 from kernelgrad.solvers import DSG, DirectSolve, Solver, TrainBatch
 from kernelgrad.solvers.kernel.direct import SymmetricMatrix, direct_bytes, kernel_matrix
 
@@ -214,6 +217,16 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         y_mean_: ClassVar[float]
         y_scale_: ClassVar[float]
 
+    _kept: ClassVar[dict[str, Check]] = {
+        "signal_variance_": partial(check_real, low=0.0),
+        "y_mean_": check_real,
+        "y_scale_": partial(check_real, low=0.0, low_open=True),
+    }
+    _may_keep: ClassVar[dict[str, Check]] = {
+        "noise_variance_": partial(check_real, low=0.0),
+        "log_marginal_likelihood_": or_none(_files.number),
+    }
+    _loss_task = "regression"
     _onnx_kind = "process"
     _y_numeric = True
     _tells_alpha = True
@@ -361,9 +374,13 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         def restored(
             values: dict[str, Any], arrays: dict[str, AnyArray]
         ) -> tuple[InputScaling | None, Kernel, list[Any]]:
-            self._set(values["variances"])
-            scaling = InputScaling.from_arrays(arrays) if values["scaled"] else None
-            return scaling, restore_kernel(values["kernel"]), values["tried"]
+            self._set({name: values["variances"][name] for name in _VARIANCES})
+            scaling = InputScaling.restore(Record({}, arrays), self._width)
+            return (
+                scaling if values["scaled"] else None,
+                restore_kernel(values["kernel"]),
+                values["tried"],
+            )
 
         varies = bool(spread > rounding)
         scaling, kernel, tried = self._recalled(
@@ -509,24 +526,33 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
             arrays["X"] = X
         return {"n_rows": len(y), "ridge": self._ridge}, arrays
 
-    def _restore_extra(self, values: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
+    def _restore_extra(self, record: Record) -> None:
         self._source, self._operator, self._encoded = None, None, True
-        self._factored, self._ridge = None, values.get("ridge")
+        self._factored = None
+        self._ridge = record.take("ridge", or_none(partial(check_real, low=0.0)), None)
         if not hasattr(self, "noise_variance_"):  # 0.1.0: variances of scaled targets
             self.signal_variance_ *= self.y_scale_**2
             self.noise_variance_ = float(self.noise_variance) * self.y_scale_**2
             self.log_marginal_likelihood_ = None
-        if "n_blocks" in values:
-            self._operator = self._operator_of(values["n_blocks"])
-            self._operator.n_blocks = values["n_blocks"]
-            self._operator.theta = np.asarray(arrays["theta"], np.float32)
-        elif "n_rows" in values:
-            X = arrays.get("X")
-            if X is None:
-                shape = (values["n_rows"], self._width)
-                parts = (arrays["data"], arrays["indices"], arrays["indptr"])
-                X = sp.csr_matrix(parts, shape=shape)
-            self._source = ArraySource(X, arrays["y"], arrays["weight"], checked=True)
+        if "n_blocks" in record:
+            theta = record.array("theta", "features", "features")
+            n_blocks = record.take("n_blocks", check_int)
+            if n_blocks * self.expansion_.stream.planes * _OPERATOR_BLOCK > len(theta):
+                raise record.error(f"holds less than {n_blocks} blocks of the operator")
+            self._operator = self._operator_of(n_blocks)
+            self._operator.n_blocks = n_blocks
+            self._operator.theta = np.asarray(theta, np.float32)
+        elif "n_rows" in record:
+            record.sizes["n"] = record.take("n_rows", check_int)
+            if "X" in record:
+                X = record.array("X", "n", "d", kinds="biuf")
+            else:
+                X = record.csr("", "n", self._width)
+            y, weight = (
+                record.array("y", "n", kinds="biuf"),
+                record.array("weight", "n", least=0),
+            )
+            self._source = ArraySource(X, y, weight, checked=True)
 
     def _posterior_batches(self) -> Iterator[TrainBatch]:
         """Yield training rows for the variance; the same batch where all rows fit in one."""

@@ -60,6 +60,7 @@ from kernelgrad.kernels import (
     restore_kernel,
 )
 from kernelgrad.losses import Loss, SquaredError
+from kernelgrad.persistence import Record
 from kernelgrad.solvers import (
     DSG,
     SOLVERS,
@@ -417,11 +418,12 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
             return values | told | {"scaled": scaling is not None}, arrays
 
         def restored(values: dict[str, Any], arrays: dict[str, AnyArray]) -> Posed:
+            scaling = InputScaling.restore(Record({}, arrays), self._width)
             problem = replace(
                 posed.problem,
                 kernel=restore_kernel(values["kernel"]),
                 alpha=values["alpha"],
-                scaling=InputScaling.from_arrays(arrays) if values["scaled"] else None,
+                scaling=scaling if values["scaled"] else None,
             )
             return Posed(problem, values["found"], values["seconds"])
 

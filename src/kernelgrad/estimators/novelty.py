@@ -101,6 +101,8 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
     def _alpha_for(self, rows: TrainingRows, *, stream: bool = False) -> float:
         return float(self.nu)  # the objective's own scale: another alpha rescales f and tau
 
+    _loss_task = "novelty"
+
     def _make_loss(self) -> Loss:
         return get_loss(OneClass(self.nu, tau=self.tau), task="novelty")
 

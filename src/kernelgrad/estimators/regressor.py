@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -10,7 +11,7 @@ from sklearn.metrics import r2_score
 
 from kernelgrad._params import parameters
 from kernelgrad._typing import AnyArray, Float64Array
-from kernelgrad._validation import DataError
+from kernelgrad._validation import DataError, check_int
 from kernelgrad.data import Batch, BatchSource
 from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._rows import weights_of
@@ -19,6 +20,7 @@ from kernelgrad.estimators._tasks import Regression
 from kernelgrad.estimators.base import BaseRowsEstimator, joined
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
 from kernelgrad.losses import get_loss
+from kernelgrad.persistence import Check
 
 
 class BaseRegressor(RegressorMixin, BaseRowsEstimator):
@@ -29,6 +31,10 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
     if TYPE_CHECKING:  # what fits set
         n_outputs_: ClassVar[int]
 
+    _kept: ClassVar[dict[str, Check]] = {
+        "n_outputs_": partial(check_int, low=1), "_y_ndim": partial(check_int, low=1, high=2)
+    }  # fmt: skip
+    _loss_task = "regression"
     _sibling: ClassVar[str] = "a classifier"  # that takes text, for messages
 
     def _learn(self, targets: AnyArray | BatchSource, declared: AnyArray | None) -> Regression:
@@ -44,6 +50,11 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
 
     def _task(self) -> Regression:
         return Regression(self.loss_, self.n_outputs_, self._y_ndim, type(self).__name__)
+
+    def _check_restored(self) -> None:
+        super()._check_restored()
+        if self.n_outputs_ > 1 and self._y_ndim == 1:
+            raise ValueError(f"A column of targets does not have {self.n_outputs_} outputs.")
 
     @available_if(can_stream)
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import chain, islice
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
@@ -16,6 +16,7 @@ from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Mat
 from kernelgrad._validation import DataError, check_name, check_real
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, Batch, BatchSource
+from kernelgrad.estimators import _files
 from kernelgrad.estimators._auto import GIVEN
 from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._calibration import keep_argmax
@@ -51,6 +52,7 @@ from kernelgrad.losses import (
     get_loss,
     get_unlabelled_loss,
 )
+from kernelgrad.persistence import Check, Record
 from kernelgrad.solvers import DSG, TSG, CachedBlockDescent, Problem, Solver, get_solver
 
 _RATIO = 0.5  # C* over C
@@ -220,6 +222,8 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         # the first has no unlabelled loss: who asks for one gets it
         asked = self.unlabelled_loss != "symmetric_hinge" and has_features
         return get_solver("tsg" if asked else "soft_labels"), "rows in memory"
+
+    _kept: ClassVar[dict[str, Check]] = {"labelled_weight_": _files.number}
 
     def _make_loss(self, n_classes: int) -> Loss:
         # one-vs-rest: a row without a label has no place in a multinomial loss
@@ -624,8 +628,9 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         found = hasattr(self, "calibration_")
         return {}, {"calibration_": self.calibration_} if found else {}
 
-    def _restore_extra(self, values: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
-        self._set({name: np.array(array) for name, array in arrays.items()})
+    def _restore_extra(self, record: Record) -> None:
+        if "calibration_" in record:
+            self.calibration_ = record.array("calibration_", "C", 2)
 
 
 def _one_source(sources: list[BatchSource]) -> ArraySource:

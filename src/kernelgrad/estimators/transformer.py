@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -20,7 +21,7 @@ from kernelgrad._params import (
     real,
 )
 from kernelgrad._typing import AnyArray, Float32Array, IntArray, Matrix
-from kernelgrad._validation import CapabilityError
+from kernelgrad._validation import CapabilityError, check_compressed, check_int
 from kernelgrad.compute import rng
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource, sample_batches
@@ -41,10 +42,11 @@ from kernelgrad.estimators._support import (
 )
 from kernelgrad.estimators._tasks import NoTargets
 from kernelgrad.functions.expansions import PREDICT_ROWS
-from kernelgrad.functions.features import CACHE_BYTES, FeatureStream
+from kernelgrad.functions.features import CACHE_BYTES, MOST_FEATURES, FeatureStream
+from kernelgrad.functions.scaling import MOST_COLUMNS
 from kernelgrad.kernels import Kernel, get_kernel, kernel_summary
 from kernelgrad.losses import SquaredError
-from kernelgrad.persistence import write_container
+from kernelgrad.persistence import Check, write_container
 from kernelgrad.solvers import Problem, TrainBatch
 from kernelgrad.solvers.random_features.base import build_stream
 from kernelgrad.solvers.random_features.dsg import MAX_WIDTH, ROWS_PER_FEATURE
@@ -169,6 +171,14 @@ class RandomFeatures(
             """Fit to the rows and return their features."""
 
     _onnx_kind = "features"
+    _kept: ClassVar[dict[str, Check]] = {
+        "n_features_in_": partial(check_int, low=1, high=MOST_COLUMNS),
+        "_seed": partial(check_int, high=2**32),
+        "_n_features_out": partial(check_int, low=1, high=MOST_FEATURES),
+    }
+    _may_keep: ClassVar[dict[str, Check]] = {
+        "feature_names_in_": _files.texts, "n_blocks_": check_int
+    }  # fmt: skip
 
     def _check_parameters(self) -> Kernel:
         check_params(self)
@@ -221,6 +231,7 @@ class RandomFeatures(
                 batch = X.read(0, X.n_rows)
                 few = batch.X, weights_of(batch)
         else:
+            check_compressed(X)
             rows = validate_data(self, X, accept_sparse="csr", dtype="numeric")
             if not self.standardize:
                 kernel.check_domain(rows)
@@ -251,13 +262,13 @@ class RandomFeatures(
             problem, batch, lambda planes: self._resolve_block_size(n, planes)
         )
         stream.kernel.check_domain(stream.scaling.apply(batch.X))
-        self.n_blocks_ = -(-n // stream.width)
         self._n_features_out = n
         self._set_stream(stream)
 
     def _set_stream(self, stream: FeatureStream) -> None:
         self.stream_ = stream
         self.kernel_ = stream.kernel
+        self.n_blocks_ = -(-self._n_features_out // stream.width)
         before = self.n_blocks_ - 1
         self._last = _choice(stream, before, self._n_features_out - before * stream.width)
 
@@ -295,6 +306,7 @@ class RandomFeatures(
                 start = int(batch.rows[0])
                 self._transform_into(batch.X, out[start : start + len(batch.rows)])
             return out
+        check_compressed(X)
         X = validate_data(self, X, reset=False, accept_sparse="csr", dtype="numeric")
         out = np.empty((X.shape[0], self._n_features_out), np.float32)
         self._transform_into(X, out)
@@ -314,10 +326,18 @@ class RandomFeatures(
                         block = block[:, self._last]
                     np.multiply(block, factor, out=part[:, j * width : (j + 1) * width])
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted transformer to one file, atomically and without pickle."""
+    def save(self, path: str | os.PathLike[str], *, key: bytes | None = None) -> None:
+        """Write the fitted transformer to one file, atomically and without pickle.
+
+        Parameters
+        ----------
+        path : str or path-like
+        key : bytes or None, default=None
+            Sign the file under this secret, as in :meth:`KernelClassifier.save`.
+        """
         check_is_fitted(self, "stream_")
-        write_container(path, *_files.contents_of(self))
+        _files.check_registered(self)
+        write_container(path, *_files.contents_of(self), key=key)
 
     def model_info(self) -> dict[str, Any]:
         """Return a summary of the fitted transformer with plain JSON values."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, Self
 
@@ -18,21 +18,24 @@ from kernelgrad._typing import (
     IntArray,
     Matrix,
 )
+from kernelgrad._validation import check_bool
 from kernelgrad.compute.device import CPU, get_device
 from kernelgrad.compute.linalg import row_products, untouched
 from kernelgrad.compute.ranges import check_range
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.functions.scaling import InputScaling
-from kernelgrad.kernels import ExactRows, Kernel, describe_kernel, restore_kernel
+from kernelgrad.functions.scaling import InputScaling, restored_kernel
+from kernelgrad.kernels import ExactRows, Kernel, describe_kernel
 from kernelgrad.kernels._tiles import blas_products
 from kernelgrad.kernels.base import TiledKernel
 from kernelgrad.kernels.device import KernelTiles
+from kernelgrad.persistence import Record
 
 COLUMN_TILE = 1024  # columns of a row block that one task computes
 ROW_TILE = 256  # its rows: 1 MiB of float32, which stays in a cache
 GRAM_TILE = 256  # rows and columns of a tile of a symmetric matrix: it stays in the cache
 PREDICT_TILE = 512  # rows and support rows of a prediction tile: 1 MiB of float32
 PREPARE_ROWS = 8192
+_CSR = ("data", "indices", "indptr")
 # Kernel rows kept unless a memory limit is given. The first touch of memory may cost as much as
 # a kernel value of some 200 columns: only dear values are worth more of it.
 CHEAP_CACHE, MOST_CACHE, CACHE_PART = 2**30, 4 * 2**30, 6
@@ -204,15 +207,27 @@ class ExactKernel:
         } | ({"precise": True} if self.precise else {})
 
     @classmethod
-    def restore(cls, values: dict[str, Any], arrays: Mapping[str, AnyArray]) -> Self:
-        """Return the kernel that :meth:`describe` and ``scaling.arrays()`` gave."""
-        return cls(
-            restore_kernel(values["kernel"]),
-            values["n_features_in"],
-            InputScaling.from_arrays(arrays),
-            wide=values["wide"],
-            precise=values.get("precise", False),
-        )
+    def restore(cls, record: Record, scaling: Record | None = None) -> Self:
+        """Return the kernel that :meth:`describe` and ``scaling.arrays()`` gave.
+
+        The latter are in `scaling`, or beside the description.
+        """
+        wide, precise = (record.take(name, check_bool, False) for name in ("wide", "precise"))
+        return cls(*restored_kernel(record, scaling), wide=wide, precise=precise)
+
+    def restore_rows(self, record: Record) -> ExactRows:
+        """Return the S rows of which :func:`rows_to_arrays` gave the arrays."""
+        d = self.scaling.width(self.n_features_in)
+        like = [
+            self.kernel.exact_rows(X, wide=self.wide)
+            for X in (np.zeros((1, d)), sp.csr_matrix((1, d)))
+        ]
+        rows = _restored_rows(record, "rows", *like)
+        if self.kernel.name == "precomputed" and not (
+            rows.ids is not None and (rows.ids < self.n_features_in).all()
+        ):
+            raise record.error("holds rows that are no columns of a kernel matrix")
+        return rows
 
 
 class KernelRows:
@@ -331,3 +346,47 @@ def _join(pieces: list[Any]) -> Any:
     if isinstance(first, tuple):
         return tuple(_join(list(column)) for column in zip(*pieces, strict=True))
     return np.concatenate(pieces)
+
+
+def rows_to_arrays(rows: ExactRows, name: str = "rows") -> dict[str, AnyArray]:
+    """Return prepared rows as named arrays, for files."""
+    values = rows.values
+    if sp.issparse(values):
+        arrays = {f"{name}.{part}": getattr(values, part) for part in _CSR}
+        arrays[f"{name}.shape"] = np.array(values.shape)
+    else:
+        arrays = {name: np.ascontiguousarray(values)}
+    for part in ("square", "ids"):
+        a = getattr(rows, part)
+        if a is not None:
+            arrays[f"{name}.{part}"] = a
+    for i, rows_of_part in enumerate(rows.parts):
+        arrays |= rows_to_arrays(rows_of_part, f"{name}.{i}")
+    return arrays
+
+
+def _restored_rows(record: Record, name: str, dense: ExactRows, sparse: ExactRows) -> ExactRows:
+    """Return the rows of which :func:`rows_to_arrays` gave the arrays.
+
+    They must be like rows that the kernel makes of dense or of sparse ones.
+    """
+    like = sparse if f"{name}.shape" in record.arrays else dense
+    d = like.values.shape[1]
+    if like is sparse:
+        n, width = record.array(f"{name}.shape", 2, kinds="i", least=0).tolist()
+        values = record.csr(f"{name}.", "S", d)
+        if (n, width) != values.shape or not sp.issparse(like.values):
+            raise record.error(f"holds rows {name!r} of other columns than the kernel's")
+    else:
+        kept = record.arrays.get(name)  # of a kernel matrix the numbers of rows are enough
+        compact = kept is not None and kept.shape[1:] == (0,)
+        values = record.array(name, "S", 0 if compact else d)
+    if values.dtype != like.values.dtype:
+        raise record.error(f"holds rows {name!r} of dtype {values.dtype}")
+    square = None
+    if like.square is not None:
+        square = record.array(f"{name}.square", "S", least=0.0)
+    ids = record.array(f"{name}.ids", "S", kinds="i", least=0, optional=True)
+    pairs = zip(dense.parts, sparse.parts, strict=True)
+    parts = [_restored_rows(record, f"{name}.{i}", *pair) for i, pair in enumerate(pairs)]
+    return ExactRows(values, square, ids, tuple(parts))

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad.compute.device import CPU
 from kernelgrad.compute.linalg import row_products, solve_damped
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.functions.exact import ExactKernel
+from kernelgrad.functions.exact import ExactKernel, rows_to_arrays
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import ExactRows, Kernel, Polynomial
+from kernelgrad.persistence import Record, one_of
 
 # Rows handed to the hot loops at once, and numbers of rows sent to a device at once.
 PREDICT_ROWS, DEVICE_NUMBERS = 8192, 2**24
@@ -71,9 +70,7 @@ class Expansion(ABC):
 
     @classmethod
     @abstractmethod
-    def restore(
-        cls, values: dict[str, Any], arrays: dict[str, AnyArray], cache_bytes: int
-    ) -> Self:
+    def restore(cls, record: Record, cache_bytes: int) -> Self:
         """Return the function that :meth:`describe` gave."""
 
     def compact(self) -> None:  # noqa: B027 - nothing to let go of, most often
@@ -182,13 +179,12 @@ class RandomFeatureExpansion(Expansion):
         return self.stream.describe(), arrays | self.stream.scaling.arrays()
 
     @classmethod
-    def restore(
-        cls, values: dict[str, Any], arrays: dict[str, AnyArray], cache_bytes: int
-    ) -> Self:
+    def restore(cls, record: Record, cache_bytes: int) -> Self:
         """Return the function that :meth:`describe` gave."""
-        stream = FeatureStream.restore(values, arrays, cache_bytes)
-        self = cls(stream, len(arrays["intercept"]), arrays["intercept"])
-        self.coef = arrays["coef"]
+        stream = FeatureStream.restore(record, cache_bytes)
+        intercept = record.array("intercept", "C")
+        self = cls(stream, len(intercept), intercept)
+        self.coef = record.array("coef", stream.planes, "features", "C")
         return self
 
     def block(self, j: int) -> Float32Array:
@@ -320,12 +316,12 @@ class SupportExpansion(Expansion):
         return self.exact.describe(), arrays
 
     @classmethod
-    def restore(
-        cls, values: dict[str, Any], arrays: dict[str, AnyArray], cache_bytes: int
-    ) -> Self:
+    def restore(cls, record: Record, cache_bytes: int) -> Self:
         """Return the function that :meth:`describe` gave."""
-        exact = ExactKernel.restore(values, arrays)
-        return cls(exact, rows_from_arrays(arrays), arrays["coef"], arrays["intercept"])
+        exact = ExactKernel.restore(record)
+        rows = exact.restore_rows(record)
+        coef, intercept = record.array("coef", "S", "C"), record.array("intercept", "C")
+        return cls(exact, rows, coef, intercept)
 
     def copy(self) -> SupportExpansion:
         """Return an expansion with its own coefficients on the same rows."""
@@ -411,11 +407,9 @@ class LinearExpansion(Expansion):
         return {}, {"coef": self.coef, "intercept": self.intercept}
 
     @classmethod
-    def restore(
-        cls, values: dict[str, Any], arrays: dict[str, AnyArray], cache_bytes: int
-    ) -> Self:
+    def restore(cls, record: Record, cache_bytes: int) -> Self:
         """Return the function that :meth:`describe` gave."""
-        return cls(arrays["coef"], arrays["intercept"])
+        return cls(record.array("coef", "d", "C"), record.array("intercept", "C"))
 
     def copy(self) -> LinearExpansion:
         """Return an independent copy."""
@@ -438,38 +432,14 @@ def _rows_at_once(X: Matrix, device: str) -> int:
     return max(PREDICT_ROWS, DEVICE_NUMBERS // max(1, int(X.shape[1])))
 
 
-def rows_to_arrays(rows: ExactRows, name: str = "rows") -> dict[str, AnyArray]:
-    """Return prepared rows as named arrays, for files."""
-    values = rows.values
-    if sp.issparse(values):
-        arrays = {f"{name}.{part}": getattr(values, part) for part in _CSR}
-        arrays[f"{name}.shape"] = np.array(values.shape)
-    else:
-        arrays = {name: np.ascontiguousarray(values)}
-    for part in ("square", "ids"):
-        a = getattr(rows, part)
-        if a is not None:
-            arrays[f"{name}.{part}"] = a
-    for i, rows_of_part in enumerate(rows.parts):
-        arrays |= rows_to_arrays(rows_of_part, f"{name}.{i}")
-    return arrays
-
-
-def rows_from_arrays(arrays: Mapping[str, AnyArray], name: str = "rows") -> ExactRows:
-    """Return the rows that :func:`rows_to_arrays` gave; other names are ignored."""
-    if name in arrays:
-        values: Matrix = arrays[name]
-    else:
-        csr = tuple(arrays[f"{name}.{part}"] for part in _CSR)
-        values = sp.csr_matrix(csr, shape=tuple(arrays[f"{name}.shape"]))
-    parts: list[ExactRows] = []
-    while f"{name}.{len(parts)}" in arrays or f"{name}.{len(parts)}.shape" in arrays:
-        parts.append(rows_from_arrays(arrays, f"{name}.{len(parts)}"))
-    extra = arrays.get(f"{name}.square"), arrays.get(f"{name}.ids")
-    return ExactRows(values, *extra, parts=tuple(parts))
-
-
-_CSR = ("data", "indices", "indptr")
 EXPANSIONS: dict[str, type[Expansion]] = {
     cls.kind: cls for cls in (RandomFeatureExpansion, SupportExpansion, LinearExpansion)
 }
+
+
+def restored_expansion(record: Record, cache_bytes: int) -> Expansion:
+    """Return the function that :meth:`Expansion.describe` and its kind gave."""
+    kind = record.take("kind", one_of(EXPANSIONS))
+    expansion = EXPANSIONS[kind].restore(record, cache_bytes)
+    record.close()
+    return expansion

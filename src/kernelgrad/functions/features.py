@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
+from kernelgrad._typing import Float32Array, Float64Array, FloatArray, Matrix
+from kernelgrad._validation import check_int
 from kernelgrad.compute import linalg
 from kernelgrad.compute.device import CPU, get_device
 from kernelgrad.compute.ranges import check_range
 from kernelgrad.features.base import FeatureMap, float32_rows
 from kernelgrad.features.device import DeviceFeatures
-from kernelgrad.functions.scaling import InputScaling
-from kernelgrad.kernels import Kernel, describe_kernel, restore_kernel
+from kernelgrad.functions.scaling import InputScaling, restored_kernel
+from kernelgrad.kernels import Kernel, describe_kernel
+from kernelgrad.persistence import Record
 
 CACHE_BYTES = 64 * 2**20
+MOST_FEATURES = 2**24  # of a block in a file: of more, the frequencies alone fill a memory
 
 
 class FeatureStream:
@@ -149,15 +152,12 @@ class FeatureStream:
         }
 
     @classmethod
-    def restore(
-        cls, values: dict[str, Any], arrays: Mapping[str, AnyArray], cache_bytes: int
-    ) -> Self:
-        """Return the stream that :meth:`describe` and ``scaling.arrays()`` gave."""
-        return cls(
-            restore_kernel(values["kernel"]),
-            values["n_features_in"],
-            values["seed"],
-            values["block_size"],
-            InputScaling.from_arrays(arrays),
-            cache_bytes,
-        )
+    def restore(cls, record: Record, cache_bytes: int, scaling: Record | None = None) -> Self:
+        """Return the stream that :meth:`describe` and ``scaling.arrays()`` gave.
+
+        The latter are in `scaling`, or beside the description.
+        """
+        seed = record.take("seed", partial(check_int, high=2**64 - 1))
+        size = record.take("block_size", partial(check_int, low=1, high=MOST_FEATURES))
+        kernel, d, found = restored_kernel(record, scaling)
+        return cls(kernel, d, seed, size, found, cache_bytes)

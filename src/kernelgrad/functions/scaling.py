@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,18 @@ import scipy.sparse as sp
 from scipy.special import ndtri
 
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
+from kernelgrad._validation import check_int
 from kernelgrad.compute.linalg import row_products
-from kernelgrad.kernels import Kernel
+from kernelgrad.kernels import Kernel, describe_kernel, restore_kernel
+from kernelgrad.persistence import Record, anything
 
 SCALINGS = ("robust", "ranks")
 _FIT_ROWS = 8192  # rows that are float64 at a time
 _LIMIT, HEAVY_LIMIT = 12.0, 3.0  # robust deviations at which values bend; ranks end at 3
 HEAVY, TAIL = 4.0, 0.01  # a column is heavy if more than that share is so far out
 _KNOTS = 257
+MOST_COLUMNS = 2**31 - 1
+_LEAST = np.finfo(np.float64).tiny  # what files may divide by
 _QUARTILES = 1.3489795003921634  # of a normal law, in standard deviations
 
 
@@ -177,9 +181,33 @@ class InputScaling:
         return {name: a for name, a in parts.items() if a is not None}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any]) -> InputScaling:
-        """Return the scaling that :meth:`arrays` gave; other names are ignored."""
-        return cls(**{each.name: arrays.get(each.name) for each in fields(cls)})
+    def restore(cls, record: Record, d: int) -> InputScaling:
+        """Return the scaling of `d` columns that :meth:`arrays` gave."""
+        centre = record.array("centre", d, optional=True)
+        scale, limit = (
+            record.array(name, d, least=_LEAST, optional=True) for name in ("scale", "limit")
+        )
+        knots = record.array("knots", _KNOTS, d, optional=True)
+        if knots is not None and not (knots[1:] >= knots[:-1]).all():
+            raise record.error("holds knots that do not rise")
+        square = np.ndim(record.arrays.get("metric", ())) == 2
+        metric = record.array("metric", d, *("r",) * square, optional=True)
+        return cls(centre, scale, limit, knots, metric)
+
+
+def restored_kernel(record: Record, scaling: Record | None) -> tuple[Kernel, int, InputScaling]:
+    """Take a kernel with numbers for its parameters, its columns, and their scaling."""
+    d = record.take("n_features_in", partial(check_int, low=1, high=MOST_COLUMNS))
+    expected = record.sizes.setdefault("d", d)
+    if d != expected:
+        raise record.error(f"holds a function of {d} columns in a model of {expected}")
+    found = InputScaling.restore(record if scaling is None else scaling, d)
+    kernel = restore_kernel(record.take("kernel", anything))
+    # rules would look at this row, numbers do not
+    known = kernel.resolve(sp.csr_matrix((1, found.width(d))), 0)
+    if describe_kernel(known) != describe_kernel(kernel):
+        raise record.error(f"holds the kernel {kernel!r}, of which a parameter is no number")
+    return kernel, d, found
 
 
 def _quantiles(values: Float64Array, weight: Float64Array, levels: Any) -> Float64Array:

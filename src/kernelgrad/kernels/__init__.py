@@ -27,6 +27,7 @@ from kernelgrad.kernels.stationary import (
     Matern,
     StationaryKernel,
 )
+from kernelgrad.persistence import Record, anything, check_text
 
 KERNELS: dict[str, type[Kernel]] = {}
 _ALIASES = {"gaussian": "rbf", "poly": "polynomial"}
@@ -133,13 +134,17 @@ def restore_kernel(description: dict[str, Any]) -> Kernel:
     ModelFileError
         The kernel's name is not registered here.
     """
-    name = description["name"]
+    record = Record(description, place="kernel")
+    name, params = record.take("name", check_text), record.part("params")
+    record.close()
     if name not in KERNELS:
         raise ModelFileError(
             f"The model uses the kernel {name!r}, which is not registered here; import the "
             "module that registers it, then load again."
         )
-    return KERNELS[name](**{k: _decode(v) for k, v in description["params"].items()})
+    kernel = KERNELS[name](**{k: _decode(v) for k, v in params.values.items()})
+    kernel.check()
+    return kernel
 
 
 def _encode(value: Any) -> dict[str, Any]:
@@ -150,12 +155,18 @@ def _encode(value: Any) -> dict[str, Any]:
     return {"value": value.item() if isinstance(value, np.generic) else value}
 
 
-def _decode(packed: dict[str, Any]) -> Any:
-    if "kernel" in packed:
-        return restore_kernel(packed["kernel"])
-    if "items" in packed:
-        return [_decode(v) for v in packed["items"]]
-    return packed["value"]
+def _decode(packed: Any) -> Any:
+    record = Record(packed, place="kernel")
+    kind = next(iter(packed), "value")
+    value = record.take(kind, anything)
+    record.close()
+    if kind == "kernel":
+        return restore_kernel(value)
+    if kind == "items" and isinstance(value, list):
+        return [_decode(v) for v in value]
+    if kind != "value" or isinstance(value, list | tuple | dict | np.ndarray):
+        raise record.error(f"holds a {kind!r} that it does not know")
+    return value
 
 
 def _from_other(kernel: Any) -> Kernel:

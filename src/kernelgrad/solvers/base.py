@@ -6,8 +6,9 @@ import copy
 import dataclasses
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -15,6 +16,7 @@ import scipy.sparse as sp
 
 from kernelgrad._params import Documented, check_params
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad._validation import check_bool, check_int
 from kernelgrad.callbacks import FOREVER, SILENT, Deadline, Progress
 from kernelgrad.compute.device import CPU
 from kernelgrad.compute.threads import parallel_for
@@ -23,10 +25,10 @@ from kernelgrad.functions.expansions import Expansion
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss
-from kernelgrad.persistence import below
+from kernelgrad.persistence import Check, Record, anything, below, check_text
 
 _DIGEST_BYTES = 16 * 2**20
-_TRANSIENT = "transient"  # the key of a field's metadata
+_TRANSIENT, _SHAPE = "transient", "shape"  # keys of a field's metadata
 
 
 @dataclass(frozen=True)
@@ -188,14 +190,26 @@ def transient(
     return dataclasses.field(repr=False, metadata={_TRANSIENT: released}, **given)
 
 
+def sized(*shape: str | int, kinds: str = "f", into: str = "", empty: bool = False) -> Any:
+    """Return a field of a :class:`State` for an array, whose shape files must keep.
+
+    Axes have a length or its name: "C" outputs, "d" columns, "n" training rows, or one that
+    arrays of the state share. Numbers are of the `kinds` of numpy, indices from -1 to below the
+    length of the axis `into`. An array that may also be `empty` is so until it is made.
+    """
+    given = {"default_factory": partial(np.zeros, (0,) * len(shape))} if empty else {}
+    metadata = {_SHAPE: (shape, kinds, into, empty)}
+    return dataclasses.field(metadata=metadata, **given)  # type: ignore[call-overload]
+
+
 @dataclass(kw_only=True)
 class State:
     """What a solver carries from one step to the next; solvers extend it.
 
     The fields say how a state is copied, pickled and written: arrays and plain values (bool,
-    int, float, str, bytes) are copied and written by their names; :func:`transient` fields
-    are neither written nor pickled. Any other object is copied by its own ``copy``, shared if
-    it has none, and written by :meth:`describe_parts`.
+    int, float, str, bytes) are copied and written by their names, arrays as :func:`sized` says;
+    :func:`transient` fields are neither written nor pickled. Any other object is copied by its
+    own ``copy``, shared if it has none, and written by :meth:`describe_parts`.
     """
 
     iteration: int = 0
@@ -239,11 +253,22 @@ class State:
         return {}, {}
 
     @classmethod
-    def restore_parts(
-        cls, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
-    ) -> dict[str, Any]:
+    def restore_parts(cls, problem: Problem, record: Record) -> dict[str, Any]:
         """Return the fields that :meth:`describe_parts` described."""
         return {}
+
+    def fits(self, n: int) -> bool:
+        """Whether arrays of all training rows are of `n` rows."""
+        return all(
+            n == size
+            for each in dataclasses.fields(self)
+            for name, size in zip(
+                each.metadata.get(_SHAPE, [()])[0],
+                np.shape(getattr(self, each.name)),
+                strict=False,
+            )
+            if name == "n" and np.size(getattr(self, each.name))
+        )
 
     def describe(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         """Return the state as plain values and arrays, for files."""
@@ -262,24 +287,58 @@ class State:
         return values | ({self.nest: own} if self.nest else own), arrays
 
     @classmethod
-    def restore(
-        cls, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
-    ) -> Self:
+    def restore(cls, problem: Problem, record: Record) -> Self:
         """Return the state that :meth:`describe` described."""
-        fields = cls.restore_parts(problem, values, arrays)
-        own = values[cls.nest] if cls.nest else values
-        prefix = f"{cls.nest}." if cls.nest else ""
-        for each in dataclasses.fields(cls):
-            if each.name in fields or _TRANSIENT in each.metadata:
-                continue
-            if prefix + each.name in arrays:  # steps write in place
-                fields[each.name] = np.array(arrays[prefix + each.name])
-            elif each.name in own:
-                value = own[each.name]
-                if each.type in ("bytes", bytes):
-                    value = bytes.fromhex(value)
-                fields[each.name] = np.inf if value is None else value  # files of 0.1.0
-        return cls(**fields)
+        found = cls.restore_parts(problem, record)
+        own = record.part(cls.nest) if cls.nest else record
+        found |= restored_fields(cls, own, found)
+        own.close()
+        return cls(**found)
+
+
+def restored_fields(
+    cls: type[Any], record: Record, found: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Take what a record has of the fields of a class, beside those that are `found`."""
+    fields: dict[str, Any] = {}
+    for each in dataclasses.fields(cls):
+        name = each.name
+        if name in found or _TRANSIENT in each.metadata:
+            continue
+        if name in record.arrays:  # steps write in place
+            fields[name] = np.array(_restored_array(record, each))
+        elif name in record.values:
+            value = record.take(name, _PLAIN.get(str(each.type), anything))
+            if each.type in ("bytes", bytes):
+                value = bytes.fromhex(value)
+            fields[name] = np.inf if value is None else value  # files of 0.1.0
+    return fields
+
+
+def _restored_array(record: Record, each: dataclasses.Field[Any]) -> AnyArray:
+    """Take the array of a field; infinity stands for what is not known yet."""
+    shape, kinds, into, empty = each.metadata.get(_SHAPE, (None, "biuf", "", True))
+    found = record.arrays[each.name]
+    if shape is None or (empty and not found.size):
+        shape = found.shape
+    array: AnyArray = record.array(each.name, *shape, kinds=kinds, finite=False)
+    if into and array.size and not -1 <= array.min() <= array.max() < record.sizes[into]:
+        raise record.error(f"holds indices in {each.name!r} that are out of range")
+    return array
+
+
+def _check_number(value: Any, name: str) -> None:
+    if value is not None and not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+
+
+_PLAIN: dict[str, Check] = {
+    "bool": check_bool,
+    "int": partial(check_int, low=-1, high=2**62),
+    "float": _check_number,
+    "bytes": check_text,
+    "str": check_text,
+}
 
 
 @dataclass(frozen=True)
@@ -426,7 +485,10 @@ class Solver(Documented, ABC, Generic[S]):
         self, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
     ) -> S:
         """Return the state that :meth:`state_arrays` described."""
-        state: S = self.state_class.restore(problem, values, arrays)
+        sizes = {"C": problem.n_outputs, "d": problem.n_features_in}
+        record = Record(values, arrays, f"state of solver {self.name!r}", sizes)
+        state: S = self.state_class.restore(problem, record)
+        record.close()
         return state
 
 

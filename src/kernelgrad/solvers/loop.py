@@ -18,8 +18,8 @@ from kernelgrad.callbacks import CallbackList, FitEvent, Progress, TimeIsUp
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.memory import resident_bytes
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.functions.expansions import EXPANSIONS, Expansion
-from kernelgrad.persistence import below, prefixed
+from kernelgrad.functions.expansions import Expansion, restored_expansion
+from kernelgrad.persistence import Record, below, prefixed
 from kernelgrad.solvers.base import Problem, Solver, State, Tracker, TrainBatch
 
 _OVER = ("converged", "max_iter")
@@ -238,8 +238,7 @@ def _function(
     name: str, values: dict[str, Any], arrays: dict[str, AnyArray], cache_bytes: int
 ) -> Expansion:
     """Return one of the functions that :meth:`Course.describe` described."""
-    plain = values[name]
-    return EXPANSIONS[plain["kind"]].restore(plain, below(name, arrays), cache_bytes)
+    return restored_expansion(Record(values[name], below(name, arrays), name), cache_bytes)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import scipy.linalg
 from kernelgrad._typing import Float32Array, Float64Array
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses import scalar
+from kernelgrad.solvers.base import sized
 from kernelgrad.solvers.block_descent import _constants as constants
 from kernelgrad.solvers.block_descent import _loops as descent
 from kernelgrad.solvers.block_descent._loops import MOMENTUM, SCALE, STEP
@@ -53,9 +54,9 @@ class Iterate:
     """
 
     alpha: float
-    bias: Float64Array
-    bias_momentum: Float64Array
-    widths: Float64Array
+    bias: Float64Array = sized("C")
+    bias_momentum: Float64Array = sized("C")
+    widths: Float64Array = sized("C")
     damping: float = constants.DAMPING
     jitter: float = 0.0
     claim: float = np.inf
@@ -63,13 +64,13 @@ class Iterate:
     moves: int = 0
     share: float = 1.0
     stage: int = 0
-    recent: Float64Array = field(default_factory=lambda: np.zeros(0))
+    recent: Float64Array = sized("recent", empty=True)
     loss: float = np.inf
     objective: float = np.inf
     start: float = 0.0
     constant: float = np.inf
-    first_bias: Float64Array = field(default_factory=lambda: np.zeros(0))
-    result_bias: Float64Array = field(default_factory=lambda: np.zeros(0))
+    first_bias: Float64Array = sized("C", empty=True)
+    result_bias: Float64Array = sized("C", empty=True)
     moving: bool = False
 
     @property

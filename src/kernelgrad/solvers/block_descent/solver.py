@@ -372,7 +372,7 @@ class CachedBlockDescent(Solver[CachedState]):
 
     def _attach(self, problem: Problem, state: CachedState, batch: Rows) -> Workspace:
         if state.memory is None:
-            if _digest(problem, batch) != state.digest:
+            if _digest(problem, batch) != state.digest or not state.fits(batch.n_rows):
                 raise CapabilityError(
                     f"solver {self.name!r} keeps the responses of all its training rows: it "
                     "can be continued with the same rows, targets, weights and loss only. Fit "

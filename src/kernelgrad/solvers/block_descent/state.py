@@ -12,10 +12,8 @@ import numpy as np
 from kernelgrad._typing import AnyArray, Float64Array
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.features import FeatureStream
-from kernelgrad.functions.scaling import InputScaling
-from kernelgrad.kernels import restore_kernel
-from kernelgrad.persistence import below
-from kernelgrad.solvers.base import Problem, State, transient
+from kernelgrad.persistence import Record, anything, one_of
+from kernelgrad.solvers.base import Problem, State, restored_fields, sized, transient
 from kernelgrad.solvers.block_descent.newton import FeatureCoefficients, Iterate, Workspace
 
 
@@ -42,7 +40,7 @@ class CachedState(State):
     exact: ExactKernel | None
     stream: FeatureStream | None
     digest: bytes
-    offset: Float64Array
+    offset: Float64Array = sized("C")
     iterate: Iterate
     features: FeatureCoefficients | None = None
     kept: dict[str, AnyArray] = field(default_factory=dict)
@@ -97,42 +95,63 @@ class CachedState(State):
         kind = "support" if self.exact is not None else "features"
         return {"kind": kind, "home": home.describe(), "iterate": plain}, arrays
 
+    def fits(self, n: int) -> bool:
+        """Whether what is kept of all rows is of `n` rows."""
+        kept = self.kept
+        return not kept or kept["f"].shape[1] == n
+
     @classmethod
-    def restore_parts(
-        cls, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
-    ) -> dict[str, Any]:
+    def restore_parts(cls, problem: Problem, record: Record) -> dict[str, Any]:
         """Return the fields that :meth:`describe_parts` described."""
-        home = values["home"]
-        scaling = InputScaling.from_arrays(below("scaling", arrays))
-        kernel = restore_kernel(home["kernel"])
+        scaling, home = record.part("scaling"), record.part("home")
         exact, stream = None, None
-        if values["kind"] == "support":
-            exact = ExactKernel(kernel, home["n_features_in"], scaling, wide=home["wide"])
+        if record.take("kind", one_of(_KINDS)) == _KINDS[0]:
+            exact = ExactKernel.restore(home, scaling)
         else:
-            stream = FeatureStream(
-                kernel, home["n_features_in"], home["seed"], home["block_size"], scaling,
-                problem.cache_bytes,
-            )  # fmt: skip
-        own: dict[str, Any] = {k: np.array(a) for k, a in below("0", arrays).items()}
-        kept = {k: np.array(a) for k, a in below("kept", arrays).items()}
-        features = None
-        if "iterate" in values:
-            plain = values["iterate"]
+            stream = FeatureStream.restore(home, problem.cache_bytes, scaling)
+        scaling.close()
+        home.close()
+        iterate, features = record.part("0"), None
+        if "iterate" in record:
+            iterate.values = record.part("iterate").values
             if stream is not None:
-                pair = below("features", arrays)
+                pair = record.part("features")
                 features = FeatureCoefficients(
-                    *(np.array(pair[k]) for k in ("coef", "momentum"))
+                    *(np.array(pair.array(k, "C", "features")) for k in ("coef", "momentum"))
                 )
+                pair.close()
+            kept = record.part("kept").arrays
         else:  # files of 0.1.0
-            plain = values["iterates"][0]
-            kept, features = _kept_by_0_1_0(own, arrays["used"], exact is not None)
-            own["moving"] = bool(kept["p"].any())
-        own |= {k: np.inf if v is None else v for k, v in plain.items()}
-        counters = values.get("numbers", {})  # of files of 0.1.0
+            iterate.values = dict(record.take("iterates", anything)[0])
+            used = record.array("used", "n", kinds="biuf")
+            kept, features = _kept_by_0_1_0(iterate.arrays, used, exact is not None)
+            iterate.values["moving"] = bool(kept["p"].any())
+            record.values |= record.part("numbers").values
+        found = Iterate(**restored_fields(Iterate, iterate))
+        iterate.close()
         return {
-            "exact": exact, "stream": stream, "iterate": Iterate(**own), "features": features,
-            "kept": kept, **counters,
+            "exact": exact, "stream": stream, "iterate": found, "features": features,
+            "kept": _restored_shards(record, kept),
         }  # fmt: skip
+
+
+def _restored_shards(record: Record, kept: dict[str, AnyArray]) -> dict[str, AnyArray]:
+    """Return what :meth:`CachedState.snapshot` gave."""
+    if not kept:
+        return {}
+    part = Record({}, kept, f"{record.place}, kept", record.sizes)
+    found = {
+        **{name: part.array(name, "C", "n") for name in ("f", "p")},
+        **{name: part.array(name, "centres", kinds="i", least=0) for name in ("index", "last")},
+        **{name: part.array(name, "C", "centres") for name in ("coef", "coef_momentum")},
+    }
+    part.close()
+    if (np.diff(found["index"]) <= 0).any() or (found["index"] >= record.sizes["n"]).any():
+        raise part.error("holds centres that are no rows in order")
+    return {name: np.array(a) for name, a in found.items()}
+
+
+_KINDS = ("support", "features")
 
 
 def _kept_by_0_1_0(

@@ -22,6 +22,7 @@ from kernelgrad.functions.exact import (
 )
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows, Kernel
+from kernelgrad.persistence import Record
 from kernelgrad.solvers.base import (
     Problem,
     RecomputedTracker,
@@ -32,6 +33,7 @@ from kernelgrad.solvers.base import (
     TrainBatch,
     batch_digest,
     fit_scaling,
+    sized,
     transient,
 )
 
@@ -78,9 +80,9 @@ class RowsState(State):
 
     exact: ExactKernel
     digest: bytes  # of the rows, which a continued fit must bring again
-    coef: Float64Array  # of the current function, (n, C)
-    responses: Float64Array  # (C, n)
-    intercept: Float64Array
+    coef: Float64Array = sized("n", "C")  # of the current function
+    responses: Float64Array = sized("C", "n")
+    intercept: Float64Array = sized("C")
     kernel_evaluations: int = 0
     rows: KernelRows | None = transient()  # until they come again after a release or a load
 
@@ -90,12 +92,13 @@ class RowsState(State):
         return {"exact": self.exact.describe()}, {f"scaling.{k}": a for k, a in scaling.items()}
 
     @classmethod
-    def restore_parts(
-        cls, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
-    ) -> dict[str, Any]:
+    def restore_parts(cls, problem: Problem, record: Record) -> dict[str, Any]:
         """Return the kernel that :meth:`describe_parts` described."""
-        scaling = {k.removeprefix("scaling."): a for k, a in arrays.items() if "scaling." in k}
-        return {"exact": ExactKernel.restore(values["exact"], scaling)}
+        scaling, exact = record.part("scaling"), record.part("exact")
+        found = {"exact": ExactKernel.restore(exact, scaling)}
+        scaling.close()
+        exact.close()
+        return found
 
     @property
     def prepared(self) -> ExactRows:
@@ -112,8 +115,8 @@ class SupportState(State):
 
     exact: ExactKernel
     rows: Any
-    numbers: IntArray  # of the rows in the source, -1 where these mean nothing
-    diagonal: Float64Array  # k(x_s, x_s)
+    numbers: IntArray = sized("S", kinds="i")  # in the source, -1 where these mean nothing
+    diagonal: Float64Array = sized("S")  # k(x_s, x_s)
     kernel_evaluations: int = 0
 
     @property
@@ -130,12 +133,14 @@ class SupportState(State):
         return {"support": values}, arrays
 
     @classmethod
-    def restore_parts(
-        cls, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
-    ) -> dict[str, Any]:
+    def restore_parts(cls, problem: Problem, record: Record) -> dict[str, Any]:
         """Return the kernel and the rows that :meth:`describe_parts` described."""
-        support = SupportExpansion.restore(values["support"], arrays, problem.cache_bytes)
-        return {"exact": support.exact, "rows": support.support}
+        support = record.beside("support")
+        exact = ExactKernel.restore(support)
+        rows = exact.restore_rows(support)
+        support.array("coef", "S", 1)
+        support.array("intercept", 1)
+        return {"exact": exact, "rows": rows}
 
     def find(self, rows: ExactRows, numbers: IntArray | None) -> IntArray:
         """Return the place of each row in the support, or -1.
@@ -248,7 +253,7 @@ class RowsSolver(KernelSolver[R], Generic[R]):
     def _attach(self, problem: Problem, state: R, batch: TrainBatch) -> KernelRows:
         """Return the rows of the state, prepared if they come for the first time."""
         if state.rows is None:
-            if batch_digest(problem, batch) != state.digest:
+            if batch_digest(problem, batch) != state.digest or not state.fits(batch.n_rows):
                 raise CapabilityError(
                     f"solver {self.name!r} keeps the responses of all its training rows: it "
                     "can be continued with the same rows, targets, weights and loss only. Fit "

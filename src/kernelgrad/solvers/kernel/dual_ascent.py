@@ -18,7 +18,7 @@ from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import over_tiles
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.losses.conjugate import dual_step, loss_and_gap
-from kernelgrad.solvers.base import draws
+from kernelgrad.solvers.base import draws, sized
 from kernelgrad.solvers.kernel.base import RowsState
 
 BLOCK = 128  # rows about to move that are taken at once: the fastest, it changes rounding only
@@ -34,9 +34,9 @@ class DualState(RowsState):
     """State of a solver that ascends in the dual."""
 
     alpha: float  # that the coefficients are for
-    dual: Float64Array  # u, (C, n)
-    primal: Float64Array  # objective of each output, (C,)
-    gap: Float64Array  # duality gap of each output, (C,)
+    dual: Float64Array = sized("C", "n")  # u
+    primal: Float64Array = sized("C")  # objective of each output
+    gap: Float64Array = sized("C")  # duality gap of each output
 
 
 def check_alpha(name: str, alpha: float) -> None:

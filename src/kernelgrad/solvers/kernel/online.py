@@ -17,7 +17,8 @@ from kernelgrad.functions.exact import join_rows
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import SemiSupervised, loss_code
 from kernelgrad.losses.scalar import slopes_of_row
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws
+from kernelgrad.persistence import Record
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, sized
 from kernelgrad.solvers.kernel.base import (
     KernelSolver,
     SupportState,
@@ -85,24 +86,22 @@ class RowTiles:
 class OnlineState(SupportState):
     """State of an online solver; ``rows`` are :class:`RowTiles`. See :func:`_sweep`."""
 
-    stamp: IntArray
-    base: Float64Array
-    late: Float64Array
-    scale: Float64Array
-    mass: Float64Array
-    square: Float64Array
-    bias: Float64Array
-    bias_sum: Float64Array
-    pace: Float64Array  # what the first batch says about step sizes, (C,)
+    stamp: IntArray = sized("S", kinds="i")
+    base: Float64Array = sized("S", "C")
+    late: Float64Array = sized("S", "C")
+    scale: Float64Array = sized("C")
+    mass: Float64Array = sized("C")
+    square: Float64Array = sized("C")
+    bias: Float64Array = sized("C")
+    bias_sum: Float64Array = sized("C")
+    pace: Float64Array = sized("C")  # what the first batch says about step sizes
     weight_sum: float = 0.0  # of the iterates in the sum
     row_weight: float = 0.0  # sum of the sample weights so far
 
     @classmethod
-    def restore_parts(
-        cls, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
-    ) -> dict[str, Any]:
+    def restore_parts(cls, problem: Problem, record: Record) -> dict[str, Any]:
         """Return the kernel and the rows that were described, in tiles."""
-        parts = super().restore_parts(problem, values, arrays)
+        parts = super().restore_parts(problem, record)
         return parts | {"rows": RowTiles(parts["rows"])}
 
     @property

@@ -14,7 +14,7 @@ from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses.base import monotone_root
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, sized
 from kernelgrad.solvers.kernel import minimax
 from kernelgrad.solvers.kernel.base import RowsSolver, RowsState, SupportUpdate
 
@@ -37,15 +37,16 @@ class SBPState(RowsState):
     the average; coefficients carry the sign of the class.
     """
 
-    average: Float64Array  # (n, C)
-    mean_responses: Float64Array  # (C, n)
-    square_norm: Float64Array  # |w|^2, (C,)
-    power: Float64Array  # sum of squared gradient norms so far, (C,)
+    average: Float64Array = sized("n", "C")
+    mean_responses: Float64Array = sized("C", "n")
+    square_norm: Float64Array = sized("C")  # |w|^2
+    power: Float64Array = sized("C")  # sum of squared gradient norms so far
     weight_sum: float = 0.0  # of the average
-    nu: Float64Array  # (C,); nan until it is known
-    scale: Float64Array  # of the result, (C,)
-    bias: Float64Array  # of the average, in its units, (C,)
-    covered: Float64Array  # share of weight below the level, averaged as the iterates, (C,)
+    nu: Float64Array = sized("C")  # nan until it is known
+    scale: Float64Array = sized("C")  # of the result
+    bias: Float64Array = sized("C")  # of the average, in its units
+    # share of weight below the level, averaged as the iterates
+    covered: Float64Array = sized("C")
     updates: int = 0
     nu_due: int = 1
 

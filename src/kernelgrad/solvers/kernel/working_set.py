@@ -17,7 +17,7 @@ from kernelgrad.compute.linalg import factor_damped
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.losses import OneClass
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, sized
 from kernelgrad.solvers.kernel.base import RowsSolver, RowsState, SupportUpdate
 from kernelgrad.solvers.kernel.dual_ascent import add_rows, check_alpha
 
@@ -209,7 +209,7 @@ class WorkingSetState(RowsState):
     """State of :class:`WorkingSet`; ``responses`` are f on the rows without the intercept."""
 
     alpha: float
-    violation: Float64Array  # of the optimality conditions, (C,)
+    violation: Float64Array = sized("C")  # of the optimality conditions
 
 
 @dataclass(frozen=True)

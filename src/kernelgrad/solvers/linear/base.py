@@ -26,6 +26,7 @@ from kernelgrad.solvers.base import (
     TrainBatch,
     batch_digest,
     draws,
+    sized,
     transient,
 )
 from kernelgrad.solvers.linear import _loops as loops
@@ -402,8 +403,8 @@ class LinearState(State):
         None after `release`, in pickles and in files, until the rows come again.
     """
 
-    coef: Float64Array
-    bias: Float64Array
+    coef: Float64Array = sized("d", "C")
+    bias: Float64Array = sized("C")
     digest: bytes = b""
     first: float = np.inf
     first_loss: float = np.inf
@@ -514,7 +515,8 @@ class LinearSolver(Solver[L], Generic[L]):
         data = state.data
         if data is not None and data.batch is batch:
             return data
-        if not self.streams and batch_digest(problem, batch) != state.digest:
+        same = self.streams or batch_digest(problem, batch) == state.digest
+        if not (same and (self.streams or state.fits(batch.n_rows))):
             raise CapabilityError(
                 f"solver {self.name!r} keeps what it knows of all its training rows: it can be "
                 "continued with the same rows, targets, weights and loss only. Fit again, or "

@@ -3,7 +3,7 @@ r"""Linear solvers that move blocks of columns: RBCD on all rows, SBMD on mini-b
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from kernelgrad._params import integer, parameters, real
 from kernelgrad._typing import Float64Array, IntArray
 from kernelgrad.compute.rows import as_rows
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, transient
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, sized, transient
 from kernelgrad.solvers.linear import _loops as loops
 from kernelgrad.solvers.linear._blocks import ColumnBlocks, LossState, cut_into_blocks
 from kernelgrad.solvers.linear.base import (
@@ -185,8 +185,8 @@ class SBMDState(SGDState):
     ``n_drawn`` counts rows drawn, ``pass_rows`` is t_0 in rows.
     """
 
-    top: Float64Array = field(default_factory=lambda: np.zeros(0))
-    mean: Float64Array = field(default_factory=lambda: np.zeros(0))
+    top: Float64Array = sized("B", empty=True)
+    mean: Float64Array = sized("B", empty=True)
     n_drawn: int = 0
 
 

@@ -2,7 +2,7 @@ r"""Proximal stochastic dual coordinate ascent for linear functions."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses import Loss
 from kernelgrad.losses.conjugate import conjugate_of
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, transient
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, sized, transient
 from kernelgrad.solvers.kernel.dual_ascent import visit_order
 from kernelgrad.solvers.linear import _dual as dual
 from kernelgrad.solvers.linear.base import (
@@ -77,12 +77,12 @@ class LinearSDCAState(LinearState):
         As `data`.
     """
 
-    dual: Float64Array = field(default_factory=_empty)
-    sums: Float64Array = field(default_factory=_empty)
+    dual: Float64Array = sized("C", "n", empty=True)
+    sums: Float64Array = sized("C", "d", empty=True)
     l2: float = 1.0
-    centre: Float64Array = field(default_factory=_empty)
-    primal: Float64Array = field(default_factory=_empty)
-    gap: Float64Array = field(default_factory=_empty)
+    centre: Float64Array = sized("C", empty=True)
+    primal: Float64Array = sized("C", empty=True)
+    gap: Float64Array = sized("C", empty=True)
     view: _View | None = transient()
 
 

@@ -3,14 +3,14 @@ r"""Stochastic gradient descent for linear functions: plain, stratified, and Peg
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from kernelgrad._params import boolean, integer, parameters, real
 from kernelgrad._typing import Float64Array, IntArray
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, transient
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, sized, transient
 from kernelgrad.solvers.linear.anchors import check_points, cluster_rows
 from kernelgrad.solvers.linear.base import (
     STREAM_ROWS,
@@ -32,8 +32,8 @@ _LONGER = 0.05  # growth of a run of steps with one step size: 1 / t changes as 
 class SGDState(LinearState):
     """State of :class:`SGD`: the current iterate, the average, and t_0 in rows."""
 
-    average: Float64Array = field(default_factory=lambda: np.zeros(0))
-    average_bias: Float64Array = field(default_factory=lambda: np.zeros(0))
+    average: Float64Array = sized("d", "C", empty=True)
+    average_bias: Float64Array = sized("C", empty=True)
     n_steps: int = 0
     n_averaged: int = 0
     pass_rows: int = 0
@@ -170,7 +170,7 @@ class SGD(AveragingSolver):
 class SSGDState(SGDState):
     """State of :class:`SSGD`: the stratum of each row, (n,), and what draws need of it."""
 
-    stratum: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    stratum: IntArray = sized("n", kinds="i", into="n", empty=True)
     members: list[tuple[IntArray, Float64Array]] = transient(default_factory=list)
 
 

@@ -16,7 +16,7 @@ the bias b answer q at their best: xi is 2 on the rows with the largest q and b 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,7 +27,7 @@ from kernelgrad.compute.caching import njit
 from kernelgrad.compute.rows import FAST, Rows, add, as_rows
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses import Loss, scalar
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, transient
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, sized, transient
 from kernelgrad.solvers.kernel import minimax
 from kernelgrad.solvers.kernel.sbp import best_scale, paired_heights
 from kernelgrad.solvers.linear._dual import best_bias
@@ -73,10 +73,10 @@ class SIMBAState(LinearState):
         The transpose of the rows; as `data`.
     """
 
-    weights: Float64Array = field(default_factory=lambda: np.zeros(0))
-    drawn: Float64Array = field(default_factory=lambda: np.zeros(0))
-    average: Float64Array = field(default_factory=lambda: np.zeros(0))
-    nu: Float64Array = field(default_factory=lambda: np.zeros(0))
+    weights: Float64Array = sized("C", "n", empty=True)
+    drawn: Float64Array = sized("C", "d", empty=True)
+    average: Float64Array = sized("C", "d", empty=True)
+    nu: Float64Array = sized("C", empty=True)
     eta: float = 0.0
     n_iterations: int = 0
     columns: Rows | None = transient()

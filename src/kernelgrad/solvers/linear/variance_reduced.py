@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from kernelgrad._params import boolean, integer, parameters, real
 from kernelgrad._typing import Float64Array, IntArray
 from kernelgrad._validation import CapabilityError, check_real
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, transient
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, sized, transient
 from kernelgrad.solvers.linear import _loops as loops
 from kernelgrad.solvers.linear.anchors import AnchorGraph, build_graph, dense_rows
 from kernelgrad.solvers.linear.base import (
@@ -109,7 +109,7 @@ def snapshot(
 class SAGAState(LinearState):
     """State of :class:`SAGA`: the last derivative seen of each row, (n, C)."""
 
-    table: Float64Array = field(default_factory=lambda: np.zeros((0, 0)))
+    table: Float64Array = sized("n", "C", empty=True)
 
 
 @parameters

@@ -176,6 +176,8 @@ class RowMemory:
         if self._tracker is None or batch is not self._batch:
             digest = rows_digest(batch.X)
             responses = self.responses if digest == self.digest else None
+            if responses and any(len(f) != batch.n_rows for f in responses.values()):
+                responses = None  # a file says so
             rows = iterates.x.stream.prepare(batch.X)
             self._tracker = BlockTracker(iterates, rows, responses)
             self.digest, self._batch, self._responses = digest, batch, None

@@ -18,7 +18,8 @@ from kernelgrad.kernels import Gaussian, Kernel
 from kernelgrad.kernels.device import check_feature_kernel
 from kernelgrad.kernels.stationary import Form
 from kernelgrad.losses import Loss
-from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch, draws
+from kernelgrad.persistence import Record, check_text
+from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch, draws, sized
 from kernelgrad.solvers.random_features.base import (
     BlockCount,
     BlockTracker,
@@ -46,11 +47,11 @@ class DSGState(State):
     """State of :class:`DSG`: iterates and the scales found on the first batch."""
 
     iterates: Iterates
-    smoothness: Float64Array  # L of every output, (C,)
-    gamma0: Float64Array  # first step of every output, (C,)
+    smoothness: Float64Array = sized("C")  # L of every output
+    gamma0: Float64Array = sized("C")  # first step of every output
     n_reused: int = 0  # steps on blocks that existed already
     # CDSG: beta of every block and output, (n_blocks, C)
-    beta: Float64Array = field(default_factory=lambda: np.empty((0, 0)))
+    beta: Float64Array = sized("blocks", "C", empty=True)
     memory: RowMemory = field(default_factory=lambda: RowMemory(b"", None))
     has_intercept: bool = True  # False until a stream brings the first label
 
@@ -67,20 +68,21 @@ class DSGState(State):
         return values, arrays
 
     @classmethod
-    def restore_parts(
-        cls, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
-    ) -> dict[str, Any]:
+    def restore_parts(cls, problem: Problem, record: Record) -> dict[str, Any]:
         """Return iterates and memory."""
-        stream = FeatureStream.restore(values["stream"], arrays, problem.cache_bytes)
-        it = Iterates.zeros(
-            stream, arrays["intercept"], momentum="v" in arrays, average="a" in arrays
-        )
+        home = record.beside("stream")
+        stream = FeatureStream.restore(home, problem.cache_bytes)
+        intercept, shape = record.array("intercept", "C"), (stream.planes, "features", "C")
+        it = Iterates.zeros(stream, intercept, momentum="v" in record, average="a" in record)
         for name, e in it.parts():
-            e.coef = arrays[name]
+            e.coef = record.array(name, *shape)
+        record.sizes["blocks"] = it.x.n_blocks
         memory = RowMemory(b"", None)
-        if "rows" in values:
-            responses = {name: arrays[f"response_{name}"] for name, _ in it.parts()}
-            memory = RowMemory(bytes.fromhex(values["rows"]), responses)
+        if "rows" in record:
+            responses = {
+                name: record.array(f"response_{name}", "n", "C") for name, _ in it.parts()
+            }
+            memory = RowMemory(bytes.fromhex(record.take("rows", check_text)), responses)
         return {"iterates": it, "memory": memory}
 
 

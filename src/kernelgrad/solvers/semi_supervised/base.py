@@ -12,7 +12,7 @@ from kernelgrad._typing import AnyArray, Float64Array, IntArray
 from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.losses import Hinge, SemiSupervised
 from kernelgrad.losses.scalar import HINGE_OR_TUBE
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, sized
 from kernelgrad.solvers.kernel.base import RowsSolver, SupportUpdate
 from kernelgrad.solvers.kernel.dual_ascent import DualAscent, DualState, check_alpha
 
@@ -55,11 +55,12 @@ class PseudoState(DualState):
     ``centre`` and ``mass``; ``coef`` is ``-p_i (u_i - shift_i) / alpha``.
     """
 
-    side: Float64Array  # t of each row, (C, n), see PseudoSolver
-    shift: Float64Array  # beta of each row, (C, n)
-    done: AnyArray  # outputs that no further step would change
-    centre: Float64Array  # mean kernel value of each row with the unlabelled ones, or 0
-    spread: Float64Array  # weights of the rows in that mean, 0 without centring
+    side: Float64Array = sized("C", "n")  # t of each row, see PseudoSolver
+    shift: Float64Array = sized("C", "n")  # beta of each row
+    done: AnyArray = sized("C", kinds="b")  # outputs that no further step would change
+    # mean kernel value of each row with the unlabelled ones, or 0
+    centre: Float64Array = sized("n")
+    spread: Float64Array = sized("n")  # weights of the rows in that mean, 0 without centring
     mass: float = 0.0  # mean of `centre` over the unlabelled rows
     share: float = 0.0  # of the unlabelled rows' full weight; 0 is the machine on labels
     passes: int = 0  # of coordinate ascent so far

@@ -16,7 +16,7 @@ from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.functions.exact import join_rows
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import SemiSupervised
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, sized
 from kernelgrad.solvers.kernel.base import (
     KernelSolver,
     SupportState,
@@ -34,9 +34,9 @@ _STEP = 16.0
 class BudgetState(SupportState):
     """State of :class:`BGS3VM`."""
 
-    labelled: AnyArray  # which support rows had a label
-    coef: Float64Array  # (S, C)
-    intercept: Float64Array
+    labelled: AnyArray = sized("S", kinds="b")  # which support rows had a label
+    coef: Float64Array = sized("S", "C")
+    intercept: Float64Array = sized("C")
     intercept_known: bool = False  # whether a labelled row has come yet
     first_step: float = 1.0  # gamma_0
 

@@ -16,7 +16,7 @@ from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, transient
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, sized, transient
 from kernelgrad.solvers.block_descent.solver import CachedBlockDescent
 from kernelgrad.solvers.kernel.base import RowsSolver, RowsState, SupportUpdate
 from kernelgrad.solvers.semi_supervised.base import check_kinds, semi_supervised
@@ -59,13 +59,15 @@ class _Workspace:
 class SoftLabelsState(RowsState):
     """State of :class:`SoftLabels`; L lanes: all labels, then one without each fold."""
 
-    labelled: IntArray  # numbers of the labelled rows
-    centre: IntArray  # numbers of the M centres
-    fold: IntArray  # of each labelled row; -1 where it is in none
-    supervised: Float64Array  # (L, labelled, C)
-    bias: Float64Array  # (L, C)
-    student: Float64Array  # coefficients after the last round, (L, M, C)
-    kept: Float64Array  # and after round `rounds`
+    responses: Float64Array = sized("C", 0)  # none are kept
+    labelled: IntArray = sized("labelled", kinds="i", into="n")  # numbers of the labelled rows
+    centre: IntArray = sized("M", kinds="i", into="n")  # numbers of the M centres
+    supervised: Float64Array = sized("L", "labelled", "C")
+    # of each labelled row; -1 where it is in none
+    fold: IntArray = sized("labelled", kinds="i", into="L")
+    bias: Float64Array = sized("L", "C")
+    student: Float64Array = sized("L", "M", "C")  # coefficients after the last round
+    kept: Float64Array = sized("L", "M", "C")  # and after round `rounds`
     choice: int = 0  # 0 the sum, 1 supervised, 2 student of the last round
     memory: _Workspace | None = transient()
 
