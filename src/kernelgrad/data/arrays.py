@@ -12,8 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
-from kernelgrad.data._damage import within
 from kernelgrad._validation import check_compressed
+from kernelgrad.data._damage import within
 from kernelgrad.data.base import (
     Batch,
     BatchSource,
