@@ -26,12 +26,6 @@ try:
 except ImportError:  # where there are no limits, hangs and crashes still show
     resource = None  # type: ignore[assignment]
 
-SECONDS = 10.0
-"""An execution that takes longer is a hang."""
-
-MEMORY = 1 << 30
-"""Bytes that executions may add to the address space."""
-
 _BATCH = 5000  # executions of one process, so that what leaks does not add up
 _KEPT = 3  # inputs kept of one kind of finding
 
@@ -99,8 +93,6 @@ def run(
     output: Path,
     executions: int | None = None,
     minutes: float | None = None,
-    seconds: float = SECONDS,
-    memory: int = MEMORY,
 ) -> State:
     """Go on with a target until `executions` in all, or for some minutes more."""
     state = State.load(output, target.name, seed)
@@ -115,12 +107,12 @@ def run(
             last = min(stop, state.executions + _BATCH)
             child = context.Process(
                 target=_work,
-                args=(target, seed, state.executions, last, memory, temporary, theirs),
+                args=(target, seed, state.executions, last, temporary, theirs),
             )
             child.start()
             theirs.close()
             try:
-                _follow(ours, child, target, state, output, deadline, seconds, trace)
+                _follow(ours, child, target, state, output, deadline, trace)
             finally:
                 ours.close()
                 child.kill()
@@ -137,16 +129,16 @@ def _follow(
     state: State,
     output: Path,
     deadline: float,
-    seconds: float,
     trace: Path,
 ) -> None:
     """Note what a child says of its executions until it ends."""
-    if not ours.poll(600) or ours.recv() != "ready":
-        raise RuntimeError(f"The process that attacks {target.name} does not start.")
+    told = ours.recv() if ours.poll(600) else "it takes more than 600 s"
+    if told != "ready":
+        raise RuntimeError(f"The attack of {target.name} cannot begin: {told}")
     while time.monotonic() < deadline:
-        kind, detail = "hang", f"more than {seconds:g} s"
+        kind, detail = "hang", f"more than {target.seconds:g} s"
         try:
-            told = ours.recv() if ours.poll(seconds) else None
+            told = ours.recv() if ours.poll(target.seconds) else None
         except (EOFError, ConnectionError):
             child.join()
             if child.exitcode == 0:
@@ -179,7 +171,7 @@ def _place(trace: str) -> str:
 
 
 def _work(
-    target: Target, seed: int, start: int, stop: int, memory: int, folder: str, pipe: Connection
+    target: Target, seed: int, start: int, stop: int, folder: str, pipe: Connection
 ) -> None:
     """Execute, and tell the outcomes; what is printed goes nowhere."""
     # arenas that allocators reserve are address space, but no memory
@@ -193,12 +185,16 @@ def _work(
         tempfile.TemporaryDirectory(dir=folder) as own,
     ):
         faulthandler.enable(trace)
-        target.prepare()
-        for name in target.inputs:  # imports and compiles, so that neither counts
-            target._expected(name, Path(own))
+        try:
+            target.prepare()
+            for name in target.inputs:  # imports and compiles, so that neither counts
+                target._expected(name, Path(own))
+        except BaseException:
+            pipe.send(traceback.format_exc())
+            raise
         if resource is not None and sys.platform == "linux":
             pages = int(Path("/proc/self/statm").read_text().split()[0])
-            limit = pages * resource.getpagesize() + memory
+            limit = pages * resource.getpagesize() + target.memory
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         pipe.send("ready")
         for case in target.cases(seed, start, stop):

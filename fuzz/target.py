@@ -54,6 +54,15 @@ class Target(ABC):
     named: ClassVar[bool] = True
     """Whether the message of such an error must hold the name of the file."""
 
+    quick: ClassVar[int] = 100
+    """How many fresh inputs the tests execute."""
+
+    seconds: ClassVar[float] = 10.0
+    """An execution that takes longer is a hang."""
+
+    memory: ClassVar[int] = 1 << 30
+    """Bytes that executions may add to the address space; more is a `MemoryError`."""
+
     @abstractmethod
     def use(self, path: Path) -> bytes:
         """Do with a file what users do; return a digest of all that came out.

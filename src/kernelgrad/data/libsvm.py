@@ -125,9 +125,11 @@ class LibsvmSource(TextSource):
 
         X, y = load_svmlight_file(BytesIO(raw), zero_based=True)
         if X.nnz and X.indices.max() > self._largest:
+            expected = "features that are expected"
+            if self._largest == MAX_INDEX:
+                expected = "features that a file may have without n_features="
             raise ValueError(
-                f"index {X.indices.max()} is beyond {self._largest}, the largest that is "
-                "expected; n_features= sets how many there are"
+                f"feature index {X.indices.max()} is beyond the {self._largest} {expected}"
             )
         return X, y
 
