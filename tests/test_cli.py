@@ -1,6 +1,7 @@
 """The command line, end to end on files."""
 
 import base64
+import errno
 import io
 import json
 import os
@@ -781,8 +782,9 @@ def start(*args):
     )
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
-def test_interrupt_keeps_the_model(tmp_path, data):
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no signals for one process")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupt_keeps_the_model(tmp_path, data, number, code):
     model = tmp_path / "m.kgm"
     arguments = [a for a in CLASSES if a not in ("--quiet", "--max-iter", "6")]
     process = start(
@@ -796,9 +798,9 @@ def test_interrupt_keeps_the_model(tmp_path, data):
             if not part:
                 break
             seen += part
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, err = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == code
     assert b"Interrupted: " in err
     assert b"Traceback" not in err
     result = json.loads(out)
@@ -817,6 +819,44 @@ def test_interrupt_before_the_first_iteration_leaves_no_file(tmp_path, data, cli
     assert code == 130
     assert json.loads(out)["type"] == "KeyboardInterrupt"
     assert not model.exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no signals for one process")
+def test_a_signal_waits_until_the_model_is_written(tmp_path, data, cli, monkeypatch):
+    save = kernelgrad.KernelClassifier.save
+
+    def hit(self, path):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+        save(self, path)
+
+    monkeypatch.setattr(kernelgrad.KernelClassifier, "save", hit)
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        code, _, err = cli("fit", data, "--model", tmp_path / "m.kgm", *CLASSES)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert code == 143
+    assert "m.kgm holds the model after 1 iterations" in err
+    assert kernelgrad.load(tmp_path / "m.kgm").n_iter_ == 1
+
+
+def test_a_model_without_room_is_kept_elsewhere(tmp_path, data, cli, monkeypatch):
+    save, model = kernelgrad.KernelClassifier.save, tmp_path / "m.kgm"
+
+    def full(self, path):
+        if path == model:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        save(self, path)
+
+    monkeypatch.setattr(kernelgrad.KernelClassifier, "save", full)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    code, _, err = cli("fit", data, "--model", model, *CLASSES)
+    assert code == 1
+    [spare] = tmp_path.glob("m-*.kgm")
+    assert f"No space left on device. The model is in {spare} instead" in err
+    assert kernelgrad.load(spare).n_iter_ == 1
 
 
 def test_as_a_module_and_into_a_closed_pipe(tmp_path, data, classifier):

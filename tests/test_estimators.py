@@ -398,10 +398,14 @@ def test_interrupt_in_the_last_iteration_is_not_swallowed(moons, monkeypatch):
         return solve(self, *args)
 
     monkeypatch.setattr(DirectSolve, "step", interrupted)
-    model = KernelClassifier("squared", solver="direct", gamma=1.0, alpha=1e-3)
+    model = KernelRegressor(solver="direct", gamma=1.0, alpha=1e-3)
     with pytest.raises(KeyboardInterrupt, match="after 1 iterations"):
         model.fit(*moons)
     assert model.fit_status_ == "converged"
+    model = KernelClassifier("squared", solver="direct", gamma=1.0, alpha=1e-3)
+    with pytest.raises(KeyboardInterrupt, match="^$"):  # of the fit that calibrates
+        model.fit(*moons)
+    assert not hasattr(model, "fit_status_")
 
 
 # -- kernels by name and object --------------------------------------------------------

@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     -------
     int
         0, or 1 for data or a model that cannot be used, 2 for a wrong command line, 130 for
-        an interruption.
+        an interruption, 143 for SIGTERM.
     """
     try:
         import typer  # noqa: F401

@@ -41,7 +41,8 @@ def _root(
 ) -> None:
     """Fit kernel models to data files, and use them.
 
-    Exit codes: 0 done, 1 data or a model cannot be used, 2 wrong command line, 130 interrupted.
+    Exit codes: 0 done, 1 data or a model cannot be used, 2 wrong command line, 130 interrupted,
+    143 terminated.
     """
 
 

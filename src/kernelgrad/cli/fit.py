@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import secrets
+import tempfile
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +13,6 @@ import typer
 
 from kernelgrad._disk import replacing
 from kernelgrad.cli.report import (
-    INTERRUPTED,
     check_writable,
     data_file,
     note,
@@ -147,14 +148,16 @@ def fit(
 ) -> None:
     """Train a model on a data file and save it.
 
-    Ctrl-C ends the training, saves the model fitted so far and exits with code 130. After that,
-    or after a crash, the same command with --resume goes on from the last state in the folder
-    of --checkpoint, and gives the model of an uninterrupted fit.
+    Ctrl-C ends the training, saves the model fitted so far and exits with code 130; SIGTERM
+    does the same with code 143. After that, or after a crash, the same command with --resume
+    goes on from the last state in the folder of --checkpoint, and gives the model of an
+    uninterrupted fit.
     """
-    with reporting(as_json), data_file(data) as path:
+    with reporting(as_json) as exit_code, data_file(data) as path:
         from kernelgrad import KernelClassifier, KernelRegressor, set_num_threads
         from kernelgrad.callbacks import Callback, ProgressBar
         from kernelgrad.compute.compiling import announced, clock
+        from kernelgrad.solvers.loop import deferred_interrupt
 
         options: dict[str, Any] = {
             "loss": loss,
@@ -209,7 +212,9 @@ def fit(
                     raise
                 interrupted = True
         seconds = clock() - start
-        estimator.save(model)
+        with deferred_interrupt() as late:
+            _save(estimator, model)
+        interrupted |= late()
         if learning_curve is not None:
             plot_history(estimator, learning_curve)
         result = {
@@ -238,7 +243,21 @@ def fit(
             note(f"Interrupted: {model} holds the model after {estimator.n_iter_} iterations.")
             if keeper is not None:
                 note("The same command and --resume go on with it.")
-            raise typer.Exit(INTERRUPTED)
+            raise typer.Exit(exit_code())
+
+
+def _save(estimator: Any, model: Path) -> None:
+    """Save the model, below TMPDIR if it cannot be where it should; an error tells where."""
+    try:
+        estimator.save(model)
+    except OSError as error:
+        spare = Path(tempfile.gettempdir()) / f"{model.stem}-{secrets.token_hex(4)}.kgm"
+        try:
+            estimator.save(spare)
+        except OSError:
+            raise error from None
+        why = f"{error.strerror}. The model is in {spare} instead, move it"
+        raise OSError(error.errno, why, str(model)) from None
 
 
 def _keeper(folder: Path | None, every: str, resume: bool) -> Checkpoint | None:

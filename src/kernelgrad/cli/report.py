@@ -6,10 +6,12 @@ import json
 import math
 import os
 import shutil
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -88,17 +90,48 @@ def size_text(n_bytes: int) -> str:
 
 
 @contextmanager
-def reporting(as_json: bool) -> Iterator[None]:
+def _interruptible() -> Iterator[Callable[[], int]]:
+    """Let SIGTERM end a command as Ctrl-C does; yield what gives the exit code of either."""
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        or os.name != "posix"
+    ):
+        yield lambda: INTERRUPTED
+        return
+    seen, told = os.pipe()  # Python writes the numbers of signals, whoever handles them
+    for end in (seen, told):
+        os.set_blocking(end, False)
+    before = signal.set_wakeup_fd(told)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def code() -> int:
+        with suppress(BlockingIOError):
+            return 128 + os.read(seen, 1)[0]
+        return INTERRUPTED
+
+    try:
+        yield code
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.set_wakeup_fd(before)
+        os.close(seen)
+        os.close(told)
+
+
+@contextmanager
+def reporting(as_json: bool) -> Iterator[Callable[[], int]]:
     """Turn the errors of data, models and the system into one line and an exit code.
 
     Warnings become single lines on stderr. Errors that only a defect of the program can
-    raise keep their traceback.
+    raise keep their traceback. Yields what gives the exit code once a signal has ended the
+    work: 130 for Ctrl-C, 143 for SIGTERM.
     """
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _interruptible() as interrupted:
         warnings.filterwarnings("default", category=UserWarning)
         warnings.showwarning = lambda message, *_, **__: note(f"Warning: {message}")
         try:
-            yield
+            yield interrupted
             sys.stdout.flush()  # a closed pipe shows now, not while the interpreter ends
         except BrokenPipeError:
             raise  # the reader of stdout has gone; typer ends quietly
@@ -111,7 +144,7 @@ def reporting(as_json: bool) -> Iterator[None]:
         except KeyboardInterrupt:
             message = "interrupted; no unfinished file was left behind"
             print_error(message, "KeyboardInterrupt", as_json=as_json)
-            raise typer.Exit(INTERRUPTED) from None
+            raise typer.Exit(interrupted()) from None
 
 
 @contextmanager

@@ -222,7 +222,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
             solver = clone(solver).set_params(tol=_LOOSE * solver.tol)
         heard = CallbackList([Aside(self._listeners)])
         result = run(solver, problem, batches, max_iter=steps, callbacks=heard)
-        if result.status == "interrupted":
+        if heard.interrupted:
             raise KeyboardInterrupt
         return self._seen_by(result.expansion, rows, some)
 

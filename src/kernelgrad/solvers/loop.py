@@ -242,11 +242,12 @@ def _function(
 
 
 @contextmanager
-def _deferred_interrupt() -> Iterator[Callable[[], bool]]:
+def deferred_interrupt() -> Iterator[Callable[[], bool]]:
     """Let Ctrl-C wait for the end of a step, so that no update is half done.
 
     Yields a function that tells whether an interrupt is pending; a second one is raised at
-    once. Only the main thread gets signals, and only Python's own handler is replaced.
+    once. Only the main thread gets signals, and only Python's own handler of Ctrl-C is
+    replaced: of SIGTERM too, where a program has made it end fits as Ctrl-C does.
     """
     pending = False
 
@@ -256,17 +257,19 @@ def _deferred_interrupt() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         pending = True
 
-    ours = (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )
-    if ours:
-        signal.signal(signal.SIGINT, defer)
+    ours = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if threading.current_thread() is threading.main_thread()
+        and signal.getsignal(number) is signal.default_int_handler
+    ]
+    for number in ours:
+        signal.signal(number, defer)
     try:
         yield lambda: pending
     finally:
-        if ours:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in ours:
+            signal.signal(number, signal.default_int_handler)
 
 
 def run(
@@ -321,7 +324,7 @@ def run(
     start = clock()
     callbacks.on_begin(solver)
     try:
-        with single_threaded_blas(), _deferred_interrupt() as interrupted:
+        with single_threaded_blas(), deferred_interrupt() as interrupted:
             if resumed is not None and resumed[0]["result"]:
                 ended = resumed[0]["result"]["status"]
                 over = ended in _OVER or course.done >= max_iter
@@ -414,13 +417,15 @@ def run(
         audit = found["audit"]
     else:
         audit = None
-        if steps:  # a stream may bring no row that counts
-            with single_threaded_blas():
+        with single_threaded_blas(), deferred_interrupt() as interrupted:
+            if steps:  # a stream may bring no row that counts
                 audit = solver.finish(problem, state, batch)
-        expansion = course.best if course.best is not None else solver.expansion(state)
-        if steps and not problem.posterior:  # whose factorisation is in no file
-            told = {"function": expansion, "status": status, "audit": audit}
-            callbacks.on_state(partial(course.describe, solver, state, tracker, **told), status)
+            expansion = course.best if course.best is not None else solver.expansion(state)
+            if steps and not problem.posterior:  # whose factorisation is in no file
+                told = {"function": expansion, "status": status, "audit": audit}
+                describe = partial(course.describe, solver, state, tracker, **told)
+                callbacks.on_state(describe, status)
+            callbacks.interrupted |= interrupted()
     if audit is not None:
         history["audit"] = audit
         history["objective"][-1] = audit["objective"]
