@@ -189,19 +189,24 @@ def why_not(wanted: Wanted, pool: Pool) -> str | None:
 
 
 def targets_of(task: Task, y: AnyArray, weight: Float64Array) -> Float64Array:
-    """Return centred targets of the squared loss, of variance 1; classes as indicators."""
+    """Return centred targets of the squared loss, of variance 1; classes as indicators.
+
+    Of losses of a logarithm these are ``log(1 + y / mean)``, which many zeros do not move.
+    """
     if isinstance(task, Classification):
         k = len(task.classes)
         Y = np.eye(k)[y] if k > 2 else np.asarray(y, np.float64).reshape(-1, 1)
         return np.asarray(Y - np.average(Y, axis=0, weights=weight))
     Y = np.asarray(y, np.float64).reshape(len(y), -1)
-    if not isinstance(task.loss, SquaredError):
+    if task.loss.lowest_target is not None:
+        Y = np.log1p(Y / np.maximum(np.average(Y, axis=0, weights=weight), 1e-300))
+    elif not isinstance(task.loss, SquaredError):
         low, mid, high = np.quantile(Y, [0.25, 0.5, 0.75], axis=0)
         wide = np.where(high > low, _ROBUST * (high - low), np.inf)
         Y = np.clip(Y, mid - wide, mid + wide)
+    rounding = 1e-12 * np.abs(Y).max(initial=0.0)
     Y = Y - np.average(Y, axis=0, weights=weight)
     spread = np.sqrt(np.average(Y**2, axis=0, weights=weight))
-    rounding = 1e-12 * np.abs(y).max(initial=0.0)
     return np.asarray(np.where(spread > rounding, Y / np.where(spread > 0, spread, 1.0), 0.0))
 
 
