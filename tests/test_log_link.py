@@ -36,9 +36,7 @@ def test_a_fit_without_a_word_is_near_the_mean(loss, tmp_path):
     X, y, mean = data(loss, 900)
     model = KernelRegressor(loss, random_state=0).fit(X[:700], y[:700])
     p = model.predict(X[700:])
-    assert r2_score(np.log(mean[700:]), np.log(p)) > 0.8
-    plain = KernelRegressor(random_state=0).fit(X[:700], y[:700]).predict(X[700:])
-    assert np.abs(p - mean[700:]).mean() < np.abs(plain - mean[700:]).mean()
+    assert r2_score(np.log(mean[700:]), np.log(p)) > 0.85
     source = ArraySource(X, y)
     assert model.score(source) == pytest.approx(r2_score(y, model.predict(X)))
     model.save(tmp_path / "m.kg")
