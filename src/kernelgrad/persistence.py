@@ -16,15 +16,15 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 import scipy.sparse as sp
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from kernelgrad._disk import check_target, replacing, special
+from kernelgrad._tensors import parse_head, read_tensors, write_tensors
 from kernelgrad._typing import AnyArray, Contents, Matrix
 from kernelgrad._validation import check_compressed, check_name
 from kernelgrad.exceptions import ModelFileError, NewerFileError
@@ -33,7 +33,6 @@ FORMAT = "kernelgrad-"
 VERSION = 1
 
 MOST_NESTED = 200  # values in values: far more than models have, far less than the stack holds
-MOST_HEAD = 100_000_000  # bytes of names and header that safetensors reads
 MOST_LABELS = 2**27  # bytes of a label array, whose dtype may be wider than its text
 LEAST_KEY = 16  # bytes: 128 bits are out of reach of guessing
 _NO_DEFAULT = object()
@@ -309,14 +308,8 @@ def write_container(
     }
     if secret is not None:
         metadata["signature"] = _signature(kind, text, arrays, secret)
-    content = save(arrays, metadata)
-    if int.from_bytes(content[:8], "little") > MOST_HEAD:
-        raise ValueError(
-            f"The labels and texts of the {kind} take more than the {MOST_HEAD} bytes that a "
-            "file may hold; fit it with fewer or shorter ones, or pickle it."
-        )
     with replacing(path) as file:
-        file.write(content)
+        write_tensors(file, arrays, metadata)
 
 
 def _checked_text(header: dict[str, Any]) -> str:
@@ -332,23 +325,14 @@ def _checked_text(header: dict[str, Any]) -> str:
     return text
 
 
-def _check_outside(path: Path, kind: str) -> None:
-    """Raise unless the file has the outer shape of a safetensors file."""
-    found = special(path)
-    if found is not None:
-        raise ModelFileError(f"{str(path)!r} is {found}, no {kind} file; check the path.")
-    try:
-        size = path.stat().st_size
-        with open(path, "rb") as file:
-            start = file.read(9)
-            length = int.from_bytes(start[:8], "little")
-            head = start[8:]
-            if 0 < length <= size - 8:
-                head += file.read(length - 1)
-    except FileNotFoundError:
-        raise FileNotFoundError(
-            f"There is no {kind} file {str(path)!r}; check the path or save a {kind} there."
-        ) from None
+def _read_head(file: BufferedReader, path: Path, kind: str) -> tuple[bytes, int]:
+    """Return the head of a safetensors file, and how many bytes follow it."""
+    size = os.fstat(file.fileno()).st_size
+    start = file.read(9)
+    length = int.from_bytes(start[:8], "little")
+    head = start[8:]
+    if 0 < length <= size - 8:
+        head += file.read(length - 1)
     if size == 0:
         raise ModelFileError(f"{str(path)!r} is empty; save the {kind} again.")
     if size < 9 or head[:1] != b"{":
@@ -363,9 +347,10 @@ def _check_outside(path: Path, kind: str) -> None:
             f"{str(path)!r} is truncated: {size} bytes are there, its head alone takes "
             f"{length + 8}. Copy the file again or save the {kind} again."
         )
-    # The padding is the one part that neither safetensors nor the checksum looks at.
+    # the padding is the one part that the checksum does not look at
     if not head.rstrip(b" ").endswith(b"}"):
         raise _damaged(path, kind, "its head does not end where it should")
+    return head, size - 8 - length
 
 
 def _damaged(path: Path, kind: str, why: object) -> ModelFileError:
@@ -425,16 +410,25 @@ def read_container(
         the key.
     """
     path, secret = Path(path), _check_key(key)
-    _check_outside(path, kind)
+    found = special(path)
+    if found is not None:
+        raise ModelFileError(f"{str(path)!r} is {found}, no {kind} file; check the path.")
     try:
-        with safe_open(path, framework="np") as file:
-            metadata = file.metadata() or {}
+        with open(path, "rb") as file:
+            layout = parse_head(*_read_head(file, path, kind))
+            metadata = layout.metadata
             _check_metadata(path, kind, metadata)
-            tensors = {name: np.array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+            tensors = read_tensors(file, layout)
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"There is no {kind} file {str(path)!r}; check the path or save a {kind} there."
+        ) from None
+    except OSError as error:
+        error.filename = str(path)
+        raise
     except ModelFileError:
         raise
-    # dtypes that numpy does not have raise errors of many kinds
-    except (SafetensorError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise _damaged(path, kind, error) from None
     if _checksum(metadata["header"], tensors) != metadata["checksum"]:
         raise _damaged(path, kind, "the checksum does not match the content")

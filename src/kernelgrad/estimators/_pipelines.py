@@ -96,8 +96,7 @@ def save(model: Any, path: str | os.PathLike[str], *, key: bytes | None = None) 
     steps = [type(step).__name__ for _, step in getattr(model, "steps", ())]
     told = {"estimator": type(model).__name__, "steps": steps}
     header = {"estimator": told["estimator"], "info": writer.info | told, "object": packed}
-    # old versions of safetensors do not read files without arrays
-    write_container(path, header, writer.arrays or {"none": np.zeros(1)}, key=key)
+    write_container(path, header, writer.arrays, key=key)
 
 
 def load_any(path: str | os.PathLike[str], key: bytes | None = None) -> Any:
