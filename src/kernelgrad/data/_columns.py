@@ -216,6 +216,14 @@ class ColumnSource(FileSource):
                 if table.num_rows:
                     yield self._checked_target(self._labels(table, at), at)
                     at += table.num_rows
+            self._check_number(at, self.n_rows)
+
+    def _check_number(self, found: int, n: int) -> None:
+        if found != n:
+            raise DataError(
+                f"{self._path} holds {found} rows where there should be {n}; it is damaged, "
+                "write it again."
+            )
 
     def _batch(self, tables: Iterable[Any], first_row: int, n: int) -> Batch:
         """Return the `n` rows of some tables."""
@@ -236,8 +244,7 @@ class ColumnSource(FileSource):
             if w is not None:
                 w[rows] = self._values(table, self._weight, first_row + at)
             at += table.num_rows
-        if at != n:
-            raise self._stamp.changed()
+        self._check_number(at, n)
         features = stack_rows(frames) if X is None else X
         return Batch(features, np.concatenate(ys) if ys else None, w, numbers(first_row, n))
 
