@@ -27,6 +27,7 @@ except ImportError:  # where there are no limits, hangs and crashes still show
     resource = None  # type: ignore[assignment]
 
 _BATCH = 5000  # executions of one process, so that what leaks does not add up
+_SAVED = 30.0  # seconds between two states on disk
 _KEPT = 3  # inputs kept of one kind of finding
 
 
@@ -135,6 +136,7 @@ def _follow(
     told = ours.recv() if ours.poll(600) else "it takes more than 600 s"
     if told != "ready":
         raise RuntimeError(f"The attack of {target.name} cannot begin: {told}")
+    saved = time.monotonic()
     while time.monotonic() < deadline:
         kind, detail = "hang", f"more than {target.seconds:g} s"
         try:
@@ -157,8 +159,9 @@ def _follow(
         state.executions += 1
         if told is None:
             return
-        if state.executions % 500 == 0:
+        if time.monotonic() > saved + _SAVED:
             state.save(output)
+            saved = time.monotonic()
 
 
 def _ending(code: int) -> str:

@@ -7,6 +7,7 @@ import hashlib
 import io
 import struct
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +79,14 @@ class _Text(_Reader):
         others = [text for other, text in self.inputs.items() if not other.endswith(".gz")]
         if not name.endswith(".gz"):
             return mutate_text(data, rng, others), True
-        if rng.random() < 0.5:
+        try:
+            text = gzip.decompress(data) if rng.random() < 0.5 else None
+        except (OSError, EOFError, zlib.error):  # damaged before
+            text = None
+        if text is None:
             changed = mutate_bytes(data, rng)
             return changed, changed.count(data[:3]) > 1  # another part is another file
-        text = mutate_text(gzip.decompress(data), rng, others)
+        text = mutate_text(text, rng, others)
         return gzip.compress(text, compresslevel=1, mtime=0), True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from kernelgrad.exceptions import DataError
 
 _DELIMITERS = ",;\t"
 _BOOLEANS = frozenset(("true", "false", "True", "False", "TRUE", "FALSE", "0", "1"))
+_BAD_ROW = re.compile(r"(?s)Row #(\d+): Expected (\d+) columns, got (\d+): (.*)")
 _TYPES = {"i": "int64", "f": "float64", "b": "bool"}
 
 
@@ -125,12 +127,6 @@ class CsvSource(ColumnSource, TextSource):
         pa = import_pyarrow()
         import pyarrow.csv as pc
 
-        bad: list[Any] = []
-
-        def note(row: Any) -> str:
-            bad.append(row)
-            return "error"
-
         try:
             table = pc.read_csv(
                 pa.py_buffer(raw),
@@ -139,9 +135,7 @@ class CsvSource(ColumnSource, TextSource):
                     use_threads=False,
                     block_size=max(len(raw) + 1, 1 << 16),
                 ),
-                parse_options=pc.ParseOptions(
-                    delimiter=self._delimiter, invalid_row_handler=note
-                ),
+                parse_options=pc.ParseOptions(delimiter=self._delimiter),
                 convert_options=pc.ConvertOptions(
                     include_columns=self._stored(columns) or self._header[:1],
                     column_types=types,
@@ -149,11 +143,12 @@ class CsvSource(ColumnSource, TextSource):
                 ),
             )
         except pa.ArrowInvalid as error:
-            if bad:
-                where = _line_of(raw, bad[0].number or 1) + line
+            if (bad := _BAD_ROW.search(str(error))) is not None:
+                number, expected, found, text = bad.groups()
+                where = _line_of(raw, int(number)) + line
                 raise DataError(
-                    f"{self._path}: line {where} has {bad[0].actual_columns} values instead of "
-                    f"{bad[0].expected_columns}: {bad[0].text[:60]!r}; correct the line."
+                    f"{self._path}: line {where} has {found} values instead of {expected}: "
+                    f"{text[:60]!r}; correct the line."
                 ) from None
             if "UTF8" in str(error):
                 raise self._not_utf8(line) from None
