@@ -26,7 +26,7 @@ def test_corpus_and_fresh_inputs_have_fit_answers(name, tmp_path):
     fresh = list(target.cases(0, 0, target.quick))
     found = [(case, *runner.attempt(target, case, tmp_path)) for case in corpus + fresh]
     assert [(case.name, *what) for case, *what in found if what[0] == "finding"] == []
-    # a name in the corpus tells what must become of the file; "either" depends on what is installed
+    # its name tells what must become of a file; "either" depends on what is installed
     for case, outcome, *_ in found[: len(corpus)]:
         kind = case.name.partition("-")[0]
         assert kind == "either" or (outcome == "clear") == (kind == "refused"), case.name
