@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -514,6 +515,16 @@ def test_single_threaded_blas_nests_and_restores():
         with pytest.raises(ZeroDivisionError), single_threaded_blas():
             raise ZeroDivisionError
         assert blas_threads() == {2}
+        with ThreadPoolExecutor(1) as pool:  # a thread that has set no limits before
+            assert pool.submit(limited_and_after).result() == ({1}, {2})
+        with single_threaded_blas():
+            assert blas_threads() == {1}
+
+
+def limited_and_after():
+    with single_threaded_blas():
+        inside = blas_threads()
+    return inside, blas_threads()
 
 
 # Hashes

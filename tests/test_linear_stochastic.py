@@ -256,10 +256,10 @@ def test_k_means_finds_separate_clusters(sparse):
 @storage
 def test_nearest_points(sparse):
     case = Setting(n=90, sparse=sparse)
-    near, distance = nearest_points(case.batch.X, case.X[:9], 4)
+    near, distance = nearest_points(case.batch.X.astype(np.float32), case.X[:9], 4)
     D = np.sqrt(((case.X[:, None] - case.X[:9]) ** 2).sum(2))
-    np.testing.assert_allclose(distance, np.sort(D, 1)[:, :4], atol=2e-3)
-    np.testing.assert_allclose(np.take_along_axis(D, near, 1), np.sort(D, 1)[:, :4], atol=2e-3)
+    np.testing.assert_allclose(distance, np.sort(D, 1)[:, :4], atol=1e-6)
+    np.testing.assert_allclose(np.take_along_axis(D, near, 1), np.sort(D, 1)[:, :4], atol=1e-6)
 
 
 @storage

@@ -565,6 +565,7 @@ def test_registry_resolves_names_and_aliases():
         assert type(get_loss(name, task="regression")) is cls
     assert type(get_loss("log_loss", task="classification", n_classes=2)) is Logistic
     assert type(get_loss("log_loss", task="classification", n_classes=3)) is Multinomial
+    assert type(get_loss(Multinomial(), task="classification", n_classes=2)) is Logistic
     given = Huber(3.0)
     assert get_loss(given, task="regression") is given
     assert clone(given).get_params() == {"delta": 3.0}
@@ -583,6 +584,9 @@ def test_registry_errors():
         get_loss("log_loss", task="classification")
     with pytest.raises(ValueError, match="n_classes must be at least 2, got 1"):
         get_loss("log_loss", task="classification", n_classes=1)
+    own = type("OwnMultinomial", (Multinomial,), {})()
+    with pytest.raises(ValueError, match=r"OwnMultinomial\(\) .* for two classes give a loss"):
+        get_loss(own, task="classification", n_classes=2)
     with pytest.raises(ValueError, match="Unknown task 'ranking'"):
         get_loss("squared", task="ranking")
     with pytest.raises(TypeError, match="instance of Loss"):

@@ -11,9 +11,10 @@ import pytest
 from cases import every
 from kernelgrad import CapabilityError, set_num_threads
 from kernelgrad.kernels import Gaussian, Polynomial
-from kernelgrad.losses import get_loss
+from kernelgrad.losses import Huber, get_loss
 from kernelgrad.solvers import NewtonCG, Problem, TrainBatch
 from kernelgrad.solvers.kernel import newton
+from oracles_cached import DELTA, gaussian, smooth_minimum
 from oracles_newton import minimum
 from plain import plain_classifier, plain_regressor
 
@@ -136,6 +137,18 @@ def test_equal_rows_and_no_penalty():
         assert np.isfinite(m.decision_function(X)).all()
         assert m.score(X, y[:, 0]) > 0.8
         assert (m.history_["duality_gap"][-1] is None) == (alpha == 0.0)
+
+
+def test_residuals_that_are_all_large():
+    """The second derivative of the Huber loss is 0 at every row of the start."""
+    X = np.random.default_rng(0).standard_normal((60, 3))
+    y = np.where(X[:, 0] > 0, 1000.0, -1000.0)
+    model = plain_regressor(Huber(DELTA), solver="newton", alpha=1e-4, gamma=0.3, max_iter=300)
+    found = model.fit(X, y).history_["objective"][-1]
+    least = smooth_minimum(
+        "huber", gaussian(X, X, 0.3), y[:, None], np.full(60, 1 / 60), 1e-4, True
+    )
+    assert found == pytest.approx(least, rel=1e-3)
 
 
 def test_what_it_refuses():

@@ -28,6 +28,7 @@ _controller: Any = None
 _depth = 0
 _limiter: Any = None
 _local = threading.local()
+_OpenBlas: Any = getattr(threadpoolctl, "OpenBLASController", None)
 
 
 def get_num_threads() -> int:
@@ -88,6 +89,7 @@ def single_threaded_blas() -> Iterator[None]:
                 import scipy.linalg  # noqa: F401  its BLAS is limited only if it is loaded
 
                 _controller = threadpoolctl.ThreadpoolController()
+            _take_control()
             _limiter = _controller.limit(limits=1, user_api="blas")
         _depth += 1
     try:
@@ -96,8 +98,21 @@ def single_threaded_blas() -> Iterator[None]:
         with _lock:
             _depth -= 1
             if _depth == 0:
+                _take_control()
                 _limiter.restore_original_limits()
                 _limiter = None
+                _take_control()
+
+
+def _take_control() -> None:
+    """Let this thread set limits, and any other one afterwards.
+
+    Since threadpoolctl 3.8 limits of OpenBLAS, which are those of the process, are silently
+    ignored in all threads but the one that last set them.
+    """
+    clear = getattr(_OpenBlas, "clear_controlling_thread", None)
+    if clear is not None:
+        clear(force=True)
 
 
 def _pool(n_threads: int) -> ThreadPoolExecutor:

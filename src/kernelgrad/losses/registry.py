@@ -104,12 +104,12 @@ def get_loss(spec: str | Loss, *, task: Task, n_classes: int | None = None) -> L
     ----------
     spec : str or Loss
         A registered name, an alias ("squared_error", "mse", "absolute_error", "mae",
-        "pinball"), or a loss, which is returned as it is.
+        "pinball"), or a loss, which is returned as it is but for `n_classes`.
     task : {"classification", "regression", "novelty", "density_ratio"}
         What the loss must be for.
     n_classes : int or None, default=None
         Number of classes. "log_loss" needs it: it is `Logistic` for two classes and
-        `Multinomial` for more.
+        `Multinomial` for more. So is a `Multinomial` object.
 
     Returns
     -------
@@ -119,8 +119,8 @@ def get_loss(spec: str | Loss, *, task: Task, n_classes: int | None = None) -> L
     Raises
     ------
     ValueError
-        If the name is unknown, the loss is not for `task`, a hyper-parameter is out of range,
-        or "log_loss" is asked for without `n_classes`.
+        If the name is unknown, the loss is not for `task` or for two classes, a
+        hyper-parameter is out of range, or "log_loss" is asked for without `n_classes`.
     TypeError
         If `spec` is neither a string nor a `Loss`.
     """
@@ -135,13 +135,20 @@ def get_loss(spec: str | Loss, *, task: Task, n_classes: int | None = None) -> L
         if name == Multinomial.name and task == "classification":
             if n_classes is None:
                 raise ValueError(f"loss {spec!r} depends on the classes; give n_classes.")
-            name = Logistic.name if check_int(n_classes, "n_classes", low=2) == 2 else name
+            check_int(n_classes, "n_classes", low=2)
         loss = LOSSES[name]()
     else:
         raise TypeError(f"loss must be a name or an instance of Loss, got {spec!r}.")
     if task not in loss.tasks:
         fitting = ", ".join(sorted(name for name, cls in LOSSES.items() if task in cls.tasks))
         raise ValueError(f"loss {loss.name!r} is not for {task}; choose one of: {fitting}.")
+    if loss.is_multinomial and n_classes == 2:  # the one output of two classes is a margin
+        if type(loss) is not Multinomial:
+            raise ValueError(
+                f"{loss!r} has an output of each class; for two classes give a "
+                "loss of margins, such as 'logistic'."
+            )
+        loss = Logistic()
     loss.check()
     return loss
 

@@ -429,7 +429,8 @@ class _Preconditioner:
                 np.multiply(h[:, None], K, out=system[:n, :n])
                 system[np.diag_indices(n)] += descent.alpha[a, 0, 0] + np.finfo(float).eps
                 if descent.fit_intercept:  # the constant leaves the sum of slopes at 0
-                    system[:n, n], system[n, :n], system[n, n] = h, h @ K, h.sum()
+                    system[:n, n], system[n, :n] = h, h @ K
+                    system[n, n] = h.sum() or 1.0  # and stays where no row bends
                 self.factors[a, c] = scipy.linalg.lu_factor(system, True, False)
         coarse = descent.coarse
         if coarse is None:

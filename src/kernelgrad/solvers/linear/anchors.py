@@ -108,12 +108,12 @@ def find_centres(data: PreparedRows, n_clusters: int, seed: int) -> Float64Array
         sample = np.unique(weighted_draws(data.cumulative, size, rng))
     else:
         sample = np.flatnonzero(data.share > 0)
-    some = X[sample]
+    some = X[sample].astype(np.float64, copy=False)
     from sklearn.cluster import KMeans  # slow to import, rarely needed
 
     k = min(n_clusters, len(sample))
     if k == 1:
-        return np.asarray(some.mean(axis=0), np.float64).reshape(1, -1)
+        return np.asarray(some.mean(axis=0)).reshape(1, -1)
     state = int(rng.integers(2**31 - 1))
     means = KMeans(k, n_init=1, max_iter=_LLOYD, random_state=state, algorithm="lloyd")
     # rows that repeat make fewer clusters than asked for: no fault of the caller
@@ -124,7 +124,7 @@ def find_centres(data: PreparedRows, n_clusters: int, seed: int) -> Float64Array
     else:
         # sums of several threads would differ in the last bits
         with threadpool_limits(1, user_api="openmp"):
-            centres = np.asarray(means.fit(some).cluster_centers_, np.float64)
+            centres = np.asarray(means.fit(some).cluster_centers_)
     return centres
 
 
@@ -144,14 +144,12 @@ def nearest_points(X: Matrix, points: Float64Array, k: int) -> tuple[IntArray, F
 
 def _square_distances(part: Matrix, points: Float64Array) -> Float64Array:
     """Return squared distances (rows, points), but for rounding."""
-    if part.dtype.kind != "f":  # squares of integers could overflow
-        part = part.astype(np.float64)
+    part = part.astype(np.float64, copy=False)  # differences of large numbers
     if sp.issparse(part):
-        own = np.asarray(part.multiply(part).sum(axis=1), np.float64).reshape(-1, 1)
+        own = np.asarray(part.multiply(part).sum(axis=1)).reshape(-1, 1)
     else:
-        own = np.einsum("ij,ij->i", part, part, dtype=np.float64)[:, None]
-    dtype = np.float32 if part.dtype == np.float32 else np.float64
-    D = np.asarray(part @ np.ascontiguousarray(points.T, dtype), np.float64)
+        own = np.einsum("ij,ij->i", part, part)[:, None]
+    D = np.asarray(part @ np.ascontiguousarray(points.T))
     D *= -2.0
     D += own
     D += (points**2).sum(axis=1)

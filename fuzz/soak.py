@@ -1,0 +1,383 @@
+"""Random fits, each checked against a reference or a twin: ``python -m fuzz.soak``.
+
+An execution draws rows, an estimator with a loss, a kernel and a solver from the registries,
+and their parameters. Its fit must give finite predictions, and either what a reference in
+float64 says of the least objective, or the same as its twins: rows in another order or in
+another format, repeated rows for weights, other threads and chunks, a file, a pickle, a
+checkpoint. Compiled loops check the bounds of arrays. ``python -m fuzz.soak --seed S --only I``
+repeats execution I.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.utils.validation import has_fit_parameter
+
+import kernelgrad
+from fuzz.references import REFERENCES
+from fuzz.runner import run
+from fuzz.target import Case, Finding, Target
+from kernelgrad._params import check_params
+from kernelgrad.data import open_source
+from kernelgrad.estimators._files import ESTIMATORS
+from kernelgrad.kernels import KERNELS
+from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES
+from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
+from kernelgrad.testing import estimator as contract
+
+SECONDS = 300.0
+"""A fit that takes longer hangs; compilation counts."""
+
+MEMORY = 8 << 30
+_NEW, _MOST = 40, 150  # rows; repeats included, one batch of every solver holds all
+_VALUES: tuple[Any, ...] = (
+    0, 1, 2, 3, 7, 32, 500, 1e-3, 0.01, 0.1, 0.3, 0.5, 0.9, 1.5, 10.0, True, False, None,
+    "auto", "greedy", "random", "uniform", "linear", "polynomial", "constant", "inverse",
+    "projection", "removal", "features", "support", "orthogonal", "qmc", "iid", "ranks",
+)  # fmt: skip
+# single batches depend on how rows are cut into them; the others have tests of their own
+_KEPT = (
+    "batch_size",
+    "warm_start",
+    "probability",
+    "verbose",
+    "memory_limit",
+    "time_limit",
+    "C",
+)
+_ROUNDING = 1e-2  # of the largest output: drawn problems may be ill posed
+Generator = np.random.Generator
+
+
+def log_uniform(rng: Generator, low: float, high: float) -> float:
+    """Return 10 to a power between `low` and `high`."""
+    return float(10.0 ** rng.uniform(low, high))
+
+
+def varied(part: Any, rng: Generator, share: float = 0.2) -> Any:
+    """Return `part` with some of its declared parameters set to others of their domains."""
+    for each in dataclasses.fields(part) if dataclasses.is_dataclass(part) else ():
+        if "check" not in each.metadata or each.name in _KEPT or rng.random() > share:
+            continue
+        before = getattr(part, each.name)
+        for at in rng.permutation(len(_VALUES))[:20]:
+            setattr(part, each.name, _VALUES[at])
+            try:
+                check_params(part)
+                break
+            except (ValueError, TypeError):
+                setattr(part, each.name, before)
+    return part
+
+
+def draw_values(n: int, d: int, rng: Generator) -> Any:
+    """Return rows of one of the kinds that users have."""
+    kind = rng.integers(7)
+    X = rng.standard_normal((n, d)) if kind < 3 else 2.0 * rng.random((n, d))
+    if kind in (1, 3):
+        X[rng.random((n, d)) < rng.uniform(0.1, 0.95)] = 0.0
+    if kind == 4:
+        X = np.floor(rng.integers(2, 5) * rng.random((n, d)))
+    if kind == 5:
+        X = X[rng.integers(max(1, n // 3), size=n)]
+    if kind == 6:
+        X = rng.standard_t(2, (n, d)) * 10.0 ** rng.uniform(-2, 2, d) + rng.normal(0, 3, d)
+    if rng.random() < 0.2:
+        X[:, rng.integers(d)] = rng.normal()
+    return X.astype(rng.choice([np.float32, np.float64]))
+
+
+def draw_rows(estimator: Any, rng: Generator) -> contract._Rows:
+    """Return training rows with targets and weights, and new rows."""
+    n = int(rng.integers(2, 12)) if rng.random() < 0.1 else int(rng.integers(12, _MOST))
+    d = 9 if "convolutional" in repr(estimator).lower() else int(rng.integers(1, 13))
+    X = draw_values(n + _NEW, d, rng)
+    U = X / (np.abs(X).max(axis=0) + 1e-30)
+    signal = np.sin(3.0 * U[:, 0]) + U @ rng.standard_normal(d)
+    signal = signal + 0.2 * rng.standard_normal(len(X))
+    y: Any = (signal > np.median(signal)).astype(np.int64)
+    if is_regressor(estimator):
+        y = signal * log_uniform(rng, -3, 3) + rng.normal(0, 10) * (rng.random() < 0.3)
+    elif is_classifier(estimator):
+        few = has_fit_parameter(estimator, "X_unlabelled")
+        cuts = rng.uniform(0.1, 0.9, 1 if few or rng.random() < 0.5 else 2)
+        classes = np.digitize(signal[:n], np.quantile(signal[:n], np.sort(cuts)))
+        y = np.unique(classes, return_inverse=True)[1]
+        if few:
+            y[rng.random(len(y)) < 0.6] = -1
+    weight = rng.integers(0, 4, n) if rng.random() < 0.7 else np.ones(n, np.int64)
+    return contract._Rows(X[:n], y[:n], weight, X[n:])
+
+
+def _kernel(rng: Generator) -> Any:
+    name = "rbf" if rng.random() < 0.4 else str(rng.choice(sorted(KERNELS)))
+    cls, gamma = KERNELS.get(name), log_uniform(rng, -2, 1)
+    if name == "rbf" or cls is None:
+        return name
+    if name in ("sum", "product"):
+        parts = kernelgrad.kernels.Gaussian(gamma), kernelgrad.kernels.Laplacian(0.4)
+        return parts[0] + parts[1] if name == "sum" else parts[0] * parts[1]
+    if name == "dot_product":
+        return cls([1.0, 1.0, 0.5], gamma=0.1)
+    if name == "convolutional":
+        return cls((3, 3), patch_size=2, gamma=0.5)
+    return "rbf" if name == "precomputed" else varied(cls(), rng)
+
+
+def draw_estimator(rng: Generator) -> Any:
+    """Return an estimator out of all registered ones, with drawn parts and parameters."""
+    cls = ESTIMATORS[str(rng.choice(sorted(ESTIMATORS)))]
+    model = cls()
+    known = model.get_params(deep=False)
+    kinds = {"classification": is_classifier(model), "regression": is_regressor(model)}
+    task = next((kind for kind, is_one in kinds.items() if is_one), "density_ratio")
+    given: dict[str, Any] = {"random_state": int(rng.integers(2**31))}
+    if "max_iter" in known:
+        given["max_iter"] = int(rng.integers(1, 30))
+    if "loss" in known and rng.random() < 0.7:
+        losses = sorted(name for name, each in LOSSES.items() if task in each.tasks)
+        given["loss"] = varied(LOSSES[str(rng.choice(losses))](), rng)
+    if "unlabelled_loss" in known and rng.random() < 0.5:
+        given["unlabelled_loss"] = str(rng.choice(sorted(UNLABELLED_LOSSES)))
+    if "solver" in known and rng.random() < 0.8:
+        registry: Any = LINEAR_SOLVERS if "Linear" in cls.__name__ else SOLVERS
+        given["solver"] = varied(registry[str(rng.choice(sorted(registry)))](), rng)
+    if "kernel" in known and rng.random() < 0.8:
+        given["kernel"] = _kernel(rng)
+    if "alpha" in known and rng.random() < 0.7:
+        given["alpha"] = log_uniform(rng, -6, 1)
+    if "gamma" in known and rng.random() < 0.7:
+        given["gamma"] = log_uniform(rng, -3, 1)
+    if "metric" in known and rng.random() < 0.5:
+        given["metric"] = None
+    if "class_weight" in known and rng.random() < 0.2:
+        given["class_weight"] = "balanced"
+    if "multi_class" in known and rng.random() < 0.2:
+        given["multi_class"] = "ovo"
+    if "penalty" in known and rng.random() < 0.5:
+        given["penalty"] = rng.choice(["l1", "elasticnet"]).item()
+    if "nu" in known:
+        given["nu"] = float(rng.uniform(0.05, 0.6))
+    return varied(model.set_params(**given), rng, 0.1)
+
+
+# -- twins -----------------------------------------------------------------------------------
+
+
+def _outputs(model: Any, X: Any) -> dict[str, Any]:
+    return contract._outputs(model, X)
+
+
+def check_sane(estimator: Any, model: Any, rows: contract._Rows) -> None:
+    """Ask for finite outputs, shares as probabilities, and labels that were seen."""
+    n = len(rows.new)
+    for name, value in _outputs(model, rows.new).items():
+        contract.require(len(value) == n, model, f"{name} has {len(value)} rows for {n}.")
+        if value.dtype.kind == "f":
+            contract.require(np.isfinite(value).all(), model, f"{name} is not finite.")
+        if name == "predict_proba":
+            total = value.sum(axis=1)
+            fine = (value >= 0).all() and np.abs(total - 1).max() < 1e-6
+            contract.require(fine, model, "probabilities are no shares.")
+        if name == "std":
+            contract.require((value >= 0).all(), model, "a standard deviation is below 0.")
+        if name == "predict" and is_classifier(estimator):
+            known = np.isin(value, model.classes_).all()
+            contract.require(known, model, "a label was never seen.")
+
+
+def check_weights(estimator: Any, model: Any, rows: contract._Rows) -> None:
+    """Repeat rows instead of weighting them; "balanced" classes count rows, as SVC does."""
+    balanced = getattr(estimator, "class_weight", None) is not None
+    if has_fit_parameter(estimator, "sample_weight") and not balanced:
+        again = rows.take(np.repeat(np.arange(len(rows.y)), rows.weight))
+        twin = again.fit(estimator, weighted=False)
+        contract._require_same(model, twin, rows, "repeating rows instead of weighting them")
+
+
+def check_formats(estimator: Any, model: Any, rows: contract._Rows) -> None:
+    """Give the same rows in other arrays."""
+    swapped = rows.X.astype(rows.X.dtype.newbyteorder())
+    wide = np.repeat(rows.X, 2, axis=1)[:, ::2]
+    for what, X in (("Fortran order", np.asfortranarray(rows.X)), ("byte order", swapped),
+                    ("strides", wide)):  # fmt: skip
+        X.flags.writeable = False
+        twin = dataclasses.replace(rows, X=X).fit(estimator)
+        contract._require_same(model, twin, rows, what)
+
+
+def check_frames(estimator: Any, model: Any, rows: contract._Rows) -> None:
+    """Take a data frame of numbers for an array."""
+    import pandas as pd
+
+    names = [f"c{j}" for j in range(rows.X.shape[1])]
+    twin = dataclasses.replace(rows, X=pd.DataFrame(rows.X, columns=names)).fit(estimator)
+    found = _outputs(twin, pd.DataFrame(rows.new, columns=names))
+    for name, value in _outputs(model, rows.new).items():
+        same = np.array_equal(value, found[name])
+        contract.require(same, model, f"a data frame changes the bits of {name}.")
+
+
+def check_csr(estimator: Any, model: Any, rows: contract._Rows) -> None:
+    """Give the rows in CSR."""
+    if hasattr(model, "transform") or getattr(estimator, "_standardize", "auto") == "auto":
+        return  # other features of the same kernel; dense rows alone are scaled
+    twin = dataclasses.replace(rows, X=sp.csr_matrix(rows.X)).fit(estimator)
+    found = _outputs(twin, sp.csr_matrix(rows.new))
+    for name, value in _outputs(model, rows.new).items():
+        if value.dtype.kind == "f":
+            close = np.abs(value - found[name]).max() <= _ROUNDING * np.abs(value).max()
+            contract.require(close, model, f"CSR rows give another {name}.")
+
+
+def check_threads(estimator: Any, model: Any, rows: contract._Rows) -> None:
+    """Fit and predict in three threads."""
+    with contract._threads(3):
+        twin = rows.fit(estimator)
+        contract._require_same(model, twin, rows, "three threads")
+
+
+def check_seen(estimator: Any, model: Any, rows: contract._Rows) -> None:
+    """Fit again: the first fit has neither written into its rows nor left anything behind."""
+    before = rows.X.copy(), rows.y.copy(), rows.weight.copy()
+    twin = rows.fit(estimator)
+    after = rows.X, rows.y, rows.weight
+    same = all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+    contract.require(same, model, "a fit writes into its rows.")
+    contract._require_same(model, twin, rows, "a second fit")
+
+
+def check_files(estimator: Any, model: Any, rows: contract._Rows) -> None:
+    """Read the rows from files of three formats."""
+    if not (is_classifier(estimator) or is_regressor(estimator)) or -1 in rows.y:
+        return
+    import pandas as pd
+
+    X = np.asarray(rows.X, np.float64)
+    names = [f"c{j}" for j in range(X.shape[1])]
+    frame = pd.DataFrame(X, columns=names).assign(target=rows.y)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        frame.to_csv(place / "rows.csv", index=False)
+        frame.to_parquet(place / "rows.parquet")
+        np.savez(place / "rows.npz", X=X, y=rows.y)
+        files = {"rows.npz": "y", "rows.csv": "target", "rows.parquet": "target"}
+        sources = [open_source(place / name, target=target) for name, target in files.items()]
+        try:
+            first = clone(estimator).fit(sources[0])
+        except ValueError:  # not every solver takes files
+            return
+        for source in sources[1:]:
+            twin = clone(estimator).fit(source)
+            contract._require_same(first, twin, rows, f"{type(source).__name__}")
+
+
+Check = Callable[[Any, Any, contract._Rows], None]
+CHECKS: tuple[Check, ...] = (
+    check_weights, check_formats, check_frames, check_csr, check_threads, check_seen,
+    check_files, contract._check_seed, contract._check_order, contract._check_chunks,
+    contract._check_classes, contract._check_pickle, contract._check_files,
+    contract._check_failure, contract._check_resuming,
+)  # fmt: skip
+
+
+def _short(error: Exception) -> str:
+    """Return what tells kinds of findings apart."""
+    told = str(error).rpartition("): ")[2][:60]
+    return told if isinstance(error, AssertionError) else type(error).__name__
+
+
+def check_twins(rng: Generator) -> str:
+    """Fit what is drawn and compare it with some of its twins."""
+    chosen = rng.choice(len(CHECKS), 3, replace=False)
+    for _ in range(8):  # parts that are drawn alone may not go together
+        estimator = draw_estimator(rng)
+        rows = draw_rows(estimator, rng)
+        try:
+            model = rows.fit(estimator)
+            break
+        except ValueError:
+            continue
+    else:
+        return "clear"
+    for check in (check_sane, *(CHECKS[i] for i in chosen)):
+        try:
+            check(estimator, model, rows)
+        except Exception as error:
+            error.add_note(f"{estimator!r} of {rows.X.shape} {rows.X.dtype}")
+            parts = [
+                type(each).__name__ for each in (estimator, getattr(model, "solver_", None))
+            ]
+            raise Finding(f"{check.__name__}: {' '.join(parts)}: {_short(error)}") from error
+    return "identical"
+
+
+class Soak(Target):
+    """Fits that are drawn by number, half of them compared with references."""
+
+    name: ClassVar[str] = "soak"
+
+    def use(self, path: Path) -> bytes:
+        """Do nothing: there are no files."""
+        return b""
+
+    def case(self, seed: int, execution: int) -> Case:
+        """Return the numbers that the fit is drawn by."""
+        return Case("fit.txt", f"{seed} {execution}".encode(), True)
+
+    def execute(self, case: Case, folder: Path) -> str:
+        """Return "identical", "clear" if all was refused, "other" if a reference gave up."""
+        rng = np.random.default_rng([int(word) for word in case.data.split()])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", RuntimeWarning)  # of arithmetic that went wrong
+            if rng.random() < 0.3:
+                return REFERENCES[rng.integers(len(REFERENCES))](rng)
+            return check_twins(rng)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run, print what came of it; 1 if there are findings."""
+    parser = argparse.ArgumentParser(prog="python -m fuzz.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=None)
+    parser.add_argument("--executions", type=int, default=None, help="earlier ones included")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", type=int, default=None, help="repeat one execution here")
+    parser.add_argument("--output", type=Path, default=Path("out/soak"), help="goes on there")
+    args = parser.parse_args(argv)
+    # loops with and without checks have the same name in a cache
+    checked = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(args.output / "compiled")}
+    if not checked.items() <= os.environ.items():
+        command = [sys.executable, "-m", "fuzz.soak", *(sys.argv[1:] if argv is None else argv)]
+        return subprocess.run(command, env=os.environ | checked).returncode
+    if args.only is not None:
+        print(Soak().execute(Soak().case(args.seed, args.only), args.output))
+        return 0
+    if args.minutes is None and args.executions is None:
+        args.minutes = 60.0
+    state = run(
+        Soak(), seed=args.seed, output=args.output, executions=args.executions,
+        minutes=args.minutes, seconds=SECONDS, memory=MEMORY,
+    )  # fmt: skip
+    counts = ", ".join(f"{n:,} {what}" for what, n in sorted(state.outcomes.items()))
+    print(f"{state.executions:,} executions ({counts}), {state.seconds:.0f} s")
+    for found in state.findings:
+        print(f"  {found['count']} x {found['kind']}: executions {found['executions']}")
+    return int(bool(state.findings))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
