@@ -120,8 +120,8 @@ class Arguments(Target):
             last = "Error: " + json.loads(out.getvalue().splitlines()[-1])["error"]
         if code not in (1, 2) or "Traceback" in err.getvalue():
             raise Finding(f"exit {code}")
-        told = last.startswith("Error: ") and len(last) > 20
-        if not told or not (last.endswith((".", "--help")) or "[Errno" in last):
+        ends = last.endswith((".", "?", "--help")) or "[Errno" in last or "pip install" in last
+        if not (last.startswith("Error: ") and len(last) > 20 and ends):
             raise Finding(f"an error that says nothing: {last[:60]}")
         raise _Refused(last)
 
