@@ -1,11 +1,13 @@
 """Sources of several files, of compressed ones and of ones that change; chunks made ahead."""
 
 import bz2
+import errno
 import gzip
 import os
 import pickle
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +26,7 @@ from kernelgrad.data import (
     prefetched,
     sample_batches,
 )
+from kernelgrad.data._damage import decoding
 from kernelgrad.estimators._reading import EncodedSource
 from kernelgrad.exceptions import DataError
 from test_data import dense, file_of
@@ -513,6 +516,22 @@ def test_damage_within_parquet_is_named(tmp_path, rows):
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"(?s)d.parquet cannot be decoded .*write it again"):
         list(open_source(path, target="y").chunks())
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "message"),
+    [
+        (IndexError("pop"), DataError, r"d.bin is bad \(pop\); mend it\.$"),
+        (OSError(errno.EINVAL, "an offset"), DataError, "d.bin is bad .*an offset"),
+        (MemoryError("1 EiB"), DataError, "1 EiB.*damaged, or needs more memory"),
+        (OSError(errno.EIO, "of the disk"), OSError, r"^\[Errno 5\] of the disk"),
+        (ImportError("zstd"), ImportError, "^zstd"),
+        (DataError("known"), DataError, "^known"),
+    ],
+)
+def test_what_decoders_raise_names_the_file(error, expected, message):
+    with pytest.raises(expected, match=message), decoding(Path("d.bin"), "is bad", "mend it"):
+        raise error
 
 
 # -- work ahead --------------------------------------------------------------------------

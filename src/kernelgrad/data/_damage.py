@@ -24,6 +24,8 @@ def decoding(path: Path, cannot: str, remedy: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise  # damaged offsets are invalid arguments
+        if isinstance(error, MemoryError):
+            remedy = "it is damaged, or needs more memory"
         raise DataError(f"{path} {cannot} ({error}); {remedy}.") from error
 
 
