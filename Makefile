@@ -5,7 +5,7 @@ SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
 BIN := $(VENV)/$(SCRIPTS)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo docs test test-slow test-minimal test-wheel audit test-device fuzz bench lint build clean
+.PHONY: demo docs test test-slow test-minimal test-newest test-wheel test-reproducible audit test-device fuzz bench lint build clean
 
 demo: $(VENV)/.installed-demo
 	mkdir -p demo-output
@@ -42,10 +42,23 @@ test-wheel: build
 		"$$(ls -t dist/*.whl | head -1)[cli]"
 	cd .venv-wheel && $(SCRIPTS)/python ../tests/release/first_steps.py
 
-# known holes of what the package depends on; asks PyPI
+# the same files give the same wheel and source distribution, to the byte
+test-reproducible: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m slow tests/test_release.py -k same_bytes
+
+# the newest versions of what the package depends on, in an environment of their own
+test-newest:
+	$(PYTHON) -m venv .venv-newest
+	.venv-newest/$(SCRIPTS)/python -m pip install --quiet --disable-pip-version-check \
+		--upgrade --upgrade-strategy eager -e ".[test]"
+	.venv-newest/$(SCRIPTS)/python -m pytest -n auto --dist loadfile
+
+# known holes of what the package depends on; asks PyPI. A package that cannot be audited is
+# an error, too
 audit: $(VENV)/.installed-demo
 	$(PIP) pip-audit
-	$(BIN)/python -m pip_audit --local --skip-editable
+	$(BIN)/python -m pip freeze --exclude-editable > $(VENV)/frozen.txt
+	$(BIN)/python -m pip_audit --strict --no-deps --disable-pip -r $(VENV)/frozen.txt
 
 # torch's CPU build is some 200 MB: the tests that need it are skipped without
 test-device: $(VENV)/.installed-dev
@@ -85,4 +98,4 @@ $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	touch $@ $(VENV)/.installed-docs $(VENV)/.installed-demo
 
 clean:
-	rm -rf $(VENV) .venv-minimal .venv-wheel dist build demo-output docs/_build docs/gallery docs/api/generated docs/api/backreferences
+	rm -rf $(VENV) .venv-minimal .venv-newest .venv-wheel dist build demo-output docs/_build docs/gallery docs/api/generated docs/api/backreferences

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -14,7 +16,8 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = SETTINGS["project"]
 WORKFLOW = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
 
 
@@ -53,6 +56,32 @@ def test_wheel_in_an_environment_without_a_compiler(tmp_path):
     seen = os.environ | {"PATH": str(new), "PYTHONPATH": str(Path(np.__file__).parents[1])}
     first = Path(__file__).parent / "release" / "first_steps.py"
     assert "fitted, saved and loaded" in run(new / "python", first, cwd=tmp_path, env=seen)
+
+
+@pytest.mark.slow
+def test_two_builds_have_the_same_bytes(tmp_path):
+    pytest.importorskip("hatchling")
+    ignored = shutil.ignore_patterns("__pycache__", "_build", "generated", "gallery")
+    packed = SETTINGS["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    found = []
+    for moment, mode in ((1.0e9, 0o755), (1.5e9, 0o700)):  # other folders, times and modes
+        copy, out = tmp_path / f"at-{moment:g}", tmp_path / f"built-{moment:g}"
+        for name in (*packed, "pyproject.toml", ".gitignore"):
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, copy / name, ignore=ignored)
+            else:
+                copy.mkdir(exist_ok=True)
+                shutil.copy(ROOT / name, copy)
+        for path in copy.rglob("*"):
+            path.chmod(mode if path.is_dir() else mode & 0o644)
+            os.utime(path, (moment, moment))
+        run(sys.executable, "-m", "build", "--no-isolation", "-o", out, copy)
+        files = sorted(out.iterdir())
+        found.append(
+            {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+        )
+    assert len(found[0]) == 2
+    assert found[0] == found[1]
 
 
 @pytest.mark.slow

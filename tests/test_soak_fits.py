@@ -1,0 +1,71 @@
+"""Drawn fits beside references and twins: some hold, and what is wrong is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from fuzz import references, soak
+from fuzz.target import Finding
+
+from cases import every
+from kernelgrad import KernelRegressor
+
+
+def execute(number, seed=0):
+    target = soak.Soak()
+    return target.execute(target.case(seed, number), Path())
+
+
+def test_some_drawn_fits_hold():
+    found = [execute(number) for number in range(6)]
+    assert set(found) <= {"identical", "clear", "other"}
+    assert found.count("identical") >= 4
+
+
+class Restless(KernelRegressor):
+    """Another model each time."""
+
+    def fit(self, X, y, sample_weight=None):
+        shift = np.random.default_rng().random()
+        return super().fit(X, y + shift, sample_weight=sample_weight)
+
+
+class Unbounded(KernelRegressor):
+    """A model whose predictions may not be numbers."""
+
+    def predict(self, X):
+        return super().predict(X) + np.where(np.arange(len(X)) == 1, np.nan, 0.0)
+
+
+@every(("cls", "told"), [(Restless, "check_seen.*second fit"), (Unbounded, "check_sane")])
+def test_wrong_estimators_are_found(monkeypatch, cls, told):
+    estimator = cls(gamma=0.5, alpha=1e-3, random_state=0)
+    monkeypatch.setattr(soak, "draw_estimator", lambda rng: estimator)
+    monkeypatch.setattr(soak, "CHECKS", (soak.check_seen,) * 3)
+    with pytest.raises(Finding, match=told):
+        soak.check_twins(np.random.default_rng(0))
+
+
+JUDGED = [
+    ("below the least", 0.9, None, None, "max_iter"),
+    ("another objective", 1.1, 1.2, None, "max_iter"),
+    ("beyond the duality gap", 1.1, 1.1, 0.05, "max_iter"),
+    ("converged elsewhere", 1.1, 1.1, None, "converged"),
+]
+
+
+@every(("told", "objective", "claim", "gap", "status"), JUDGED)
+def test_wrong_claims_are_found(told, objective, claim, gap, status):
+    history = {"objective": [claim], "duality_gap": [gap]}
+    model = SimpleNamespace(history_=history, fit_status_=status)
+    with pytest.raises(Finding, match=told):
+        references._judge(model, objective, 1.0, 1.0, "this")
+    assert references._judge(model, claim or 1.0, claim or 1.0, 1.0, "this") == "identical"
+
+
+@pytest.mark.slow
+def test_many_drawn_fits_hold(tmp_path):
+    assert soak.main(["--executions", "300", "--seed", "7", "--output", str(tmp_path)]) == 0
