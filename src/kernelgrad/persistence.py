@@ -568,7 +568,8 @@ class Record:
             raise self.error(f"lacks the array {name!r}")
         a = self.arrays.pop(name)
         sizes = self._fitted(a.shape, shape)
-        if sizes is None or a.dtype.kind not in kinds:
+        half = kinds == "f" and a.dtype.itemsize < 4  # which compiled loops do not take
+        if sizes is None or half or a.dtype.kind not in kinds:
             wanted = ", ".join(str(self.sizes.get(str(s), s)) for s in shape)
             raise self.error(
                 f"holds the array {name!r} of shape {a.shape} and dtype {a.dtype}, not of "

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from kernelgrad._params import check_params
 from kernelgrad._typing import AnyArray, Contents
-from kernelgrad._validation import ModelFileError, check_name
+from kernelgrad._validation import CapabilityError, ModelFileError, check_name
 from kernelgrad._version import __version__
 from kernelgrad.estimators._tables import Table
 from kernelgrad.functions.expansions import restored_expansion
@@ -182,7 +182,7 @@ def identity(estimator: Any) -> dict[str, Any]:
 
 def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
     """Return what a file holds of a fitted estimator; see ``BaseRowsEstimator.save``."""
-    check_params(estimator)  # a file with others would not load
+    _check_parameters(estimator)  # a file with others would not load
     header: dict[str, Any] = {
         "estimator": type(estimator).__name__,
         "info": {"written_by": f"kernelgrad {__version__}"} | estimator.model_info(),
@@ -231,9 +231,13 @@ def unfitted(name: str, params: dict[str, Any]) -> Any:
             f"The file holds a {name!r}, which is not registered here; import the module that "
             "registers it, then load again."
         )
-    estimator = ESTIMATORS[name](**{k: unpack(v) for k, v in params.items()})
-    check_params(estimator)
-    return estimator
+    return ESTIMATORS[name](**{k: unpack(v) for k, v in params.items()})
+
+
+def _check_parameters(estimator: Any) -> None:
+    """Raise unless the parameters are those of a fit, perhaps on another machine."""
+    with suppress(CapabilityError):
+        estimator._check_parameters()
 
 
 def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
@@ -241,6 +245,7 @@ def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
     record = Record(header, tensors)
     name, params = record.take("estimator", check_text), record.part("params")
     estimator = unfitted(name, params.values)
+    _check_parameters(estimator)
     record.part("info")
     _restore_fitted(estimator, record.part("fitted"))
     limit = estimator.memory_limit
@@ -302,6 +307,7 @@ def _restored_history(record: Record, solver: str) -> dict[str, Any]:
     told, steps = record.values, record.values.get("iteration")
     if not isinstance(steps, list):
         raise record.error("lacks the iterations")
+    known = set(told)
     for key in HISTORY_KEYS:
         told.setdefault(key, [None] * len(steps))
     told.setdefault("solver", solver)
@@ -310,8 +316,9 @@ def _restored_history(record: Record, solver: str) -> dict[str, Any]:
         column = told[key]
         if not isinstance(column, list) or len(column) != len(steps):
             raise record.error(f"holds no entry of {key!r} for each iteration")
+        unknown = key not in known or "None" in str(History.__annotations__[key])
         for value in column:
-            or_none(number)(value, key)
+            (or_none(number) if unknown else number)(value, key)
     for key in ("solver", "solver_reason"):
         check_text(told[key], key)
     strange = set(told) - set(History.__annotations__)

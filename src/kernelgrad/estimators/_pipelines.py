@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import os
+import warnings
 from collections import UserList
 from typing import Any
 
@@ -18,9 +19,16 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from kernelgrad._typing import AnyArray
-from kernelgrad._validation import ModelFileError
+from kernelgrad._validation import ModelFileError, check_compressed
 from kernelgrad.estimators import _files
-from kernelgrad.persistence import below, prefixed, read_container, write_container
+from kernelgrad.persistence import (
+    MOST_LABELS,
+    Record,
+    anything,
+    prefixed,
+    read_container,
+    write_container,
+)
 
 STEPS = {
     "sklearn.compose": (
@@ -104,7 +112,13 @@ def load_any(path: str | os.PathLike[str], key: bytes | None = None) -> Any:
     header, arrays = read_container(path, key=key)
     try:
         if "object" in header:
-            return _unpack(header["object"], arrays)
+            record = Record(header, arrays)
+            model = _unpack(record.take("object", anything), record)
+            for told in ("estimator", "info"):
+                record.take(told, anything)
+            record.arrays.pop("none", None)
+            record.close()
+            return model
         return _files.restored(header, arrays)
     except ModelFileError as error:
         raise type(error)(f"{path}: {error}") from None
@@ -237,28 +251,29 @@ def _ufunc(name: str) -> Any:
     return found
 
 
-def _unpack(packed: Any, arrays: dict[str, AnyArray]) -> Any:
-    """Return the value that :class:`_Writer` packed."""
+def _unpack(packed: Any, record: Record) -> Any:
+    """Return the value that :class:`_Writer` packed, whose arrays are in the record."""
     if not isinstance(packed, dict):
         return packed
     kind, name = packed["is"], packed.get("name", "")
     if kind in ("list", "tuple", "set", "frozenset"):
-        return getattr(builtins, kind)(_unpack(v, arrays) for v in packed["items"])
+        return getattr(builtins, kind)(_unpack(v, record) for v in packed["items"])
     if kind == "dict":
-        return {_unpack(k, arrays): _unpack(v, arrays) for k, v in packed["items"]}
+        return {_unpack(k, record): _unpack(v, record) for k, v in packed["items"]}
     if kind == "slice":
         return slice(*packed["items"])
     if kind in ("array", "turned", "scalar"):
-        array = arrays[name]
+        array = record.arrays.pop(name)
+        if kind == "scalar" and array.ndim:
+            raise record.error(f"holds the array {name!r} where one number was")
         return array[()] if kind == "scalar" else array.T if kind == "turned" else array
     if kind == "objects":
-        items = [_unpack(v, arrays) for v in packed["items"]]
-        found = np.empty(len(items), packed["dtype"])
-        found[:] = items
-        return found.reshape(packed["shape"])
+        return _objects([_unpack(v, record) for v in packed["items"]], packed, record)
     if kind in ("csr_matrix", "csr_array"):
-        parts = tuple(_unpack(v, arrays) for v in packed["items"])
-        return getattr(sp, kind)(parts, shape=tuple(packed["shape"]))
+        parts = tuple(_unpack(v, record) for v in packed["items"])
+        matrix = getattr(sp, kind)(parts, shape=tuple(packed["shape"]))
+        check_compressed(matrix)
+        return matrix
     if kind == "dtype":
         return np.dtype(name)
     if kind == "type":
@@ -268,13 +283,60 @@ def _unpack(packed: Any, arrays: dict[str, AnyArray]) -> Any:
     if kind == "unfitted":
         return _files.unfitted(name, packed["params"])
     if kind == "model":
-        return _files.restored(packed["header"], below(name, arrays))
+        return _files.restored(packed["header"], record.part(name).arrays)
     if kind != "step":
         raise ModelFileError(f"The file holds a {kind!r}, which this version does not know.")
-    step = _step_class(name).__new__(_step_class(name))
-    state = {k: _unpack(v, arrays) for k, v in packed["state"].items()}
-    if isinstance(step, BaseEstimator):
-        step.__setstate__(state)  # warns where another version of scikit-learn wrote it
-    else:
+    state = {k: _unpack(v, record) for k, v in packed["state"].items()}
+    return _restored_step(_step_class(name), state)
+
+
+def _objects(items: list[Any], packed: dict[str, Any], record: Record) -> AnyArray:
+    """Return an array of text or objects."""
+    dtype = np.dtype(packed["dtype"])
+    if dtype.kind not in "UO" or dtype.itemsize * len(items) > MOST_LABELS:
+        raise record.error(f"holds objects of dtype {packed['dtype']!r}")
+    found = np.empty(len(items), dtype)
+    found[:] = items
+    return found.reshape(packed["shape"])
+
+
+def _restored_step(cls: Any, state: dict[str, Any]) -> Any:
+    """Return a step of scikit-learn with a state that it may have."""
+    params = set(cls._get_param_names()) if hasattr(cls, "_get_param_names") else set()
+    strange = [
+        k for k in state if not k.isidentifier() or (k not in params and hasattr(cls, k))
+    ]
+    if strange:
+        raise ModelFileError(f"The file sets {strange[0]!r} of a {cls.__name__}.")
+    step = cls.__new__(cls)
+    if not isinstance(step, BaseEstimator):
         vars(step).update(state)
+        return step
+    step.__setstate__(state)  # warns where another version of scikit-learn wrote it
+    if hasattr(step, "_parameter_constraints"):
+        step._validate_params()
+    for check in ("_validate_steps", "_validate_transformers"):
+        getattr(step, check, lambda: None)()
+    _try_out(step)
     return step
+
+
+def _try_out(step: Any) -> None:
+    """Send a row through a step: scikit-learn says nowhere of what shapes its arrays are."""
+    row: Any = None
+    if hasattr(step, "categories_"):
+        row = np.array([[levels[0] for levels in step.categories_]], object)
+    elif hasattr(step, "build_analyzer"):
+        row = ["a"]
+    elif hasattr(step, "classes_"):
+        row = step.classes_[:1]
+    elif hasattr(step, "n_features_in_"):
+        row = np.ones((1, step.n_features_in_))
+    containers = any(hasattr(step, name) for name in ("steps", "transformers", "regressor"))
+    fitted = hasattr(step, "__sklearn_is_fitted__") or any(
+        name.endswith("_") and not name.startswith("_") for name in vars(step)
+    )
+    if row is not None and fitted and not containers and hasattr(step, "transform"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of names of columns
+            step.transform(row)

@@ -306,7 +306,8 @@ def restored_fields(
         if name in found or _TRANSIENT in each.metadata:
             continue
         if name in record.arrays:  # steps write in place
-            fields[name] = np.array(_restored_array(record, each))
+            dtype = _DTYPES.get(str(each.type))
+            fields[name] = np.array(_restored_array(record, each), dtype)
         elif name in record.values:
             value = record.take(name, _PLAIN.get(str(each.type), anything))
             if each.type in ("bytes", bytes):
@@ -332,6 +333,7 @@ def _check_number(value: Any, name: str) -> None:
         raise TypeError(f"{name} must be a number, got {value!r}.")
 
 
+_DTYPES = {"Float64Array": np.float64, "IntArray": np.int64}
 _PLAIN: dict[str, Check] = {
     "bool": check_bool,
     "int": partial(check_int, low=-1, high=2**62),
