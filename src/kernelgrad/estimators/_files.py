@@ -307,18 +307,15 @@ def _restored_history(record: Record, solver: str) -> dict[str, Any]:
     told, steps = record.values, record.values.get("iteration")
     if not isinstance(steps, list):
         raise record.error("lacks the iterations")
-    known = set(told)
     for key in HISTORY_KEYS:
-        told.setdefault(key, [None] * len(steps))
-    told.setdefault("solver", solver)
-    told.setdefault("solver_reason", "not in the file")
-    for key in HISTORY_KEYS:
-        column = told[key]
+        may_lack = "None" in str(History.__annotations__[key])
+        column = told.setdefault(key, [None] * len(steps)) if may_lack else told.get(key)
         if not isinstance(column, list) or len(column) != len(steps):
             raise record.error(f"holds no entry of {key!r} for each iteration")
-        unknown = key not in known or "None" in str(History.__annotations__[key])
         for value in column:
-            (or_none(number) if unknown else number)(value, key)
+            (or_none(number) if may_lack else number)(value, key)
+    told.setdefault("solver", solver)
+    told.setdefault("solver_reason", "not in the file")
     for key in ("solver", "solver_reason"):
         check_text(told[key], key)
     strange = set(told) - set(History.__annotations__)

@@ -190,14 +190,21 @@ def transient(
     return dataclasses.field(repr=False, metadata={_TRANSIENT: released}, **given)
 
 
-def sized(*shape: str | int, kinds: str = "f", into: str = "", empty: bool = False) -> Any:
+def sized(
+    *shape: str | int,
+    kinds: str = "f",
+    into: str = "",
+    later: bool = False,
+    empty: bool = False,
+) -> Any:
     """Return a field of a :class:`State` for an array, whose shape files must keep.
 
     Axes have a length or its name: "C" outputs, "d" columns, "n" training rows, or one that
     arrays of the state share. Numbers are of the `kinds` of numpy, indices from -1 to below the
-    length of the axis `into`. An array that may also be `empty` is so until it is made.
+    length of the axis `into`. Arrays that are made `later` are empty until then, and those that
+    may be `empty` also in files.
     """
-    given = {"default_factory": partial(np.zeros, (0,) * len(shape))} if empty else {}
+    given = {"default_factory": partial(np.zeros, (0,) * len(shape))} if later or empty else {}
     metadata = {_SHAPE: (shape, kinds, into, empty)}
     return dataclasses.field(metadata=metadata, **given)  # type: ignore[call-overload]
 
@@ -308,6 +315,8 @@ def restored_fields(
         if name in record.arrays:  # steps write in place
             dtype = _DTYPES.get(str(each.type))
             fields[name] = np.array(_restored_array(record, each), dtype)
+        elif _SHAPE in each.metadata and not each.metadata[_SHAPE][-1]:
+            raise record.error(f"lacks the array {name!r}")
         elif name in record.values:
             value = record.take(name, _PLAIN.get(str(each.type), anything))
             if each.type in ("bytes", bytes):

@@ -185,8 +185,8 @@ class SBMDState(SGDState):
     ``n_drawn`` counts rows drawn, ``pass_rows`` is t_0 in rows.
     """
 
-    top: Float64Array = sized("B", empty=True)
-    mean: Float64Array = sized("B", empty=True)
+    top: Float64Array = sized("B", later=True)
+    mean: Float64Array = sized("B", later=True)
     n_drawn: int = 0
 
 

@@ -77,12 +77,12 @@ class LinearSDCAState(LinearState):
         As `data`.
     """
 
-    dual: Float64Array = sized("C", "n", empty=True)
-    sums: Float64Array = sized("C", "d", empty=True)
+    dual: Float64Array = sized("C", "n", later=True)
+    sums: Float64Array = sized("C", "d", later=True)
     l2: float = 1.0
-    centre: Float64Array = sized("C", empty=True)
-    primal: Float64Array = sized("C", empty=True)
-    gap: Float64Array = sized("C", empty=True)
+    centre: Float64Array = sized("C", later=True)
+    primal: Float64Array = sized("C", later=True)
+    gap: Float64Array = sized("C", later=True)
     view: _View | None = transient()
 
 

@@ -32,8 +32,8 @@ _LONGER = 0.05  # growth of a run of steps with one step size: 1 / t changes as 
 class SGDState(LinearState):
     """State of :class:`SGD`: the current iterate, the average, and t_0 in rows."""
 
-    average: Float64Array = sized("d", "C", empty=True)
-    average_bias: Float64Array = sized("C", empty=True)
+    average: Float64Array = sized("d", "C", later=True)
+    average_bias: Float64Array = sized("C", later=True)
     n_steps: int = 0
     n_averaged: int = 0
     pass_rows: int = 0
@@ -170,7 +170,7 @@ class SGD(AveragingSolver):
 class SSGDState(SGDState):
     """State of :class:`SSGD`: the stratum of each row, (n,), and what draws need of it."""
 
-    stratum: IntArray = sized("n", kinds="i", into="n", empty=True)
+    stratum: IntArray = sized("n", kinds="i", into="n", later=True)
     members: list[tuple[IntArray, Float64Array]] = transient(default_factory=list)
 
 

@@ -73,10 +73,10 @@ class SIMBAState(LinearState):
         The transpose of the rows; as `data`.
     """
 
-    weights: Float64Array = sized("C", "n", empty=True)
-    drawn: Float64Array = sized("C", "d", empty=True)
-    average: Float64Array = sized("C", "d", empty=True)
-    nu: Float64Array = sized("C", empty=True)
+    weights: Float64Array = sized("C", "n", later=True)
+    drawn: Float64Array = sized("C", "d", later=True)
+    average: Float64Array = sized("C", "d", later=True)
+    nu: Float64Array = sized("C", later=True)
     eta: float = 0.0
     n_iterations: int = 0
     columns: Rows | None = transient()
