@@ -1,0 +1,308 @@
+"""What model files say is checked before anything is made of it; signatures; bad CSR rows."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from safetensors import safe_open
+from safetensors.numpy import save_file
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import kernelgrad as kg
+from kernelgrad import persistence
+from kernelgrad.data import ArraySource
+from kernelgrad.exceptions import DataError, ModelFileError
+from kernelgrad.persistence import Record, check_text, read_container, write_container
+
+KEY = bytes(range(32))
+RNG = np.random.default_rng(0)
+X = RNG.random((40, 3))
+Y = (X[:, 0] > 0.5).astype(int)
+SPARSE = sp.random(40, 60, 0.03, format="csr", random_state=0)  # so few that it stays so
+
+
+def fitted(cls=kg.KernelClassifier, rows=X, **params):
+    given = {"solver": "cached", "alpha": 1e-3, "gamma": 1.0, "max_iter": 2, "random_state": 0}
+    return cls(**{**given, **params}).fit(rows, Y)
+
+
+@pytest.fixture(scope="module")
+def contents(tmp_path_factory):
+    """Return header and arrays of the files of some models, by name."""
+    path = tmp_path_factory.mktemp("files") / "model.kgm"
+    scaled = make_pipeline(StandardScaler(), fitted(rows=StandardScaler().fit_transform(X)))
+    models = {
+        "dense": fitted(),
+        "sparse": fitted(rows=SPARSE),
+        "table": fitted(rows=[[*row, "ab"[y]] for row, y in zip(X.tolist(), Y, strict=True)]),
+        "resumable": fitted(solver="sdca", loss="logistic", warm_start=True),
+        "features": kg.RandomFeatures(n_components=8, gamma=1.0, random_state=0).fit(X),
+        "pipeline": scaled.fit(X, Y),
+    }
+    found = {}
+    for name, model in models.items():
+        kg.save(model, path) if name != "resumable" else model.save(path, resumable=True)
+        found[name] = read_container(path)
+    return found
+
+
+def at(value, path):
+    for key in path:
+        value = value[key]
+    return value
+
+
+def value(*path, to):
+    """Return an edit of the header."""
+
+    def edit(header, arrays):
+        at(header, path[:-1])[path[-1]] = to
+
+    return edit
+
+
+def array(name, change):
+    """Return an edit of an array, `change` being what becomes of it, None to leave it out."""
+
+    def edit(header, arrays):
+        found = change(arrays.pop(name))
+        if found is not None:
+            arrays[name] = found
+
+    return edit
+
+
+def cell(name, to):
+    def change(a):
+        a.flat[1] = to
+        return a
+
+    return array(name, change)
+
+
+GAMMA = ("expansion", "kernel", "params", "gamma", "value")
+STEP = ("object", "state", "steps", "items", 0, "items", 1, "state")
+
+
+@pytest.mark.parametrize(
+    ("name", "edit", "words"),
+    [
+        ("dense", value("fitted", "predict", to=1), "holds 'predict'"),
+        ("dense", value("fitted", "coef_", to=1), "holds 'coef_'"),
+        ("dense", value("fitted", "n_iter_", to="many"), "n_iter_ must be an integer"),
+        ("dense", value("fitted", "n_features_in_", to=4), "columns"),
+        ("dense", value("fitted", "classes_", to=np.array([1, 0])), "increase"),
+        ("dense", value("fitted", "classes_", to=np.array([0, 1, 2])), "'coef'"),
+        ("dense", value("params", "max_iter", "value", to=-1), "max_iter"),
+        ("dense", value("params", "alpha", "value", to="much"), "alpha"),
+        ("dense", value("params", "verbose", "value", to="yes"), "verbose"),
+        ("dense", value("params", "magic", to={"value": 1}), "magic"),
+        ("dense", value("loss", to={"value": 3}), "as its loss"),
+        ("dense", value("loss", "name", to="absolute"), "not for classification"),
+        ("dense", value("expansion", "wide", to="no"), "wide must be True or False"),
+        ("dense", value("expansion", "n_features_in", to=2**40), "at most"),
+        ("dense", value("expansion", "other", to=1), "holds 'other'"),
+        ("dense", value(*GAMMA, to=-1.0), "gamma"),
+        ("dense", value(*GAMMA, to="median"), "no number"),
+        ("dense", value("history", "objective", to=[1.0]), "objective"),
+        ("dense", value("history", "extra", to=[]), "extra"),
+        ("dense", cell("coef", np.nan), "NaN or infinity in the array 'coef'"),
+        ("dense", cell("rows.square", -1.0), "less than 0.0"),
+        ("dense", array("coef", lambda a: a[:-1]), "'coef'"),
+        ("dense", array("coef", lambda a: a.astype(np.float16)), "float16"),
+        ("dense", array("intercept", lambda a: np.array(a[0])), r"shape \(\)"),
+        ("dense", array("intercept", lambda a: a[:0]), r"shape \(0,\)"),
+        ("dense", array("intercept", lambda a: None), "lacks the array 'intercept'"),
+        ("sparse", cell("rows.indices", 2**31 - 1), "in column 2147483647"),
+        ("sparse", cell("rows.indices", -1), "in column -1"),
+        ("sparse", cell("rows.indptr", 2**31 - 1), "indptr"),
+        ("sparse", array("rows.indptr", lambda a: a[::-1].copy()), "indptr"),
+        ("sparse", array("rows.data", lambda a: a[:-1]), "indices"),
+        ("sparse", cell("rows.shape", 2**40), "other columns"),
+        ("table", value("table", 3, 2, to=["a", "a"]), "is no column"),
+        ("table", array("table.medians", lambda a: a[:-1]), "medians"),
+        ("resumable", array("state.dual", lambda a: a[:, :-1]), "'dual'"),
+        ("resumable", array("state.dual", lambda a: None), "lacks the array 'dual'"),
+        ("resumable", value("state", "iteration", to="x"), "iteration"),
+        ("resumable", value("state", "rows", to=1), "holds 'rows'"),
+        ("features", value("fitted", "_n_features_out", to=2**40), "at most"),
+        ("features", value("stream", "block_size", to=0), "block_size"),
+        ("pipeline", value(*STEP, "transform", to=1), "sets 'transform'"),
+        ("pipeline", value(*STEP, "with_mean", to="no"), "with_mean"),
+        ("pipeline", value(*STEP, "scale_", to=None), "'NoneType'|does not describe"),
+        ("pipeline", array("1", lambda a: None), "'1'"),
+    ],
+)  # fmt: skip
+def test_files_that_no_model_wrote_are_refused(name, edit, words, contents, tmp_path):
+    header, arrays = copy.deepcopy(contents[name])
+    write_container(tmp_path / "m.kgm", header, arrays)
+    kg.load(tmp_path / "m.kgm")
+    edit(header, arrays)
+    write_container(tmp_path / "m.kgm", header, arrays)
+    with pytest.raises(ModelFileError, match=words) as info:
+        kg.load(tmp_path / "m.kgm")
+    assert "m.kgm" in str(info.value)
+
+
+def test_rows_must_be_as_many_as_the_state_says(contents, tmp_path):
+    header, arrays = copy.deepcopy(contents["resumable"])
+    for name in ("coef", "dual", "responses"):
+        a = arrays[f"state.{name}"]
+        arrays[f"state.{name}"] = a[:-1] if name == "coef" else a[:, :-1]
+    write_container(tmp_path / "m.kgm", header, arrays)
+    model = kg.load(tmp_path / "m.kgm")
+    with pytest.raises(ValueError, match="same rows"):
+        model.fit(X, Y)
+
+
+def test_values_beyond_all_numbers_are_told_at_prediction(contents, tmp_path):
+    header, arrays = copy.deepcopy(contents["dense"])
+    arrays["coef"][:] = 1e308
+    write_container(tmp_path / "m.kgm", header, arrays)
+    with pytest.raises(DataError, match="no finite value at row 0"):
+        kg.load(tmp_path / "m.kgm").predict(X)
+
+
+def write_header(path, text):
+    with safe_open(path, framework="np") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        metadata = file.metadata()
+    checksum = persistence._checksum(text, tensors)
+    save_file(tensors, path, metadata | {"header": text, "checksum": checksum})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}",
+        '{"a": ' + "[" * 300 + "]" * 300 + "}",
+        '{"a": NaN}',
+        '{"a": -Infinity}',
+        '{"a": {"$": "array", "dtype": "<U900000000", "value": ["b"]}}',
+        '{"a": {"$": "array", "dtype": "<f8", "value": [[1]]}}',
+        '{"a": {"$": "array", "dtype": "u1", "value": [300]}}',
+        '{"a": {"$": "array", "dtype": "<f16", "value": [1]}}',
+    ],
+)
+def test_headers_are_bounded(text, tmp_path):
+    path = tmp_path / "m.kgm"
+    write_container(path, {}, {"a": np.zeros(2)})
+    write_header(path, text)
+    with pytest.raises(ModelFileError, match="truncated or altered"):
+        read_container(path)
+
+
+def test_what_could_not_be_read_is_not_written(tmp_path, monkeypatch):
+    deep = []
+    for _ in range(300):
+        deep = [deep]
+    for header in ({"a": deep}, {"a": np.array(["b"], "<U40000000")}):
+        with pytest.raises(ValueError, match=r"more than the|deeper than"):
+            write_container(tmp_path / "m", header, {})
+    monkeypatch.setattr(persistence, "MOST_HEAD", 1000)
+    with pytest.raises(ValueError, match="more than the 1000 bytes"):
+        write_container(tmp_path / "m", {"a": "b" * 1000}, {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_signed_files_are_known_by_their_key(tmp_path):
+    path = tmp_path / "m.kgm"
+    for model in (fitted(), kg.RandomFeatures(n_components=8, random_state=0).fit(X)):
+        model.save(path, key=KEY)
+        assert type(kg.load(path, key=KEY)) is type(kg.load(path)) is type(model)
+    pipeline = make_pipeline(StandardScaler(), kg.LinearClassifier(random_state=0)).fit(X, Y)
+    kg.save(pipeline, path, key=KEY)
+    np.testing.assert_array_equal(kg.load(path, key=KEY).predict(X), pipeline.predict(X))
+    with pytest.raises(ModelFileError, match="signed with another key"):
+        kg.load(path, key=KEY[::-1])
+    with safe_open(path, framework="np") as file:
+        text = file.metadata()["header"]
+    write_header(path, text.replace("StandardScaler", "MinMaxScaler"))  # the signature stays
+    with pytest.raises(ModelFileError, match="signed with another key, or altered"):
+        kg.load(path, key=KEY)
+    kg.save(pipeline, path)
+    with pytest.raises(ModelFileError, match="is not signed"):
+        kg.load(path, key=KEY)
+
+
+def test_a_signature_is_of_one_kind_of_file(tmp_path):
+    path = tmp_path / "m"
+    write_container(path, {}, {}, "checkpoint", key=KEY)
+    with safe_open(path, framework="np") as file:
+        metadata = file.metadata()
+    save_file({}, path, metadata | {"format": persistence.FORMAT + "model"})
+    with pytest.raises(ModelFileError, match="another key"):
+        read_container(path, key=KEY)
+
+
+@pytest.mark.parametrize(("key", "error"), [(b"short", ValueError), ("x" * 32, TypeError)])
+def test_keys_are_bytes_and_long(key, error, tmp_path):
+    with pytest.raises(error, match="at least 16 bytes"):
+        write_container(tmp_path / "m", {}, {}, key=key)
+    assert not list(tmp_path.iterdir())
+
+
+class Unregistered(kg.KernelClassifier):
+    pass
+
+
+def test_classes_without_a_name_in_files_are_not_saved(tmp_path):
+    model = fitted(Unregistered)
+    for save in (model.save, lambda path: kg.save(model, path)):
+        with pytest.raises(TypeError, match=r"Unregistered.*regist|Unregistered, which"):
+            save(tmp_path / "m.kgm")
+    assert not list(tmp_path.iterdir())
+
+
+def test_parameters_that_no_fit_takes_are_not_saved(tmp_path):
+    with pytest.raises(ValueError, match="max_iter"):
+        fitted().set_params(max_iter=-3).save(tmp_path / "m.kgm")
+
+
+def bad_rows(format):
+    rows = sp.csr_matrix(X).asformat(format)
+    rows.indices[5] = 2**31 - 1
+    return rows
+
+
+@pytest.mark.parametrize("format", ["csr", "csc"])
+def test_rows_beyond_their_columns_are_refused_before_they_are_read(format):
+    words = "2147483647, beyond its"
+    for make in (
+        lambda: fitted(rows=bad_rows(format)),
+        lambda: fitted().predict(bad_rows(format)),
+        lambda: kg.RandomFeatures(n_components=8).fit(bad_rows(format)),
+        lambda: (
+            kg.RandomFeatures(n_components=8, random_state=0).fit(X).transform(bad_rows(format))
+        ),
+        lambda: ArraySource(bad_rows(format), Y),
+    ):
+        with pytest.raises(DataError, match=words):
+            make()
+
+
+def test_rows_whose_ends_fall_are_refused():
+    rows = sp.csr_matrix(X)
+    rows.indptr[3] = 100
+    with pytest.raises(DataError, match="indptr that does not rise"):
+        fitted(rows=rows)
+
+
+def test_a_record_gives_what_is_asked_for_and_keeps_nothing_back():
+    record = Record({"a": "x", "part": {"b": 1}}, {"part.c": np.zeros(3), "d": np.ones((3, 2))})
+    part = record.part("part")
+    assert record.take("a", check_text) == "x"
+    assert record.array("d", "n", "k").shape == (3, 2)
+    with pytest.raises(ModelFileError, match=r"part lacks the array 'e'"):
+        part.array("e", "n")
+    assert part.array("c", "n").shape == (3,)  # as many as of d
+    record.close()
+    with pytest.raises(ModelFileError, match="holds 'b'"):
+        part.close()
+    with pytest.raises(ModelFileError, match=r"lacks 'f'"):
+        record.take("f", check_text)
+    assert record.take("f", check_text, None) is None
+    assert json.dumps(record.sizes) == '{"n": 3, "k": 2}'
