@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import kernelgrad as kg
-from kernelgrad import persistence
+from kernelgrad import _tensors, persistence
 from kernelgrad.data import ArraySource
 from kernelgrad.exceptions import DataError, ModelFileError
 from kernelgrad.persistence import Record, check_text, read_container, write_container
@@ -202,8 +202,8 @@ def test_what_could_not_be_read_is_not_written(tmp_path, monkeypatch):
     for header in ({"a": deep}, {"a": np.array(["b"], "<U40000000")}):
         with pytest.raises(ValueError, match=r"more than the|deeper than"):
             write_container(tmp_path / "m", header, {})
-    monkeypatch.setattr(persistence, "MOST_HEAD", 1000)
-    with pytest.raises(ValueError, match="more than the 1000 bytes"):
+    monkeypatch.setattr(_tensors, "MOST_HEAD", 1000)
+    with pytest.raises(ValueError, match="more than the 1000"):
         write_container(tmp_path / "m", {"a": "b" * 1000}, {})
     assert not list(tmp_path.iterdir())
 
@@ -218,6 +218,12 @@ def test_signed_files_are_known_by_their_key(tmp_path):
     np.testing.assert_array_equal(kg.load(path, key=KEY).predict(X), pipeline.predict(X))
     with pytest.raises(ModelFileError, match="signed with another key"):
         kg.load(path, key=KEY[::-1])
+    content = path.read_bytes()
+    signature = content[content.index(b'"signature":"') + 13 :][:64]
+    path.write_bytes(content.replace(signature, rb"\ud800" + b"0" * 58))
+    with pytest.raises(ModelFileError, match="signed with another key"):
+        kg.load(path, key=KEY)
+    path.write_bytes(content)
     with safe_open(path, framework="np") as file:
         text = file.metadata()["header"]
     write_header(path, text.replace("StandardScaler", "MinMaxScaler"))  # the signature stays

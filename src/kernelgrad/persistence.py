@@ -453,7 +453,7 @@ def _check_signature(
             "you trust where it comes from."
         )
     wanted = _signature(kind, metadata["header"], tensors, key)
-    if not hmac.compare_digest(found.encode(), wanted.encode()):
+    if not hmac.compare_digest(found.encode(errors="replace"), wanted.encode()):
         raise ModelFileError(
             f"{str(path)!r} was signed with another key, or altered; do not use it unless you "
             "know why."
