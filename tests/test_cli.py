@@ -339,6 +339,19 @@ def test_predict_to_npy_equals_the_api(tmp_path, data, classifier, ok, option):
     np.testing.assert_array_equal(np.load(output), expected)
 
 
+def test_text_that_the_output_cannot_show(tmp_path, ok, cli, monkeypatch):
+    data = tmp_path / "d.csv"
+    data.write_text("a,y\n1,Köln\n2,Bern\n3,Köln\n4,Bern\n", encoding="utf-8")
+    ok("fit", data, "--target", "y", "--model", tmp_path / "m.kgm", *FAST)
+    out = io.TextIOWrapper(io.BytesIO(), "ascii", write_through=True)
+    monkeypatch.setattr("sys.stdout", out)
+    code, _, err = cli("predict", tmp_path / "m.kgm", data, "--output", "-")
+    assert (code, err.count("\n")) == (1, 1)
+    assert "give --output a file, or set PYTHONIOENCODING" in err
+    assert cli("inspect", tmp_path / "m.kgm")[0] == 0
+    assert b"K\\xf6ln" in out.buffer.getvalue()
+
+
 def test_multiclass_columns_carry_the_labels(tmp_path, ok):
     X, value = make_data()
     path = tmp_path / "d.npz"

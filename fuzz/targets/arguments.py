@@ -102,7 +102,7 @@ class Arguments(Target):
         (folder / "folder").mkdir(parents=True)
         for name, content in self._files.items():
             (folder / name).write_bytes(content)
-        out, err = io.StringIO(), io.StringIO()
+        out, err = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True), io.StringIO()
         given, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(self._files["data.csv"]))
         try:
             with (
@@ -116,8 +116,9 @@ class Arguments(Target):
         if code == 0:
             return b"done"
         last = (err.getvalue().splitlines() or [""])[-1]
-        if "--json" in argv and out.getvalue():
-            last = "Error: " + json.loads(out.getvalue().splitlines()[-1])["error"]
+        told = out.buffer.getvalue().splitlines()  # type: ignore[attr-defined]
+        if "--json" in argv and told:
+            last = "Error: " + json.loads(told[-1])["error"]
         if code not in (1, 2) or "Traceback" in err.getvalue():
             raise Finding(f"exit {code}")
         ends = last.endswith((".", "?", "--help")) or "[Errno" in last or "pip install" in last

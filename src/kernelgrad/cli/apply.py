@@ -20,6 +20,7 @@ from kernelgrad.cli.report import (
     print_json,
     print_pairs,
     reporting,
+    say,
     size_text,
 )
 
@@ -82,7 +83,7 @@ def predict(
         if as_json:
             print_json({"rows": source.n_rows, "output": str(output)})
         else:
-            print(f"{source.n_rows} predictions in {output}")
+            say(f"{source.n_rows} predictions in {output}")
 
 
 def score(

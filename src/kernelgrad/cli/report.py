@@ -53,12 +53,18 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | None) else str(value)
 
 
+def say(line: str) -> None:
+    """Print a line for people; characters that the output does not know are escaped."""
+    encoding = sys.stdout.encoding or "utf-8"
+    print(line.encode(encoding, "backslashreplace").decode(encoding))
+
+
 def print_pairs(pairs: Iterable[tuple[str, Any]]) -> None:
     """Print names and values in two columns, leaving out values that are None."""
     shown = [(name, _text(value)) for name, value in pairs if value is not None]
     width = max(len(name) for name, _ in shown)
     for name, value in shown:
-        print(f"{name:<{width}}  {value}")
+        say(f"{name:<{width}}  {value}")
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> None:
@@ -67,7 +73,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: i
     widths = [max(len(row[j]) for row in cells) for j in range(len(header))]
     for row in cells:
         columns = enumerate(zip(row, widths, strict=True))
-        print("  ".join(f"{text:{'<' if j < left else '>'}{w}}" for j, (text, w) in columns))
+        say("  ".join(f"{text:{'<' if j < left else '>'}{w}}" for j, (text, w) in columns))
 
 
 def _text(value: Any) -> str:
@@ -139,6 +145,8 @@ def reporting(as_json: bool) -> Iterator[Callable[[], int]]:
             ValueError, TypeError, OSError, ImportError, MemoryError, FloatingPointError
         ) as error:  # fmt: skip
             message = str(error) or "out of memory; use fewer rows or a smaller model"
+            if isinstance(error, UnicodeEncodeError):
+                message += "; give --output a file, or set PYTHONIOENCODING=utf-8."
             print_error(message, type(error).__name__, as_json=as_json)
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
