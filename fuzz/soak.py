@@ -38,10 +38,6 @@ from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
 from kernelgrad.testing import estimator as contract
 
-SECONDS = 300.0
-"""A fit that takes longer hangs; compilation counts."""
-
-MEMORY = 8 << 30
 _NEW, _MOST = 40, 150  # rows; repeats included, one batch of every solver holds all
 _VALUES: tuple[Any, ...] = (
     0, 1, 2, 3, 7, 32, 500, 1e-3, 0.01, 0.1, 0.3, 0.5, 0.9, 1.5, 10.0, True, False, None,
@@ -328,6 +324,8 @@ class Soak(Target):
     """Fits that are drawn by number, half of them compared with references."""
 
     name: ClassVar[str] = "soak"
+    seconds: ClassVar[float] = 300.0  # compilation counts
+    memory: ClassVar[int] = 4 << 30
 
     def use(self, path: Path) -> bytes:
         """Do nothing: there are no files."""
@@ -369,7 +367,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.minutes = 60.0
     state = run(
         Soak(), seed=args.seed, output=args.output, executions=args.executions,
-        minutes=args.minutes, seconds=SECONDS, memory=MEMORY,
+        minutes=args.minutes,
     )  # fmt: skip
     counts = ", ".join(f"{n:,} {what}" for what, n in sorted(state.outcomes.items()))
     print(f"{state.executions:,} executions ({counts}), {state.seconds:.0f} s")
