@@ -35,6 +35,7 @@ except ImportError:
 
 F = TypeVar("F", bound=Callable[..., Any])
 _TOTAL = 1e30  # of all weights
+_NO_WEIGHT = 1e-30  # of the largest: as good as 0
 # what scikit-learn's decorator ends its callbacks by, after a fit that failed too
 _CONTEXT = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
 
@@ -246,7 +247,8 @@ def checked_weights(
             f"The sum of the sample weights is {total:.3g}, not within 1e-30 and 1e30; divide "
             "them by their mean."
         )
-    return np.asarray(weight, np.float64)
+    # what is lost beside the others in any sum of float64 would overflow where it divides
+    return np.where(weight < _NO_WEIGHT * weight.max(), 0.0, weight)
 
 
 def check_numbers(y: Any, name: str) -> None:

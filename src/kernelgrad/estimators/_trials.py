@@ -23,6 +23,7 @@ from kernelgrad.estimators._pilot import (
 )
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel, PrecomputedKernel
+from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import CachedBlockDescent, NewtonCG, Problem, WorkingSet
 from kernelgrad.solvers.kernel.metric import LEAST, MOST, Sample, ridge_errors
 
@@ -54,8 +55,9 @@ def plain_study(pool: Pool, wanted: Wanted, seed: int) -> Found:
         )
         X = scaling.apply(X)
     X = X[index]
-    if not scaling and stationary and not sp.issparse(X):
-        X = X - np.average(X, axis=0, weights=weight[index])
+    if not scaling and stationary:
+        scaled = InputScaling.fit(X, kernels[0], standardize=False, sample_weight=weight[index])
+        X = scaled.apply(X)
     sample = Sample(np.empty((len(index), 0)), pool.Y[index], weight[index])
     trials: list[dict[str, Any]] = []
 
@@ -120,7 +122,7 @@ def own_ratio(
             for ratio, raw in zip(ratios, found, strict=True):
                 losses.setdefault(ratio, []).append(held.loss(raw))
 
-    path(_RATIOS)
+    path([ratio * _unit(pool, problem) for ratio in _RATIOS])
     for _ in range(3):  # no end of the path is taken unseen
         best = min(losses, key=lambda r: np.mean(losses[r]))
         if best not in (min(losses), max(losses)) or deadline.over:
@@ -133,6 +135,23 @@ def own_ratio(
         for ratio, loss in mean.items()
     ]
     return best, told
+
+
+def _unit(pool: Pool, problem: Problem) -> float:
+    """Return a power of 4 near which the ratio of a regression loss is, by the unit of targets.
+
+    Of a constant the squared loss grows with the square of the unit, and others more slowly;
+    logarithms of means have no unit.
+    """
+    if "regression" not in problem.loss.tasks or problem.loss.lowest_target is not None:
+        return 1.0
+    batch = pool.rows.take(np.sort(pool.numbers))
+    y, weight = batch.y.astype(np.float64), batch.sample_weight
+    own, square = (
+        float(weight @ loss.value(y, np.tile(loss.intercept(y, weight), (len(y), 1))))
+        for loss in (problem.loss, SquaredError())
+    )
+    return float(4.0 ** np.round(np.log(own / square) / np.log(4.0))) if own > 0 else 1.0
 
 
 def descent_gamma(

@@ -122,6 +122,9 @@ _TABLE_ROWS = 50_000  # from which the columns of a large file are learned
 
 _SQUARED = 1e150  # values whose squares float64 holds
 _TIMED_CALLS, _TIMED_SECONDS = 200, 0.5  # of predictions of one row
+# rows that tell whether anything was learned; what leaves out few rows; a spread that is none;
+# a loss that is worse than a constant's
+_JUDGED_ROWS, _BULK, _FLAT, _DIVERGED = 256, (0.02, 0.98), 1e-4, 2.0
 _FAR = 0.1  # of the objective above its least value: worth a warning
 
 Choice = tuple[Solver[Any], str]  # a solver, and why it was chosen
@@ -654,6 +657,43 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
                 f"time_limit={self.time_limit!r} seconds were over before the first iteration "
                 f"of solver {plan.solver.name!r}: the model is a constant; raise time_limit, "
                 "or fit fewer rows.",
+                ConvergenceWarning,
+            )
+        elif not plan.stream:
+            self._check_learned(plan.rows)
+
+    def _check_learned(self, rows: TrainingRows) -> None:
+        """Warn if the function says nothing of its own rows, or worse than nothing."""
+        if not (rows.task.has_targets and rows.in_memory):
+            return
+        some = rows.sample(_JUDGED_ROWS, np.random.default_rng(self._seed))
+        batch = rows.take(some)
+        y, loss, weight = batch.y, rows.task.loss, batch.sample_weight
+        f = self.expansion_.fast_prediction(batch.X)
+        best = loss.intercept(y, weight) if self.fit_intercept else 0.0
+        constant = np.broadcast_to(best, f.shape)
+        mine, theirs = (
+            float(np.average(loss.value(y, g), weights=weight)) for g in (f, constant)
+        )
+        spread, wanted = (
+            np.ptp(np.quantile(a, _BULK, axis=0), axis=0) for a in (loss.mean(f), y)
+        )
+        if not np.isfinite(mine):
+            raise ValueError(
+                f"solver {self.solver_.name!r} diverged: the mean loss is {mine!r} after "
+                f"{self.n_iter_} iterations; give a smaller step_size, or leave it at 'auto'."
+            )
+        if (wanted > 0).any() and not (spread > _FLAT * wanted).any():
+            warn_caller(
+                "The model is the same for nearly all of its training rows, whose targets "
+                "differ: the columns may say nothing about them, or nothing at this alpha (or "
+                "C), gamma and scale of columns and targets."
+            )
+        elif mine > _DIVERGED * theirs > 0.0:
+            warn_caller(
+                "On its training rows the model is worse than a constant (mean loss "
+                f"{mine:.3g} against {theirs:.3g}): raise alpha (lower C) or max_iter, or "
+                "scale the targets.",
                 ConvergenceWarning,
             )
 

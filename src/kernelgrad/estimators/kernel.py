@@ -73,6 +73,16 @@ from kernelgrad.solvers.kernel.metric import SHAPES, smoothness
 
 _SPREAD_ROWS = 10_000  # that tell how wide columns spread
 _WIDER = 1000.0  # times as wide as the middle column: it alone counts
+_FAR_OUT = 100.0  # times the distance of the quartiles: a deviation of a few values
+
+
+def _dense(X: Matrix) -> AnyArray:
+    return np.asarray(X.toarray() if sp.issparse(X) else X)
+
+
+def _some(X: Matrix) -> Float64Array:
+    """Return some rows, dense, that tell how wide columns spread."""
+    return np.asarray(_dense(X[:: -(-X.shape[0] // _SPREAD_ROWS)]), np.float64)
 
 
 def is_auto(value: Any) -> bool:
@@ -229,6 +239,8 @@ class BaseKernelEstimator(BaseRowsEstimator):
             undecided = self.standardize == "auto" and not self._standardize
             if undecided and not sp.issparse(X) and self._given_metric is None:
                 self._warn_of_scales(X)
+            if self._standardize is True and min(X.shape[0], _SPREAD_ROWS) * X.shape[1] < 2**24:
+                self._warn_of_outliers(X)
             return
         if self._standardize:
             raise ValueError(
@@ -243,21 +255,41 @@ class BaseKernelEstimator(BaseRowsEstimator):
 
     def _warn_of_scales(self, X: AnyArray) -> None:
         """Warn if one column drowns most others in distances and products of rows."""
-        some = X[:: -(-len(X) // _SPREAD_ROWS)].astype(np.float64)
-        spread = some.std(axis=0)
+        spread = _some(X).std(axis=0)
         order = np.argsort(spread)[np.searchsorted(np.sort(spread), 0.0, side="right") :]
         if len(order) < 2:
             return
         middle, widest = spread[order[(len(order) - 1) // 2]], order[-1]
         if spread[widest] > _WIDER * middle:
-            column = widest if self._table is None else self._table.groups[widest]
-            names = getattr(self, "feature_names_in_", None)
-            told = column if names is None else repr(names[column])
             warn_caller(
-                f"Column {told} spreads {spread[widest] / middle:.0e} times as wide as half of "
-                "the others, which the kernel hardly sees; set standardize=True or "
-                "gamma='auto', or scale the columns."
+                f"Column {self._told(widest)} spreads {spread[widest] / middle:.0e} times as "
+                "wide as half of the others, which the kernel hardly sees; set "
+                "standardize=True or gamma='auto', or scale the columns."
             )
+
+    def _warn_of_outliers(self, X: Matrix) -> None:
+        """Warn if a few values make a deviation by which the others become nearly alike."""
+        some = _some(X)
+        low, middle, high = np.quantile(some, (0.25, 0.5, 0.75), axis=0)
+        ends = np.array(
+            [_dense(X.max(axis=0)).ravel(), _dense(X.min(axis=0)).ravel()], np.float64
+        )
+        far = np.abs(ends - middle).max(axis=0) / np.sqrt(X.shape[0])
+        times = np.zeros(len(low))
+        np.divide(np.maximum(some.std(axis=0), far), high - low, out=times, where=high > low)
+        worst = int(times.argmax())
+        if times[worst] > _FAR_OUT:
+            warn_caller(
+                f"Column {self._told(worst)} has a deviation {times[worst]:.0e} times the "
+                "distance of its quartiles: values far out, beside which standardize=True "
+                "makes the others nearly alike; set standardize='robust', or clip them."
+            )
+
+    def _told(self, column: Any) -> Any:
+        """Return the name of an encoded column for messages."""
+        own = column if self._table is None else self._table.groups[column]
+        names = getattr(self, "feature_names_in_", None)
+        return own if names is None else repr(names[own])
 
     def _check_source(self, source: BatchSource) -> None:
         if self._is_precomputed:

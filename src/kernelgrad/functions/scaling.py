@@ -14,10 +14,13 @@ from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import check_int
 from kernelgrad.compute.linalg import row_products
 from kernelgrad.kernels import Kernel, describe_kernel, restore_kernel
+from kernelgrad.kernels.base import steady_centre
 from kernelgrad.persistence import Record, anything
 
 SCALINGS = ("robust", "ranks")
 _FIT_ROWS = 8192  # rows that are float64 at a time
+_SQUARES = 1e-150  # below, squares are no longer numbers of full precision
+_CENTRE_ROWS = 2000  # that tell whether outliers have moved the mean
 _LIMIT, HEAVY_LIMIT = 12.0, 3.0  # robust deviations at which values bend; ranks end at 3
 HEAVY, TAIL = 4.0, 0.01  # a column is heavy if more than that share is so far out
 _KNOTS = 257
@@ -56,7 +59,8 @@ class InputScaling:
     ) -> InputScaling:
         """Return the scaling that fits `kernel`, from the weighted rows of a first batch.
 
-        Dense rows are centred where the kernel is stationary. With `standardize` columns are
+        Dense rows are centred where the kernel is stationary, at their mean, or their median
+        where outliers have moved the mean. With `standardize` columns are
         divided by their standard deviation (by 1 where it is zero); "robust" and "ranks" are
         those of :meth:`robust`.
         """
@@ -73,8 +77,9 @@ class InputScaling:
         if sp.issparse(X):
             mean = np.asarray(p @ X).ravel()
             square = np.asarray(p @ X.multiply(X)).ravel()
-            variance = np.maximum(square - mean**2, 0.0)
-            rounding = 1e-14 * square
+            variance = square - mean**2
+            most = np.abs(X).max(axis=0).toarray().ravel()
+            rounding = np.sqrt(max(1e-14, len(p) * np.finfo(float).eps) * square)
         else:
             # float64 a part at a time: rows are often float32 or small integers
             cuts = range(0, len(p), _FIT_ROWS)
@@ -83,14 +88,20 @@ class InputScaling:
             for i in parts:
                 mean += p[i] @ np.asarray(X[i], np.float64)
             if not standardize:
-                return cls(mean, None)
-            variance = np.zeros(X.shape[1])
+                some = X[:: -(-len(p) // _CENTRE_ROWS)]
+                return cls(steady_centre(np.asarray(some, np.float64), mean))
+            variance, off, most = np.zeros((3, X.shape[1]))
             for i in parts:
-                variance += p[i] @ (X[i] - mean) ** 2
-            rounding = (8 * np.finfo(float).eps * np.abs(mean)) ** 2
+                D = X[i] - mean
+                variance += p[i] @ D**2
+                off += p[i] @ D
+                most = np.maximum(most, np.abs(D).max(axis=0))
+            variance -= off**2  # what the rounding of the mean adds
+            rounding = 8 * np.finfo(float).eps * np.abs(mean)
+        # squares of the least numbers vanish
+        deviation = np.where(most < _SQUARES, most, np.sqrt(np.maximum(variance, 0.0)))
         centre = mean if centred else None
-        tiny = variance <= rounding
-        return cls(centre, np.where(tiny, 1.0, np.sqrt(variance)))
+        return cls(centre, np.where(deviation <= rounding, 1.0, deviation))
 
     @classmethod
     def robust(cls, X: AnyArray, weight: Float64Array, *, ranks: bool = False) -> InputScaling:

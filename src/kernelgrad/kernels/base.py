@@ -34,6 +34,7 @@ from kernelgrad.kernels import _tiles as tiles
 
 TAG_PART = 13
 _DIAGONAL_ROWS = 64
+_OUTLYING = 1e3  # times the median norm of rows, from their median to their mean
 _TASK_ROWS = 128  # rows of a task of a kernel matrix
 
 
@@ -315,6 +316,16 @@ def row_sums(X: Matrix) -> Float64Array:
 def large_norm(X: Matrix) -> float:
     """Return the 99.9 % quantile of ``|x|`` over rows: large, but no outlier."""
     return float(np.quantile(row_norms(X), 0.999)) if X.shape[0] else 0.0
+
+
+def steady_centre(X: Float64Array, mean: Float64Array) -> Float64Array:
+    """Return the mean of rows like `X`, or their median where outliers have moved the mean.
+
+    Far from its own rows a centre costs their distances digits.
+    """
+    median: Float64Array = np.median(X, axis=0)
+    near = np.linalg.norm(mean - median) <= _OUTLYING * np.median(row_norms(X - median))
+    return mean if near else median
 
 
 def check_least(kernel: Kernel, X: Matrix, low: float = 0.0, *, strict: bool = False) -> None:

@@ -23,12 +23,17 @@ from kernelgrad.features.base import FeatureMap, float64_rows
 from kernelgrad.features.projections import Projection, ProjectionMap
 from kernelgrad.features.structured import SobolMap, orthogonal_map
 from kernelgrad.kernels import _tiles as tiles
-from kernelgrad.kernels.base import ExactRows, TiledKernel, large_norm, median_distance
+from kernelgrad.kernels.base import (
+    ExactRows,
+    TiledKernel,
+    large_norm,
+    median_distance,
+    steady_centre,
+)
 from kernelgrad.kernels.projection import ProjectionKernel, form_of_cosines
 
 MEDIAN_ROWS = 2000
 MAX_FACTOR = 2.0**16
-_OUTLYING = 1e3  # times the median norm of rows, from their median to their mean
 # Float32 rounds a squared distance to 1e-7 of the squared norms, and an entry to 6e-8 of
 # itself: from these norms on, in length scales, kernel values suffer by 1e-5.
 _FAR_SQUARED, _FAR = 100.0, 100.0
@@ -38,15 +43,10 @@ Sampling = Literal["iid", "orthogonal", "qmc"]
 
 
 def _centred(X: Float64Array) -> Float64Array:
-    """Return rows less their mean, or their median where outliers have moved the mean.
-
-    Far from its own rows a centre costs their distances digits. Columns that are constant but
-    for rounding become 0, each by its own size.
-    """
-    mean, median = X.mean(axis=0), np.median(X, axis=0)
-    near = np.linalg.norm(mean - median) <= _OUTLYING * np.median(row_norms(X - median))
-    C: Float64Array = X - (mean if near else median)
-    C[np.abs(C) <= 4 * np.finfo(float).eps * np.abs(X).max(axis=0)] = 0.0
+    """Return rows less their centre, and 0 for differences that are rounding."""
+    centre = steady_centre(X, X.mean(axis=0))
+    C: Float64Array = X - centre
+    C[np.abs(C) <= 4 * np.finfo(float).eps * np.maximum(np.abs(X), np.abs(centre))] = 0.0
     return C
 
 

@@ -167,8 +167,9 @@ def fit_scaling(problem: Problem, batch: TrainBatch) -> tuple[InputScaling, Kern
             sample_weight=batch.sample_weight,
             metric=problem.metric,
         )
-    # rules see rows that are scaled but not shifted: "scale" is scikit-learn's
-    plain = scaling.limit is None and scaling.knots is None
+    # rules see rows that are not shifted unless they are scaled: "scale" is scikit-learn's, of
+    # rows as they are or of standardized ones
+    plain = scaling.scale is None and scaling.knots is None
     seen = dataclasses.replace(scaling, centre=None) if plain else scaling
     return scaling, kernel.resolve(seen.apply(batch.X), problem.seed)
 

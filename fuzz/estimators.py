@@ -1,0 +1,63 @@
+"""Every estimator with every solver that it takes, from the registries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kernelgrad import (
+    KernelClassifier,
+    KernelDensityRatio,
+    KernelGaussianProcessRegressor,
+    KernelNoveltyDetector,
+    KernelRegressor,
+    LinearClassifier,
+    LinearRegressor,
+    RandomFeatures,
+    SemiSupervisedKernelClassifier,
+)
+from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, WorkingSet
+
+# the loss of the solvers that do not take the hinge
+_CLASSIFIES = {
+    "direct": "squared", "newton": "logistic", "perceptron": "perceptron",
+}  # fmt: skip
+# of the solvers that do not take the squared loss, to tolerances below those of the contract
+_REGRESSES = {"working_set": ("absolute", WorkingSet(tol=1e-6))}
+
+
+def every(**options: Any) -> Iterator[Any]:
+    """Yield an estimator for every solver and task, and those that choose by themselves.
+
+    `options` are for all: max_iter, alpha.
+    """
+    plain = {"alpha": 1e-6} | options
+    kernel = {**plain, "gamma": "median"}
+    few = {name: value for name, value in options.items() if name != "alpha"}
+    for name, cls in SOLVERS.items():
+        if cls.marks:
+            yield SemiSupervisedKernelClassifier(solver=name, C=1.0, **few)
+            continue
+        yield KernelClassifier(_CLASSIFIES.get(name, "hinge"), solver=name, **kernel)
+        if name not in ("perceptron", "sbp"):
+            loss, solver = _REGRESSES.get(name, ("squared", name))
+            yield KernelRegressor(loss, solver=solver, **kernel)
+    for name in LINEAR_SOLVERS:
+        loss = "hinge" if name == "simba" else "logistic"
+        yield LinearClassifier(loss, solver=name, **plain)
+        if name not in ("simba", "pegasos"):
+            yield LinearRegressor(solver=name, **plain)
+    yield KernelClassifier(**few)
+    yield KernelClassifier("hinge", solver="working_set", multi_class="ovo", **kernel)
+    yield KernelRegressor("absolute", kernel="laplacian", **few)
+    yield KernelRegressor()
+    yield KernelRegressor(gamma="scale", standardize=True, alpha=plain["alpha"])
+    yield KernelClassifier("hinge", C=1.0, gamma="scale", standardize=True, **few)
+    yield LinearClassifier(**plain)
+    yield LinearRegressor(**plain)
+    yield KernelNoveltyDetector(**few)
+    yield KernelDensityRatio(**few)
+    yield KernelGaussianProcessRegressor()
+    yield KernelGaussianProcessRegressor(solver="dsg", **few)
+    yield RandomFeatures(n_components=64)
+    yield SemiSupervisedKernelClassifier(C=1.0, **few)
