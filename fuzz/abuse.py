@@ -1,6 +1,7 @@
 """Fit every estimator to hostile numbers: ``python -m fuzz.abuse --seed 0``.
 
-Each fit must end in a clear error (ValueError or TypeError, in a sentence), or in a model with
+Each fit must end in a clear error (ValueError, TypeError or, of a fit that diverged,
+FloatingPointError, in a sentence), or in a model with
 finite predictions. Where the abuse takes nothing away from what there is to learn, it must be
 about as good on new rows as that of clean rows, or warn; a worse one is a silent wrong model.
 """
@@ -77,6 +78,8 @@ def clean(rng: np.random.Generator, n: int = _ROWS, d: int = _COLUMNS) -> Rows:
         return X[:, 0] + 0.5 * X[:, min(1, d - 1)] + 0.1 * np.sin(3 * X[:, 0])
 
     far = 6.0 * rng.standard_normal((_NEW, d))
+    if d == 1:
+        far += 10.0 * np.sign(far)
     return Rows(X, signal(X), new, signal(new), far)
 
 
@@ -417,7 +420,7 @@ def attempt(estimator: Any, rows: Rows, reference: float, clean_rows: Rows) -> O
                 for name in METHODS
                 if hasattr(model, name)
             }
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, FloatingPointError) as error:  # the last of divergence
             kind = "error" if len(str(error)) >= _SENTENCE else "poor message"
             return Outcome(kind, f"{type(error).__name__}: {error}")
         except Exception as error:

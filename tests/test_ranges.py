@@ -7,8 +7,12 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import StandardScaler
 
 from kernelgrad import (
+    DSG,
     DataError,
     KernelClassifier,
     KernelNoveltyDetector,
@@ -42,6 +46,39 @@ def test_one_outlier_does_not_ruin_a_model(value):
         assert model.score(X[others], y[others]) > 0.95
         model = KernelRegressor(random_state=0, **options).fit(X, t)
         assert model.score(X[others], t[others]) > 0.9
+
+
+@pytest.mark.parametrize("solver", ["direct", "cached", "dsg"])
+@pytest.mark.parametrize("value", [1e8, 1e13, 1e17])
+def test_a_row_far_away_moves_no_other(solver, value):
+    X, t = rows()
+    clean = KernelRegressor(solver=solver, random_state=0, **PLAIN).fit(X, t)
+    X[3] = value
+    others = np.arange(400) != 3
+    model = clone(clean).fit(X, t)
+    assert model.score(X[others], t[others]) > clean.score(X[others], t[others]) - 0.02
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_standardized_columns_are_those_of_scikit_learn(sparse):
+    X, t = rows(1200)
+    X = np.column_stack([X + 1.0, np.ones(1200)])
+    given = sp.csr_matrix(X) if sparse else X
+    model = KernelRegressor(standardize=True, gamma="scale", alpha=1e-6, random_state=0)
+    model.fit(given, t)
+    scaled = StandardScaler(with_mean=not sparse).fit_transform(X)
+    assert model.kernel_.gamma == pytest.approx(1 / (5 * scaled.var()), rel=1e-9)
+    tiny = given @ sp.diags([1e-170, 1, 1, 1, 1]) if sparse else X * [1e-170, 1, 1, 1, 1]
+    assert model.fit(tiny, t).score(tiny, t) > 0.99
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_outliers_that_make_the_deviation_are_told(sparse):
+    X, t = rows()
+    X[3, 1] = 1e6
+    model = KernelRegressor(standardize=True, gamma="median", alpha=1e-6)
+    with pytest.warns(UserWarning, match=r"Column 1 has a deviation .*standardize='robust'"):
+        model.fit(sp.csr_matrix(X) if sparse else X, t)
 
 
 @pytest.mark.parametrize("kernel", [Gaussian(), Laplacian()])
@@ -138,6 +175,40 @@ def test_weights_beyond_float32_are_refused(weight):
         y = t > 0 if isinstance(model, KernelClassifier) else t
         with pytest.raises(ValueError, match=r"sum of the sample weights is .*e[+-]3"):
             model.fit(X, y, sample_weight=weight)
+
+
+def test_weights_lost_beside_the_largest_are_none():
+    X, t = rows(60)
+    model = KernelRegressor(gamma="median", alpha=1e-6, random_state=0)
+    found = [model.fit(X, t, np.r_[w, np.ones(59)]).predict(X) for w in (0.0, 1e-50, 1e-310)]
+    np.testing.assert_array_equal(found[1:], found[:1] * 2)
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e10])
+@pytest.mark.parametrize("loss", ["absolute", "huber"])
+def test_the_search_for_alpha_knows_no_unit(loss, scale):
+    X, t = rows(120)
+    model = KernelRegressor(loss, random_state=0).fit(X, t * scale)
+    assert model.score(X, t * scale) > 0.99
+
+
+def test_a_model_that_says_nothing_says_so():
+    X, t = rows(120)
+    silent = KernelRegressor("epsilon_insensitive", gamma="median", alpha=1e-6)
+    with pytest.warns(UserWarning, match="same for nearly all of its training rows"):
+        silent.fit(X, 1e-6 * t)
+    silent.fit(X, t)  # warnings are errors
+    with pytest.warns(UserWarning, match="same for nearly all of its training rows"):
+        LinearClassifier(alpha=1e9).fit(X, t > 0)
+    LinearClassifier(alpha=1e9).fit(X, np.arange(120) == 5)
+
+
+def test_a_model_that_diverged_says_so():
+    X, t = rows(60)
+    solver = DSG(step_size=10.0)
+    model = KernelRegressor(solver=solver, gamma="median", alpha=1e-6, max_iter=2)
+    with pytest.warns(ConvergenceWarning, match=r"worse than a constant \(mean loss"):
+        model.fit(X, t)
 
 
 @pytest.mark.parametrize("cls", [KernelRegressor, LinearRegressor])

@@ -664,7 +664,7 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
 
     def _check_learned(self, rows: TrainingRows) -> None:
         """Warn if the function says nothing of its own rows, or worse than nothing."""
-        if not (rows.task.has_targets and rows.in_memory):
+        if type(rows) is not TrainingRows or not (rows.task.has_targets and rows.in_memory):
             return
         some = rows.sample(_JUDGED_ROWS, np.random.default_rng(self._seed))
         batch = rows.take(some)
@@ -692,8 +692,8 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
         elif mine > _DIVERGED * theirs > 0.0:
             warn_caller(
                 "On its training rows the model is worse than a constant (mean loss "
-                f"{mine:.3g} against {theirs:.3g}): raise alpha (lower C) or max_iter, or "
-                "scale the targets.",
+                f"{mine:.3g} against {theirs:.3g}): raise alpha (lower C) or max_iter, "
+                "lower a given step_size, or scale the targets.",
                 ConvergenceWarning,
             )
 
