@@ -181,7 +181,7 @@ def abuses() -> Iterator[tuple[str, Abuse]]:
     )
     yield "lognormal weights", lambda g, r: replace(r, weight=g.lognormal(0, 2, len(r.t)))
     yield (
-        "most weights zero",
+        "a third of the weights zero",
         lambda g, r: replace(r, weight=1.0 * (np.arange(len(r.t)) % 3 > 0)),
     )
     for value in (0.0, 1.0, 0.1, -1e8, 1e17, 1e30, 1e-40, 1e-310):
