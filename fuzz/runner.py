@@ -14,6 +14,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -112,8 +113,15 @@ def run(
             )
             child.start()
             theirs.close()
+            saved = time.monotonic()
             try:
-                _follow(ours, child, target, state, output, deadline, trace)
+                for now in _follow(ours, child, target, state, output, trace):
+                    state.seconds = before + now - begun
+                    if now > saved + _SAVED:
+                        state.save(output)
+                        saved = now
+                    if now > deadline:
+                        break
             finally:
                 ours.close()
                 child.kill()
@@ -129,15 +137,13 @@ def _follow(
     target: Target,
     state: State,
     output: Path,
-    deadline: float,
     trace: Path,
-) -> None:
-    """Note what a child says of its executions until it ends."""
+) -> Iterator[float]:
+    """Note what a child says of its executions until it ends; yield the time after each."""
     told = ours.recv() if ours.poll(600) else "it takes more than 600 s"
     if told != "ready":
         raise RuntimeError(f"The attack of {target.name} cannot begin: {told}")
-    saved = time.monotonic()
-    while time.monotonic() < deadline:
+    while True:
         kind, detail = "hang", f"more than {target.seconds:g} s"
         try:
             told = ours.recv() if ours.poll(target.seconds) else None
@@ -157,11 +163,9 @@ def _follow(
             state.note(target, kind, detail, output)
         state.outcomes[outcome] += 1
         state.executions += 1
+        yield time.monotonic()
         if told is None:
             return
-        if time.monotonic() > saved + _SAVED:
-            state.save(output)
-            saved = time.monotonic()
 
 
 def _ending(code: int) -> str:
