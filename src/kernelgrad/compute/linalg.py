@@ -31,18 +31,20 @@ _HASHED = 2**15  # entries that are hashed at a time: their work arrays stay in 
 _FAST = {"contract", "nsz", "arcp"}
 
 
-def gram(P: FloatArray) -> Float64Array:
+def gram(P: FloatArray, out: Float64Array | None = None) -> Float64Array:
     """Return the lower triangle of ``P^T P`` (products in the precision of P, then float64).
+
+    It is added to `out` if that is given.
 
     Panels of columns are the tasks; each is one product over all rows, so the number of
     threads changes nothing.
     """
     m = P.shape[1]
-    H = np.zeros((m, m))
+    H = np.zeros((m, m)) if out is None else out
 
     def task(a: int) -> None:
         j0, j1 = a * _PANEL, min(m, (a + 1) * _PANEL)
-        H[j0:, j0:j1] = P[:, j0:].T @ P[:, j0:j1]
+        H[j0:, j0:j1] += P[:, j0:].T @ P[:, j0:j1]
 
     parallel_for(-(-m // _PANEL), task)
     return H
@@ -56,7 +58,7 @@ def factor_damped(H: Float64Array, damping: float) -> Any:
     """
     diagonal = H.diagonal().copy()
     while True:
-        work = H.copy()
+        work = H.copy(order="F")  # as LAPACK wants it: no other copy is made
         np.fill_diagonal(work, diagonal + damping)
         try:
             return scipy.linalg.cho_factor(

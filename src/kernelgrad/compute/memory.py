@@ -6,10 +6,19 @@ import contextlib
 import ctypes
 import functools
 import os
+import sys
+from collections.abc import Iterator
 
+from kernelgrad.compute.threads import at_most
+
+# The least memory limit that is a bound. Below, it says where rows stay, and a fit still takes
+# what its work arrays of fixed size need.
+LEAST_LIMIT = 100_000_000
 _UNKNOWN = 8 * 2**30
 _TRIM, _MAP = -1, -3  # numbers of glibc's options
 _MAPPED, _KEPT = 2**25, 2**27
+_THREAD_BYTES = 32_000_000  # of a limit for each thread: its tiles take less
+_RETURNED = 9 * 2**20  # tiles of kernel values stay, what is larger is given back
 
 
 def system_bytes() -> int:
@@ -36,7 +45,30 @@ def keep_freed_memory() -> None:
     The nannies of dask ask it to give back all it can: each tile of a product then faults its
     pages in anew, which takes as long as the product.
     """
+    _set_allocator(_MAPPED, _KEPT)
+
+
+@contextlib.contextmanager
+def within(limit: float | None) -> Iterator[None]:
+    """Let what is done inside hold a memory limit; None is no limit.
+
+    There are only as many threads as there is room for their tiles. The C library gives arrays
+    back when they are freed, from then on: else it keeps up to 64 MiB of them for later, as
+    it learns to from the arrays that it has seen.
+    """
+    if limit is None:
+        yield
+        return
+    if not keep_freed_memory.cache_info().currsize:
+        _set_allocator(_RETURNED, _RETURNED)
+    with at_most(max(1, int(min(sys.maxsize, limit / _THREAD_BYTES)))):
+        yield
+
+
+@functools.cache
+def _set_allocator(mapped: int, kept: int) -> None:
+    """Map arrays from some bytes on, and keep no more free memory than that, where it can."""
     with contextlib.suppress(AttributeError, OSError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_MAP, _MAPPED)
-        mallopt(_TRIM, _KEPT)
+        mallopt(_MAP, mapped)
+        mallopt(_TRIM, kept)

@@ -37,8 +37,11 @@ def get_num_threads() -> int:
     The last value given to :func:`set_num_threads`; else ``KERNELGRAD_NUM_THREADS``; else
     the number of cores that this process may use.
     """
-    if getattr(_local, "alone", False):
-        return 1
+    most: int | None = getattr(_local, "most", None)
+    return _wanted_threads() if most is None else min(most, _wanted_threads())
+
+
+def _wanted_threads() -> int:
     if _requested is not None:
         return _requested
     env = os.environ.get("KERNELGRAD_NUM_THREADS")
@@ -68,15 +71,21 @@ def set_num_threads(n_threads: int | None) -> None:
 
 
 @contextmanager
+def at_most(n_threads: int) -> Iterator[None]:
+    """Use no more threads inside, for tasks that take much memory each."""
+    before = getattr(_local, "most", None)
+    _local.most = n_threads if before is None else min(before, n_threads)
+    try:
+        yield
+    finally:
+        _local.most = before
+
+
+@contextmanager
 def one_thread() -> Iterator[None]:
     """Use one thread inside, for a task that runs beside others on a thread each."""
-    before = getattr(_local, "alone", False)
-    _local.alone = True
-    try:
-        with single_threaded_blas():
-            yield
-    finally:
-        _local.alone = before
+    with at_most(1), single_threaded_blas():
+        yield
 
 
 @contextmanager

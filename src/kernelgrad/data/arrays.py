@@ -119,7 +119,9 @@ class ArraySource(BatchSource):
     def take(self, rows: IntArray) -> Batch:
         """Return the given rows in the given order."""
         rows = check_rows(rows, self.n_rows)
-        return self._batch(rows, rows)
+        # rows that lie together need no copy
+        together = self.in_memory and len(rows) and (np.diff(rows) == 1).all()
+        return self._batch(slice(rows[0], rows[-1] + 1) if together else rows, rows)
 
     def target_chunks(self) -> Iterator[AnyArray]:
         """Yield the targets in order."""

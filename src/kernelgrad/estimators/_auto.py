@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad._validation import check_name
-from kernelgrad.compute.memory import system_bytes
+from kernelgrad.compute.memory import LEAST_LIMIT, system_bytes
 from kernelgrad.data import BatchSource
 from kernelgrad.kernels import ConvolutionKernel, Kernel, PrecomputedKernel
 from kernelgrad.losses import Loss
@@ -22,6 +22,7 @@ from kernelgrad.solvers import (
     Solver,
     WorkingSet,
 )
+from kernelgrad.solvers.kernel.base import least_bytes
 from kernelgrad.solvers.kernel.direct import direct_bytes
 from kernelgrad.solvers.kernel.newton import newton_bytes
 
@@ -132,7 +133,9 @@ def choose_solver(
                 return NewtonCG(), "the kernel matrix fits in memory, and the loss is smooth"
             price = n_rows * (n_rows + row_bytes / _PRICE_BYTES)
             kinked = penalised and loss.name in WorkingSet.losses and not unlabelled
-            if kinked and price <= _SETS_WORK and n_rows <= _SETS_ROWS:
+            sets = least_bytes(n_rows, n_outputs, row_bytes, WorkingSet.least_rows)
+            small = n_rows <= _SETS_ROWS and sets <= max(memory, LEAST_LIMIT)
+            if kinked and price <= _SETS_WORK and small:
                 return WorkingSet(), "the loss has kinks: exact by large working sets"
             return CachedBlockDescent(), "rows and responses fit in memory"
         why = f"rows and responses need {needed:.3g} bytes, more than {memory:.3g}"

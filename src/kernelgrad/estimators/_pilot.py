@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,6 +13,7 @@ import scipy.sparse as sp
 from scipy.spatial.distance import cdist
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad.compute.memory import LEAST_LIMIT
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.data import ArraySource
 from kernelgrad.estimators._rows import TrainingRows, no_rows
@@ -28,6 +30,7 @@ from kernelgrad.solvers.kernel.metric import (
     Sample,
     Schedule,
     best_ridge,
+    coefficients,
     descend,
     held_out_errors,
     judged,
@@ -35,6 +38,7 @@ from kernelgrad.solvers.kernel.metric import (
     kernel_of,
     ridge_errors,
     squared_distances,
+    squared_errors,
 )
 
 POOL_ROWS, _POOL_CELLS = 50_000, 2e7
@@ -57,6 +61,7 @@ RIDGE = 0.1
 _FACTORS = (0.25, 0.5, 1.0, 2.0)  # of the median bandwidth
 _FURTHER = 4  # steps beyond an end of them
 _ROBUST = 3.0  # deviations at which targets of robust losses are cut
+_TASK_BYTES = 80e6  # of a task with 2,000 rows: two float64 matrices, and parts of others
 _FOLDS = 3
 _CLOSE = 0.3  # scores so close may change places with more rows
 _FAR_ROWS = 32_000  # as far as two sizes of hundreds and thousands tell
@@ -148,9 +153,34 @@ class Found:
     trials: list[dict[str, Any]] = field(default_factory=list)
 
 
-def draw_pool(rows: TrainingRows, seed: int) -> Pool:
-    """Return at most 50,000 random training rows."""
-    most = int(min(POOL_ROWS, max(1000, _POOL_CELLS // rows.source.n_features)))
+@dataclass(frozen=True)
+class ScaledSample(Sample):
+    """Many rows, of which some are scaled when they are taken: those of certain numbers."""
+
+    scaling: InputScaling
+    numbers: IntArray
+
+    def take(self, rows: IntArray) -> Sample:
+        """Return some rows."""
+        at = self.numbers[rows]
+        X = np.asarray(self.scaling.apply(self.X[at]), np.float64)
+        return Sample(X, self.Y[at], self.weight[at])
+
+    def only(self, rows: IntArray) -> ScaledSample:
+        """Return some rows, still to be scaled."""
+        return replace(self, numbers=self.numbers[rows])
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.numbers)
+
+
+def draw_pool(rows: TrainingRows, seed: int, memory_limit: float | None = None) -> Pool:
+    """Return at most 50,000 random training rows, and at most a quarter of the limit."""
+    limit = np.inf if memory_limit is None else max(LEAST_LIMIT, memory_limit)
+    cells = min(_POOL_CELLS, limit / (4 * 8))
+    most = int(min(POOL_ROWS, max(1000, cells // rows.source.n_features)))
     n, batch = rows.n_train, rows.source.take(rows.sample(most, purpose_rng(seed, 0)))
     if not rows.in_memory:  # what follows takes some of them again
         source = ArraySource(batch.X, batch.y, batch.sample_weight, checked=True)
@@ -163,6 +193,12 @@ def draw_pool(rows: TrainingRows, seed: int) -> Pool:
         return Pool(rows, X, np.empty((0, 1)), weight, n, numbers)
     targets = targets_of(rows.task, y, weight)
     return Pool(rows, X, targets, weight / weight.mean(), n, numbers)
+
+
+def study_tasks(memory_limit: float | None) -> int:
+    """Return how many tasks of a study may run at a time."""
+    most = sys.maxsize if memory_limit is None else int(memory_limit / _TASK_BYTES)
+    return max(1, most)
 
 
 def purpose_rng(seed: int, purpose: int) -> np.random.Generator:
@@ -228,7 +264,11 @@ def study(
     d = X.shape[1]
     groups = np.arange(d) if groups is None else groups
     scalings = _scalings(X, pool.weight, wanted, sparse=sp.issparse(pool.X))
-    samples = [Sample(s.apply(X).astype(np.float64), pool.Y, pool.weight) for s in scalings]
+    samples: list[Sample] = [
+        ScaledSample(X, pool.Y, pool.weight, scaling, np.arange(len(X))) for scaling in scalings
+    ]
+    if len(X) <= _SOME + _FEW:
+        samples = [sample.take(np.arange(len(X))) for sample in samples]
     given: dict[str, Any] = {"alpha": wanted.alpha, "gamma": wanted.gamma, "over": over}
     rounds: list[dict[str, Any]] = []
     taught, judges = _split(samples, seed)
@@ -249,7 +289,7 @@ def study(
         return sorted(done, key=lambda item: item[1].score)
 
     # a metric that is given is part of the scalings
-    equal = Metric(np.zeros(1), np.zeros(samples[0].X.shape[1], np.intp))
+    equal = Metric(np.zeros(1), np.zeros(scalings[0].width(d), np.intp))
     ends = sorted({min(wanted.shapes), max(wanted.shapes)})
     isotropic = train([(0, _start(judges[0][0], nu, equal, wanted)) for nu in ends], *_ZEROTH)
     n_groups = int(groups.max()) + 1
@@ -315,7 +355,9 @@ def study(
 
 
 def _laplacian_matrix(gamma: float, A: Sample, B: Sample | None = None) -> Float64Array:
-    return np.asarray(np.exp(-gamma * cdist(A.X, (A if B is None else B).X, "cityblock")))
+    D = cdist(A.X, (A if B is None else B).X, "cityblock")
+    D *= -gamma
+    return np.asarray(np.exp(D, out=D))
 
 
 def _fit_for_many(
@@ -360,13 +402,13 @@ def _duel(contenders: Sequence[Any], seed: int, n_rows: int) -> list[float]:
         matrix, ridge, taught, judges = contenders[which]
         mixed = purpose_rng(seed, 8).permutation(taught.n_rows)
         rows = taught.take(np.sort(mixed[: sizes[at]]))
-        K, cross = matrix(rows), [matrix(part, rows) for part in judges]
-        for step, factor in enumerate(_LOWER):
-            errors = [
-                judge.weight * held_out_errors(K, c, max(LEAST, ridge * factor), rows, judge)
-                for c, judge in zip(cross, judges, strict=True)
-            ]
-            found[which, at, step] = np.concatenate(errors).mean()
+        K = matrix(rows)
+        solved = [coefficients(K, max(LEAST, ridge * factor), rows) for factor in _LOWER]
+        errors = []
+        for judge in judges:
+            cross = matrix(judge, rows)
+            errors.append([judge.weight * squared_errors(cross, a, judge) for a in solved])
+        found[which, at] = np.concatenate(errors, axis=1).mean(axis=1)
 
     parallel_for(len(contenders) * len(sizes), task)
     log = np.log(np.maximum(found.min(axis=2), 1e-300))
@@ -389,8 +431,8 @@ def _scalings(
         return [scaling.with_metric(wanted.given)]
     robust = InputScaling.robust(X, weight).with_metric(wanted.given)
     assert robust.centre is not None
-    far = np.abs(X - robust.centre) > HEAVY * np.asarray(robust.scale)
-    if (far.mean(axis=0) > TAIL).any():
+    columns = zip(X.T, robust.centre, np.asarray(robust.scale), strict=True)
+    if any((np.abs(x - centre) > HEAVY * s).mean() > TAIL for x, centre, s in columns):
         ranks = InputScaling.robust(X, weight, ranks=True)
         return [robust, ranks.with_metric(wanted.given)]
     return [robust]
@@ -405,7 +447,7 @@ def _split(samples: Sequence[Sample], seed: int) -> tuple[list[Sample], list[lis
     mixed = purpose_rng(seed, 7).permutation(n)
     cuts = [np.sort(mixed[a * size : (a + 1) * size]) for a in range(count)]
     rest = np.sort(mixed[count * size :])
-    taught = [sample.take(rest) for sample in samples]
+    taught = [s.only(rest) if isinstance(s, ScaledSample) else s.take(rest) for s in samples]
     return taught, [[sample.take(cut) for cut in cuts] for sample in samples]
 
 

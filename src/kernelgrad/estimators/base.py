@@ -35,6 +35,7 @@ from kernelgrad._validation import DataError, check_int
 from kernelgrad.callbacks import FOREVER, CallbackList, Deadline, FitEvent, make_callbacks
 from kernelgrad.compute.compiling import announced, compile_seconds
 from kernelgrad.compute.device import CPU, device_or_cpu, get_device
+from kernelgrad.compute.memory import within
 from kernelgrad.compute.ranges import LARGEST, SMALLEST, check_range
 from kernelgrad.compute.workers import DaskEngine, current_engine
 from kernelgrad.data import ArraySource, BatchSource
@@ -326,7 +327,8 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
     def _working(self) -> Iterator[None]:
         """Fit inside: all or nothing, in time, and what is compiled is told and counted."""
         start = compile_seconds()
-        with all_or_nothing(self), announced(self.verbose > 0):
+        limit = self.memory_limit
+        with all_or_nothing(self), announced(self.verbose > 0), within(limit):
             self._deadline = Deadline(self.time_limit)
             listeners = self._listeners = make_callbacks(self.callbacks, self.verbose)
             try:

@@ -486,11 +486,16 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         `set_params` changes it, and if it is missing predictions are computed on the CPU, with
         a warning.
     memory_limit : float or None, default=None
-        Bytes; a quarter is used to keep frequencies between predictions (64 MiB when None).
-        Solvers on exact kernels that keep all rows use all of it, for rows, responses and kept
-        kernel rows (1 GiB, from 256 columns on 4 GiB, when None). The limit does not change the
-        result of a solver, except within the tolerance where large working sets do not fit; the
-        choice of ``"auto"`` depends on the limit (half of the system's memory when None).
+        Bytes that a fit may take beside its data, the libraries and the compiled loops. From
+        1e8 on this is a bound, which is kept within a tenth: what cannot do with it raises
+        CapabilityError before it starts, and names the least that would do. A smaller limit
+        says where rows stay, and work arrays come on top of it. A quarter is used to keep
+        frequencies between predictions (64 MiB when None). Solvers on exact kernels that keep
+        all rows use all of it, for rows, responses and kept kernel rows (1 GiB, from 256
+        columns on 4 GiB, when None), and a fit takes one thread for each 32 MB at most. The
+        limit does not change the result of a solver, except within the tolerance where large
+        working sets do not fit; the choice of ``"auto"`` (half of the system's memory when
+        None) and, for wide rows, the rows that a search draws depend on it.
     time_limit : float > 0 or None, default=None
         Seconds after which a call of `fit` or `partial_fit` ends, not counting the time in
         which loops are compiled: the model fitted so far is kept and ``fit_status_`` is

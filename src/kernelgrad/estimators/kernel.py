@@ -16,7 +16,7 @@ from kernelgrad._validation import check_name
 from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.device import CPU
-from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.compute.threads import at_most, single_threaded_blas
 from kernelgrad.compute.workers import DaskEngine
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators._auto import (
@@ -34,6 +34,7 @@ from kernelgrad.estimators._pilot import (
     Wanted,
     draw_pool,
     study,
+    study_tasks,
     why_not,
 )
 from kernelgrad.estimators._rows import TrainingRows
@@ -434,7 +435,8 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
 
         def searched() -> Posed:
             start = clock()
-            with single_threaded_blas():  # all of it: not a bit may depend on threads
+            # all of it on one thread of BLAS: not a bit may depend on threads
+            with single_threaded_blas(), at_most(study_tasks(self.memory_limit)):
                 # on the CPU, so that the same parameters are found for all devices
                 there = replace(posed.problem, device=CPU)
                 problem, found = self._study(wanted, rows, there, solver=solver, stream=stream)
@@ -477,7 +479,7 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
         """Return the problem with what was "auto" found, and the history of the search."""
         alpha = None if np.isnan(problem.alpha) else problem.alpha
         wanted = replace(wanted, alpha=alpha)
-        pool = draw_pool(rows, self._seed)
+        pool = draw_pool(rows, self._seed, problem.memory_limit)
         if not pool.varies:
             why = "the targets are constant" if len(pool.Y) >= 3 else "too few rows"
             alpha = FALLBACK_ALPHA if alpha is None else alpha

@@ -20,6 +20,7 @@ from kernelgrad.persistence import Record
 
 CACHE_BYTES = 64 * 2**20
 MOST_FEATURES = 2**24  # of a block in a file: of more, the frequencies alone fill a memory
+_MOMENT_ROWS = 2048  # that a covariance takes at a time: with twice as many features 16 MiB
 
 
 class FeatureStream:
@@ -129,11 +130,19 @@ class FeatureStream:
         """
         if self.on_device is not None:
             return self.on_device.moments(X, block, root, every, f, r)
-        P = self.transform(X, block)
-        P *= root
-        some = np.ascontiguousarray(P[::every])
-        penalty = some.T @ (root[::every] * f[::every])
-        return linalg.gram(some), penalty, P.T @ (root * r)
+        H = np.zeros((self.width, self.width))
+        penalty, gradient = (np.zeros((self.width, f.shape[1])) for _ in range(2))
+        size = _MOMENT_ROWS * every
+        for a in range(0, X.shape[0], size):  # no more features at once than a few of the rows
+            part = slice(a, a + size)
+            P = self.transform(X[part], block)
+            P *= root[part]
+            some = np.ascontiguousarray(P[::every])
+            linalg.gram(some, H)
+            penalty += some.T @ (root[part] * f[part])[::every]
+            gradient += P.T @ (root[part] * r[part])
+            del P, some  # before those of the next rows are made
+        return H, penalty, gradient
 
     def predict(self, X: Matrix, coef: Float32Array, n_blocks: int, out: Float32Array) -> None:
         """Add the sum over blocks of features times coefficients to `out` (n, C)."""

@@ -145,6 +145,13 @@ class InputScaling:
                     X = X if factor is None else sp.csr_matrix(X.multiply(factor))
                 return X
             X = X.toarray()
+        if len(X) > _FIT_ROWS and self.arrays():  # work arrays of few rows at a time
+            first = self.apply(X[:_FIT_ROWS])
+            out = np.empty((len(X), *first.shape[1:]), first.dtype)
+            out[:_FIT_ROWS] = first
+            for a in range(_FIT_ROWS, len(X), _FIT_ROWS):
+                out[a : a + _FIT_ROWS] = self.apply(X[a : a + _FIT_ROWS])
+            return out
         if self.knots is not None:
             X = self._scores(X)
         if self.centre is not None:

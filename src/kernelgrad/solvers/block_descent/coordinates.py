@@ -143,10 +143,12 @@ class Block(ABC):
         parallel_for(-(-len(out) // _SUB), task)
         return out
 
-    def squares(self, values: FloatArray) -> Float64Array:
-        """Return the lower triangle of ``V^T V``, for values made by this block."""
-        there = self.on_device
-        return linalg.gram(values) if there is None else there.device.gram(values)
+    def add_squares(self, values: FloatArray, out: Float64Array) -> None:
+        """Add the lower triangle of ``V^T V`` to `out`, for values made by this block."""
+        if self.on_device is None:
+            linalg.gram(values, out)
+        else:
+            out += self.on_device.device.gram(values)
 
     def matrix(self, rows: Any, buffer: Float32Array | None) -> BlockValues:
         """Return the values on many prepared rows, kept in `buffer` if there is one."""

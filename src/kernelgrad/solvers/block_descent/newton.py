@@ -301,10 +301,14 @@ class BlockSteps:
             self._sample = _Curvature(values, sample, W, self.objective)
         # where one block is all there is, its Newton steps are solved as exactly as they can be
         self.whole = m >= self.objective.n and self.memory.n_blocks == 1
-        both = np.empty((m, M + 1), np.float64 if self.whole else np.float32)
-        np.multiply(values, root, out=both[:, :M])
-        both[:, M:] = root
-        self.H = self.block.squares(both)
+        dtype: Any = np.float64 if self.whole else np.float32
+        self.H = np.zeros((M + 1, M + 1))
+        for a in range(0, m, constants.WHOLE):
+            part = slice(a, a + constants.WHOLE)
+            both = np.empty((len(root[part]), M + 1), dtype)
+            np.multiply(values[part], root[part], out=both[:, :M])
+            both[:, M:] = root[part]
+            self.block.add_squares(both, self.H)
         self.H /= m
         diagonal = self.H.diagonal()[:M]
         self.level = float(diagonal.mean())
@@ -330,7 +334,7 @@ class BlockSteps:
         it.jitter = max(it.jitter, least)
         jitter = it.jitter * (self.level + ridge * self.size)
         for _ in range(12):
-            H = self.H.copy()
+            H = self.H.copy(order="F")
             if gram is None:
                 H[np.arange(M), np.arange(M)] += ridge
             else:

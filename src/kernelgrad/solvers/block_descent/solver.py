@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 
 from kernelgrad._disk import ScratchFolder
 from kernelgrad._params import choice, integer, parameters, real
@@ -13,7 +14,7 @@ from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.compute.device import CPU
 from kernelgrad.compute.linalg import first_of_equals, untouched
-from kernelgrad.compute.memory import system_bytes
+from kernelgrad.compute.memory import LEAST_LIMIT, system_bytes
 from kernelgrad.functions.expansions import Expansion, RandomFeatureExpansion, SupportExpansion
 from kernelgrad.kernels import Kernel
 from kernelgrad.kernels.device import check_feature_kernel, check_tiles
@@ -57,13 +58,26 @@ from kernelgrad.solvers.block_descent.shards import (
     joined,
 )
 from kernelgrad.solvers.block_descent.state import CachedState
-from kernelgrad.solvers.kernel.base import MERGE_ROWS, exact_kernel
+from kernelgrad.solvers.kernel.base import MERGE_ROWS, check_limit, exact_kernel, sizes
 from kernelgrad.solvers.random_features.base import build_stream
 
 _FIRST_ROWS = 2**18  # that tell scaling, bandwidth and the best constant, at most
 _DIGEST_ROWS = 4096  # of a store
 
 Rows = TrainBatch | RowStore
+
+
+def _least(problem: Problem, batch: Rows) -> float:
+    """Return the least bytes that a fit needs beside the rows as they are given.
+
+    Of rows in memory those prepared, in float32, and what belongs to responses; of a store one
+    shard, and another as it is read and prepared.
+    """
+    n, C, d = batch.n_rows, problem.n_outputs, problem.n_features_in
+    if isinstance(batch, TrainBatch):
+        rows = sizes(batch.X) if sp.issparse(batch.X) else 4.0 * n * d
+        return constants.LEAST_WORK + rows + 72.0 * n * C
+    return constants.LEAST_WORK + (16.0 * d + 72.0 * C) * min(n, SHARD)
 
 
 @dataclass(frozen=True)
@@ -241,6 +255,7 @@ class CachedBlockDescent(Solver[CachedState]):
         """Resolve the kernel on the rows and start from the best constant."""
         self.check_problem(problem)
         C, n = problem.n_outputs, batch.n_rows
+        check_limit(self.name, problem, _least(problem, batch))
         first = _first_rows(batch, _FIRST_ROWS)
         if not first.sample_weight.any():
             raise DataError(
@@ -346,7 +361,10 @@ class CachedBlockDescent(Solver[CachedState]):
             team: Team = batch.team(recipe, progress)
             return team
         limit = 0.25 * system_bytes() if problem.memory_limit is None else problem.memory_limit
-        folder = ScratchFolder() if 48 * n * problem.n_outputs > limit else None
+        # a small limit is for the arrays alone, one that is a bound for all there is
+        rest = 0.0 if limit < LEAST_LIMIT else _least(problem, batch)
+        needed = 48 * n * problem.n_outputs + rest
+        folder = ScratchFolder() if needed > limit else None
         path = None if folder is None else str(folder.path)
         shards = []
         for a in starts:

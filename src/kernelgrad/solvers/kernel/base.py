@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad._validation import CapabilityError
-from kernelgrad.compute.memory import system_bytes
+from kernelgrad.compute.memory import LEAST_LIMIT, system_bytes
 from kernelgrad.functions.exact import (
     CACHE_PART,
     CHEAP_CACHE,
@@ -38,6 +38,7 @@ from kernelgrad.solvers.base import (
 )
 
 _WORK_BYTES = 32 * 2**20  # tiles of all threads and copies of arrays of n
+_LEAST_WORK = 16 * 2**20  # of these, with few threads
 _WORK_ARRAYS = 12  # float64 arrays of (n, C) that live at once
 _RANGE_ROWS = 16_384  # about so many rows tell how far rows are from their centre
 MERGE_ROWS = 8192  # duplicates are merged where there are no more rows than this
@@ -49,15 +50,22 @@ class SupportUpdate:
 
     ``w <- scale w + sum_i k(x_i, .) moved_i`` and
     ``v <- keep v + blend w_before + sum_i k(x_i, .) drift_i`` over the rows x_i of ``rows``;
-    scale, keep and blend are (C,), moved and drift (m, C).
+    scale, keep and blend are (C,), moved and drift (m, C). Those rows are number ``index`` of
+    ``among``, or all of it: few who get an update need a copy of them.
     """
 
-    rows: ExactRows
+    among: ExactRows
     scale: Float64Array
     moved: Float64Array
     keep: Float64Array
     blend: Float64Array
     drift: Float64Array
+    index: IntArray | None = None
+
+    @property
+    def rows(self) -> ExactRows:
+        """The rows whose coefficients moved."""
+        return self.among if self.index is None else self.among.take(self.index)
 
     @classmethod
     def without_average(
@@ -67,7 +75,7 @@ class SupportUpdate:
         index = np.flatnonzero(change.any(axis=1))
         scales = np.full(change.shape[1], scale)
         some = change[index]
-        return cls(rows.take(index), scales, some, np.zeros_like(scales), scales, some)
+        return cls(rows, scales, some, np.zeros_like(scales), scales, some, index)
 
 
 @dataclass(kw_only=True)
@@ -231,6 +239,7 @@ class RowsSolver(KernelSolver[R], Generic[R]):
 
     streams = False
     max_support: int | None
+    least_rows: ClassVar[int] = 1  # kernel rows that are held at once, whatever the memory
 
     def resolve_batch_size(self, n_rows: int | None) -> int:
         """Return all rows; None asks up to how many duplicates are worth merging."""
@@ -238,6 +247,9 @@ class RowsSolver(KernelSolver[R], Generic[R]):
 
     def _new_state(self, problem: Problem, batch: TrainBatch, **own: Any) -> R:
         """Return a state of the loss's best constant; `own` are the fields of the solver."""
+        size = sizes(batch.X) if sp.issparse(batch.X) else 4.0 * batch.X.size
+        least = least_bytes(batch.n_rows, problem.n_outputs, size, self.least_rows)
+        check_limit(self.name, problem, least)
         exact, rows = build_exact(problem, batch)
         C, n = problem.n_outputs, batch.n_rows
         intercept = np.zeros(C)
@@ -349,15 +361,39 @@ def check_matrix(
 ) -> None:
     """Raise CapabilityError if the kernel matrix exceeds the memory limit, or else `most`."""
     limit = most if problem.memory_limit is None else problem.memory_limit
-    X = batch.X
-    parts: tuple[AnyArray, ...] = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-    size = sum(part.nbytes for part in parts)
-    needed = matrix_bytes(batch.n_rows, problem.n_outputs, size, dtype)
+    needed = matrix_bytes(batch.n_rows, problem.n_outputs, sizes(batch.X), dtype)
     if needed > limit:
         raise CapabilityError(
             f"solver {name!r} needs {needed:.3g} bytes for the kernel matrix of {batch.n_rows} "
             f"rows, more than the {limit:.3g} of memory_limit ({most / 2**30:g} GiB by "
             "default); raise it, or take solver='cached'."
+        )
+
+
+def sizes(X: Matrix) -> int:
+    """Return the bytes of rows."""
+    parts: tuple[AnyArray, ...] = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+    return sum(part.nbytes for part in parts)
+
+
+def least_bytes(n_rows: int, n_outputs: int, row_bytes: float, least_rows: int) -> float:
+    """Return the least bytes that a solver which keeps all rows and responses can do with.
+
+    Beside the rows as given it holds them prepared, in `row_bytes`, responses and their work
+    arrays, tiles, and `least_rows` kernel rows.
+    """
+    each = 8.0 * _WORK_ARRAYS * n_outputs + 4.0 * min(least_rows, n_rows)
+    return _LEAST_WORK + row_bytes + each * n_rows
+
+
+def check_limit(name: str, problem: Problem, least: float) -> None:
+    """Raise CapabilityError if a memory limit that is a bound leaves a solver too little."""
+    limit = problem.memory_limit
+    if limit is not None and least > max(limit, LEAST_LIMIT):
+        raise CapabilityError(
+            f"solver {name!r} needs at least {least:.3g} bytes for these rows and outputs, "
+            f"more than memory_limit={limit:.3g}; raise it, or take solver='dsg', which holds "
+            "a batch at a time."
         )
 
 

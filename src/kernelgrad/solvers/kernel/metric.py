@@ -33,6 +33,7 @@ SURE = 1e-2  # above this lambda float32 factorises as well
 _FADE, _MEAN, _SQUARE = 0.6, 0.9, 0.99  # of Adam: share of full steps, decay of its moments
 _FLOOR = 8.0  # logarithm by which a column may weigh less than the first
 _NEAR = 1e-6
+_PANEL = 256  # rows of a matrix that are worked on at a time
 _GAIN = 1e-3  # of the objective: below, a smaller lambda is not worth it
 # Standard deviation of a normal prior on logarithms of weights around their mean
 _SPREAD = 2.0
@@ -189,7 +190,7 @@ def squared_distances(A: AnyArray, B: AnyArray | None = None) -> AnyArray:
 
 
 def inverse(K: AnyArray, diagonal: AnyArray) -> AnyArray | None:
-    """Return ``(K + diag(diagonal))^-1``, K overwritten; None if it is not definite."""
+    """Return ``(K + diag(diagonal))^-1`` in the place of K; None if it is not definite."""
     K[np.diag_indices(len(K))] += diagonal
     potrf, potri = get_lapack_funcs(("potrf", "potri"), (K,))
     L, info = potrf(K.T, lower=True, overwrite_a=True, clean=True)
@@ -198,9 +199,12 @@ def inverse(K: AnyArray, diagonal: AnyArray) -> AnyArray | None:
     C, info = potri(L, lower=True, overwrite_c=True)
     if info:
         return None
-    d = np.diag(C).copy()
-    full: AnyArray = C + C.T
-    full[np.diag_indices(len(d))] = d
+    full: AnyArray = C.T  # symmetric once the other triangle is filled
+    for a in range(0, len(full), _PANEL):
+        b = a + _PANEL
+        full[b:, a:b] = full[a:b, b:].T
+        corner = full[a:b, a:b]
+        corner += np.triu(corner, 1).T
     return full
 
 
@@ -218,8 +222,10 @@ def _variation(sample: Sample) -> float:
 def kernel_matrix(machine: Machine, A: Sample, B: Sample | None = None) -> Float64Array:
     """Return the kernel values of rows with those of `B`, without it with each other."""
     other = None if B is None else machine.metric.apply(B.X)
-    D = squared_distances(machine.metric.apply(A.X), other)
-    return np.asarray(_PROFILES[machine.nu](D)[0], np.float64)
+    K = squared_distances(machine.metric.apply(A.X), other)
+    for a in range(0, len(K), _PANEL):  # in place: one array of this size, not five
+        K[a : a + _PANEL] = _PROFILES[machine.nu](K[a : a + _PANEL])[0]
+    return np.asarray(K, np.float64)
 
 
 def evaluate(machine: Machine, sample: Sample) -> tuple[float, Float64Array]:
@@ -276,12 +282,21 @@ def held_out_errors(
 
     K (m, m) and `cross` (n, m) are kernel values among the rows and of the others with them.
     """
+    return squared_errors(cross, coefficients(K, ridge, sample), held)
+
+
+def coefficients(K: Float64Array, ridge: float, sample: Sample) -> Float64Array | None:
+    """Return those of the rows, shaped as their targets; None if K is not definite."""
     H = K.copy()
     H[np.diag_indices(len(H))] += ridge / sample.weight
     L, info = lapack.dpotrf(H.T, lower=True, overwrite_a=True)
-    if info:
+    return None if info else np.asarray(lapack.dpotrs(L, sample.Y, lower=True)[0])
+
+
+def squared_errors(cross: AnyArray, a: Float64Array | None, held: Sample) -> Float64Array:
+    """Return those of other rows, of values `cross` with the rows of the coefficients."""
+    if a is None:
         return np.full(held.n_rows, np.inf)
-    a, _ = lapack.dpotrs(L, sample.Y, lower=True)
     return np.asarray(((held.Y - cross @ a) ** 2).sum(axis=1))
 
 

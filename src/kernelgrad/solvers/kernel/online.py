@@ -435,7 +435,7 @@ class _Visits:
         if len(gone):
             rows.append(self.rows.take(gone))
         return SupportUpdate(
-            rows=join_rows(rows),
+            among=join_rows(rows),
             scale=self.kept,
             moved=now[0] - self.kept * before[0],
             keep=keep,

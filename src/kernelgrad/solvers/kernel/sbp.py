@@ -447,7 +447,8 @@ class _Round:
         if solver.average is None:
             keep = np.zeros(len(state.bias))
         return SupportUpdate(
-            rows=state.prepared.take(index),
+            among=state.prepared,
+            index=index,
             scale=self.kept,
             moved=state.coef[index] - self.kept * w0[index],
             keep=keep,

@@ -83,6 +83,7 @@ class SDCA(RowsSolver[DualState]):
     """
 
     name: ClassVar[str] = "sdca"
+    least_rows: ClassVar[int] = BLOCK
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel"})
     state_class = DualState
 

@@ -381,6 +381,7 @@ class WorkingSet(RowsSolver[WorkingSetState]):
     """
 
     name: ClassVar[str] = "working_set"
+    least_rows: ClassVar[int] = _LEAST_ROWS
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel"})
     losses: ClassVar[tuple[str, ...]] = (
         "absolute", "epsilon_insensitive", "hinge", OneClass.name, "quantile",

@@ -1,0 +1,69 @@
+"""A memory limit is a bound: measured in processes of their own, above the data."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernelgrad import CapabilityError, KernelRegressor
+from kernelgrad.compute.memory import resident_bytes
+from kernelgrad.solvers.kernel.metric import Machine, Metric, Sample, inverse, kernel_matrix
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+limits = importlib.import_module("benchmarks.objectives.limits")
+CASES = importlib.import_module("benchmarks.objectives._limits_case").CASES
+
+told = pytest.mark.skipif(resident_bytes() is None, reason="the system tells no memory")
+
+
+@told
+def test_a_fit_holds_its_limit():
+    case = {"name": "dsg", "rows": 10_000, "columns": 30, "limit": 100.0, "threads": 2}
+    found = limits.measured(case)
+    assert 10.0 < found["MB"] <= 110.0, found
+
+
+def test_matrices_of_a_search_are_made_in_place():
+    rng = np.random.default_rng(0)
+    rows = Sample(rng.standard_normal((2000, 3)), rng.standard_normal((2000, 1)), np.ones(2000))
+    machine = Machine(2.5, Metric(np.zeros(1), np.zeros(3, np.intp)), 0.1)
+    tracemalloc.start()
+    try:
+        K = kernel_matrix(machine, rows)
+        assert tracemalloc.get_traced_memory()[1] < 2.0 * K.nbytes
+        tracemalloc.reset_peak()
+        C = inverse(K, np.full(2000, 0.1))
+        assert tracemalloc.get_traced_memory()[1] < 1.5 * K.nbytes
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(C, C.T)
+    again = C @ kernel_matrix(machine, rows)[:, :3] + 0.1 * C[:, :3]
+    np.testing.assert_allclose(again, np.eye(2000, 3), atol=1e-9)
+
+
+@told
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [100.0, 300.0, 1000.0])
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_everything_holds_its_limit_or_refuses(name, limit):
+    case = {"name": name, "rows": 100_000, "columns": 30, "limit": limit, "threads": 2}
+    found = limits.measured(case)
+    assert found["holds"], found
+    assert "at least" in found.get("refused", "at least"), found
+
+
+@pytest.mark.parametrize(
+    ("solver", "rows", "C"), [("sdca", 200_000, 1), ("cached", 50_000, 20)]
+)
+def test_what_cannot_hold_a_limit_says_the_least_that_would_do(solver, rows, C):
+    X = np.linspace(0.0, 1.0, 2 * rows).reshape(rows, 2)
+    model = KernelRegressor(gamma=1.0, alpha=1e-4, solver=solver, memory_limit=1e8)
+    with pytest.raises(CapabilityError, match="needs at least") as error:
+        model.fit(X, np.tile(X[:, :1], C))
+    least = float(str(error.value).split(" bytes")[0].split()[-1])
+    assert 1e8 < least < 3e8
