@@ -101,8 +101,8 @@ class Bench:
         remnants = list(self.folder.glob("it/.kernelgrad-*")) + list(
             self.folder.glob("tmp/.kernelgrad-*")
         )
-        if not killed and code == -number and not (begun or whole):
-            killed = True  # before the command looked out for it
+        if not killed and code == -number and (not begun or (whole and self.is_model(1))):
+            return None  # before the command looked out for it, or after its end
         if what != "save" and code not in (0, -number if killed else 143):
             return f"exit code {code}"
         if remnants and not (killed or what == "save"):
@@ -141,8 +141,8 @@ def forked(do: Callable[[], Any], log: Path) -> int:
     return child
 
 
-def trial(bench: Bench, what: str, number: int, delay: float) -> str | None:
-    """Kill one process after some seconds; return what is wrong then."""
+def trial(bench: Bench, what: str, number: int, delay: float) -> tuple[bool, str | None]:
+    """Kill one process after some seconds; return whether a model is there, what is wrong."""
     place = bench.folder / "it"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
@@ -159,11 +159,12 @@ def trial(bench: Bench, what: str, number: int, delay: float) -> str | None:
     if not done:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        return "hang"
+        return False, "hang"
+    whole = bench.model.exists()
     try:
-        return bench.wrong(what, number, status)
+        return whole, bench.wrong(what, number, status)
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        return whole, f"{type(error).__name__}: {error}"
 
 
 def run(count: int, seed: int, folder: Path) -> dict[str, Any]:
@@ -172,19 +173,15 @@ def run(count: int, seed: int, folder: Path) -> dict[str, Any]:
     temporary.mkdir()
     tempfile.tempdir = str(temporary)
     bench = Bench(folder)
-    span = {"save": 0.1}
+    span = {"save": 0.1}  # seconds that each may take
     for what in ("fit", "checkpoint", "predict"):
-        spent = []
-        for _ in range(2):
-            shutil.rmtree(folder / "it", ignore_errors=True)
-            (folder / "it").mkdir()
-            start = time.monotonic()
-            child = forked(getattr(bench, what), folder / "log.txt")
-            status = os.waitpid(child, 0)[1]
-            if status:
-                raise RuntimeError(f"{what}: {(folder / 'log.txt').read_text()}")
-            spent.append(time.monotonic() - start)
-        span[what] = 1.1 * max(spent)
+        (folder / "it").mkdir()
+        start = time.monotonic()
+        child = forked(getattr(bench, what), folder / "log.txt")
+        if os.waitpid(child, 0)[1]:
+            raise RuntimeError(f"{what}: {(folder / 'log.txt').read_text()}")
+        span[what] = 1.1 * (time.monotonic() - start)
+        shutil.rmtree(folder / "it")
     kills: Counter[str] = Counter()
     findings: list[dict[str, Any]] = []
     for i in range(count):
@@ -192,9 +189,8 @@ def run(count: int, seed: int, folder: Path) -> dict[str, Any]:
             rng = np.random.default_rng((seed, i, number))
             what = list(span)[i % len(span)]
             delay = float(rng.uniform(0.0, span[what]))
-            found = trial(bench, what, number, delay)
-            kept = "a model" if bench.model.exists() else "no model"
-            kills[f"{number.name}, {what}, {kept}"] += 1
+            whole, found = trial(bench, what, number, delay)
+            kills[f"{number.name}, {what}, {'a' if whole else 'no'} model"] += 1
             if found is not None:
                 log = (folder / "log.txt").read_text()[-2000:]
                 told = {"trial": i, "signal": number.name, "what": what, "delay": delay}

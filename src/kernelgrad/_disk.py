@@ -73,7 +73,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         with named(path):
             os.replace(temporary, target)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the first error tells more
+            temporary.unlink()
         raise
     # some folders cannot be opened (Windows) or synchronised; the file is there all the same
     with suppress(OSError):
@@ -96,10 +97,11 @@ class ScratchFolder:
 
     def __init__(self) -> None:
         self.path = _temporary(Path(tempfile.gettempdir()))
+        locks: list[int] = []
+        weakref.finalize(self, _remove, self.path, locks)  # first: whatever fails from here on
         with named(self.path, ROOM):
             self.path.mkdir(mode=0o700)
-        descriptor = _lock(self.path)
-        weakref.finalize(self, _remove, self.path, descriptor)
+        locks += _lock(self.path)
         _remove_abandoned(self.path)
 
 
@@ -131,19 +133,19 @@ def named(path: Any, remedy: str = "make room or choose another place") -> Itera
         raise OSError(error.errno, why, os.fspath(path)) from None
 
 
-def _lock(path: Path) -> int | None:
-    """Open and lock a temporary file or folder; None where that cannot be."""
+def _lock(path: Path) -> list[int]:
+    """Open and lock a temporary file or folder; nothing where that cannot be."""
     if sys.platform == "win32":
-        return None
+        return []
     flags = os.O_RDONLY if path.is_dir() else os.O_RDWR
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW)
     except OSError:
-        return None
+        return []
     if _try_lock(descriptor):
-        return descriptor
+        return [descriptor]
     os.close(descriptor)
-    return None
+    return []
 
 
 def _try_lock(descriptor: int) -> bool:
@@ -171,14 +173,14 @@ def _remove_if_abandoned(path: Path, new: os.stat_result) -> None:
         found = path.lstat()
         if found.st_uid != new.st_uid or new.st_mtime - found.st_mtime < _ABANDONED:
             return
-        descriptor = _lock(path)
-        if descriptor is not None:
-            _remove(path, descriptor)
+        locks = _lock(path)
+        if locks:
+            _remove(path, locks)
 
 
-def _remove(path: Path, descriptor: int | None) -> None:
+def _remove(path: Path, locks: list[int]) -> None:
     shutil.rmtree(path, ignore_errors=True)
     with suppress(OSError):
         path.unlink()  # of a file
-    if descriptor is not None:
+    for descriptor in locks:
         os.close(descriptor)

@@ -685,9 +685,10 @@ class Checkpoint(Callback):
         path = self.folder / f"checkpoint-{number:09d}.kgc"
         try:
             write_container(path, header, tensors, "checkpoint")
-        except OSError as error:
+        except (OSError, MemoryError) as error:
+            why = str(error) or "out of memory"
             warnings.warn(
-                f"The checkpoint {path} could not be written ({error}); the fit goes on, and "
+                f"The checkpoint {path} could not be written ({why}); the fit goes on, and "
                 "the next one may have more room.",
                 stacklevel=2,
             )
