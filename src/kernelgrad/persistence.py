@@ -558,7 +558,7 @@ class Record:
         finite: bool = True,
         optional: bool = False,
     ) -> Any:
-        """Take an array of a shape, where "..." ends it if more axes are allowed.
+        """Take an array of a shape, of lengths or their names.
 
         Numbers are of the `kinds` of numpy, at least `least`, and finite.
         """

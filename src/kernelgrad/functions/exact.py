@@ -385,7 +385,7 @@ def _restored_rows(record: Record, name: str, dense: ExactRows, sparse: ExactRow
         raise record.error(f"holds rows {name!r} of dtype {values.dtype}")
     square = None
     if like.square is not None:
-        square = record.array(f"{name}.square", "S", least=0.0)
+        square = record.array(f"{name}.square", "S", least=0.0).astype(np.float64, copy=False)
     ids = record.array(f"{name}.ids", "S", kinds="i", least=0, optional=True)
     pairs = zip(dense.parts, sparse.parts, strict=True)
     parts = [_restored_rows(record, f"{name}.{i}", *pair) for i, pair in enumerate(pairs)]

@@ -321,6 +321,7 @@ class SupportExpansion(Expansion):
         exact = ExactKernel.restore(record)
         rows = exact.restore_rows(record)
         coef, intercept = record.array("coef", "S", "C"), record.array("intercept", "C")
+        coef = coef.astype(np.float64, copy=False)  # loops are compiled for this alone
         return cls(exact, rows, coef, intercept)
 
     def copy(self) -> SupportExpansion:
