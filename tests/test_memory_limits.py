@@ -8,9 +8,11 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from kernelgrad import CapabilityError, KernelRegressor
+from kernelgrad import CapabilityError, KernelRegressor, open_source
 from kernelgrad.compute.memory import resident_bytes
 from kernelgrad.solvers.kernel.metric import Machine, Metric, Sample, inverse, kernel_matrix
 
@@ -67,3 +69,14 @@ def test_what_cannot_hold_a_limit_says_the_least_that_would_do(solver, rows, C):
         model.fit(X, np.tile(X[:, :1], C))
     least = float(str(error.value).split(" bytes")[0].split()[-1])
     assert 1e8 < least < 3e8
+
+
+def test_row_groups_too_large_for_a_limit_are_not_read(tmp_path):
+    path, names = tmp_path / "wide.parquet", [f"x{k}" for k in range(100)]
+    table = pa.table(dict.fromkeys([*names, "y"], np.zeros(30_000)))
+    pq.write_table(table, path)
+    model = KernelRegressor(memory_limit=1e8, gamma=1.0, alpha=1e-3, max_iter=1, solver="dsg")
+    with pytest.raises(CapabilityError, match=r"needs at least .* smaller row groups"):
+        model.fit(open_source(path, target="y"))
+    pq.write_table(table, path, row_group_size=1000)
+    assert model.fit(open_source(path, target="y")).n_iter_ == 1

@@ -112,6 +112,8 @@ class BatchSource(ABC):
     seekable : bool
         Whether `read` may be called in any order cheaply. Otherwise reading goes forward
         only, and going back means starting again from the beginning.
+    reading_bytes : float
+        About how many bytes reading takes beside the rows, whatever their number.
     """
 
     n_rows: int
@@ -123,6 +125,7 @@ class BatchSource(ABC):
     as_frame: bool = False
     in_memory: bool = False
     seekable: bool = True
+    reading_bytes: float = 0.0
     _summary: TargetSummary | None = None
 
     @abstractmethod

@@ -59,6 +59,7 @@ class MultiSource(PagedSource):
         self.is_sparse, self.as_frame = first.is_sparse, first.as_frame
         self.has_target, self.has_weight = first.has_target, first.has_weight
         self.seekable = all(part.seekable for part in parts)
+        self.reading_bytes = max(part.reading_bytes for part in parts)
         self._set_rows([part.n_rows for part in parts])
         counts = [part.counts for part in parts if isinstance(part, LibsvmSource)]
         self._summary = summarize(reduce(Counts.plus, counts)) if counts else None

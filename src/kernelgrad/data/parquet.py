@@ -16,6 +16,7 @@ from kernelgrad.data.base import Batch
 from kernelgrad.exceptions import DataError
 
 _READ_ROWS = 65536
+_DECODED = 6.0  # times the values of a row group: pages, dictionaries and what Arrow keeps
 _WHOLE_ROWS = 1 << 18  # so many, decoded, are smaller than the decoder's pages and dictionaries
 
 
@@ -69,6 +70,8 @@ class ParquetSource(ColumnSource):
                     "as numbers or strings."
                 )
         self._set_rows([sum(counts)])
+        most = min(max(counts, default=0), _WHOLE_ROWS)
+        self.reading_bytes = _DECODED * most * self.n_features * self._dtype.itemsize
 
     def block_starts(self) -> IntArray:
         """Return the first row of every row group that has rows."""

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from kernelgrad._validation import check_name
 from kernelgrad.compute.memory import LEAST_LIMIT, system_bytes
 from kernelgrad.data import BatchSource
+from kernelgrad.exceptions import CapabilityError
 from kernelgrad.kernels import ConvolutionKernel, Kernel, PrecomputedKernel
 from kernelgrad.losses import Loss
 from kernelgrad.solvers import (
@@ -28,6 +29,7 @@ from kernelgrad.solvers.kernel.newton import newton_bytes
 
 GIVEN = "given as a parameter"
 
+_WORK_BYTES = 64 * 2**20  # of a fit, beside what reading takes
 _RESPONSE_BYTES = 72  # of each response: responses, steps and their coefficients
 # Beyond, the cube of the rows costs more than block descent; from a quarter on a ridge that is
 # large against the kernel makes Newton's method the faster one.
@@ -161,6 +163,19 @@ def fits_in_memory(source: BatchSource, memory_limit: float | None) -> bool:
     """Whether the rows of a source are treated as rows in memory."""
     needed = bytes_needed(source.n_rows, rows_nbytes(source))
     return source.in_memory or needed <= usable_memory(memory_limit)
+
+
+def check_reading(source: BatchSource, memory_limit: float | None) -> None:
+    """Raise CapabilityError if reading takes more than a limit that is a bound leaves."""
+    if memory_limit is None or memory_limit < LEAST_LIMIT or not source.reading_bytes:
+        return
+    least = source.reading_bytes + _WORK_BYTES
+    if least > memory_limit:
+        raise CapabilityError(
+            f"A fit from this {type(source).__name__} needs at least {least:.3g} bytes, more "
+            f"than memory_limit={memory_limit:.3g}, as row groups are decoded as a whole; "
+            "raise it, or write the file with smaller row groups."
+        )
 
 
 def settled_solver(

@@ -45,6 +45,7 @@ from kernelgrad.estimators import _files
 from kernelgrad.estimators._auto import (
     GIVEN,
     bytes_needed,
+    check_reading,
     fits_in_memory,
     rows_nbytes,
     usable_memory,
@@ -451,6 +452,7 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
         X, y, _ = self._lazy(*given)
         if isinstance(X, BatchSource):
             self._check_source(X)
+            check_reading(X, self.memory_limit)
             self._adopt_source(X, fresh=fresh)
             if not stream and self._loads(X):
                 given = Given(*X.read(0, X.n_rows)[:3])

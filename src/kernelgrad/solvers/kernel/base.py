@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
@@ -357,16 +357,16 @@ def matrix_bytes(n_rows: int, n_outputs: int, row_bytes: float, dtype: Any) -> f
 
 
 def check_matrix(
-    name: str, problem: Problem, batch: TrainBatch, dtype: Any, most: float
+    name: str, problem: Problem, batch: TrainBatch, bytes_of: Callable[..., float], most: float
 ) -> None:
-    """Raise CapabilityError if the kernel matrix exceeds the memory limit, or else `most`."""
+    """Raise CapabilityError if `bytes_of` (n, C, rows) exceed the memory limit, or `most`."""
     limit = most if problem.memory_limit is None else problem.memory_limit
-    needed = matrix_bytes(batch.n_rows, problem.n_outputs, sizes(batch.X), dtype)
+    needed = bytes_of(batch.n_rows, problem.n_outputs, sizes(batch.X))
     if needed > limit:
         raise CapabilityError(
-            f"solver {name!r} needs {needed:.3g} bytes for the kernel matrix of {batch.n_rows} "
-            f"rows, more than the {limit:.3g} of memory_limit ({most / 2**30:g} GiB by "
-            "default); raise it, or take solver='cached'."
+            f"solver {name!r} needs at least {needed:.3g} bytes for the kernel matrix of "
+            f"{batch.n_rows} rows, more than the {limit:.3g} of memory_limit "
+            f"({most / 2**30:g} GiB by default); raise it, or take solver='cached'."
         )
 
 

@@ -95,12 +95,12 @@ class DirectSolve(RowsSolver[DirectState]):
 
     def init(self, problem: Problem, batch: TrainBatch) -> DirectState:
         """Start from the mean; CapabilityError where the matrix exceeds the memory limit."""
-        check_matrix(self.name, problem, batch, np.float64, _MOST_BYTES)
+        check_matrix(self.name, problem, batch, direct_bytes, _MOST_BYTES)
         return self._new_state(problem, batch, alpha=problem.alpha)
 
     def step(self, problem: Problem, state: DirectState, batch: TrainBatch) -> StepInfo:
         """Solve; errors as in `init`, DataError where K is not positive semi-definite."""
-        check_matrix(self.name, problem, batch, np.float64, _MOST_BYTES)
+        check_matrix(self.name, problem, batch, direct_bytes, _MOST_BYTES)
         rows = self._attach(problem, state, batch).rows
         n, C = batch.n_rows, problem.n_outputs
         K = kernel_matrix(state.exact, rows, problem.deadline)

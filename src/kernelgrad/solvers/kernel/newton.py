@@ -51,7 +51,14 @@ _SETTLED = 1e-10  # of the loss: a constant is moved for no less
 
 def newton_bytes(n_rows: int, n_outputs: int, row_bytes: float) -> float:
     """Return the bytes that :class:`NewtonCG` takes, rows in both forms included."""
-    return matrix_bytes(n_rows, n_outputs, row_bytes, np.float32)
+    r = _coarse_rows(n_rows, n_outputs)  # their kernel rows in three forms, their squares
+    coarse = (12.0 * n_rows + 32.0 * r) * r
+    return matrix_bytes(n_rows, n_outputs, row_bytes, np.float32) + coarse
+
+
+def _coarse_rows(n: int, columns: int) -> int:
+    r = int(np.sqrt(_COARSE * n * (8.0 if columns == 1 else 1.0)))
+    return r if r < n else n // 2
 
 
 class _Loss:
@@ -254,9 +261,7 @@ class NewtonDescent:
         self.whole = n * columns <= _DOUBLE_ROWS
         if self.whole:
             return
-        r = int(np.sqrt(_COARSE * n * (8.0 if columns == 1 else 1.0)))
-        if r >= n:
-            r = n // 2
+        r = _coarse_rows(n, columns)
         index = np.sort(draws(self.seed, _TAG, 0).choice(n, r, replace=False))
         rows = self.K[index].astype(self.dtype, copy=False)
         among = rows[:, index].astype(np.float64)
@@ -558,7 +563,7 @@ class NewtonCG(RowsSolver[NewtonState]):
         return self._new_state(problem, batch, alpha=problem.alpha)
 
     def _check_memory(self, problem: Problem, batch: TrainBatch) -> None:
-        check_matrix(self.name, problem, batch, np.float32, _MOST_BYTES)
+        check_matrix(self.name, problem, batch, newton_bytes, _MOST_BYTES)
 
     def path(
         self, problem: Problem, batch: TrainBatch, alphas: Sequence[float], X: Matrix,
