@@ -1,7 +1,8 @@
 /* Lets one call of the C library fail on demand; loaded before it (LD_PRELOAD).
 
    faults_arm(call, at, error, all) makes call number `at` (from 1) of a kind fail with errno
-   `error`, and all later ones too if `all`; error 0 makes a read or write a short one.
+   `error`, and all later ones too if `all`; error 0 makes a read or write a short one. Of
+   allocations only those of `least` bytes count.
    faults_seen() disarms and returns how many calls there were. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -17,9 +18,10 @@ enum { NONE, OPEN, READ, WRITE, FSYNC, RENAME, MMAP, MALLOC };
 
 static volatile int armed = NONE, all_later, error_number;
 static volatile long at, seen;
+static volatile size_t least;
 
-void faults_arm(int call, long number, int error, int all) {
-    at = number, error_number = error, all_later = all, seen = 0, armed = call;
+void faults_arm(int call, long number, int error, int all, size_t bytes) {
+    at = number, error_number = error, all_later = all, least = bytes, seen = 0, armed = call;
 }
 
 long faults_seen(void) {
@@ -83,8 +85,10 @@ MAPS(mmap64, off64_t)
 
 void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
 
-void *malloc(size_t size) { return fails(MALLOC) ? NULL : __libc_malloc(size); }
+static int lacks(size_t size) { return size >= least && fails(MALLOC); }
 
-void *calloc(size_t n, size_t size) { return fails(MALLOC) ? NULL : __libc_calloc(n, size); }
+void *malloc(size_t size) { return lacks(size) ? NULL : __libc_malloc(size); }
 
-void *realloc(void *old, size_t size) { return fails(MALLOC) ? NULL : __libc_realloc(old, size); }
+void *calloc(size_t n, size_t size) { return lacks(n * size) ? NULL : __libc_calloc(n, size); }
+
+void *realloc(void *old, size_t size) { return lacks(size) ? NULL : __libc_realloc(old, size); }

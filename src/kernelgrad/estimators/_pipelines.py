@@ -116,7 +116,6 @@ def load_any(path: str | os.PathLike[str], key: bytes | None = None) -> Any:
             model = _unpack(record.take("object", anything), record)
             for told in ("estimator", "info"):
                 record.take(told, anything)
-            record.arrays.pop("none", None)
             record.close()
             return model
         return _files.restored(header, arrays)
