@@ -35,7 +35,7 @@ from kernelgrad.data import open_source
 from kernelgrad.estimators._files import ESTIMATORS
 from kernelgrad.kernels import KERNELS
 from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES
-from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
+from kernelgrad.solvers import DSG, LINEAR_SOLVERS, SOLVERS
 from kernelgrad.testing import estimator as contract
 
 _NEW, _MOST = 40, 150  # rows; repeats included, one batch of every solver holds all
@@ -146,6 +146,8 @@ def draw_estimator(rng: Generator) -> Any:
     if "solver" in known and rng.random() < 0.8:
         registry: Any = LINEAR_SOLVERS if "Linear" in cls.__name__ else SOLVERS
         given["solver"] = varied(registry[str(rng.choice(sorted(registry)))](), rng)
+        if isinstance(given["solver"], DSG):  # narrow blocks take narrow batches
+            given["solver"].set_params(batch_size=1000)
     if "kernel" in known and rng.random() < 0.8:
         given["kernel"] = _kernel(rng)
     if "alpha" in known and rng.random() < 0.7:

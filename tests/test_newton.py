@@ -14,6 +14,7 @@ from kernelgrad.kernels import Gaussian, Polynomial
 from kernelgrad.losses import Huber, get_loss
 from kernelgrad.solvers import NewtonCG, Problem, TrainBatch
 from kernelgrad.solvers.kernel import newton
+from kernelgrad.testing import check_checkpoints
 from oracles_cached import DELTA, gaussian, smooth_minimum
 from oracles_newton import minimum
 from plain import plain_classifier, plain_regressor
@@ -149,6 +150,18 @@ def test_residuals_that_are_all_large():
         "huber", gaussian(X, X, 0.3), y[:, None], np.full(60, 1 / 60), 1e-4, True
     )
     assert found == pytest.approx(least, rel=1e-3)
+
+
+def test_short_steps_go_on_from_checkpoints():
+    """What the last step was like decides the next one where the curvature jumps."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((30, 7))
+    score = X @ rng.standard_normal(7) + rng.standard_normal(30)
+    model = plain_classifier(
+        "smoothed_hinge", solver="newton", kernel="laplacian", alpha=1e-5, gamma=0.1,
+        max_iter=12, random_state=0,
+    )  # fmt: skip
+    assert check_checkpoints(model, X, np.digitize(score, np.quantile(score, (0.3, 0.4)))) > 3
 
 
 def test_what_it_refuses():

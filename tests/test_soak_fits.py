@@ -40,6 +40,7 @@ class Unbounded(KernelRegressor):
         return super().predict(X) + np.where(np.arange(len(X)) == 1, np.nan, 0.0)
 
 
+@pytest.mark.filterwarnings("ignore")
 @every(("cls", "told"), [(Restless, "check_seen.*second fit"), (Unbounded, "check_sane")])
 def test_wrong_estimators_are_found(monkeypatch, cls, told):
     estimator = cls(gamma=0.5, alpha=1e-3, random_state=0)

@@ -288,6 +288,18 @@ def test_random_features_need_a_kernel_that_has_them(kernel):
 # -- matrices as kernels ---------------------------------------------------------------
 
 
+def test_merged_rows_and_weights_have_no_order():
+    rng = np.random.default_rng(0)
+    X, y, weight = rng.integers(0, 3, (90, 1)), rng.integers(0, 2, 90), rng.random(90)
+    expected = canonical_rows(X, y, weight, merge=True)
+    for _ in range(5):
+        i = rng.permutation(90)
+        for found, known in zip(
+            canonical_rows(X[i], y[i], weight[i], merge=True), expected, strict=True
+        ):
+            np.testing.assert_array_equal(found, known)
+
+
 def canonical(n=150, seed=0):
     """Return rows in the order that a fit brings them to."""
     X = rows(n, seed=seed)

@@ -321,5 +321,6 @@ def canonical_rows(
     table = np.ascontiguousarray(np.concatenate(columns, axis=1)) + 0.0  # -0.0 becomes 0.0
     rows = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))).ravel()
     _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
-    total: Float64Array = np.bincount(inverse.ravel(), weights=weight).astype(np.float64)
+    order = np.argsort(weight)  # sums of weights are rounded in one order
+    total: Float64Array = np.bincount(inverse.ravel()[order], weight[order]).astype(np.float64)
     return X[first], y[first], total

@@ -18,7 +18,7 @@ from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss, scalar
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, transient
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, sized, transient
 from kernelgrad.solvers.kernel.base import (
     RowsSolver,
     RowsState,
@@ -499,6 +499,8 @@ class NewtonState(RowsState):
 
     alpha: float
     coarse: bool = False  # whether systems were hard
+    length: Float64Array = sized("problem", empty=True)  # of the last step
+    excess: Float64Array = sized("problem", empty=True)  # what steps gained beyond their slope
     descent: NewtonDescent | None = transient()
     point: NewtonPoint | None = transient()
 
@@ -609,13 +611,16 @@ class NewtonCG(RowsSolver[NewtonState]):
         """Solve a Newton system, or several until one leads on."""
         if state.descent is None or state.point is None or state.alpha != problem.alpha:
             self._check_memory(problem, batch)
-            state.alpha = problem.alpha
+            same, state.alpha = state.alpha == problem.alpha, problem.alpha
             state.descent = self.start(problem, state, batch, np.array([problem.alpha]))
             if state.coarse:
                 state.descent.make_coarse()
             a = np.ascontiguousarray(state.coef.T)[None]
             settled = state.iteration > 0  # a state from a file goes on to the same bit
             state.point = state.descent.look(a, state.intercept[None], settled)
+            if state.length.size and same:
+                state.point = replace(state.point, length=state.length[None])
+                state.descent.excess = state.excess[None]
         before = state.coef
         at = state.point
         for _ in range(_SHORT_STEPS):  # where the curvature jumps, many lead not far
@@ -627,6 +632,7 @@ class NewtonCG(RowsSolver[NewtonState]):
         state.coef = np.ascontiguousarray(at.a[0].T)
         state.responses, state.intercept = at.f[0], at.b[0]
         state.coarse = state.descent.helped
+        state.length, state.excess = at.length[0], state.descent.excess[0]
         state.iteration += 1
         state.rows_seen += batch.n_rows
         objective = float(at.objective.sum())
