@@ -17,7 +17,7 @@ LEAST_LIMIT = 100_000_000
 _UNKNOWN = 8 * 2**30
 _TRIM, _MAP = -1, -3  # numbers of glibc's options
 _MAPPED, _KEPT = 2**25, 2**27
-_THREAD_BYTES = 32_000_000  # of a limit for each thread: its tiles take less
+_THREAD_BYTES = 64_000_000  # of a limit for each thread: its tiles take less
 _RETURNED = 9 * 2**20  # tiles of kernel values stay, what is larger is given back
 
 

@@ -492,7 +492,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         says where rows stay, and work arrays come on top of it. A quarter is used to keep
         frequencies between predictions (64 MiB when None). Solvers on exact kernels that keep
         all rows use all of it, for rows, responses and kept kernel rows (1 GiB, from 256
-        columns on 4 GiB, when None), and a fit takes one thread for each 32 MB at most. The
+        columns on 4 GiB, when None), and a fit takes one thread for each 64 MB at most. The
         limit does not change the result of a solver, except within the tolerance where large
         working sets do not fit; the choice of ``"auto"`` (half of the system's memory when
         None) and, for wide rows, the rows that a search draws depend on it.
