@@ -12,8 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kernelgrad import CapabilityError, KernelRegressor, open_source
-from kernelgrad.compute.memory import resident_bytes
+from kernelgrad import (
+    CapabilityError,
+    KernelRegressor,
+    get_num_threads,
+    open_source,
+    set_num_threads,
+)
+from kernelgrad.compute.memory import resident_bytes, within
+from kernelgrad.compute.threads import one_thread
 from kernelgrad.solvers.kernel.metric import Machine, Metric, Sample, inverse, kernel_matrix
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -28,6 +35,19 @@ def test_a_fit_holds_its_limit():
     case = {"name": "dsg", "rows": 10_000, "columns": 30, "limit": 100.0, "threads": 2}
     found = limits.measured(case)
     assert 10.0 < found["MB"] <= 110.0, found
+
+
+def test_a_limit_leaves_fewer_threads():
+    set_num_threads(8)
+    try:
+        with within(2e8):
+            assert get_num_threads() == 3
+            with within(1.0), one_thread():
+                assert get_num_threads() == 1
+        with within(None):
+            assert get_num_threads() == 8
+    finally:
+        set_num_threads(None)
 
 
 def test_matrices_of_a_search_are_made_in_place():
