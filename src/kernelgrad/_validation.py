@@ -74,7 +74,7 @@ def check_compressed(X: Any) -> None:
 
     Scipy checks neither when it makes the matrix, and reads and writes beyond its arrays later.
     """
-    if getattr(X, "format", None) not in ("csr", "csc"):
+    if getattr(X, "format", None) not in ("csr", "csc") or X.ndim != 2:
         return
     n, d = X.shape if X.format == "csr" else X.shape[::-1]
     line, cell = ("row", "column") if X.format == "csr" else ("column", "row")

@@ -128,7 +128,7 @@ def load_any(path: str | os.PathLike[str], key: bytes | None = None) -> Any:
         ) from None
     # what constructors and scikit-learn raise for values that a file cannot have
     except (
-        ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError,
+        ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
         ValueError,
     ) as error:  # fmt: skip
         raise ModelFileError(
