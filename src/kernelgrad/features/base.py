@@ -107,9 +107,12 @@ def dense64(X: Matrix) -> Float64Array:
 
 
 def float64_rows(X: Matrix) -> Matrix:
-    """Return rows as float64, dense or CSR with 32-bit indices where they suffice."""
+    """Return rows as float64, dense or CSR with 32-bit indices where they suffice.
+
+    Dense rows are in C order: NumPy adds up the entries of a row in the order of the memory.
+    """
     if isinstance(X, np.ndarray):
-        return np.asarray(X, np.float64)
+        return np.ascontiguousarray(X, np.float64)
     return narrow_indices(X.astype(np.float64))
 
 
