@@ -28,6 +28,7 @@ except ImportError:  # where there are no limits, hangs and crashes still show
     resource = None  # type: ignore[assignment]
 
 _BATCH = 5000  # executions of one process, so that what leaks does not add up
+_BEGIN = 3600  # seconds until it is ready, with all loops to compile
 _SAVED = 30.0  # seconds between two states on disk
 _KEPT = 3  # inputs kept of one kind of finding
 
@@ -140,7 +141,7 @@ def _follow(
     trace: Path,
 ) -> Iterator[float]:
     """Note what a child says of its executions until it ends; yield the time after each."""
-    told = ours.recv() if ours.poll(600) else "it takes more than 600 s"
+    told = ours.recv() if ours.poll(_BEGIN) else f"it takes more than {_BEGIN} s"
     if told != "ready":
         raise RuntimeError(f"The attack of {target.name} cannot begin: {told}")
     while True:

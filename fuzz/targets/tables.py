@@ -126,9 +126,9 @@ class Npz(_Reader):
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 arrays = {item: archive.read(item) for item in archive.infolist()}
-        except Exception:  # a corpus file that is no archive any more
+            chosen = list(arrays)[int(rng.integers(len(arrays)))]
+        except Exception:  # a corpus file that is no archive any more, or an empty one
             return mutate_bytes(data, rng), True
-        chosen = list(arrays)[int(rng.integers(len(arrays)))]
         arrays[chosen] = _array(arrays[chosen], rng)
         stream = io.BytesIO()
         with zipfile.ZipFile(stream, "w") as archive:
