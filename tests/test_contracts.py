@@ -4,37 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fuzz.estimators import every
 
-from kernelgrad import (
-    KernelClassifier,
-    KernelDensityRatio,
-    KernelGaussianProcessRegressor,
-    KernelNoveltyDetector,
-    KernelRegressor,
-    LinearClassifier,
-    LinearRegressor,
-    RandomFeatures,
-    SemiSupervisedKernelClassifier,
-)
+from kernelgrad import LinearRegressor
 from kernelgrad.kernels import KERNELS, Gaussian, Laplacian, get_kernel
 from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES
-from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, WorkingSet
+from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
 from kernelgrad.testing import (
     check_estimator_contract,
     check_kernel,
     check_linear_solver,
     check_loss,
+    check_relations,
     check_solver,
     check_unlabelled_loss,
 )
 
-SEMI_SUPERVISED = ("tsg", "fr_s3vm", "bgs3vm", "cccp_s3vm", "s3vm_light", "soft_labels")
-# the loss of the solvers that do not take the hinge
-CLASSIFIES = {"direct": "squared", "newton": "logistic", "perceptron": "perceptron"}
-# of the solvers that do not take the squared loss, to tolerances below those of the contract
-REGRESSES = {"working_set": ("absolute", WorkingSet(tol=1e-6))}
 OPTIONS = {"max_iter": 4, "alpha": 1e-2}
-KERNEL = {**OPTIONS, "gamma": "median"}
+ESTIMATORS = list(every(**OPTIONS))
+
+
+def title(estimator):
+    return f"{type(estimator).__name__}-{getattr(estimator, 'solver', '')}"
+
 
 # what a kernel needs that cannot be made from its name
 OBJECTS = {
@@ -76,41 +68,72 @@ def test_linear_solvers(name):
     check_linear_solver(LINEAR_SOLVERS[name]())
 
 
-def estimators():
-    """Return one estimator for every solver and task, and those that choose by themselves."""
-    for name in SOLVERS:
-        if name in SEMI_SUPERVISED:
-            yield SemiSupervisedKernelClassifier(solver=name, max_iter=4, C=1.0)
-            continue
-        yield KernelClassifier(CLASSIFIES.get(name, "hinge"), solver=name, **KERNEL)
-        if name not in ("perceptron", "sbp"):
-            loss, solver = REGRESSES.get(name, ("squared", name))
-            yield KernelRegressor(loss, solver=solver, **KERNEL)
-    for name in LINEAR_SOLVERS:
-        loss = "hinge" if name == "simba" else "logistic"
-        yield LinearClassifier(loss, solver=name, **OPTIONS)
-        if name not in ("simba", "pegasos"):
-            yield LinearRegressor(solver=name, **OPTIONS)
-    yield KernelClassifier(max_iter=4)
-    yield KernelClassifier("hinge", solver="working_set", multi_class="ovo", **KERNEL)
-    yield KernelRegressor("absolute", kernel="laplacian", max_iter=4)
-    yield KernelRegressor()
-    yield LinearClassifier(**OPTIONS)
-    yield LinearRegressor(**OPTIONS)
-    yield KernelNoveltyDetector(max_iter=4)
-    yield KernelDensityRatio(max_iter=4)
-    yield KernelGaussianProcessRegressor()
-    yield KernelGaussianProcessRegressor(solver="dsg", max_iter=4)
-    yield RandomFeatures(n_components=64)
-    yield SemiSupervisedKernelClassifier(max_iter=4, C=1.0)
-
-
-def title(estimator):
-    return f"{type(estimator).__name__}-{getattr(estimator, 'solver', '')}"
-
-
 # rows whose classes are no clusters are fair game here
 @pytest.mark.filterwarnings("ignore:Class . is .* of the labelled rows:UserWarning")
-@pytest.mark.parametrize("estimator", list(estimators()), ids=title)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=title)
 def test_estimators(estimator):
     check_estimator_contract(estimator)
+
+
+# all rows at once, a stream, pairs of rows; Newton steps and slopes of linear functions
+QUICK = tuple(
+    f"{cls}-{solver}"
+    for cls in ("KernelRegressor", "KernelClassifier", "LinearRegressor", "LinearClassifier")
+    for solver in ("direct", "dsg", "working_set", "rbcd", "sgd")
+)
+
+
+@pytest.mark.filterwarnings("ignore:Class . is .* of the labelled rows:UserWarning")
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        pytest.param(each, marks=[] if title(each) in QUICK else pytest.mark.slow)
+        for each in ESTIMATORS
+    ],
+    ids=title,
+)
+def test_relations(estimator):
+    check_relations(estimator)
+
+
+class Unsteady(LinearRegressor):
+    """Whose model depends on what must not matter."""
+
+    def fit(self, X, y, sample_weight=None):
+        super().fit(X, y, sample_weight)
+        self.expansion_.coef += 0.01 * self.depends(X, y, sample_weight)
+        return self
+
+    def depends(self, X, y, sample_weight):
+        return 0.0
+
+
+def depends_on_precision(self, X, y, sample_weight):
+    return X.dtype == np.float32
+
+
+def depends_on_weights(self, X, y, sample_weight):
+    return 0.0 if sample_weight is None else np.sum(sample_weight)
+
+
+def depends_on_targets(self, X, y, sample_weight):
+    return np.max(y) > 3
+
+
+def depends_on_columns(self, X, y, sample_weight):
+    return np.std(y) * np.mean(X[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("depends", "told"),
+    [
+        (depends_on_precision, "float32"),
+        (depends_on_weights, "weights times 4"),
+        (depends_on_targets, "targets times 4"),
+        (depends_on_columns, "columns in reverse order"),
+    ],
+)
+def test_relations_can_fail(depends, told, monkeypatch):
+    monkeypatch.setattr(Unsteady, "depends", depends)
+    with pytest.raises(AssertionError, match=told):
+        check_relations(Unsteady(**OPTIONS))

@@ -6,12 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from kernelgrad._params import anything, choice, integer, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array
 from kernelgrad._validation import check_name
 from kernelgrad.estimators._auto import GIVEN, rows_nbytes, usable_memory
 from kernelgrad.estimators._rows import TrainingRows
+from kernelgrad.estimators._support import warn_caller
 from kernelgrad.estimators.base import Choice, Parts, Plan
 from kernelgrad.estimators.classifier import BaseClassifier
 from kernelgrad.estimators.kernel import check_streams
@@ -31,12 +33,14 @@ from kernelgrad.solvers import (
     Solver,
     get_linear_solver,
 )
+from kernelgrad.solvers.loop import left_over
 
 _INNER_PRODUCT = Polynomial(degree=1, gamma=1.0, coef0=0.0)
 _PENALTIES = ("elasticnet", "l1", "l2")
 _NEWTON_COLUMNS = 512  # one block of RBCD
 _NEWTON_ENTRIES = 2**20
 _RESPONSE_BYTES = 120  # of each response, of which RBCD keeps the most
+_STEEP = 0.1  # of the first slope, or of the objective above its least value
 _COPIES = 3.0  # of the rows: as given, as a batch, by columns
 _DISK_CELLS, _DISK_ROWS = 2**24, (4096, 65_536)  # of a batch from disk: 128 MiB of float64
 
@@ -175,14 +179,24 @@ class BaseLinearEstimator(BaseSupervisedEstimator):
             tol=float(self.tol),
         )
 
-    def _run(self, *args: Any, **options: Any) -> None:
+    def _run(self, plan: Plan, *args: Any, **options: Any) -> None:
         with np.errstate(over="ignore", invalid="ignore"):  # raised as an error that says why
-            super()._run(*args, **options)
-        objective = self.history_.get("audit", {}).get("objective", 0.0)
+            super()._run(plan, *args, **options)
+        audit = self.history_.get("audit", {})
+        objective, slope = audit.get("objective", 0.0), audit.get("optimality", 0.0)
         if not np.isfinite(objective):
             raise ValueError(
                 f"solver {self.solver_.name!r} diverged: the objective is {objective!r} after "
                 f"{self.n_iter_} iterations; give a smaller step_size, or leave it at 'auto'."
+            )
+        # on columns of very different scales each iteration gains next to nothing
+        ended = self.fit_status_ == "max_iter" and self.loss_.is_smooth and not plan.stream
+        if ended and slope > _STEEP and not (left_over(dict(self.history_)) or 0.0) > _STEEP:
+            warn_caller(
+                f"The fit ended after max_iter={self.max_iter} iterations with a slope of "
+                f"{slope:.0%} of the first one; scale the columns, take solver='auto', or "
+                "raise max_iter.",
+                ConvergenceWarning,
             )
 
     def _function_info(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from kernelgrad.testing.estimator import check_checkpoints, check_estimator_cont
 from kernelgrad.testing.kernel import KernelReport, check_kernel
 from kernelgrad.testing.loss import check_loss, check_unlabelled_loss
 from kernelgrad.testing.parameters import check_parameters
+from kernelgrad.testing.relations import check_relations
 from kernelgrad.testing.solver import check_linear_solver, check_solver
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "check_linear_solver",
     "check_loss",
     "check_parameters",
+    "check_relations",
     "check_solver",
     "check_unlabelled_loss",
 ]

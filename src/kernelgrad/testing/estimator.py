@@ -100,8 +100,9 @@ def _require_same(model: Any, other: Any, rows: _Rows, what: str) -> None:
 
 
 def _require_close(
-    model: Any, first: dict[str, AnyArray], second: dict[str, AnyArray], what: str
-) -> None:
+    model: Any, first: dict[str, AnyArray], second: dict[str, AnyArray], what: str,
+    rounding: float = _ROUNDING,
+) -> None:  # fmt: skip
     """Raise unless values are equal up to the rounding of float32 sums, and most labels."""
     for name, value in first.items():
         if value.dtype.kind != "f":
@@ -110,7 +111,7 @@ def _require_close(
             continue
         off = float(np.abs(value - second[name]).max())
         scale = max(float(np.abs(value).max()), 1e-3)
-        require(off <= _ROUNDING * scale, model, f"{what}: {name} is off by {off / scale:.2g}.")
+        require(off <= rounding * scale, model, f"{what}: {name} is off by {off / scale:.2g}.")
 
 
 @contextmanager
