@@ -55,14 +55,11 @@ def test_kernels(name):
     check_kernel(kernel, X=2.0 * X)
 
 
-# zero has the least perceptron loss of all functions
-@pytest.mark.filterwarnings("ignore:The model is the same for nearly all:UserWarning")
 @pytest.mark.parametrize("name", SOLVERS)
 def test_solvers(name):
     check_solver(SOLVERS[name]())
 
 
-@pytest.mark.filterwarnings("ignore:The model is the same for nearly all:UserWarning")
 @pytest.mark.parametrize("name", LINEAR_SOLVERS)
 def test_linear_solvers(name):
     check_linear_solver(LINEAR_SOLVERS[name]())

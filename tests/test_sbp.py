@@ -336,7 +336,6 @@ def test_history_counts_rows_and_kernel_values():
 # -- hard data -------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:The model is the same for nearly all")
 @pytest.mark.parametrize("kind", ["constant", "zeros", "contradiction", "far"])
 def test_degenerate_rows_give_finite_functions(kind):
     rng = np.random.default_rng(0)
