@@ -76,14 +76,15 @@ def _judge(model: Any, found: float, least: float, scale: float, what: str) -> s
     history = model.history_
     claim, gap = history["objective"][-1], history["duality_gap"][-1]
     told = {"found": found, "least": least, "claim": claim, "gap": gap}, model
-    slack = _ROUNDING * max(abs(least), 1e-2 * scale)
+    size = max(abs(least), 1e-2 * scale)  # as solvers measure their tolerance
+    slack = _ROUNDING * size
     _require(found >= least - slack, f"{what}: below the least objective", *told)
     if claim is not None:
         _require(abs(claim - found) <= slack, f"{what}: another objective is claimed", *told)
     if gap is not None:
         _require(found - least <= gap + slack, f"{what}: beyond the duality gap", *told)
     elif model.fit_status_ == "converged":
-        near = found - least <= _NEAR * abs(least) + slack
+        near = found - least <= _NEAR * size + slack
         _require(near, f"{what}: converged elsewhere", *told)
     return "identical"
 
