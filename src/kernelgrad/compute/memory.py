@@ -65,6 +65,12 @@ def within(limit: float | None) -> Iterator[None]:
         yield
 
 
+def give_back() -> None:
+    """Give the system what is free between arrays that are still there, where that is known."""
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 @functools.cache
 def _set_allocator(mapped: int, kept: int) -> None:
     """Map arrays from some bytes on, and keep no more free memory than that, where it can."""

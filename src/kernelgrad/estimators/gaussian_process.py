@@ -21,7 +21,7 @@ from kernelgrad._typing import AnyArray, Contents, Float64Array, FloatArray, Mat
 from kernelgrad._validation import CapabilityError, DataError, check_int, check_name, check_real
 from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.compiling import clock
-from kernelgrad.compute.threads import over_tiles, single_threaded_blas
+from kernelgrad.compute.threads import at_most, over_tiles, single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.estimators import _files
 from kernelgrad.estimators._auto import GIVEN, rows_nbytes, usable_memory
@@ -52,7 +52,7 @@ _OPERATOR_BLOCK = 64  # frequencies per block of the operator
 _TEST_ROWS = 1024  # rows of one group of predict(return_std=True) by random features
 _TILE = 128  # rows of a task of the closed form
 _DIRECT_ROWS = 8192  # of the closed form: half a GiB, and seconds for a factorisation
-_SEARCH_BYTES, _FEWEST_ROWS = 32, 100  # of a pair of rows while hyperparameters are searched
+_SEARCH_BYTES, _FEWEST_ROWS = 48, 100  # of a pair of rows while hyperparameters are searched
 # Noise in signal variances, of targets that do not vary and where no time is left to search
 _NO_NOISE, _SOME_NOISE = 1e-8, 0.1
 _VARIANCES = "noise_variance_", "signal_variance_"
@@ -418,18 +418,19 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
             X, kernel, standardize=self._standardize, sample_weight=weight
         )
         each = {"auto": None, "diagonal": True}.get(self.metric, False)
-        trials = maximise(
-            standard.apply(X),
-            rows.task.encode(y)[:, 0].astype(np.float64),
-            weight,
-            kernel,
-            noise=given[0],
-            signal=given[1],
-            searched=searched,
-            each=each,
-            seed=self._seed,
-            deadline=Deadline(self._deadline.left() / 2),  # the rest is for the fit
-        )
+        with at_most(max(1, int(limit / max(1, len(y)) ** 2))):  # each has matrices of its own
+            trials = maximise(
+                standard.apply(X),
+                rows.task.encode(y)[:, 0].astype(np.float64),
+                weight,
+                kernel,
+                noise=given[0],
+                signal=given[1],
+                searched=searched,
+                each=each,
+                seed=self._seed,
+                deadline=Deadline(self._deadline.left() / 2),  # the rest is for the fit
+            )
         if not trials:  # no time at all
             return self._without_search(kernel, given, _SOME_NOISE)
         best = trials[0]

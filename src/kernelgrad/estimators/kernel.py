@@ -16,6 +16,7 @@ from kernelgrad._validation import check_name
 from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.device import CPU
+from kernelgrad.compute.memory import give_back
 from kernelgrad.compute.threads import at_most, single_threaded_blas
 from kernelgrad.compute.workers import DaskEngine
 from kernelgrad.data import BatchSource
@@ -440,6 +441,8 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
                 # on the CPU, so that the same parameters are found for all devices
                 there = replace(posed.problem, device=CPU)
                 problem, found = self._study(wanted, rows, there, solver=solver, stream=stream)
+            if self.memory_limit is not None:
+                give_back()
             problem = replace(problem, device=self.device)
             return Posed(problem, found, clock() - start)
 
