@@ -492,20 +492,20 @@ def _numbers(column: Any, name: str, *, text: bool = True) -> Float64Array:
 
 def _seconds(column: Any, name: str) -> Float64Array:
     """Return seconds from 1970 on the clock of the column, NaN where a date is missing."""
-    if isinstance(column, nw.Series) and column.dtype in _DATES:
-        if getattr(column.dtype, "time_zone", None) is not None:
-            column = column.dt.replace_time_zone(None)
-        stamps = column.cast(nw.Datetime("us")).dt.timestamp("us").cast(nw.Float64)
-        return np.asarray(stamps.to_numpy(), np.float64) / 1e6
-    values = [
-        np.datetime64("NaT")
-        if _is_plain_gap(v)
-        else v.replace(tzinfo=None)
-        if getattr(v, "tzinfo", None) is not None
-        else v
-        for v in _values(column)
-    ]
     try:
+        if isinstance(column, nw.Series) and column.dtype in _DATES:
+            if getattr(column.dtype, "time_zone", None) is not None:
+                column = column.dt.replace_time_zone(None)
+            micros = column.cast(nw.Datetime("us")).dt.timestamp("us").cast(nw.Float64)
+            return np.asarray(micros.to_numpy(), np.float64) / 1e6
+        values = [
+            np.datetime64("NaT")
+            if _is_plain_gap(v)
+            else v.replace(tzinfo=None)
+            if getattr(v, "tzinfo", None) is not None
+            else v
+            for v in _values(column)
+        ]
         stamps = np.array(values, "datetime64[us]")
     except (TypeError, ValueError) as error:
         raise DataError(
