@@ -36,6 +36,8 @@ class CsvSource(ColumnSource, TextSource):
         As in :class:`ColumnSource`.
     """
 
+    reading_bytes = 40e6  # blocks of text, and the tables that Arrow makes of them
+
     def _open(self, drop: Sequence[str], feature_names: Sequence[str] | None) -> None:
         TextSource.__init__(self, self._path)
         self._read_header()

@@ -173,8 +173,8 @@ def check_reading(source: BatchSource, memory_limit: float | None) -> None:
     if least > memory_limit:
         raise CapabilityError(
             f"A fit from this {type(source).__name__} needs at least {least:.3g} bytes, more "
-            f"than memory_limit={memory_limit:.3g}, as row groups are decoded as a whole; "
-            "raise it, or write the file with smaller row groups."
+            f"than memory_limit={memory_limit:.3g}, with {source.reading_bytes:.3g} to read it; "
+            "raise it, or write the rows as Parquet with smaller row groups."
         )
 
 

@@ -487,7 +487,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         a warning.
     memory_limit : float or None, default=None
         Bytes that a fit may take beside its data, the libraries and the compiled loops. From
-        1e8 on this is a bound, which is kept within a tenth: what cannot do with it raises
+        1e8 on this is a bound, which is kept within a sixth: what cannot do with it raises
         CapabilityError before it starts, and names the least that would do. A smaller limit
         says where rows stay, and work arrays come on top of it. A quarter is used to keep
         frequencies between predictions (64 MiB when None). Solvers on exact kernels that keep
