@@ -173,7 +173,7 @@ def check_reading(source: BatchSource, memory_limit: float | None) -> None:
     if least > memory_limit:
         raise CapabilityError(
             f"A fit from this {type(source).__name__} needs at least {least:.3g} bytes, more "
-            f"than memory_limit={memory_limit:.3g}, with {source.reading_bytes:.3g} to read it; "
+            f"than memory_limit={memory_limit:.3g}, with {source.reading_bytes:.3g} to read; "
             "raise it, or write the rows as Parquet with smaller row groups."
         )
 
