@@ -109,6 +109,7 @@ STEP = ("object", "state", "steps", "items", 0, "items", 1, "state")
         ("dense", value(*GAMMA, to="median"), "no number"),
         ("dense", value("history", "objective", to=[1.0]), "objective"),
         ("dense", value("history", "extra", to=[]), "extra"),
+        ("dense", value("history", "compile_seconds", to={}), "compile_seconds"),
         ("dense", cell("coef", np.nan), "NaN or infinity in the array 'coef'"),
         ("dense", cell("rows.square", -1.0), "less than 0.0"),
         ("dense", array("coef", lambda a: a[:-1]), "'coef'"),

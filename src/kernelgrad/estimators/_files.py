@@ -318,6 +318,8 @@ def _restored_history(record: Record, solver: str) -> dict[str, Any]:
     told.setdefault("solver_reason", "not in the file")
     for key in ("solver", "solver_reason"):
         check_text(told[key], key)
+    number(told.get("compile_seconds", 0.0), "compile_seconds")
+    or_none(check_text)(told.get("score_name"), "score_name")
     strange = set(told) - set(History.__annotations__)
     if strange:
         raise record.error(f"holds {min(strange)!r}, which no history has")

@@ -77,6 +77,8 @@ class DSGState(State):
         for name, e in it.parts():
             e.coef = record.array(name, *shape)
         record.sizes["blocks"] = it.x.n_blocks
+        if not np.all(record.arrays.get("smoothness", 1.0) > 0):  # steps are divided by it
+            raise record.error("holds a smoothness that is not positive")
         memory = RowMemory(b"", None)
         if "rows" in record:
             responses = {
