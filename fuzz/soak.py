@@ -306,7 +306,7 @@ def check_twins(rng: Generator) -> str:
                 rows.new
             )
             break
-        except ValueError:
+        except (ValueError, FloatingPointError):  # refused, or diverged
             continue
     else:
         return "clear"

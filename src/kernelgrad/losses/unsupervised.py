@@ -197,7 +197,7 @@ class KLRatio(_Logarithmic):
 
     Parameters
     ----------
-    floor : float > 0, default=0.05
+    floor : float >= 1e-30, default=0.05
         Ratios below it are not told apart. At most a part `floor` of p lies where p/q is
         below, and slopes, which rows of p have there, are at most its inverse.
 
@@ -210,7 +210,7 @@ class KLRatio(_Logarithmic):
     name: ClassVar[str] = "kl_ratio"
     bound: ClassVar[float] = 1.0
 
-    floor: float = real(default=0.05, low=0.0, low_open=True, kw_only=False)
+    floor: float = real(default=0.05, low=1e-30, kw_only=False)
 
 
 @parameters
@@ -225,7 +225,7 @@ class RelativeNovelty(_Logarithmic):
 
     Parameters
     ----------
-    rho : float, default=1.0
+    rho : float from -69 to 69, default=1.0
         Minus the logarithm of the ratio p/q from which on rows are novel. At 0 two equal
         samples have no unique best constant.
 
@@ -236,7 +236,7 @@ class RelativeNovelty(_Logarithmic):
 
     name: ClassVar[str] = "relative_novelty"
 
-    rho: float = real(default=1.0, kw_only=False)
+    rho: float = real(default=1.0, low=-69.0, high=69.0, kw_only=False)
 
     @property
     def floor(self) -> float:  # type: ignore[override]  # follows rho
