@@ -316,6 +316,9 @@ def _restored_step(cls: Any, state: dict[str, Any]) -> Any:
         step._validate_params()
     for check in ("_validate_steps", "_validate_transformers"):
         getattr(step, check, lambda: None)()
+    fitted = getattr(step, "transformers_", ())  # of which scikit-learn has no check
+    if not all(isinstance(each, tuple) and len(each) == 3 for each in fitted):
+        raise ModelFileError(f"The file holds transformers of a {cls.__name__} that are none.")
     _try_out(step)
     return step
 
