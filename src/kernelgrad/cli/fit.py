@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import secrets
 import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -153,7 +155,7 @@ def fit(
     goes on from the last state in the folder of --checkpoint, and gives the model of an
     uninterrupted fit.
     """
-    with reporting(as_json) as exit_code, data_file(data) as path:
+    with reporting(as_json) as exit_code, data_file(data) as path, ExitStack() as held:
         from kernelgrad import KernelClassifier, KernelRegressor, set_num_threads
         from kernelgrad.callbacks import Callback, ProgressBar
         from kernelgrad.compute.compiling import announced, clock
@@ -195,6 +197,13 @@ def fit(
         cls = KernelClassifier if kind == Task.CLASSIFICATION else KernelRegressor
         # verbose=1 would be part of the model
         callbacks: list[Callback] = [] if quiet else [ProgressBar()]
+        # from the last iteration on, signals wait until the model is written
+        late: list[Callable[[], bool]] = []
+        ends = Callback()
+        ends.on_end = lambda status: late.append(  # type: ignore[method-assign]
+            held.enter_context(deferred_interrupt())
+        )
+        callbacks.append(ends)
         if keeper is not None:
             callbacks.append(keeper)
             if not quiet and resume:
@@ -212,9 +221,9 @@ def fit(
                     raise
                 interrupted = True
         seconds = clock() - start
-        with deferred_interrupt() as late:
+        with held:
             _save(estimator, model)
-        interrupted |= late()
+            interrupted |= late[0]()
         if learning_curve is not None:
             plot_history(estimator, learning_curve)
         result = {
