@@ -8,6 +8,7 @@ import scipy.sparse as sp
 
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Gaussian, Laplacian, Matern
+from kernelgrad.persistence import Record
 from kernelgrad.solvers.kernel.metric import (
     LEAST,
     MOST,
@@ -307,7 +308,7 @@ def test_scalings_in_parts_in_files_and_before_a_metric(standardize, metric):
     np.testing.assert_allclose(Z, expected, rtol=1e-12, atol=1e-12)
     parts = [scaling.apply(X[a : a + 7]) for a in range(0, 1000, 7)]
     np.testing.assert_array_equal(np.concatenate(parts), Z)
-    back = InputScaling.from_arrays(scaling.arrays() | {"other": w})
+    back = InputScaling.restore(Record({}, scaling.arrays()), X.shape[1])
     np.testing.assert_array_equal(back.apply(X), Z)
     assert back.nbytes == scaling.nbytes == sum(a.nbytes for a in scaling.arrays().values())
     np.testing.assert_allclose(scaling.apply(sp.csr_matrix(X)), Z)
