@@ -108,7 +108,9 @@ def draw_rows(estimator: Any, rng: Generator) -> contract._Rows:
         classes = np.digitize(signal[:n], np.quantile(signal[:n], np.sort(cuts)))
         y = np.unique(classes, return_inverse=True)[1]
         if few:
-            y[rng.random(len(y)) < 0.6] = -1
+            labelled = rng.random(len(y)) >= 0.6
+            labelled[np.unique(y, return_index=True)[1]] = True  # else -1 may be a class
+            y[~labelled] = -1
     weight = rng.integers(0, 4, n) if rng.random() < 0.7 else np.ones(n, np.int64)
     return contract._Rows(X[:n], y[:n], weight, X[n:])
 
