@@ -19,11 +19,11 @@ from kernelgrad import (
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, WorkingSet
 
 # the loss of the solvers that do not take the hinge
-_CLASSIFIES = {
+CLASSIFIES = {
     "direct": "squared", "newton": "logistic", "perceptron": "perceptron",
 }  # fmt: skip
 # of the solvers that do not take the squared loss, to tolerances below those of the contract
-_REGRESSES = {"working_set": ("absolute", WorkingSet(tol=1e-6))}
+REGRESSES = {"working_set": ("absolute", WorkingSet(tol=1e-6))}
 
 
 def every(**options: Any) -> Iterator[Any]:
@@ -38,9 +38,9 @@ def every(**options: Any) -> Iterator[Any]:
         if cls.marks:
             yield SemiSupervisedKernelClassifier(solver=name, C=1.0, **few)
             continue
-        yield KernelClassifier(_CLASSIFIES.get(name, "hinge"), solver=name, **kernel)
+        yield KernelClassifier(CLASSIFIES.get(name, "hinge"), solver=name, **kernel)
         if name not in ("perceptron", "sbp"):
-            loss, solver = _REGRESSES.get(name, ("squared", name))
+            loss, solver = REGRESSES.get(name, ("squared", name))
             yield KernelRegressor(loss, solver=solver, **kernel)
     for name in LINEAR_SOLVERS:
         loss = "hinge" if name == "simba" else "logistic"

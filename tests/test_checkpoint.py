@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from fuzz.estimators import CLASSIFIES, REGRESSES
 from sklearn.base import clone
 
 from kernelgrad import (
@@ -32,7 +33,6 @@ from kernelgrad.persistence import read_container, write_container
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
 from kernelgrad.testing import check_checkpoints
 from sources import opened
-from test_contracts import CLASSIFIES, REGRESSES, SEMI_SUPERVISED
 
 N = 240
 rng = np.random.default_rng(0)
@@ -52,7 +52,7 @@ def fits():
         batch = {} if "batch_size" not in cls().get_params() else {"batch_size": 50}
         for options in ({}, batch) if batch else ({},):
             solver = cls(**options)
-            if name in SEMI_SUPERVISED:
+            if cls.marks:
                 marked = np.where(np.arange(N) % 3 > 0, -1, labels > 0)
                 yield SemiSupervisedKernelClassifier(solver=solver, **GIVEN), marked
                 continue

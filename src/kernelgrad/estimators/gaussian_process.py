@@ -326,8 +326,9 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         rows = super()._fit(parts, given, **more)
         source = rows.source
         if isinstance(source, ArraySource) and source.in_memory:
-            kept = source.take(np.arange(source.n_rows))  # a copy: callers may change theirs
-            source = ArraySource(kept.X, kept.y, kept.sample_weight, checked=True)
+            kept = source.read(0, source.n_rows)  # copied: callers may change theirs
+            y, weight = (None if a is None else a.copy() for a in (kept.y, kept.sample_weight))
+            source = ArraySource(kept.X.copy(), y, weight, checked=True)
         self._source: BatchSource | None = source
         self._encoded = rows.encoded
         self._operator: PosteriorOperator | None = None

@@ -171,7 +171,16 @@ def fit_scaling(problem: Problem, batch: TrainBatch) -> tuple[InputScaling, Kern
     # rows as they are or of standardized ones
     plain = scaling.scale is None and scaling.knots is None
     seen = dataclasses.replace(scaling, centre=None) if plain else scaling
-    return scaling, kernel.resolve(seen.apply(batch.X), problem.seed)
+    X = seen.apply(batch.X)
+    rule = getattr(kernel, "gamma", None)
+    if sp.issparse(X) and not plain and kernel.is_stationary and rule == "scale":
+        # CSR rows are not shifted: two rows with the variances of what dense ones would be
+        mean, p = np.asarray(X.mean(axis=0)).ravel(), batch.sample_weight
+        square = np.asarray(X.multiply(X).mean(axis=0)).ravel()
+        deviation = np.sqrt(np.maximum(square - mean**2, 0.0))
+        shift = mean - np.asarray((p / p.sum()) @ X).ravel()
+        X = np.array([shift + deviation, shift - deviation])
+    return scaling, kernel.resolve(X, problem.seed)
 
 
 def transient(
