@@ -66,9 +66,7 @@ def test_standardized_columns_are_those_of_scikit_learn(sparse):
     given = sp.csr_matrix(X) if sparse else X
     model = KernelRegressor(standardize=True, gamma="scale", alpha=1e-6, random_state=0)
     model.fit(given, t)
-    scaled = StandardScaler().fit_transform(
-        X
-    )  # CSR rows, which are not shifted, have its gamma
+    scaled = StandardScaler().fit_transform(X)  # also of CSR rows, which are not shifted
     assert model.kernel_.gamma == pytest.approx(1 / (5 * scaled.var()), rel=1e-9)
     tiny = given @ sp.diags([1e-170, 1, 1, 1, 1]) if sparse else X * [1e-170, 1, 1, 1, 1]
     assert model.fit(tiny, t).score(tiny, t) > 0.99
