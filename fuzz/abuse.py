@@ -144,7 +144,10 @@ def abuses() -> Iterator[tuple[str, Abuse]]:
             f"targets times {f:g}",
             lambda g, r, f=f: replace(r, t=r.t * f, new_t=r.new_t * f, fair="numbers"),
         )
-        yield f"weights times {f:g}", lambda g, r, f=f: replace(r, weight=np.full(len(r.t), f))
+        yield (
+            f"weights times {f:g}",
+            lambda g, r, f=f: replace(r, weight=np.full(len(r.t), f), fair="weights"),
+        )
         yield (
             f"one weight times {f:g}",
             lambda g, r, f=f: replace(
@@ -377,6 +380,7 @@ def applies(estimator: Any, rows: Rows) -> bool:
         "classes": is_classifier(estimator),
         "numbers": is_classifier(estimator) or follows,
         "scaled": bool(getattr(estimator, "_standardize", False)),
+        "weights": getattr(estimator, "C", None) is None,  # C is for a row of weight 1
     }[rows.fair]
 
 
