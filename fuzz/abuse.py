@@ -481,6 +481,10 @@ def run(
             yield name, what, attempt(estimator, hurt, reference, rows)
 
 
+def _save(path: Path, counts: Counter[str], found: list[Any]) -> None:
+    path.write_text(json.dumps({"counts": counts, "fits": found}, indent=0))
+
+
 def main() -> int:
     """Run all and tell what was found."""
     parser = argparse.ArgumentParser(prog="python -m fuzz.abuse", description=__doc__)
@@ -497,8 +501,10 @@ def main() -> int:
         found.append([name, what, outcome.kind, outcome.text, round(outcome.seconds, 2)])
         if outcome.kind in FINDINGS:
             print(f"{name} | {what} | {outcome.kind} | {outcome.text[:160]}", flush=True)
-        if args.output:
-            args.output.write_text(json.dumps({"counts": counts, "fits": found}, indent=0))
+        if args.output and len(found) % 100 == 0:
+            _save(args.output, counts, found)
+    if args.output:
+        _save(args.output, counts, found)
     print(json.dumps({"fits": sum(counts.values()), **counts}, indent=1))
     return int(any(counts[kind] for kind in FINDINGS))
 

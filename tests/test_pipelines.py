@@ -116,6 +116,7 @@ def test_other_shapes_of_pipelines(tmp_path):
     best = SelectKBest(chi2, k=2)
     for model in (
         make_pipeline(features, kg.LinearRegressor()),
+        make_pipeline(FeatureUnion([("one", OneHotEncoder())]), kg.LinearRegressor()),
         TransformedTargetRegressor(kg.KernelRegressor(alpha=1e-2, gamma=1.0), func=np.log1p,
                                    inverse_func=np.expm1),
         make_pipeline(FunctionTransformer(np.sqrt), best, kg.LinearRegressor()),

@@ -7,15 +7,19 @@ list: reading it makes objects of these classes and sets their attributes, and c
 from __future__ import annotations
 
 import builtins
+import copy
 import importlib
 import os
 import warnings
 from collections import UserList
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn import config_context
 from sklearn.base import BaseEstimator
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.validation import check_is_fitted
 
 from kernelgrad._typing import AnyArray
@@ -316,15 +320,34 @@ def _restored_step(cls: Any, state: dict[str, Any]) -> Any:
         step._validate_params()
     for check in ("_validate_steps", "_validate_transformers"):
         getattr(step, check, lambda: None)()
-    fitted = getattr(step, "transformers_", ())  # of which scikit-learn has no check
-    if not all(isinstance(each, tuple) and len(each) == 3 for each in fitted):
-        raise ModelFileError(f"The file holds transformers of a {cls.__name__} that are none.")
-    _try_out(step)
+    if cls.__name__ == "ColumnTransformer":
+        fitted = getattr(step, "transformers_", ())  # of which scikit-learn has no check
+        if not all(isinstance(each, tuple) and len(each) == 3 for each in fitted):
+            raise ModelFileError("The file holds transformers of columns that are none.")
+    words = sorted(getattr(step, "vocabulary_", {}).values())
+    if words != [*range(len(words))]:
+        raise ModelFileError("The file numbers the words of a vocabulary, but not 0, 1, 2, ...")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of names of columns
+        _sent(step)
     return step
 
 
-def _try_out(step: Any) -> None:
-    """Send a row through a step: scikit-learn says nowhere of what shapes its arrays are."""
+def _sent(step: Any) -> Any:
+    """Send a row through a step: scikit-learn says nowhere of what shapes its arrays are.
+
+    Returns
+    -------
+    array or sparse matrix (1, any)
+        What comes out; zeros where no row is known.
+    """
+    unknown = sp.csr_matrix((1, 1))
+    if hasattr(step, "steps"):
+        return _sent(step.steps[-1][1])
+    if not any(name.endswith("_") and not name.startswith("_") for name in vars(step)):
+        return unknown
+    if hasattr(step, "transformers"):
+        return _joined(step)
     row: Any = None
     if hasattr(step, "categories_"):
         row = np.array([[levels[0] for levels in step.categories_]], object)
@@ -334,11 +357,27 @@ def _try_out(step: Any) -> None:
         row = step.classes_[:1]
     elif hasattr(step, "n_features_in_"):
         row = np.ones((1, step.n_features_in_))
-    containers = any(hasattr(step, name) for name in ("steps", "transformers", "regressor"))
-    fitted = hasattr(step, "__sklearn_is_fitted__") or any(
-        name.endswith("_") and not name.startswith("_") for name in vars(step)
-    )
-    if row is not None and fitted and not containers and hasattr(step, "transform"):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of names of columns
-            step.transform(row)
+    return unknown if row is None or not hasattr(step, "transform") else step.transform(row)
+
+
+def _joined(step: Any) -> Any:
+    """Return what a ColumnTransformer makes of what its own steps send, for any row."""
+    probe = copy.copy(step)
+    probe.n_jobs = None
+    probe.transformers_ = [
+        (name, each if each == "drop" else FunctionTransformer(partial(_told, each)), columns)
+        for name, each, columns in step.transformers_
+    ]
+    row: Any = np.ones((1, step.n_features_in_))
+    if hasattr(step, "feature_names_in_"):
+        try:
+            from pandas import DataFrame
+        except ImportError:  # other frames are as good, but none is at hand
+            return row
+        row = DataFrame(row, columns=step.feature_names_in_)
+    with config_context(transform_output="default"):
+        return probe.transform(row)
+
+
+def _told(step: Any, X: Any) -> Any:
+    return _sent(step)

@@ -18,7 +18,14 @@ from sklearn.utils.validation import column_or_1d
 
 from kernelgrad._params import anything, boolean, integer, parameters, real
 from kernelgrad._typing import AnyArray, Contents, Float64Array, FloatArray, Matrix
-from kernelgrad._validation import CapabilityError, DataError, check_int, check_name, check_real
+from kernelgrad._validation import (
+    CapabilityError,
+    DataError,
+    ModelFileError,
+    check_int,
+    check_name,
+    check_real,
+)
 from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import at_most, over_tiles, single_threaded_blas
@@ -218,6 +225,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         y_scale_: ClassVar[float]
 
     _kept: ClassVar[dict[str, Check]] = {
+        "alpha_": partial(check_real, low=0.0),
         "signal_variance_": partial(check_real, low=0.0),
         "y_mean_": check_real,
         "y_scale_": partial(check_real, low=0.0, low_open=True),
@@ -703,7 +711,14 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
             if self._factored is None:
                 assert self._ridge is not None
                 matrix = kernel_matrix(exact, rows)
-                matrix.factor(np.sqrt(weight / weight.mean()), self._ridge)
+                try:
+                    matrix.factor(np.sqrt(weight / weight.mean()), self._ridge)
+                except np.linalg.LinAlgError:
+                    raise ModelFileError(
+                        "The training rows in the model file have no positive definite kernel "
+                        f"matrix plus {self._ridge:g}: it was altered or written on another "
+                        "machine; fit again for variances."
+                    ) from None
                 self._factored = matrix
             matrix = self._factored
 

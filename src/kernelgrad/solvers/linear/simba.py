@@ -178,7 +178,7 @@ class SIMBA(LinearSolver[SIMBAState]):
         C, n, T = own.n_outputs, data.n, int(self.round_size)
         horizon = state.n_iterations + T
         eta = float(np.sqrt(max(np.log(n), 1.0) / horizon))
-        if state.n_iterations:
+        if state.eta > 0:
             state.weights **= eta / state.eta
         state.eta = eta
         uniform = draws(own.seed, _TAG, state.iteration).random((C, T, 2))
