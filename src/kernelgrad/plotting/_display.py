@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,11 +46,34 @@ def pyplot() -> Any:
     return plt
 
 
+_AX = """
+ax : matplotlib Axes, default=None
+    Where to plot; None makes a new figure."""
+_DRAWN_ON = """
+ax_ : matplotlib Axes
+    The axes given or made.
+figure_ : matplotlib Figure
+    The figure."""
+
+
 class Display:
-    """What the displays share: axes that are given or made, with a title and labels."""
+    """What the displays share: axes that are given or made, with a title and labels.
+
+    The parameter `ax`, the attributes `ax_` and `figure_`, and that methods return the display
+    are documented here for all of them.
+    """
 
     ax_: Any
     figure_: Any
+
+    def __init_subclass__(cls) -> None:
+        cls.__doc__ = f"{inspect.getdoc(cls)}{_DRAWN_ON}"
+        returned = f"\n\nReturns\n-------\n{cls.__name__}\n    The display."
+        for name, method in vars(cls).items():
+            if name == "plot" or name.startswith("from_"):
+                told = inspect.getdoc(method) or ""
+                heading = "" if "Parameters\n---" in told else "\n\nParameters\n----------"
+                getattr(method, "__func__", method).__doc__ = told + heading + _AX + returned
 
     def _open(
         self, ax: Any, title: str, x: str, y: str, size: tuple[float, float] | None = None

@@ -81,12 +81,8 @@ class LearningCurveDisplay(Display):
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-        The axes given or made; those of the loss, and of a score without a loss.
     score_ax_ : matplotlib Axes or None
-        The axes of the score, None without one.
-    figure_ : matplotlib Figure
-        The figure.
+        The axes of the score: beside a loss those on the right, else `ax_`; None without one.
     lines_ : list of matplotlib Line2D
         The curves: loss, then score, then rivals, as far as there are any.
     """
@@ -128,13 +124,8 @@ class LearningCurveDisplay(Display):
         ----------
         estimator : object
             A fitted kernelgrad estimator.
-        x, ax, name, rivals
+        x, name, rivals
             As in :meth:`from_history`.
-
-        Returns
-        -------
-        LearningCurveDisplay
-            The display.
         """
         check_is_fitted(estimator, "history_")
         return cls.from_history(estimator.history_, x=x, ax=ax, name=name, rivals=rivals)
@@ -156,19 +147,9 @@ class LearningCurveDisplay(Display):
         history : dict
             The ``history_`` of an estimator: lists of one length, and maybe "score_name".
         x : str, default="seconds"
-            Horizontal axis: "seconds", "iteration", "epoch", "rows_seen" or
-            "n_random_features".
-        ax : matplotlib Axes, default=None
-            Where to plot; None makes a new figure.
-        name : str, default=None
-            Put before the labels of the curves.
-        rivals : mapping of str to float, default=None
-            Scores of other models on the same held-out rows, by name.
-
-        Returns
-        -------
-        LearningCurveDisplay
-            The display.
+            `x_name` of the display.
+        name, rivals
+            As for the display.
         """
         check_name(x, _X_LABELS, "x")
         _check_keys(history, x, "train_loss")
@@ -184,19 +165,7 @@ class LearningCurveDisplay(Display):
         return display.plot(ax=ax)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw the curves.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to plot; None makes a new figure. The axes of an earlier display may be
-            given to compare fits.
-
-        Returns
-        -------
-        LearningCurveDisplay
-            This display, with its axes, figure and lines set.
-        """
+        """Draw the curves, on the axes of an earlier display to compare fits."""
         has_loss = np.isfinite(self.x) & np.isfinite(self.train_loss)
         has_score = np.isfinite(self.x) & np.isfinite(self.validation_score)
         scores = has_score.any() or bool(self.rivals)
@@ -273,10 +242,6 @@ class FeatureImportancesDisplay(Display):
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-        The axes given or made.
-    figure_ : matplotlib Figure
-        The figure.
     bars_ : matplotlib BarContainer
         One bar for each column that is drawn, the most important one first.
     """
@@ -308,7 +273,7 @@ class FeatureImportancesDisplay(Display):
         names: Sequence[str] | None = None,
         ax: Any = None,
     ) -> Self:
-        """Plot the ``feature_importances_`` of an estimator.
+        """Plot the ``feature_importances_`` of an estimator, a new figure high enough for them.
 
         Parameters
         ----------
@@ -320,13 +285,6 @@ class FeatureImportancesDisplay(Display):
         names : sequence of str, default=None
             Names of all columns. None takes those of the table that was fitted, or else their
             numbers: "x0", "x1" and so on.
-        ax : matplotlib Axes, default=None
-            Where to plot; None makes a new figure, high enough for all names.
-
-        Returns
-        -------
-        FeatureImportancesDisplay
-            The display.
         """
         check_is_fitted(estimator)
         importances = np.asarray(estimator.feature_importances_)
@@ -337,7 +295,7 @@ class FeatureImportancesDisplay(Display):
         return display.plot(ax=ax)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw the bars; see :meth:`from_estimator` for `ax`."""
+        """Draw the bars."""
         shown = np.argsort(-self.importances, kind="stable")[: self.max_features]
         n, label = len(shown), "Column"
         if n < self.importances.size:
@@ -374,10 +332,6 @@ class ErrorTimeDisplay(Display):
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-        The axes given or made.
-    figure_ : matplotlib Figure
-        The figure.
     line_ : matplotlib Line2D
         The curve.
     """
@@ -428,15 +382,8 @@ class ErrorTimeDisplay(Display):
             of wrong classes of a classifier, else the root mean squared error.
         random_state : int, RandomState instance or None, default=0
             Which rows are in the parts; the same for all displays by default.
-        ax : matplotlib Axes, default=None
-            Where to plot; None makes a new figure.
         name : str, default=None
             Label of the curve; None is the name of the estimator's class.
-
-        Returns
-        -------
-        ErrorTimeDisplay
-            The display.
         """
         from sklearn.metrics import root_mean_squared_error, zero_one_loss
 
@@ -483,15 +430,8 @@ class ErrorTimeDisplay(Display):
         history : dict
             The ``history_`` of an estimator that was fitted with ``X_val`` and ``y_val``, or
             with ``early_stopping=True``.
-        ax : matplotlib Axes, default=None
-            Where to plot; None makes a new figure.
         name : str, default=None
             Label of the curve; None is the name of the solver.
-
-        Returns
-        -------
-        ErrorTimeDisplay
-            The display.
         """
         _check_keys(history, "seconds", "validation_score")
         score = flat_column(history["validation_score"], "validation_score")
@@ -508,7 +448,7 @@ class ErrorTimeDisplay(Display):
         ).plot(ax=ax)  # fmt: skip
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw the curve; see :meth:`from_estimator` for `ax`."""
+        """Draw the curve."""
         from matplotlib.ticker import LogLocator
 
         ax = self._open(ax, "Test error against time", "Seconds of the fit", self.error_name)

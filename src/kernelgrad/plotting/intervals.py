@@ -37,10 +37,6 @@ class GaussianProcessIntervalDisplay(Display):
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-        The axes given or made.
-    figure_ : matplotlib Figure
-        The figure.
     line_ : matplotlib Line2D
         The mean.
     band_ : matplotlib collection
@@ -93,13 +89,6 @@ class GaussianProcessIntervalDisplay(Display):
             function without noise. Scikit-learn's estimators decide that by their kernel.
         resolution : int, default=200
             Points along the column.
-        ax : matplotlib Axes, default=None
-            Where to plot; None makes a new figure.
-
-        Returns
-        -------
-        GaussianProcessIntervalDisplay
-            The display.
         """
         j, x_name = find_feature(X, feature)
         column = column_of(X, j)
@@ -154,10 +143,6 @@ class IntervalCoverageDisplay(Display):
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-        The axes given or made.
-    figure_ : matplotlib Figure
-        The figure.
     line_ : matplotlib Line2D
         The curve.
     """
@@ -194,15 +179,8 @@ class IntervalCoverageDisplay(Display):
             Rows.
         y : array-like of shape (n,)
             Their targets.
-        ax : matplotlib Axes, default=None
-            Where to plot; None makes a new figure.
         name : str, default=None
             Label of the curve; None is the name of the estimator's class.
-
-        Returns
-        -------
-        IntervalCoverageDisplay
-            The display.
         """
         name = name or type(estimator).__name__
         return cls.from_predictions(y, *_with_std(estimator, X, True), ax=ax, name=name)
@@ -224,7 +202,7 @@ class IntervalCoverageDisplay(Display):
         return cls(level=level, share=inside.mean(axis=1), n_rows=len(y), name=name).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw the curve; see :meth:`from_estimator` for `ax`."""
+        """Draw the curve."""
         fresh = ax is None or not ax.get_lines()
         ax = self._open(
             ax, "Coverage of the intervals", "Level of the interval", "Share of rows inside"

@@ -57,10 +57,6 @@ class ResponseMapDisplay(Display):
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-        The axes given or made.
-    figure_ : matplotlib Figure
-        The figure.
     surface_ : matplotlib artist
         The coloured plane.
     colorbar_ : matplotlib Colorbar or None
@@ -111,13 +107,6 @@ class ResponseMapDisplay(Display):
             Numbers or names of the two columns, which must hold numbers.
         resolution : int, default=100
             Points along each axis.
-        ax : matplotlib Axes, default=None
-            Where to plot; None makes a new figure.
-
-        Returns
-        -------
-        ResponseMapDisplay
-            The display.
         """
         if len(features) != 2:
             raise ValueError(f"features must be two columns, got {features!r}.")
