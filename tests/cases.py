@@ -13,7 +13,8 @@ def every(names, cases: Iterable):
     """Decorate a test to run on all cases in turn; a failure carries a note of its case.
 
     Written as ``pytest.mark.parametrize``, it makes one test of all cases: for contracts whose
-    cases are quick and many. All share the fixtures of the test.
+    cases are quick and many. All share the fixtures of the test, but `tmp_path`: each case has
+    a folder of its own.
     """
     names = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
     cases = list(cases)
@@ -25,8 +26,12 @@ def every(names, cases: Iterable):
     def decorate(test):
         @functools.wraps(test)
         def run(*args, **kwargs):
-            for case in cases:
+            folder = kwargs.get("tmp_path")
+            for i, case in enumerate(cases):
                 named = dict(zip(names, [case] if len(names) == 1 else case, strict=True))
+                if folder is not None:
+                    kwargs["tmp_path"] = folder / str(i)
+                    kwargs["tmp_path"].mkdir()
                 try:
                     test(*args, **kwargs, **named)
                 except BaseException as error:

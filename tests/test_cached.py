@@ -33,6 +33,7 @@ from cached_cases import (
     some_cases,
     sometimes,
 )
+from cases import every
 from kernelgrad import KernelDensityRatio, KernelNoveltyDetector, set_num_threads
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import SquaredError
@@ -58,13 +59,13 @@ def check_minimum(case, n, block_size, bias):
     assert (model.intercept_ == 0).all() == (not bias)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@every("case", CASES)
 def test_one_block_reaches_the_minimum(case):
     check_minimum(case, 200, 200, bias=True)
 
 
-@pytest.mark.parametrize("name", ["hinge-2", "logistic-2", "absolute"])
-@pytest.mark.parametrize("alpha", [1e-3, 1e-1, 1e2])
+@every("name", ["hinge-2", "logistic-2", "absolute"])
+@every("alpha", [1e-3, 1e-1, 1e2])
 def test_coefficients_are_slopes_over_alpha(name, alpha):
     # alpha a_i = -p_i l'_i with slopes of at most one: more lies where K is zero
     case, (X, t) = BY_NAME[name], signal(200)
@@ -222,7 +223,7 @@ def test_the_oracles_agree_with_each_other_and_notice_errors():
 
 
 @sometimes("log_loss-3", "hinge-2", "squared", "quantiles")
-@pytest.mark.parametrize("factor", [0.01, 30.0])
+@every("factor", [0.01, 30.0])
 def test_claims_are_true_whatever_the_width(case, factor):
     X, t = signal(500, seed=5)
     y = case.targets(t)

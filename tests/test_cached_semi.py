@@ -9,6 +9,7 @@ import pytest
 from sklearn.svm import SVC, LinearSVC
 
 from cached_cases import coefficients
+from cases import every
 from kernelgrad import CapabilityError
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.kernels import Gaussian
@@ -71,8 +72,8 @@ def value(one, batch, K, coef, bias):
     return p @ loss + 0.5 * one.alpha * np.einsum("nc,nc->", coef, f)
 
 
-@pytest.mark.parametrize(("loss", "unlabelled"), MATCHES)
-@pytest.mark.parametrize("share", [1.0, 0.3])
+@every(("loss", "unlabelled"), MATCHES)
+@every("share", [1.0, 0.3])
 def test_fixed_sides_lie_above_and_touch(loss, unlabelled, share):
     rng = np.random.default_rng(0)
     Y = rng.choice([-1.0, 1.0], (2, 40)).astype(np.float32)
@@ -98,8 +99,8 @@ def test_fixed_sides_lie_above_and_touch(loss, unlabelled, share):
     assert along[:, 0].sum() == pytest.approx(exact, rel=1e-6)
 
 
-@pytest.mark.parametrize(("loss", "unlabelled"), MATCHES + SMOOTH)
-@pytest.mark.parametrize(("size", "blocks"), [("auto", "support"), (64, "support"),
+@every(("loss", "unlabelled"), MATCHES + SMOOTH)
+@every(("size", "blocks"), [("auto", "support"), (64, "support"),
                                               (64, "features")])  # fmt: skip
 def test_objective_is_what_it_claims_and_falls(loss, unlabelled, size, blocks):
     one, batch = case(loss, unlabelled)

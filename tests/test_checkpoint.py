@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from fuzz.estimators import CLASSIFIES, REGRESSES
+from fuzz.estimators import CLASSIFIES
 from sklearn.base import clone
 
+from cases import every
 from kernelgrad import (
     DSG,
     SDCA,
@@ -47,35 +48,27 @@ KERNEL = {**GIVEN, "alpha": 1e-3, "gamma": 0.5}
 
 
 def fits():
-    """Yield (estimator, y, size of batches or None) for each solver: whole rows and batches."""
+    """Yield (estimator, y) for each solver, in batches: the contract resumes all others."""
     for name, cls in SOLVERS.items():
-        batch = {} if "batch_size" not in cls().get_params() else {"batch_size": 50}
-        for options in ({}, batch) if batch else ({},):
-            solver = cls(**options)
-            if cls.marks:
-                marked = np.where(np.arange(N) % 3 > 0, -1, labels > 0)
-                yield SemiSupervisedKernelClassifier(solver=solver, **GIVEN), marked
-                continue
+        solver = in_batches(cls)
+        if cls.marks:
+            marked = np.where(np.arange(N) % 3 > 0, -1, labels > 0)
+            yield SemiSupervisedKernelClassifier(solver=solver, **GIVEN), marked
+        else:
             loss = CLASSIFIES.get(name, "hinge")
-            yield KernelClassifier(loss, solver=solver, **KERNEL), labels
             yield KernelClassifier(loss, solver=solver, early_stopping=True, **KERNEL), labels
-            if name not in ("perceptron", "sbp"):
-                loss = REGRESSES.get(name, ("squared",))[0]
-                stops = {**KERNEL, "early_stopping": True}
-                yield KernelRegressor(loss, solver=solver, **stops), signal_
     for name, cls in LINEAR_SOLVERS.items():
-        batch = {} if "batch_size" not in cls().get_params() else {"batch_size": 50}
-        for options in ({}, batch) if batch else ({},):
-            loss = "hinge" if name == "simba" else "logistic"
-            linear = LinearClassifier(loss, solver=cls(**options), early_stopping=True, **GIVEN)
-            yield linear, labels
-            if name not in ("simba", "pegasos"):
-                yield LinearRegressor(solver=cls(**options), **GIVEN), signal_
+        loss = "hinge" if name == "simba" else "logistic"
+        linear = LinearClassifier(loss, solver=in_batches(cls), early_stopping=True, **GIVEN)
+        yield linear, labels
+
+
+def in_batches(cls):
+    return cls(**{"batch_size": 50} if "batch_size" in cls().get_params() else {})
 
 
 def title(case):
-    given = case[0].get_params(deep=False)
-    return f"{type(case[0]).__name__}-{given['solver']}-{given.get('early_stopping')}"
+    return f"{type(case[0]).__name__}-{case[0].solver}"
 
 
 @pytest.mark.parametrize("case", list(fits()), ids=title)
@@ -120,7 +113,7 @@ OTHERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@every("name", OTHERS)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_task_goes_on_with_the_same_bits(name):
     estimator, rows, y = OTHERS[name]
@@ -379,7 +372,7 @@ def test_what_a_kill_left_is_removed(tmp_path):
 # -- refusals ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every(
     ("change", "told"),
     [
         ({"data": (X + 1e-12, signal_)}, "rows: other rows, targets or weights"),
@@ -439,7 +432,7 @@ def test_only_fit_takes_a_checkpoint(tmp_path):
         ).fit(X, signal_)
 
 
-@pytest.mark.parametrize("every", ["60", "0 s", "-1 s", "1 d", "s", 0, -1, 1.5, None, True])
+@every("every", ["60", "0 s", "-1 s", "1 d", "s", 0, -1, 1.5, None, True])
 def test_intervals_are_checked(tmp_path, every):
     with pytest.raises((ValueError, TypeError), match="every"):
         Checkpoint(tmp_path, every)

@@ -22,6 +22,7 @@ from sklearn.datasets import dump_svmlight_file
 from sklearn.metrics import log_loss, mean_absolute_error, r2_score, root_mean_squared_error
 
 import kernelgrad
+from cases import every
 from kernelgrad import KernelRegressor
 from kernelgrad.cli import main
 from kernelgrad.cli.demo import studies, work
@@ -543,7 +544,7 @@ DATA_ERRORS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", DATA_ERRORS)
+@every("case", DATA_ERRORS)
 def test_data_errors_are_one_line(tmp_path, cli, case):
     make, kind, part = DATA_ERRORS[case]
     arguments = make(tmp_path)
@@ -590,7 +591,7 @@ USAGE_ERRORS = {
 }
 
 
-@pytest.mark.parametrize("case", USAGE_ERRORS)
+@every("case", USAGE_ERRORS)
 def test_wrong_command_lines_exit_2(cli, case):
     arguments, part = USAGE_ERRORS[case]
     if "--json" not in arguments:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cases import every
 from kernelgrad import load
 
 FOLDER = Path(__file__).parent / "data" / "v0.1.0"
@@ -45,7 +46,7 @@ def new_rows(name, expected):
     return expected["short_X" if name.startswith("short") else "Z"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every("name", NAMES)
 def test_predictions(name, expected, tmp_path):
     model, Z = load(FOLDER / f"{name}.kgm"), new_rows(name, expected)
     assert_close(scores(model, Z), expected[name], ROUNDING)
@@ -57,7 +58,7 @@ def test_predictions(name, expected, tmp_path):
     np.testing.assert_array_equal(scores(again, Z), scores(model, Z))
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n.startswith(("resumable", "short"))])
+@every("name", [n for n in NAMES if n.startswith(("resumable", "short"))])
 def test_fits_go_on(name, expected):
     model = load(FOLDER / f"{name}.kgm")
     if model.warm_start:

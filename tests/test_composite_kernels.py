@@ -3,9 +3,9 @@ import pickle
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.base import clone
 from sklearn.gaussian_process import kernels as gp
 
+from cases import every
 from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.compute import rng
 from kernelgrad.features.base import FeatureMap, float32_rows
@@ -63,7 +63,7 @@ def prepared(features, X):
 # The contract
 
 
-@pytest.mark.parametrize("kernel", CASES, ids=range(len(CASES)))
+@every("kernel", CASES)
 def test_contract(kernel):
     check_kernel(kernel)
 
@@ -141,14 +141,6 @@ def test_parts_are_parameters():
     for name in ("k2__gamma", "k2", "k0__sigma", "bandwidth"):
         with pytest.raises(ValueError, match="Invalid parameter"):
             kernel.set_params(**{name: 1.0})
-
-
-@pytest.mark.parametrize("kernel", CASES, ids=range(len(CASES)))
-def test_clone_repr_and_pickle(kernel):
-    twin = clone(kernel)
-    assert all(a is not b for a, b in zip(twin.kernels, kernel.kernels, strict=True))
-    assert repr(twin) == repr(kernel) == repr(pickle.loads(pickle.dumps(kernel)))
-    assert all(type(part).__name__ in repr(kernel) for part in kernel.kernels)
 
 
 def test_parameters_outside_their_domain():

@@ -15,6 +15,7 @@ import scipy.stats
 import threadpoolctl
 
 import oracles
+from cases import every
 from kernelgrad.compute import elementary, linalg, rng
 from kernelgrad.compute.memory import resident_bytes
 from kernelgrad.compute.threads import (
@@ -339,7 +340,7 @@ def test_csr_times_tile_against_scipy(index_dtype):
 # Linear algebra
 
 
-@pytest.mark.parametrize("m", [1, 127, 128, 129, 300])
+@every("m", [1, 127, 128, 129, 300])
 def test_gram_is_the_lower_triangle(m):
     P = np.random.default_rng(m).standard_normal((90, m)).astype(np.float32)
     results = []
@@ -387,8 +388,8 @@ def test_solve_damped_raises_the_damping_until_it_is_definite():
 # Threads
 
 
-@pytest.mark.parametrize("n_threads", [1, 2, 5])
-@pytest.mark.parametrize("n_tasks", [0, 1, 2, 100])
+@every("n_threads", [1, 2, 5])
+@every("n_tasks", [0, 1, 2, 100])
 def test_every_task_runs_once(n_threads, n_tasks):
     set_num_threads(n_threads)
     seen = []

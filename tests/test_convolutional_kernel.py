@@ -7,6 +7,7 @@ import scipy.sparse as sp
 from scipy.signal import correlate
 from scipy.spatial.distance import pdist
 
+from cases import every
 from kernelgrad import set_num_threads
 from kernelgrad._validation import DataError
 from kernelgrad.features import _patches as patches
@@ -78,7 +79,7 @@ def scalar_kernel(x, z, shape, side, stride, pool, gamma, normalize):
 # The contract
 
 
-@pytest.mark.parametrize("kernel", CASES + COMPOSITE, ids=range(len(CASES + COMPOSITE)))
+@every("kernel", CASES + COMPOSITE)
 def test_contract(kernel):
     check_kernel(kernel, X=images(kernel))
 
@@ -86,7 +87,7 @@ def test_contract(kernel):
 # Exact values
 
 
-@pytest.mark.parametrize("kernel", CASES, ids=IDS)
+@every("kernel", CASES)
 def test_exact_values_against_loops(kernel):
     X, Z = images(kernel, 4), images(kernel, 3, seed=1)
     kernel = kernel.resolve(X, 0)

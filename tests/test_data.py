@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
+from cases import every
 from kernelgrad.data import (
     ArraySource,
     Batch,
@@ -316,7 +317,7 @@ def test_array_source(tmp_path):
     ArraySource(big).read(0, 4)  # the sum overflows, no value does
 
 
-@pytest.mark.parametrize(
+@every(
     ("y", "kind", "task"),
     [
         (np.arange(20), "integer", "classification"),
@@ -348,7 +349,7 @@ def named():
     return ArraySource(BAD, feature_names=["p", "q", "r"])
 
 
-@pytest.mark.parametrize(
+@every(
     ("call", "error", "message"),
     [
         (lambda: ArraySource(np.ones(3)), ValueError, r"shape \(3,\); use X.reshape"),
@@ -444,7 +445,7 @@ def test_csv_types(tmp_path):
 GOOD = "a,b,t\n" + "1,2,x\n" * 10_000
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "columns", "message"),
     [
         (GOOD, {"target": "T"}, "has no target column 'T'; choose one of: 'a', 'b', 't'"),
@@ -532,7 +533,7 @@ def test_libsvm_against_sklearn(tmp_path):
     assert named.feature_names == ["p", "q", "r"]
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "arguments", "message"),
     [
         (b"1 1:1\n" * 9000 + b"1 a:2\n", {}, "line 9001 is not in LIBSVM format.*correct"),
@@ -599,7 +600,7 @@ def test_parquet_types(tmp_path):
     assert open_source(path, feature_names=["s"]).read(0, 3).X.tolist() == [[1], [2], [3]]
 
 
-@pytest.mark.parametrize(
+@every(
     ("columns", "target", "message"),
     [
         ({"a": [1.0, None]}, None, r"column 'a' has a missing value in row 1 .*impute"),

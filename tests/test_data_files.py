@@ -17,6 +17,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import dump_svmlight_file
 
+from cases import every
 from kernelgrad import DSG, KernelClassifier, KernelRegressor
 from kernelgrad.data import (
     ArraySource,
@@ -323,7 +324,7 @@ ONE = np.ones((2, 2))
 CSR = {"data": [1.0], "indices": [1], "indptr": [0, 1], "shape": [1, 2]}
 
 
-@pytest.mark.parametrize(
+@every(
     ("write", "suffix", "first", "second", "opened", "message"),
     [
         (write_, suffix, first, second, opened, message)
@@ -467,7 +468,7 @@ def touched(path):
     os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns + 1))
 
 
-@pytest.mark.parametrize("change", [appended, replaced, cut, touched, os.remove])
+@every("change", [appended, replaced, cut, touched, os.remove])
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "svm", "parquet", "npz", "npy"])
 def test_a_file_that_changes_is_noticed(tmp_path, rows, kind, change):
     for i in range(2):
@@ -518,7 +519,7 @@ def test_damage_within_parquet_is_named(tmp_path, rows):
         list(open_source(path, target="y").chunks())
 
 
-@pytest.mark.parametrize(
+@every(
     ("error", "expected", "message"),
     [
         (IndexError("pop"), DataError, r"d.bin is bad \(pop\); mend it\.$"),

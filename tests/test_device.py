@@ -20,6 +20,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 import kernelgrad
+from cases import every
 from kernelgrad import (
     KernelClassifier,
     KernelDensityRatio,
@@ -130,7 +131,7 @@ def values_on(name, kernel, X, Z, wide=False):
 # Names and errors
 
 
-@pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "torch:1", "CPU", ""])
+@every("name", ["gpu", "cuda:", "cuda:x", "torch:1", "CPU", ""])
 def test_unknown_names_are_refused(name):
     with pytest.raises(ValueError, match=r"Unknown device .*choose 'cpu', 'cuda'"):
         get_device(name)
@@ -171,7 +172,7 @@ def test_without_the_gpu_the_error_says_so(torch_is, name, gpus, message):
 
 
 @needs_torch
-@pytest.mark.parametrize(
+@every(
     ("params", "message"),
     [
         ({"solver": "sdca"}, r"solver 'sdca' runs on the CPU only.*'cached'"),
@@ -244,7 +245,7 @@ RESOLVED = [
 
 
 @needs_torch
-@pytest.mark.parametrize("kernel", RESOLVED, ids=repr)
+@every("kernel", RESOLVED)
 def test_values_of_all_other_forms(kernel):
     X, Z = rows_of(150, 8), rows_of(40, 8, 1)
     X[::3, 2] = Z[::2, 5] = 0.0
@@ -439,7 +440,7 @@ MAPS = [
 
 
 @needs_torch
-@pytest.mark.parametrize("kernel", MAPS, ids=repr)
+@every("kernel", MAPS)
 def test_features_and_their_sums(kernel):
     n, d, size = 700, 5, 96
     cpu, there = (FeatureStream(kernel, d, 7, size) for _ in range(2))

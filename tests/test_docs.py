@@ -18,6 +18,7 @@ from urllib.parse import unquote
 import pytest
 
 import kernelgrad
+from cases import every
 from kernelgrad.cli.app import app
 from kernelgrad.kernels import KERNELS
 from kernelgrad.losses import LOSSES
@@ -92,7 +93,7 @@ def test_what_the_documentation_names_can_be_imported():
     assert unknown == set()
 
 
-@pytest.mark.parametrize(
+@every(
     ("registry", "names"),
     [
         ("kernelgrad.kernels", "KERNELS"),
@@ -303,7 +304,7 @@ def test_docstrings_of_estimators_tell_every_parameter(site):
             assert set(inspect.signature(cls).parameters) - told == set(), cls
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@every("name", CLASSES)
 def test_documented_defaults_are_those_of_the_signature(name):
     cls = getattr(kernelgrad, name)
     given = inspect.signature(cls).parameters

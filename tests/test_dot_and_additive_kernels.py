@@ -9,6 +9,7 @@ from sklearn.kernel_approximation import PolynomialCountSketch
 from sklearn.metrics.pairwise import additive_chi2_kernel, polynomial_kernel
 
 import oracles_sketch
+from cases import every
 from kernelgrad._validation import DataError
 from kernelgrad.compute import rng
 from kernelgrad.features import _sketches as sketches
@@ -61,14 +62,14 @@ def prepared(features, X):
 # The contract
 
 
-@pytest.mark.parametrize("d", [5, 50])  # fewer and more than the 32 features of a block
-@pytest.mark.parametrize("form", ["auto", *FORMS])
-@pytest.mark.parametrize("cls", ADDITIVE)
+@every("d", [5, 50])  # fewer and more than the 32 features of a block
+@every("form", ["auto", *FORMS])
+@every("cls", ADDITIVE)
 def test_contract_of_additive_kernels(cls, form, d):
     check_kernel(cls(form), X=positive(d=d), random_state=1)
 
 
-@pytest.mark.parametrize("kernel", PRODUCTS, ids=repr)
+@every("kernel", PRODUCTS)
 def test_contract_of_product_kernels(kernel):
     check_kernel(kernel, X=unit(), random_state=1)
 
@@ -390,8 +391,8 @@ def test_auto_is_a_function_of_the_widths():
         np.testing.assert_array_equal(auto.transform(rows, 1), same.transform(rows, 1))
 
 
-@pytest.mark.parametrize("F", [1, 7, 12, 64])
-@pytest.mark.parametrize("degree", [1, 2, 3])
+@every("F", [1, 7, 12, 64])
+@every("degree", [1, 2, 3])
 def test_tensor_sketch_against_the_oracle(degree, F):
     X = unit(3, 4).astype(np.float32)
     features = Polynomial(degree, 0.5, 0.7).feature_map(4, 6, F)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pytest
 import scipy.sparse as sp
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import kernelgrad
+from cases import every
 from kernelgrad import KernelClassifier, KernelRegressor, LinearClassifier, open_source
 from kernelgrad.callbacks import Callback
 from kernelgrad.cli import main
@@ -175,9 +175,7 @@ def test_every_message_has_its_case():
     assert len(set(MESSAGES)) == len(MESSAGES)
 
 
-@pytest.mark.parametrize(
-    ("message", "case"), list(zip(MESSAGES, CASES, strict=False)), ids=range(len(CASES))
-)
+@every(("message", "case"), list(zip(MESSAGES, CASES, strict=False)))
 def test_messages_are_those_of_the_page(message, case, tmp_path, capsys, monkeypatch):
     if "demo" in message:
         monkeypatch.setitem(sys.modules, "matplotlib", None)

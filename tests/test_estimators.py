@@ -25,6 +25,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import kernelgrad
+from cases import every
 from kernelgrad import (
     DSG,
     ArraySource,
@@ -488,7 +489,7 @@ GOOD_X = np.arange(24.0).reshape(12, 2)
 GOOD_Y = np.arange(12) % 2
 
 
-@pytest.mark.parametrize(
+@every(
     ("params", "message"),
     [
         ({"loss": "hing"}, r"Unknown loss 'hing' \(did you mean 'hinge'\?\).*: (?!absolute)"),
@@ -525,7 +526,7 @@ def test_wrong_parameters(params, message):
         plain_classifier(**params).fit(GOOD_X, GOOD_Y)
 
 
-@pytest.mark.parametrize(
+@every(
     ("X", "y", "weight", "message"),
     [
         (GOOD_X, None, None, "requires y to be passed"),

@@ -11,6 +11,7 @@ from sklearn.datasets import make_friedman1, make_friedman2, make_friedman3
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as theirs
 
+from cases import every
 from kernelgrad import ArraySource, KernelGaussianProcessRegressor, load, set_num_threads
 from kernelgrad._validation import CapabilityError
 from kernelgrad.callbacks import Deadline
@@ -50,11 +51,9 @@ def process(*args, **params):
     return KernelGaussianProcessRegressor(*args, random_state=0, **params)
 
 
-@pytest.mark.parametrize("nu", SHAPES)
-@pytest.mark.parametrize("each", [False, True])
-@pytest.mark.parametrize(
-    ("noise", "signal"), [(None, None), (0.1, None), (None, 2.0), (0.1, 2)]
-)
+@every("nu", SHAPES)
+@every("each", [False, True])
+@every(("noise", "signal"), [(None, None), (0.1, None), (None, 2.0), (0.1, 2)])
 def test_likelihood_and_its_slope(rows, nu, each, noise, signal):
     X, y, weight, Z = rows
     y = y - y.mean()
@@ -185,9 +184,9 @@ def test_weights_are_repeats(rows):
     assert abs(plain.noise_variance_ / a.noise_variance_ - 1) > 0.02  # weights do count
 
 
-@pytest.mark.parametrize("kernel", ["rbf", Matern(0.5), "laplacian", "cauchy",
-                                    Polynomial(2) + Laplacian()], ids=str)  # fmt: skip
-@pytest.mark.parametrize("sparse", [False, True])
+@every("kernel", ["rbf", Matern(0.5), "laplacian", "cauchy",
+                                    Polynomial(2) + Laplacian()])  # fmt: skip
+@every("sparse", [False, True])
 def test_files_pickles_and_threads(rows, kernel, sparse, tmp_path):
     X, y, weight, Z = rows
     X = sp.csr_matrix(np.where(np.abs(X) > 0.7, X, 0)) if sparse else X.astype(np.float32)
@@ -336,7 +335,7 @@ def test_what_the_solvers_take(rows, tmp_path):
         process(solver="newton").fit(X, y)
 
 
-@pytest.mark.parametrize(
+@every(
     ("params", "error", "match"),
     [
         ({"metric": "diagonal", "gamma": 1.0}, ValueError, "gamma='auto'"),

@@ -22,6 +22,8 @@ from experiments.base import (
 )
 from experiments.s3gd import theorem3_1
 
+from cases import every
+
 FOUND = discover()
 
 
@@ -29,7 +31,7 @@ def claim(margins, error=np.nan):
     return Claim("x > 0", "1", lambda rows: str(len(rows)), lambda rows: margins, error)
 
 
-@pytest.mark.parametrize(
+@every(
     ("margins", "error", "verdict"),
     [
         ([1.0, 1.1, 0.9], np.nan, AGREES),

@@ -7,6 +7,7 @@ import pytest
 from scipy import ndimage
 from tests.oracles import float32_variates, philox4x32
 
+from cases import every
 from kernelgrad import KernelClassifier, set_num_threads
 from kernelgrad.compute.images import TAG_IMAGE, bumps
 from kernelgrad.data import DeformedImages, sample_batches
@@ -135,7 +136,7 @@ def test_batches_and_fits():
     assert model.score(held.X, held.y) > 0.5
 
 
-@pytest.mark.parametrize(
+@every(
     ("change", "error", "message"),
     [
         ({"images": IMAGES.reshape(N, -1)}, ValueError, r"shape \(7, 216\).*reshape"),

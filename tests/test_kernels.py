@@ -9,6 +9,7 @@ from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 from sklearn.svm import SVC
 
 import oracles
+from cases import every
 from kernelgrad import load
 from kernelgrad.kernels import (
     KERNELS,
@@ -41,8 +42,8 @@ def make(name, gamma=0.7, **params):
 # The contract
 
 
-@pytest.mark.parametrize("form", ["pair", "phase"])
-@pytest.mark.parametrize(("name", "params"), CASES, ids=IDS)
+@every("form", ["pair", "phase"])
+@every(("name", "params"), CASES)
 def test_contract(name, params, form):
     check_kernel(make(name, form=form, **params), random_state=1)
 
@@ -122,7 +123,7 @@ class Broken(Gaussian):
         return features
 
 
-@pytest.mark.parametrize(
+@every(
     ("fault", "message"),
     [
         ("asymmetric", "symmetric"),
@@ -157,7 +158,7 @@ def test_contract_without_random_features():
 # Exact values
 
 
-@pytest.mark.parametrize(("name", "params"), CASES, ids=IDS[: len(CASES)])
+@every(("name", "params"), CASES)
 def test_exact_values_against_the_scalar_oracle(name, params):
     X, Z = data(6), data(5, seed=1)
     K = make(name, **params)(X, Z)
@@ -185,7 +186,7 @@ def test_matern_tends_to_the_gaussian():
     assert errors[2] < 5e-3
 
 
-@pytest.mark.parametrize("nu", [0.02, 20.0, 50.0, 120.0, 200.0, 1000.0])
+@every("nu", [0.02, 20.0, 50.0, 120.0, 200.0, 1000.0])
 def test_matern_of_extreme_smoothness_at_all_distances(nu):
     r = np.concatenate([[0.0], np.geomspace(1e-9, 1e4, 200)])
     k = Matern(nu, 0.5)(np.zeros((1, 1)), r[:, None])[0]
@@ -259,8 +260,8 @@ def test_median_rule_against_pdist(name):
     assert isinstance(k.gamma, float)
 
 
-@pytest.mark.parametrize("rule", ["median", "scale"])
-@pytest.mark.parametrize("name", STATIONARY)
+@every("rule", ["median", "scale"])
+@every("name", STATIONARY)
 def test_rules_follow_the_units_of_the_data(name, rule):
     X = data(100, 4)
     k = make(name, rule)
@@ -273,8 +274,8 @@ def test_rules_follow_the_units_of_the_data(name, rule):
         np.testing.assert_allclose(other, K, rtol=1e-7, atol=1e-12)
 
 
-@pytest.mark.parametrize("rule", ["median", "scale"])
-@pytest.mark.parametrize("name", STATIONARY)
+@every("rule", ["median", "scale"])
+@every("name", STATIONARY)
 def test_bandwidth_factor_multiplies_the_length(name, rule):
     X = data(100, 4)
     plain, wide = (
@@ -300,8 +301,8 @@ def test_scale_is_scikit_learns(shift):
         assert Gaussian("scale").resolve(S, 0).gamma == pytest.approx(theirs, rel=1e-10)
 
 
-@pytest.mark.parametrize("rule", ["median", "scale"])
-@pytest.mark.parametrize("name", STATIONARY)
+@every("rule", ["median", "scale"])
+@every("name", STATIONARY)
 def test_degenerate_rows(name, rule):
     # one number in every column for the variance rule; rows that differ by rounding at most
     # in their computed distances for the median rule

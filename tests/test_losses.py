@@ -228,7 +228,7 @@ class RowNumbering(Huber):
         return super().value(y, f) + np.arange(len(f), dtype=f.dtype)
 
 
-@pytest.mark.parametrize(
+@every(
     ("broken", "message"),
     [
         (FlippedSlope(), "not between"),
@@ -240,7 +240,6 @@ class RowNumbering(Huber):
         (Concave(), "central difference|convex"),
         (RowNumbering(), "permuted"),
     ],
-    ids=lambda case: type(case).__name__,
 )
 def test_contract_rejects_broken_losses(broken, message):
     with pytest.raises(AssertionError, match=message):
@@ -736,9 +735,7 @@ def test_relative_novelty_is_the_conjugate_of_its_divergence(rho):
         assert f[np.argmin(total), 0] == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    "name", ["hinge", "smoothed_hinge", "squared_hinge", "logistic", "modified_logistic"]
-)
+@every("name", ["hinge", "smoothed_hinge", "squared_hinge", "logistic", "modified_logistic"])
 def test_margins_of_target_0_have_neither_slope_nor_curvature(name):
     loss = get_loss(name, task="classification", n_classes=2)
     y, f = np.zeros((5, 1)), np.linspace(-2, 2, 5)[:, None]

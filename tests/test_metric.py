@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from cases import every
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Gaussian, Laplacian, Matern
 from kernelgrad.persistence import Record
@@ -51,10 +52,8 @@ def diagonal():
     return Metric(np.log([0.7, 0.3, 0.2]), GROUPS)
 
 
-@pytest.mark.parametrize("nu", SHAPES)
-@pytest.mark.parametrize(
-    "metric", [diagonal(), Metric(MATRIX, None)], ids=["weights", "matrix"]
-)
+@every("nu", SHAPES)
+@every("metric", [diagonal(), Metric(MATRIX, None)])
 def test_errors_left_out_are_those_of_fits_without_the_row(nu, metric):
     s = sample()
     M = metric.weights if metric.groups is None else np.diag(metric.weights)
@@ -75,13 +74,9 @@ def test_errors_left_out_are_those_of_fits_without_the_row(nu, metric):
     assert both.score == pytest.approx(0.5 * np.log(total), rel=1e-10)
 
 
-@pytest.mark.parametrize("nu", SHAPES)
-@pytest.mark.parametrize(
-    ("ridge", "rtol"), [(5e-3, 1e-6), (0.05, 2e-3)], ids=["float64", "float32"]
-)
-@pytest.mark.parametrize(
-    "theta", [diagonal().theta, MATRIX, MATRIX[:, :2]], ids=["w", "d", "r"]
-)
+@every("nu", SHAPES)
+@every(("ridge", "rtol"), [(5e-3, 1e-6), (0.05, 2e-3)])
+@every("theta", [diagonal().theta, MATRIX, MATRIX[:, :2]])
 def test_gradient_is_that_of_the_errors(nu, ridge, rtol, theta):
     s = sample()
     groups = GROUPS if theta.ndim == 1 else None
@@ -131,8 +126,8 @@ def test_kernels_with_a_metric_to_learn():
         assert smoothness(kernel_of(nu, 0.3)) == nu
 
 
-@pytest.mark.parametrize("least", [2e-3, 0.9, 5.0, LEAST / 50, MOST * 50])
-@pytest.mark.parametrize("start", [LEAST, 0.1, MOST])
+@every("least", [2e-3, 0.9, 5.0, LEAST / 50, MOST * 50])
+@every("start", [LEAST, 0.1, MOST])
 def test_best_ridge_finds_the_least_value_wherever_it_starts(least, start):
     asked = []
 
@@ -290,10 +285,8 @@ def test_ranks_are_normal_scores():
     np.testing.assert_array_equal(np.sign(beyond[:, 0]), [1, -1])
 
 
-@pytest.mark.parametrize("standardize", ["robust", "ranks", True, False])
-@pytest.mark.parametrize(
-    "metric", [None, np.array([1.0, 0.5, 0.0, 2.0, 1.0]), np.eye(5)[:, 1:3] + 0.1]
-)
+@every("standardize", ["robust", "ranks", True, False])
+@every("metric", [None, np.array([1.0, 0.5, 0.0, 2.0, 1.0]), np.eye(5)[:, 1:3] + 0.1])
 def test_scalings_in_parts_in_files_and_before_a_metric(standardize, metric):
     X = wide_tailed(1000)
     w = np.ones(1000)

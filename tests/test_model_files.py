@@ -12,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import kernelgrad as kg
+from cases import every
 from kernelgrad import _tensors, persistence
 from kernelgrad.data import ArraySource
 from kernelgrad.exceptions import DataError, ModelFileError
@@ -87,7 +88,7 @@ GAMMA = ("expansion", "kernel", "params", "gamma", "value")
 STEP = ("object", "state", "steps", "items", 0, "items", 1, "state")
 
 
-@pytest.mark.parametrize(
+@every(
     ("name", "edit", "words"),
     [
         ("dense", value("fitted", "predict", to=1), "holds 'predict'"),
@@ -175,7 +176,7 @@ def write_header(path, text):
     save_file(tensors, path, metadata | {"header": text, "checksum": checksum})
 
 
-@pytest.mark.parametrize(
+@every(
     "text",
     [
         '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}",

@@ -58,8 +58,8 @@ def solve(solver, posed, batch, most=60):
     return state, info
 
 
-@pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("loss", LOSSES)
+@every("intercept", [True, False])
+@every("loss", LOSSES)
 def test_the_minimum_of_every_penalty(loss, intercept):
     X, y, weight = rows(loss)
     K = Gaussian(0.5)(X)

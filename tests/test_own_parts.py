@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cases import every
 from kernelgrad import LinearRegressor
 from kernelgrad.losses import LOSSES, Huber, Loss, register_loss
 from kernelgrad.testing import check_loss
@@ -58,8 +59,8 @@ def rows():
     return X, 2.0 * X[:, 0] - X[:, 1] + 0.1 * rng.standard_normal(300)
 
 
-@pytest.mark.parametrize("loss", ["log_cosh", "own_huber"])
-@pytest.mark.parametrize("solver", ["dsg", "udsg", "cdsg", "pegasos", "norma", "cached"])
+@every("loss", ["log_cosh", "own_huber"])
+@every("solver", ["dsg", "udsg", "cdsg", "pegasos", "norma", "cached"])
 def test_kernel_solvers_learn_by_it(solver, loss):
     X, y = rows()
     options = {"solver": solver, "alpha": 1e-3, "gamma": 0.5, "max_iter": 60, "random_state": 0}
@@ -69,8 +70,8 @@ def test_kernel_solvers_learn_by_it(solver, loss):
     np.testing.assert_allclose(model.predict(X), theirs.predict(X), atol=0.1)
 
 
-@pytest.mark.parametrize("loss", ["log_cosh", "own_huber"])
-@pytest.mark.parametrize("solver", ["sgd", "svrg", "saga"])
+@every("loss", ["log_cosh", "own_huber"])
+@every("solver", ["sgd", "svrg", "saga"])
 def test_linear_solvers_learn_by_it(solver, loss):
     X, y = rows()
     options = {"solver": solver, "alpha": 1e-3, "max_iter": 60, "random_state": 0}

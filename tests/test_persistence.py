@@ -16,6 +16,7 @@ from hypothesis.extra import numpy as hnp
 from safetensors import safe_open
 from safetensors.numpy import save, save_file
 
+from cases import every
 from kernelgrad import _disk, persistence
 from kernelgrad.exceptions import ModelFileError
 from kernelgrad.persistence import decode_value, encode_value, read_container, write_container
@@ -92,7 +93,7 @@ def test_value_round_trip_is_exact(value):
     assert same(decode_value(encode_value(encoded)), encoded)  # a value too
 
 
-@pytest.mark.parametrize(
+@every(
     ("scalar", "python"),
     [
         (np.float32(0.1), float(np.float32(0.1))),
@@ -111,7 +112,7 @@ def test_numpy_scalars_become_python_ones(scalar, python):
 Point = namedtuple("Point", "x y")
 
 
-@pytest.mark.parametrize(
+@every(
     ("value", "words"),
     [
         (1j, "complex"),
@@ -141,7 +142,7 @@ def test_lone_surrogates_are_refused(value):
         encode_value(value)
 
 
-@pytest.mark.parametrize(
+@every(
     "value",
     [
         {"$": "call", "value": "os.system"},
@@ -166,7 +167,7 @@ def test_container_round_trip(model):
     assert read_container(model) == ({}, {})
 
 
-@pytest.mark.parametrize("dtype", ["?", *"bhilBHIL", "e", "f", "d", ">f8"])
+@every("dtype", ["?", *"bhilBHIL", "e", "f", "d", ">f8"])
 def test_tensors_survive_in_any_order_of_memory(tmp_path, dtype):
     a = np.array([[0, 1, 1, 0], [1, 0, 1, 1]]).astype(dtype)
     views = {"C": a, "T": a.T, "back": a[:, ::-1], "part": a[::2], "F": np.asfortranarray(a)}
@@ -176,7 +177,7 @@ def test_tensors_survive_in_any_order_of_memory(tmp_path, dtype):
         assert back.dtype == a.dtype.newbyteorder("=")
 
 
-@pytest.mark.parametrize(
+@every(
     ("tensors", "words"),
     [
         ({"a": [1.0]}, "'a' is a list"),
@@ -284,7 +285,7 @@ class Bomb:
         return (pytest.fail, ("The pickle was executed.",))
 
 
-@pytest.mark.parametrize(
+@every(
     ("content", "words"),
     [
         (b"", "is empty"),
@@ -311,7 +312,7 @@ def rewrite(path, **changes):
     save_file(tensors, path, {k: v for k, v in metadata.items() if v is not None})
 
 
-@pytest.mark.parametrize(
+@every(
     ("changes", "words"),
     [
         ({"format": "pt"}, "of another kind .*'pt'"),
@@ -325,6 +326,7 @@ def rewrite(path, **changes):
     ],
 )
 def test_other_metadata_are_refused(model, changes, words):
+    write_container(model, HEADER, TENSORS)
     rewrite(model, **changes)
     with pytest.raises(ModelFileError, match=words):
         read_container(model)

@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
+from cases import every
 from kernelgrad import (
     DataError,
     KernelClassifier,
@@ -268,7 +269,7 @@ def test_an_array_is_kept_by_a_search(tmp_path):
         np.testing.assert_array_equal(back.metric_, GIVEN)
 
 
-@pytest.mark.parametrize(
+@every(
     ("parameters", "message"),
     [
         ({"metric": "diag"}, "Unknown metric 'diag' .*: auto, diagonal, full, None, w"),

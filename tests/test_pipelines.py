@@ -18,6 +18,7 @@ from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
 import kernelgrad as kg
+from cases import every
 from kernelgrad.cli import main
 from kernelgrad.estimators._files import ESTIMATORS
 from kernelgrad.estimators._pipelines import STEPS
@@ -69,7 +70,7 @@ def made(name):
 NAMES = sorted(name for names in STEPS.values() for name in names)
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if not n.startswith(("Transf", "make"))])
+@every("name", [n for n in NAMES if not n.startswith(("Transf", "make"))])
 def test_every_step_is_as_before(name, tmp_path):
     rows = rows_for(name)
     target = np.arange(len(rows)) % 2

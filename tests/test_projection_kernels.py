@@ -331,8 +331,8 @@ def test_exact_skewed_intersection_is_laplacian_in_logarithms():
     np.testing.assert_allclose(SkewedIntersection(0.3)(X, Z), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("bias", [0.0, 0.8])
-@pytest.mark.parametrize("order", [0, 1, 2])
+@every("bias", [0.0, 0.8])
+@every("order", [0, 1, 2])
 def test_exact_arc_cosine_against_quadrature(order, bias):
     X, Z = normal(8), normal(6, seed=1)
     X[3], Z[:3] = 0, [X[0], -X[1], 2 * X[2]]
@@ -348,8 +348,8 @@ def test_exact_arc_cosine_against_quadrature(order, bias):
         )
 
 
-@pytest.mark.parametrize("order", [0, 1, 2])
-@pytest.mark.parametrize("sparse_rows", [False, True])
+@every("order", [0, 1, 2])
+@every("sparse_rows", [False, True])
 def test_arc_cosine_at_small_and_straight_angles(order, sparse_rows):
     X = normal(50, 30)
     store = sp.csr_matrix if sparse_rows else np.asarray

@@ -9,6 +9,7 @@ from scipy.stats import norm
 from sklearn.model_selection import GridSearchCV
 
 import oracles
+from cases import every
 from kernelgrad import DSG, open_source
 from kernelgrad.losses import Quantile
 from plain import plain_regressor
@@ -175,7 +176,7 @@ def test_streams_and_files(tmp_path):
         model.score(source)
 
 
-@pytest.mark.parametrize(
+@every(
     ("quantile", "columns", "error", "message"),
     [
         ((0.9, 0.1), 1, ValueError, "increase"),

@@ -9,6 +9,7 @@ import pytest
 from sklearn.kernel_ridge import KernelRidge
 
 import oracles
+from cases import every
 from kernelgrad import KernelClassifier, KernelRegressor, load
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import Gaussian
@@ -30,7 +31,7 @@ SLOPES = {
 }
 
 
-@pytest.mark.parametrize(
+@every(
     "solver",
     [
         DSG(block_size=32, preconditioned=False),
@@ -42,7 +43,6 @@ SLOPES = {
         DSG(block_size=32, max_features=192),
         UDSG(block_size=32, max_features=128, preconditioned=False),
     ],
-    ids=repr,
 )
 def test_contract(solver):
     check_solver(solver)
@@ -91,9 +91,9 @@ def forever(b):
         yield b, 0.0
 
 
-@pytest.mark.parametrize("loss", [SquaredError(), Logistic(), Hinge()], ids=lambda x: x.name)
-@pytest.mark.parametrize("preconditioned", [True, False])
-@pytest.mark.parametrize("most", [None, 5])
+@every("loss", [SquaredError(), Logistic(), Hinge()])
+@every("preconditioned", [True, False])
+@every("most", [None, 5])
 def test_dsg_follows_its_formulas(loss, preconditioned, most):
     X, y = data()
     y = y if loss.name == "squared" else np.where(y > 0, 1.0, -1.0)
@@ -436,7 +436,7 @@ def test_files_of_states_hold_the_functions_there_are(parts):
     np.testing.assert_array_equal(first, second)
 
 
-@pytest.mark.parametrize(
+@every(
     ("solver", "message"),
     [
         (DSG(block_size=0), "block_size must be at least 1, got 0"),
@@ -541,8 +541,8 @@ def test_udsg_draws_old_blocks_uniformly():
     assert np.all(np.abs(counts - 100) < 5 * np.sqrt(400 * 0.25 * 0.75))
 
 
-@pytest.mark.parametrize("loss", [SquaredError(), Logistic(), Hinge()], ids=lambda x: x.name)
-@pytest.mark.parametrize("max_step", [1.0, 3.0])
+@every("loss", [SquaredError(), Logistic(), Hinge()])
+@every("max_step", [1.0, 3.0])
 def test_cdsg_follows_algorithm_4(loss, max_step):
     X, y = data()
     y = y if loss.name == "squared" else np.where(y > 0.3, 1.0, -1.0)

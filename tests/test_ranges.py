@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 
+from cases import every
 from kernelgrad import (
     DSG,
     DataError,
@@ -48,8 +49,8 @@ def test_one_outlier_does_not_ruin_a_model(value):
         assert model.score(X[others], t[others]) > 0.9
 
 
-@pytest.mark.parametrize("solver", ["direct", "cached", "dsg"])
-@pytest.mark.parametrize("value", [1e8, 1e13, 1e17])
+@every("solver", ["direct", "cached", "dsg"])
+@every("value", [1e8, 1e13, 1e17])
 def test_a_row_far_away_moves_no_other(solver, value):
     X, t = rows()
     clean = KernelRegressor(solver=solver, random_state=0, **PLAIN).fit(X, t)
@@ -81,9 +82,9 @@ def test_outliers_that_make_the_deviation_are_told(sparse):
         model.fit(sp.csr_matrix(X) if sparse else X, t)
 
 
-@pytest.mark.parametrize("kernel", [Gaussian(), Laplacian()])
-@pytest.mark.parametrize("value", [1e4, 1e8, 1e12, 1e17])
-@pytest.mark.parametrize("sparse", [False, True])
+@every("kernel", [Gaussian(), Laplacian()])
+@every("value", [1e4, 1e8, 1e12, 1e17])
+@every("sparse", [False, True])
 def test_the_median_rule_sees_no_outlier(kernel, value, sparse):
     X, _ = rows()
     clean = kernel.resolve(X, 0).gamma
@@ -104,7 +105,7 @@ def test_equal_rows_count_nothing_beside_an_outlier():
     assert abs(twice / gamma - 1) < 1e-6
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
+@every("solver", SOLVERS)
 def test_values_beyond_float32_are_refused(solver):
     X, t = rows(60)
     wrong = X.copy()

@@ -6,6 +6,7 @@ import pytest
 import sklearn
 from sklearn.utils.estimator_checks import check_estimator
 
+from cases import every
 from kernelgrad import (
     DSG,
     KernelClassifier,
@@ -104,7 +105,7 @@ def test_checks_of_the_others(estimator):
     check(estimator)
 
 
-@pytest.mark.parametrize("estimator", QUICK, ids=repr)
+@every("estimator", QUICK)
 def test_html_links_to_the_pages_where_there_are_any(estimator, monkeypatch):
     monkeypatch.setenv("KERNELGRAD_DOCS", "file:///pages/")
     name = type(estimator).__name__

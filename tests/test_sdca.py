@@ -11,6 +11,7 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import LinearSVC
 
 import oracles_sdca as oracles
+from cases import every
 from kernelgrad import set_num_threads
 from kernelgrad._validation import CapabilityError
 from kernelgrad.kernels import Gaussian, Polynomial
@@ -80,9 +81,7 @@ def objective(problem, batch, state):
     return oracles.primal(loss, K, y, p, problem.alpha, a, state.intercept[0]), penalty
 
 
-@pytest.mark.parametrize(
-    ("loss", "block_size"), [(loss, (1, 7, 64)[i % 3]) for i, loss in enumerate(LOSSES)]
-)
+@every(("loss", "block_size"), [(loss, (1, 7, 64)[i % 3]) for i, loss in enumerate(LOSSES)])
 def test_a_pass_is_that_of_one_row_at_a_time(loss, block_size):
     problem, batch = setting(loss, n=100, alpha=1e-3, weighted=True, fit_intercept=True)
     solver = SDCA(tol=0.0, block_size=block_size)

@@ -121,8 +121,8 @@ def test_given_labels_are_kept_and_others_predicted(solver):
 # -- the objective ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("C", [1.0, 10.0])
-@pytest.mark.parametrize("seed", range(7))
+@every("C", [1.0, 10.0])
+@every("seed", range(7))
 def test_without_the_unlabelled_loss_cached_is_svc(C, seed):
     """A convex program: where it says converged it must be near the minimiser."""
     Z, t = make_moons(150, noise=0.15, random_state=seed)
@@ -512,7 +512,7 @@ SINGLE = X.astype(np.float32)
 
 
 @each_stream
-@pytest.mark.parametrize("kind", ["memmap", *KINDS])
+@every("kind", ["memmap", *KINDS])
 def test_sources_are_arrays(tmp_path, kind, solver):
     expected = make(solver=solver).fit(SINGLE, Y).decision_function(X)
     others = opened(tmp_path, kind, SINGLE[U])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import kernelgrad
+from cases import every
 from kernelgrad import CapabilityError
 from kernelgrad.callbacks import Callback, CallbackList, Deadline
 from kernelgrad.kernels import Gaussian
@@ -417,7 +418,7 @@ def history_of(objective, gap=None, train_loss=1.0):
     return {"objective": objective, "duality_gap": [gap] * len(objective), "train_loss": last}
 
 
-@pytest.mark.parametrize(
+@every(
     ("history", "left"),
     [
         (history_of([1.0, 1.0], gap=0.3), 0.3),

@@ -95,7 +95,7 @@ def test_bias_of_the_transforms(columns):
 # Transforms
 
 
-@pytest.mark.parametrize("n", [128, 256, 512, 1024, 2048, 4096])
+@every("n", [128, 256, 512, 1024, 2048, 4096])
 def test_transform_of_lanes_against_the_matrix(n):
     T = data(n, hadamard.LANES).astype(np.float32)
     sign = np.random.default_rng(1).choice([-1.0, 1.0], n).astype(np.float32)
@@ -150,7 +150,7 @@ def test_hadamard_features_against_the_formula(cls, form, d, block_size):
 # Exactly orthogonal frequencies
 
 
-@pytest.mark.parametrize("d", [1, 2, 3, 7, 32, 64])
+@every("d", [1, 2, 3, 7, 32, 64])
 def test_orthogonal_frequencies_against_qr(d):
     kernel = Gaussian(0.3, sampling="orthogonal")
     features = kernel.feature_map(d, 9, 64)

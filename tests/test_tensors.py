@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
+from cases import every
 from kernelgrad._tensors import parse_head, read_tensors, write_tensors
 
 rng = np.random.default_rng(0)
@@ -50,7 +51,7 @@ def test_the_library_and_this_one_read_each_other():
 A = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 
 
-@pytest.mark.parametrize(
+@every(
     "head",
     [
         {"a": A, "b": A},

@@ -11,6 +11,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import kernelgrad
+from cases import every
 from kernelgrad import (
     KernelClassifier,
     KernelDensityRatio,
@@ -55,7 +56,7 @@ def rows():
 
 
 @pytest.mark.filterwarnings("ignore:Class . is .* of the labelled rows")
-@pytest.mark.parametrize("estimator", KERNEL + OTHERS, ids=repr)
+@every("estimator", KERNEL + OTHERS)
 def test_no_time_at_all_gives_a_constant_that_says_so(estimator, rows, tmp_path):
     X, y = rows
     if hasattr(estimator, "multi_class"):

@@ -58,9 +58,9 @@ def assert_same_blocks(features, stream, X, source=None):
         )
 
 
-@pytest.mark.parametrize("rows", [dense, sparse])
-@pytest.mark.parametrize("kernel", ["rbf", "laplacian", Gaussian("scale", form="phase")])
-@pytest.mark.parametrize("standardize", [False, True])
+@every("rows", [dense, sparse])
+@every("kernel", ["rbf", "laplacian", Gaussian("scale", form="phase")])
+@every("standardize", [False, True])
 def test_blocks_are_those_of_the_estimators(rows, kernel, standardize):
     X = rows(512)  # the sparse ones hold several rows of zeros
     common = {"kernel": kernel, "standardize": standardize, "random_state": 4}
@@ -136,7 +136,7 @@ class Sum3Map(FeatureMap):
         return np.hstack([p.transform(X, block) for p in self.parts]) * np.float32(np.sqrt(0.5))
 
 
-@pytest.mark.parametrize(
+@every(
     ("kernel", "n_components", "block_size"),
     [
         (Gaussian(0.3), 1, "auto"),

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cases import every
 from kernelgrad import CapabilityError, SemiSupervisedKernelClassifier
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import (
@@ -56,8 +57,8 @@ def fit(solver, one, X, y, count=20, **more):
     return state
 
 
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "logistic"])
-@pytest.mark.parametrize("outputs", [1, 3])
+@every("loss", ["hinge", "squared_hinge", "logistic"])
+@every("outputs", [1, 3])
 def test_steps_are_those_of_the_algorithm(loss, outputs):
     for unlabelled in sorted(UNLABELLED_LOSSES):
         check_steps(loss, unlabelled, outputs)
@@ -213,7 +214,7 @@ def test_fixed_features_are_one_block():
     assert np.abs(solver.expansion(state).raw_prediction(X)).max() > 0
 
 
-@pytest.mark.parametrize(
+@every(
     ("params", "message"),
     [
         ({"ramp": 0.3}, "ramp must be two parts"),

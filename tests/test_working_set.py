@@ -13,6 +13,7 @@ from sklearn.datasets import (
 from sklearn.preprocessing import scale
 from sklearn.svm import SVC, SVR, OneClassSVM
 
+from cases import every
 from kernelgrad import (
     CapabilityError,
     KernelClassifier,
@@ -65,8 +66,8 @@ def _noisy_classes():
     return scale(X), 2.0 * y - 1
 
 
-@pytest.mark.parametrize("set_size", ["auto", 128])
-@pytest.mark.parametrize("C", [1e-3, 1.0, 1e2, 1e4])
+@every("set_size", ["auto", 128])
+@every("C", [1e-3, 1.0, 1e2, 1e4])
 def test_noisy_labels_at_any_cost(C, set_size):
     X, y = _noisy_classes()
     m = _machine(KernelClassifier, "hinge", C=C, gamma=0.2, max_iter=200, set_size=set_size)
@@ -90,8 +91,8 @@ def test_tubes_at_any_cost(C):
     assert C * len(X) * _dual_value(m) == pytest.approx(least, rel=1e-3)
 
 
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("alpha", 10.0 ** -np.arange(10))
+@every("fit_intercept", [True, False])
+@every("alpha", 10.0 ** -np.arange(10))
 def test_objective_is_the_least(alpha, fit_intercept):
     """Beside a general method on the dual in float64."""
     X, y = _noisy_classes()
