@@ -274,20 +274,31 @@ def test_regression_options_reach_the_estimator(tmp_path, data, ok):
     np.testing.assert_array_equal(kernelgrad.load(path).predict(source), again.predict(source))
 
 
-def test_options_beside_the_model(tmp_path, data, ok):
+def test_options_beside_the_model(tmp_path, data, cli, ok, monkeypatch):
     pytest.importorskip("matplotlib")
     path, curve = tmp_path / "m.kgm", tmp_path / "curve.png"
+    secret, key = tmp_path / "secret", bytes(range(16))
+    secret.write_bytes(key)
+    monkeypatch.setenv("KERNELGRAD_KEY_FILE", str(secret))
     path.write_text("something else")
     result = ok(
         "fit", data, "--model", path, *CLASSES, "--no-early-stopping", "--max-iter", "1",
         "--loss", "log_loss", "--class-weight", "balanced", "--learning-curve", curve,
     )  # fmt: skip
     assert (result["status"], result["iterations"]) == ("max_iter", 1)
-    model = kernelgrad.load(path)
+    model = kernelgrad.load(path, key=key)
     assert (model.n_iter_, model.class_weight) == (1, "balanced")
     assert result["learning_curve"] == str(curve)
     assert curve.read_bytes().startswith(b"\x89PNG")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["curve.png", "m.kgm"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["curve.png", "m.kgm", "secret"]
+    commands = (
+        ("inspect", path),
+        ("inspect", path, "--latency"),
+        ("score", path, data, "--target", "label"),
+    )
+    assert [cli(*command)[0] for command in commands] == [0, 0, 0]
+    secret.write_bytes(b"another of 16 bytes")
+    assert [cli(*command)[0] for command in commands] == [1, 1, 1]
 
 
 def test_a_time_limit_ends_the_fit(tmp_path, data, cli):
@@ -839,10 +850,10 @@ def test_interrupt_before_the_first_iteration_leaves_no_file(tmp_path, data, cli
 def test_a_signal_waits_until_the_model_is_written(tmp_path, data, cli, monkeypatch):
     save = kernelgrad.KernelClassifier.save
 
-    def hit(self, path):
+    def hit(self, path, key):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.01)
-        save(self, path)
+        save(self, path, key=key)
 
     monkeypatch.setattr(kernelgrad.KernelClassifier, "save", hit)
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -859,10 +870,10 @@ def test_a_signal_waits_until_the_model_is_written(tmp_path, data, cli, monkeypa
 def test_a_model_without_room_is_kept_elsewhere(tmp_path, data, cli, monkeypatch):
     save, model = kernelgrad.KernelClassifier.save, tmp_path / "m.kgm"
 
-    def full(self, path):
+    def full(self, path, key):
         if path == model:
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        save(self, path)
+        save(self, path, key=key)
 
     monkeypatch.setattr(kernelgrad.KernelClassifier, "save", full)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

@@ -212,7 +212,8 @@ def _signature(kind: str, header: str, tensors: dict[str, AnyArray], key: bytes)
     return _checksum(f"{FORMAT}{kind} {VERSION}\n{header}", tensors, key)
 
 
-def _check_key(key: Any) -> bytes | None:
+def check_key(key: Any) -> bytes | None:
+    """Return a key that files may be signed with, or None; raise for anything else."""
     if key is None or (isinstance(key, bytes) and len(key) >= LEAST_KEY):
         return key
     what = f"{len(key)} bytes" if isinstance(key, bytes) else f"a {type(key).__qualname__}"
@@ -297,7 +298,7 @@ def write_container(
     check_target(path)
     if type(header) is not dict:
         raise TypeError(f"header must be a dict, got a {type(header).__qualname__}.")
-    secret = _check_key(key)
+    secret = check_key(key)
     text = _checked_text(header)
     arrays = {name: _check_tensor(name, value) for name, value in tensors.items()}
     metadata = {
@@ -409,7 +410,7 @@ def read_container(
         If the file is foreign, truncated, altered, from a newer version, or not signed under
         the key.
     """
-    path, secret = Path(path), _check_key(key)
+    path, secret = Path(path), check_key(key)
     found = special(path)
     if found is not None:
         raise ModelFileError(f"{str(path)!r} is {found}, no {kind} file; check the path.")

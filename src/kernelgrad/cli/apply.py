@@ -21,6 +21,7 @@ from kernelgrad.cli.report import (
     print_pairs,
     reporting,
     say,
+    signing_key,
     size_text,
 )
 
@@ -136,13 +137,13 @@ def inspect(
     with reporting(as_json):
         from kernelgrad.persistence import read_container
 
-        found = read_container(model)[0].get("info")
+        found = read_container(model, key=signing_key())[0].get("info")
         if latency:
             found = _loaded(model).model_info(latency=True)
         elif found is None:  # of a version that did not write it, or no estimator at all
             from kernelgrad import load
 
-            found = load(model).model_info()
+            found = load(model, key=signing_key()).model_info()
         info: dict[str, Any] = {"file": str(model), "file_bytes": model.stat().st_size, **found}
         if as_json:
             print_json(info)
@@ -189,7 +190,7 @@ def _loaded(model: Path) -> Any:
     """Return the estimator of a file, which tells of what is compiled."""
     from kernelgrad import load
 
-    estimator: Any = load(model)
+    estimator: Any = load(model, key=signing_key())
     if not hasattr(estimator, "expansion_"):
         raise ValueError(
             f"{model} holds a {type(estimator).__name__}, which the command line only "

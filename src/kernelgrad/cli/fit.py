@@ -21,6 +21,7 @@ from kernelgrad.cli.report import (
     print_json,
     print_pairs,
     reporting,
+    signing_key,
     size_text,
 )
 
@@ -183,6 +184,7 @@ def fit(
         _check_options(given)
         keeper = _keeper(checkpoint, checkpoint_every, resume)
         check_writable(model, "model", data)
+        key = signing_key()
         if learning_curve is not None:
             check_plot(learning_curve, data, model)
         dropped = [name for names in csv.reader(drop or ()) for name in names]
@@ -222,7 +224,7 @@ def fit(
                 interrupted = True
         seconds = clock() - start
         with held:
-            _save(estimator, model)
+            _save(estimator, model, key)
             interrupted |= late[0]()
         if learning_curve is not None:
             plot_history(estimator, learning_curve)
@@ -255,14 +257,14 @@ def fit(
             raise typer.Exit(exit_code())
 
 
-def _save(estimator: Any, model: Path) -> None:
+def _save(estimator: Any, model: Path, key: bytes | None) -> None:
     """Save the model, below TMPDIR if it cannot be where it should; an error tells where."""
     try:
-        estimator.save(model)
+        estimator.save(model, key=key)
     except OSError as error:
         spare = Path(tempfile.gettempdir()) / f"{model.stem}-{secrets.token_hex(4)}.kgm"
         try:
-            estimator.save(spare)
+            estimator.save(spare, key=key)
         except OSError:
             raise error from None
         why = f"{error.strerror}. The model is in {spare} instead, move it"

@@ -155,6 +155,14 @@ def reporting(as_json: bool) -> Iterator[Callable[[], int]]:
             raise typer.Exit(interrupted()) from None
 
 
+def signing_key() -> bytes | None:
+    """Return the secret that models are signed with: the file of KERNELGRAD_KEY_FILE."""
+    from kernelgrad.persistence import check_key
+
+    name = os.environ.get("KERNELGRAD_KEY_FILE")
+    return check_key(Path(name).read_bytes()) if name else None
+
+
 @contextmanager
 def data_file(data: Path) -> Iterator[Path]:
     """Give the path of the data inside: "-" is CSV from the standard input, kept meanwhile."""
