@@ -220,8 +220,6 @@ def test_fixed_features_are_one_block():
         ({"ramp": 0.3}, "ramp must be two parts"),
         ({"ramp": (0.6, 0.3)}, "end of ramp"),
         ({"ramp": (0.3, 1.5)}, "end of ramp"),
-        ({"theta": 0.0, "step_size": "theorem"}, "theta"),
-        ({"batch_size": "auto"}, "batch_size"),
     ],
 )
 def test_parameters_are_checked(params, message):
