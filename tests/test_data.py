@@ -298,6 +298,8 @@ def test_split_rows(files):
     assert not np.array_equal(rows, split_rows(1000, 0.3, seed=1, stratify=y))
     assert len(split_rows(2, 0.9, seed=0)) == len(split_rows(2, 0.01, seed=0)) == 1
     assert len(split_rows(10, 0.99, seed=0, stratify=np.arange(10) % 2)) == 8
+    y = np.repeat([0, 1, 2], [17, 14, 9])  # a quarter: 4.25, 3.5 and 2.25 rows
+    assert np.bincount(y[split_rows(40, 0.25, seed=0, stratify=y)]).tolist() == [4, 4, 2]
 
 
 def test_array_source(tmp_path):
@@ -472,6 +474,7 @@ GOOD = "a,b,t\n" + "1,2,x\n" * 10_000
         ("a,b\ntrue,1\n" + "2,1\n" * 9000, {}, "'a' is not numeric, for example 'true'"),
         ("a,b\n" + "true,1\n" * 9000 + "2,1\n", {}, "'a' begins with booleans but holds '2'"),
         ("a,b\n2020-01-01,1\n", {}, "'a' is not numeric, for example '2020-01-01'"),
+        ("a,b\n" + "1,1\n" * 9000 + "1_000,1\n", {}, "'a' is not numeric, for example '1_000'"),
         ("a,a\n1,2\n", {}, "two columns named 'a'; rename"),
         ("1,2\n1,2\n", {}, "'1,2' holds numbers, not column names; write a header"),
         ("a,\n1,2\n", {}, "does not name every column; write a header"),
@@ -515,6 +518,10 @@ def test_column_arguments(tmp_path):
         with pytest.raises(error, match=message):
             open_source(path, **columns)
     assert open_source(path, feature_names=["b", "a"]).read(0, 1).X.tolist() == [[2, 1]]
+    path = file_of(tmp_path, "a,b,c,t,u\n1,2,3,4,5\n")
+    columns = [("t", None), ("u", None), ("t", "a"), ("t", "b")]
+    sources = [open_source(path, target=t, weight=w, feature_names=["c"]) for t, w in columns]
+    assert len({source.digest() for source in sources}) == len(columns)
 
 
 def test_libsvm_against_sklearn(tmp_path):

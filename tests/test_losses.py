@@ -460,7 +460,9 @@ def test_intercepts_by_hand():
     np.testing.assert_array_equal(Hinge().intercept(signs, [1, 1, 1, 3]), [0.0])
     np.testing.assert_array_equal(SquaredHinge().intercept(signs), [0.5])
     np.testing.assert_allclose(Logistic().intercept(signs), [np.log(3.0)], rtol=1e-14)
-    np.testing.assert_allclose(Logistic().intercept(signs[:3]), [np.log(6.0)], rtol=1e-14)
+    for weight in (None, [1, 1, 1, 0]):
+        alone = Logistic().intercept(signs[: 3 if weight is None else 4], weight)
+        np.testing.assert_allclose(alone, [np.log(6.0)], rtol=1e-14)
     one_hot = encode_labels(np.array([0, 0, 1]), 3, Multinomial())
     np.testing.assert_allclose(Multinomial().intercept(one_hot).sum(), 0.0, atol=1e-14)
     np.testing.assert_allclose(
