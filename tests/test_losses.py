@@ -463,11 +463,11 @@ def test_intercepts_by_hand():
     for weight in (None, [1, 1, 1, 0]):
         alone = Logistic().intercept(signs[: 3 if weight is None else 4], weight)
         np.testing.assert_allclose(alone, [np.log(6.0)], rtol=1e-14)
-    one_hot = encode_labels(np.array([0, 0, 1]), 3, Multinomial())
+    one_hot = encode_labels(np.array([0, 0, 0, 1]), 3, Multinomial())
     np.testing.assert_allclose(Multinomial().intercept(one_hot).sum(), 0.0, atol=1e-14)
     np.testing.assert_allclose(
         Multinomial().predict_proba(Multinomial().intercept(one_hot)[None]),
-        [[2 / 3.5, 1 / 3.5, 0.5 / 3.5]],
+        [[3 / 4.5, 1 / 4.5, 0.5 / 4.5]],
     )
 
 

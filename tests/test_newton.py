@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cases import every
-from kernelgrad import CapabilityError, set_num_threads
+from kernelgrad import CapabilityError
 from kernelgrad.kernels import Gaussian, Polynomial
 from kernelgrad.losses import Huber, get_loss
 from kernelgrad.solvers import NewtonCG, Problem, TrainBatch
@@ -116,17 +116,6 @@ def test_a_path_is_its_single_fits(loss):
         np.testing.assert_allclose(f, single, atol=2e-3 * np.abs(single).max())
     spread = np.abs(found[0] - found[2]).max()
     assert spread > 0.1 * np.abs(found[2]).max()  # the penalties differ
-
-
-def test_threads_change_no_bit():
-    X, y, _ = rows("log_loss", n=1200)
-    labels = y.argmax(axis=1)
-    found = []
-    for threads in (1, 3):
-        set_num_threads(threads)
-        m = plain_classifier(solver="newton", random_state=0).fit(X, labels)
-        found.append(m.decision_function(X[:50]))
-    np.testing.assert_array_equal(*found)
 
 
 def test_equal_rows_and_no_penalty():

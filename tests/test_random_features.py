@@ -334,21 +334,6 @@ def test_averaged_iterate_converges_at_the_rate_of_the_paper():
     assert stuck.mean() > -0.6 + 5 * error
 
 
-def test_tracker_agrees_with_prediction():
-    X, y = data()
-    Z, _ = data(50, seed=1)
-    solver, p = DSG(block_size=16), problem()
-    b = batch(X, y)
-    state = solver.init(p, b)
-    tracker = solver.track(state, Z)
-    for _ in range(6):
-        tracker.advance(solver.step(p, state, b))
-    late = solver.track(state, Z)
-    f = solver.expansion(state).raw_prediction(Z)
-    np.testing.assert_allclose(tracker.raw_prediction(), f, atol=1e-5)
-    np.testing.assert_allclose(late.raw_prediction(), f, atol=1e-6)
-
-
 def test_max_blocks_bounds_memory_and_still_learns():
     X, y = data()
     p = problem()

@@ -19,7 +19,6 @@ from kernelgrad import (
     KernelClassifier,
     KernelNoveltyDetector,
     KernelRegressor,
-    set_num_threads,
 )
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import EpsilonInsensitive, Quantile
@@ -139,20 +138,6 @@ def test_what_float32_cannot_tell_ends(set_size):
     ).fit(X, y + 1e6)  # fmt: skip
     assert m.fit_status_ == "max_iter"
     assert m.history_["objective"][-1] < 0.1 * 1e6  # of the zero function it is 1e6
-
-
-def test_threads_change_nothing():
-    X, y = load_digits(return_X_y=True)
-    found = []
-    for n_threads in (1, 2, 3):
-        set_num_threads(n_threads)
-        try:
-            m = _machine(KernelClassifier, "hinge", C=100.0, gamma=0.001, set_size=256)
-            found.append(m.fit(X[::3], y[::3]).decision_function(X))
-        finally:
-            set_num_threads(None)
-    assert (found[0] == found[1]).all()
-    assert (found[0] == found[2]).all()
 
 
 def test_little_memory_changes_rounding_alone():
