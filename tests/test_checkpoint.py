@@ -239,6 +239,7 @@ def test_time_limits_count_the_time_before(tmp_path):
     (tmp_path / "checkpoint-000000003.kgc").unlink()
     model = fit(tmp_path, estimator=clone(STREAM).set_params(time_limit=900.0))
     assert (model.fit_status_, model.n_iter_) == ("time_limit", 5)  # one step at least
+    assert read_container(max(tmp_path.iterdir()), "checkpoint")[0]["spent"] >= 1000.0
     same(fit(tmp_path, estimator=clone(STREAM).set_params(time_limit=9000.0)))
 
 

@@ -237,6 +237,10 @@ def test_robust_scaling():
     assert scaling.scale[3] == np.quantile(apart, 0.5, method="inverted_cdf")
     assert not Z[:, 4].any()
     assert (np.abs(Z).max(axis=0) <= limit).all()
+    # a fiftieth of the rows is far out, but not of their weight
+    x = np.r_[np.random.default_rng(0).standard_normal((980, 1)), np.full((20, 1), 50.0)]
+    for light, end in ((1.0, 3), (0.1, 12)):
+        assert InputScaling.robust(x, np.where(x[:, 0] > 40, light, 1.0)).limit == end
     # a change of units changes nothing
     other = InputScaling.robust(3e5 * X - 40, np.ones(400)).apply(3e5 * X - 40)
     np.testing.assert_allclose(other, Z, atol=1e-9)

@@ -93,7 +93,7 @@ def test_loop_records_and_stops(rows):
 def test_loop_keeps_the_best_iterate_and_counts_a_falling_loss_as_progress(rows):
     seen = []
 
-    def fit(scores, losses=None, **options):
+    def fit(scores, losses=None, tol=0.0, **options):
         scores, losses = iter(scores), None if losses is None else iter(losses)
 
         def score(raw):
@@ -101,7 +101,7 @@ def test_loop_keeps_the_best_iterate_and_counts_a_falling_loss_as_progress(rows)
             return next(scores)
 
         loss = None if losses is None else lambda raw: next(losses)
-        validation = Validation(rows.X, score, "made up", 3, 0.0, loss=loss, **options)
+        validation = Validation(rows.X, score, "made up", 3, tol, loss=loss, **options)
         return run(SOLVER, PROBLEM, forever(rows), max_iter=9, validation=validation)
 
     result = fit([0.1, 0.9, 0.5, 0.5, 0.5, 0.5])
@@ -110,6 +110,8 @@ def test_loop_keeps_the_best_iterate_and_counts_a_falling_loss_as_progress(rows)
     np.testing.assert_allclose(result.expansion.raw_prediction(rows.X), seen[1], atol=1e-5)
     result = fit([np.nan, 0.5] + [0.5] * 7, [5, 4, 3, 2, 1, 1, 1, 1, 1])
     assert (result.best_iteration, result.history["iteration"][-1]) == (5, 8)
+    result = fit([0.1, 0.9, 0.95, 0.9, 0.95], tol=0.1)  # neither gain nor loss is progress
+    assert (result.status, result.best_iteration) == ("converged", 3)
     result = fit([0.5] * 9, early_stopping=False)
     assert result.history["iteration"][-1] == 9
 
