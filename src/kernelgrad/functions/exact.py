@@ -125,13 +125,14 @@ class ExactKernel:
         return kernel.precise_block(A, B) if self.precise else kernel.exact_block(A, B)
 
     def fast_block(
-        self, A: ExactRows, B: ExactRows, out: Float32Array | None = None
-    ) -> Float32Array:
+        self, A: ExactRows, B: ExactRows, out: Float32Array | None = None, *,
+        compiled: bool = False,
+    ) -> Float32Array:  # fmt: skip
         """Return ``k(A, B)`` as :meth:`block`, with bits that depend on the shape too.
 
-        With an array `out` for the values compiled loops take part: for many values.
+        In `out` if there is one; with `compiled` loops take part: for many values.
         """
-        with blas_products(out=out):
+        with blas_products(out=out, compiled=compiled):
             values: Float32Array = self.block(A, B)
         if out is None or values is out:
             return values

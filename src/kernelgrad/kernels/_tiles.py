@@ -68,6 +68,7 @@ _SPARSE_ROWS = 32  # made dense at once against such a panel
 _DENSE_COLUMNS = 4096  # up to here a panel of dense rows is WIDTH wide against sparse ones
 _PAD = 4  # rows of a register tile
 
+_KEPT_BYTES = 2**21  # of an array that a thread keeps: a tile of PREDICT_TILE rows in float64
 _mode = threading.local()
 
 _f = np.float32
@@ -301,6 +302,23 @@ def _gauss(T: Any, left: Any, right: Any, bits: Any) -> None:
         exp_flat(t, bits)
 
 
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _matern(T: Any, left: Any, right: Any, order: int, bits: Any) -> None:
+    """As :func:`_finish_others` for MATERN1, 3 and 5: order 0, 1 and 2."""
+    keep = np.empty(T.shape[1], np.float32)
+    for i in range(T.shape[0]):
+        t = T[i]
+        _half_squares(t, left[i], right)
+        for j in range(t.size):
+            s = np.sqrt(t[j])
+            t[j] = -s
+            keep[j] = _ONE + s + (_THIRD if order == 2 else _ZERO) * (s * s)
+        exp_flat(t, bits)
+        if order > 0:
+            for j in range(t.size):
+                t[j] *= keep[j]
+
+
 @njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
 def _finish_others(
     T: Any, finish: int, coef: Any, degree: int, left: Any, right: Any, scratch: Any, bits: Any
@@ -332,20 +350,20 @@ def _finish_others(
                 t[j] = v
         elif finish in _ARCS:
             _arc(t, left[i], right, finish - ARC0)
-        elif finish != RAW and finish != HALF_SQUARE:
-            keep = np.empty(t.size, np.float32)
-            for j in range(t.size):
-                s = np.sqrt(t[j])
-                t[j] = -s
-                if finish == MATERN1:
-                    keep[j] = _ONE
-                elif finish == MATERN3:
-                    keep[j] = _ONE + s
-                else:
-                    keep[j] = _ONE + s + _THIRD * (s * s)
-            exp_flat(t, bits)
-            for j in range(t.size):
-                t[j] *= keep[j]
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _narrow(T: Any, left: Any, right: Any, out: Any, start: int) -> None:
+    """Set columns of `out` from `start` to minus half the squared distances, from products T.
+
+    Their roots and exponentials are then as exact as float32 values can be.
+    """
+    m = T.shape[1]
+    for i in range(T.shape[0]):
+        a, t, o = left[i], T[i], out[i, start : start + m]
+        for j in range(m):
+            u = (a + right[j]) - t[j]
+            o[j] = -u if u > 0.0 else 0.0
 
 
 def _finish(
@@ -354,8 +372,10 @@ def _finish(
     """Turn what was accumulated in T (n, width) into values; `left` (n,), `right` (width,)."""
     scratch = np.empty(T.shape[1], np.float32)
     bits = scratch.view(np.int32)
-    if finish == GAUSS:  # of the default kernel: compiled without the others
+    if finish == GAUSS:  # of default fits: compiled without the others
         _gauss(T, left, right, bits)
+    elif finish > GAUSS:
+        _matern(T, left, right, finish - MATERN1, bits)
     else:
         _finish_others(T, finish, coef, degree, left, right, scratch, bits)
 
@@ -370,9 +390,12 @@ def arc_values(
 
 
 def _finish_plainly(
-    T: AnyArray, finish: int, coef: AnyArray, degree: int, left: AnyArray, right: AnyArray
+    T: AnyArray, finish: int, coef: AnyArray, degree: int, left: Any, right: Any
 ) -> AnyArray:
-    """As :func:`_finish` by NumPy, in the precision of T, which may hold the result."""
+    """As :func:`_finish` by NumPy, in the precision of T, which may hold the result.
+
+    Without `left` and `right` T is minus half a squared distance.
+    """
     if finish == EXP:
         return np.exp(T)
     if finish == EXP_MINUS:
@@ -388,28 +411,29 @@ def _finish_plainly(
     if finish in _ARCS:
         c = np.clip(T, -1.0, 1.0)
         J = arc_values(finish - ARC0, np.sqrt((1 - c) * (1 + c)), c, np.pi - np.arccos(c))
-        return left[:, None] * right * (J / np.pi)
+        return np.asarray(left[:, None] * right * (J / np.pi))
     if finish < HALF_SQUARE:
         return T
-    T -= left[:, None]
-    T -= right
-    minus = np.minimum(T, 0.0, out=T)  # of half a squared distance
+    if left is not None:
+        T -= left[:, None]
+        T -= right
+        np.minimum(T, 0.0, out=T)
     if finish == GAUSS:
-        return np.asarray(np.exp(minus, out=T))
-    u = np.negative(minus, out=T)
+        return np.asarray(np.exp(T, out=T))
+    u = np.negative(T, out=T)
     if finish == HALF_SQUARE:
         return u
+    if finish == MATERN1:  # in place: every new array costs as much as these
+        np.negative(np.sqrt(u, out=u), out=u)
+        return np.asarray(np.exp(u, out=u))
     s = np.sqrt(u)
     if finish == MATERN3:
         u[:] = s
-    elif finish != MATERN1:
+    else:
         u /= 3.0
         u += s
-    values = np.exp(np.negative(s, out=s), out=s)  # every new array costs as much as these
-    if finish == MATERN1:
-        return values
     u += 1.0
-    u *= values
+    u *= np.exp(np.negative(s, out=s), out=s)
     return u
 
 
@@ -417,19 +441,34 @@ def _finish_plainly(
 
 
 @contextmanager
-def blas_products(*, out: AnyArray | None = None) -> Iterator[None]:
+def blas_products(*, out: AnyArray | None = None, compiled: bool = False) -> Iterator[None]:
     """Let BLAS multiply dense rows and NumPy do the rest, in this thread, while inside.
 
-    Nothing is compiled then, unless there is an array `out` for the values of the next block:
-    compiled loops do the rest there, in less than half the time. It is faster, up to twice
-    below 30 columns; the bits of an entry then depend on the shape of its block too.
+    The values of the next block are written into `out`, if it suits them. With `compiled`
+    loops do the rest, in less than half the time; else nothing is compiled. It is faster, up to
+    twice below 30 columns; the bits of an entry then depend on the shape of its block too.
     """
-    before = getattr(_mode, "blas", False), getattr(_mode, "out", None)
-    _mode.blas, _mode.out = True, out
+    before = [getattr(_mode, name, None) for name in ("blas", "out", "compiled")]
+    _mode.blas, _mode.out, _mode.compiled = True, out, compiled
     try:
         yield
     finally:
-        _mode.blas, _mode.out = before
+        _mode.blas, _mode.out, _mode.compiled = before
+
+
+def _scratch(name: str, n: int, m: int, dtype: Any) -> AnyArray:
+    """Return an array of this thread's, until the next call with this name.
+
+    The first touch of new memory would cost more than the values of a tile.
+    """
+    kept = getattr(_mode, name, None)
+    size = n * m * np.dtype(dtype).itemsize
+    if size > _KEPT_BYTES:
+        return np.empty((n, m), dtype)
+    if kept is None:
+        kept = np.empty(_KEPT_BYTES, np.uint8)
+        setattr(_mode, name, kept)
+    return np.asarray(kept[:size].view(dtype).reshape(n, m))
 
 
 def _second(form: int, values: AnyArray) -> AnyArray:
@@ -453,29 +492,46 @@ def _accumulate(
         _columns(form, A, A2, k0, P, _second(form, P), depth, T)
 
 
-def _by_blas(form: int, A: Matrix) -> bool:
-    """Whether the rows A are multiplied by BLAS, and the result is finished by NumPy."""
-    blas = form == DOT and getattr(_mode, "blas", False)
-    return bool(blas and not sp.issparse(A))
+def _by_blas(
+    A: AnyArray, B: AnyArray, finish: int, numbers: AnyArray, degree: int, left: AnyArray,
+    right: AnyArray, out: AnyArray,
+) -> None:  # fmt: skip
+    """Set `out` to the values of dense rows, whose products BLAS makes."""
+    compiled = out.dtype == np.float32 and getattr(_mode, "compiled", False)
+    n, narrow = len(A), out.dtype != A.dtype
+    for j in range(0, len(B), WIDTH):
+        b, behind = B[j : j + WIDTH], right[j : j + WIDTH]
+        values = out[:, j : j + WIDTH]
+        if compiled and not narrow:
+            np.matmul(A, b.T, out=values)
+            continue
+        T = _scratch("products", n, len(b), A.dtype)
+        np.matmul(A, b.T, out=T)
+        if compiled:
+            _narrow(T, left, behind, out, j)
+            continue
+        ends: tuple[Any, Any] = left, behind
+        if narrow:
+            T -= left[:, None]
+            T -= behind
+            products, T = T, _scratch("values", n, len(b), out.dtype)
+            T[:] = np.minimum(products, 0.0, out=products)
+            ends = None, None
+        values[:] = _finish_plainly(T, finish, numbers, degree, *ends)
+    if finish != RAW and compiled:
+        if narrow:
+            left, right = np.zeros(n, np.float32), np.zeros(len(B), np.float32)
+        _finish(out, finish, numbers, degree, left, right)
 
 
 def _dense(A: AnyArray, B: AnyArray, form: int, emit: Any) -> None:
     """Hand over tiles of dense rows; `emit` takes T, rows of A, rows of B."""
     n, d = A.shape
-    if _by_blas(form, A):
-        T = np.empty((n, min(WIDTH, B.shape[0])), A.dtype)
-        for j in range(0, B.shape[0], WIDTH):
-            m = min(WIDTH, B.shape[0] - j)
-            if m < T.shape[1]:
-                T = np.empty((n, m), A.dtype)
-            np.matmul(A, B[j : j + m].T, out=T)
-            emit(T, slice(0, n), slice(j, j + m))
-        return
     padded = -(-n // _PAD) * _PAD
     rows = np.zeros((padded, d), A.dtype)
     rows[:n] = A
     rows2 = _second(form, rows)
-    T = np.empty((padded, WIDTH), A.dtype)
+    T = _scratch("sums", padded, WIDTH, A.dtype)
     P = np.zeros((min(d, DEPTH), WIDTH), A.dtype)
     for j in range(0, B.shape[0], WIDTH):
         m = min(WIDTH, B.shape[0] - j)
@@ -557,6 +613,7 @@ def block(
     degree: int = 1,
     left: Float64Array | None = None,
     right: Float64Array | None = None,
+    narrow: bool = False,
 ) -> AnyArray:
     """Return values of all pairs of rows, shape (n_A, n_B), in one thread.
 
@@ -574,44 +631,51 @@ def block(
     left, right : float64 arrays (n_A,), (n_B,) or None
         Squared norms from :func:`squares` where the finish needs distances, squared sizes
         for ARC0, ARC1 and ARC2.
+    narrow : bool
+        Whether values of distances are wanted in float32 though rows are float64: only
+        products and distances are then made in float64.
 
     Returns
     -------
-    float32 array; float64 with float64 rows
+    float32 array; float64 with float64 rows, unless `narrow`
     """
     n, m = A.shape[0], B.shape[0]
-    out = np.empty((n, m), A.dtype)
-    numbers = np.asarray(coef, A.dtype)
+    narrow = narrow and A.dtype == np.float64 and finish > HALF_SQUARE
+    dtype = np.dtype(np.float32) if narrow else A.dtype
+    numbers = np.asarray(coef, dtype)
     lefts, rights = np.zeros(n, A.dtype), np.zeros(m, A.dtype)
     for numbers_of_rows, square in ((lefts, left), (rights, right)):
         if square is not None:
             numbers_of_rows[:] = np.sqrt(square) if finish in _ARCS else 0.5 * square
-    plain = _by_blas(form, A) and not sp.issparse(B)
-    given: AnyArray | None = getattr(_mode, "out", None)
-    if plain and given is not None and (given.shape, given.dtype) == (out.shape, A.dtype):
+    dense = not (sp.issparse(A) or sp.issparse(B))
+    if dense and form == DOT and getattr(_mode, "blas", False):
+        given: AnyArray | None = _mode.out
         _mode.out = None  # other parts of a kernel take arrays of their own
-        np.matmul(A, B.T, out=given)
-        if finish != RAW:
-            _finish(given, finish, numbers, degree, lefts, rights)
+        if given is None or (given.shape, given.dtype) != ((n, m), dtype):
+            given = np.empty((n, m), dtype)
+        _by_blas(A, B, finish, numbers, degree, lefts, rights, given)
         return given
+    out = np.empty((n, m), dtype)
     swapped = form <= SHANNON and sp.issparse(B) and (not sp.issparse(A) or n < m)
 
     def emit(T: AnyArray, rows: slice, columns: slice) -> None:
         height, width = rows.stop - rows.start, columns.stop - columns.start
-        if finish != RAW and (plain or T.dtype == np.float32):
+        if finish != RAW and dtype == np.float32:
             behind = np.zeros(T.shape[1], T.dtype)
             behind[:width] = (lefts if swapped else rights)[columns]
             ahead = (rights if swapped else lefts)[rows]
-            if plain:
-                T = _finish_plainly(T[:height], finish, numbers, degree, ahead, behind)
-            else:
-                _finish(T[:height], finish, numbers, degree, ahead, behind)
+            T = T[:height]
+            if narrow:
+                sums, T = T, _scratch("values", len(T), T.shape[1], dtype)
+                _narrow(sums, ahead, behind, T, 0)
+                ahead, behind = np.zeros(len(T), dtype), np.zeros(T.shape[1], dtype)
+            _finish(T, finish, numbers, degree, ahead, behind)
         if swapped:
             out[columns, rows] = T[:height, :width].T
         else:
             out[rows, columns] = T[:height, :width]
 
-    if not (sp.issparse(A) or sp.issparse(B)):
+    if dense:
         _dense(A, B, form, emit)
     elif form > SHANNON:
         _by_used_columns(A, B, form, emit)
@@ -619,7 +683,7 @@ def block(
         _by_nonzeros(B, A, form, emit)
     else:
         _by_nonzeros(A, B, form, emit)
-    if plain or out.dtype == np.float32:
+    if dtype == np.float32:
         return out
     return _finish_plainly(out, finish, numbers, degree, lefts, rights)
 

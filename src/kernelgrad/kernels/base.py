@@ -262,9 +262,12 @@ class TiledKernel(Kernel):
         squares = self.finish_code >= tiles.HALF_SQUARE
         return ExactRows(values, tiles.squares(values) if squares else None)
 
-    def tile(self, A: ExactRows, B: ExactRows) -> AnyArray:
-        """Return ``k(A_i, B_j)`` in the precision of the rows, in one thread."""
-        finish = {**self.finish(), "left": A.square, "right": B.square}
+    def tile(self, A: ExactRows, B: ExactRows, *, narrow: bool = False) -> AnyArray:
+        """Return ``k(A_i, B_j)`` in the precision of the rows, in one thread.
+
+        With `narrow` values of distances are float32.
+        """
+        finish = {**self.finish(), "left": A.square, "right": B.square, "narrow": narrow}
         return tiles.block(A.values, B.values, self.form_code, **finish)
 
     def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
@@ -284,7 +287,7 @@ class TiledKernel(Kernel):
 
     def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
         """Return ``k(A_i, B_j)``, shape (n_A, n_B), float32."""
-        return self.tile(A, B).astype(np.float32, copy=False)
+        return self.tile(A, B, narrow=True).astype(np.float32, copy=False)
 
     def precise_block(self, A: ExactRows, B: ExactRows) -> Float64Array:
         """Return ``k(A_i, B_j)``, shape (n_A, n_B), float64."""

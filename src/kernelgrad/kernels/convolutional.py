@@ -209,7 +209,7 @@ class ConvolutionKernel(TiledKernel):
         images = self.embedded(X)
         return ExactRows(np.array(images, np.float64 if wide else np.float32, order="C"))
 
-    def tile(self, A: ExactRows, B: ExactRows) -> AnyArray:
+    def tile(self, A: ExactRows, B: ExactRows, *, narrow: bool = False) -> AnyArray:
         """Return ``k(A_i, B_j)``, in tiles of images whose patches fit the cache."""
         grid = self.grid()
         side = max(1, _SIDE // int(np.diff(grid.starts).max()))

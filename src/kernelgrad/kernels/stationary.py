@@ -348,9 +348,9 @@ class Matern(_Isotropic):
         """Return ``2 sqrt(2 nu gamma) x``."""
         return X * (2 * float(np.sqrt(2 * self.nu * self.gamma_value)))
 
-    def tile(self, A: ExactRows, B: ExactRows) -> AnyArray:
+    def tile(self, A: ExactRows, B: ExactRows, *, narrow: bool = False) -> AnyArray:
         """Return ``k(A_i, B_j)``, from half the squared distances of embedded rows."""
-        K = super().tile(A, B)
+        K = super().tile(A, B, narrow=narrow)
         if self.nu in _CLOSED_FORMS:
             return K
         return self._of_scaled(np.sqrt(K.astype(np.float64)))

@@ -199,11 +199,9 @@ class SupportBlock(Block):
             out = np.empty((rows.n_rows, self.width), np.float32)
         for a in range(0, rows.n_rows, _SUB):
             part = slice(a, a + _SUB)
-            some, there = rows.take(part), out[part]
-            if self._compiled:
-                self.exact.fast_block(some, self.centres, there)
-            else:
-                there[:] = self.exact.fast_block(some, self.centres)
+            self.exact.fast_block(
+                rows.take(part), self.centres, out[part], compiled=self._compiled
+            )
         return out
 
     def products(self, rows: ExactRows, coef: Float64Array) -> Float64Array:
