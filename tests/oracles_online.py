@@ -46,8 +46,9 @@ def perceptron(K, order, y, weight, *, constant=0.0):
     K = K + constant
     a, total = np.zeros(len(K)), np.zeros(len(K))
     for i, w in zip(order, weight, strict=True):
-        if y[i] * (K[i] @ a) <= 0:
-            a[i] += y[i] * w
+        for _ in range(max(1, int(np.ceil(w - 1e-9)))):
+            if y[i] * (K[i] @ a) <= 0:
+                a[i] += y[i] * w / max(1, np.ceil(w - 1e-9))
         total += a
     return a, total / len(order)
 

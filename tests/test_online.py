@@ -215,7 +215,7 @@ def test_perceptron_is_the_recursion(fit_intercept, average):
     np.testing.assert_allclose(state.intercept, expected, atol=1e-9)
 
 
-def test_weights_multiply_the_derivative():
+def test_weights_multiply_the_derivative_in_parts_of_a_mean_weight():
     X, y = data(SquaredError())
     order = orders()
     heavy = np.full(N, 7.0)
@@ -224,14 +224,14 @@ def test_weights_multiply_the_derivative():
         visit(NORMA(step_size=0.2), p, X, y, order, weight=w)[0] for w in (None, heavy)
     )
     np.testing.assert_allclose(equal.current, plain.current, rtol=1e-12)
-    # a row without weight beside each: twice the step
+    # a row without weight beside each: a step of 0.2, and one on what is left, the kernel is 1
     zero = np.ones(N)
     zero[1::2] = 0.0
     p = problem(SquaredError(), fit_intercept=False)
     halved, _ = visit(NORMA(step_size=0.2), p, X, y, np.arange(N), size=2, weight=zero)
     assert set(halved.numbers) == set(range(0, N, 2))
     first = dense(halved, halved.current)[0, 0] / (1 - 0.2 * ALPHA) ** (N - 1)
-    np.testing.assert_allclose(first, 0.4 * y[0, 0], rtol=1e-6)
+    np.testing.assert_allclose(first, (0.2 + 0.2 * 0.8) * y[0, 0], rtol=1e-6)
 
 
 class OwnHuber(Loss):

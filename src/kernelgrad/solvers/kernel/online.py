@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -33,6 +34,8 @@ _MAX_ROWS = 8192  # of a step: memory stays bounded however long the source is
 # Of a lazy factor, before the coefficients take it in: the average is a difference of sums that
 # lose no more digits than this.
 _LEAST = 1e-4
+_EVEN = 1e-9  # of a weight: rounding of the mean
+_MOST_PARTS = 1000  # of a step; all steps of a pass have about as many as there are rows
 _TAG = 0x6F6E6C
 _TASKS = {"classification", "regression"}
 _Pair = tuple[Float64Array, Float64Array]
@@ -478,7 +481,8 @@ class Pegasos(OnlineSolver):
 
     Notes
     -----
-    Sample weights are divided by their mean so far and multiply the derivative.
+    Sample weights are divided by their mean so far and multiply the derivative. A step of a
+    weight v above 1 is ``ceil(v)`` equal ones, each with the derivative where the last led.
     Any convex loss of labelled rows, at full speed if it has a ``code``.
 
     References
@@ -573,7 +577,8 @@ class NORMA(OnlineSolver):
 
     Notes
     -----
-    Sample weights are divided by their mean so far and multiply the derivative.
+    Sample weights are divided by their mean so far and multiply the derivative. A step of a
+    weight v above 1 is ``ceil(v)`` equal ones, each with the derivative where the last led.
     Any convex loss of labelled rows, at full speed if it has a ``code``.
 
     References
@@ -674,7 +679,8 @@ def _sweep(
 ) -> None:  # fmt: skip
     r"""Take gradient steps on the rows of a group, one after another, in place.
 
-    Row i gives its response ``f_ic``, the derivative ``g_ic`` of its loss there, and
+    Row i gives its response ``f_ic``, the derivative ``g_ic`` of its loss there (of a weight
+    v above 1, the mean over ``ceil(v)`` parts of the step, each where the last one led), and
 
     .. math:: w_c \leftarrow \min(1, R / |\cdot|)
               (keep_{ic} w_c - eta_{ic} v_i g_{ic} k(x_i, .))
@@ -710,7 +716,7 @@ def _sweep(
     base, late, stamp, scale, mass, square, bias, bias_sum, kept, blend = function
     m, C = y.shape
     D = np.zeros((m, C))
-    g = np.empty(C)
+    g, u, total_step = np.empty(C), np.empty(C), np.empty(C)
     before = stamp[old]
     oldest = 0
     for i in range(m):
@@ -719,11 +725,19 @@ def _sweep(
             for j in range(i):
                 total += K[i, j] * D[j, c]
             f[i, c] = scale[c] * total + bias[c]
-        slopes_of_row(code, params, y[i], f[i], g)
+        # a step of many times the mean weight would go far beyond where the row is content
+        parts = min(max(1, math.ceil(weight[i] - _EVEN)), _MOST_PARTS)
+        total_step[:] = 0.0
+        for _ in range(parts):
+            for c in range(C):
+                u[c] = f[i, c] + total_step[c] * (K[i, i] + learn_bias)
+            slopes_of_row(code, params, y[i], u, g)
+            for c in range(C):
+                total_step[c] -= eta[i, c] * (weight[i] / parts) * g[c]
         moved = False
         k = slot[i]
         for c in range(C):
-            step = -eta[i, c] * weight[i] * g[c]
+            step = total_step[c]
             factor = keep[i, c]
             s = scale[c] * factor
             if s < _LEAST:
