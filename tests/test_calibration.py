@@ -116,6 +116,10 @@ def test_a_sigmoid_is_found():
     grid = np.linspace(-2, 2, 9)
     p = found.proba(np.column_stack([np.zeros_like(grid), grid]))[:, 1]
     np.testing.assert_allclose(p, expit(1.5 * grid - 0.7), atol=0.02)
+    # of few rows, too, the prior leaves the slope alone that the classes share
+    f = np.linspace(-1, 1, 40)
+    found = Calibration.fit(np.column_stack([np.zeros(40), f]), f > 0, np.ones(40))
+    assert found.slopes[0].min() > 4
 
 
 def test_larger_responses_are_more_probable():
@@ -175,7 +179,7 @@ class Spy:
                     yield batch, epoch
 
             self.fits.append([])
-            self.max_iter = max_iter
+            self.max_iter, self.tol = max_iter, getattr(solver, "tol", None)
             return run(solver, problem, watched(), max_iter=max_iter, callbacks=callbacks)
 
         def seen(expansion, rows, some):
@@ -206,6 +210,8 @@ def test_rows_that_were_not_fitted_tell(estimator, share, steps, spy):
     model = estimator.set_params(random_state=0).fit(X, y)
     (batches,), ((expansion, _, some),) = spy.fits, spy.scored
     assert spy.max_iter == steps
+    if spy.tol is not None:  # which costs less
+        assert spy.tol == 10 * model.solver_.tol
     assert expansion is not model.expansion_
     assert len(some) <= MOST_ROWS
     fitted = np.unique(np.concatenate([batch.rows for batch in batches]))

@@ -113,6 +113,7 @@ def test_several_files_equal_one(tmp_path, rows, kind):
         np.testing.assert_array_equal(dense(whole.X), X)
         np.testing.assert_array_equal(whole.rows, np.arange(N))
     assert isinstance(source, MultiSource)
+    assert open_source(paths[:2], **options(kind)).digest() != source.digest()
     reverse = open_source(paths[::-1], **options(kind))  # lists stay in order
     np.testing.assert_array_equal(dense(reverse.read(0, N - 1000).X), X[1000:])
     some = np.array([N - 1, 0, 899, 900, 1000, 900, 1999])

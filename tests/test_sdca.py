@@ -210,6 +210,8 @@ def test_outputs_do_not_see_each_other():
         _, single, _ = fit(replace(problem, n_outputs=1), alone, n_steps=4, tol=0.0)
         np.testing.assert_allclose(state.coef[:, [c]], single.coef, atol=1e-9)
         assert state.gap[c] == pytest.approx(single.gap[0], rel=1e-6)
+    some = float(np.median(state.gap / state.primal))
+    assert not fit(problem, batch, n_steps=4, tol=some)[2].converged  # but two of three
 
 
 def test_quantiles_have_their_own_slopes():

@@ -123,8 +123,6 @@ class SDCA(RowsSolver[DualState]):
         rows = ascent.rows
         evaluations = rows.n_evaluations
         factor = ascent.rescale(problem.alpha)
-        if factor != 1.0:
-            ascent.measure()
         before = state.coef.copy()
         live = np.flatnonzero(ascent.p)
         n_visits = len(live) if self.round_size == "auto" else int(self.round_size)
