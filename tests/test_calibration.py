@@ -118,7 +118,7 @@ def test_a_sigmoid_is_found():
     np.testing.assert_allclose(p, expit(1.5 * grid - 0.7), atol=0.02)
     # of few rows, too, the prior leaves the slope alone that the classes share
     f = np.linspace(-1, 1, 40)
-    found = Calibration.fit(np.column_stack([np.zeros(40), f]), f > 0, np.ones(40))
+    found = Calibration.fit(np.column_stack([np.zeros(40), f]), 1 * (f > 0), np.ones(40))
     assert found.slopes[0].min() > 4
 
 
