@@ -205,6 +205,14 @@ def test_along_agrees_with_differences(key, C, n, mask):
     assert not got[rows:].any()
 
 
+@every(("loss", "at"), [(Absolute(), 0.0), (Hinge(), 1.0)])
+def test_smoothing_adds_at_most_what_it_adds_at_the_kinks(loss, at):
+    Y, widths = np.full((1, 4), at, np.float32), np.array([0.5])
+    objective = RowObjective(loss, Y, np.ones(4, np.float32), 4)
+    smooth, exact = objective.derivatives(widths, Y, *np.empty((2, 1, 4), np.float32))
+    assert smooth - exact == pytest.approx(objective.largest_gap(widths))
+
+
 @every("key", KINKED)
 def test_along_takes_the_losses_themselves(key):
     U, Y, w = setting(key, 3, 1500, seed=6)
