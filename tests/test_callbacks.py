@@ -8,7 +8,6 @@ import time
 import numpy as np
 import pytest
 
-from kernelgrad import callbacks as callbacks_module
 from kernelgrad.callbacks import (
     SILENT,
     Aside,
@@ -19,6 +18,7 @@ from kernelgrad.callbacks import (
     ProgressBar,
     ProgressLog,
     TimeLimit,
+    _progress,
     make_callbacks,
 )
 
@@ -207,7 +207,7 @@ def test_bar_of_a_continued_fit_counts_only_its_own_speed():
 
 @pytest.fixture
 def watched(monkeypatch):
-    monkeypatch.setattr(callbacks_module, "_shows_bars", lambda: True)
+    monkeypatch.setattr(_progress, "_shows_bars", lambda: True)
 
 
 def test_bar_says_how_a_fit_ended():
@@ -230,8 +230,8 @@ class Terminal(io.StringIO):
 
 
 def test_bars_are_drawn_while_nothing_is_heard(monkeypatch):
-    monkeypatch.setattr(callbacks_module, "_BEAT", 0.01)
-    monkeypatch.setattr(callbacks_module, "compiling", lambda: "some_loop")
+    monkeypatch.setattr(_progress, "_BEAT", 0.01)
+    monkeypatch.setattr(_progress, "compiling", lambda: "some_loop")
     for begin in (lambda bar: bar.on_phase("search"), lambda bar: bar.on_begin(bar)):
         file = Terminal()
         bar = ProgressBar(file)

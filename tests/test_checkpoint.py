@@ -25,9 +25,8 @@ from kernelgrad import (
     LinearClassifier,
     LinearRegressor,
     SemiSupervisedKernelClassifier,
-    callbacks,
 )
-from kernelgrad.callbacks import Callback, Checkpoint
+from kernelgrad.callbacks import Callback, Checkpoint, _checkpoint
 from kernelgrad.cli import main
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
 from kernelgrad.persistence import read_container, write_container
@@ -442,7 +441,7 @@ def test_intervals_are_checked(tmp_path, every):
 @pytest.mark.parametrize(("every", "seconds"), [("60 s", 60), ("1.5 min", 90), ("2h", 7200)])
 def test_intervals_are_counted(tmp_path, monkeypatch, every, seconds):
     now = [0.0]
-    monkeypatch.setattr(callbacks.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(_checkpoint.time, "monotonic", lambda: now[0])
     keeper = Checkpoint(tmp_path, every, keep=9)
     keeper.begin(rows="same")
     for later, written in ((0.9, 0), (1.0, 1), (1.9, 1), (2.0, 2)):

@@ -28,7 +28,7 @@ from kernelgrad.data import (
     sample_batches,
 )
 from kernelgrad.data._damage import decoding
-from kernelgrad.estimators._reading import EncodedSource
+from kernelgrad.estimators._rows import EncodedSource
 from kernelgrad.exceptions import DataError
 from test_data import dense, file_of
 

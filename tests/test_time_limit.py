@@ -96,7 +96,7 @@ class Clock(Callback):
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr("kernelgrad.callbacks.clock", clock)
+    monkeypatch.setattr("kernelgrad.callbacks._base.clock", clock)
     return clock
 
 
@@ -162,7 +162,7 @@ def test_a_stream_goes_on_after_a_call_without_time(rows):
 def test_long_iterations_end_with_what_they_have(estimator, looks, n_iter, rows, monkeypatch):
     whole = estimator.set_params(max_iter=n_iter).fit(*rows).history_["objective"]
     count = itertools.count()
-    monkeypatch.setattr("kernelgrad.callbacks.clock", lambda: float(next(count)))
+    monkeypatch.setattr("kernelgrad.callbacks._base.clock", lambda: float(next(count)))
     model = estimator.set_params(max_iter=50, time_limit=looks - 0.5).fit(*rows)
     assert (model.fit_status_, model.n_iter_) == ("time_limit", n_iter)
     assert model.history_["objective"][:-1] == whole[:-1]
@@ -174,7 +174,7 @@ def test_a_kernel_matrix_ends_in_the_middle(monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((1500, 2))
     count = itertools.count()
-    monkeypatch.setattr("kernelgrad.callbacks.clock", lambda: float(next(count)))
+    monkeypatch.setattr("kernelgrad.callbacks._base.clock", lambda: float(next(count)))
     model = KernelRegressor(solver="direct", time_limit=2.5, **PLAIN)
     with pytest.warns(ConvergenceWarning, match="'direct': the model is a constant"):
         model.fit(X, X[:, 0])

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from kernelgrad._typing import AnyArray
-from kernelgrad.data._paged import FileSource, import_pyarrow, numbers
-from kernelgrad.data.base import Batch, stack_rows
+from kernelgrad.data._damage import within
+from kernelgrad.data._paged import FileSource, import_pyarrow
+from kernelgrad.data.base import Batch, checked_targets, numbers, stack_rows
 from kernelgrad.exceptions import DataError
 
 INDEX = "Unnamed: 0"
@@ -208,13 +209,14 @@ class ColumnSource(FileSource):
             part._float_target = target is not None and _is_float(target)
 
     def target_chunks(self) -> Iterator[AnyArray]:
-        """Yield the targets in order; no other column is converted."""
         self._require_target()
         at = 0
         with self._stamp.unchanged():
             for table in self._target_tables():
                 if table.num_rows:
-                    yield self._checked_target(self._labels(table, at), at)
+                    with within(self._path):
+                        y = checked_targets(self._labels(table, at), at)
+                    yield y
                     at += table.num_rows
             self._check_number(at, self.n_rows)
 

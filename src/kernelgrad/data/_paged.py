@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 
 from kernelgrad._disk import ScratchFolder
-from kernelgrad._typing import AnyArray, IntArray
+from kernelgrad._typing import IntArray
 from kernelgrad.data._damage import decoding, within
 from kernelgrad.data.base import (
     Batch,
@@ -111,11 +111,9 @@ class PagedSource(BatchSource):
         return self._pool
 
     def block_starts(self) -> IntArray | None:
-        """Return the first row of every unit that has rows."""
         return np.unique(self._starts[:-1][np.diff(self._starts) > 0])
 
     def read(self, start: int, stop: int) -> Batch:
-        """Return rows `start` (included) to `stop` (excluded)."""
         start, stop = check_range(start, stop, self.n_rows)
         first = int(np.searchsorted(self._starts, start, side="right")) - 1
         first = min(first, int(np.searchsorted(self._starts, self.n_rows)) - 1)
@@ -131,8 +129,7 @@ class PagedSource(BatchSource):
         return concat_batches(parts)
 
     def take(self, rows: IntArray) -> Batch:
-        """Return the given rows in the given order; each unit is decoded at most once."""
-        source = copy(self)  # what it decodes is of no use to other reads
+        source = copy(self)  # what it decodes, each unit once, is of no use to other reads
         source.pool.size = 1
         return super(PagedSource, source).take(rows)
 
@@ -159,7 +156,6 @@ class FileSource(PagedSource):
             raise NoRows(f"{self._path} has no data row; give at least one.")
 
     def read(self, start: int, stop: int) -> Batch:
-        """Return rows `start` (included) to `stop` (excluded)."""
         with self._stamp.unchanged():
             return super().read(start, stop)
 
@@ -170,15 +166,6 @@ class FileSource(PagedSource):
     def _checked(self, batch: Batch) -> Batch:
         with within(self._path):
             return check_batch(batch, self.feature_names)
-
-    def _checked_target(self, y: AnyArray, first_row: int) -> AnyArray:
-        self._checked(Batch(np.empty((len(y), 0)), y, None, numbers(first_row, len(y))))
-        return y
-
-
-def numbers(first_row: int, n: int) -> IntArray:
-    """Return the numbers of `n` rows from `first_row` on."""
-    return np.arange(first_row, first_row + n, dtype=np.int64)
 
 
 def open_text(path: Path) -> IO[bytes]:

@@ -21,6 +21,9 @@ from kernelgrad.data.base import (
     check_batch,
     check_range,
     check_rows,
+    checked_targets,
+    feed,
+    numbers,
 )
 from kernelgrad.data.stamp import Stamp, spread
 from kernelgrad.exceptions import DataError
@@ -114,7 +117,7 @@ class ArraySource(BatchSource):
     def read(self, start: int, stop: int) -> Batch:
         """Return rows `start` (included) to `stop` (excluded)."""
         start, stop = check_range(start, stop, self.n_rows)
-        return self._batch(slice(start, stop), np.arange(start, stop, dtype=np.int64))
+        return self._batch(slice(start, stop), numbers(start, stop - start))
 
     def take(self, rows: IntArray) -> Batch:
         """Return the given rows in the given order."""
@@ -130,9 +133,8 @@ class ArraySource(BatchSource):
         for start in range(0, self.n_rows, 65536):
             y = self._y[start : start + 65536]
             if not self._checked:
-                rows = np.arange(start, start + len(y))
                 with within(*(stamp.path for stamp in self._stamps)):
-                    check_batch(Batch(np.empty((len(y), 0)), y, None, rows))
+                    checked_targets(y, start)
             yield y
 
     @classmethod
@@ -158,11 +160,10 @@ class ArraySource(BatchSource):
         step = max(1, 2**20 // max(1, self._X[:1].nbytes))
         for start in spread(self.n_rows, step):
             some = self._X[start : start + step]
-            digest.update(np.ascontiguousarray(some.data if self.is_sparse else some).data)
+            feed(digest, some.data if self.is_sparse else some)
         for part in (self._y, self._w):
             if part is not None:
-                plain = part.astype(str) if part.dtype.kind == "O" else part
-                digest.update(np.ascontiguousarray(plain).data)
+                feed(digest, part)
         return digest.digest()
 
     @property

@@ -157,9 +157,16 @@ class BatchSource(ABC):
         digest = hashlib.blake2b(repr(shape).encode(), digest_size=16)
         for part in (first.X.data if sp.issparse(first.X) else first.X, *first[1:3]):
             if isinstance(part, np.ndarray):
-                plain = part.astype(str) if part.dtype.kind == "O" else part
-                digest.update(np.ascontiguousarray(plain).reshape(-1).view(np.uint8).data)
+                feed(digest, part)
         return digest.digest()
+
+    def _like(self, source: BatchSource) -> None:
+        """Take what is known of another source of such rows."""
+        for name in (
+            "n_rows", "n_features", "feature_names", "is_sparse", "has_target", "has_weight",
+            "as_frame", "seekable",
+        ):  # fmt: skip
+            setattr(self, name, getattr(source, name))
 
     def take(self, rows: IntArray) -> Batch:
         """Return the given rows in the given order, fetching neighbours by one read.
@@ -430,6 +437,23 @@ def check_batch(batch: Batch, feature_names: Sequence[str] | None = None) -> Bat
                 "weights must be finite and not negative: correct it or drop the row."
             )
     return batch
+
+
+def checked_targets(y: AnyArray, first_row: int) -> AnyArray:
+    """Return targets, of rows from `first_row` on, if none is missing."""
+    check_batch(Batch(np.empty((len(y), 0)), y, None, numbers(first_row, len(y))))
+    return y
+
+
+def numbers(first_row: int, n: int) -> IntArray:
+    """Return the numbers of `n` rows from `first_row` on."""
+    return np.arange(first_row, first_row + n, dtype=np.int64)
+
+
+def feed(digest: Any, values: AnyArray) -> None:
+    """Let a digest see the values of an array, objects as text."""
+    plain = values.astype(str) if values.dtype.kind == "O" else values
+    digest.update(np.ascontiguousarray(plain).reshape(-1).view(np.uint8).data)
 
 
 def missing_targets(y: AnyArray) -> AnyArray:

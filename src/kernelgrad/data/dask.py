@@ -18,6 +18,7 @@ from kernelgrad.data.base import (
     check_batch,
     check_range,
     check_rows,
+    checked_targets,
     count_targets,
     is_frame,
     stack_rows,
@@ -202,7 +203,7 @@ class DaskSource(BatchSource):
             stop = min(start + _GATHERED, self.n_rows)
             tasks = self._y.pieces(start, stop)
             for y in self._computed(tasks, self.place(start, stop)):
-                yield _checked_targets(y, start)
+                yield checked_targets(y, start)
                 start += len(y)
 
     def summarize_target(self) -> TargetSummary:
@@ -325,12 +326,6 @@ def _apply(function: Callable[[Batch], Any], batch: Batch) -> Any:
     return function(batch)
 
 
-def _checked_targets(y: AnyArray, start: int) -> AnyArray:
-    rows = np.arange(start, start + len(y))
-    check_batch(Batch(np.empty((len(y), 0)), y, None, rows))
-    return y
-
-
 def _counted(part: Any, start: int) -> Counts:
-    y = _checked_targets(_chosen(part, slice(None), False), start)
+    y = checked_targets(_chosen(part, slice(None), False), start)
     return count_targets([y] if len(y) else [])

@@ -11,7 +11,14 @@ import numpy as np
 from kernelgrad._typing import AnyArray, IntArray
 from kernelgrad._validation import check_int, check_real
 from kernelgrad.compute.images import deform
-from kernelgrad.data.base import Batch, BatchSource, all_finite, check_range, check_rows
+from kernelgrad.data.base import (
+    Batch,
+    BatchSource,
+    all_finite,
+    check_range,
+    check_rows,
+    numbers,
+)
 from kernelgrad.exceptions import DataError
 
 
@@ -111,7 +118,7 @@ class DeformedImages(BatchSource):
     def read(self, start: int, stop: int) -> Batch:
         """Return rows `start` (included) to `stop` (excluded)."""
         start, stop = check_range(start, stop, self.n_rows)
-        return self.take(np.arange(start, stop, dtype=np.int64))
+        return self.take(numbers(start, stop - start))
 
     def take(self, rows: IntArray) -> Batch:
         """Return the given rows in the given order."""

@@ -13,8 +13,8 @@ import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Matrix
 from kernelgrad._validation import check_int
-from kernelgrad.data._paged import TextSource, numbers
-from kernelgrad.data.base import Batch, count_targets, summarize
+from kernelgrad.data._paged import TextSource
+from kernelgrad.data.base import Batch, count_targets, numbers, summarize
 from kernelgrad.exceptions import DataError
 
 MAX_INDEX = 10_000_000

@@ -55,9 +55,7 @@ class MultiSource(PagedSource):
                     f"{name} has {part.n_features} features, but {names[0]} has "
                     f"{first.n_features}; give files of the same columns."
                 )
-        self.n_features, self.feature_names = first.n_features, first.feature_names
-        self.is_sparse, self.as_frame = first.is_sparse, first.as_frame
-        self.has_target, self.has_weight = first.has_target, first.has_weight
+        self._like(first)
         self.seekable = all(part.seekable for part in parts)
         self.reading_bytes = max(part.reading_bytes for part in parts)
         self._set_rows([part.n_rows for part in parts])

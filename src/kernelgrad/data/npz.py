@@ -104,12 +104,7 @@ def open_npy(
     Returns
     -------
     ArraySource
-        The data.
-
-    Raises
-    ------
-    DataError
-        If a file is damaged, or the shapes do not fit.
+        The data; DataError if a file is damaged, or the shapes do not fit.
     """
     files = [None if p is None else Path(p) for p in (path, target, weight)]
     X, y, w = (None if file is None else _map_array(file) for file in files)

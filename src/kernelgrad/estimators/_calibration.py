@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
+from sklearn.linear_model import LogisticRegression
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray
 from kernelgrad.compute.threads import single_threaded_blas
@@ -21,6 +22,7 @@ _BENDS = 0.3  # precision of the prior of bends, and of slopes that differ betwe
 _SHIFTS = 1.0  # and of shifts
 _LEAST = 1e-300  # unit in a file: responses are divided by it
 _ENOUGH = 1e-6  # relative, of the log loss that a step gains
+_FIRM = 1e6  # C of calibration: hardly a penalty
 LESS = 1.0 - 1e-14  # some rounding errors of a logarithm
 
 
@@ -139,6 +141,36 @@ def _bent(z: Float64Array) -> Float64Array:
         np.minimum(z - knot, 0.0) if knot <= 0 else np.maximum(z - knot, 0.0) for knot in KNOTS
     ]
     return np.stack([z, *parts])
+
+
+def sigmoids(raw: Float64Array, y: AnyArray, weight: Float64Array) -> Float64Array:
+    """Return slope and intercept of a sigmoid of each output, (C, 2), as Platt fits them.
+
+    Targets are ``(N+ + 1) / (N+ + 2)`` and ``1 / (N- + 2)``, so that separable scores have a
+    finite slope.
+    """
+    out = np.empty((raw.shape[1], 2))
+    for c in range(raw.shape[1]):
+        positive = y == (1 if raw.shape[1] == 1 else c)
+        up, down = float(weight[positive].sum()), float(weight[~positive].sum())
+        t = np.where(positive, (up + 1.0) / (up + 2.0), 1.0 / (down + 2.0))
+        scale = max(float(np.abs(raw[:, c]).max()), 1e-300)
+        f = np.tile(raw[:, c : c + 1] / scale, (2, 1))
+        side = np.repeat([1, 0], len(y))
+        w = np.concatenate([weight * t, weight * (1.0 - t)])
+        model = LogisticRegression(C=_FIRM, max_iter=1000, tol=1e-8).fit(f, side, w)
+        out[c] = model.coef_[0, 0] / scale, model.intercept_[0]
+    return out
+
+
+def sigmoid_proba(calibration: Float64Array, raw: Float64Array) -> Float64Array:
+    """Return probabilities (n, K), of several outputs divided by their sum."""
+    a, b = calibration.T
+    p: Float64Array = 1.0 / (1.0 + np.exp(-np.clip(a * raw + b, -500.0, 500.0)))
+    if p.shape[1] == 1:
+        return np.concatenate([1.0 - p, p], axis=1)
+    total = p.sum(axis=1, keepdims=True)
+    return np.asarray(np.where(total > 0, p / np.maximum(total, 1e-300), 1.0 / p.shape[1]))
 
 
 def keep_argmax(p: Float64Array, codes: AnyArray) -> Float64Array:

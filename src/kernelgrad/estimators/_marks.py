@@ -142,6 +142,7 @@ class MarkedClassification(Classification):
 class SemiSupervisedRows(TrainingRows):
     """A labelled source, and a source of unlabelled rows or None."""
 
+    all_weigh = True
     task: MarkedClassification
     unlabelled: BatchSource | None = field(kw_only=True)
     # numbers of the rows of `unlabelled` that have labels and belong to `source`
@@ -237,12 +238,6 @@ class SemiSupervisedRows(TrainingRows):
             others = self.unlabelled.take(rows)
         return self.join(self.source.take(self.train), others)
 
-    def drawn(
-        self, solver: Solver[Any], iteration: int, epoch: float, size: int | None = None
-    ) -> int:
-        """Return the iteration: a batch of no weight is refused."""
-        return iteration
-
     def batches(
         self, solver: Solver[Any], seed: int, start: int, size: int | None = None
     ) -> tuple[Batches, bool]:
@@ -263,3 +258,23 @@ class SemiSupervisedRows(TrainingRows):
         )
         both = zip(labelled, others, strict=False)
         return ((self.join(a.batch, b.batch), b.fraction) for a, b in both), False
+
+
+def one_source(sources: list[BatchSource]) -> ArraySource:
+    """Return rows of arrays with codes, and below them rows without a label."""
+    parts = [source.read(0, source.n_rows) for source in sources]
+    codes = [np.full(len(p.rows), NO_LABEL) if p.y is None else p.y for p in parts]
+    X = parts[0].X if len(parts) == 1 else stacked([p.X for p in parts])
+    weight = np.concatenate([weights_of(p) for p in parts])
+    return ArraySource(X, np.concatenate(codes), weight, checked=True)
+
+
+def explained(error: DataError, y: AnyArray) -> DataError:
+    """Return the error with what -1 means, where that is why there is one class."""
+    minus = is_labelled(y, True) & ~is_labelled(y, False)
+    if not minus.any():
+        return error
+    return DataError(
+        f"{error} Rows of -1 are rows without a label here; if -1 is a class, give rows "
+        "without a label as X_unlabelled, or call the classes 0 and 1."
+    )

@@ -13,7 +13,7 @@ import os
 import warnings
 from collections import UserList
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -33,6 +33,9 @@ from kernelgrad.persistence import (
     read_container,
     write_container,
 )
+
+if TYPE_CHECKING:
+    from kernelgrad.estimators.base import BaseRowsEstimator
 
 STEPS = {
     "sklearn.compose": (
@@ -74,10 +77,8 @@ def save(model: Any, path: str | os.PathLike[str], *, key: bytes | None = None) 
     ----------
     model : estimator of this package, Pipeline, ColumnTransformer, or another step
         Fitted. Of a search take ``best_estimator_``.
-    path : str or path-like
-    key : bytes or None, default=None
-        Sign the file by HMAC-SHA256 under this secret of at least 16 bytes, for
-        ``load(path, key=key)`` to refuse files that anyone else wrote.
+    path, key
+        As in :meth:`KernelClassifier.save`.
 
     Raises
     ------
@@ -111,18 +112,44 @@ def save(model: Any, path: str | os.PathLike[str], *, key: bytes | None = None) 
     write_container(path, header, writer.arrays, key=key)
 
 
-def load_any(path: str | os.PathLike[str], key: bytes | None = None) -> Any:
-    """Return the estimator or pipeline that a file holds; see ``kernelgrad.load``."""
+def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsEstimator:
+    """Load a model or pipeline that ``save`` wrote; never executes code from the file.
+
+    All that the file says is checked before anything is made of it: names, types, shapes,
+    ranges and indices. A file that passes is a model, though not need be the one that was
+    saved: whoever can write the file can write another. Where that matters, sign it.
+
+    Parameters
+    ----------
+    path : str or path-like
+    key : bytes or None, default=None
+        The secret under which it must be signed, by ``save(path, key=key)``; with None
+        signatures are not looked at.
+
+    Returns
+    -------
+    KernelClassifier, KernelRegressor, any other estimator of this package, or a Pipeline
+        Predictions are identical to those of the saved model.
+
+    Raises
+    ------
+    FileNotFoundError
+        No such file.
+    ModelFileError
+        The file is foreign, truncated, altered, of a newer version, not signed under the key,
+        or uses a loss, kernel or solver that is not registered.
+    """
     header, arrays = read_container(path, key=key)
     try:
         if "object" in header:
             record = Record(header, arrays)
-            model = _unpack(record.take("object", anything), record)
+            model: BaseRowsEstimator = _unpack(record.take("object", anything), record)
             for told in ("estimator", "info"):
                 record.take(told, anything)
             record.close()
-            return model
-        return _files.restored(header, arrays)
+        else:
+            model = _files.restored(header, arrays)
+        return model
     except ModelFileError as error:
         raise type(error)(f"{path}: {error}") from None
     except MemoryError:

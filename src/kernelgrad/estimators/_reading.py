@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from copy import copy
-from typing import TYPE_CHECKING, Any, ClassVar
+from abc import abstractmethod
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_array, check_X_y, validate_data
 
 from kernelgrad._params import anything, parameters
-from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
+from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import DataError, check_compressed
-from kernelgrad.data import Batch, BatchSource
+from kernelgrad.compute.ranges import LARGEST, SMALLEST, check_range
+from kernelgrad.compute.workers import DaskEngine, current_engine
+from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.data.base import all_finite
-from kernelgrad.estimators._support import as_numpy
+from kernelgrad.data.dask import DaskSource, as_source, is_collection
+from kernelgrad.estimators._auto import (
+    bytes_needed,
+    check_reading,
+    fits_in_memory,
+    rows_nbytes,
+    usable_memory,
+)
+from kernelgrad.estimators._blocks import encoded, lean
+from kernelgrad.estimators._plan import Given, Parts
+from kernelgrad.estimators._rows import EncodedSource, TrainingRows
+from kernelgrad.estimators._support import (
+    adopt_columns,
+    as_numpy,
+    check_columns,
+    check_numbers,
+    checked_weights,
+)
 from kernelgrad.estimators._tables import (
     Column,
     Columns,
@@ -26,48 +45,17 @@ from kernelgrad.estimators._tables import (
     columns_of,
     median_of_some,
 )
+from kernelgrad.estimators._tasks import Task
+from kernelgrad.estimators._workers import HeldRows
+from kernelgrad.solvers.block_descent.shards import SHARD
 
-
-class EncodedSource(BatchSource):
-    """A source whose rows are encoded as they are read."""
-
-    def __init__(
-        self, source: BatchSource, encode: Callable[[Any], Matrix], n_features: int
-    ) -> None:
-        self.source, self.encode = source, encode
-        self.n_rows, self.n_features = source.n_rows, n_features
-        self.has_target, self.has_weight = source.has_target, source.has_weight
-        self.seekable = source.seekable
-
-    def read(self, start: int, stop: int) -> Batch:
-        """Return rows `start` (included) to `stop` (excluded)."""
-        batch = self.source.read(start, stop)
-        return batch._replace(X=self.encode(batch.X))
-
-    def take(self, rows: IntArray) -> Batch:
-        """Return the given rows in the given order."""
-        batch = self.source.take(rows)
-        return batch._replace(X=self.encode(batch.X))
-
-    def digest(self) -> bytes:
-        """Return that of the source."""
-        return self.source.digest()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "source": copy(self.source)}  # which threads read
-
-    def block_starts(self) -> IntArray | None:
-        """Return those of the source."""
-        return self.source.block_starts()
-
-    def target_chunks(self) -> Iterator[AnyArray]:
-        """Yield the targets in order."""
-        return self.source.target_chunks()
+_TABLE_ROWS = 50_000  # from which the columns of a large file are learned
+_SQUARED = 1e150  # values whose squares float64 holds
 
 
 @parameters
-class TableReader:
-    """Rows as they come, and the table that a fit learns of them."""
+class RowReader:
+    """Rows and targets as they come, and the table that a fit learns of them."""
 
     categorical_features: Any = anything(default="from_dtype")
 
@@ -76,8 +64,188 @@ class TableReader:
     _table = None  # type: Table | None  # how columns become numbers, where they are not
     _medians = None  # type: Float64Array | None  # of columns of numbers, for later gaps
     _seed = 0
+    _shares_rows: ClassVar[bool] = False  # whether the solver takes rows that workers hold
+    _requires_y: ClassVar[bool] = True
+    _y_numeric: ClassVar[bool] = False
+    engine = cast("DaskEngine | None", None)  # of an estimator without the parameter
     if TYPE_CHECKING:
         n_features_in_: ClassVar[int]
+        memory_limit: float | None
+
+    # -- what a task gives -------------------------------------------------------------
+
+    @abstractmethod
+    def _learn(self, targets: AnyArray | BatchSource, declared: AnyArray | None) -> Task:
+        """Return the task of targets, or of a source; `declared` are all classes."""
+
+    @abstractmethod
+    def _task(self) -> Task:
+        """Return the task of the fitted model."""
+
+    def _check_targets(self, y: AnyArray) -> AnyArray:
+        """Return the targets of arrays, or raise if they are not of the estimator's kind."""
+        return y
+
+    def _check_rows(self, parts: Parts, X: Matrix) -> None:
+        """Raise if the rows of an array, already checked as numbers, are not for this model."""
+        # columns that are divided by their deviation only have to have one
+        scaled = getattr(self, "_standardize", False)
+        if scaled == "auto" and sp.issparse(X):  # stays as it is
+            scaled = False
+        limit = _SQUARED if scaled else LARGEST
+        most = check_range(X, largest=limit)
+        if 0.0 < most < SMALLEST:
+            raise DataError(
+                f"The largest value in the rows is {most:.3g}; below {SMALLEST:g} float32 does "
+                "not tell values apart: multiply the columns by a constant."
+            )
+
+    def _check_source(self, source: BatchSource) -> None:
+        """Raise if `source` cannot be fitted, before it is read."""
+
+    def _set(self, attributes: dict[str, Any]) -> None:
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+    # -- sources and arrays ------------------------------------------------------------
+
+    def _rows(
+        self,
+        parts: Parts,
+        given: Given,
+        *,
+        fresh: bool,
+        declared: AnyArray | None = None,
+        stream: bool = False,
+    ) -> TrainingRows:
+        """Return the rows of one source or of arrays; if `fresh`, learn columns and task."""
+        X, y, _ = self._lazy(*given)
+        if isinstance(X, BatchSource):
+            self._check_source(X)
+            check_reading(X, self.memory_limit)
+            self._adopt_source(X, fresh=fresh)
+            if not stream and self._loads(X):
+                given = Given(*X.read(0, X.n_rows)[:3])
+                if fresh and given.y is not None:  # errors in words of sources
+                    self._learn(ArraySource(np.zeros((len(given.y), 1)), given.y), declared)
+                rows = self._array_rows(parts, given, fresh, declared, source=True)
+            else:
+                task = self._learn(X, declared) if fresh else self._task()
+                source = self._encoded_source(X, task if fresh else None)
+                engine = self._workers_for(X)
+                store = None if engine is None else partial(HeldRows, engine=engine)
+                rows = TrainingRows(source, task, store=store)
+        else:
+            if y is None and self._requires_y:
+                raise ValueError(
+                    f"requires y to be passed, but the target y is None: give y to "
+                    f"{type(self).__name__}.fit, or a BatchSource with a target."
+                )
+            rows = self._array_rows(parts, given, fresh, declared, stream=stream)
+        if fresh:
+            self._set(rows.task.attributes())
+        return rows
+
+    def _lazy(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+        """Return a source of a collection of dask; all others as they are."""
+        engine = self.engine if is_collection(X) else None
+        client = None if engine is None else engine.resolved()
+        X, y, sample_weight = as_source(X, y, sample_weight, client)
+        if isinstance(X, BatchSource) and not (y is None and sample_weight is None):
+            raise ValueError("A BatchSource carries its own y and weights; leave them out.")
+        return X, y, sample_weight
+
+    def _workers_for(self, source: BatchSource) -> DaskEngine | None:
+        """Return whose workers hold the rows of a source; None where this process does."""
+        if not self._shares_rows or source.n_rows <= SHARD:  # of which one worker has them all
+            return None
+        if self.engine is None and isinstance(source, DaskSource):
+            return current_engine()
+        return self.engine
+
+    def _stays(self, rows: TrainingRows) -> bool:
+        """Whether rows stay where they are: they or their responses do not fit in memory."""
+        return not rows.in_memory or not all(
+            bytes_needed(source.n_rows, rows_nbytes(source), rows.task.n_outputs)
+            <= usable_memory(self.memory_limit)
+            for source in rows.sources
+        )
+
+    def _loads(self, source: BatchSource) -> bool:
+        """Whether a fit reads a source into memory, where it is as good as arrays."""
+        if self._workers_for(source) is not None:
+            return False
+        return fits_in_memory(source, self.memory_limit)
+
+    def _array_rows(
+        self,
+        parts: Parts,
+        given: Given,
+        fresh: bool,
+        declared: AnyArray | None,
+        *,
+        source: bool = False,
+        stream: bool = False,
+    ) -> TrainingRows:
+        """Return the rows of arrays, or of a `source` that was read as a whole.
+
+        The first rows of a `stream` are not all, so that categories have declared levels too.
+        """
+        X, y, sample_weight = given
+        memmap = (
+            X
+            if isinstance(X, np.memmap) and not self._loads(ArraySource(X, checked=True))
+            else None
+        )
+        options: dict[str, Any] = {"multi_output": True, "y_numeric": self._y_numeric}
+        y = y if self._requires_y else None
+        if self._y_numeric:
+            check_numbers(y, type(self).__name__)
+        X, y = self._coded(X, y, fresh=fresh, declared=stream, source=source, **options)
+        y = self._check_targets(np.zeros(X.shape[0]) if y is None else y)
+        task = self._learn(y, declared) if fresh else self._task()
+        y = task.internal(y)
+        X = self._encode_rows(X, task.columns(y) if fresh else None, fresh=fresh)
+        self._check_rows(parts, X)
+        weight = checked_weights(sample_weight, X, task.class_factor(y))
+        if memmap is not None:
+            if self._table is not None:
+                raise DataError(
+                    "The memory map has missing values or categories and does not fit in "
+                    "memory; impute or encode it, raise memory_limit, or write it as Parquet."
+                )
+            X = memmap  # stays on disk
+        return TrainingRows(ArraySource(X, y, weight, checked=True), task, True)
+
+    def _encoded_source(self, source: BatchSource, task: Task | None = None) -> BatchSource:
+        """Return a source of rows as functions take them.
+
+        With the `task` of a new fit their table is learned from a random sample.
+        """
+        if task is not None:
+            self._table = self._medians = None
+        if not source.as_frame and self._table is None:
+            return source
+        if task is not None:
+            n = source.n_rows
+            rng = np.random.default_rng(self._seed)
+            sample = source.take(np.sort(rng.choice(n, min(n, _TABLE_ROWS), replace=False)))
+            codes, _ = self._coded(sample.X, fresh=True, source=True)
+            y = None if sample.y is None else task.internal(sample.y)
+            self._encode_rows(codes, None if y is None else task.columns(y), fresh=True)
+        return EncodedSource(source, partial(encoded, lean(self)), self._width)
+
+    def _adopt_source(self, source: BatchSource, *, fresh: bool) -> None:
+        if self._requires_y and not source.has_target:
+            raise DataError(
+                f"{type(source).__name__} has no target; name the target column to open it."
+            )
+        if fresh:
+            adopt_columns(self, source)
+        else:
+            check_columns(self, source)
+
+    # -- tables ------------------------------------------------------------------------
 
     @property
     def _width(self) -> int:

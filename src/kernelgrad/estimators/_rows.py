@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -52,10 +53,43 @@ def stacked(parts: list[Matrix]) -> Matrix:
     return np.concatenate(parts)
 
 
+class EncodedSource(BatchSource):
+    """A source whose rows are encoded as they are read."""
+
+    def __init__(
+        self, source: BatchSource, encode: Callable[[Any], Matrix], n_features: int
+    ) -> None:
+        self.source, self.encode = source, encode
+        self.n_rows, self.n_features = source.n_rows, n_features
+        self.has_target, self.has_weight = source.has_target, source.has_weight
+        self.seekable = source.seekable
+
+    def read(self, start: int, stop: int) -> Batch:
+        batch = self.source.read(start, stop)
+        return batch._replace(X=self.encode(batch.X))
+
+    def take(self, rows: IntArray) -> Batch:
+        batch = self.source.take(rows)
+        return batch._replace(X=self.encode(batch.X))
+
+    def digest(self) -> bytes:
+        return self.source.digest()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "source": copy(self.source)}  # which threads read
+
+    def block_starts(self) -> IntArray | None:
+        return self.source.block_starts()
+
+    def target_chunks(self) -> Iterator[AnyArray]:
+        return self.source.target_chunks()
+
+
 @dataclass(frozen=True)
 class TrainingRows:
     """Rows of one source, and what their targets are."""
 
+    all_weigh: ClassVar[bool] = False  # a batch of no weight is refused, not left out
     source: BatchSource
     task: Task
     # the source holds internal targets and final weights, as checked arrays do; else raw
@@ -134,7 +168,7 @@ class TrainingRows:
     ) -> int:
         """Return how many batches were drawn up to an iteration, with those of no weight."""
         size = solver.resolve_batch_size(self.n_train) if size is None else size
-        if self.n_train <= size:
+        if self.all_weigh or self.n_train <= size:
             return iteration
         return round(epoch * (self.n_train // size))
 
@@ -263,6 +297,54 @@ class TrainingRows:
         )
 
 
+@dataclass(frozen=True)
+class TwoSamples(TrainingRows):
+    """Rows of the numerator, and of the denominator; half of each batch is of either."""
+
+    all_weigh = True
+    denominator: TrainingRows = field(kw_only=True)
+
+    @property
+    def sources(self) -> tuple[BatchSource, ...]:
+        return self.source, self.denominator.source
+
+    def ordered(self, limit: int | None) -> TwoSamples:
+        half = None if limit is None else max(1, limit // 2)
+        ours, other = super().ordered(half), self.denominator.ordered(half)
+        return replace(self, source=ours.source, denominator=other)
+
+    def batches(
+        self, solver: Solver[Any], seed: int, start: int, size: int | None = None
+    ) -> tuple[Batches, bool]:
+        """Return batches for ever: half is drawn from each sample, independently."""
+        halves = [max(1, solver.resolve_batch_size(2 * s.n_rows) // 2) for s in self.sources]
+        pairs = list(zip(self.sources, halves, strict=True))
+        if all(s.n_rows <= half for s, half in pairs):
+            whole = [s.read(0, s.n_rows) for s in self.sources]
+            return forever(_joined(whole), start), True
+        p, q = (
+            sample_batches(source, half, seed=seed + i, start=start)
+            for i, (source, half) in enumerate(pairs)
+        )
+        both = zip(p, q, strict=False)
+        return ((_joined([a.batch, b.batch]), a.fraction) for a, b in both), False
+
+
+def _joined(batches: list[Batch]) -> TrainBatch:
+    """Return one batch of numerator and denominator rows, half the weight each."""
+    X, weights = [], []
+    for batch in batches:
+        w = weights_of(batch)
+        keep = np.flatnonzero(w > 0)
+        if len(keep) == 0:
+            raise DataError("All weights of a batch are zero; drop such rows of the source.")
+        X.append(batch.X if len(keep) == len(w) else batch.X[keep])
+        weights.append(w[keep] / (2.0 * w.sum()))
+    sizes = [len(w) for w in weights]
+    y = np.repeat([1.0, -1.0], sizes)[:, None].astype(np.float32)
+    return TrainBatch(stacked(X), y, sum(sizes) * np.concatenate(weights))
+
+
 class StoredRows(RowStore):
     """The training rows of a source, read when they are needed."""
 
@@ -282,19 +364,15 @@ class StoredRows(RowStore):
         return index_batch(batch, self._rows.numbers(np.arange(start, stop)) - first)
 
     def read(self, start: int, stop: int) -> TrainBatch:
-        """Return rows `start` (included) to `stop` (excluded)."""
         return self._batch(self._read(start, stop))
 
     def take(self, rows: IntArray) -> TrainBatch:
-        """Return some rows, in this order."""
         return self._batch(self._rows.source.take(self._rows.numbers(rows)))
 
     def rows(self, start: int, stop: int) -> Matrix:
-        """Return the values of rows `start` (included) to `stop` (excluded)."""
         return self._read(start, stop).X
 
     def some(self, rows: IntArray) -> Matrix:
-        """Return the values of some rows, in this order."""
         return self._rows.source.take(self._rows.numbers(rows)).X
 
 

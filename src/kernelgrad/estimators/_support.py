@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial, update_wrapper
@@ -94,8 +93,22 @@ def as_numpy(method: F) -> F:
     return config_context(array_api_dispatch=False)(method)  # type: ignore[no-any-return]
 
 
+_OF_ALL_FITS = """
+
+Returns
+-------
+self
+
+Raises
+------
+ValueError, TypeError
+    For parameters outside their domain, infinite values, wrong shapes, or rows outside the
+    kernel's domain; before any work is done."""
+
+
 def with_callbacks(method: F) -> F:
-    """Return `fit` with scikit-learn's callbacks where there are any, of the same type."""
+    """Return `fit` with what all document, and scikit-learn's callbacks where there are any."""
+    method.__doc__ = f"{inspect.getdoc(method)}{_OF_ALL_FITS}"
     return method if _with_callbacks is None else _with_callbacks(method)
 
 
@@ -187,14 +200,9 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
         raise
 
 
-def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line that called this package, whatever lies between."""
-    frame, level = sys._getframe().f_back, 2
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(
-        ("kernelgrad.", "sklearn.", "contextlib")
-    ):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, category, stacklevel=level)
+def is_auto(value: Any) -> bool:
+    """Whether a parameter is the word "auto"."""
+    return isinstance(value, str) and value == "auto"
 
 
 def new_seed(random_state: Any) -> int:

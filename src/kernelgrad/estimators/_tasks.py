@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +15,8 @@ from sklearn.utils.validation import column_or_1d
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray
 from kernelgrad._validation import DataError
 from kernelgrad.compute.ranges import SMALLEST, extreme
-from kernelgrad.losses import Loss, encode_labels
+from kernelgrad.data import Batch
+from kernelgrad.losses import Loss, SquaredError, encode_labels
 
 Score = Callable[[AnyArray, FloatArray, Float64Array], float]
 
@@ -296,6 +297,60 @@ class Regression(Task):
 
     def attributes(self) -> dict[str, Any]:
         return {"n_outputs_": self.n_outputs, "_y_ndim": self.ndim}
+
+
+@dataclass(frozen=True)
+class ScaledColumn(Task):
+    """One column of numbers, of which ``(y - centre) / scale`` is fitted.
+
+    ``total`` is the sum of the weights of its rows, where they have been read.
+    """
+
+    centre: float = 0.0
+    scale: float = 1.0
+    total: float = np.nan
+    loss: Loss = field(default_factory=SquaredError)
+
+    @classmethod
+    def learn(cls, batches: Iterable[Batch], normalize: bool) -> tuple[ScaledColumn, bool]:
+        """Return the task of all targets, and whether they vary; or with the centre 0."""
+        targets, weights = [], []
+        for batch in batches:
+            values = np.asarray(batch.y)
+            if values.dtype.kind not in "iufb" or values.ndim != 1:
+                raise DataError(
+                    f"The target must be one column of numbers, got {values[:1]!r}."
+                )
+            targets.append(values.astype(np.float64))
+            weights.append(
+                np.ones(len(values)) if batch.sample_weight is None else batch.sample_weight
+            )
+        values, weight = np.concatenate(targets), np.concatenate(weights)
+        if not weight.sum() > 0:
+            raise DataError("All sample weights are zero; at least one row must count.")
+        centre = float(np.average(values, weights=weight)) if normalize else 0.0
+        spread = float(np.sqrt(np.average((values - centre) ** 2, weights=weight)))
+        rounding = 10 * np.finfo(float).eps * float(np.abs(values).max())
+        varies = bool(spread > rounding)
+        return cls(centre, spread if varies else 1.0, total=float(weight.sum())), varies
+
+    @property
+    def n_outputs(self) -> int:
+        return 1
+
+    def internal(self, y: AnyArray) -> AnyArray:
+        y = np.asarray(y, np.float64)
+        if y.ndim == 2 and y.shape[1] != 1:
+            raise ValueError(
+                f"y must have one column, got {y.shape[1]}; fit one estimator per column."
+            )
+        return np.asarray(y if y.ndim == 1 else column_or_1d(y, warn=True))
+
+    def encode(self, y: AnyArray) -> FloatArray:
+        return ((y - self.centre) / self.scale).reshape(-1, 1)
+
+    def attributes(self) -> dict[str, Any]:
+        return {"y_mean_": self.centre, "y_scale_": self.scale}
 
 
 def _count_outputs(y: AnyArray, loss: Loss) -> int:

@@ -14,8 +14,7 @@ from kernelgrad.data import Batch, BatchSource
 from kernelgrad.data.base import index_batch
 from kernelgrad.data.dask import DaskSource
 from kernelgrad.estimators._auto import rows_nbytes
-from kernelgrad.estimators._reading import EncodedSource
-from kernelgrad.estimators._rows import StoredRows, TrainingRows
+from kernelgrad.estimators._rows import EncodedSource, StoredRows, TrainingRows
 from kernelgrad.solvers.block_descent import shards
 
 _ROWS_SHARE = 0.3  # of the memory of all workers: more rows of files are read in each pass
@@ -80,13 +79,10 @@ class _Piece(BatchSource):
     """A source of which some rows are here."""
 
     def __init__(self, source: BatchSource, batch: Batch | None) -> None:
-        self.n_rows, self.n_features = source.n_rows, source.n_features
-        self.as_frame, self.is_sparse = source.as_frame, source.is_sparse
-        self.has_target, self.has_weight = source.has_target, source.has_weight
+        self._like(source)
         self._batch = batch
 
     def read(self, start: int, stop: int) -> Batch:
-        """Return rows `start` (included) to `stop` (excluded)."""
         assert self._batch is not None
         a = int(self._batch.rows[0])
         return index_batch(self._batch, slice(start - a, stop - a))

@@ -12,64 +12,41 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial, reduce
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
-import scipy.sparse as sp
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from kernelgrad._params import (
-    Documented,
-    anything,
-    check_params,
-    integer,
-    parameters,
-    real,
-)
+from kernelgrad._params import Documented, anything, check_params, integer, parameters, real
 from kernelgrad._typing import AnyArray, Contents, Float64Array, Matrix
 from kernelgrad._validation import DataError, check_int
 from kernelgrad.callbacks import FOREVER, CallbackList, Deadline, FitEvent, make_callbacks
 from kernelgrad.compute.compiling import announced, compile_seconds
 from kernelgrad.compute.device import CPU, device_or_cpu, get_device
 from kernelgrad.compute.memory import within
-from kernelgrad.compute.ranges import LARGEST, SMALLEST, check_range
-from kernelgrad.compute.workers import DaskEngine, current_engine
-from kernelgrad.data import ArraySource, BatchSource
+from kernelgrad.data import BatchSource
 from kernelgrad.data.base import all_finite
-from kernelgrad.data.dask import DaskSource, as_source, is_collection
 from kernelgrad.estimators import _files
-from kernelgrad.estimators._auto import (
-    GIVEN,
-    bytes_needed,
-    check_reading,
-    fits_in_memory,
-    rows_nbytes,
-    usable_memory,
-)
-from kernelgrad.estimators._blocks import encoded, lean, said
-from kernelgrad.estimators._pilot import Wanted
-from kernelgrad.estimators._pipelines import load_any
-from kernelgrad.estimators._reading import EncodedSource, TableReader
+from kernelgrad.estimators._auto import GIVEN
+from kernelgrad.estimators._blocks import lean, said
+from kernelgrad.estimators._plan import Choice, Given, Parts, Plan, Posed
+from kernelgrad.estimators._reading import RowReader
 from kernelgrad.estimators._rows import Batches, TrainingRows
 from kernelgrad.estimators._support import (
     CallbackSupportMixin,
     OnnxMixin,
-    adopt_columns,
     all_or_nothing,
     check_columns,
-    check_numbers,
-    checked_weights,
+    is_auto,
     iteration_report,
     new_seed,
     reported,
-    warn_caller,
 )
-from kernelgrad.estimators._tasks import Task
-from kernelgrad.estimators._workers import HeldRows
+from kernelgrad.estimators._warnings import warn_of_fit
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.functions.scaling import MOST_COLUMNS
 from kernelgrad.kernels import Kernel
@@ -82,76 +59,15 @@ from kernelgrad.persistence import (
     or_none,
     write_container,
 )
-from kernelgrad.solvers import (
-    History,
-    Problem,
-    Solver,
-    State,
-    Validation,
-    check_capabilities,
-    run,
-)
-from kernelgrad.solvers.block_descent.shards import SHARD
-from kernelgrad.solvers.loop import left_over
+from kernelgrad.solvers import History, Problem, Solver, State, check_capabilities, run
 
-
-@dataclass(frozen=True)
-class Parts:
-    """What the parameters ask for, made and checked once in a fit."""
-
-    kernel: Kernel
-    solver: Solver[Any]  # with solver="auto" any one: the rows decide
-    wanted: Wanted | None = None  # to be found by a study of the rows
-
-
-class Given(NamedTuple):
-    """What the user gave to a fit."""
-
-    X: Any
-    y: Any
-    sample_weight: Any
-
-
-class Posed(NamedTuple):
-    """A problem, what was found on the way to it, and the seconds that took."""
-
-    problem: Problem
-    found: dict[str, Any]
-    seconds: float = 0.0
-
-
-_TABLE_ROWS = 50_000  # from which the columns of a large file are learned
-
-_SQUARED = 1e150  # values whose squares float64 holds
 _TIMED_CALLS, _TIMED_SECONDS = 200, 0.5  # of predictions of one row
-# rows that tell whether anything was learned; what leaves out few rows; a spread that is none;
-# a loss that is worse than a constant's
-_JUDGED_ROWS, _BULK, _FLAT, _DIVERGED = 256, (0.02, 0.98), 1e-4, 2.0
-_FAR = 0.1  # of the objective above its least value: worth a warning
 
-Choice = tuple[Solver[Any], str]  # a solver, and why it was chosen
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What is run."""
-
-    rows: TrainingRows
-    problem: Problem
-    solver: Solver[Any]
-    reason: str  # why this solver was chosen
-    max_iter: int
-    batch_size: int | None = None  # where it is not the solver's
-    validation: Validation | None = None
-    found: dict[str, Any] = field(default_factory=dict)  # more of history_: what was tried
-    best_score: float | None = None  # where it is not that of `validation`
-    seconds: float = 0.0  # spent before
-    stream: bool = False  # rows come once, and others may follow
-
-
 @parameters
-class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented):
+class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
     """Fitting, prediction and files of estimators that run a solver over rows.
 
     A family (``kernel.py``, ``linear.py``) says what functions are and which solvers find
@@ -169,7 +85,6 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
     # what an estimator without the parameter of that name does
     fit_intercept = False
     warm_start = False
-    engine = cast("DaskEngine | None", None)
     device = CPU
 
     # what files hold of fitted attributes, beside those of the base classes: needed, or not
@@ -189,9 +104,10 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
     }
     _loss_task: ClassVar[Any]  # what losses must be for
 
-    _shares_rows: ClassVar[bool] = False  # whether the solver takes rows that workers hold
-    _requires_y: ClassVar[bool] = True
-    _y_numeric: ClassVar[bool] = False
+    _solvers: ClassVar[dict[str, Any]]  # of the family, by name
+    _streaming: ClassVar[tuple[str, str]]  # for messages: what to do instead; which can
+    _problem_type: ClassVar[type[Problem]] = Problem
+
     _orders_rows = True  # rows may be sorted and equal ones merged: only their values count
     _tells_alpha: ClassVar[bool] = False  # whether there is an attribute alpha_
     _deadline = FOREVER  # of the fit that goes on
@@ -213,40 +129,56 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
         """Return the solver that the parameters ask for, checked; `auto` is what "auto" is."""
 
     @abstractmethod
+    def _automatic(self, parts: Parts, rows: TrainingRows, *, stream: bool) -> Choice:
+        """Return what ``solver="auto"`` stands for with these rows, and why."""
+
     def _choose(self, parts: Parts, rows: TrainingRows, *, stream: bool = False) -> Choice:
         """Return the solver for these rows and the reason of the choice."""
+        if not self._auto_solver:
+            return parts.solver, GIVEN
+        return self._automatic(parts, rows, stream=stream)
 
-    @abstractmethod
     def _problem(self, kernel: Kernel, loss: Loss, n_outputs: int, alpha: float) -> Problem:
         """Return the problem that the parameters ask for."""
+        return self._problem_type(
+            loss=loss,
+            kernel=kernel,
+            alpha=alpha,
+            n_outputs=n_outputs,
+            n_features_in=self._width,
+            seed=self._seed,
+            fit_intercept=bool(self.fit_intercept),
+            memory_limit=None if self.memory_limit is None else int(self.memory_limit),
+            device=self.device,
+            **self._problem_options(),
+        )
 
     @abstractmethod
+    def _problem_options(self) -> dict[str, Any]:
+        """Return what only problems of the family have."""
+
     def _check_streams(self) -> None:
         """Raise AttributeError if the solver needs all rows at once."""
+        instead, for_streams = self._streaming
+        if self._auto_solver:
+            fitted = getattr(self, "solver_", None)
+            if fitted is None or fitted.streams:
+                return
+            raise AttributeError(
+                f"fit took the solver {fitted.name!r} ({self.history_['solver_reason']}), "
+                "which cannot go on with other rows; for partial_fit take a new estimator"
+                f"{instead}."
+            )
+        cls = self._solvers.get(self.solver) if isinstance(self.solver, str) else self.solver
+        if not getattr(cls, "streams", True):
+            raise AttributeError(
+                f"solver {getattr(cls, 'name', self.solver)!r} needs all rows at once and has "
+                f"no partial_fit; use fit, or a solver for streams such as {for_streams}."
+            )
 
     @abstractmethod
     def _alpha_for(self, rows: TrainingRows, *, stream: bool = False) -> float:
         """Return the weight of the penalty."""
-
-    def _check_rows(self, parts: Parts, X: Matrix) -> None:
-        """Raise if the rows of an array, already checked as numbers, are not for this model."""
-        # columns that are divided by their deviation only have to have one
-        scaled = getattr(self, "_standardize", False)
-        if scaled == "auto" and sp.issparse(X):  # stays as it is
-            scaled = False
-        limit = _SQUARED if scaled else LARGEST
-        most = check_range(X, largest=limit)
-        if 0.0 < most < SMALLEST:
-            raise DataError(
-                f"The largest value in the rows is {most:.3g}; below {SMALLEST:g} float32 does "
-                "not tell values apart: multiply the columns by a constant."
-            )
-
-    def _check_source(self, source: BatchSource) -> None:
-        """Raise if `source` cannot be fitted, before it is read."""
-
-    def _check_stream_start(self, parts: Parts) -> None:
-        """Raise if a stream cannot begin with these parameters."""
 
     def _function_attributes(self, expansion: Any) -> dict[str, Any]:
         """Return the fitted attributes that say what the function is."""
@@ -255,20 +187,6 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
     def _function_info(self) -> dict[str, Any]:
         """Return what :meth:`model_info` tells of the family."""
         return {}
-
-    # -- what a task gives -------------------------------------------------------------
-
-    @abstractmethod
-    def _learn(self, targets: AnyArray | BatchSource, declared: AnyArray | None) -> Task:
-        """Return the task of targets, or of a source; `declared` are all classes."""
-
-    @abstractmethod
-    def _task(self) -> Task:
-        """Return the task of the fitted model."""
-
-    def _check_targets(self, y: AnyArray) -> AnyArray:
-        """Return the targets of arrays, or raise if they are not of the estimator's kind."""
-        return y
 
     @abstractmethod
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -286,7 +204,7 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
 
     @property
     def _auto_solver(self) -> bool:
-        return isinstance(self.solver, str) and self.solver == "auto"
+        return is_auto(self.solver)
 
     def _check_parameters(self) -> Parts:
         check_params(self)
@@ -420,7 +338,6 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
             first = not hasattr(self, "_state")
             if first:
                 self._seed = new_seed(self.random_state)
-                self._check_stream_start(parts)
             rows = self._rows(
                 parts, Given(X, y, sample_weight), fresh=first, stream=True, **more
             )
@@ -438,142 +355,6 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
     def _all_rows(self, parts: Parts, given: Given, *, fresh: bool) -> TrainingRows:
         """Return the rows of a fit."""
         return self._rows(parts, given, fresh=fresh)
-
-    def _rows(
-        self,
-        parts: Parts,
-        given: Given,
-        *,
-        fresh: bool,
-        declared: AnyArray | None = None,
-        stream: bool = False,
-    ) -> TrainingRows:
-        """Return the rows of one source or of arrays; if `fresh`, learn columns and task."""
-        X, y, _ = self._lazy(*given)
-        if isinstance(X, BatchSource):
-            self._check_source(X)
-            check_reading(X, self.memory_limit)
-            self._adopt_source(X, fresh=fresh)
-            if not stream and self._loads(X):
-                given = Given(*X.read(0, X.n_rows)[:3])
-                if fresh and given.y is not None:  # errors in words of sources
-                    self._learn(ArraySource(np.zeros((len(given.y), 1)), given.y), declared)
-                rows = self._array_rows(parts, given, fresh, declared, source=True)
-            else:
-                task = self._learn(X, declared) if fresh else self._task()
-                source = self._encoded_source(X, task if fresh else None)
-                engine = self._workers_for(X)
-                store = None if engine is None else partial(HeldRows, engine=engine)
-                rows = TrainingRows(source, task, store=store)
-        else:
-            if y is None and self._requires_y:
-                raise ValueError(
-                    f"requires y to be passed, but the target y is None: give y to "
-                    f"{type(self).__name__}.fit, or a BatchSource with a target."
-                )
-            rows = self._array_rows(parts, given, fresh, declared, stream=stream)
-        if fresh:
-            self._set(rows.task.attributes())
-        return rows
-
-    def _lazy(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-        """Return a source of a collection of dask; all others as they are."""
-        engine = self.engine if is_collection(X) else None
-        client = None if engine is None else engine.resolved()
-        X, y, sample_weight = as_source(X, y, sample_weight, client)
-        if isinstance(X, BatchSource) and not (y is None and sample_weight is None):
-            raise ValueError("A BatchSource carries its own y and weights; leave them out.")
-        return X, y, sample_weight
-
-    def _workers_for(self, source: BatchSource) -> DaskEngine | None:
-        """Return whose workers hold the rows of a source; None where this process does."""
-        if not self._shares_rows or source.n_rows <= SHARD:  # of which one worker has them all
-            return None
-        if self.engine is None and isinstance(source, DaskSource):
-            return current_engine()
-        return self.engine
-
-    def _stays(self, rows: TrainingRows) -> bool:
-        """Whether rows stay where they are: they or their responses do not fit in memory."""
-        return not rows.in_memory or not all(
-            bytes_needed(source.n_rows, rows_nbytes(source), rows.task.n_outputs)
-            <= usable_memory(self.memory_limit)
-            for source in rows.sources
-        )
-
-    def _loads(self, source: BatchSource) -> bool:
-        """Whether a fit reads a source into memory, where it is as good as arrays."""
-        if self._workers_for(source) is not None:
-            return False
-        return fits_in_memory(source, self.memory_limit)
-
-    def _array_rows(
-        self,
-        parts: Parts,
-        given: Given,
-        fresh: bool,
-        declared: AnyArray | None,
-        *,
-        source: bool = False,
-        stream: bool = False,
-    ) -> TrainingRows:
-        """Return the rows of arrays, or of a `source` that was read as a whole.
-
-        The first rows of a `stream` are not all, so that categories have declared levels too.
-        """
-        X, y, sample_weight = given
-        memmap = (
-            X
-            if isinstance(X, np.memmap) and not self._loads(ArraySource(X, checked=True))
-            else None
-        )
-        options: dict[str, Any] = {"multi_output": True, "y_numeric": self._y_numeric}
-        y = y if self._requires_y else None
-        if self._y_numeric:
-            check_numbers(y, type(self).__name__)
-        X, y = self._coded(X, y, fresh=fresh, declared=stream, source=source, **options)
-        y = self._check_targets(np.zeros(X.shape[0]) if y is None else y)
-        task = self._learn(y, declared) if fresh else self._task()
-        y = task.internal(y)
-        X = self._encode_rows(X, task.columns(y) if fresh else None, fresh=fresh)
-        self._check_rows(parts, X)
-        weight = checked_weights(sample_weight, X, task.class_factor(y))
-        if memmap is not None:
-            if self._table is not None:
-                raise DataError(
-                    "The memory map has missing values or categories and does not fit in "
-                    "memory; impute or encode it, raise memory_limit, or write it as Parquet."
-                )
-            X = memmap  # stays on disk
-        return TrainingRows(ArraySource(X, y, weight, checked=True), task, True)
-
-    def _encoded_source(self, source: BatchSource, task: Task | None = None) -> BatchSource:
-        """Return a source of rows as functions take them.
-
-        With the `task` of a new fit their table is learned from a random sample.
-        """
-        if task is not None:
-            self._table = self._medians = None
-        if not source.as_frame and self._table is None:
-            return source
-        if task is not None:
-            n = source.n_rows
-            rng = np.random.default_rng(self._seed)
-            sample = source.take(np.sort(rng.choice(n, min(n, _TABLE_ROWS), replace=False)))
-            codes, _ = self._coded(sample.X, fresh=True, source=True)
-            y = None if sample.y is None else task.internal(sample.y)
-            self._encode_rows(codes, None if y is None else task.columns(y), fresh=True)
-        return EncodedSource(source, partial(encoded, lean(self)), self._width)
-
-    def _adopt_source(self, source: BatchSource, *, fresh: bool) -> None:
-        if self._requires_y and not source.has_target:
-            raise DataError(
-                f"{type(source).__name__} has no target; name the target column to open it."
-            )
-        if fresh:
-            adopt_columns(self, source)
-        else:
-            check_columns(self, source)
 
     def _pose(
         self, parts: Parts, rows: TrainingRows, *, solver: Solver[Any], stream: bool = False,
@@ -639,75 +420,11 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
         score = result.best_score if plan.best_score is None else plan.best_score
         self.best_score_: float | None = score
         self.fit_status_: str = result.status
-        if result.beaten is not None:
-            warn_caller(
-                f"On the held-out rows the model is worse than a constant ({result.beaten}): "
-                "the columns may say nothing about the target, or nothing that this kernel "
-                "sees at this scale. Scale the columns, leave alpha and gamma to the search, "
-                "or predict a constant."
-            )
-        # with alpha searched for the aim is to predict, and the least objective often does not
-        wanted = self.fit_status_ == "max_iter" and not (plan.stream or self._searches_alpha)
-        left = left_over(result.history) if wanted else None
-        if left is not None and left > _FAR:
-            known = f"some {left:.0%}" if np.isfinite(left) else "possibly far"
-            warn_caller(
-                f"The fit ended after max_iter={plan.max_iter} iterations with an objective "
-                f"{known} above its least value; raise max_iter, or alpha.",
-                ConvergenceWarning,
-            )
-        if self.fit_status_ == "time_limit" and self.n_iter_ == 0:
-            warn_caller(
-                f"time_limit={self.time_limit!r} seconds were over before the first iteration "
-                f"of solver {plan.solver.name!r}: the model is a constant; raise time_limit, "
-                "or fit fewer rows.",
-                ConvergenceWarning,
-            )
-        elif not plan.stream:
-            self._check_learned(plan.rows)
-
-    def _check_learned(self, rows: TrainingRows) -> None:
-        """Warn if the function says nothing of its own rows, or worse than nothing."""
-        if type(rows) is not TrainingRows or not (rows.task.has_targets and rows.in_memory):
-            return
-        some = rows.sample(_JUDGED_ROWS, np.random.default_rng(self._seed))
-        batch = rows.take(some)
-        y, loss, weight = batch.y, rows.task.loss, batch.sample_weight
-        f = self.expansion_.fast_prediction(batch.X)
-        best = loss.intercept(y, weight) if self.fit_intercept else 0.0
-        constant = np.broadcast_to(best, f.shape)
-        mine, theirs = (
-            float(np.average(loss.value(y, g), weights=weight)) for g in (f, constant)
-        )
-        spread, wanted = (
-            np.ptp(np.quantile(a, _BULK, axis=0), axis=0) for a in (loss.mean(f), y)
-        )
-        if not np.isfinite(mine):
-            raise ValueError(
-                f"solver {self.solver_.name!r} diverged: the mean loss is {mine!r} after "
-                f"{self.n_iter_} iterations; give a smaller step_size, or leave it at 'auto'."
-            )
-        if (wanted > 0).any() and not (spread > _FLAT * wanted).any():
-            warn_caller(
-                "The model is the same for nearly all of its training rows, whose targets "
-                "differ: the columns may say nothing about them, or nothing at this alpha (or "
-                "C), gamma and scale of columns and targets."
-            )
-        elif mine > _DIVERGED * theirs > 0.0:
-            warn_caller(
-                "On its training rows the model is worse than a constant (mean loss "
-                f"{mine:.3g} against {theirs:.3g}): raise alpha (lower C) or max_iter, "
-                "lower a given step_size, or scale the targets.",
-                ConvergenceWarning,
-            )
+        warn_of_fit(self, plan, result)
 
     def _settled(self, expansion: Any, rows: TrainingRows) -> Any:
         """Return the function to keep of what the solver found, from the rows it saw."""
         return expansion
-
-    def _set(self, attributes: dict[str, Any]) -> None:
-        for name, value in attributes.items():
-            setattr(self, name, value)
 
     # -- prediction --------------------------------------------------------------------
 
@@ -853,16 +570,14 @@ class BaseRowsEstimator(TableReader, OnnxMixin, CallbackSupportMixin, Documented
 
     def _row_seconds(self) -> float:
         """Return the median time of a prediction of one row."""
-        if self._table is not None:
-            codes = self._table.a_row()
+        table = self._table
+        row = np.zeros((1, int(self.n_features_in_))) if table is None else table.a_row()
 
-            def once() -> None:
-                self._values(self._encode_rows(codes, fresh=False))
-        else:
-            row = np.zeros((1, int(self.n_features_in_)))
-
-            def once() -> None:
+        def once() -> None:
+            if table is None:
                 self.predict(row)
+            else:
+                self._values(self._encode_rows(row, fresh=False))
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the row has no names of columns
@@ -880,34 +595,3 @@ def joined(parts: Iterator[AnyArray]) -> AnyArray:
     """Return all parts as one array, a single one as it is."""
     found = list(parts)
     return found[0] if len(found) == 1 else np.concatenate(found)
-
-
-def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsEstimator:
-    """Load a model or pipeline that ``save`` wrote; never executes code from the file.
-
-    All that the file says is checked before anything is made of it: names, types, shapes,
-    ranges and indices. A file that passes is a model, though not need be the one that was
-    saved: whoever can write the file can write another. Where that matters, sign it.
-
-    Parameters
-    ----------
-    path : str or path-like
-    key : bytes or None, default=None
-        The secret under which it must be signed, by ``save(path, key=key)``; with None
-        signatures are not looked at.
-
-    Returns
-    -------
-    KernelClassifier, KernelRegressor, any other estimator of this package, or a Pipeline
-        Predictions are identical to those of the saved model.
-
-    Raises
-    ------
-    FileNotFoundError
-        No such file.
-    ModelFileError
-        The file is foreign, truncated, altered, of a newer version, not signed under the key,
-        or uses a loss, kernel or solver that is not registered.
-    """
-    estimator: BaseRowsEstimator = load_any(path, key)
-    return estimator

@@ -22,10 +22,11 @@ from kernelgrad.data import Batch, BatchSource, split_rows
 from kernelgrad.estimators import _files
 from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._calibration import MOST_ROWS, Calibration, keep_argmax
+from kernelgrad.estimators._plan import Choice, Parts, Plan
 from kernelgrad.estimators._rows import Batches, TrainingRows, weights_of
 from kernelgrad.estimators._support import as_numpy, available_if, can_stream
 from kernelgrad.estimators._tasks import Classification
-from kernelgrad.estimators.base import BaseRowsEstimator, Choice, Parts, Plan, joined
+from kernelgrad.estimators.base import BaseRowsEstimator, joined
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.losses import Loss, get_loss

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,68 +11,21 @@ from sklearn.utils.validation import check_is_fitted
 from kernelgrad._params import anything, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import DataError
-from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches
+from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.estimators import _files
 from kernelgrad.estimators._blocks import by_blocks
-from kernelgrad.estimators._rows import (
-    Batches,
-    TrainingRows,
-    forever,
-    stacked,
-    weights_of,
-)
+from kernelgrad.estimators._plan import Given, Parts
+from kernelgrad.estimators._rows import TrainingRows, TwoSamples, weights_of
 from kernelgrad.estimators._support import checked_weights, with_callbacks
 from kernelgrad.estimators._tasks import NoTargets
-from kernelgrad.estimators.base import Given, Parts
 from kernelgrad.estimators.kernel import BaseUnlabelledEstimator
 from kernelgrad.losses import Loss, RatioLoss, get_loss
 from kernelgrad.persistence import Check
-from kernelgrad.solvers import Solver, TrainBatch
 
 _NEEDS_BOTH = (
     "A density ratio needs two samples: give fit(X_p, denominator=X_q), or all rows and their "
     "sample as y"
 )
-
-
-@dataclass(frozen=True)
-class TwoSamples(TrainingRows):
-    """Rows of the numerator, and of the denominator; half of each batch is of either."""
-
-    denominator: TrainingRows = field(kw_only=True)
-
-    @property
-    def sources(self) -> tuple[BatchSource, ...]:
-        """Numerator and denominator."""
-        return self.source, self.denominator.source
-
-    def ordered(self, limit: int | None) -> TwoSamples:
-        """Return each sample in canonical order."""
-        half = None if limit is None else max(1, limit // 2)
-        ours, other = super().ordered(half), self.denominator.ordered(half)
-        return replace(self, source=ours.source, denominator=other)
-
-    def drawn(
-        self, solver: Solver[Any], iteration: int, epoch: float, size: int | None = None
-    ) -> int:
-        """Return the iteration: a batch of no weight is refused."""
-        return iteration
-
-    def batches(
-        self, solver: Solver[Any], seed: int, start: int, size: int | None = None
-    ) -> tuple[Batches, bool]:
-        """Return batches for ever: half is drawn from each sample, independently."""
-        halves = [max(1, solver.resolve_batch_size(2 * s.n_rows) // 2) for s in self.sources]
-        pairs = list(zip(self.sources, halves, strict=True))
-        if all(s.n_rows <= half for s, half in pairs):
-            whole = [s.read(0, s.n_rows) for s in self.sources]
-            return forever(_joined(whole), start), True
-        p, q = (
-            sample_batches(source, half, seed=seed + i, start=start)
-            for i, (source, half) in enumerate(pairs)
-        )
-        both = zip(p, q, strict=False)
-        return ((_joined([a.batch, b.batch]), a.fraction) for a, b in both), False
 
 
 @parameters
@@ -181,17 +133,8 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
             Non-negative weights of the rows of `X`; each sample counts the same in total.
         denominator : array-like or CSR matrix (m, d), DataFrame, or BatchSource
             Rows of q. Sources are streamed side by side; their weights count, their
-            targets do not.
-
-        Returns
-        -------
-        self : KernelDensityRatio
-
-        Raises
-        ------
-        ValueError, TypeError
-            For parameters outside their domain, infinite values, a sample without
-            rows, or both or none of y and `denominator`; before any work is done.
+            targets do not. One of y and `denominator` must be given, and neither sample be
+            without rows.
         """
         return self._fit_checked(X, y, sample_weight, denominator=denominator)
 
@@ -306,18 +249,3 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
 
 def _source(X: Matrix, weight: Float64Array) -> ArraySource:
     return ArraySource(X, np.zeros(X.shape[0]), weight, checked=True)
-
-
-def _joined(batches: list[Batch]) -> TrainBatch:
-    """Return one batch of numerator and denominator rows, half the weight each."""
-    X, weights = [], []
-    for batch in batches:
-        w = weights_of(batch)
-        keep = np.flatnonzero(w > 0)
-        if len(keep) == 0:
-            raise DataError("All weights of a batch are zero; drop such rows of the source.")
-        X.append(batch.X if len(keep) == len(w) else batch.X[keep])
-        weights.append(w[keep] / (2.0 * w.sum()))
-    sizes = [len(w) for w in weights]
-    y = np.repeat([1.0, -1.0], sizes)[:, None].astype(np.float32)
-    return TrainBatch(stacked(X), y, sum(sizes) * np.concatenate(weights))

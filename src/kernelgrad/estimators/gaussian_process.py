@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, overload
@@ -14,42 +14,32 @@ import scipy.sparse as sp
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import column_or_1d
 
 from kernelgrad._params import anything, boolean, integer, parameters, real
-from kernelgrad._typing import AnyArray, Contents, Float64Array, FloatArray, Matrix
+from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import (
     CapabilityError,
-    DataError,
     ModelFileError,
     check_int,
     check_name,
     check_real,
 )
-from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.compiling import clock
-from kernelgrad.compute.threads import at_most, over_tiles, single_threaded_blas
+from kernelgrad.compute.threads import over_tiles, single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.estimators import _files
-from kernelgrad.estimators._auto import GIVEN, rows_nbytes, usable_memory
-from kernelgrad.estimators._evidence import (
-    NOISE_ROWS,
-    Evidence,
-    has_rule,
-    maximise,
-    smoothness,
-)
+from kernelgrad.estimators._auto import rows_nbytes, usable_memory
+from kernelgrad.estimators._evidence import Evidence, has_rule, smoothness
+from kernelgrad.estimators._hyperparameters import hyperparameters
+from kernelgrad.estimators._plan import Choice, Given, Parts, Plan
 from kernelgrad.estimators._posterior import PosteriorOperator, explained_covariance
-from kernelgrad.estimators._rows import TrainingRows, weights_of
-from kernelgrad.estimators._support import as_numpy, with_callbacks
-from kernelgrad.estimators._tasks import Task
-from kernelgrad.estimators.base import Choice, Given, Parts, Plan
-from kernelgrad.estimators.kernel import BaseKernelEstimator, is_auto
+from kernelgrad.estimators._rows import TrainingRows
+from kernelgrad.estimators._support import as_numpy, is_auto, with_callbacks
+from kernelgrad.estimators._tasks import ScaledColumn
+from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.functions.features import FeatureStream
-from kernelgrad.functions.scaling import InputScaling
-from kernelgrad.kernels import ExactRows, Kernel, describe_kernel, get_kernel, restore_kernel
-from kernelgrad.losses import Loss, SquaredError
+from kernelgrad.kernels import ExactRows, get_kernel
 from kernelgrad.persistence import Check, Record, or_none
 from kernelgrad.solvers import DSG, DirectSolve, Solver, TrainBatch
 from kernelgrad.solvers.kernel.direct import SymmetricMatrix, direct_bytes, kernel_matrix
@@ -59,45 +49,6 @@ _OPERATOR_BLOCK = 64  # frequencies per block of the operator
 _TEST_ROWS = 1024  # rows of one group of predict(return_std=True) by random features
 _TILE = 128  # rows of a task of the closed form
 _DIRECT_ROWS = 8192  # of the closed form: half a GiB, and seconds for a factorisation
-_SEARCH_BYTES, _FEWEST_ROWS = 48, 100  # of a pair of rows while hyperparameters are searched
-# Noise in signal variances, of targets that do not vary and where no time is left to search
-_NO_NOISE, _SOME_NOISE = 1e-8, 0.1
-_VARIANCES = "noise_variance_", "signal_variance_"
-
-
-@dataclass(frozen=True)
-class ScaledColumn(Task):
-    """One column of numbers, of which ``(y - centre) / scale`` is fitted.
-
-    ``total`` is the sum of the weights of its rows, where they have been read.
-    """
-
-    centre: float = 0.0
-    scale: float = 1.0
-    total: float = np.nan
-    loss: Loss = field(default_factory=SquaredError)
-
-    @property
-    def n_outputs(self) -> int:
-        """One."""
-        return 1
-
-    def internal(self, y: AnyArray) -> AnyArray:
-        """Return the column as float64."""
-        y = np.asarray(y, np.float64)
-        if y.ndim == 2 and y.shape[1] != 1:
-            raise ValueError(
-                f"y must have one column, got {y.shape[1]}; fit one estimator per column."
-            )
-        return np.asarray(y if y.ndim == 1 else column_or_1d(y, warn=True))
-
-    def encode(self, y: AnyArray) -> FloatArray:
-        """Return scaled targets, (n, 1)."""
-        return ((y - self.centre) / self.scale).reshape(-1, 1)
-
-    def attributes(self) -> dict[str, Any]:
-        """Return centre and scale."""
-        return {"y_mean_": self.centre, "y_scale_": self.scale}
 
 
 @parameters
@@ -285,9 +236,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         # the features it lacks) and steps more damped (measured on 500 and 2,048 rows).
         return {"block_size": 512, "batch_size": 8192, "damping": 3.0}
 
-    def _choose(self, parts: Parts, rows: TrainingRows, *, stream: bool = False) -> Choice:
-        if not self._auto_solver:
-            return parts.solver, GIVEN
+    def _automatic(self, parts: Parts, rows: TrainingRows, *, stream: bool) -> Choice:
         n = rows.source.n_rows
         if self.variance == "operator":
             why = "variance='operator' is of random features"
@@ -298,9 +247,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         elif direct_bytes(n, 1, rows_nbytes(rows.source)) > usable_memory(self.memory_limit):
             why = "the kernel matrix does not fit in memory"
         else:
-            return self._make_solver(
-                DirectSolve()
-            ), f"the posterior of up to {_DIRECT_ROWS:,} rows is a closed form"
+            why = f"the posterior of up to {_DIRECT_ROWS:,} rows is a closed form"
+            return self._make_solver(DirectSolve()), why
         return self._make_solver(DSG()), why
 
     def _learn(
@@ -323,10 +271,6 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         y : array-like (n,); None with a BatchSource
         sample_weight : array-like (n,) or None
             A weight of 2 is a row observed twice.
-
-        Returns
-        -------
-        self
         """
         return self._fit_checked(X, y, sample_weight)
 
@@ -352,117 +296,19 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
     def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
         """Scale the targets and find what is "auto": rows are in their final order now."""
         start = clock()
-        targets, weights = [], []
-        for batch in rows.source.chunks():
-            values = np.asarray(batch.y)
-            if values.dtype.kind not in "iufb" or values.ndim != 1:
-                raise DataError(
-                    f"The target must be one column of numbers, got {values[:1]!r}."
-                )
-            targets.append(values.astype(np.float64))
-            weights.append(weights_of(batch))
-        values, weight = np.concatenate(targets), np.concatenate(weights)
-        if not weight.sum() > 0:
-            raise DataError("All sample weights are zero; at least one row must count.")
-        centre = float(np.average(values, weights=weight)) if self.normalize_y else 0.0
-        spread = float(np.sqrt(np.average((values - centre) ** 2, weights=weight)))
-        rounding = 10 * np.finfo(float).eps * float(np.abs(values).max())
-        task = ScaledColumn(
-            centre, spread if spread > rounding else 1.0, total=float(weight.sum())
-        )
+        task, varies = ScaledColumn.learn(rows.source.chunks(), self.normalize_y)
         self._set(task.attributes())
         rows = replace(rows, task=task)
-
-        def described(found: tuple[InputScaling | None, Kernel, list[Any]]) -> Contents:
-            scaling, kernel, tried = found
-            values = {"kernel": describe_kernel(kernel), "tried": tried}
-            variances = {name: float(getattr(self, name)) for name in _VARIANCES}
-            arrays = {} if scaling is None else scaling.arrays()
-            return values | {"scaled": scaling is not None, "variances": variances}, arrays
-
-        def restored(
-            values: dict[str, Any], arrays: dict[str, AnyArray]
-        ) -> tuple[InputScaling | None, Kernel, list[Any]]:
-            self._set({name: values["variances"][name] for name in _VARIANCES})
-            scaling = InputScaling.restore(Record({}, arrays), self._width)
-            return (
-                scaling if values["scaled"] else None,
-                restore_kernel(values["kernel"]),
-                values["tried"],
-            )
-
-        varies = bool(spread > rounding)
-        scaling, kernel, tried = self._recalled(
-            "search", lambda: self._hyperparameters(parts, rows, varies), described, restored
+        scaling, kernel, told = self._searched(
+            lambda: hyperparameters(self, parts.kernel, rows, varies)
         )
+        tried = told.pop("tried")
+        self._set(told)
         plan = super()._plan(replace(parts, kernel=kernel), rows, chosen, warm=warm)
         exact = isinstance(plan.solver, DirectSolve)
         problem = replace(plan.problem, posterior=exact, scaling=scaling)
         found = {"search": tried} if tried else {}
         return replace(plan, problem=problem, found=found, seconds=clock() - start)
-
-    def _hyperparameters(
-        self, parts: Parts, rows: TrainingRows, varies: bool
-    ) -> tuple[InputScaling | None, Kernel, list[dict[str, Any]]]:
-        """Set variances and metric; return scaling, kernel and what was tried."""
-        scale = self.y_scale_**2
-        given = [
-            None if is_auto(value) else float(value) / scale
-            for value in (self.noise_variance, self.signal_variance)
-        ]
-        kernel = parts.kernel
-        searched = is_auto(self.gamma) and has_rule(kernel)
-        if not (searched or None in given) or not varies:
-            return self._without_search(kernel, given)
-        self._listeners.on_phase("search")
-        n = rows.source.n_rows
-        limit = usable_memory(self.memory_limit) / _SEARCH_BYTES
-        most = int(np.clip(np.sqrt(limit), _FEWEST_ROWS, NOISE_ROWS))
-        some = np.arange(n)
-        if n > most:  # a source is read once, in its order
-            key = np.random.SeedSequence([self._seed, 0x726F7773])
-            some = np.sort(np.random.Generator(np.random.Philox(key)).choice(n, most, False))
-        X, y, weight, _ = rows.usable(rows.source.take(some))
-        standard = InputScaling.fit(
-            X, kernel, standardize=self._standardize, sample_weight=weight
-        )
-        each = {"auto": None, "diagonal": True}.get(self.metric, False)
-        with at_most(max(1, int(limit / max(1, len(y)) ** 2))):  # each has matrices of its own
-            trials = maximise(
-                standard.apply(X),
-                rows.task.encode(y)[:, 0].astype(np.float64),
-                weight,
-                kernel,
-                noise=given[0],
-                signal=given[1],
-                searched=searched,
-                each=each,
-                seed=self._seed,
-                deadline=Deadline(self._deadline.left() / 2),  # the rest is for the fit
-            )
-        if not trials:  # no time at all
-            return self._without_search(kernel, given, _SOME_NOISE)
-        best = trials[0]
-        self.noise_variance_ = best.noise_variance * scale
-        self.signal_variance_ = best.signal_variance * scale
-        tried = [trial.summary(self.y_scale_) for trial in trials]
-        if best.bandwidths is None:
-            return None, best.kernel, tried
-        # the largest weight of a column is 1: the rest of the bandwidths is gamma
-        least = float(best.bandwidths.min())
-        scaling = standard.with_metric(least / best.bandwidths)
-        gamma = best.kernel.gamma_value / least**2
-        return scaling, best.kernel._with_gamma(gamma), tried
-
-    def _without_search(
-        self, kernel: Kernel, given: list[float | None], ratio: float = _NO_NOISE
-    ) -> tuple[None, Kernel, list[Any]]:
-        """Set the variances that are given, others by `ratio`, as nothing tells of them."""
-        signal = 1.0 if given[1] is None else given[1]
-        noise = ratio * signal if given[0] is None else given[0]
-        scale = self.y_scale_**2
-        self.noise_variance_, self.signal_variance_ = noise * scale, signal * scale
-        return None, kernel, []
 
     def _alpha_for(self, rows: TrainingRows, *, stream: bool = False) -> float:
         task = rows.task
@@ -746,7 +592,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         return rows
 
     def to_onnx(self, path: str | os.PathLike[str] | None = None, *, std: bool = False) -> Any:
-        """Return the fitted model as an ONNX model, for programs without Python.
+        """Return the fitted model as an ONNX model, as :meth:`KernelRegressor.to_onnx`.
 
         Parameters
         ----------
@@ -754,20 +600,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
             Where to write the model too, atomically.
         std : bool, default=False
             Whether the model also returns the standard deviation of f: for ``solver="direct"``
-            only; the model then holds ``8 n^2`` bytes for n rows.
-
-        Returns
-        -------
-        onnx.ModelProto
-            Of operator set 18, with ai.onnx.ml 3.
-
-        Raises
-        ------
-        CapabilityError
-            The kernel has no form in ONNX, the model would be larger than 2 GiB, or the
-            deviation has no closed form.
-        ImportError
-            onnx is missing.
+            only, else CapabilityError; the model then holds ``8 n^2`` bytes for n rows.
         """
         return self._to_onnx(path, std=std)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,7 +22,6 @@ from kernelgrad.compute.threads import at_most, single_threaded_blas
 from kernelgrad.compute.workers import DaskEngine
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators._auto import (
-    GIVEN,
     choose_solver,
     rows_nbytes,
     settled_solver,
@@ -38,17 +38,13 @@ from kernelgrad.estimators._pilot import (
     study_tasks,
     why_not,
 )
+from kernelgrad.estimators._plan import Choice, Parts, Plan, Posed
 from kernelgrad.estimators._rows import TrainingRows
-from kernelgrad.estimators._support import warn_caller
+from kernelgrad.estimators._support import is_auto
 from kernelgrad.estimators._tasks import NoTargets
 from kernelgrad.estimators._trials import TRIAL_ROWS, descent_gamma, own_ratio, plain_study
-from kernelgrad.estimators.base import (
-    BaseRowsEstimator,
-    Choice,
-    Parts,
-    Plan,
-    Posed,
-)
+from kernelgrad.estimators._warnings import SPREAD_ROWS, warn_of_outliers, warn_of_scales
+from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.estimators.supervised import BaseSupervisedEstimator
 from kernelgrad.functions.features import CACHE_BYTES
 from kernelgrad.functions.scaling import SCALINGS, InputScaling
@@ -63,33 +59,10 @@ from kernelgrad.kernels import (
 )
 from kernelgrad.losses import Loss, SquaredError
 from kernelgrad.persistence import Record
-from kernelgrad.solvers import (
-    DSG,
-    SOLVERS,
-    CachedBlockDescent,
-    Problem,
-    Solver,
-    get_solver,
-)
+from kernelgrad.solvers import DSG, SOLVERS, CachedBlockDescent, Problem, Solver, get_solver
 from kernelgrad.solvers.kernel.metric import SHAPES, smoothness
 
-_SPREAD_ROWS = 10_000  # that tell how wide columns spread
-_WIDER = 1000.0  # times as wide as the middle column: it alone counts
-_FAR_OUT = 100.0  # times the distance of the quartiles: a deviation of a few values
-
-
-def _dense(X: Matrix) -> AnyArray:
-    return np.asarray(X.toarray() if sp.issparse(X) else X)
-
-
-def _some(X: Matrix) -> Float64Array:
-    """Return some rows, dense, that tell how wide columns spread."""
-    return np.asarray(_dense(X[:: -(-X.shape[0] // _SPREAD_ROWS)]), np.float64)
-
-
-def is_auto(value: Any) -> bool:
-    """Whether a parameter is the word "auto"."""
-    return isinstance(value, str) and value == "auto"
+Found = tuple[InputScaling | None, Kernel, dict[str, Any]]  # and plain values
 
 
 @parameters
@@ -107,6 +80,12 @@ class BaseKernelEstimator(BaseRowsEstimator):
         n_random_features_: ClassVar[int]
         n_support_: ClassVar[int]
 
+    _solvers = SOLVERS
+    _streaming = (
+        ", with solver='dsg', or 'pegasos' for kernels without random features, where it "
+        "begins with fit",
+        "'dsg', 'norma' or 'perceptron'",
+    )
     _metric_words: ClassVar[tuple[str, ...]] = ()  # what can be learned
 
     @property
@@ -198,9 +177,7 @@ class BaseKernelEstimator(BaseRowsEstimator):
         """Return the parameters that the name of a solver of the family of DSG stands for."""
         return {}
 
-    def _choose(self, parts: Parts, rows: TrainingRows, *, stream: bool = False) -> Choice:
-        if not self._auto_solver:
-            return parts.solver, GIVEN
+    def _automatic(self, parts: Parts, rows: TrainingRows, *, stream: bool) -> Choice:
         sources, place = rows.sources, "disk"
         if stream:
             place = "stream"
@@ -227,11 +204,7 @@ class BaseKernelEstimator(BaseRowsEstimator):
             raise AttributeError(
                 "partial_fit takes rows, which kernel='precomputed' does not have; use fit."
             )
-        check_streams(
-            self, SOLVERS,
-            ", with solver='dsg', or 'pegasos' for kernels without random features, where it "
-            "begins with fit", "'dsg', 'norma' or 'perceptron'",
-        )  # fmt: skip
+        super()._check_streams()
 
     def _check_rows(self, parts: Parts, X: Matrix) -> None:
         if not self._standardize:
@@ -240,9 +213,9 @@ class BaseKernelEstimator(BaseRowsEstimator):
             super()._check_rows(parts, X)
             undecided = self.standardize == "auto" and not self._standardize
             if undecided and not sp.issparse(X) and self._given_metric is None:
-                self._warn_of_scales(X)
-            if self._standardize is True and min(X.shape[0], _SPREAD_ROWS) * X.shape[1] < 2**24:
-                self._warn_of_outliers(X)
+                warn_of_scales(X, self._told)
+            if self._standardize is True and min(X.shape[0], SPREAD_ROWS) * X.shape[1] < 2**24:
+                warn_of_outliers(X, self._told)
             return
         if self._standardize:
             raise ValueError(
@@ -253,38 +226,6 @@ class BaseKernelEstimator(BaseRowsEstimator):
             raise ValueError(
                 "With kernel='precomputed' X must be the square kernel matrix of the training "
                 f"rows, got shape {X.shape}."
-            )
-
-    def _warn_of_scales(self, X: AnyArray) -> None:
-        """Warn if one column drowns most others in distances and products of rows."""
-        spread = _some(X).std(axis=0)
-        order = np.argsort(spread)[np.searchsorted(np.sort(spread), 0.0, side="right") :]
-        if len(order) < 2:
-            return
-        middle, widest = spread[order[(len(order) - 1) // 2]], order[-1]
-        if spread[widest] > _WIDER * middle:
-            warn_caller(
-                f"Column {self._told(widest)} spreads {spread[widest] / middle:.0e} times as "
-                "wide as half of the others, which the kernel hardly sees; set "
-                "standardize=True or gamma='auto', or scale the columns."
-            )
-
-    def _warn_of_outliers(self, X: Matrix) -> None:
-        """Warn if a few values make a deviation by which the others become nearly alike."""
-        some = _some(X)
-        low, middle, high = np.quantile(some, (0.25, 0.5, 0.75), axis=0)
-        ends = np.array(
-            [_dense(X.max(axis=0)).ravel(), _dense(X.min(axis=0)).ravel()], np.float64
-        )
-        far = np.abs(ends - middle).max(axis=0) / np.sqrt(X.shape[0])
-        times = np.zeros(len(low))
-        np.divide(np.maximum(some.std(axis=0), far), high - low, out=times, where=high > low)
-        worst = int(times.argmax())
-        if times[worst] > _FAR_OUT:
-            warn_caller(
-                f"Column {self._told(worst)} has a deviation {times[worst]:.0e} times the "
-                "distance of its quartiles: values far out, beside which standardize=True "
-                "makes the others nearly alike; set standardize='robust', or clip them."
             )
 
     def _told(self, column: Any) -> Any:
@@ -300,22 +241,29 @@ class BaseKernelEstimator(BaseRowsEstimator):
                 f"{type(source).__name__}."
             )
 
-    def _problem(self, kernel: Kernel, loss: Loss, n_outputs: int, alpha: float) -> Problem:
-        limit = None if self.memory_limit is None else int(self.memory_limit)
-        return Problem(
-            loss=loss,
-            kernel=kernel,
-            alpha=alpha,
-            n_outputs=n_outputs,
-            n_features_in=self._width,
-            seed=self._seed,
-            fit_intercept=bool(self.fit_intercept),
-            standardize=False if self._standardize == "auto" else self._standardize,
-            metric=self._given_metric,
-            cache_bytes=CACHE_BYTES if limit is None else limit // 4,
-            memory_limit=limit,
-            device=self.device,
-        )
+    def _problem_options(self) -> dict[str, Any]:
+        limit = self.memory_limit
+        return {
+            "standardize": False if self._standardize == "auto" else self._standardize,
+            "metric": self._given_metric,
+            "cache_bytes": CACHE_BYTES if limit is None else int(limit) // 4,
+        }
+
+    def _searched(self, search: Callable[[], Found]) -> Found:
+        """Return what a search finds, or found in the fit that is resumed."""
+
+        def described(found: Found) -> Contents:
+            scaling, kernel, told = found
+            values = {"kernel": describe_kernel(kernel), "scaled": scaling is not None}
+            return values | told, {} if scaling is None else scaling.arrays()
+
+        def restored(values: dict[str, Any], arrays: dict[str, AnyArray]) -> Found:
+            told = dict(values)
+            kernel, scaled = restore_kernel(told.pop("kernel")), told.pop("scaled")
+            scaling = InputScaling.restore(Record({}, arrays), self._width)
+            return scaling if scaled else None, kernel, told
+
+        return self._recalled("search", search, described, restored)
 
     def _function_attributes(self, expansion: Any) -> dict[str, Any]:
         return super()._function_attributes(expansion) | {
@@ -434,7 +382,7 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
             return posed
         wanted = parts.wanted
 
-        def searched() -> Posed:
+        def search() -> Found:
             start = clock()
             # all of it on one thread of BLAS: not a bit may depend on threads
             with single_threaded_blas(), at_most(study_tasks(self.memory_limit)):
@@ -443,28 +391,12 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
                 problem, found = self._study(wanted, rows, there, solver=solver, stream=stream)
             if self.memory_limit is not None:
                 give_back()
-            problem = replace(problem, device=self.device)
-            return Posed(problem, found, clock() - start)
+            told = {"alpha": problem.alpha, "found": found, "seconds": clock() - start}
+            return problem.scaling, problem.kernel, told
 
-        def described(found: Posed) -> Contents:
-            problem = found.problem
-            values = {"kernel": describe_kernel(problem.kernel), "alpha": problem.alpha}
-            scaling = problem.scaling
-            told = {"found": found.found, "seconds": found.seconds}
-            arrays = {} if scaling is None else scaling.arrays()
-            return values | told | {"scaled": scaling is not None}, arrays
-
-        def restored(values: dict[str, Any], arrays: dict[str, AnyArray]) -> Posed:
-            scaling = InputScaling.restore(Record({}, arrays), self._width)
-            problem = replace(
-                posed.problem,
-                kernel=restore_kernel(values["kernel"]),
-                alpha=values["alpha"],
-                scaling=scaling if values["scaled"] else None,
-            )
-            return Posed(problem, values["found"], values["seconds"])
-
-        return self._recalled("search", searched, described, restored)
+        scaling, kernel, told = self._searched(search)
+        problem = replace(posed.problem, kernel=kernel, alpha=told["alpha"], scaling=scaling)
+        return Posed(problem, told["found"], told["seconds"])
 
     def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
         plan = super()._plan(parts, rows, chosen, warm=warm)
@@ -540,25 +472,3 @@ class BaseUnlabelledEstimator(BaseKernelEstimator):
 
     def _task(self) -> NoTargets:
         return NoTargets(self.loss_)
-
-
-def check_streams(
-    estimator: Any, solvers: dict[str, Any], instead: str, for_streams: str
-) -> None:
-    """Raise AttributeError if the solver needs all rows at once."""
-    solver = estimator.solver
-    if is_auto(solver):
-        fitted = getattr(estimator, "solver_", None)
-        if fitted is None or fitted.streams:
-            return
-        raise AttributeError(
-            f"fit took the solver {fitted.name!r} ({estimator.history_['solver_reason']}), "
-            "which cannot go on with other rows; for partial_fit take a new estimator"
-            f"{instead}."
-        )
-    cls = solvers.get(solver) if isinstance(solver, str) else type(solver)
-    if not getattr(cls, "streams", True):
-        raise AttributeError(
-            f"solver {getattr(cls, 'name', solver)!r} needs all rows at once and has no "
-            f"partial_fit; use fit, or a solver for streams such as {for_streams}."
-        )

@@ -11,16 +11,15 @@ from sklearn.exceptions import ConvergenceWarning
 from kernelgrad._params import anything, choice, integer, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array
 from kernelgrad._validation import check_name
-from kernelgrad.estimators._auto import GIVEN, rows_nbytes, usable_memory
+from kernelgrad.estimators._auto import rows_nbytes, usable_memory
+from kernelgrad.estimators._plan import Choice, Parts, Plan
 from kernelgrad.estimators._rows import TrainingRows
-from kernelgrad.estimators._support import warn_caller
-from kernelgrad.estimators.base import Choice, Parts, Plan
+from kernelgrad.estimators._warnings import warn_caller
 from kernelgrad.estimators.classifier import BaseClassifier
-from kernelgrad.estimators.kernel import check_streams
 from kernelgrad.estimators.regressor import BaseRegressor
 from kernelgrad.estimators.supervised import BaseSupervisedEstimator
 from kernelgrad.functions.expansions import LinearExpansion
-from kernelgrad.kernels import Kernel, Polynomial
+from kernelgrad.kernels import Polynomial
 from kernelgrad.losses import Loss
 from kernelgrad.solvers import (
     LINEAR_SOLVERS,
@@ -106,6 +105,9 @@ class BaseLinearEstimator(BaseSupervisedEstimator):
     max_iter: int = integer(default=100, low=1)
     n_iter_no_change: int = integer(default=5, low=1)
 
+    _solvers = LINEAR_SOLVERS
+    _streaming = " with solver='sgd'", "'sgd'"
+    _problem_type = LinearProblem
     if TYPE_CHECKING:  # what fits set
         coef_: ClassVar[Float64Array]
 
@@ -126,9 +128,7 @@ class BaseLinearEstimator(BaseSupervisedEstimator):
     def _make_solver(self, auto: Solver[Any] | None = None) -> LinearSolver[Any]:
         return get_linear_solver(self.solver if auto is None else auto)
 
-    def _choose(self, parts: Parts, rows: TrainingRows, *, stream: bool = False) -> Choice:
-        if not self._auto_solver:
-            return parts.solver, GIVEN
+    def _automatic(self, parts: Parts, rows: TrainingRows, *, stream: bool) -> Choice:
         place = "disk"
         if stream:
             place = "stream"
@@ -160,24 +160,8 @@ class BaseLinearEstimator(BaseSupervisedEstimator):
         size = int(np.clip(_DISK_CELLS // max(1, rows.source.n_features), *_DISK_ROWS))
         return replace(plan, batch_size=size)
 
-    def _check_streams(self) -> None:
-        check_streams(self, LINEAR_SOLVERS, " with solver='sgd'", "'sgd'")
-
-    def _problem(
-        self, kernel: Kernel, loss: Loss, n_outputs: int, alpha: float
-    ) -> LinearProblem:
-        return LinearProblem(
-            loss=loss,
-            kernel=kernel,
-            alpha=alpha,
-            n_outputs=n_outputs,
-            n_features_in=self._width,
-            seed=self._seed,
-            fit_intercept=bool(self.fit_intercept),
-            memory_limit=None if self.memory_limit is None else int(self.memory_limit),
-            l1_ratio=self._l1_share,
-            tol=float(self.tol),
-        )
+    def _problem_options(self) -> dict[str, Any]:
+        return {"l1_ratio": self._l1_share, "tol": float(self.tol)}
 
     def _run(self, plan: Plan, *args: Any, **options: Any) -> None:
         with np.errstate(over="ignore", invalid="ignore"):  # raised as an error that says why

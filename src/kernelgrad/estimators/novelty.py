@@ -12,9 +12,9 @@ from kernelgrad._params import anything, integer, parameters
 from kernelgrad._typing import Float64Array, IntArray
 from kernelgrad._validation import CapabilityError
 from kernelgrad.estimators._blocks import by_blocks
+from kernelgrad.estimators._plan import Parts
 from kernelgrad.estimators._rows import MAX_VALIDATION_ROWS, TrainingRows
 from kernelgrad.estimators._support import available_if, can_stream, with_callbacks
-from kernelgrad.estimators.base import Parts
 from kernelgrad.estimators.kernel import BaseUnlabelledEstimator
 from kernelgrad.losses import Loss, OneClass, get_loss
 from kernelgrad.solvers import DSG, Solver
@@ -135,16 +135,6 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
             Present for the API's sake.
         sample_weight : array-like (n,) or None
             Non-negative; a weight of 2 is a row given twice.
-
-        Returns
-        -------
-        self : KernelNoveltyDetector
-
-        Raises
-        ------
-        ValueError, TypeError
-            For parameters outside their domain, infinite values, or rows outside the
-            kernel's domain; before any work is done.
         """
         return self._fit_checked(X, None, sample_weight)
 

@@ -3,44 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import chain, islice
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression
 from sklearn.utils import _safe_indexing, check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
 from kernelgrad._params import anything, boolean, integer, parameters, real
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad._typing import AnyArray, Float64Array
 from kernelgrad._validation import DataError, check_name, check_real
-from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, Batch, BatchSource
 from kernelgrad.estimators import _files
-from kernelgrad.estimators._auto import GIVEN
 from kernelgrad.estimators._blocks import by_blocks
-from kernelgrad.estimators._calibration import keep_argmax
+from kernelgrad.estimators._calibration import keep_argmax, sigmoid_proba
+from kernelgrad.estimators._folds import cross_validate
 from kernelgrad.estimators._marks import (
     NO_LABEL,
     MarkedClassification,
     SemiSupervisedRows,
+    explained,
     is_labelled,
     is_signed,
     labels_of,
+    one_source,
     plain,
 )
-from kernelgrad.estimators._rows import Batches, TrainingRows, no_rows, stacked, weights_of
+from kernelgrad.estimators._plan import Choice, Given, Parts, Plan, Posed
+from kernelgrad.estimators._rows import TrainingRows, no_rows, weights_of
 from kernelgrad.estimators._support import (
     as_numpy,
     available_if,
     can_stream,
     check_columns,
     checked_weights,
-    warn_caller,
     with_callbacks,
 )
 from kernelgrad.estimators._tasks import Classification, decide
-from kernelgrad.estimators.base import Choice, Given, Parts, Plan, Posed
+from kernelgrad.estimators._warnings import warn_caller, warn_of_drift
 from kernelgrad.estimators.classifier import BaseClassifier, can_tell_proba
 from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.kernels import Kernel
@@ -56,10 +55,6 @@ from kernelgrad.persistence import Check, Record
 from kernelgrad.solvers import DSG, TSG, CachedBlockDescent, Problem, Solver, get_solver
 
 _RATIO = 0.5  # C* over C
-_DRIFT, _ERRORS = 0.1, 5.0  # of class fractions, and in their standard errors
-_MOST_FOLD_ROWS = 5000  # labelled rows that are held out in all folds together
-_TAG = 0x666F6C64
-_FIRM = 1e6  # C of calibration: hardly a penalty
 
 
 @parameters
@@ -210,9 +205,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
             )
         return solver
 
-    def _choose(self, parts: Parts, rows: TrainingRows, *, stream: bool = False) -> Choice:
-        if not self._auto_solver:
-            return parts.solver, GIVEN
+    def _automatic(self, parts: Parts, rows: TrainingRows, *, stream: bool) -> Choice:
         has_features = parts.kernel.has_random_features
         if stream or not rows.in_memory:
             why = "a stream" if stream else "rows on disk"
@@ -313,7 +306,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
                 labels = self._check_targets(labels)
             task = self._learn(labels, declared) if fresh else self._task()
         except DataError as error:
-            raise _explained(error, raw) from None
+            raise explained(error, raw) from None
         codes = np.full(len(raw), NO_LABEL)
         if len(labels):
             codes[known] = task.codes(labels)
@@ -363,7 +356,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         source, task, extra = rows.source, rows.task, self._extra_rows(parts, X_unlabelled)
         assert isinstance(task, MarkedClassification)
         if rows.encoded and not isinstance(X_unlabelled, BatchSource):
-            whole = _one_source([source] if extra is None else [source, extra])
+            whole = one_source([source] if extra is None else [source, extra])
             return SemiSupervisedRows(whole, task, True, unlabelled=None, given=whole)
         codes = [y if rows.encoded else task.internal(y) for y in source.target_chunks()]
         known = np.flatnonzero(np.concatenate(codes) != NO_LABEL)
@@ -412,22 +405,13 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         y : array-like (n,); None with a BatchSource
             Labels. Rows without one are marked by -1 where labels are numbers, by None or NaN
             elsewhere (in sources by -1 only). Where y holds -1 and 1 and nothing else, these
-            are two classes; give the other rows as `X_unlabelled`.
+            are two classes; give the other rows as `X_unlabelled`. There must be two classes,
+            and a labelled row of each.
         sample_weight : array-like (n,) or None
             Non-negative; a weight of 2 is a row given twice, 0 is a row left out.
         X_unlabelled : array-like or CSR matrix (m, d), BatchSource, or None
             Further unlabelled rows; targets of a source are ignored. y may still mark
             unlabelled rows of X, but not if `X_unlabelled` is a source.
-
-        Returns
-        -------
-        self : SemiSupervisedKernelClassifier
-
-        Raises
-        ------
-        ValueError, TypeError
-            For parameters outside their domain, infinite values, wrong shapes, no or
-            one class among the labels, a class without a labelled row; before any work.
         """
         return self._fit_checked(X, y, sample_weight, X_unlabelled=X_unlabelled)
 
@@ -466,7 +450,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
             return plan
         scores, calibration = self._recalled(
             "folds",
-            lambda: self._cross_validate(plan, rows),
+            lambda: cross_validate(self, plan, rows),
             lambda it: ({"scores": it[0]}, {"calibration": it[1]}),
             lambda values, arrays: (values["scores"], arrays["calibration"]),
         )
@@ -476,38 +460,6 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         if not self.early_stopping:
             return plan
         return replace(plan, max_iter=1 + int(np.argmax(scores)), best_score=max(scores))
-
-    def _cross_validate(
-        self, plan: Plan, rows: SemiSupervisedRows
-    ) -> tuple[list[float], Float64Array]:
-        """Return the mean accuracy on held-out labels after each iteration, and calibration."""
-        most, solver = plan.max_iter, plan.solver
-        y = np.concatenate(list(rows.source.target_chunks()))
-        codes = y if rows.encoded else rows.task.internal(y)
-        hits, total = np.zeros(most), 0.0
-        held_out: list[tuple[list[FloatArray], AnyArray, Float64Array]] = []
-        for held in _folds(codes, self.classes_, int(self.n_folds), self._seed):
-            X, y, w, _ = rows.usable(rows.source.take(held))
-            batches, fixed = replace(rows, held=held).batches(solver, self._seed, 0)
-            # the cost of a label stays what it is though there are fewer of them
-            alpha = plan.problem.alpha / (1.0 - w.sum() / self.labelled_weight_)
-            problem = replace(plan.problem, alpha=alpha, fixed_rows=fixed)
-            path = _path(solver, problem, batches, X, most)
-            scores = np.array([float(w @ (decide(raw) == y)) for raw in path])
-            hits[: len(path)] += scores
-            hits[len(path) :] += scores[-1]
-            total += float(w.sum())
-            if self.probability:
-                # which iteration counts is known in the end, if it is not the last
-                held_out.append((path if self.early_stopping else path[-1:], y, w))
-        accuracies = (hits / total).tolist()
-        if not self.probability:
-            return accuracies, np.empty((0, 2))
-        best = int(np.argmax(accuracies)) if self.early_stopping else most
-        raw = np.concatenate([path[min(best, len(path) - 1)] for path, _, _ in held_out])
-        y, w = (np.concatenate([part[i] for part in held_out]) for i in (1, 2))
-        with single_threaded_blas():
-            return accuracies, _sigmoids(raw.astype(np.float64), y, w)
 
     def _transduce(self, rows: TrainingRows) -> None:
         """Label the given rows; warn where the classes of unlabelled rows are other ones."""
@@ -522,7 +474,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         if len(others):
             labelled = labels[labels != NO_LABEL]
             labels[others] = decide(self.expansion_.raw_prediction(batch.X[others]))
-            _compare(self.classes_, labels[others], labelled)
+            warn_of_drift(self.classes_, labels[others], labelled)
         self.transduction_: AnyArray = self.classes_[labels]
 
     @available_if(can_stream)
@@ -532,18 +484,8 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         """Take further steps, one for each batch of the solver, in the order given.
 
         Rows with and without labels may come in any mixture; either kind of a batch counts
-        half. The penalty follows the number of labelled rows so far.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            As in :meth:`fit`.
-        classes : array-like or None
-            All classes; needed in the first call unless its `y` holds them all.
-
-        Returns
-        -------
-        self : SemiSupervisedKernelClassifier
+        half. The penalty follows the number of labelled rows so far. Parameters are those of
+        :meth:`KernelClassifier.partial_fit`.
         """
         super().partial_fit(X, y, classes, sample_weight)
         for name in ("transduction_", "calibration_"):  # of the function before
@@ -608,13 +550,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         return super().predict_proba(X)
 
     def _probabilities(self, raw: Float64Array) -> Float64Array:
-        a, b = self.calibration_.T
-        p = 1.0 / (1.0 + np.exp(-np.clip(a * raw + b, -500.0, 500.0)))
-        if p.shape[1] == 1:
-            p = np.concatenate([1.0 - p, p], axis=1)
-        else:
-            total = p.sum(axis=1, keepdims=True)
-            p = np.where(total > 0, p / np.maximum(total, 1e-300), 1.0 / p.shape[1])
+        p = sigmoid_proba(self.calibration_, raw)
         return keep_argmax(p, self._task().decide(raw))
 
     def _check_proba(self) -> None:
@@ -633,15 +569,6 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
             self.calibration_ = record.array("calibration_", "C", 2)
 
 
-def _one_source(sources: list[BatchSource]) -> ArraySource:
-    """Return rows of arrays with codes, and below them rows without a label."""
-    parts = [source.read(0, source.n_rows) for source in sources]
-    codes = [np.full(len(p.rows), NO_LABEL) if p.y is None else p.y for p in parts]
-    X = parts[0].X if len(parts) == 1 else stacked([p.X for p in parts])
-    weight = np.concatenate([weights_of(p) for p in parts])
-    return ArraySource(X, np.concatenate(codes), weight, checked=True)
-
-
 def _supervised(problem: Problem, chosen: Choice) -> tuple[Problem, Choice]:
     """Return what fits the labelled rows alone."""
     warn_caller(
@@ -658,87 +585,3 @@ def _supervised(problem: Problem, chosen: Choice) -> tuple[Problem, Choice]:
     # without a second kind of rows the labelled ones are all of the mean, not half of it
     problem = replace(problem, loss=loss.labelled, alpha=2.0 * problem.alpha)
     return problem, (solver, "no unlabelled rows")
-
-
-def _compare(classes: AnyArray, found: AnyArray, labelled: AnyArray) -> None:
-    """Warn if the classes `found` in unlabelled rows are not those of labelled rows."""
-    k = len(classes)
-    p = np.bincount(labelled, minlength=k) / len(labelled)
-    q = np.bincount(found, minlength=k) / len(found)
-    error = np.sqrt(np.maximum(p * (1 - p), 1e-4) / len(labelled))
-    worst = int(np.argmax(np.abs(p - q) - _ERRORS * error))
-    if abs(p[worst] - q[worst]) > max(_DRIFT, _ERRORS * error[worst]):
-        warn_caller(
-            f"Class {classes[worst].item()!r} is {p[worst]:.0%} of the labelled "
-            f"rows, but {q[worst]:.0%} of what unlabelled rows are predicted to be: the "
-            "boundary may have left the classes. Lower C_star, or compare with C_star=0."
-        )
-
-
-def _path(
-    solver: Solver[Any], problem: Problem, batches: Batches, X: Matrix, most: int
-) -> list[FloatArray]:
-    """Return f on `X` after each of `most` iterations, fewer where the fit converges."""
-    path: list[FloatArray] = []
-    first, _ = next(batches)
-    with single_threaded_blas():
-        state = solver.init(problem, first)
-        tracker = solver.track(state, X)
-        for batch, _ in chain([(first, 0.0)], islice(batches, most - 1)):
-            info = solver.step(problem, state, batch)
-            tracker.advance(info)
-            path.append(np.array(tracker.raw_prediction(), np.float32))
-            if info.converged or problem.deadline.over:
-                break
-    return path
-
-
-def _folds(codes: AnyArray, classes: AnyArray, n_folds: int, seed: int) -> list[IntArray]:
-    """Return the rows of each fold, every class spread over all of them."""
-    counts = np.bincount(codes, minlength=len(classes))
-    if counts.min() < 2:
-        label = classes[int(np.argmin(counts))].item()
-        raise DataError(
-            f"Class {label!r} has {int(counts.min())} distinct labelled row; cross-validation "
-            "needs two of each class. Set early_stopping and probability to False, or label "
-            "more."
-        )
-    rng = np.random.default_rng(np.random.SeedSequence([seed, _TAG]))
-    order = rng.permutation(len(codes))
-    order = order[np.argsort(codes[order], kind="stable")]
-    fold = np.empty(len(codes), np.int64)
-    fold[order] = np.arange(len(codes)) % n_folds
-    most = max(1, _MOST_FOLD_ROWS // n_folds)
-    found = [rng.permutation(np.flatnonzero(fold == k))[:most] for k in range(n_folds)]
-    return [np.sort(rows) for rows in found if len(rows)]
-
-
-def _sigmoids(raw: Float64Array, y: AnyArray, weight: Float64Array) -> Float64Array:
-    """Return slope and intercept of a sigmoid of each output, (C, 2), as Platt fits them.
-
-    Targets are ``(N+ + 1) / (N+ + 2)`` and ``1 / (N- + 2)``, so that separable scores have a
-    finite slope.
-    """
-    out = np.empty((raw.shape[1], 2))
-    for c in range(raw.shape[1]):
-        positive = y == (1 if raw.shape[1] == 1 else c)
-        up, down = float(weight[positive].sum()), float(weight[~positive].sum())
-        t = np.where(positive, (up + 1.0) / (up + 2.0), 1.0 / (down + 2.0))
-        scale = max(float(np.abs(raw[:, c]).max()), 1e-300)
-        f = np.tile(raw[:, c : c + 1] / scale, (2, 1))
-        side = np.repeat([1, 0], len(y))
-        w = np.concatenate([weight * t, weight * (1.0 - t)])
-        model = LogisticRegression(C=_FIRM, max_iter=1000, tol=1e-8).fit(f, side, w)
-        out[c] = model.coef_[0, 0] / scale, model.intercept_[0]
-    return out
-
-
-def _explained(error: DataError, y: AnyArray) -> DataError:
-    """Return the error with what -1 means, where that is why there is one class."""
-    minus = is_labelled(y, True) & ~is_labelled(y, False)
-    if not minus.any():
-        return error
-    return DataError(
-        f"{error} Rows of -1 are rows without a label here; if -1 is a class, give rows "
-        "without a label as X_unlabelled, or call the classes 0 and 1."
-    )

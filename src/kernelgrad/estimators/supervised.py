@@ -11,10 +11,11 @@ import numpy as np
 from kernelgrad._params import anything, boolean, integer, parameters, real
 from kernelgrad._validation import check_real
 from kernelgrad.data import ArraySource, BatchSource
+from kernelgrad.estimators._plan import Choice, Given, Parts, Plan
 from kernelgrad.estimators._rows import MAX_VALIDATION_ROWS, TrainingRows
 from kernelgrad.estimators._support import checked_weights, with_callbacks
 from kernelgrad.estimators._tasks import Task
-from kernelgrad.estimators.base import BaseRowsEstimator, Choice, Given, Parts, Plan
+from kernelgrad.estimators.base import BaseRowsEstimator
 
 
 @parameters
@@ -83,6 +84,7 @@ class BaseSupervisedEstimator(BaseRowsEstimator):
             read in chunks if it does not fit in memory. Memory maps, dask arrays and dask
             frames are read in pieces too; y and sample_weight may then be dask collections.
         y : array-like (n,) or (n, n_outputs); None with a BatchSource
+            Of a classifier at least two classes.
         sample_weight : array-like (n,) or None
             Non-negative; a weight of 2 is a row given twice, 0 is a row left out.
         X_val, y_val, sample_weight_val : as X, y and sample_weight, or None
@@ -90,16 +92,6 @@ class BaseSupervisedEstimator(BaseRowsEstimator):
             ``history_["validation_score"]``. With ``early_stopping=True`` they replace
             `validation_fraction` and decide when to stop and which iterate to keep; otherwise
             they do not change the model. A source contributes up to 20,000 random rows.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            For parameters outside their domain, infinite values, wrong shapes, or a
-            single class; before any work is done.
         """
         apart = Given(X_val, y_val, sample_weight_val)
         if X_val is None and not (y_val is None and sample_weight_val is None):

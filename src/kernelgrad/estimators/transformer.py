@@ -203,16 +203,6 @@ class RandomFeatures(
             with its weights.
         y : ignored
             Present for the API's sake.
-
-        Returns
-        -------
-        self : RandomFeatures
-
-        Raises
-        ------
-        ValueError, TypeError
-            For parameters outside their domain, NaN or infinite values, or rows outside the
-            kernel's domain.
         """
         kernel = self._check_parameters()
         with all_or_nothing(self), reported(self, X, y), single_threaded_blas():
@@ -327,14 +317,7 @@ class RandomFeatures(
                     np.multiply(block, factor, out=part[:, j * width : (j + 1) * width])
 
     def save(self, path: str | os.PathLike[str], *, key: bytes | None = None) -> None:
-        """Write the fitted transformer to one file, atomically and without pickle.
-
-        Parameters
-        ----------
-        path : str or path-like
-        key : bytes or None, default=None
-            Sign the file under this secret, as in :meth:`KernelClassifier.save`.
-        """
+        """Write the fitted transformer to one file, as :meth:`KernelClassifier.save`."""
         check_is_fitted(self, "stream_")
         _files.check_registered(self)
         write_container(path, *_files.contents_of(self), key=key)

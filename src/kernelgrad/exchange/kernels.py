@@ -126,28 +126,24 @@ def _entropy(x: Value) -> Value:
     return x * x.graph.op("Log", x.graph.op("Max", x, TINY))
 
 
-def _term(form: int, a: Value, b: Value) -> Value:
-    """Return what a column adds, or multiplies by, for entries a and b."""
-    op = a.graph.op
-    if form == tiles.DOT:
-        return a * b
-    if form == tiles.CHI2:
-        return 2.0 * a * b / op("Max", a + b, TINY)
-    if form == tiles.LEAST:
-        return op("Min", a, b)
-    if form == tiles.SHANNON:
-        both = _entropy(a + b) - _entropy(a) - _entropy(b)
-        return both * float(0.5 / np.log(2.0))
-    if form == tiles.ABSOLUTE:
-        return op("Abs", a - b)
-    if form == tiles.ROOTS:
-        return op("Sqrt", a + b)
-    if form == tiles.SUMS:
-        return 1.0 + (a + b)
-    u = a - b
-    if form == tiles.LORENTZ:
-        return 1.0 + u * u
-    return 1.0 + u * u / (2.0 * (1.0 + a) * (1.0 + b))
+def _squared(u: Value) -> Value:
+    return u * u
+
+
+# What a column adds, or multiplies by, for entries a and b
+_TERMS: dict[int, Callable[[Value, Value], Value]] = {
+    tiles.DOT: lambda a, b: a * b,
+    tiles.CHI2: lambda a, b: 2.0 * a * b / a.graph.op("Max", a + b, TINY),
+    tiles.LEAST: lambda a, b: a.graph.op("Min", a, b),
+    tiles.SHANNON: lambda a, b: (
+        (_entropy(a + b) - _entropy(a) - _entropy(b)) * float(0.5 / np.log(2.0))
+    ),
+    tiles.ABSOLUTE: lambda a, b: a.graph.op("Abs", a - b),
+    tiles.ROOTS: lambda a, b: a.graph.op("Sqrt", a + b),
+    tiles.SUMS: lambda a, b: 1.0 + (a + b),
+    tiles.LORENTZ: lambda a, b: 1.0 + _squared(a - b),
+    tiles.COSH: lambda a, b: 1.0 + _squared(a - b) / (2.0 * (1.0 + a) * (1.0 + b)),
+}
 
 
 def _over_columns(form: int, A: Value, B: AnyArray) -> Value:
@@ -163,7 +159,7 @@ def _over_columns(form: int, A: Value, B: AnyArray) -> Value:
     others = op("Unsqueeze", kept, np.array([1]))
 
     def step(total: Value, a: Value, b: Value) -> Value:
-        term = _term(form, a, b)
+        term = _TERMS[form](a, b)
         return total * term if product else total + term
 
     return graph.scan(step, start, columns, others)
@@ -312,7 +308,7 @@ class ExactForm:
             return self.x.take([0]) * 0.0 + 1.0
         if not isinstance(kernel, TiledKernel) or isinstance(kernel, ConvolutionKernel):
             raise no_form(kernel, "its values k(x, x) have no form here")
-        term = _term(kernel.form_code, self.values, self.values)
+        term = _TERMS[kernel.form_code](self.values, self.values)
         if kernel.form_code >= tiles.LORENTZ:
             t = term.graph.op("ReduceProd", term, np.array([1]))
         else:

@@ -47,16 +47,7 @@ def check_relations(estimator: Any, *, random_state: int = 0) -> None:
     As good a model
         in those cases, and for one cell of 1e8 in the rows, with any kernel of differences.
 
-    Parameters
-    ----------
-    estimator : estimator of kernelgrad
-        As in :func:`~kernelgrad.testing.check_estimator_contract`.
-    random_state : int, default=0
-
-    Raises
-    ------
-    AssertionError
-        Naming the estimator and the relation that does not hold.
+    Parameters and errors are those of :func:`~kernelgrad.testing.check_estimator_contract`.
     """
     estimator = clone(estimator).set_params(random_state=random_state)
     rows = _make_rows(estimator, _ROWS, random_state)

@@ -64,18 +64,7 @@ def check_solver(solver: Solver[Any], *, random_state: int = 0) -> None:
 
 
 def check_linear_solver(solver: LinearSolver[Any], *, random_state: int = 0) -> None:
-    """Check the contract of a solver of linear functions, as :func:`check_solver` does.
-
-    Parameters
-    ----------
-    solver : LinearSolver
-    random_state : int, default=0
-
-    Raises
-    ------
-    AssertionError
-        Naming the broken promise.
-    """
+    """Check the contract of a solver of linear functions, as :func:`check_solver` does."""
     require(isinstance(solver, LinearSolver), solver, "is not a LinearSolver.")
     _check(solver, random_state, linear=True)
 

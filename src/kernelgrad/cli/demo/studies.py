@@ -18,11 +18,11 @@ _LOWER_LEFT = (
 )
 
 
-def figure(width: float = 5.6, height: float = 4.2) -> tuple[Any, Any]:
+def figure() -> tuple[Any, Any]:
     """Return a figure with axes, which need no display."""
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(width, height), layout="constrained")
+    made = Figure(figsize=(5.6, 4.2), layout="constrained")
     return made, made.subplots()
 
 
@@ -123,11 +123,8 @@ def table_study(work: Work) -> Study:
     svc = make_pipeline(columns, SVC(random_state=SEED))
     model = KernelClassifier("log_loss", random_state=SEED)
     data = X, y, X_test, y_test
-    results = [
-        work.measure("KernelClassifier", model, *data),
-        work.measure(trees_name, trees, *data),
-        work.measure("SVC, columns prepared", svc, *data),
-    ]
+    methods = {"KernelClassifier": model, trees_name: trees, "SVC, columns prepared": svc}
+    results = [work.measure(*each, *data) for each in methods.items()]
     figures = {_LOWER_LEFT: error_and_time(results)}
     if model.metric_ is not None:
         importances, ax = figure()
@@ -136,15 +133,17 @@ def table_study(work: Work) -> Study:
             importances
         )
     reliability, ax = figure()
-    for number, (name, each) in enumerate((("KernelClassifier", model), (trees_name, trees))):
+    for number, (name, each) in enumerate(list(methods.items())[:2]):
         late = each.predict_proba(X_test)[:, list(each.classes_).index("late")]
         CalibrationDisplay.from_predictions(
             y_test == "late", late, n_bins=10, strategy="quantile", name=name, ax=ax,
             **curve_style(number),
         )  # fmt: skip
-    ax.set_title("Reliability of the probabilities")
-    ax.set_xlabel("Predicted probability of a late payment")
-    ax.set_ylabel("Share of late payments")
+    ax.set(
+        title="Reliability of the probabilities",
+        xlabel="Predicted probability of a late payment",
+        ylabel="Share of late payments",
+    )
     figures[
         "Of the loans with a predicted probability of 40 % as many should be late: the nearer "
         "to the diagonal, the better."
@@ -184,11 +183,8 @@ def digits_study(work: Work) -> Study:
         trees_name += " of 20 trees"
     model = KernelClassifier(random_state=SEED)
     data = X, y, X_test, y_test
-    results = [
-        work.measure("KernelClassifier", model, *data),
-        work.measure("SVC", SVC(), *data),
-        work.measure(trees_name, trees, *data),
-    ]
+    methods = {"KernelClassifier": model, "SVC": SVC(), trees_name: trees}
+    results = [work.measure(*each, *data) for each in methods.items()]
     work.say("  two dimensions")
     chosen = y < 4
     plane = PCA(2, random_state=SEED).fit(X[chosen])
@@ -268,15 +264,13 @@ def stream_study(work: Work) -> Study:
     work.say("  loops")
     KernelRegressor(gamma=gamma, alpha=1e-6, random_state=SEED).partial_fit(X[:500], y[:500])
     model = KernelRegressor(gamma=gamma, alpha=1e-6, random_state=SEED)
+    trees_name, trees = boosted_trees(classes=False)
+    trees_name += ", all rows in memory"
     results = [
         learn("KernelRegressor.partial_fit", model),
         learn("RBFSampler(1000) + SGDRegressor", Sampled(1000)),
+        work.measure(trees_name, trees, X, y, X_test, y_test, (0.1, 1.0)),
     ]
-    trees_name, trees = boosted_trees(classes=False)
-    found = work.measure(
-        f"{trees_name}, all rows in memory", trees, X, y, X_test, y_test, (0.1, 1.0)
-    )
-    results.append(found)
     made = error_and_time(results, "Seconds of learning")
     made.axes[0].axhline(0.1, color="0.5", linestyle=":")
     made.axes[0].set_ylim(bottom=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -157,7 +157,6 @@ class Work:
         X_test: Any,
         y_test: Any,
         parts: Sequence[float] = (0.3, 1.0),
-        predict: Callable[[Any], Any] | None = None,
     ) -> Result:
         """Fit on growing parts of the rows and test; `model` is then that of all of them.
 
@@ -174,8 +173,7 @@ class Work:
             seconds = clock() - start
             if i == 0:
                 continue
-            predicted = model.predict(X_test) if predict is None else predict(X_test)
-            losses = losses_of(predicted, y_test)
+            losses = losses_of(model.predict(X_test), y_test)
             course.append((seconds, Result(name, seconds, losses, square).error))
         return Result(name, seconds, losses, square, course)
 

@@ -1,0 +1,33 @@
+"""Callbacks: what runs beside a fit, once per iteration."""
+
+from __future__ import annotations
+
+from kernelgrad.callbacks._base import (
+    FOREVER,
+    SILENT,
+    Callback,
+    Deadline,
+    FitEvent,
+    Progress,
+    TimeIsUp,
+)
+from kernelgrad.callbacks._checkpoint import Checkpoint
+from kernelgrad.callbacks._lists import Aside, CallbackList, TimeLimit, make_callbacks
+from kernelgrad.callbacks._progress import ProgressBar, ProgressLog
+
+__all__ = [
+    "FOREVER",
+    "SILENT",
+    "Aside",
+    "Callback",
+    "CallbackList",
+    "Checkpoint",
+    "Deadline",
+    "FitEvent",
+    "Progress",
+    "ProgressBar",
+    "ProgressLog",
+    "TimeIsUp",
+    "TimeLimit",
+    "make_callbacks",
+]

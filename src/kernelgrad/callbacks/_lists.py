@@ -1,0 +1,132 @@
+"""Several callbacks as one, and small ones."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kernelgrad._typing import Contents
+from kernelgrad._validation import check_int, check_real
+from kernelgrad.callbacks._base import Callback, FitEvent
+from kernelgrad.callbacks._checkpoint import Checkpoint
+from kernelgrad.callbacks._progress import ProgressBar, ProgressLog
+
+
+class TimeLimit(Callback):
+    """End the fit cleanly after the first iteration that passes a time limit.
+
+    Parameters
+    ----------
+    seconds : float
+        The limit in seconds of wall-clock time since the start of the fit, above zero.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = check_real(seconds, "seconds", low=0.0, low_open=True)
+
+    def on_iteration(self, event: FitEvent) -> bool:
+        return event.seconds >= self.seconds
+
+
+class Aside(Callback):
+    """Tell the callbacks of a fit how far another one, on the way to it, is: as a phase.
+
+    Parameters
+    ----------
+    listeners : Callback
+        The callbacks of the fit.
+    """
+
+    def __init__(self, listeners: Callback) -> None:
+        self.on_progress = listeners.on_progress  # type: ignore[method-assign]
+
+    def on_iteration(self, event: FitEvent) -> None:
+        self.on_progress(event.iteration, event.max_iter)
+
+
+class CallbackList(Callback):
+    """Run several callbacks as one, in the order given.
+
+    Parameters
+    ----------
+    callbacks : sequence of Callback
+        The callbacks.
+
+    Attributes
+    ----------
+    interrupted : bool
+        Whether Ctrl-C ended the fit, which is then complete up to its last iteration.
+    """
+
+    def __init__(self, callbacks: Sequence[Callback] = ()) -> None:
+        self.callbacks = list(callbacks)
+        self.interrupted = False
+        self._begun: list[Callback] = []
+
+    def on_begin(self, estimator_or_solver: Any) -> None:
+        """Begin every callback; if one raises, end those that had begun."""
+        try:
+            for callback in self.callbacks:
+                callback.on_begin(estimator_or_solver)
+                self._begun.append(callback)
+        except BaseException:
+            self.on_end("error")
+            raise
+
+    def on_phase(self, name: str) -> None:
+        for callback in self.callbacks:
+            callback.on_phase(name)
+
+    def on_progress(self, iteration: float, max_iter: int | None) -> None:
+        for callback in self.callbacks:
+            callback.on_progress(iteration, max_iter)
+
+    def on_iteration(self, event: FitEvent) -> bool:
+        """Call every callback; return True if any asked to stop."""
+        return any([callback.on_iteration(event) for callback in self.callbacks])
+
+    def on_state(self, describe: Callable[[], Contents], status: str | None = None) -> None:
+        for callback in self.callbacks:
+            callback.on_state(describe, status)
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The one that writes checkpoints, if there is any."""
+        found = [each for each in self.callbacks if isinstance(each, Checkpoint)]
+        return found[0] if found else None
+
+    def on_end(self, status: str) -> None:
+        begun, self._begun = self._begun, []  # all of them, even when one raises
+        with contextlib.ExitStack() as stack:
+            for callback in reversed(begun):
+                stack.callback(callback.on_end, status)
+
+
+def make_callbacks(
+    callbacks: Callback | Sequence[Callback] | None, verbose: int | bool
+) -> CallbackList:
+    """Return the callbacks of a fit as one; raise TypeError for what is no callback.
+
+    `verbose` 1 puts a `ProgressBar` first, unless the user gave one, more a `ProgressLog`.
+    """
+    given: Any = callbacks
+    if given is None:
+        given = []
+    elif isinstance(given, Sequence) and not isinstance(given, str | bytes):
+        given = list(given)
+    else:
+        given = [given]
+    for callback in given:
+        if not isinstance(callback, Callback):
+            raise TypeError(
+                f"callbacks must be kernelgrad callbacks, got {callback!r}; pass an instance "
+                "of a subclass of kernelgrad.callbacks.Callback, or a sequence of them."
+            )
+    if sum(isinstance(callback, Checkpoint) for callback in given) > 1:
+        raise ValueError("callbacks hold more than one Checkpoint; give one.")
+    level = int(verbose) if isinstance(verbose, bool) else check_int(verbose, "verbose")
+    wanted = ProgressLog if level > 1 else ProgressBar
+    if level > 0 and not any(isinstance(callback, wanted) for callback in given):
+        given.insert(0, wanted())
+    return CallbackList(given)

@@ -1,0 +1,203 @@
+"""How far a fit is, on a terminal or in a log."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import time
+from typing import Any, TextIO
+
+from tqdm import tqdm
+
+from kernelgrad.callbacks._base import Callback, FitEvent
+from kernelgrad.compute.compiling import compile_seconds, compiling
+from kernelgrad.compute.compiling import looked_at as _shows_bars
+
+_EARLY = {
+    "converged": "converged", "stopped": "stopped", "interrupted": "interrupted",
+    "time_limit": "out of time",
+}  # fmt: skip
+_BEAT = 1.0  # seconds between two drawings while nothing is heard
+
+
+def _quality(event: FitEvent) -> str:
+    """Return how fast and how good a fit is."""
+    told = [f"{tqdm.format_sizeof(event.rows_per_second)} rows/s"]
+    if event.objective is not None:
+        told.append(f"objective={event.objective:.4g}")
+    if event.validation_score is not None:
+        name = event.score_name or "validation score"
+        told.append(f"{name}={event.validation_score:.4g}")
+    if len(told) == 1:
+        told.append(f"train loss={event.train_loss:.4g}")
+    if event.memory_gb is not None:
+        told.append(f"{event.memory_gb:.2f} GB")
+    return ", ".join(told)
+
+
+class ProgressBar(Callback):
+    """A progress bar on stderr: iterations, time left, rows per second, quality and memory.
+
+    Quality is the objective where the solver knows it and the latest validation score where
+    there is one, else the training loss. Long iterations move the bar by parts. Before the
+    iterations it names the phase, such as a search, and its time. It is drawn anew each second
+    and names the loop that is being compiled. Time left is shown when the number of iterations
+    is known. The time is that of the fit: its clock stands still while loops are compiled.
+
+    Parameters
+    ----------
+    file : text stream, default=None
+        Where to draw; None is ``sys.stderr`` where that is a terminal or a notebook, else
+        nowhere. The bar is ASCII if the stream is not Unicode.
+    """
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        self.file = file
+        self._bar: Any = None
+        self._phase: Any = None
+        self._compiled = 0.0
+        self._over: threading.Event | None = None  # tells the thread that draws to end
+
+    def on_phase(self, name: str) -> None:
+        """Show what is done and for how long, on a terminal only."""
+        phase, self._phase = self._phase, None
+        if phase is not None:
+            phase.close()
+        if name:
+            self._phase = tqdm(
+                desc=name, bar_format="{desc}: {elapsed}{postfix}", file=self.file, leave=False,
+                disable=None if self.file is not None else not _shows_bars(),
+                dynamic_ncols=True,
+            )  # fmt: skip
+        self._watch()
+
+    def on_begin(self, estimator_or_solver: Any) -> None:
+        self.on_phase("")
+        self.on_end("restarted")
+        if self.file is None and not _shows_bars():
+            return
+        self._bar = tqdm(
+            desc=f"fit ({type(estimator_or_solver).__name__})",
+            unit="it",
+            file=self.file,
+            leave=True,
+            dynamic_ncols=True,
+        )
+        self._compiled = compile_seconds()
+        self._watch()
+
+    def _watch(self) -> None:
+        """Let a thread draw while something is shown, so that no long step is a silence."""
+        shown = self._bar is not None or self._phase is not None
+        if shown and self._over is None:
+            self._over = threading.Event()
+            threading.Thread(target=self._draw, args=(self._over,), daemon=True).start()
+        elif not shown and self._over is not None:
+            self._over.set()
+            self._over = None
+
+    def _draw(self, over: threading.Event) -> None:
+        while not over.wait(_BEAT):
+            loop = compiling()
+            for bar in (self._phase, self._bar):
+                if bar is None:
+                    continue
+                with bar.get_lock():
+                    if loop is not None:
+                        bar.set_postfix_str(f"compiling {loop}", refresh=False)
+                    if bar is self._bar:
+                        self._stop_clock(bar)
+                    bar.refresh()
+
+    def on_progress(self, iteration: float, max_iter: int | None) -> None:
+        """Move the bar into the iteration; it never goes back."""
+        if self._bar is not None:
+            self._move(max(self._bar.n, round(iteration, 2)), math.floor(iteration), max_iter)
+        elif self._phase is not None:
+            self._phase.set_postfix_str(f"iteration {iteration:.3g} of {max_iter}")
+
+    def on_iteration(self, event: FitEvent) -> None:
+        if self._bar is not None:
+            self._bar.set_postfix_str(_quality(event), refresh=False)
+            self._move(event.iteration, event.iteration - 1, event.max_iter)
+
+    def _move(self, to: float, before: int, max_iter: int | None) -> None:
+        """Show `to` iterations, `before` of which were done before this one."""
+        bar = self._bar
+        with bar.get_lock():
+            self._stop_clock(bar)
+            if bar.n == 0:
+                # A continued fit starts late: iterations of earlier fits are not its speed.
+                bar.initial = bar.last_print_n = before
+            bar.total, bar.n = max_iter, to
+            bar.update(0)
+
+    def _stop_clock(self, bar: Any) -> None:
+        """Take the seconds of compilation out of those of a bar."""
+        now = compile_seconds()
+        bar.start_t += now - self._compiled
+        bar.last_print_t += now - self._compiled
+        self._compiled = now
+
+    def on_end(self, status: str) -> None:
+        """Draw the last state, and how the fit ended if early; close the bar."""
+        bar, self._bar = self._bar, None
+        self._watch()
+        if bar is None:
+            return
+        if status in _EARLY and bar.total is not None:
+            how = f"{bar.desc.removesuffix(': ')}: {_EARLY[status]} after {bar.n:g} of at most "
+            bar.set_description_str(f"{how}{bar.total} iterations", refresh=False)
+            if status == "converged":
+                bar.total = bar.n
+        bar.close()
+
+
+class ProgressLog(Callback):
+    """Lines on stderr for logs of jobs: phases, iterations, and how the fit ended.
+
+    Of the iterations one a second is told, and the last. Lines begin with the seconds since the
+    first of them.
+
+    Parameters
+    ----------
+    file : text stream, default=None
+        Where to write; None is ``sys.stderr``.
+    """
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        self.file = file
+        self._start: float | None = None
+        self._next = 0.0
+        self._latest: FitEvent | None = None
+
+    def _say(self, line: str) -> None:
+        now = time.monotonic()
+        self._start = now if self._start is None else self._start
+        self._next, self._latest = now + _BEAT, None
+        print(f"{now - self._start:7.1f} s  {line}", file=self.file or sys.stderr, flush=True)
+
+    def _tell(self, event: FitEvent) -> None:
+        of = "" if event.max_iter is None else f" of at most {event.max_iter}"
+        self._say(f"iteration {event.iteration}{of}: {_quality(event)}")
+
+    def on_phase(self, name: str) -> None:
+        if name:
+            self._say(name)
+
+    def on_begin(self, estimator_or_solver: Any) -> None:
+        self._say(f"fit ({type(estimator_or_solver).__name__})")
+
+    def on_iteration(self, event: FitEvent) -> None:
+        """Tell an iteration, unless another one was told less than a second ago."""
+        self._latest = event
+        if time.monotonic() >= self._next:
+            self._tell(event)
+
+    def on_end(self, status: str) -> None:
+        """Tell the last iteration, and how the fit ended."""
+        if self._latest is not None:
+            self._tell(self._latest)
+        self._say({"max_iter": "all iterations done"}.get(status, _EARLY.get(status, status)))
+        self._start = None

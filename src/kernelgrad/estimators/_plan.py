@@ -1,0 +1,55 @@
+"""What a fit is made of: what was given, what the parameters ask for, and what is run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from kernelgrad.estimators._pilot import Wanted
+from kernelgrad.estimators._rows import TrainingRows
+from kernelgrad.kernels import Kernel
+from kernelgrad.solvers import Problem, Solver, Validation
+
+Choice = tuple[Solver[Any], str]  # a solver, and why it was chosen
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the parameters ask for, made and checked once in a fit."""
+
+    kernel: Kernel
+    solver: Solver[Any]  # with solver="auto" any one: the rows decide
+    wanted: Wanted | None = None  # to be found by a study of the rows
+
+
+class Given(NamedTuple):
+    """What the user gave to a fit."""
+
+    X: Any
+    y: Any
+    sample_weight: Any
+
+
+class Posed(NamedTuple):
+    """A problem, what was found on the way to it, and the seconds that took."""
+
+    problem: Problem
+    found: dict[str, Any]
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is run."""
+
+    rows: TrainingRows
+    problem: Problem
+    solver: Solver[Any]
+    reason: str  # why this solver was chosen
+    max_iter: int
+    batch_size: int | None = None  # where it is not the solver's
+    validation: Validation | None = None
+    found: dict[str, Any] = field(default_factory=dict)  # more of history_: what was tried
+    best_score: float | None = None  # where it is not that of `validation`
+    seconds: float = 0.0  # spent before
+    stream: bool = False  # rows come once, and others may follow

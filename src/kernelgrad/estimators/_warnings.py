@@ -1,0 +1,154 @@
+"""What a fit warns of: its rows, its end, and models that have learned nothing."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+
+from kernelgrad._typing import AnyArray, Float64Array, Matrix
+from kernelgrad.estimators._plan import Plan
+from kernelgrad.estimators._rows import TrainingRows
+from kernelgrad.solvers.loop import FitResult, left_over
+
+# rows that tell whether anything was learned; what leaves out few rows; a spread that is none;
+# a loss that is worse than a constant's
+_JUDGED_ROWS, _BULK, _FLAT, _DIVERGED = 256, (0.02, 0.98), 1e-4, 2.0
+_FAR = 0.1  # of the objective above its least value: worth a warning
+SPREAD_ROWS = 10_000  # that tell how wide columns spread
+_WIDER = 1000.0  # times as wide as the middle column: it alone counts
+_FAR_OUT = 100.0  # times the distance of the quartiles: a deviation of a few values
+_DRIFT, _ERRORS = 0.1, 5.0  # of class fractions, and in their standard errors
+
+
+def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line that called this package, whatever lies between."""
+    frame, level = sys._getframe().f_back, 2
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(
+        ("kernelgrad.", "sklearn.", "contextlib")
+    ):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
+
+
+def warn_of_fit(model: Any, plan: Plan, result: FitResult) -> None:
+    """Warn of a fit that ended too early, or whose model is no better than a constant."""
+    if result.beaten is not None:
+        warn_caller(
+            f"On the held-out rows the model is worse than a constant ({result.beaten}): "
+            "the columns may say nothing about the target, or nothing that this kernel "
+            "sees at this scale. Scale the columns, leave alpha and gamma to the search, "
+            "or predict a constant."
+        )
+    # with alpha searched for the aim is to predict, and the least objective often does not
+    wanted = model.fit_status_ == "max_iter" and not (plan.stream or model._searches_alpha)
+    left = left_over(result.history) if wanted else None
+    if left is not None and left > _FAR:
+        known = f"some {left:.0%}" if np.isfinite(left) else "possibly far"
+        warn_caller(
+            f"The fit ended after max_iter={plan.max_iter} iterations with an objective "
+            f"{known} above its least value; raise max_iter, or alpha.",
+            ConvergenceWarning,
+        )
+    if model.fit_status_ == "time_limit" and model.n_iter_ == 0:
+        warn_caller(
+            f"time_limit={model.time_limit!r} seconds were over before the first iteration "
+            f"of solver {plan.solver.name!r}: the model is a constant; raise time_limit, "
+            "or fit fewer rows.",
+            ConvergenceWarning,
+        )
+    elif not plan.stream:
+        _check_learned(model, plan.rows)
+
+
+def _check_learned(model: Any, rows: TrainingRows) -> None:
+    """Warn if the function says nothing of its own rows, or worse than nothing."""
+    if type(rows) is not TrainingRows or not (rows.task.has_targets and rows.in_memory):
+        return
+    some = rows.sample(_JUDGED_ROWS, np.random.default_rng(model._seed))
+    batch = rows.take(some)
+    y, loss, weight = batch.y, rows.task.loss, batch.sample_weight
+    f = model.expansion_.fast_prediction(batch.X)
+    best = loss.intercept(y, weight) if model.fit_intercept else 0.0
+    constant = np.broadcast_to(best, f.shape)
+    mine, theirs = (float(np.average(loss.value(y, g), weights=weight)) for g in (f, constant))
+    spread, wanted = (np.ptp(np.quantile(a, _BULK, axis=0), axis=0) for a in (loss.mean(f), y))
+    if not np.isfinite(mine):
+        raise ValueError(
+            f"solver {model.solver_.name!r} diverged: the mean loss is {mine!r} after "
+            f"{model.n_iter_} iterations; give a smaller step_size, or leave it at 'auto'."
+        )
+    if (wanted > 0).any() and not (spread > _FLAT * wanted).any():
+        warn_caller(
+            "The model is the same for nearly all of its training rows, whose targets "
+            "differ: the columns may say nothing about them, or nothing at this alpha (or "
+            "C), gamma and scale of columns and targets."
+        )
+    elif mine > _DIVERGED * theirs > 0.0:
+        warn_caller(
+            "On its training rows the model is worse than a constant (mean loss "
+            f"{mine:.3g} against {theirs:.3g}): raise alpha (lower C) or max_iter, "
+            "lower a given step_size, or scale the targets.",
+            ConvergenceWarning,
+        )
+
+
+def _dense(X: Matrix) -> AnyArray:
+    return np.asarray(X.toarray() if sp.issparse(X) else X)
+
+
+def _some(X: Matrix) -> Float64Array:
+    """Return some rows, dense, that tell how wide columns spread."""
+    return np.asarray(_dense(X[:: -(-X.shape[0] // SPREAD_ROWS)]), np.float64)
+
+
+def warn_of_scales(X: AnyArray, told: Callable[[Any], Any]) -> None:
+    """Warn if one column drowns most others in distances and products of rows."""
+    spread = _some(X).std(axis=0)
+    order = np.argsort(spread)[np.searchsorted(np.sort(spread), 0.0, side="right") :]
+    if len(order) < 2:
+        return
+    middle, widest = spread[order[(len(order) - 1) // 2]], order[-1]
+    if spread[widest] > _WIDER * middle:
+        warn_caller(
+            f"Column {told(widest)} spreads {spread[widest] / middle:.0e} times as "
+            "wide as half of the others, which the kernel hardly sees; set "
+            "standardize=True or gamma='auto', or scale the columns."
+        )
+
+
+def warn_of_outliers(X: Matrix, told: Callable[[Any], Any]) -> None:
+    """Warn if a few values make a deviation by which the others become nearly alike."""
+    some = _some(X)
+    low, middle, high = np.quantile(some, (0.25, 0.5, 0.75), axis=0)
+    ends = np.array([_dense(X.max(axis=0)).ravel(), _dense(X.min(axis=0)).ravel()], np.float64)
+    far = np.abs(ends - middle).max(axis=0) / np.sqrt(X.shape[0])
+    times = np.zeros(len(low))
+    np.divide(np.maximum(some.std(axis=0), far), high - low, out=times, where=high > low)
+    worst = int(times.argmax())
+    if times[worst] > _FAR_OUT:
+        warn_caller(
+            f"Column {told(worst)} has a deviation {times[worst]:.0e} times the "
+            "distance of its quartiles: values far out, beside which standardize=True "
+            "makes the others nearly alike; set standardize='robust', or clip them."
+        )
+
+
+def warn_of_drift(classes: AnyArray, found: AnyArray, labelled: AnyArray) -> None:
+    """Warn if the classes `found` in unlabelled rows are not those of labelled rows."""
+    k = len(classes)
+    p = np.bincount(labelled, minlength=k) / len(labelled)
+    q = np.bincount(found, minlength=k) / len(found)
+    error = np.sqrt(np.maximum(p * (1 - p), 1e-4) / len(labelled))
+    worst = int(np.argmax(np.abs(p - q) - _ERRORS * error))
+    if abs(p[worst] - q[worst]) > max(_DRIFT, _ERRORS * error[worst]):
+        warn_caller(
+            f"Class {classes[worst].item()!r} is {p[worst]:.0%} of the labelled "
+            f"rows, but {q[worst]:.0%} of what unlabelled rows are predicted to be: the "
+            "boundary may have left the classes. Lower C_star, or compare with C_star=0."
+        )
