@@ -66,6 +66,27 @@ def test_it_is_the_solution_of_the_bordered_system(n, alpha, fit_intercept):
     assert 0 <= info.duality_gap <= 1e-12 * least + 1e-25
 
 
+def test_a_float32_factor_serves_where_it_can(monkeypatch):
+    monkeypatch.setattr(direct, "_SINGLE_ROWS", 100)
+    factor, used = SymmetricMatrix.factor, []
+
+    def spied(self, *args):
+        used.append(self.dtype)
+        factor(self, *args)
+
+    monkeypatch.setattr(SymmetricMatrix, "factor", spied)
+    for alpha, dtypes in ((1e-3, [np.float32]), (1e-7, [np.float32, np.float64])):
+        used.clear()
+        problem, batch = setting(600, alpha=alpha)
+        _, state, info = fit(problem, batch)
+        assert used == dtypes
+        K, y, w = values(state), batch.y.astype(float), batch.sample_weight
+        coef, intercept = oracles.ridge(K, y, w, alpha, True)
+        np.testing.assert_allclose(state.coef, coef, rtol=0, atol=1e-7 * np.abs(coef).max())
+        np.testing.assert_allclose(state.intercept, intercept, rtol=0, atol=1e-8)
+        assert info.duality_gap <= 1e-12 * oracles.objective(K, y, w, alpha, coef, intercept)
+
+
 def test_first_order_conditions_hold_in_float64():
     problem, batch = setting(600, alpha=1e-4)
     _, state, _ = fit(problem, batch)
