@@ -75,15 +75,15 @@ def test_a_float32_factor_serves_where_it_can(monkeypatch):
         factor(self, *args)
 
     monkeypatch.setattr(SymmetricMatrix, "factor", spied)
-    for alpha, dtypes in ((1e-3, [np.float32]), (1e-7, [np.float32, np.float64])):
+    for alpha, dtypes in ((1e-3, [np.float32]), (1e-9, [np.float32, np.float64])):
         used.clear()
         problem, batch = setting(600, alpha=alpha)
         _, state, info = fit(problem, batch)
         assert used == dtypes
         K, y, w = values(state), batch.y.astype(float), batch.sample_weight
         coef, intercept = oracles.ridge(K, y, w, alpha, True)
-        np.testing.assert_allclose(state.coef, coef, rtol=0, atol=1e-7 * np.abs(coef).max())
-        np.testing.assert_allclose(state.intercept, intercept, rtol=0, atol=1e-8)
+        np.testing.assert_allclose(state.coef, coef, rtol=0, atol=1e-6 * np.abs(coef).max())
+        np.testing.assert_allclose(state.intercept, intercept, rtol=0, atol=1e-7)
         assert info.duality_gap <= 1e-12 * oracles.objective(K, y, w, alpha, coef, intercept)
 
 
