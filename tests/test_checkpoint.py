@@ -262,9 +262,10 @@ def test_a_search_that_took_an_interval_is_kept(tmp_path, monkeypatch):
         raise CrashError
 
     monkeypatch.setattr(KernelClassifier, "_fit_a_part", late)
-    with pytest.raises(CrashError):
-        fit(tmp_path, every="0.000001 s", estimator=model, data=(X, labels))
-    assert names(tmp_path) == ["checkpoint-000000000.kgc"]
+    for interval, kept in (("1 h", []), ("0.000001 s", ["checkpoint-000000000.kgc"])):
+        with pytest.raises(CrashError):
+            fit(tmp_path, every=interval, estimator=model, data=(X, labels))
+        assert names(tmp_path) == kept
     monkeypatch.setattr(KernelClassifier, "_fit_a_part", part)
     monkeypatch.setattr(BaseSearchedEstimator, "_study", None)
     found = fit(tmp_path, estimator=model, data=(X, labels))

@@ -594,6 +594,7 @@ USAGE_ERRORS = {
     "model over data": (["fit", "a.csv", "--model", "a.csv"], "overwrite"),
     "plot suffix": ([*FIT, "--learning-curve", "curve.doc"], "curve.doc"),
     "output suffix": (["predict", "m", "d.csv", "--output", "p.txt"], ".npy"),
+    "output over data": (["predict", "m", "a.csv", "--output", "a.csv"], "overwrite"),
     "two arrays": (
         ["predict", "m", "d.csv", "--output", "p.npy", "--proba", "--decision"],
         "one array",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fuzz.estimators import every
+from fuzz import estimators
 
-from kernelgrad import LinearRegressor
+from cases import every
+from kernelgrad import LinearRegressor, get_num_threads
 from kernelgrad.kernels import KERNELS, Gaussian, Laplacian, get_kernel
 from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
@@ -21,7 +22,7 @@ from kernelgrad.testing import (
 )
 
 OPTIONS = {"max_iter": 4, "alpha": 1e-2}
-ESTIMATORS = list(every(**OPTIONS))
+ESTIMATORS = list(estimators.every(**OPTIONS))
 
 
 def title(estimator):
@@ -93,44 +94,34 @@ def test_relations(estimator):
     check_relations(estimator)
 
 
-class Unsteady(LinearRegressor):
-    """Whose model depends on what must not matter."""
-
-    def fit(self, X, y, sample_weight=None):
-        super().fit(X, y, sample_weight)
-        self.expansion_.coef += 0.01 * self.depends(X, y, sample_weight)
-        return self
-
-    def depends(self, X, y, sample_weight):
-        return 0.0
-
-
-def depends_on_precision(self, X, y, sample_weight):
-    return X.dtype == np.float32
-
-
-def depends_on_weights(self, X, y, sample_weight):
-    return 0.0 if sample_weight is None else np.sum(sample_weight)
-
-
-def depends_on_targets(self, X, y, sample_weight):
-    return np.max(y) > 3
-
-
-def depends_on_columns(self, X, y, sample_weight):
-    return np.std(y) * np.mean(X[:, 0])
-
-
-@pytest.mark.parametrize(
-    ("depends", "told"),
+@every(
+    ("check", "depends", "told"),
     [
-        (depends_on_precision, "float32"),
-        (depends_on_weights, "weights times 4"),
-        (depends_on_targets, "targets times 4"),
-        (depends_on_columns, "columns in reverse order"),
+        (check_estimator_contract, lambda X, y, w: np.random.rand(), "global generator"),  # noqa: NPY002
+        (check_estimator_contract, lambda X, y, w: y[0], "the order of rows"),
+        (check_estimator_contract, lambda X, y, w: len(y), "repeating rows"),
+        (
+            check_estimator_contract,
+            lambda X, y, w: get_num_threads(),
+            "threads change the bits",
+        ),
+        (check_relations, lambda X, y, w: X.dtype == np.float32, "float32"),
+        (check_relations, lambda X, y, w: 0.0 if w is None else np.sum(w), "weights times 4"),
+        (check_relations, lambda X, y, w: np.max(y) > 3, "targets times 4"),
+        (check_relations, lambda X, y, w: np.min(y) > 3, "targets plus 8"),
+        (check_relations, lambda X, y, w: np.std(y) * np.mean(X[:, 0]), "in reverse order"),
     ],
 )
-def test_relations_can_fail(depends, told, monkeypatch):
-    monkeypatch.setattr(Unsteady, "depends", depends)
-    with pytest.raises(AssertionError, match=told):
-        check_relations(Unsteady(**OPTIONS))
+def test_models_that_depend_on_what_must_not_matter_are_found(
+    check, depends, told, monkeypatch
+):
+    def other(self, X, y, sample_weight=None):
+        fit(self, X, y, sample_weight)
+        self.expansion_.coef += 0.01 * depends(X, y, sample_weight)
+        return self
+
+    fit = LinearRegressor.fit
+    with monkeypatch.context() as patched:
+        patched.setattr(LinearRegressor, "fit", other)
+        with pytest.raises(AssertionError, match=told):
+            check(LinearRegressor(**OPTIONS))

@@ -15,6 +15,10 @@ from kernelgrad import (
     DataError,
     KernelDensityRatio,
 )
+from kernelgrad.estimators._rows import TrainingRows
+from kernelgrad.estimators._tasks import NoTargets
+from kernelgrad.estimators.density_ratio import TwoSamples
+from kernelgrad.losses import KLDensityRatio
 from sources import KINDS, named, opened
 
 LOSSES = ["kl", "least_squares", "kl_ratio", "relative_novelty"]
@@ -40,6 +44,15 @@ def ratio(loss="kl", **params):
 def labelled(p, q, seed=1):
     order = np.random.default_rng(seed).permutation(len(p) + len(q))
     return np.vstack([p, q])[order], np.repeat([1, 0], [len(p), len(q)])[order]
+
+
+def test_samples_are_drawn_independently():
+    source, task = ArraySource(np.arange(400.0)[:, None]), NoTargets(KLDensityRatio())
+    rows = TrainingRows(source, task, True)
+    both = TwoSamples(source, task, True, denominator=rows)
+    [batch, _] = next(both.batches(DSG(batch_size=100), 0, 0)[0])
+    assert len(np.unique(batch.X[:50])) == 50
+    assert not np.array_equal(batch.X[:50], batch.X[50:])
 
 
 # -- what is minimised -----------------------------------------------------------------

@@ -144,16 +144,16 @@ def test_class_weights_are_sample_weights():
     X, y = load_breast_cancer(return_X_y=True)
     X = StandardScaler().fit_transform(X)
     factor = len(y) / (2 * np.bincount(y))
-    models = [
-        plain_classifier(random_state=0, max_iter=8, class_weight="balanced").fit(X, y),
-        plain_classifier(random_state=0, max_iter=8, class_weight=dict(enumerate(factor))).fit(
-            X, y
-        ),
-        plain_classifier(random_state=0, max_iter=8).fit(X, y, sample_weight=factor[y]),
-    ]
-    f = [m.decision_function(X) for m in models]
-    np.testing.assert_array_equal(f[0], f[1])
-    np.testing.assert_array_equal(f[0], f[2])
+    for C in (None, 1.0):
+        given = {"random_state": 0, "max_iter": 8, "C": C}
+        models = [
+            plain_classifier(class_weight="balanced", **given).fit(X, y),
+            plain_classifier(class_weight=dict(enumerate(factor)), **given).fit(X, y),
+            plain_classifier(**given).fit(X, y, sample_weight=factor[y]),
+        ]
+        f = [m.decision_function(X) for m in models]
+        np.testing.assert_array_equal(f[0], f[1])
+        np.testing.assert_array_equal(f[0], f[2])
 
 
 # -- invariances -----------------------------------------------------------------------

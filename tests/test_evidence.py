@@ -156,6 +156,8 @@ def test_the_metric_finds_the_columns_and_is_left_out_where_it_does_not_pay():
     gp = process().fit(X, y)
     assert gp.metric_.max() == 1
     assert gp.metric_[:2].min() > 10 * gp.metric_[2:].max()
+    each = gp.kernel_.gamma * gp.metric_**2
+    np.testing.assert_allclose(each, gp.history_["search"][0]["gamma"], rtol=1e-9)
     assert gp.noise_variance_ == pytest.approx(0.01, rel=0.35)  # five standard errors
     f = np.sin(3 * X[:, 0]) + X[:, 1] ** 2
     one = process(metric=None).fit(X, y)

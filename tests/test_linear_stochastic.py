@@ -407,9 +407,10 @@ def test_graph_is_kept_for_other_penalties():
     case = Setting()
     solver = ALL["s3gd"]
     state, _ = case.fit(solver, 1)
-    graph = state.graph
+    graph, state.switched = state.graph, 1
     solver.step(replace(case.problem, alpha=0.1), state, case.batch)
-    assert state.graph is graph or graph is None
+    assert state.graph is graph
+    assert state.switched == -1  # its anchors are of use again
 
 
 # Moments --------------------------------------------------------------------------------

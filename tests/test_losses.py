@@ -228,10 +228,17 @@ class RowNumbering(Huber):
         return super().value(y, f) + np.arange(len(f), dtype=f.dtype)
 
 
+class Mute(Huber):
+    def check(self):
+        if not self.delta > 0:
+            raise ValueError("no")
+
+
 @every(
     ("broken", "message"),
     [
         (FlippedSlope(), "not between"),
+        (Mute(), "says only: no"),
         (WrongSmoothness(), "outside"),
         (Upcasting(), "float32"),
         (BiasedIntercept(), "intercept"),

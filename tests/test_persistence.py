@@ -167,6 +167,13 @@ def test_container_round_trip(model):
     assert read_container(model) == ({}, {})
 
 
+def test_files_and_their_folders_are_synced(model, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_mode))
+    write_container(model, {}, {})
+    assert [stat.S_ISDIR(mode) for mode in synced] == [False, True]
+
+
 @every("dtype", ["?", *"bhilBHIL", "e", "f", "d", ">f8"])
 def test_tensors_survive_in_any_order_of_memory(tmp_path, dtype):
     a = np.array([[0, 1, 1, 0], [1, 0, 1, 1]]).astype(dtype)

@@ -325,6 +325,9 @@ def test_coverage_of_intervals():
     y = np.random.default_rng(0).standard_normal(4000)
     exact = IntervalCoverageDisplay.from_predictions(y, 0 * y, np.ones(4000))
     assert np.abs(exact.share - exact.level).max() < 0.03
+    (chance,) = exact.ax_.collections  # two standard errors on either side
+    x, y_of = chance.get_paths()[0].vertices.T
+    assert np.ptp(y_of[x == 0.5]) == pytest.approx(2 / np.sqrt(4000))
     X = np.stack([0 * y, np.full(4000, -0.25)], 1)  # with the noise .25: too narrow
     narrow = IntervalCoverageDisplay.from_estimator(Process(), X, y, ax=exact.ax_)
     assert (narrow.share < narrow.level / 2).all()
