@@ -679,6 +679,11 @@ def test_npz(files, data, tmp_path):
     refused("format b'csc'; save it as CSR", None)
     np.savez(path, data=[1.0], indices=[7], indptr=[0, 1], shape=[1, 3])
     refused("CSR parts that do not fit together .*write the file", None)
+    np.savez(path, X=X, y=y)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 4] ^= 1  # a number of X, which is mapped
+    path.write_bytes(content)
+    refused("array 'X' that cannot be read .*CRC")
     path.write_bytes(b"nothing")
     refused("not a readable .npz archive .*write it")
 

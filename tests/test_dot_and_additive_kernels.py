@@ -63,7 +63,7 @@ def prepared(features, X):
 
 
 @every("d", [5, 50])  # fewer and more than the 32 features of a block
-@every("form", ["auto", *FORMS])
+@every("form", FORMS)
 @every("cls", ADDITIVE)
 def test_contract_of_additive_kernels(cls, form, d):
     check_kernel(cls(form), X=positive(d=d), random_state=1)

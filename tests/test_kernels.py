@@ -43,8 +43,15 @@ def make(name, gamma=0.7, **params):
 # The contract
 
 
-@every("form", ["pair", "phase"])
-@every(("name", "params"), CASES)
+@every(
+    ("name", "params", "form"),
+    [
+        (*case, form)
+        for case in CASES
+        for form in ("pair", "phase")
+        if case[1] or form == "phase"
+    ],
+)
 def test_contract(name, params, form):
     check_kernel(make(name, form=form, **params), random_state=1)
 

@@ -122,7 +122,7 @@ def test_given_labels_are_kept_and_others_predicted(solver):
 
 
 @every("C", [1.0, 10.0])
-@every("seed", range(7))
+@every("seed", range(3))
 def test_without_the_unlabelled_loss_cached_is_svc(C, seed):
     """A convex program: where it says converged it must be near the minimiser."""
     Z, t = make_moons(150, noise=0.15, random_state=seed)

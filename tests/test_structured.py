@@ -141,7 +141,11 @@ def test_hadamard_features_against_the_formula(cls, form, d, block_size):
         W = hadamard_frequencies(kernel, d, seed, j * block_size, block_size)
         phase = rng.phases(seed, j * block_size, block_size) if form == "phase" else []
         expected = oracles.fourier_features(X, W, np.asarray(phase)) / np.sqrt(block_size)
-        error = np.abs(features.transform(X, j) - expected) * np.sqrt(block_size)
+        found = features.transform(X, j)
+        product = found.T.astype(float) @ X[:, :2]
+        gradient = features.gradient(X, X[:, :2].copy(), j)
+        np.testing.assert_allclose(gradient, product, atol=1e-4 * np.abs(product).max())
+        error = np.abs(found - expected) * np.sqrt(block_size)
         # float32 turns: heavy tails of the frequencies cost absolute accuracy
         largest = np.tile(1 + np.linalg.norm(W, axis=0), features.planes)
         assert (error.max(axis=0) < 2e-5 * largest * np.sqrt(d)).all()

@@ -141,9 +141,7 @@ class Sum3Map(FeatureMap):
     [
         (Gaussian(0.3), 1, "auto"),
         (Gaussian(0.3), 7, "auto"),
-        (Gaussian(0.3), 12, "auto"),
         (Gaussian(0.3), 7, 2),
-        (Gaussian(0.3), 10, 4),
         (Gaussian(0.3, form="phase"), 7, 3),
         (Sum3(), 7, "auto"),
         (Sum3(), 16, 4),
