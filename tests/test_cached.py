@@ -142,16 +142,6 @@ def test_the_tube_is_support_vector_regression(cost):
     np.testing.assert_allclose(model.predict(X), f[:, 0], atol=0.03)
 
 
-def test_squared_is_ridge_in_function():
-    X, t = signal(500, seed=4)
-    model = BY_NAME["squared"].model().fit(X, t)
-    K = oracles.gaussian(X, X, GAMMA)
-    _, a, b = oracles.ridge(K, t[:, None], even(500), 1e-3, True)
-    # a part in a hundred thousand of the objective is .001 of the function in the mean square
-    np.testing.assert_allclose(raw(model, X), K @ a + b, atol=0.01)
-    assert model.intercept_[0] == pytest.approx(b[0], abs=0.005)
-
-
 @pytest.mark.parametrize("nu", [pytest.param(0.05, marks=slow), 0.3])
 @pytest.mark.parametrize("block_size", [400, 100])
 def test_one_class_reaches_its_minimum(nu, block_size):
@@ -379,17 +369,6 @@ def test_long_runs_at_rounding_stay_true():
 
 
 # -- weights, order, layout ------------------------------------------------------------
-
-
-def test_balanced_classes_are_weights():
-    X, t = signal(300, seed=8)
-    y = (t > 0.8).astype(int)
-    share = len(y) / (2 * np.bincount(y))
-    model = BY_NAME["logistic-2"].model(max_iter=20)
-    balanced = clone(model).set_params(class_weight="balanced").fit(X, y)
-    weighted = clone(model).fit(X, y, sample_weight=share[y])
-    np.testing.assert_allclose(raw(balanced, X), raw(weighted, X), atol=1e-6)
-    assert np.abs(raw(clone(model).fit(X, y), X) - raw(weighted, X)).max() > 1e-2
 
 
 @some_cases

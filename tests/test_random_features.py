@@ -181,15 +181,14 @@ def test_the_preset_is_algorithm_1_step_by_step(estimator, loss, options):
 
 
 @pytest.mark.parametrize(
-    ("solver", "options"),
+    ("solver", "options", "loss"),
     [
-        (UDSG, {}),
-        (UDSG, {"new_blocks": 2, "reused_blocks": 3}),
-        (CDSG, {}),
-        (CDSG, {"max_step": 1.5}),
+        (UDSG, {}, "log_loss"),
+        (UDSG, {"new_blocks": 2, "reused_blocks": 3}, "squared"),
+        (CDSG, {}, "squared"),
+        (CDSG, {"max_step": 1.5}, "log_loss"),
     ],
 )
-@pytest.mark.parametrize("loss", ["squared", "log_loss"])
 def test_presets_are_algorithms_3_and_4_step_by_step(solver, options, loss):
     X, y = data(400)
     estimator, labels, slope = KernelRegressor, {}, SLOPES["squared"]
@@ -470,27 +469,6 @@ def steps(solver, loss, X, y, n, alpha=1e-2):
     return state, infos, batches, lambda j: stream.transform(rows, j).astype(np.float64)
 
 
-def test_udsg_follows_algorithm_3():
-    X, y = data()
-    state, infos, batches, features = steps(
-        UDSG(block_size=32, new_blocks=2, reused_blocks=1, step_size=2.0, decay=5.0, **PLAIN),
-        SquaredError(), X, y, 14,
-    )  # fmt: skip
-    used = [info.update.block for info in infos]
-    new = [t % 3 < 2 for t in range(14)]
-    assert [k == sum(new[:t]) for t, k in enumerate(used)] == new
-    gammas = [2.0 / (1 + t / 5.0) for t in range(14)]
-    A, _, _ = oracles.reuse(
-        features, batches, lambda t, *_: (used[t], 1.0), y, SLOPES["squared"],
-        alpha=1e-2, gammas=gammas,
-    )  # fmt: skip
-    assert state.iterates.x.n_blocks == len(A) == sum(new)
-    for j, a in enumerate(A):
-        np.testing.assert_allclose(state.iterates.x.block(j).ravel(), a, atol=2e-5)
-    assert infos[-1].n_features_saved == (14 - sum(new)) * 64
-    assert infos[-1].n_random_features == sum(new) * 64
-
-
 def test_udsg_draws_old_blocks_uniformly():
     X, y = data(64)
     solver = UDSG(block_size=4, reused_blocks=400, new_blocks=4, **PLAIN)
@@ -543,13 +521,6 @@ def test_allowed_steps_solve_the_inequality():
         expected = [oracles.quadratic_step(b, g, noise) for b in beta]
         np.testing.assert_allclose(ours, expected, atol=2e-4)
     np.testing.assert_array_equal(allowed_steps(np.ones((2, 1)), np.zeros(1), 0.0), 0)
-
-
-def test_a_block_is_reused_only_when_the_gradient_turned():
-    beta, g = np.array([[1.0], [-1.0], [0.0]]), np.array([0.5])
-    eta = allowed_steps(beta, g, 0.0)
-    assert eta[0] > 1 >= eta[2] > 0
-    assert eta[1] <= 0.5
 
 
 @pytest.mark.parametrize("name", ["udsg", "cdsg"])
