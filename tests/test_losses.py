@@ -208,6 +208,11 @@ class HalfStep(Huber):
         return 0.5 * super().directional_minimum(*args, **kwargs)
 
 
+class Restless(Huber):
+    def directional_minimum(self, *args, **kwargs):
+        return super().directional_minimum(*args, **kwargs) or 1e-3
+
+
 class Concave(Absolute):
     def value(self, y, f):
         return np.sqrt(np.abs(f - y.astype(f.dtype))).sum(axis=1)
@@ -243,6 +248,7 @@ class Mute(Huber):
         (BiasedIntercept(), "intercept"),
         (Overflowing(), "not finite|overflow"),
         (HalfStep(), "directional_minimum"),
+        (Restless(), "uphill is 0.001"),
         (Concave(), "central difference|convex"),
         (RowNumbering(), "permuted"),
     ],

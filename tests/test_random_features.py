@@ -48,27 +48,39 @@ def test_contract(solver):
     check_solver(solver)
 
 
-def test_contract_finds_a_wrong_sign():
-    class Uphill(DSG):
-        def step(self, problem, state, batch):
-            turned = TrainBatch(batch.X, -batch.y, batch.sample_weight)
-            info = super().step(problem, state, turned)
-            f = self.expansion(state).raw_prediction(batch.X)
-            return replace(info, train_loss=float(problem.loss.value(batch.y, f).mean()))
-
-    with pytest.raises(AssertionError, match="training loss did not fall"):
-        check_solver(Uphill(block_size=32))
+class Uphill(DSG):
+    def step(self, problem, state, batch):
+        turned = TrainBatch(batch.X, -batch.y, batch.sample_weight)
+        info = super().step(problem, state, turned)
+        f = self.expansion(state).raw_prediction(batch.X)
+        return replace(info, train_loss=float(problem.loss.value(batch.y, f).mean()))
 
 
-def test_contract_finds_hidden_randomness():
-    class Moody(DSG):
-        def step(self, problem, state, batch):
-            self._calls = getattr(self, "_calls", 0) + 1
-            state.gamma0 *= 1 + 1e-3 * self._calls
-            return super().step(problem, state, batch)
+class Moody(DSG):
+    def step(self, problem, state, batch):
+        self._calls = getattr(self, "_calls", 0) + 1
+        state.gamma0 *= 1 + 1e-3 * self._calls
+        return super().step(problem, state, batch)
 
-    with pytest.raises(AssertionError, match="two equal runs differ"):
-        check_solver(Moody(block_size=32))
+
+class Forgetful(DSG):
+    def restore(self, problem, values, arrays):
+        state = super().restore(problem, values, arrays)
+        state.gamma0 *= 1.1
+        return state
+
+
+@every(
+    ("solver", "told"),
+    [
+        (Uphill, "training loss did not fall"),
+        (Moody, "two equal runs differ"),
+        (Forgetful, "a restored state continues differently"),
+    ],
+)
+def test_contract_finds_faults(solver, told):
+    with pytest.raises(AssertionError, match=told):
+        check_solver(solver(block_size=32))
 
 
 def data(n=300, seed=0):
