@@ -128,6 +128,9 @@ def test_formats_equal_memory(files, data, name):
     else:
         assert "svm" in name
     rows = np.array([9_999, 5, 5, 8192, 8191, 0, 6_000])
+    whole = source.read(0, N)  # no part of the rows is held twice
+    assert not getattr(source, "_pool", None) or not source._pool._items
+    assert not source.in_memory or source.read(0, N).X is whole.X or not sp.issparse(whole.X)
     taken = source.take(rows)
     np.testing.assert_array_equal(dense(taken.X), X[rows])
     np.testing.assert_array_equal(taken.rows, rows)

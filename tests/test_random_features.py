@@ -11,6 +11,7 @@ from sklearn.kernel_ridge import KernelRidge
 import oracles
 from cases import every
 from kernelgrad import KernelClassifier, KernelRegressor, load
+from kernelgrad.functions import features
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Hinge, Huber, Logistic, SquaredError
@@ -463,8 +464,21 @@ def test_a_small_damping_sees_more_rows(damping, rows, monkeypatch):
     monkeypatch.setattr(dsg.linalg, "gram", lambda *A: seen.append(len(A[0])) or gram(*A))
     monkeypatch.setattr(dsg, "MIN_CURVATURE_ROWS", 64)
     solver, p, b = DSG(block_size=128, damping=damping), problem(), batch(*data(2048))
-    solver.step(p, solver.init(p, b), b)
+    state = solver.init(p, b)
+    solver.step(p, state, b)
     assert seen == [rows]
+    # of each row number `every`, through tiles whose size is no multiple of it
+    monkeypatch.setattr(features, "MOMENT_ROWS", 50)
+    stream, every = state.iterates.x.stream, 2048 // rows
+    X, f, r = stream.prepare(b.X), b.y.astype(np.float32), b.X[:, :1].astype(np.float32)
+    root = np.linspace(0.5, 1.5, 2048, dtype=np.float32)[:, None]
+    H, penalty, gradient = stream.moments(X, 0, root, every, f, r)
+    P = stream.transform(X, 0).astype(np.float64) * root
+    S = P[::every]
+    close = {"rtol": 1e-4, "atol": 1e-3}
+    np.testing.assert_allclose(np.tril(H), np.tril(S.T @ S), **close)
+    np.testing.assert_allclose(penalty, S.T @ (root * f)[::every], **close)
+    np.testing.assert_allclose(gradient, P.T @ (root * r), **close)
 
 
 # -- old blocks again ------------------------------------------------------------------------

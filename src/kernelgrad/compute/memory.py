@@ -29,6 +29,17 @@ def system_bytes() -> int:
     return total if total > 0 else _UNKNOWN
 
 
+def available_bytes() -> float:
+    """Return the memory in bytes that is left to this process, as far as the system tells."""
+    left = [float(system_bytes())]
+    with contextlib.suppress(OSError, ValueError):
+        with open("/proc/meminfo") as file:
+            left += [1024.0 * int(x.split()[1]) for x in file if x.startswith("MemAvailable")]
+        with open("/sys/fs/cgroup/memory.max") as file:  # of a container; "max" is no limit
+            left.append(float(file.read()))
+    return min(left)
+
+
 def resident_bytes() -> int | None:
     """Return the resident memory of this process in bytes; None where it is not told."""
     try:

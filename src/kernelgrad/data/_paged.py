@@ -81,6 +81,10 @@ class Pool:
         """Forget one item."""
         self._items = [other for other in self._items if other is not item]
 
+    def clear(self) -> None:
+        """Forget all items."""
+        self._items = []
+
 
 class PagedSource(BatchSource):
     """A source made of units.
@@ -126,6 +130,8 @@ class PagedSource(BatchSource):
                 if high > low:
                     a = max(start - low, 0)
                     parts.append(self._piece(unit, a, max(min(stop, high) - low, a)))
+            if stop - start == self.n_rows:
+                self.pool.clear()  # who has all rows needs no parts of them
         return concat_batches(parts)
 
     def take(self, rows: IntArray) -> Batch:

@@ -183,7 +183,12 @@ class ArraySource(BatchSource):
         with ExitStack() as files:
             for stamp in () if self.in_memory else self._stamps:
                 files.enter_context(stamp.unchanged())
-            X, y = self._X[index], None if self._y is None else self._y[index]
+            # a slice of CSR rows is a copy of them
+            whole = (
+                sp.issparse(self._X) and isinstance(index, slice) and len(rows) == self.n_rows
+            )
+            X = self._X if whole else self._X[index]
+            y = None if self._y is None else self._y[index]
             batch = Batch(
                 X if self._dtypes[0] is None else X.astype(self._dtypes[0], copy=False),
                 y if y is None or self._dtypes[1] is None else y.astype(self._dtypes[1]),

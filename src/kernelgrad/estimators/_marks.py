@@ -157,6 +157,11 @@ class SemiSupervisedRows(TrainingRows):
         return (self.source,) if self.unlabelled is None else (self.source, self.unlabelled)
 
     @property
+    def copies(self) -> bool:
+        """Whether a batch of all training rows is a copy of them."""
+        return self.unlabelled is not None or super().copies
+
+    @property
     def n_unlabelled(self) -> int:
         """Number of unlabelled rows."""
         return 0 if self.unlabelled is None else self.unlabelled.n_rows - len(self.marked)
@@ -180,7 +185,7 @@ class SemiSupervisedRows(TrainingRows):
             ArraySource(X[i], codes[i], w[i], checked=True) for i in at if len(i)
         )
         columns, extra = at if limit is None else None, others[0] if others else None
-        return replace(self, source=labelled, unlabelled=extra, columns=columns)
+        return replace(self, source=labelled, unlabelled=extra, columns=columns, made=True)
 
     def class_weights(self) -> Float64Array:
         """Return the sum of the weights of the labelled rows of each class."""

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_array, check_X_y, validate_data
 from kernelgrad._params import anything, parameters
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import DataError, check_compressed
+from kernelgrad.compute.memory import give_back
 from kernelgrad.compute.ranges import LARGEST, SMALLEST, check_range
 from kernelgrad.compute.workers import DaskEngine, current_engine
 from kernelgrad.data import ArraySource, BatchSource
@@ -126,6 +127,8 @@ class RowReader:
             self._adopt_source(X, fresh=fresh)
             if not stream and self._loads(X):
                 given = Given(*X.read(0, X.n_rows)[:3])
+                if self.memory_limit is not None:
+                    give_back()  # what the parts took that were read
                 if fresh and given.y is not None:  # errors in words of sources
                     self._learn(ArraySource(np.zeros((len(given.y), 1)), given.y), declared)
                 rows = self._array_rows(parts, given, fresh, declared, source=True)
@@ -192,6 +195,7 @@ class RowReader:
         The first rows of a `stream` are not all, so that categories have declared levels too.
         """
         X, y, sample_weight = given
+        asked = X
         memmap = (
             X
             if isinstance(X, np.memmap) and not self._loads(ArraySource(X, checked=True))
@@ -215,7 +219,8 @@ class RowReader:
                     "memory; impute or encode it, raise memory_limit, or write it as Parquet."
                 )
             X = memmap  # stays on disk
-        return TrainingRows(ArraySource(X, y, weight, checked=True), task, True)
+        arrays = ArraySource(X, y, weight, checked=True)
+        return TrainingRows(arrays, task, True, made=source or not _shared(X, asked))
 
     def _encoded_source(self, source: BatchSource, task: Task | None = None) -> BatchSource:
         """Return a source of rows as functions take them.
@@ -360,3 +365,9 @@ class RowReader:
         """Return rows to predict as functions take them."""
         codes, _ = self._coded(X, fresh=False, source=source)
         return self._encode_rows(codes, fresh=False)
+
+
+def _shared(X: Any, given: Any) -> bool:
+    """Whether rows are the arrays that were given, or views of them."""
+    a, b = (it.data if sp.issparse(it) else it for it in (X, given))
+    return isinstance(b, np.ndarray) and bool(np.may_share_memory(a, b))

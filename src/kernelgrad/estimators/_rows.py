@@ -17,6 +17,7 @@ from kernelgrad._validation import DataError
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches, split_rows
 from kernelgrad.data.base import index_batch
 from kernelgrad.data.sampling import EpochBatch
+from kernelgrad.estimators._auto import rows_nbytes
 from kernelgrad.estimators._tasks import Task
 from kernelgrad.solvers import RowStore, Solver, TrainBatch, Validation
 from kernelgrad.solvers.base import rows_digest
@@ -95,6 +96,7 @@ class TrainingRows:
     # the source holds internal targets and final weights, as checked arrays do; else raw
     # targets, and weights without those of the classes
     encoded: bool = False
+    made: bool = False  # the fit has read or made the arrays, they are not what it was given
     held: IntArray = field(default_factory=no_rows)  # rows for validation, increasing
     apart: TrainingRows | None = None  # rows for validation beside the source
     stays: bool = False  # rows are read a piece at a time, by solvers that can
@@ -115,6 +117,16 @@ class TrainingRows:
     def n_train(self) -> int:
         """Number of training rows."""
         return self.source.n_rows - len(self.held)
+
+    @property
+    def nbytes(self) -> float:
+        """About how many bytes the rows take in memory."""
+        return sum(map(rows_nbytes, self.sources))
+
+    @property
+    def copies(self) -> bool:
+        """Whether a batch of all training rows is a copy of them."""
+        return not self.in_memory or len(self.held) > 0
 
     @property
     def train(self) -> IntArray:

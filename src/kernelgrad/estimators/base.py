@@ -60,6 +60,7 @@ from kernelgrad.persistence import (
     write_container,
 )
 from kernelgrad.solvers import History, Problem, Solver, State, check_capabilities, run
+from kernelgrad.solvers.base import check_limit
 
 _TIMED_CALLS, _TIMED_SECONDS = 200, 0.5  # of predictions of one row
 
@@ -363,7 +364,17 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         """Return the problem that parameters and rows pose; not `fresh`, one that goes on."""
         alpha = self._alpha_for(rows, stream=stream)
         problem = self._problem(parts.kernel, rows.task.loss, rows.task.n_outputs, alpha)
-        return Posed(replace(problem, deadline=self._deadline), {})
+        problem = replace(problem, deadline=self._deadline)
+        if not stream:
+            n, size = sum(one.n_rows for one in rows.sources), rows.nbytes
+            stays = rows.stays and solver.takes_stores
+            whole = not stays and solver.resolve_batch_size(n) >= n
+            copied = size * (rows.made + (whole and rows.copies))
+            problem = replace(problem, copied_bytes=copied)
+            size = min(size, 4.0 * n * self._width)  # prepared
+            least = solver.least_bytes(problem, n, size, stays=stays)
+            check_limit(solver.name, problem, least)
+        return Posed(problem, {})
 
     def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
         """Return what is run on these rows, checked."""

@@ -20,7 +20,7 @@ from kernelgrad.persistence import Record
 
 CACHE_BYTES = 64 * 2**20
 MOST_FEATURES = 2**24  # of a block in a file: of more, the frequencies alone fill a memory
-_MOMENT_ROWS = 2048  # that a covariance takes at a time: with twice as many features 16 MiB
+MOMENT_ROWS = 2048  # that a covariance takes at a time: with twice as many features 16 MiB
 
 
 class FeatureStream:
@@ -132,16 +132,21 @@ class FeatureStream:
             return self.on_device.moments(X, block, root, every, f, r)
         H = np.zeros((self.width, self.width))
         penalty, gradient = (np.zeros((self.width, f.shape[1])) for _ in range(2))
-        size = _MOMENT_ROWS * every
-        for a in range(0, X.shape[0], size):  # no more features at once than a few of the rows
-            part = slice(a, a + size)
-            P = self.transform(X[part], block)
-            P *= root[part]
-            some = np.ascontiguousarray(P[::every])
+        n, size = X.shape[0], MOMENT_ROWS * every
+        for a in range(0, n, size):  # no more features at once than of a few of the rows
+            whole, found = slice(a, a + size), []
+            for b in range(a, min(n, a + size), MOMENT_ROWS):
+                part = slice(b, min(n, b + MOMENT_ROWS))
+                P = self.transform(X[part], block)
+                P *= root[part]
+                gradient += P.T @ (root[part] * r[part])
+                found.append(P if every == 1 else P[(a - b) % every :: every].copy())
+                del P  # before those of the next rows are made
+            some = found.pop() if every == 1 else np.concatenate(found)
+            found.clear()
             linalg.gram(some, H)
-            penalty += some.T @ (root[part] * f[part])[::every]
-            gradient += P.T @ (root[part] * r[part])
-            del P, some  # before those of the next rows are made
+            penalty += some.T @ (root[whole] * f[whole])[::every]
+            del some
         return H, penalty, gradient
 
     def predict(self, X: Matrix, coef: Float32Array, n_blocks: int, out: Float32Array) -> None:

@@ -19,6 +19,7 @@ from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Mat
 from kernelgrad._validation import check_bool, check_int
 from kernelgrad.callbacks import FOREVER, SILENT, Deadline, Progress
 from kernelgrad.compute.device import CPU
+from kernelgrad.compute.memory import LEAST_LIMIT, available_bytes
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.exceptions import CapabilityError
 from kernelgrad.functions.expansions import Expansion
@@ -59,6 +60,8 @@ class Problem:
         Bytes that rows, responses and kept kernel rows of an exact kernel may take together;
         None means 1 GiB of kernel rows, from 256 columns on 4 GiB, and at most a sixth of the
         system's memory.
+    copied_bytes : float
+        Of the limit, what rows take that the fit has read, made or copied.
     fixed_rows : bool
         Whether every batch holds the same rows, so that a solver may keep their responses.
     n_rows, max_iter : int or None
@@ -92,6 +95,7 @@ class Problem:
     scaling: InputScaling | None = None
     cache_bytes: int = 64 * 2**20
     memory_limit: int | None = None
+    copied_bytes: float = 0.0
     fixed_rows: bool = False
     keep_coefficients: bool = True
     n_rows: int | None = None
@@ -154,6 +158,25 @@ class RowStore(ABC):
     def some(self, rows: IntArray) -> Matrix:
         """Return the values of some rows, in this order."""
         return self.take(rows).X
+
+
+def check_limit(
+    name: str, problem: Problem, least: float,
+    instead: str = "take solver='dsg', which holds a batch at a time",
+) -> None:  # fmt: skip
+    """Raise CapabilityError if `least` bytes beside copied rows are more than there may be.
+
+    That is a memory limit that is a bound, or what is left of the machine's memory.
+    """
+    limit, least = problem.memory_limit, least + problem.copied_bytes
+    most = available_bytes() if limit is None else limit
+    if least <= most or most < LEAST_LIMIT:
+        return
+    room = "the {:.3g} that are free;" if limit is None else "memory_limit={:.3g}; raise it, or"
+    raise CapabilityError(
+        f"solver {name!r} needs at least {least:.3g} bytes for these rows, outputs and "
+        f"parameters, more than {room.format(most)} {instead}."
+    )
 
 
 def fit_scaling(problem: Problem, batch: TrainBatch) -> tuple[InputScaling, Kernel]:
@@ -465,6 +488,16 @@ class Solver(Documented, ABC, Generic[S]):
 
     def check_problem(self, problem: Problem) -> None:
         """Raise if this solver cannot solve `problem`, before any row is read."""
+
+    def least_bytes(
+        self, problem: Problem, n_rows: int, row_bytes: float, *, stays: bool
+    ) -> float:
+        """Return the least bytes of a fit of rows, as far as they are known before.
+
+        `row_bytes` are those of the rows once prepared, beside which they are held as given
+        unless each `stays` where it is.
+        """
+        return 0.0
 
     def check_device(self, device: str, kernel: Kernel) -> None:
         """Raise CapabilityError if this solver, with this kernel, does not run on `device`."""

@@ -15,7 +15,7 @@ from kernelgrad.solvers.base import sized
 from kernelgrad.solvers.block_descent import _constants as constants
 from kernelgrad.solvers.block_descent import _loops as descent
 from kernelgrad.solvers.block_descent._loops import MOMENTUM, SCALE, STEP
-from kernelgrad.solvers.block_descent.coordinates import Block
+from kernelgrad.solvers.block_descent.coordinates import Block, take_rows
 from kernelgrad.solvers.block_descent.objective import Objective, Search, minimise_on_span
 from kernelgrad.solvers.block_descent.shards import (
     Point,
@@ -287,7 +287,6 @@ class BlockSteps:
     def curve(self, sample: Sample) -> None:
         """Estimate the block's Hessian of the mean loss on sampled rows."""
         W, share, weight = sample.curvature, sample.share, sample.weight
-        values = self.block.sample(sample.rows)
         if self.objective.kinked:
             W = self._sharpened(W, weight)
         w = W.max(axis=0)
@@ -295,9 +294,10 @@ class BlockSteps:
         each = w / np.maximum(weight, np.float32(1e-30))
         w = (w + np.float32(1e-4) * each.max(initial=0.0) * weight) * share
         root = np.sqrt(w)[:, None]
-        m, M = values.shape
-        self._sample = None
+        m, M = len(w), self.block.width
+        self._sample, values = None, None
         if len(W) > 1 and self.objective.code != scalar.SQUARED:
+            values = self.block.sample(sample.rows)
             self._sample = _Curvature(values, sample, W, self.objective)
         # where one block is all there is, its Newton steps are solved as exactly as they can be
         self.whole = m >= self.objective.n and self.memory.n_blocks == 1
@@ -306,7 +306,9 @@ class BlockSteps:
         for a in range(0, m, constants.WHOLE):
             part = slice(a, a + constants.WHOLE)
             both = np.empty((len(root[part]), M + 1), dtype)
-            np.multiply(values[part], root[part], out=both[:, :M])
+            some = take_rows(sample.rows, part)  # so few at a time that they take little room
+            some = self.block.sample(some) if values is None else values[part]
+            np.multiply(some, root[part], out=both[:, :M])
             both[:, M:] = root[part]
             self.block.add_squares(both, self.H)
         self.H /= m

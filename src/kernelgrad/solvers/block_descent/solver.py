@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.sparse as sp
 
 from kernelgrad._disk import ScratchFolder
 from kernelgrad._params import choice, integer, parameters, real
@@ -58,26 +57,13 @@ from kernelgrad.solvers.block_descent.shards import (
     joined,
 )
 from kernelgrad.solvers.block_descent.state import CachedState
-from kernelgrad.solvers.kernel.base import MERGE_ROWS, check_limit, exact_kernel, sizes
+from kernelgrad.solvers.kernel.base import MERGE_ROWS, exact_kernel
 from kernelgrad.solvers.random_features.base import build_stream
 
 _FIRST_ROWS = 2**18  # that tell scaling, bandwidth and the best constant, at most
 _DIGEST_ROWS = 4096  # of a store
 
 Rows = TrainBatch | RowStore
-
-
-def _least(problem: Problem, batch: Rows) -> float:
-    """Return the least bytes that a fit needs beside the rows as they are given.
-
-    Of rows in memory those prepared, in float32, and what belongs to responses; of a store one
-    shard, and another as it is read and prepared.
-    """
-    n, C, d = batch.n_rows, problem.n_outputs, problem.n_features_in
-    if isinstance(batch, TrainBatch):
-        rows = sizes(batch.X) if sp.issparse(batch.X) else 4.0 * n * d
-        return constants.LEAST_WORK + rows + 72.0 * n * C
-    return constants.LEAST_WORK + (16.0 * d + 72.0 * C) * min(n, SHARD)
 
 
 @dataclass(frozen=True)
@@ -245,6 +231,21 @@ class CachedBlockDescent(Solver[CachedState]):
         """Return all rows; None asks up to how many duplicates are worth merging."""
         return MERGE_ROWS if n_rows is None else n_rows
 
+    def least_bytes(
+        self, problem: Problem, n_rows: int, row_bytes: float, *, stays: bool
+    ) -> float:
+        """Return the least bytes of a fit, beside the rows as they are given.
+
+        Of rows in memory those prepared, in float32, and what belongs to responses; of rows
+        that stay where they are one shard, and another as it is read and prepared.
+        """
+        M, C = self._width(n_rows), problem.n_outputs
+        more = max(0, M - constants.WIDTH)  # beyond the width that the work arrays are told for
+        work = constants.LEAST_WORK + 24.0 * more * (M + constants.WIDTH)
+        work += 16.0 * constants.WHOLE * more
+        n = min(n_rows, SHARD) if stays else n_rows
+        return work + n * (row_bytes / n_rows * (4 if stays else 1) + 72.0 * C)
+
     def _width(self, n: int) -> int:
         """Return coordinates in a block."""
         if self.block_size != "auto":
@@ -255,7 +256,6 @@ class CachedBlockDescent(Solver[CachedState]):
         """Resolve the kernel on the rows and start from the best constant."""
         self.check_problem(problem)
         C, n = problem.n_outputs, batch.n_rows
-        check_limit(self.name, problem, _least(problem, batch))
         first = _first_rows(batch, _FIRST_ROWS)
         if not first.sample_weight.any():
             raise DataError(
@@ -362,7 +362,9 @@ class CachedBlockDescent(Solver[CachedState]):
             return team
         limit = 0.25 * system_bytes() if problem.memory_limit is None else problem.memory_limit
         # a small limit is for the arrays alone, one that is a bound for all there is
-        rest = 0.0 if limit < LEAST_LIMIT else _least(problem, batch)
+        size = 4.0 * n * problem.n_features_in
+        least = self.least_bytes(problem, n, size, stays=True)
+        rest = 0.0 if limit < LEAST_LIMIT else least
         needed = 48 * n * problem.n_outputs + rest
         folder = ScratchFolder() if needed > limit else None
         path = None if folder is None else str(folder.path)
@@ -381,6 +383,7 @@ class CachedBlockDescent(Solver[CachedState]):
         if problem.memory_limit is not None:
             row_bytes = sum(shard.nbytes for shard in shards)
             fixed = 2 * row_bytes + constants.WORK_BYTES + 72 * n * problem.n_outputs
+            fixed += int(problem.copied_bytes)
         if 4 * n * M + fixed > limit or any(shard.store is not None for shard in shards):
             return
         if shards:

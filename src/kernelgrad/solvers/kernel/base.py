@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad._validation import CapabilityError
-from kernelgrad.compute.memory import LEAST_LIMIT, system_bytes
+from kernelgrad.compute.memory import available_bytes, system_bytes
 from kernelgrad.functions.exact import (
     CACHE_PART,
     CHEAP_CACHE,
@@ -245,11 +245,14 @@ class RowsSolver(KernelSolver[R], Generic[R]):
         """Return all rows; None asks up to how many duplicates are worth merging."""
         return MERGE_ROWS if n_rows is None else n_rows
 
+    def least_bytes(
+        self, problem: Problem, n_rows: int, row_bytes: float, *, stays: bool
+    ) -> float:
+        """Return the least bytes of a fit: see the function of this name."""
+        return least_bytes(n_rows, problem.n_outputs, row_bytes, self.least_rows)
+
     def _new_state(self, problem: Problem, batch: TrainBatch, **own: Any) -> R:
         """Return a state of the loss's best constant; `own` are the fields of the solver."""
-        size = sizes(batch.X) if sp.issparse(batch.X) else 4.0 * batch.X.size
-        least = least_bytes(batch.n_rows, problem.n_outputs, size, self.least_rows)
-        check_limit(self.name, problem, least)
         exact, rows = build_exact(problem, batch)
         C, n = problem.n_outputs, batch.n_rows
         intercept = np.zeros(C)
@@ -360,13 +363,14 @@ def check_matrix(
     name: str, problem: Problem, batch: TrainBatch, bytes_of: Callable[..., float], most: float
 ) -> None:
     """Raise CapabilityError if `bytes_of` (n, C, rows) exceed the memory limit, or `most`."""
-    limit = most if problem.memory_limit is None else problem.memory_limit
+    given = problem.memory_limit
+    limit = min(most, available_bytes()) if given is None else given
     needed = bytes_of(batch.n_rows, problem.n_outputs, sizes(batch.X))
     if needed > limit:
         raise CapabilityError(
             f"solver {name!r} needs at least {needed:.3g} bytes for the kernel matrix of "
-            f"{batch.n_rows} rows, more than the {limit:.3g} of memory_limit "
-            f"({most / 2**30:g} GiB by default); raise it, or take solver='cached'."
+            f"{batch.n_rows} rows, more than the {limit:.3g} of memory_limit (by default "
+            f"{most / 2**30:g} GiB or what is free); raise it, or take solver='cached'."
         )
 
 
@@ -384,17 +388,6 @@ def least_bytes(n_rows: int, n_outputs: int, row_bytes: float, least_rows: int) 
     """
     each = 8.0 * _WORK_ARRAYS * n_outputs + 4.0 * min(least_rows, n_rows)
     return _LEAST_WORK + row_bytes + each * n_rows
-
-
-def check_limit(name: str, problem: Problem, least: float) -> None:
-    """Raise CapabilityError if a memory limit that is a bound leaves a solver too little."""
-    limit = problem.memory_limit
-    if limit is not None and least > max(limit, LEAST_LIMIT):
-        raise CapabilityError(
-            f"solver {name!r} needs at least {least:.3g} bytes for these rows and outputs, "
-            f"more than memory_limit={limit:.3g}; raise it, or take solver='dsg', which holds "
-            "a batch at a time."
-        )
 
 
 def exact_kernel(problem: Problem, batch: TrainBatch) -> ExactKernel:
@@ -426,4 +419,5 @@ def kernel_rows(problem: Problem, exact: ExactKernel, rows: ExactRows) -> Kernel
         return KernelRows(exact, rows, min(most, system_bytes() // CACHE_PART))
     # rows as given and as prepared; current and mean responses, coefficients, work arrays
     work = _WORK_BYTES + _WORK_ARRAYS * 8 * rows.n_rows * problem.n_outputs
-    return KernelRows(exact, rows, max(0, problem.memory_limit - work - 2 * rows.nbytes))
+    work += 2 * rows.nbytes + int(problem.copied_bytes)
+    return KernelRows(exact, rows, max(0, problem.memory_limit - work))

@@ -13,13 +13,22 @@ from kernelgrad._validation import check_real
 from kernelgrad.compute import linalg
 from kernelgrad.compute.device import CPU
 from kernelgrad.functions.expansions import RandomFeatureExpansion
-from kernelgrad.functions.features import FeatureStream
+from kernelgrad.functions.features import MOMENT_ROWS, FeatureStream
 from kernelgrad.kernels import Gaussian, Kernel
 from kernelgrad.kernels.device import check_feature_kernel
 from kernelgrad.kernels.stationary import Form
 from kernelgrad.losses import Loss
 from kernelgrad.persistence import Record, check_text
-from kernelgrad.solvers.base import Problem, Solver, State, StepInfo, TrainBatch, draws, sized
+from kernelgrad.solvers.base import (
+    Problem,
+    Solver,
+    State,
+    StepInfo,
+    TrainBatch,
+    check_limit,
+    draws,
+    sized,
+)
 from kernelgrad.solvers.random_features.base import (
     BlockCount,
     BlockTracker,
@@ -305,6 +314,8 @@ class DSG(Solver[DSGState]):
 
     def start(self, problem: Problem, batch: TrainBatch, stream: FeatureStream) -> DSGState:
         """Return the state before the first step over a feature stream that exists."""
+        least = self._least_bytes(batch.n_rows, stream.width)
+        check_limit(self.name, problem, least, "take a smaller block_size or batch_size")
         intercept = np.zeros(problem.n_outputs)
         if problem.fit_intercept:
             intercept = problem.loss.intercept(batch.y, batch.sample_weight)
@@ -315,6 +326,20 @@ class DSG(Solver[DSGState]):
         if not problem.keep_coefficients:
             it = BlockCount(it.x, it.v, it.a)
         return DSGState(iterates=it, smoothness=L, gamma0=gamma0)
+
+    def _every(self, n_rows: int, width: int) -> int:
+        """Return which rows of a batch the covariance of a block is estimated on."""
+        per_feature = CURVATURE_ROWS / min(1.0, self.damping)
+        return max(1, int(n_rows // max(per_feature * width, MIN_CURVATURE_ROWS)))
+
+    def _least_bytes(self, n_rows: int, width: int) -> float:
+        """Return the least bytes of a step on a batch: features and their covariance."""
+        covariance = 8.0 * width * width
+        if self.preconditioned:
+            every = self._every(n_rows, width)
+            rows = min(n_rows, MOMENT_ROWS) * min(every, 2)
+            return covariance + max(covariance, 4.0 * width * rows)
+        return 2.0 * covariance + 4.0 * width * n_rows if self.step_size == "auto" else 0.0
 
     def _first_step(
         self, problem: Problem, batch: TrainBatch, stream: FeatureStream, L: Float64Array
@@ -406,9 +431,7 @@ class DSG(Solver[DSGState]):
         G: FloatArray
         if self.preconditioned:
             L, root = state.smoothness, _root(p)
-            per_feature = CURVATURE_ROWS / min(1.0, self.damping)
-            enough = max(per_feature * stream.width, MIN_CURVATURE_ROWS)
-            every = max(1, int(batch.n_rows // enough))
+            every = self._every(batch.n_rows, stream.width)
             share = p[::every].sum()
             H, penalty, gradient = stream.moments(
                 X, block, root, every, f, (r / L).astype(np.float32)

@@ -166,6 +166,12 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
             supervised=np.zeros((lanes, len(labelled), C)), student=student, kept=student,
         )  # fmt: skip
 
+    def least_bytes(
+        self, problem: Problem, n_rows: int, row_bytes: float, *, stays: bool
+    ) -> float:
+        """Return the least bytes of a fit: the labels are fitted by block descent."""
+        return CachedBlockDescent().least_bytes(problem, n_rows, row_bytes, stays=False)
+
     def _folds(self, y: Any, rng: np.random.Generator) -> IntArray:
         """Return the fold of each labelled row, every class spread over all of them."""
         fold = np.full(len(y), -1)
@@ -185,7 +191,8 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         if state.memory is None:
             size = 4 * batch.n_rows * len(state.centre)
             limit = _STORE_BYTES if problem.memory_limit is None else problem.memory_limit
-            keep = size + (0 if problem.memory_limit is None else 2 * rows.nbytes) <= limit
+            beside = problem.copied_bytes + 2 * rows.nbytes
+            keep = size + (0 if problem.memory_limit is None else beside) <= limit
             centres = rows.take(state.centre)
             state.memory = _Workspace(state.exact, rows, centres, [] if keep else None)
         return state.memory
