@@ -870,9 +870,10 @@ def test_a_signal_waits_until_the_model_is_written(tmp_path, data, cli, monkeypa
 
 def test_a_model_without_room_is_kept_elsewhere(tmp_path, data, cli, monkeypatch):
     save, model = kernelgrad.KernelClassifier.save, tmp_path / "m.kgm"
+    spare = tmp_path / "none"
 
     def full(self, path, key):
-        if path == model:
+        if path == model or spare.exists():
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         save(self, path, key=key)
 
@@ -883,6 +884,10 @@ def test_a_model_without_room_is_kept_elsewhere(tmp_path, data, cli, monkeypatch
     [spare] = tmp_path.glob("m-*.kgm")
     assert f"No space left on device. The model is in {spare} instead" in err
     assert kernelgrad.load(spare).n_iter_ == 1
+    code, _, err = cli("fit", data, "--model", model, *CLASSES)  # nor is there any elsewhere
+    assert code == 1
+    assert str(model) in err
+    assert [*tmp_path.glob("m-*.kgm")] == [spare]
 
 
 def test_as_a_module_and_into_a_closed_pipe(tmp_path, data, classifier):
