@@ -23,6 +23,7 @@ from kernelgrad.solvers.kernel.metric import (
     evaluate,
     gradient,
     held_out_errors,
+    inverse,
     judged,
     kernel_matrix,
     kernel_of,
@@ -185,6 +186,14 @@ def test_descent_finds_the_columns_and_keeps_what_is_given():
     assert descend(start, s, schedule, [0], over=lambda: True) == start
     matrix = descend(Machine(np.inf, start.metric.full(), 0.1), s, Schedule(100, 60, 0.03), [0])
     assert evaluate(matrix, s)[0] < evaluate(start, s)[0] - 0.5
+
+
+@every("dtype", [np.float32, np.float64])
+def test_an_inverse_of_several_panels(dtype):
+    A = np.random.default_rng(0).standard_normal((600, 600)).astype(dtype)
+    A = A @ A.T / 600
+    found = inverse(A.copy(), np.ones(600, dtype))
+    np.testing.assert_allclose(found, np.linalg.inv(A + np.eye(600)), atol=1e-4)
 
 
 @pytest.mark.parametrize("ridge", [LEAST, 0.1])
