@@ -26,6 +26,7 @@ from cases import every
 from kernelgrad import KernelRegressor
 from kernelgrad.cli import main
 from kernelgrad.cli.demo import studies, work
+from kernelgrad.cli.report import print_json
 from kernelgrad.compute import compiling
 from kernelgrad.solvers import get_solver
 
@@ -429,6 +430,11 @@ def test_score_of_a_constant_target_has_no_r2(tmp_path, regressor, ok, cli):
     path = write_csv(tmp_path / "constant.csv", columns)
     assert ok("score", regressor, path, "--target", "value")["r2"] is None
     assert "r2" not in cli("score", regressor, path, "--target", "value")[1]
+
+
+def test_json_has_no_nan(capsys):
+    print_json({"a": [np.nan, np.float32(1)], "b": -np.inf, "c": np.arange(2)})
+    assert json.loads(capsys.readouterr().out) == {"a": [None, 1.0], "b": None, "c": [0, 1]}
 
 
 def test_labels_unknown_to_the_model_are_errors(tmp_path, classifier, cli):

@@ -21,7 +21,7 @@ import kernelgrad as kg
 from cases import every
 from kernelgrad.cli import main
 from kernelgrad.estimators._files import ESTIMATORS
-from kernelgrad.estimators._pipelines import STEPS
+from kernelgrad.estimators._pipelines import STEPS, _Writer
 from kernelgrad.persistence import read_container, write_container
 
 X = np.random.default_rng(0).random((60, 3))
@@ -161,6 +161,8 @@ def test_what_files_cannot_hold(tmp_path):
 
 def test_files_name_nothing_else(tmp_path):
     """A changed file cannot make other objects."""
+    words = {f"word {i}" for i in range(20)}  # sets have an order, whatever the hashes
+    assert _Writer().pack(words, "words")["items"] == sorted(words)
     path = tmp_path / "model.kgm"
     kg.save(make_pipeline(FunctionTransformer(np.sqrt), kg.LinearRegressor()).fit(X, Y), path)
     for old, new, words in [
