@@ -105,6 +105,9 @@ def test_layout_of_the_encoded_columns():
     np.testing.assert_array_equal(X[:, 9:13].sum(axis=1), 1.0)
     code = np.array(COLUMNS["code"])
     assert np.corrcoef(X[:, 13], [Y[code == c].mean() for c in code])[0, 1] > 0.9
+    gap = {**COLUMNS, "when": [None, *COLUMNS["when"][1:]]}
+    found = KernelRegressor(**FAST).fit(to_pandas(gap), Y)._table.groups
+    assert found.tolist() == [0, 3, 4, 5, 0, 4, 5, 5, 5, 5, 1, 1, 1, 1, 2]
 
 
 @every_frame
