@@ -152,6 +152,15 @@ def test_a_fit_from_a_file_goes_on(small_shards, tmp_path):
         part.fit(other)
 
 
+def test_outputs_that_do_not_move_keep_their_momentum():
+    value, momentum, moved = np.zeros((2, 3)), np.ones((2, 3)), np.array([True, False])
+    shards.step_on(
+        value, momentum, None, np.array([[0.0, 1.0, 0.5]] * 2), moved, np.ones((2, 3))
+    )
+    np.testing.assert_array_equal(value[:, 0], [1.5, 0.0])
+    np.testing.assert_array_equal(momentum[:, 0], [1.5, 1.0])
+
+
 def test_rows_that_are_held_out_are_no_rows(small_shards, tmp_path):
     X, t = rows_of()
     source = saved(tmp_path, X, t)
