@@ -20,6 +20,7 @@ from kernelgrad import (
     KernelRegressor,
     LinearClassifier,
     LinearRegressor,
+    RandomFeatures,
 )
 from kernelgrad.compute.ranges import check_range
 from kernelgrad.kernels import Gaussian, Laplacian
@@ -122,7 +123,9 @@ def test_values_beyond_float32_are_refused(solver):
 
 
 @pytest.mark.parametrize(
-    "model", [LinearClassifier(), KernelNoveltyDetector(standardize=False)], ids=repr
+    "model",
+    [LinearClassifier(), KernelNoveltyDetector(standardize=False), RandomFeatures()],
+    ids=repr,
 )
 def test_other_estimators_refuse_them_too(model):
     X, t = rows(60)
@@ -204,6 +207,12 @@ def test_a_model_that_says_nothing_says_so():
         warnings.simplefilter("error")
         silent.fit(X, t)
         LinearClassifier(alpha=1e9).fit(X, np.arange(120) == 5)
+        LinearRegressor().fit(X + 1e3, t + 1e12)
+    with pytest.warns(UserWarning, match=r"targets differ by \d.* at a size of 1e\+15"):
+        LinearRegressor().fit(X, t + 1e15)
+    X[9] *= 1e4
+    with pytest.warns(UserWarning, match=r"longest row is .*e\+0\d times as long as"):
+        LinearClassifier().fit(X, t > 0)
 
 
 def test_a_model_that_diverged_says_so():

@@ -9,6 +9,7 @@ from kernelgrad._typing import Matrix
 from kernelgrad.exceptions import DataError
 
 LARGEST = 1e18  # squares, and sums of some, are below the largest float32, 3e38
+SQUARED = 1e150  # values whose squares float64 holds
 SMALLEST = 1e-30  # below, values lose digits, and their squares vanish
 
 

@@ -10,6 +10,7 @@ from scipy.special import log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray
+from kernelgrad._validation import DataError
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.persistence import Record
 
@@ -115,8 +116,14 @@ class Calibration:
 
     def proba(self, z: FloatArray) -> Float64Array:
         """Return probabilities (n, K) of responses (n, K)."""
-        H = _bent(np.asarray(z, np.float64) / self.unit)
-        g = np.einsum("jnk,jk->nk", H, self.slopes) + self.shifts
+        with np.errstate(over="ignore", invalid="ignore"):
+            H = _bent(np.asarray(z, np.float64) / self.unit)
+            g = np.einsum("jnk,jk->nk", H, self.slopes) + self.shifts
+        if not np.isfinite(g).all():
+            raise DataError(
+                f"The responses, in units of {self.unit:g}, are too large for probabilities; "
+                "fit the model again."
+            )
         return np.asarray(softmax(g, axis=1))
 
     def arrays(self) -> dict[str, AnyArray]:

@@ -298,6 +298,9 @@ def _restore_model(estimator: Any, record: Record, cache: int) -> None:
     if state is not None:
         problem = estimator._restored_problem()
         estimator._state = estimator.solver_.restore(problem, state, resumed.arrays)
+        found = estimator._state.iteration
+        if found != estimator.n_iter_:
+            raise record.error(f"holds a state of {found} iterations, not {estimator.n_iter_}")
     elif resumed.arrays:
         raise record.error("holds arrays of a state that it does not have")
 

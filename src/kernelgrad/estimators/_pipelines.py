@@ -10,6 +10,7 @@ import builtins
 import copy
 import importlib
 import os
+import re
 import warnings
 from collections import UserList
 from functools import partial
@@ -160,7 +161,7 @@ def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsE
     # what constructors and scikit-learn raise for values that a file cannot have
     except (
         ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
-        ValueError,
+        ValueError, re.error,
     ) as error:  # fmt: skip
         raise ModelFileError(
             f"{path} does not describe a model of this version ({error!r}); save it again with "

@@ -14,7 +14,7 @@ from kernelgrad._params import anything, parameters
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import DataError, check_compressed
 from kernelgrad.compute.memory import give_back
-from kernelgrad.compute.ranges import LARGEST, SMALLEST, check_range
+from kernelgrad.compute.ranges import LARGEST, SMALLEST, SQUARED, check_range
 from kernelgrad.compute.workers import DaskEngine, current_engine
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.data.base import all_finite
@@ -51,7 +51,6 @@ from kernelgrad.estimators._workers import HeldRows
 from kernelgrad.solvers.block_descent.shards import SHARD
 
 _TABLE_ROWS = 50_000  # from which the columns of a large file are learned
-_SQUARED = 1e150  # values whose squares float64 holds
 
 
 @parameters
@@ -93,7 +92,7 @@ class RowReader:
         scaled = getattr(self, "_standardize", False)
         if scaled == "auto" and sp.issparse(X):  # stays as it is
             scaled = False
-        limit = _SQUARED if scaled else LARGEST
+        limit = SQUARED if scaled else LARGEST
         most = check_range(X, largest=limit)
         if 0.0 < most < SMALLEST:
             raise DataError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from kernelgrad.compute.ranges import SMALLEST, extreme
 from kernelgrad.data import Batch
 from kernelgrad.losses import Loss, SquaredError, encode_labels
 
+_DIGITS = 1e3 * np.finfo(np.float64).eps  # of the size of targets: their least range
 Score = Callable[[AnyArray, FloatArray, Float64Array], float]
 
 
@@ -257,6 +259,12 @@ class Regression(Task):
                 f"The largest target, in row {place // max(1, y[:1].size)} (rows count from "
                 f"0), has the size {most:.3g}, not within {SMALLEST:g} and {1 / SMALLEST:g}, "
                 "the range of float32; give the target in another unit."
+            )
+        if len(y) and 0.0 < float(np.ptp(y, axis=0).max()) < _DIGITS * most:
+            warnings.warn(
+                f"The targets differ by {np.ptp(y, axis=0).max():.3g} at a size of {most:.3g}: "
+                "few of their digits tell them apart; subtract a constant from all.",
+                stacklevel=2,
             )
         lowest = self.loss.lowest_target
         if lowest is not None and (y < lowest).any():

@@ -40,6 +40,7 @@ _NEWTON_COLUMNS = 512  # one block of RBCD
 _NEWTON_ENTRIES = 2**20
 _RESPONSE_BYTES = 120  # of each response, of which RBCD keeps the most
 _STEEP = 0.1  # of the first slope, or of the objective above its least value
+_LONG = 300.0  # of the median row's length: beyond, one row can be all that the loss sees
 _COPIES = 3.0  # of the rows: as given, as a batch, by columns
 _DISK_CELLS, _DISK_ROWS = 2**24, (4096, 65_536)  # of a batch from disk: 128 MiB of float64
 
@@ -183,6 +184,13 @@ class BaseLinearEstimator(BaseSupervisedEstimator):
                 ConvergenceWarning,
             )
 
+        if audit.get("longest", 0.0) > _LONG:
+            warn_caller(
+                f"The longest row is {audit['longest']:.3g} times as long as the median one "
+                "and may decide the model alone; correct or drop such rows, or scale the "
+                "columns by scikit-learn's RobustScaler and clip them."
+            )
+
     def _function_info(self) -> dict[str, Any]:
         return {"penalty": self.penalty, "l1_ratio": self._l1_share}
 
@@ -262,7 +270,8 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
         As in :class:`KernelClassifier`.
     history_ : dict of lists
         One entry per iteration, as in :class:`KernelClassifier`; ``"audit"`` has objective and
-        optimality of the result on the rows of the last batch.
+        optimality of the result on the rows of the last batch, and the length of the longest
+        of these rows over that of the median one.
 
     See Also
     --------

@@ -187,6 +187,12 @@ class PreparedRows:
         loops.square_sums(self.rows, self.share, of_rows, of_columns)
         return of_rows, of_columns
 
+    def longest(self) -> float:
+        """Return the length of the longest row over that of the median one that is not 0."""
+        squares = self.squares()[0][self.share > 0]
+        squares = squares[squares > 0]
+        return float(np.sqrt(squares.max() / np.median(squares))) if len(squares) else 0.0
+
     def losses(self, U: Float64Array) -> tuple[float, Float64Array]:
         """Return ``sum_i p_i l(y_i, u_i)`` and the derivatives (n, C)."""
         if self.loss.code is None:  # a call for each row would be slow
@@ -565,6 +571,7 @@ class LinearSolver(Solver[L], Generic[L]):
             "objective": found.objective,
             "optimality": found.optimality(own, data, W) / max(state.first, _TINY),
             "rows": data.n,
+            "longest": data.longest(),
         }
 
     def expansion(self, state: L) -> LinearExpansion:
