@@ -387,7 +387,8 @@ def test_maps_of_novelty_ratio_and_value():
     novelty = ResponseMapDisplay.from_estimator(Inside(), X, resolution=20)
     assert [len(c.get_offsets()) for c in novelty.ax_.collections[-2:]] == [2, 2]
     np.testing.assert_allclose(novelty.surface_.norm.vmin, -novelty.surface_.norm.vmax)
-    assert novelty.surface_.norm.vmax == np.abs(novelty.response).max()
+    far = ResponseMapDisplay.from_estimator(Inside(), 9 * X, resolution=20)
+    assert far.surface_.norm.vmax == -far.response.min() > far.response.max()
     y = np.array(["p", "q", "q", "q"])
     ratio = ResponseMapDisplay.from_estimator(Ratio(), X, y, resolution=20)
     assert [len(c.get_offsets()) for c in ratio.ax_.collections[-2:]] == [1, 3]

@@ -108,6 +108,9 @@ def test_layout_of_the_encoded_columns():
     gap = {**COLUMNS, "when": [None, *COLUMNS["when"][1:]]}
     found = KernelRegressor(**FAST).fit(to_pandas(gap), Y)._table.groups
     assert found.tolist() == [0, 3, 4, 5, 0, 4, 5, 5, 5, 5, 1, 1, 1, 1, 2]
+    two = pd.DataFrame({"code": COLUMNS["code"], "back": COLUMNS["code"][::-1]})
+    found = KernelRegressor(**FAST).fit(two, np.column_stack([Y, -Y]))._table.groups
+    assert found.tolist() == [0, 1, 0, 1]  # the means of one output, then of the other
 
 
 @every_frame
