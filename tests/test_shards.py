@@ -276,3 +276,6 @@ def test_a_block_holds_no_row_twice(small_shards):
     descent, problem, state = shards_of(X, t, block_size=150)
     block = descent._draw(problem, state, state.memory)
     assert len(np.unique(block.centres.values, axis=0)) == block.width < 150
+    weight = 1.0 * (np.arange(1000) < 60)
+    descent, problem, state = shards_of(X, t, weight, block_size=150)
+    assert descent._draw(problem, state, state.memory).width <= 60  # nor any without weight
