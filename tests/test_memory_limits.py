@@ -83,7 +83,6 @@ def test_everything_holds_its_limit_or_refuses(name, limit):
     case = {"name": name, "rows": 100_000, "columns": 30, "limit": limit, "threads": 2}
     found = limits.measured(case)
     assert found["holds"], found
-    assert "at least" in found.get("refused", "at least"), found
 
 
 def test_what_cannot_hold_a_limit_says_the_least_that_would_do(monkeypatch):

@@ -188,7 +188,8 @@ def all_cases() -> dict[str, Case]:
     for name in ("tsg", "fr_s3vm", "bgs3vm", "cccp_s3vm", "s3vm_light", "soft_labels"):
         found[name] = unlabelled(**GIVEN, solver=name)
     for name in LINEAR_SOLVERS:
-        found[f"linear {name}"] = classes(kg.LinearClassifier, **SEARCHED, solver=name)
+        options = SEARCHED | ({"loss": "hinge"} if name == "simba" else {})
+        found[f"linear {name}"] = classes(kg.LinearClassifier, **options, solver=name)
     return found
 
 

@@ -162,7 +162,7 @@ class RowStore(ABC):
 
 def check_limit(
     name: str, problem: Problem, least: float,
-    instead: str = "take solver='dsg', which holds a batch at a time",
+    instead: str = "take a solver that holds a batch at a time ('dsg', 'tsg', linear 'sgd')",
 ) -> None:  # fmt: skip
     """Raise CapabilityError if `least` bytes beside copied rows are more than there may be.
 

@@ -14,7 +14,7 @@ from kernelgrad.losses import Hinge, SemiSupervised
 from kernelgrad.losses.scalar import HINGE_OR_TUBE
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, sized
 from kernelgrad.solvers.kernel.base import RowsSolver, SupportUpdate
-from kernelgrad.solvers.kernel.dual_ascent import DualAscent, DualState, check_alpha
+from kernelgrad.solvers.kernel.dual_ascent import BLOCK, DualAscent, DualState, check_alpha
 
 _TAG = 0x7333766D
 
@@ -84,6 +84,7 @@ class PseudoSolver(RowsSolver[PseudoState]):
     marks: ClassVar[bool] = True
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel"})
     state_class = PseudoState
+    least_rows: ClassVar[int] = BLOCK
     unlabelled: ClassVar[frozenset[str]]  # losses of rows without a label
     tol: float
     max_passes: int
