@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from oracles import _horner, float32_log, float32_sin_cos, float32_variates
+from oracles import _horner
 
 
 def float32_log_of(x):
@@ -17,20 +17,6 @@ def float32_log_of(x):
         -0.16552335, 0.149792835, -0.1444187611, 0.0873363688,
     )  # fmt: skip
     return (m + p) + e.astype(np.float32) * np.float32(math.log(2))
-
-
-def float32_weights(words, law):
-    """Four rows of standard variates from four rows of uint32 words."""
-    if law == "rademacher":
-        return np.where(words & np.uint32(1), np.float32(1), np.float32(-1))
-    if law == "exponential":
-        return np.stack([-float32_log(w) for w in words])
-    if law == "levy":
-        normal = float32_variates(words, "normal")
-        return np.float32(1) / np.maximum(normal * normal, np.float32(2**-40))
-    n = ((words >> np.uint32(9)) * np.uint32(2) + np.uint32(1)).astype(np.float32)
-    s, c = float32_sin_cos(n * np.float32(2**-26))
-    return float32_log_of(s / c) * np.float32(1 / math.pi)
 
 
 def features(X, W, kind):

@@ -26,7 +26,7 @@ from kernelgrad.losses import (
     scalar,
 )
 from kernelgrad.solvers.block_descent import _loops as descent
-from kernelgrad.solvers.block_descent.objective import RowObjective
+from kernelgrad.solvers.block_descent.objective import RowObjective, minimise_on_span
 from plain import plain_classifier
 
 # name of the oracle, code, number, loss
@@ -203,6 +203,21 @@ def test_along_agrees_with_differences(key, C, n, mask):
     np.testing.assert_allclose(got[:rows, 1:4], want[:, 1:4], rtol=1e-5, atol=1e-5 * n)
     np.testing.assert_allclose(got[:rows, 4:], want[:, 4:], rtol=2e-3, atol=2e-3 * n)
     assert not got[rows:].any()
+
+
+@every("some", [descent.STEP, descent.STEP | descent.MOMENTUM, descent.SCALE])
+def test_steps_go_where_they_may(some):
+    U, D, P = np.random.default_rng(0).standard_normal((3, 1, 50)).astype(np.float32)
+    objective = RowObjective(Logistic(), np.sign(D - U), np.ones(50, np.float32), 50)
+
+    def along(steps):
+        return objective.along(np.ones(1), U, np.zeros(1), D, P, steps, some)
+
+    found = minimise_on_span(
+        objective, along, np.zeros(1), np.zeros((1, 3)), np.ones((1, 3, 3)), 0.1, some
+    )
+    bits = (descent.SCALE, descent.STEP, descent.MOMENTUM)
+    np.testing.assert_array_equal(found.steps[0] != 0, [bool(some & bit) for bit in bits])
 
 
 @every(("loss", "at"), [(Absolute(), 0.0), (Hinge(), 1.0)])
