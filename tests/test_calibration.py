@@ -81,6 +81,7 @@ def test_the_most_probable_class_is_the_predicted_one(kind, classes, loss):
     raw = np.concatenate([rng.integers(-1, 2, (300, C)) * s for s in (1e-300, 1e-9, 1.0, 50.0)])
     codes = model._task().decide(raw)
     np.testing.assert_array_equal(np.argmax(model._probabilities(raw), axis=1), codes)
+    assert model._task().decide(np.zeros((1, C))) == [0]  # where nothing speaks
 
 
 def test_semi_supervised_probabilities_agree_too():
