@@ -197,6 +197,9 @@ def check_sane(estimator: Any, model: Any, rows: contract._Rows) -> None:
 def check_weights(estimator: Any, model: Any, rows: contract._Rows) -> None:
     """Repeat rows instead of weighting them; "balanced" classes count rows, as SVC does."""
     balanced = getattr(estimator, "class_weight", None) is not None
+    lost = is_classifier(estimator) and set(rows.y) != set(rows.y[rows.weight > 0])
+    if lost:  # a class that only rows without weight have
+        return
     if has_fit_parameter(estimator, "sample_weight") and not balanced:
         again = rows.take(np.repeat(np.arange(len(rows.y)), rows.weight))
         twin = again.fit(estimator, weighted=False)
