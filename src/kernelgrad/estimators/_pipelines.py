@@ -376,16 +376,17 @@ def _sent(step: Any) -> Any:
         return unknown
     if hasattr(step, "transformers"):
         return _joined(step)
-    row: Any = None
+    if not hasattr(step, "transform"):
+        return unknown
     if hasattr(step, "categories_"):
-        row = np.array([[levels[0] for levels in step.categories_]], object)
+        row: Any = np.array([[levels[0] for levels in step.categories_]], object)
     elif hasattr(step, "build_analyzer"):
         row = ["a"]
     elif hasattr(step, "classes_"):
         row = step.classes_[:1]
-    elif hasattr(step, "n_features_in_"):
+    else:
         row = np.ones((1, step.n_features_in_))
-    return unknown if row is None or not hasattr(step, "transform") else step.transform(row)
+    return step.transform(row)
 
 
 def _joined(step: Any) -> Any:
