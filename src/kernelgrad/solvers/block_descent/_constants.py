@@ -32,6 +32,7 @@ DRIFT = 1e-5  # of the objective, above which responses are made anew
 # -- Newton steps
 DAMPING = 1e-2  # of the first step, in units of the block's mean curvature
 LEAST_DAMPING, MOST_DAMPING = 1e-9, 1e3
+STALE = 10.0  # times the damping wanted: a factor with so much serves
 JITTER, JITTER_WHOLE, MOST_JITTER = 1e-5, 1e-6, 1e-3  # on coefficients: float32 kernel values
 # With few labels most directions have no curvature but the kernel's own, and float32 kernel
 # values give some of them a negative norm: coefficients grew to 3,000 along them.

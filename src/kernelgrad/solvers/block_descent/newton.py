@@ -260,7 +260,7 @@ class BlockSteps:
         if self.features is not None:
             self.features.way = None if kept is None else kept * self.features.momentum
         self._factor: Any = None
-        self._factored = np.nan, np.nan
+        self._factored = np.full(2, np.nan)
 
     def slopes(
         self, requests: list[tuple[Any]] | None = None
@@ -354,7 +354,7 @@ class BlockSteps:
             except scipy.linalg.LinAlgError:
                 jitter *= 10
                 continue
-            self._factored = it.damping, it.jitter
+            self._factored = np.array([it.damping, it.jitter])
             self._ridge, self._jitter = ridge, jitter
             return True
         return False
@@ -367,8 +367,9 @@ class BlockSteps:
         if self.fit_bias:
             slope = self.total / n + self.objective.linear
         self.bias_slope = slope
-        stale = self._factor is None or self._factored != (it.damping, it.jitter)
-        if stale and not self._factorise():
+        wanted = np.array([it.damping, it.jitter])
+        serves = (wanted <= self._factored) & (self._factored <= constants.STALE * wanted)
+        if not serves.all() and not self._factorise():
             self.live = False
         right = np.concatenate([self.gradient, slope[:, None]], axis=1)
         move = np.zeros((C, self.block.width + 1))
