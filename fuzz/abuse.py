@@ -364,8 +364,11 @@ def score(model: Any, rows: Rows, clean_rows: Rows) -> float:
         return float(np.mean((model.predict(rows.new) == model.classes_[-1]) == y))
     if hasattr(model, "transform"):
         Z = model.transform(rows.new[:60])
+        if not sp.issparse(rows.new) and (np.ptp(rows.new, axis=0) > 0).sum() != _COLUMNS:
+            clean_rows = rows  # of other columns, which are clean
         K = Gaussian().resolve(clean_rows.X, 0)(clean_rows.new[:60])
-        found = np.corrcoef((Z @ Z.T).ravel(), K.ravel())[0, 1]
+        with np.errstate(invalid="ignore"):  # where all are the same
+            found = np.corrcoef((Z @ Z.T).ravel(), K.ravel())[0, 1]
         return float(np.nan_to_num(found))
     if hasattr(model, "score_samples"):
         both = np.concatenate([model.score_samples(each) for each in (rows.new, rows.far)])

@@ -228,6 +228,8 @@ def test_rows_that_vanish_are_refused(cls):
     X, t = rows(60)
     with pytest.raises(DataError, match=r"The largest value in the rows is .*e-300"):
         cls().fit(X * 1e-300, t)
+    with pytest.raises(DataError, match=r"The largest value in the rows is .*e-50"):
+        RandomFeatures().fit(X * 1e-50)
     with pytest.warns(UserWarning, match="the same for nearly all of its training rows"):
         cls().fit(0 * X, t)
 

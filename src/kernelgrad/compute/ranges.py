@@ -9,7 +9,7 @@ from kernelgrad._typing import Matrix
 from kernelgrad.exceptions import DataError
 
 LARGEST = 1e18  # squares, and sums of some, are below the largest float32, 3e38
-SQUARED = 1e150  # values whose squares float64 holds
+_SQUARED = 1e150  # values whose squares float64 holds
 SMALLEST = 1e-30  # below, values lose digits, and their squares vanish
 
 
@@ -43,3 +43,13 @@ def check_range(X: Matrix, *, largest: float = LARGEST, first: int = 0) -> float
         f"more than the {largest:g} that can be squared in float32; correct or clip it, or "
         "scale the column."
     )
+
+
+def check_sizes(X: Matrix, *, scaled: bool) -> None:
+    """Raise DataError unless a fit can work with rows, or with their columns scaled first."""
+    most = check_range(X, largest=_SQUARED if scaled else LARGEST)
+    if 0.0 < most < SMALLEST:
+        raise DataError(
+            f"The largest value in the rows is {most:.3g}; below {SMALLEST:g} float32 does "
+            "not tell values apart: multiply the columns by a constant."
+        )

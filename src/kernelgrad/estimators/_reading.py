@@ -14,7 +14,7 @@ from kernelgrad._params import anything, parameters
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import DataError, check_compressed
 from kernelgrad.compute.memory import give_back
-from kernelgrad.compute.ranges import LARGEST, SMALLEST, SQUARED, check_range
+from kernelgrad.compute.ranges import check_sizes
 from kernelgrad.compute.workers import DaskEngine, current_engine
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.data.base import all_finite
@@ -92,13 +92,7 @@ class RowReader:
         scaled = getattr(self, "_standardize", False)
         if scaled == "auto" and sp.issparse(X):  # stays as it is
             scaled = False
-        limit = SQUARED if scaled else LARGEST
-        most = check_range(X, largest=limit)
-        if 0.0 < most < SMALLEST:
-            raise DataError(
-                f"The largest value in the rows is {most:.3g}; below {SMALLEST:g} float32 does "
-                "not tell values apart: multiply the columns by a constant."
-            )
+        check_sizes(X, scaled=bool(scaled))
 
     def _check_source(self, source: BatchSource) -> None:
         """Raise if `source` cannot be fitted, before it is read."""

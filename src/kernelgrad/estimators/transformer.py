@@ -23,7 +23,7 @@ from kernelgrad._params import (
 from kernelgrad._typing import AnyArray, Float32Array, IntArray, Matrix
 from kernelgrad._validation import CapabilityError, check_compressed, check_int
 from kernelgrad.compute import rng
-from kernelgrad.compute.ranges import LARGEST, SQUARED, check_range
+from kernelgrad.compute.ranges import check_sizes
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource, sample_batches
 from kernelgrad.data.dask import as_source
@@ -224,7 +224,7 @@ class RandomFeatures(
         else:
             check_compressed(X)
             rows = validate_data(self, X, accept_sparse="csr", dtype="numeric")
-            check_range(rows, largest=SQUARED if self.standardize else LARGEST)
+            check_sizes(rows, scaled=self.standardize)
             if not self.standardize:
                 kernel.check_domain(rows)
             weight = np.ones(rows.shape[0])
