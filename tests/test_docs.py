@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import dataclasses
 import importlib
 import inspect
 import re
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import types
+from collections import defaultdict
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -19,6 +21,7 @@ import pytest
 
 import kernelgrad
 from cases import every
+from kernelgrad._params import outside_values
 from kernelgrad.cli.app import app
 from kernelgrad.kernels import KERNELS
 from kernelgrad.losses import LOSSES
@@ -314,3 +317,17 @@ def test_documented_defaults_are_those_of_the_signature(name):
     for names, default in re.findall(told, inspect.getdoc(cls), re.M):
         for parameter in names.split(", "):
             assert given[parameter].default == ast.literal_eval(default), parameter
+
+
+REGISTERED = [*KERNELS.values(), *LOSSES.values(), *SOLVERS.values(), *LINEAR_SOLVERS.values()]
+
+
+@every("cls", [*(getattr(kernelgrad, name) for name in CLASSES), *REGISTERED])
+def test_documented_bounds_are_those_that_are_checked(cls):
+    refused = defaultdict(list)
+    for name, value in outside_values(cls) if dataclasses.is_dataclass(cls) else ():
+        refused[name].append(value)
+    told = r"^(\w+(?:, \w+)*) : (?:int|float) (>=?) (-?[\d.e-]+)"
+    for names, sign, low in re.findall(told, inspect.getdoc(cls), re.M):
+        for name in refused.keys() & set(names.split(", ")):
+            assert float(low) - (sign == ">=") in refused[name], name

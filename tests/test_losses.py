@@ -555,6 +555,14 @@ def test_bad_arrays_are_named(loss):
         loss.directional_minimum(y, bad, y + 1.0)
 
 
+@every("width", [0.0, -1.0, np.inf, np.nan])
+def test_bad_widths_are_named(width):
+    with pytest.raises(ValueError, match=rf"width must lie in \(0, inf\), got {width}"):
+        get_loss(SmoothedHinge(width), task="classification")
+    with pytest.raises(TypeError, match="width must be a real number, got '1'"):
+        get_loss(SmoothedHinge("1"), task="classification")
+
+
 def test_registry_resolves_names_and_aliases():
     for name, cls in LOSSES.items():
         for task in cls.tasks:

@@ -433,6 +433,31 @@ def test_files_of_states_hold_the_functions_there_are(parts):
     np.testing.assert_array_equal(first, second)
 
 
+@every(
+    ("solver", "message"),
+    [
+        (DSG(block_size=0), "block_size must be at least 1, got 0"),
+        (DSG(batch_size=2.5), "batch_size must be an integer, got 2.5"),
+        (DSG(step_size=-1.0), r"step_size must lie in \(0, inf\), got -1.0"),
+        (DSG(decay=0.0), r"decay must lie in \(0, inf\), got 0.0"),
+        (DSG(damping=np.nan), "damping must lie in .* got nan"),
+        (DSG(momentum=1.0), r"momentum must lie in \[0, 1\), got 1.0"),
+        (DSG(average="last"), "Unknown average 'last'; choose one of: polynomial, uniform"),
+        (DSG(max_blocks=0), "max_blocks must be at least 1"),
+        (DSG(max_features=0), "max_features must be at least 1"),
+        (DSG(preconditioned="yes"), "preconditioned must be True or False, got 'yes'"),
+        (UDSG(new_blocks=0), "new_blocks must be at least 1"),
+        (UDSG(reused_blocks=-1), "reused_blocks must be at least 0"),
+        (CDSG(max_step=0.5), r"max_step must lie in \[1, inf\)"),
+        (CDSG(spread=-1.0), r"spread must lie in \[0, inf\)"),
+    ],
+)
+def test_wrong_parameters_are_named(solver, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        get_solver(solver)
+    DSG(decay=np.inf).check()
+
+
 @pytest.mark.parametrize("loss", ["squared", "absolute", "quantile", "huber"])
 def test_any_scale_of_targets_is_learned(loss):
     """A target in thousands is learned as well as one in units: steps know the scale."""

@@ -82,15 +82,6 @@ def test_prediction_is_the_sum():
         assert e.raw_prediction(X[:0]).shape == (0, 2)
 
 
-def test_a_row_is_predicted_alike_in_any_company():
-    S, X = rows(600), rows(700, seed=5)
-    e = expansion(Gaussian(gamma=0.3), S)
-    f = e.raw_prediction(X)
-    np.testing.assert_allclose(e.raw_prediction(X[690:691]), f[690:691], rtol=1e-5, atol=1e-5)
-    kernelgrad.set_num_threads(1)
-    np.testing.assert_array_equal(e.raw_prediction(X), f)
-
-
 def test_memory_is_a_tile_not_a_matrix(monkeypatch):
     sizes = []
     block = ExactKernel.block
