@@ -16,7 +16,7 @@ from kernelgrad import (
     RandomFeatures,
     SemiSupervisedKernelClassifier,
 )
-from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, WorkingSet
+from kernelgrad.solvers import DSG, LINEAR_SOLVERS, SOLVERS, WorkingSet
 
 # the loss of the solvers that do not take the hinge
 CLASSIFIES = {
@@ -58,6 +58,6 @@ def every(**options: Any) -> Iterator[Any]:
     yield KernelNoveltyDetector(**few)
     yield KernelDensityRatio(**few)
     yield KernelGaussianProcessRegressor()
-    yield KernelGaussianProcessRegressor(solver="dsg", **few)
+    yield KernelGaussianProcessRegressor(solver=DSG(block_size=64), **few)
     yield RandomFeatures(n_components=64)
     yield SemiSupervisedKernelClassifier(C=1.0, **few)

@@ -22,7 +22,7 @@ _JUDGED_ROWS, _BULK, _FLAT, _DIVERGED = 256, (0.02, 0.98), 1e-4, 2.0
 _FAR = 0.1  # of the objective above its least value: worth a warning
 SPREAD_ROWS = 10_000  # that tell how wide columns spread
 _WIDER = 1000.0  # times as wide as the middle column: it alone counts
-_FAR_OUT = 100.0  # times the distance of the quartiles: a deviation of a few values
+_FAR_OUT = 30.0  # times the distance of the quartiles: a deviation of a few values
 _DRIFT, _ERRORS = 0.1, 5.0  # of class fractions, and in their standard errors
 
 
