@@ -20,7 +20,7 @@ from typing import Any
 import scipy.linalg
 
 from kernelgrad.compute import linalg, threads
-from kernelgrad.estimators import _rows, base
+from kernelgrad.estimators import _reading, _rows, base
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.kernels import ExactRows
 from kernelgrad.kernels import _tiles as exact
@@ -77,7 +77,8 @@ PLACES: list[tuple[Any, str, str, str]] = [
     *_named(cached, MOVE, MOVE, "first_of_equals", "batch_digest"),
     *_named(contract, MOVE, MOVE, "rows_digest"),
     *_named(_rows, MOVE, MOVE, "canonical_rows"),
-    *_named(base.BaseRowsEstimator, REST, REST, "_array_rows", "_run"),
+    *_named(_reading.RowReader, REST, REST, "_array_rows"),
+    *_named(base.BaseRowsEstimator, REST, REST, "_run"),
     # what is serial on arrays of all rows, and Python
     *_defined(newton.BlockSteps, newton),
     *_defined(newton, newton),

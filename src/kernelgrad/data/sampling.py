@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -125,8 +125,11 @@ def sample_batches(
         while max_epochs is None or epoch < max_epochs:
             done = 0
             left: Batch | None = None  # rows carried to the next buffer
+            plan: Iterable[_Buffer]
             if source.in_memory:
-                plan = _plan_in_memory(source, epoch, seed, excluded)
+                rows = _kept(0, source.n_rows, excluded)
+                order = _rng(seed, epoch, 0).permutation(len(rows))
+                plan = [_Buffer(rows[:0], [], rows, order)]
             else:
                 plan = _plan_paged(source, size, epoch, seed, excluded, max(buffer_rows, size))
             for buffer in plan:
@@ -162,13 +165,6 @@ def _kept(low: int, high: int, excluded: IntArray) -> IntArray:
     rows = np.arange(low, high, dtype=np.int64)
     i, j = np.searchsorted(excluded, (low, high))
     return np.delete(rows, excluded[i:j] - low) if j > i else rows
-
-
-def _plan_in_memory(
-    source: BatchSource, epoch: int, seed: int, excluded: IntArray
-) -> Iterator[_Buffer]:
-    rows = _kept(0, source.n_rows, excluded)
-    yield _Buffer(rows[:0], [], rows, _rng(seed, epoch, 0).permutation(len(rows)))
 
 
 def _plan_paged(

@@ -93,15 +93,19 @@ def _declared(cls: type, what: str) -> dict[str, Check]:
     return found
 
 
+# Parts by what files call them; names of linear solvers are a registry of their own
+_PARTS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "loss": (Loss, LOSSES),
+    "unlabelled loss": (UnlabelledLoss, UNLABELLED_LOSSES),
+    "linear solver": (LinearSolver, LINEAR_SOLVERS),
+    "solver": (Solver, SOLVERS),
+}
+
+
 def pack(value: Any) -> Any:
     if isinstance(value, Kernel):
         return {"kernel": describe_kernel(value)}
-    # names of linear solvers are a registry of their own
-    kinds: tuple[tuple[str, Any], ...] = (
-        ("loss", Loss), ("unlabelled loss", UnlabelledLoss), ("linear solver", LinearSolver),
-        ("solver", Solver),
-    )  # fmt: skip
-    for kind, cls in kinds:
+    for kind, (cls, _) in _PARTS.items():
         if isinstance(value, cls):
             params = {k: pack(v) for k, v in value.get_params(deep=False).items()}
             return {"part": kind, "name": value.name, "params": params}
@@ -127,20 +131,14 @@ def unpack(packed: Any) -> Any:
 
 
 def _restored_part(kind: Any, record: Record) -> Any:
-    registries: dict[str, dict[str, Any]] = {
-        "loss": dict(LOSSES),
-        "unlabelled loss": dict(UNLABELLED_LOSSES),
-        "linear solver": dict(LINEAR_SOLVERS),
-        "solver": dict(SOLVERS),
-    }
-    check_name(kind, registries, "part")
+    _, registry = _PARTS[check_name(kind, _PARTS, "part")]
     name, params = record.take("name", check_text), record.part("params")
-    if name not in registries[kind]:
+    if name not in registry:
         raise ModelFileError(
             f"The model uses the {kind} {name!r}, which is not registered here; import the "
             "module that registers it, then load again."
         )
-    part = registries[kind][name](**{k: unpack(v) for k, v in params.values.items()})
+    part = registry[name](**{k: unpack(v) for k, v in params.values.items()})
     part.check()
     return part
 

@@ -257,7 +257,8 @@ def _process(model: Any, x: Value, *, std: bool = False) -> Outputs:
 def _deviation(model: Any, x: Value) -> Value:
     """Return the standard deviation of f."""
     op, half = x.graph.op, model._half_inverse()
-    exact, kept = model.expansion_.exact, model._prepared_rows()
+    exact = model.expansion_.exact
+    kept = exact.prepare(model._rows_of_posterior()[0])
     form = ExactForm(exact.kernel, add_scaling(exact.scaling, x), kept)
     prior = form.diagonal()
     Z = form(kept) @ half.T

@@ -19,6 +19,8 @@ from kernelgrad.functions.features import FeatureStream
 from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import DSG, Problem, TrainBatch
 
+_OPERATOR_FEATURES = 4096  # of each side: 64 MiB of coefficients
+OPERATOR_BLOCK = 64  # frequencies per block of the operator
 # Coefficients of the functions of one group of test rows, three copies of float32
 _GROUP_BYTES = 512 * 2**20
 
@@ -123,6 +125,31 @@ class PosteriorOperator:
         self.n_blocks = 0
         size = n_blocks * left.width
         self.theta: Float32Array = np.zeros((size, size), np.float32)
+
+    @classmethod
+    def _of(
+        cls, stream: FeatureStream, n_blocks: int, alpha: float, seed: int
+    ) -> PosteriorOperator:
+        """Return an operator without blocks, for the kernel and scaling of a stream."""
+        left, right = (
+            FeatureStream(
+                stream.kernel, stream.n_features_in, int(one), OPERATOR_BLOCK, stream.scaling,
+                stream.cache_bytes,
+            )
+            for one in np.random.SeedSequence([seed, 0x6F7072]).generate_state(2)
+        )  # fmt: skip
+        return cls(left, right, n_blocks, alpha, 1.0, float(n_blocks), damping=1.0)
+
+    @classmethod
+    def _fitted(
+        cls, stream: FeatureStream, batches: Iterator[TrainBatch], alpha: float, seed: int
+    ) -> PosteriorOperator:
+        """Return the operator after its steps on the first batches."""
+        n_blocks = max(1, _OPERATOR_FEATURES // (stream.planes * OPERATOR_BLOCK))
+        operator = cls._of(stream, n_blocks, alpha, seed)
+        for batch in islice(batches, n_blocks):
+            operator.step(batch)
+        return operator
 
     def step(self, batch: TrainBatch) -> None:
         """Add one block to each side, from one batch of training rows."""

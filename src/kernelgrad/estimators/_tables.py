@@ -127,15 +127,7 @@ class Column:
 
 @dataclass
 class Table:
-    """A table as seen in training, and its encoding.
-
-    Attributes
-    ----------
-    groups : ndarray of int, shape (width,)
-        The number of the column of the table that each encoded column comes from.
-    is_numeric : ndarray of bool, shape (width,)
-        False for columns of zeros and ones: indicators, booleans, and marks of gaps.
-    """
+    """A table as seen in training, and its encoding."""
 
     columns: tuple[Column, ...]
     medians: AnyArray = field(default_factory=lambda: np.empty(0))  # of numbers and dates
@@ -295,12 +287,12 @@ class Table:
 
     @property
     def groups(self) -> IntArray:
-        """The column of the table that each encoded column comes from."""
+        """The number of the column of the table that each encoded column comes from."""
         return self._layout[0]
 
     @property
     def is_numeric(self) -> AnyArray:
-        """Whether an encoded column is a quantity."""
+        """False for encoded columns of zeros and ones: indicators, booleans, marks of gaps."""
         return self._layout[1]
 
     @property

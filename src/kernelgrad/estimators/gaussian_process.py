@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, overload
 
 import numpy as np
@@ -32,20 +31,21 @@ from kernelgrad.estimators._auto import rows_nbytes, usable_memory
 from kernelgrad.estimators._evidence import Evidence, has_rule, smoothness
 from kernelgrad.estimators._hyperparameters import hyperparameters
 from kernelgrad.estimators._plan import Choice, Given, Parts, Plan
-from kernelgrad.estimators._posterior import PosteriorOperator, explained_covariance
+from kernelgrad.estimators._posterior import (
+    OPERATOR_BLOCK,
+    PosteriorOperator,
+    explained_covariance,
+)
 from kernelgrad.estimators._rows import TrainingRows
 from kernelgrad.estimators._support import as_numpy, is_auto, with_callbacks
 from kernelgrad.estimators._tasks import ScaledColumn
 from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.functions.expansions import SupportExpansion
-from kernelgrad.functions.features import FeatureStream
-from kernelgrad.kernels import ExactRows, get_kernel
+from kernelgrad.kernels import get_kernel
 from kernelgrad.persistence import Check, Record, or_none
 from kernelgrad.solvers import DSG, DirectSolve, Solver, TrainBatch
 from kernelgrad.solvers.kernel.direct import SymmetricMatrix, direct_bytes, kernel_matrix
 
-_OPERATOR_FEATURES = 4096  # of each side: 64 MiB of coefficients
-_OPERATOR_BLOCK = 64  # frequencies per block of the operator
 _TEST_ROWS = 1024  # rows of one group of predict(return_std=True) by random features
 _TILE = 128  # rows of a task of the closed form
 _DIRECT_ROWS = 8192  # of the closed form: half a GiB, and seconds for a factorisation
@@ -289,7 +289,10 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         self.log_marginal_likelihood_ = self._likelihood()
         if self.variance == "operator":
             with single_threaded_blas():
-                self._operator = self._fit_operator()
+                stream, batches = self.expansion_.stream, self._posterior_batches()
+                self._operator = PosteriorOperator._fitted(
+                    stream, batches, self.alpha_, self._seed
+                )
             self._source = None
         return rows
 
@@ -328,27 +331,6 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         square = float(evidence.y @ cast("Any", self._state).coef[:, 0])
         value = evidence.likelihood(square, self._factored.log_determinant(), noise / signal)
         return value - evidence.total * float(np.log(self.y_scale_))
-
-    def _operator_of(self, n_blocks: int) -> PosteriorOperator:
-        stream = self.expansion_.stream
-        left, right = (
-            FeatureStream(
-                stream.kernel, stream.n_features_in, int(seed), _OPERATOR_BLOCK,
-                stream.scaling, stream.cache_bytes,
-            )
-            for seed in np.random.SeedSequence([self._seed, 0x6F7072]).generate_state(2)
-        )  # fmt: skip
-        return PosteriorOperator(
-            left, right, n_blocks, self.alpha_, 1.0, float(n_blocks), damping=1.0
-        )
-
-    def _fit_operator(self) -> PosteriorOperator:
-        stream = self.expansion_.stream
-        n_blocks = max(1, _OPERATOR_FEATURES // (stream.planes * _OPERATOR_BLOCK))
-        operator = self._operator_of(n_blocks)
-        for batch in islice(self._posterior_batches(), n_blocks):
-            operator.step(batch)
-        return operator
 
     def _kept_rows(self) -> TrainingRows:
         """Return the training rows, which a model from a file or an operator may not have."""
@@ -393,9 +375,10 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         if "n_blocks" in record:
             theta = record.array("theta", "features", "features")
             n_blocks = record.take("n_blocks", check_int)
-            if n_blocks * self.expansion_.stream.planes * _OPERATOR_BLOCK > len(theta):
+            stream = self.expansion_.stream
+            if n_blocks * stream.planes * OPERATOR_BLOCK > len(theta):
                 raise record.error(f"holds less than {n_blocks} blocks of the operator")
-            self._operator = self._operator_of(n_blocks)
+            self._operator = PosteriorOperator._of(stream, n_blocks, self.alpha_, self._seed)
             self._operator.n_blocks = n_blocks
             self._operator.theta = np.asarray(theta, np.float32)
         elif "n_rows" in record:
@@ -585,11 +568,6 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         matrix = cast("SymmetricMatrix", self._factored)
         with single_threaded_blas():
             return matrix.half_solve(np.diag(matrix.scale))
-
-    def _prepared_rows(self) -> ExactRows:
-        """Return the training rows as the kernel takes them."""
-        rows: ExactRows = self.expansion_.exact.prepare(self._rows_of_posterior()[0])
-        return rows
 
     def to_onnx(self, path: str | os.PathLike[str] | None = None, *, std: bool = False) -> Any:
         """Return the fitted model as an ONNX model, as :meth:`KernelRegressor.to_onnx`.

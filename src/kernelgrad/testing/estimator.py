@@ -93,7 +93,12 @@ def _outputs(model: Any, X: Matrix) -> dict[str, AnyArray]:
 
 def _require_same(model: Any, other: Any, rows: _Rows, what: str) -> None:
     """Raise unless both give the same bits."""
-    first, second = _outputs(model, rows.new), _outputs(other, rows.new)
+    _require_same_bits(model, _outputs(model, rows.new), _outputs(other, rows.new), what)
+
+
+def _require_same_bits(
+    model: Any, first: dict[str, AnyArray], second: dict[str, AnyArray], what: str
+) -> None:
     for name, value in first.items():
         same = np.array_equal(value, second[name])
         require(same, model, f"{what} change{'s' * (what[-1] != 's')} the bits of {name}.")
@@ -183,9 +188,7 @@ def _check_threads(estimator: Any, random_state: int) -> None:
     for n in (2, 3):
         with _threads(n):
             found = _outputs(rows.fit(estimator), rows.X)
-        for name, value in expected.items():
-            same = np.array_equal(value, found[name])
-            require(same, one, f"{n} threads change the bits of {name}.")
+        _require_same_bits(one, expected, found, f"{n} threads")
 
 
 def _check_order(estimator: Any, model: Any, rows: _Rows) -> None:
@@ -246,8 +249,7 @@ def _check_classes(estimator: Any, model: Any, rows: _Rows) -> None:
     require(np.array_equal(twin.classes_, known), model, f"classes_ are {twin.classes_}.")
     expected, found = _outputs(model, rows.new), _outputs(twin, rows.new)
     expected["predict"] = names[expected["predict"]]
-    for name, value in expected.items():
-        require(np.array_equal(value, found[name]), model, f"names of classes change {name}.")
+    _require_same_bits(model, expected, found, "names of classes")
 
 
 def _check_pickle(estimator: Any, model: Any, rows: _Rows) -> None:
@@ -295,9 +297,7 @@ def _check_failure(estimator: Any, model: Any, rows: _Rows) -> None:
             require(set(vars(each)) == names, model, "a failed fit changes attributes.")
         else:
             raise AssertionError(f"{model!r}: swallows the error of a callback.")
-    for name, value in before.items():
-        same = np.array_equal(value, _outputs(fitted, rows.new)[name])
-        require(same, model, f"a failed fit changes {name}.")
+    _require_same_bits(model, before, _outputs(fitted, rows.new), "a failed fit")
 
 
 def _check_resuming(estimator: Any, model: Any, rows: _Rows) -> None:

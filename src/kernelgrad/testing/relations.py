@@ -20,6 +20,7 @@ from kernelgrad.testing.estimator import (
     _outputs,
     _require_close,
     _require_same,
+    _require_same_bits,
     _Rows,
 )
 from kernelgrad.testing.parameters import require
@@ -95,14 +96,6 @@ def _check_precision(estimator: Any, model: Any, rows: _Rows) -> None:
     # linear functions are fitted to rows in their own precision
     require_equal = _require_close if hasattr(model, "coef_") else _require_same_bits
     require_equal(model, _outputs(wide, double.new), _outputs(narrow, double.new), "float32")
-
-
-def _require_same_bits(
-    model: Any, first: dict[str, AnyArray], second: dict[str, AnyArray], what: str
-) -> None:
-    for name, value in first.items():
-        same = np.array_equal(value, second[name])
-        require(same, model, f"{what} changes the bits of {name}.")
 
 
 def _check_weights(estimator: Any, model: Any, rows: _Rows) -> None:
