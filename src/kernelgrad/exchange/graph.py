@@ -21,6 +21,17 @@ _LOGICAL = ("And", "Equal", "Greater", "IsNaN", "Less", "Not", "Or")
 _INTEGER = ("ArgMax", "Shape")
 
 
+_Binary = Callable[["Value", Any], "Value"]
+
+
+def _operators(kind: str) -> tuple[_Binary, _Binary]:
+    """Return the methods by which a value is the left or the right side of an operator."""
+    return (
+        lambda value, other: value.graph.op(kind, value, other),
+        lambda value, other: value.graph.op(kind, other, value),
+    )
+
+
 class Value:
     """A tensor of a graph, known when it runs; operators on it become nodes of the graph."""
 
@@ -29,41 +40,15 @@ class Value:
     def __init__(self, graph: Graph, name: str, dtype: Any) -> None:
         self.graph, self.name, self.dtype = graph, name, np.dtype(dtype)
 
-    def __add__(self, other: Any) -> Value:
-        return self.graph.op("Add", self, other)
-
-    def __sub__(self, other: Any) -> Value:
-        return self.graph.op("Sub", self, other)
-
-    def __mul__(self, other: Any) -> Value:
-        return self.graph.op("Mul", self, other)
-
-    def __truediv__(self, other: Any) -> Value:
-        return self.graph.op("Div", self, other)
-
-    def __radd__(self, other: Any) -> Value:
-        return self.graph.op("Add", other, self)
-
-    def __rsub__(self, other: Any) -> Value:
-        return self.graph.op("Sub", other, self)
-
-    def __rmul__(self, other: Any) -> Value:
-        return self.graph.op("Mul", other, self)
-
-    def __rtruediv__(self, other: Any) -> Value:
-        return self.graph.op("Div", other, self)
-
-    def __matmul__(self, other: Any) -> Value:
-        return self.graph.op("MatMul", self, other)
+    __add__, __radd__ = _operators("Add")
+    __sub__, __rsub__ = _operators("Sub")
+    __mul__, __rmul__ = _operators("Mul")
+    __truediv__, __rtruediv__ = _operators("Div")
+    __matmul__ = _operators("MatMul")[0]
+    __gt__, __lt__ = _operators("Greater")[0], _operators("Less")[0]
 
     def __neg__(self) -> Value:
         return self.graph.op("Neg", self)
-
-    def __gt__(self, other: Any) -> Value:
-        return self.graph.op("Greater", self, other)
-
-    def __lt__(self, other: Any) -> Value:
-        return self.graph.op("Less", self, other)
 
     def sum(self, axis: int, *, keepdims: bool = True) -> Value:
         """Return the sum along an axis."""
