@@ -30,13 +30,7 @@ class TimeLimit(Callback):
 
 
 class Aside(Callback):
-    """Tell the callbacks of a fit how far another one, on the way to it, is: as a phase.
-
-    Parameters
-    ----------
-    listeners : Callback
-        The callbacks of the fit.
-    """
+    """Tell the callbacks of a fit how far another one, on the way to it, is: as a phase."""
 
     def __init__(self, listeners: Callback) -> None:
         self.on_progress = listeners.on_progress  # type: ignore[method-assign]

@@ -7,19 +7,7 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Parameters
-    ----------
-    argv : sequence of str, optional
-        The arguments; by default those of the process.
-
-    Returns
-    -------
-    int
-        0, or 1 for data or a model that cannot be used, 2 for a wrong command line, 130 for
-        an interruption, 143 for SIGTERM.
-    """
+    """Run the command line on the arguments, those of the process if None, for an exit code."""
     try:
         import typer  # noqa: F401
     except ImportError:

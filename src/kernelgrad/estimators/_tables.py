@@ -147,15 +147,8 @@ class Table:
     ) -> Table:
         """Return the kinds and levels of columns, before the encoding is fitted.
 
-        Parameters
-        ----------
-        columns : Columns
-        chosen : ndarray of bool or None
-            Which columns are categories, see :func:`chosen_columns`.
-        targets : bool
-            Whether there are targets; without them only the most frequent levels are known.
-        declared : bool
-            Whether levels that a dtype declares count though no row has them.
+        `chosen` are the categories, see :func:`chosen_columns`. Without `targets` only the most
+        frequent levels are known; if `declared`, also those of a dtype that no row has.
         """
         found = []
         for j, column in enumerate(columns):

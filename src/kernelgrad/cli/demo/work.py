@@ -25,23 +25,13 @@ _SAME = 0.02  # of the losses, too little to speak of
 
 @dataclass(frozen=True)
 class Result:
-    """How well a method predicted, and how long its fit took.
-
-    Attributes
-    ----------
-    name : str
-    seconds : float
-        Of the fit on all training rows, less those in which loops were compiled.
-    losses : float64 array (n,)
-        Of the test rows: 0 and 1, or squares.
-    course : list of (float, float)
-        Seconds and errors of fits on parts of the rows, or on the way.
-    """
+    """How well a method predicted, and how long its fit took."""
 
     name: str
-    seconds: float
-    losses: Float64Array
+    seconds: float  # of the fit on all training rows, less those of compilation
+    losses: Float64Array  # of the test rows: 0 and 1, or squares
     square: bool = False
+    # seconds and errors of fits on parts of the rows, or on the way
     course: list[tuple[float, float]] = field(default_factory=list)
 
     @property
@@ -53,25 +43,15 @@ class Result:
 
 @dataclass(frozen=True)
 class Study:
-    """What a study found; its first result is kernelgrad's.
-
-    Attributes
-    ----------
-    name, title, text : str
-    results : list of Result
-    figures : dict of str to matplotlib Figure
-        By caption.
-    model, X_test : object
-        The model of the first result, and rows to predict.
-    """
+    """What a study found."""
 
     name: str
     title: str
     text: str
-    results: list[Result]
-    figures: dict[str, Any]
-    model: Any
-    X_test: Any
+    results: list[Result]  # kernelgrad's first
+    figures: dict[str, Any]  # by caption
+    model: Any  # of the first result
+    X_test: Any  # rows to predict
     same_after_load: bool = True
 
     def shown(self, error: float) -> str:
@@ -107,12 +87,7 @@ class Study:
 class Work:
     """Measures for the studies, and never falls silent.
 
-    Parameters
-    ----------
-    folder : Path
-        Where models and pictures go.
-    quick : bool
-        Few rows.
+    Models and pictures go to `folder`; `quick` is for few rows.
     """
 
     def __init__(self, folder: Path, quick: bool) -> None:
