@@ -7,6 +7,7 @@ import os
 import re
 import warnings
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,11 +53,10 @@ def choose_columns(
     """
     if isinstance(drop, str):
         raise TypeError(f"drop must be a sequence of column names, got the string {drop!r}.")
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise DataError(f"{path} has two columns named {name!r}; rename one of them.")
-        seen.add(name)
+    seen = Counter(names)
+    twice = [name for name, n in seen.items() if n > 1]
+    if twice:
+        raise DataError(f"{path} has two columns named {twice[0]!r}; rename one of them.")
     given = [("target column", target), ("weight column", weight)]
     for what, name_ in [*given, *(("column to drop", d) for d in drop)]:
         if name_ is not None and name_ not in seen:

@@ -21,22 +21,13 @@ from kernelgrad.estimators._rows import (
     stacked,
     weights_of,
 )
+from kernelgrad.estimators._tables import is_gap
 from kernelgrad.estimators._tasks import Classification
 from kernelgrad.losses import encode_labels
 from kernelgrad.solvers import Solver, TrainBatch
 
 NO_LABEL = -1  # code of a row without a label
 _MOST_ROWS = 2**31
-
-
-def _is_missing(value: Any) -> bool:
-    """Tell whether a target is none: None, NaN, pandas.NA or NaT."""
-    if value is None:
-        return True
-    try:
-        return bool(value != value)
-    except TypeError:  # pandas.NA has no truth value
-        return True
 
 
 def _is_number(value: Any) -> bool:
@@ -58,7 +49,7 @@ def is_labelled(y: AnyArray, signed: bool) -> AnyArray:
     The others are marked by -1, which is a class where labels are `signed`, None or NaN.
     """
     if y.dtype.kind == "O":
-        known = [not _is_missing(v) and (signed or not (_is_number(v) and v == -1)) for v in y]
+        known = [not is_gap(v) and (signed or not (_is_number(v) and v == -1)) for v in y]
         return np.array(known, bool)
     if y.dtype.kind not in "if":
         return np.ones(len(y), bool)

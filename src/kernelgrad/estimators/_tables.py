@@ -363,13 +363,14 @@ class Table:
         return table
 
 
-def _is_gap(value: Any) -> bool:
+def is_gap(value: Any) -> bool:
+    """Whether a value is missing: None, NaN, pandas.NA or NaT."""
     return value is None or type(value).__name__ in _GAPS or bool(value != value)
 
 
 def _level(value: Any) -> str | None:
     """Return the text of a level; equal numbers have one, whatever their type."""
-    if _is_gap(value):
+    if is_gap(value):
         return None
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
@@ -406,7 +407,7 @@ def _kind(column: Any, name: str, categorical: bool | None) -> str:
         return "level"
     kind = _natural_kind(column, name)
     if kind == "level" and categorical is False:
-        example = next((v for v in _values(column) if not _is_gap(v)), None)
+        example = next((v for v in _values(column) if not is_gap(v)), None)
         raise DataError(
             f"Column {name} holds text or categories, for example {example!r}, and "
             "categorical_features does not name it; name it there, leave the parameter at "
@@ -446,7 +447,7 @@ def _natural_kind(column: Any, name: str) -> str:
 
 def _is_plain_gap(value: Any) -> bool:
     """Whether a value of any type is missing."""
-    return isinstance(value, Hashable) and not isinstance(value, tuple) and _is_gap(value)
+    return isinstance(value, Hashable) and not isinstance(value, tuple) and is_gap(value)
 
 
 def _numbers(column: Any, name: str, *, text: bool = True) -> Float64Array:
