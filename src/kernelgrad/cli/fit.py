@@ -7,9 +7,8 @@ import secrets
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -30,24 +29,11 @@ if TYPE_CHECKING:
     from kernelgrad.data import BatchSource
 
 
-class Task(StrEnum):
-    """What to learn."""
-
-    AUTO = "auto"
-    CLASSIFICATION = "classification"
-    REGRESSION = "regression"
-
-
+Task = Literal["auto", "classification", "regression"]
 DATA_HELP = (
     "CSV, Parquet, LIBSVM, .npz or .npy file, folder of these, or quoted pattern; - reads CSV "
     "from the standard input."
 )
-
-
-class ClassWeight(StrEnum):
-    """Weights of the classes."""
-
-    BALANCED = "balanced"
 
 
 def fit(
@@ -58,7 +44,7 @@ def fit(
     ] = None,
     task: Annotated[
         Task, typer.Option(help="What to learn; auto decides by the target.")
-    ] = Task.AUTO,
+    ] = "auto",
     loss: Annotated[
         str | None, typer.Option(help="Such as squared, log_loss or hinge. [default: squared]")
     ] = None,
@@ -111,7 +97,8 @@ def fit(
         list[str] | None, typer.Option(help="Columns to leave out, such as a,b.")
     ] = None,
     class_weight: Annotated[
-        ClassWeight | None, typer.Option(help="Give classes weights against their frequency.")
+        Literal["balanced"] | None,
+        typer.Option(help="Give classes weights against their frequency."),
     ] = None,
     standardize: Annotated[
         bool | None,
@@ -173,7 +160,7 @@ def fit(
             "max_iter": max_iter,
             "validation_fraction": validation_fraction,
             "early_stopping": early_stopping,
-            "class_weight": None if class_weight is None else class_weight.value,
+            "class_weight": class_weight,
             "standardize": standardize,
             "random_state": seed,
             "time_limit": time_limit,
@@ -190,13 +177,13 @@ def fit(
         dropped = [name for names in csv.reader(drop or ()) for name in names]
         source = open_labelled(path, target, weight=weight, drop=dropped, as_frame=True)
         kind = _decide_task(source, task, data)
-        if class_weight is not None and kind == Task.REGRESSION:
+        if class_weight is not None and kind == "regression":
             raise typer.BadParameter("--class-weight is for classification; leave it out.")
         if not quiet:
             note(f"{data}: {source.n_rows} rows, {source.n_features} columns, {kind}")
         if threads is not None:
             set_num_threads(threads)
-        cls = KernelClassifier if kind == Task.CLASSIFICATION else KernelRegressor
+        cls = KernelClassifier if kind == "classification" else KernelRegressor
         # verbose=1 would be part of the model
         callbacks: list[Callback] = [] if quiet else [ProgressBar()]
         # from the last iteration on, signals wait until the model is written
@@ -232,8 +219,8 @@ def fit(
             "data": str(data),
             "rows": source.n_rows,
             "columns": source.n_features,
-            "task": kind.value,
-            "task_inferred": task is Task.AUTO,
+            "task": kind,
+            "task_inferred": task == "auto",
             "status": estimator.fit_status_,
             "seconds": seconds,
             "compile_seconds": estimator.history_["compile_seconds"],
@@ -319,19 +306,19 @@ def _decide_task(source: BatchSource, task: Task, data: Path) -> Task:
     from kernelgrad import DataError
 
     summary = source.summarize_target()
-    inferred = Task(summary.infer_task())
-    if task is Task.REGRESSION and summary.kind == "string":
+    inferred = summary.infer_task()
+    if task == "regression" and summary.kind == "string":
         raise DataError(
             f"{data}: the target is text, so --task regression cannot be used; name a numeric "
             "column with --target."
         )
-    chosen = inferred if task is Task.AUTO else task
-    if chosen is Task.CLASSIFICATION and summary.classes is None:
+    chosen = inferred if task == "auto" else task
+    if chosen == "classification" and summary.classes is None:
         raise DataError(
             f"{data}: the target has more than 1,000 distinct values or several columns, too "
             "many for classification; choose another --target or use --task regression."
         )
-    if task is Task.CLASSIFICATION and inferred is Task.REGRESSION and summary.kind == "float":
+    if task == "classification" and inferred == "regression" and summary.kind == "float":
         raise DataError(
             f"{data}: the target is continuous; use --task regression, or write it as classes."
         )
