@@ -20,11 +20,11 @@ from kernelgrad._typing import AnyArray, Contents, FloatArray, IntArray, Matrix
 from kernelgrad.callbacks import Callback, Checkpoint, FitEvent
 from kernelgrad.compute.threads import set_num_threads
 from kernelgrad.estimators import load
+from kernelgrad.estimators._warmup import METHODS
 from kernelgrad.persistence import contents_digest, prefixed, read_container
 from kernelgrad.testing.parameters import check_parameters, pickled, require
 
 _ROWS, _MANY_ROWS, _NEW_ROWS, _COLUMNS = 120, 1100, 40, 4
-_METHODS = ("predict", "decision_function", "predict_proba", "score_samples", "transform")
 # of the largest output: sums of some 1e3 float32 products, rounded in another order
 _ROUNDING = 1e-4
 _NO_LABEL = -1
@@ -84,7 +84,7 @@ def _make_rows(estimator: Any, n: int, seed: int) -> _Rows:
 def _outputs(model: Any, X: Matrix) -> dict[str, AnyArray]:
     """Return what each method of prediction gives."""
     found = {
-        name: np.asarray(getattr(model, name)(X)) for name in _METHODS if hasattr(model, name)
+        name: np.asarray(getattr(model, name)(X)) for name in METHODS if hasattr(model, name)
     }
     if hasattr(model, "noise_variance"):
         found["std"] = model.predict(X[:_NEW_ROWS], return_std=True)[1]
