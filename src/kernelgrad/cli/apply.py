@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from kernelgrad._typing import AnyArray, Float64Array
     from kernelgrad.data import Batch, BatchSource
 
+    Chunks = Iterator[tuple[Batch, dict[str, AnyArray]]]  # and what is predicted, by its name
+
 _Model = Annotated[Path, typer.Argument(help="Model file that kernelgrad wrote.")]
 _Data = Annotated[Path, typer.Argument(help=DATA_HELP)]
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -71,15 +73,16 @@ def predict(
         _check_outputs(estimator, proba=proba, decision=decision)
         source = open_source(path, **_expected_columns(estimator))
         chunks = _predictions(estimator, source)
+        parts = ["prediction", *["proba"] * proba, *["decision"] * decision]
         if to_stdout:
-            _write_csv(sys.stdout, chunks, estimator, proba, decision)
+            _write_csv(sys.stdout, chunks, estimator, parts)
             return
         with replacing(output) as stream:
             if suffix == ".npy":
-                _write_npy(stream, chunks, estimator, source.n_rows, proba, decision)
+                _write_npy(stream, chunks, estimator, source.n_rows, parts[-1])
             else:
                 text = io.TextIOWrapper(stream, "utf-8", newline="", write_through=True)
-                _write_csv(text, chunks, estimator, proba, decision)
+                _write_csv(text, chunks, estimator, parts)
                 text.detach()
         if as_json:
             print_json({"rows": source.n_rows, "output": str(output)})
@@ -223,9 +226,7 @@ def _check_outputs(estimator: Any, *, proba: bool, decision: bool) -> None:
         )
 
 
-def _predictions(
-    estimator: Any, source: BatchSource
-) -> Iterator[tuple[Batch, dict[str, AnyArray]]]:
+def _predictions(estimator: Any, source: BatchSource) -> Chunks:
     """Yield consecutive rows with all predictions that one evaluation of f gives."""
     from kernelgrad.data import ArraySource
     from kernelgrad.data.base import is_frame
@@ -246,14 +247,7 @@ def _predictions(
         yield batch, found
 
 
-def _write_csv(
-    stream: IO[str],
-    chunks: Iterator[tuple[Batch, dict[str, AnyArray]]],
-    estimator: Any,
-    proba: bool,
-    decision: bool,
-) -> None:
-    parts = ["prediction", *["proba"] * proba, *["decision"] * decision]
+def _write_csv(stream: IO[str], chunks: Chunks, estimator: Any, parts: list[str]) -> None:
     writer = csv.writer(stream, lineterminator="\n")
     names: list[str] | None = None
     for _, found in chunks:
@@ -271,16 +265,10 @@ def _write_csv(
 
 
 def _write_npy(
-    stream: IO[bytes],
-    chunks: Iterator[tuple[Batch, dict[str, AnyArray]]],
-    estimator: Any,
-    n_rows: int,
-    proba: bool,
-    decision: bool,
+    stream: IO[bytes], chunks: Chunks, estimator: Any, n_rows: int, part: str
 ) -> None:
     import numpy as np
 
-    part = "proba" if proba else "decision" if decision else "prediction"
     dtype: Any = None
     for _, found in chunks:
         values = found[part]

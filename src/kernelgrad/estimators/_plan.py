@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from kernelgrad.callbacks import FitEvent
 from kernelgrad.estimators._pilot import Wanted
 from kernelgrad.estimators._rows import TrainingRows
 from kernelgrad.kernels import Kernel
-from kernelgrad.solvers import Problem, Solver, Validation
+from kernelgrad.solvers import Problem, Solver, State, Validation
 
 Choice = tuple[Solver[Any], str]  # a solver, and why it was chosen
 
@@ -53,3 +55,5 @@ class Plan:
     best_score: float | None = None  # where it is not that of `validation`
     seconds: float = 0.0  # spent before
     stream: bool = False  # rows come once, and others may follow
+    goes_on: bool = False  # from the state of the last fit
+    report: Callable[[FitEvent, State], bool] | None = None  # of each iteration

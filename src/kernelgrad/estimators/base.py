@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from kernelgrad._params import Documented, anything, check_params, integer, parameters, real
 from kernelgrad._typing import AnyArray, Contents, Float64Array, Matrix
 from kernelgrad._validation import DataError, check_int
-from kernelgrad.callbacks import FOREVER, CallbackList, Deadline, FitEvent, make_callbacks
+from kernelgrad.callbacks import FOREVER, CallbackList, Deadline, make_callbacks
 from kernelgrad.compute.compiling import announced, compile_seconds
 from kernelgrad.compute.device import CPU, device_or_cpu, get_device
 from kernelgrad.compute.memory import within
@@ -303,9 +303,10 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
             at, passes = resumed[0]["iteration"], resumed[0]["course"]["epoch"]
             start = plan.rows.drawn(plan.solver, at, passes, plan.batch_size)
         batches, fixed = plan.rows.batches(plan.solver, self._seed, start, plan.batch_size)
-        plan = replace(plan, problem=replace(plan.problem, fixed_rows=fixed))
+        problem = replace(plan.problem, fixed_rows=fixed)
         report = iteration_report(self, *given, plan.solver)
-        self._run(plan, batches, goes_on=warm, report=report)
+        plan = replace(plan, problem=problem, goes_on=warm, report=report)
+        self._run(plan, batches)
         if self.n_iter_ == plan.max_iter < self.max_iter:
             self._set({"fit_status_": "converged"})  # as held-out rows told
         return plan.rows
@@ -347,10 +348,11 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
             posed = self._pose(parts, rows, solver=chosen[0], stream=True, fresh=first)
             steps = -(-rows.n_train // size)
             found: dict[str, Any] = {"found": posed.found, "seconds": posed.seconds}
-            plan = Plan(rows, posed.problem, *chosen, steps, stream=True, **found)
+            found |= {"stream": True, "goes_on": not first}
+            plan = Plan(rows, posed.problem, *chosen, steps, **found)
             self._check_plan(plan)
             epochs = 0.0 if first else max(self.history_["epoch"], default=0.0)
-            self._run(plan, rows.stream(size, epochs), goes_on=not first)
+            self._run(plan, rows.stream(size, epochs))
         return self
 
     def _all_rows(self, parts: Parts, given: Given, *, fresh: bool) -> TrainingRows:
@@ -391,15 +393,8 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         plan.solver.check_device(plan.problem.device, plan.problem.kernel)
         plan.solver.check_problem(plan.problem)
 
-    def _run(
-        self,
-        plan: Plan,
-        batches: Batches,
-        *,
-        goes_on: bool,
-        report: Callable[[FitEvent, State], bool] | None = None,
-    ) -> None:
-        """Run the plan and set what it found; `goes_on` from the state of the last fit."""
+    def _run(self, plan: Plan, batches: Batches) -> None:
+        """Run the plan and set what it found."""
         self.loss_ = plan.rows.task.loss  # now: callbacks use the model on the way
         checkpoint = self._listeners.checkpoint
         result = run(
@@ -407,11 +402,11 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
             plan.problem,
             batches,
             max_iter=plan.max_iter,
-            state=self._state.copy() if goes_on else None,
+            state=self._state.copy() if plan.goes_on else None,
             validation=plan.validation,
             callbacks=self._listeners,
-            on_iteration=report,
-            history=dict(copy.deepcopy(self.history_)) if goes_on else None,
+            on_iteration=plan.report,
+            history=dict(copy.deepcopy(self.history_)) if plan.goes_on else None,
             resumed=None if checkpoint is None else checkpoint.resumed,
         )
         result.state.release()

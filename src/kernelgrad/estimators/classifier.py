@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
@@ -15,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from kernelgrad._params import anything, boolean, choice, parameters
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray
 from kernelgrad._validation import CapabilityError, DataError, check_bool
-from kernelgrad.callbacks import Aside, CallbackList, Deadline, FitEvent
+from kernelgrad.callbacks import Aside, CallbackList, Deadline
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import Batch, BatchSource, split_rows
@@ -32,7 +31,7 @@ from kernelgrad.functions.expansions import Expansion
 from kernelgrad.losses import Loss, get_loss
 from kernelgrad.losses.classification import MarginLoss
 from kernelgrad.persistence import Check, Record, or_none
-from kernelgrad.solvers import State, run
+from kernelgrad.solvers import run
 from kernelgrad.solvers.kernel.base import KernelSolver
 
 # The part of the rows that is fitted to calibrate on others, of the time of the whole: where it
@@ -140,21 +139,14 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
 
     # -- calibration -------------------------------------------------------------------
 
-    def _run(
-        self,
-        plan: Plan,
-        batches: Batches,
-        *,
-        goes_on: bool,
-        report: Callable[[FitEvent, State], bool] | None = None,
-    ) -> None:
+    def _run(self, plan: Plan, batches: Batches) -> None:
         wanted = self._calibrates and self.probability
         if not wanted or self._has_own_proba(plan.rows.task.loss):
             self._calibration = self._latest = None
-            super()._run(plan, batches, goes_on=goes_on, report=report)
+            super()._run(plan, batches)
             return
         found = known = None
-        if plan.stream and goes_on:
+        if plan.stream and plan.goes_on:
             found = self._seen_by(self.expansion_, plan.rows, _some(plan.rows))
             if self._latest is not None:
                 known = self._calibration
@@ -165,15 +157,15 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
             start = clock()
             found = self._recalled(
                 "calibration",
-                lambda: self._fit_a_part(plan, self.n_iter_ if goes_on else 0),
+                lambda: self._fit_a_part(plan, self.n_iter_ if plan.goes_on else 0),
                 lambda it: ({}, {} if it is None else dict(zip("zyw", it, strict=True))),
                 lambda _, it: (it["z"], it["y"], it["w"]) if it else None,
             )
-            if not goes_on:
+            if not plan.goes_on:
                 plan = replace(plan, seconds=plan.seconds + clock() - start)
         if found is not None:  # now: callbacks use the model on the way
             self._calibrate(plan, found, known)
-        super()._run(plan, batches, goes_on=goes_on, report=report)
+        super()._run(plan, batches)
         if found is None:
             # held-out rows; else those of a stream that begins, or too few to hold any out
             rows = plan.rows

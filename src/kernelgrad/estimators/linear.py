@@ -13,7 +13,7 @@ from kernelgrad._typing import AnyArray, Float64Array
 from kernelgrad._validation import check_name
 from kernelgrad.estimators._auto import rows_nbytes, usable_memory
 from kernelgrad.estimators._plan import Choice, Parts, Plan
-from kernelgrad.estimators._rows import TrainingRows
+from kernelgrad.estimators._rows import Batches, TrainingRows
 from kernelgrad.estimators._warnings import warn_caller
 from kernelgrad.estimators.classifier import BaseClassifier
 from kernelgrad.estimators.regressor import BaseRegressor
@@ -164,9 +164,9 @@ class BaseLinearEstimator(BaseSupervisedEstimator):
     def _problem_options(self) -> dict[str, Any]:
         return {"l1_ratio": self._l1_share, "tol": float(self.tol)}
 
-    def _run(self, plan: Plan, *args: Any, **options: Any) -> None:
+    def _run(self, plan: Plan, batches: Batches) -> None:
         with np.errstate(over="ignore", invalid="ignore"):  # raised as an error that says why
-            super()._run(plan, *args, **options)
+            super()._run(plan, batches)
         audit = self.history_.get("audit", {})
         objective, slope = audit.get("objective", 0.0), audit.get("optimality", 0.0)
         if not np.isfinite(objective):
