@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from kernelgrad._typing import AnyArray
 from kernelgrad.callbacks import FitEvent
 from kernelgrad.estimators._pilot import Wanted
 from kernelgrad.estimators._rows import TrainingRows
@@ -30,6 +31,15 @@ class Given(NamedTuple):
     X: Any
     y: Any
     sample_weight: Any
+
+
+class Reading(NamedTuple):
+    """How rows are read."""
+
+    fresh: bool  # columns and task are learned of them
+    declared: AnyArray | None = None  # all classes, where they are known
+    stream: bool = False  # other rows may follow: categories have declared levels too
+    source: bool = False  # they are all those of a source
 
 
 class Posed(NamedTuple):

@@ -27,7 +27,7 @@ from kernelgrad.estimators._auto import (
     usable_memory,
 )
 from kernelgrad.estimators._blocks import encoded, lean
-from kernelgrad.estimators._plan import Given, Parts
+from kernelgrad.estimators._plan import Given, Parts, Reading
 from kernelgrad.estimators._rows import EncodedSource, TrainingRows
 from kernelgrad.estimators._support import (
     adopt_columns,
@@ -103,17 +103,10 @@ class RowReader:
 
     # -- sources and arrays ------------------------------------------------------------
 
-    def _rows(
-        self,
-        parts: Parts,
-        given: Given,
-        *,
-        fresh: bool,
-        declared: AnyArray | None = None,
-        stream: bool = False,
-    ) -> TrainingRows:
-        """Return the rows of one source or of arrays; if `fresh`, learn columns and task."""
+    def _rows(self, parts: Parts, given: Given, how: Reading) -> TrainingRows:
+        """Return the rows of one source or of arrays; if fresh, learn columns and task."""
         X, y, _ = self._lazy(*given)
+        fresh, declared, stream, _ = how
         if isinstance(X, BatchSource):
             self._check_source(X)
             check_reading(X, self.memory_limit)
@@ -124,7 +117,7 @@ class RowReader:
                     give_back()  # what the parts took that were read
                 if fresh and given.y is not None:  # errors in words of sources
                     self._learn(ArraySource(np.zeros((len(given.y), 1)), given.y), declared)
-                rows = self._array_rows(parts, given, fresh, declared, source=True)
+                rows = self._array_rows(parts, given, how._replace(source=True))
             else:
                 task = self._learn(X, declared) if fresh else self._task()
                 source = self._encoded_source(X, task if fresh else None)
@@ -137,7 +130,7 @@ class RowReader:
                     f"requires y to be passed, but the target y is None: give y to "
                     f"{type(self).__name__}.fit, or a BatchSource with a target."
                 )
-            rows = self._array_rows(parts, given, fresh, declared, stream=stream)
+            rows = self._array_rows(parts, given, how)
         if fresh:
             self._set(rows.task.attributes())
         return rows
@@ -173,22 +166,11 @@ class RowReader:
             return False
         return fits_in_memory(source, self.memory_limit)
 
-    def _array_rows(
-        self,
-        parts: Parts,
-        given: Given,
-        fresh: bool,
-        declared: AnyArray | None,
-        *,
-        source: bool = False,
-        stream: bool = False,
-    ) -> TrainingRows:
-        """Return the rows of arrays, or of a `source` that was read as a whole.
-
-        The first rows of a `stream` are not all, so that categories have declared levels too.
-        """
+    def _array_rows(self, parts: Parts, given: Given, how: Reading) -> TrainingRows:
+        """Return the rows of arrays, or of a source that was read as a whole."""
         X, y, sample_weight = given
         asked = X
+        fresh, declared, stream, source = how
         memmap = (
             X
             if isinstance(X, np.memmap) and not self._loads(ArraySource(X, checked=True))

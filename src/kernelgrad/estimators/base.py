@@ -33,7 +33,7 @@ from kernelgrad.data.base import all_finite
 from kernelgrad.estimators import _files
 from kernelgrad.estimators._auto import GIVEN
 from kernelgrad.estimators._blocks import lean, said
-from kernelgrad.estimators._plan import Choice, Given, Parts, Plan, Posed
+from kernelgrad.estimators._plan import Choice, Given, Parts, Plan, Posed, Reading
 from kernelgrad.estimators._reading import RowReader
 from kernelgrad.estimators._rows import Batches, TrainingRows
 from kernelgrad.estimators._support import (
@@ -340,9 +340,8 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
             first = not hasattr(self, "_state")
             if first:
                 self._seed = new_seed(self.random_state)
-            rows = self._rows(
-                parts, Given(X, y, sample_weight), fresh=first, stream=True, **more
-            )
+            how = Reading(first, **more, stream=True)
+            rows = self._rows(parts, Given(X, y, sample_weight), how)
             chosen = self._choose(parts, rows, stream=True) if first else self._kept_solver()
             size = chosen[0].resolve_batch_size(None)
             posed = self._pose(parts, rows, solver=chosen[0], stream=True, fresh=first)
@@ -357,7 +356,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
 
     def _all_rows(self, parts: Parts, given: Given, *, fresh: bool) -> TrainingRows:
         """Return the rows of a fit."""
-        return self._rows(parts, given, fresh=fresh)
+        return self._rows(parts, given, Reading(fresh))
 
     def _pose(
         self, parts: Parts, rows: TrainingRows, *, solver: Solver[Any], stream: bool = False,

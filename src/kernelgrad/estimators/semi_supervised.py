@@ -28,7 +28,7 @@ from kernelgrad.estimators._marks import (
     one_source,
     plain,
 )
-from kernelgrad.estimators._plan import Choice, Given, Parts, Plan, Posed
+from kernelgrad.estimators._plan import Choice, Given, Parts, Plan, Posed, Reading
 from kernelgrad.estimators._rows import TrainingRows, no_rows, weights_of
 from kernelgrad.estimators._support import (
     as_numpy,
@@ -275,17 +275,9 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     def _loads(self, source: BatchSource) -> bool:
         return False  # rows of one kind may be of a source, those of the other of arrays
 
-    def _array_rows(
-        self,
-        parts: Parts,
-        given: Given,
-        fresh: bool,
-        declared: AnyArray | None,
-        *,
-        source: bool = False,
-        stream: bool = False,
-    ) -> TrainingRows:
+    def _array_rows(self, parts: Parts, given: Given, how: Reading) -> TrainingRows:
         X, y, sample_weight = given
+        fresh, declared, stream, _ = how
         raw = labels_of(y)
         known = is_labelled(raw, self._signed(raw, declared, fresh))
         if fresh and declared is None and not known.any():
@@ -347,7 +339,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     def _all_rows(
         self, parts: Parts, given: Given, *, fresh: bool, X_unlabelled: Any = None
     ) -> SemiSupervisedRows:
-        rows = self._rows(parts, given, fresh=fresh)
+        rows = self._rows(parts, given, Reading(fresh))
         if X_unlabelled is not None and self._is_precomputed:
             raise ValueError(
                 "kernel='precomputed' takes one kernel matrix of all rows; mark rows without a "
