@@ -344,7 +344,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
             rows = self._rows(parts, Given(X, y, sample_weight), how)
             chosen = self._choose(parts, rows, stream=True) if first else self._kept_solver()
             size = chosen[0].resolve_batch_size(None)
-            posed = self._pose(parts, rows, solver=chosen[0], stream=True, fresh=first)
+            posed = self._pose(parts, rows, chosen, how)
             steps = -(-rows.n_train // size)
             found: dict[str, Any] = {"found": posed.found, "seconds": posed.seconds}
             found |= {"stream": True, "goes_on": not first}
@@ -358,12 +358,9 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         """Return the rows of a fit."""
         return self._rows(parts, given, Reading(fresh))
 
-    def _pose(
-        self, parts: Parts, rows: TrainingRows, *, solver: Solver[Any], stream: bool = False,
-        fresh: bool = True,
-    ) -> Posed:  # fmt: skip
-        """Return the problem that parameters and rows pose; not `fresh`, one that goes on."""
-        alpha = self._alpha_for(rows, stream=stream)
+    def _pose(self, parts: Parts, rows: TrainingRows, chosen: Choice, how: Reading) -> Posed:
+        """Return the problem that parameters and rows pose; if not fresh, one that goes on."""
+        alpha = self._alpha_for(rows, stream=how.stream)
         problem = self._problem(parts.kernel, rows.task.loss, rows.task.n_outputs, alpha)
         problem = replace(problem, deadline=self._deadline)
         if not stream:
@@ -379,7 +376,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
 
     def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
         """Return what is run on these rows, checked."""
-        posed = self._pose(parts, rows, solver=chosen[0], fresh=not warm)
+        posed = self._pose(parts, rows, chosen, Reading(not warm))
         most = int(self.max_iter)
         plan = Plan(
             rows, posed.problem, *chosen, most, found=posed.found, seconds=posed.seconds

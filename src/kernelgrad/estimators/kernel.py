@@ -38,7 +38,7 @@ from kernelgrad.estimators._pilot import (
     study_tasks,
     why_not,
 )
-from kernelgrad.estimators._plan import Choice, Parts, Plan, Posed
+from kernelgrad.estimators._plan import Choice, Parts, Plan, Posed, Reading
 from kernelgrad.estimators._rows import TrainingRows
 from kernelgrad.estimators._support import is_auto
 from kernelgrad.estimators._tasks import NoTargets
@@ -369,12 +369,9 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
         # only differences of the rows have no scale of their own
         return "auto" if named and self._named("median").is_stationary else False
 
-    def _pose(
-        self, parts: Parts, rows: TrainingRows, *, solver: Solver[Any], stream: bool = False,
-        fresh: bool = True,
-    ) -> Posed:  # fmt: skip
-        posed = super()._pose(parts, rows, solver=solver, stream=stream, fresh=fresh)
-        if not fresh:
+    def _pose(self, parts: Parts, rows: TrainingRows, chosen: Choice, how: Reading) -> Posed:
+        posed = super()._pose(parts, rows, chosen, how)
+        if not how.fresh:
             if self._searches_alpha:
                 posed = posed._replace(problem=replace(posed.problem, alpha=self._fitted_alpha))
             return posed
@@ -388,7 +385,7 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
             with single_threaded_blas(), at_most(study_tasks(self.memory_limit)):
                 # on the CPU, so that the same parameters are found for all devices
                 there = replace(posed.problem, device=CPU)
-                problem, found = self._study(wanted, rows, there, solver=solver, stream=stream)
+                problem, found = self._study(wanted, rows, there, chosen[0], how.stream)
             if self.memory_limit is not None:
                 give_back()
             told = {"alpha": problem.alpha, "found": found, "seconds": clock() - start}
@@ -408,7 +405,7 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
         return replace(plan, solver=solver, reason=reason)
 
     def _study(
-        self, wanted: Wanted, rows: TrainingRows, problem: Problem, *, solver: Solver[Any],
+        self, wanted: Wanted, rows: TrainingRows, problem: Problem, solver: Solver[Any],
         stream: bool,
     ) -> tuple[Problem, dict[str, Any]]:  # fmt: skip
         """Return the problem with what was "auto" found, and the history of the search."""

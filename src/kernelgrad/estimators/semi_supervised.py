@@ -417,7 +417,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         weights, others = rows.class_weights(), rows.unlabelled_weight()
         rows.task.require_all(weights)
         self.labelled_weight_ = float(weights.sum())
-        posed = self._pose(parts, rows, solver=chosen[0]).problem
+        posed = self._pose(parts, rows, chosen, Reading(True)).problem
         problem = self._weighted(posed, self.labelled_weight_, others)
         problem = replace(problem, n_rows=rows.n_train + rows.n_unlabelled)
         if others == 0:
@@ -485,12 +485,9 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
                 delattr(self, name)
         return self
 
-    def _pose(
-        self, parts: Parts, rows: TrainingRows, *, solver: Solver[Any], stream: bool = False,
-        fresh: bool = True,
-    ) -> Posed:  # fmt: skip
-        posed = super()._pose(parts, rows, solver=solver, stream=stream, fresh=fresh)
-        if not stream:
+    def _pose(self, parts: Parts, rows: TrainingRows, chosen: Choice, how: Reading) -> Posed:
+        posed = super()._pose(parts, rows, chosen, how)
+        if not how.stream:
             return posed
         total = float(getattr(self, "labelled_weight_", 0.0))
         for batch in rows.source.chunks():  # C times the labelled rows so far
