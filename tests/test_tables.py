@@ -26,6 +26,7 @@ from kernelgrad import (
     open_source,
 )
 from kernelgrad.cli import main
+from kernelgrad.estimators._plan import Reading
 from kernelgrad.estimators._tables import MAX_LEVELS
 
 N = 240
@@ -94,7 +95,7 @@ def test_layout_of_the_encoded_columns():
     # the mean of the targets of a code
     assert table.groups.tolist() == [0, 3, 4, 5, 0, 4, 5, 5, 5, 1, 1, 1, 1, 2]
     assert np.flatnonzero(~table.is_numeric).tolist() == [1, 4, 5, 9, 10, 11, 12]
-    X = table.encode(model._coded(to_pandas(COLUMNS), fresh=False)[0])
+    X = table.encode(model._coded(to_pandas(COLUMNS), None, Reading(False))[0])
     assert X.shape == (N, table.width)
     assert X[0, 0] == np.median([v for v in COLUMNS["income"] if v is not None])
     assert X[:2, 4].tolist() == [1.0, 0.0]
@@ -118,7 +119,7 @@ def test_later_gaps_and_levels_never_seen(make):
     model = KernelRegressor(**FAST).fit(make(COLUMNS), Y)
     row = {name: values[1:2] for name, values in COLUMNS.items()}
     strange = make({**row, "city": ["Rom"], "code": ["k99"], "flag": [False]})
-    codes = model._coded(strange, fresh=False)[0]
+    codes = model._coded(strange, None, Reading(False))[0]
     assert codes[0, 1:3].tolist() == [-1.0, -1.0]
     X = model._encode_rows(codes, fresh=False)[0]
     assert X[9:13].tolist() == [0.0] * 4
@@ -143,7 +144,7 @@ def test_rows_without_gaps_and_categories_have_no_table():
     X, y = rng.normal(size=(80, 3)), rng.normal(size=80)
     model = KernelRegressor(**FAST).fit(X, y)
     assert model._table is None
-    assert model._coded(X, fresh=False)[0] is X
+    assert model._coded(X, None, Reading(False))[0] is X
     frame = pd.DataFrame(X, columns=list("abc"))
     assert clone(model).fit(frame, y)._table is None
     np.testing.assert_array_equal(clone(model).fit(frame, y).predict(frame), model.predict(X))
@@ -196,7 +197,7 @@ def test_means_of_the_targets_leave_out_their_own_row():
     frame, y = pd.DataFrame({"name": np.repeat(names, 2)}), rng.normal(size=200)
     model = LinearRegressor(alpha=1e-9, random_state=0).fit(frame, y)
     assert len(model._table.columns[0].levels) > MAX_LEVELS
-    seen = model._coded(frame, fresh=False)[0]
+    seen = model._coded(frame, None, Reading(False))[0]
     X = model._table.fit(seen, y[:, None], 0)
     assert abs(np.corrcoef(X[:, 0], y)[0, 1]) < 0.3  # by the row's own target: .7
     classes = np.digitize(y, [-0.5, 0.5])

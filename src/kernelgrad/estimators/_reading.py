@@ -169,8 +169,7 @@ class RowReader:
     def _array_rows(self, parts: Parts, given: Given, how: Reading) -> TrainingRows:
         """Return the rows of arrays, or of a source that was read as a whole."""
         X, y, sample_weight = given
-        asked = X
-        fresh, declared, stream, source = how
+        asked, fresh = X, how.fresh
         memmap = (
             X
             if isinstance(X, np.memmap) and not self._loads(ArraySource(X, checked=True))
@@ -180,9 +179,9 @@ class RowReader:
         y = y if self._requires_y else None
         if self._y_numeric:
             check_numbers(y, type(self).__name__)
-        X, y = self._coded(X, y, fresh=fresh, declared=stream, source=source, **options)
+        X, y = self._coded(X, y, how, **options)
         y = self._check_targets(np.zeros(X.shape[0]) if y is None else y)
-        task = self._learn(y, declared) if fresh else self._task()
+        task = self._learn(y, how.declared) if fresh else self._task()
         y = task.internal(y)
         X = self._encode_rows(X, task.columns(y) if fresh else None, fresh=fresh)
         self._check_rows(parts, X)
@@ -195,7 +194,7 @@ class RowReader:
                 )
             X = memmap  # stays on disk
         arrays = ArraySource(X, y, weight, checked=True)
-        return TrainingRows(arrays, task, True, made=source or not _shared(X, asked))
+        return TrainingRows(arrays, task, True, made=how.source or not _shared(X, asked))
 
     def _encoded_source(self, source: BatchSource, task: Task | None = None) -> BatchSource:
         """Return a source of rows as functions take them.
@@ -210,7 +209,7 @@ class RowReader:
             n = source.n_rows
             rng = np.random.default_rng(self._seed)
             sample = source.take(np.sort(rng.choice(n, min(n, _TABLE_ROWS), replace=False)))
-            codes, _ = self._coded(sample.X, fresh=True, source=True)
+            codes, _ = self._coded(sample.X, None, Reading(True, source=True))
             y = None if sample.y is None else task.internal(sample.y)
             self._encode_rows(codes, None if y is None else task.columns(y), fresh=True)
         return EncodedSource(source, partial(encoded, lean(self)), self._width)
@@ -232,28 +231,20 @@ class RowReader:
         """Number of columns of encoded rows, which functions are of."""
         return int(self.n_features_in_) if self._table is None else self._table.width
 
-    def _coded(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        fresh: bool,
-        declared: bool = False,
-        source: bool = False,
-        **of_y: Any,
-    ) -> tuple[Matrix, Any]:
+    def _coded(self, X: Any, y: Any, how: Reading, **of_y: Any) -> tuple[Matrix, Any]:
         """Return checked rows, (n, n_features_in_), as codes where they are a table, and y.
 
-        If `fresh`, a table is learned where columns are no numbers, have gaps, or are named as
-        categories; with `declared`, of all levels that dtypes name. `source` is for rows of a
-        source, whose names are checked already; `of_y` are options of the check of y.
+        If fresh, a table is learned where columns are no numbers, have gaps, or are named as
+        categories; of a stream with all levels that dtypes name. The names of a source are
+        checked already; `of_y` are options of the check of y.
         """
+        fresh = how.fresh
         columns = columns_of(X) if self._takes_tables else None
         rows = None
         if columns is None or all_numbers(columns):
             strict = sp.issparse(X) or not self._takes_tables
             checks = {"accept_sparse": "csr", "dtype": "numeric", "ensure_all_finite": strict}
-            rows, y = self._checked(X, y, checks, of_y, fresh=fresh, source=source)
+            rows, y = self._checked(X, y, checks, of_y, how)
             if sp.issparse(rows) or not self._takes_tables:
                 return self._without_table(rows, fresh), y
             if rows.dtype == object:  # of Arrow's booleans with gaps
@@ -262,7 +253,7 @@ class RowReader:
                 columns = Columns(rows, getattr(self, "feature_names_in_", None))
         assert columns is not None
         if rows is None:
-            _, y = self._checked(X, y, {}, of_y, fresh=fresh, source=False)
+            _, y = self._checked(X, y, {}, of_y, how._replace(source=False))
         if rows is None and not fresh and self._table is None:  # of a model of numbers alone
             known = (Column(columns.name(j), "number") for j in range(len(columns)))
             rows = Table(tuple(known)).codes(columns)
@@ -273,7 +264,7 @@ class RowReader:
             self._table = self._medians = None
             if needed:
                 targets = self._targets_encode
-                self._table = Table.learn(columns, chosen, targets=targets, declared=declared)
+                self._table = Table.learn(columns, chosen, targets=targets, declared=how.stream)
             else:
                 self._medians = median_of_some(np.asarray(rows))
         if self._table is not None:
@@ -282,24 +273,21 @@ class RowReader:
 
     @as_numpy
     def _checked(
-        self, X: Any, y: Any, checks: dict[str, Any], of_y: dict[str, Any], **place: bool
+        self, X: Any, y: Any, checks: dict[str, Any], of_y: dict[str, Any], how: Reading
     ) -> tuple[Any, Any]:
-        """Return X and y after the checks of scikit-learn, of X the `checks` if there are any.
-
-        `place` says whether rows are `fresh` and whether they are of a `source`.
-        """
+        """Return X and y as scikit-learn checks them, X by the `checks` if there are any."""
         check_compressed(X)
-        if place["source"]:
+        if how.source:
             if y is None:
                 return check_array(X, estimator=self, **checks), None
             both: tuple[Any, Any] = check_X_y(X, y, estimator=self, **checks, **of_y)
             return both
         if not checks:
-            validate_data(self, X, reset=place["fresh"], skip_check_array=True)
+            validate_data(self, X, reset=how.fresh, skip_check_array=True)
             return X, None if y is None else check_X_y(np.zeros((len(X), 1)), y, **of_y)[1]
         if y is None:
-            return validate_data(self, X, reset=place["fresh"], **checks), None
-        both = validate_data(self, X, y, reset=place["fresh"], **checks, **of_y)
+            return validate_data(self, X, reset=how.fresh, **checks), None
+        both = validate_data(self, X, y, reset=how.fresh, **checks, **of_y)
         return both
 
     def _without_table(self, X: Matrix, fresh: bool) -> Matrix:
@@ -338,7 +326,7 @@ class RowReader:
 
     def _matrix(self, X: Any, *, source: bool = False) -> Matrix:
         """Return rows to predict as functions take them."""
-        codes, _ = self._coded(X, fresh=False, source=source)
+        codes, _ = self._coded(X, None, Reading(False, source=source))
         return self._encode_rows(codes, fresh=False)
 
 

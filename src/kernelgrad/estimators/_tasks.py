@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -98,32 +98,6 @@ class Classification(Task):
     by_pairs: bool = False
     stratified: ClassVar[bool] = True
 
-    @classmethod
-    def learn(
-        cls,
-        found: AnyArray,
-        counts: AnyArray,
-        *,
-        declared: AnyArray | None,
-        make_loss: Callable[[int], Loss],
-        class_weight: Any,
-        owner: str,
-        by_pairs: bool = False,
-    ) -> Classification:
-        """Return the task of labels `found` so many times, or of all classes `declared`."""
-        # the first batch of a stream may lack some of the declared classes
-        classes = found if declared is None else declared
-        if len(classes) < 2:
-            raise DataError(
-                f"{owner} needs at least two classes; the data have only one "
-                f"class: {classes.tolist()!r}."
-            )
-        task = cls(make_loss(len(classes)), classes)
-        total = np.zeros(len(classes))
-        total[task.codes(found)] = counts
-        weights = _weights_of(class_weight, classes, total)
-        return replace(task, weights=weights, by_pairs=by_pairs and len(classes) > 2)
-
     @property
     def n_outputs(self) -> int:
         n = len(self.classes)
@@ -204,7 +178,9 @@ class Classification(Task):
         }  # fmt: skip
 
 
-def _weights_of(class_weight: Any, classes: AnyArray, counts: AnyArray) -> Float64Array | None:
+def weights_of_classes(
+    class_weight: Any, classes: AnyArray, counts: AnyArray
+) -> Float64Array | None:
     """Return the weight of each class, of which there are `counts` rows."""
     if class_weight is None:
         return None

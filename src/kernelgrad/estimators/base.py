@@ -278,7 +278,10 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
             if self.time_limit is not None:
                 self._deadline = Deadline(max(0.0, self.time_limit - checkpoint.spent))
         if not warm:
-            self._seed = self._recalled("seed", lambda: new_seed(self.random_state))
+            self._seed = self._recalled(
+                "seed", lambda: new_seed(self.random_state), lambda it: ({"it": it}, {}),
+                lambda values, _: values["it"],
+            )  # fmt: skip
         rows = self._all_rows(parts, given, fresh=not warm, **more)
         rows = replace(rows, stays=self._stays(rows))
         if warm:
@@ -312,14 +315,9 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         return plan.rows
 
     def _recalled(
-        self,
-        name: str,
-        make: Callable[[], T],
-        pack: Callable[[T], Contents] = lambda it: ({"it": it}, {}),
-        unpack: Callable[[dict[str, Any], dict[str, AnyArray]], T] = lambda values, _: values[
-            "it"
-        ],
-    ) -> T:
+        self, name: str, make: Callable[[], T], pack: Callable[[T], Contents],
+        unpack: Callable[[dict[str, Any], dict[str, AnyArray]], T],
+    ) -> T:  # fmt: skip
         """Return what `make` finds, or found in the fit that is resumed from a checkpoint."""
         checkpoint = self._listeners.checkpoint
         return make() if checkpoint is None else checkpoint.recall(name, make, pack, unpack)
@@ -363,7 +361,8 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         alpha = self._alpha_for(rows, stream=how.stream)
         problem = self._problem(parts.kernel, rows.task.loss, rows.task.n_outputs, alpha)
         problem = replace(problem, deadline=self._deadline)
-        if not stream:
+        if not how.stream:
+            solver = chosen[0]
             n, size = sum(one.n_rows for one in rows.sources), rows.nbytes
             stays = rows.stays and solver.takes_stores
             whole = not stays and solver.resolve_batch_size(n) >= n

@@ -24,7 +24,7 @@ from kernelgrad.estimators._calibration import MOST_ROWS, Calibration, keep_argm
 from kernelgrad.estimators._plan import Choice, Parts, Plan
 from kernelgrad.estimators._rows import Batches, TrainingRows, weights_of
 from kernelgrad.estimators._support import as_numpy, available_if, can_stream
-from kernelgrad.estimators._tasks import Classification
+from kernelgrad.estimators._tasks import Classification, weights_of_classes
 from kernelgrad.estimators.base import BaseRowsEstimator, joined
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
 from kernelgrad.functions.expansions import Expansion
@@ -87,15 +87,19 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
             found, counts = self._labels_of_source(targets, declared)
         else:
             found, counts = np.unique(targets, return_counts=True)
-        return self._task_type.learn(
-            found,
-            counts,
-            declared=declared,
-            make_loss=self._make_loss,
-            class_weight=self.class_weight,
-            owner=type(self).__name__,
-            by_pairs=getattr(self, "multi_class", None) == "ovo",
-        )
+        # the first batch of a stream may lack some of the declared classes
+        classes = found if declared is None else declared
+        if len(classes) < 2:
+            raise DataError(
+                f"{type(self).__name__} needs at least two classes; the data have only one "
+                f"class: {classes.tolist()!r}."
+            )
+        task = self._task_type(self._make_loss(len(classes)), classes)
+        total = np.zeros(len(classes))
+        total[task.codes(found)] = counts
+        weights = weights_of_classes(self.class_weight, classes, total)
+        by_pairs = getattr(self, "multi_class", None) == "ovo" and len(classes) > 2
+        return replace(task, weights=weights, by_pairs=by_pairs)
 
     def _labels_of_source(
         self, source: BatchSource, declared: AnyArray | None

@@ -14,7 +14,7 @@ from kernelgrad._validation import DataError
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.estimators import _files
 from kernelgrad.estimators._blocks import by_blocks
-from kernelgrad.estimators._plan import Given, Parts
+from kernelgrad.estimators._plan import Given, Parts, Reading
 from kernelgrad.estimators._rows import TrainingRows, TwoSamples, weights_of
 from kernelgrad.estimators._support import checked_weights, with_callbacks
 from kernelgrad.estimators._tasks import NoTargets
@@ -170,7 +170,7 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
             p = self._encoded_source(X, task if fresh else None)
             return p, self._encoded_source(denominator), np.array([0, 1])
         if denominator is not None:
-            X, _ = self._coded(X, fresh=fresh)
+            X, _ = self._coded(X, None, Reading(fresh))
             X, Z = self._encode_rows(X, fresh=fresh), self._matrix(denominator)
             weight = checked_weights(sample_weight, X)
             return _source(X, weight), _source(Z, np.ones(Z.shape[0])), np.array([0, 1])
@@ -178,7 +178,7 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
             raise ValueError(
                 "requires y to be passed, but the target y is None: " + _NEEDS_BOTH + "."
             )
-        X, y = self._coded(X, y, fresh=fresh)
+        X, y = self._coded(X, y, Reading(fresh))
         X = self._encode_rows(X, fresh=fresh)
         weight, y = checked_weights(sample_weight, X), np.asarray(y)
         values = np.unique(y[weight > 0])

@@ -277,7 +277,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
 
     def _array_rows(self, parts: Parts, given: Given, how: Reading) -> TrainingRows:
         X, y, sample_weight = given
-        fresh, declared, stream, _ = how
+        fresh, declared = how.fresh, how.declared
         raw = labels_of(y)
         known = is_labelled(raw, self._signed(raw, declared, fresh))
         if fresh and declared is None and not known.any():
@@ -289,7 +289,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         if not known.all():
             filled = raw.copy()
             filled[~known] = raw[known][0] if known.any() else 0
-        X, filled = self._coded(X, filled, fresh=fresh, declared=stream)
+        X, filled = self._coded(X, filled, how)
         X = self._encode_rows(X, fresh=fresh)
         self._check_rows(parts, X)
         labels = plain(np.asarray(filled)[known])

@@ -11,7 +11,7 @@ import numpy as np
 from kernelgrad._params import anything, boolean, integer, parameters, real
 from kernelgrad._validation import check_real
 from kernelgrad.data import ArraySource, BatchSource
-from kernelgrad.estimators._plan import Choice, Given, Parts, Plan
+from kernelgrad.estimators._plan import Choice, Given, Parts, Plan, Reading
 from kernelgrad.estimators._rows import MAX_VALIDATION_ROWS, TrainingRows
 from kernelgrad.estimators._support import checked_weights, with_callbacks
 from kernelgrad.estimators._tasks import Task
@@ -125,7 +125,7 @@ class BaseSupervisedEstimator(BaseRowsEstimator):
         elif y is None:
             raise ValueError("y_val is None; give the targets of X_val.")
         options: dict[str, Any] = {"multi_output": True, "y_numeric": self._y_numeric}
-        X, y = self._coded(X, y, fresh=False, source=source, **options)
+        X, y = self._coded(X, y, Reading(False, source=source), **options)
         y = task.internal(self._check_targets(y))
         weight = checked_weights(weight, X, task.class_factor(y))
         X = self._encode_rows(X, fresh=False)

@@ -124,7 +124,7 @@ def table_study(work: Work) -> Study:
     model = KernelClassifier("log_loss", random_state=SEED)
     data = X, y, X_test, y_test
     methods = {"KernelClassifier": model, trees_name: trees, "SVC, columns prepared": svc}
-    results = [work.measure(*each, *data) for each in methods.items()]
+    results = [work.measure(*each, data) for each in methods.items()]
     figures = {_LOWER_LEFT: error_and_time(results)}
     if model.metric_ is not None:
         importances, ax = figure()
@@ -184,7 +184,7 @@ def digits_study(work: Work) -> Study:
     model = KernelClassifier(random_state=SEED)
     data = X, y, X_test, y_test
     methods = {"KernelClassifier": model, "SVC": SVC(), trees_name: trees}
-    results = [work.measure(*each, *data) for each in methods.items()]
+    results = [work.measure(*each, data) for each in methods.items()]
     work.say("  two dimensions")
     chosen = y < 4
     plane = PCA(2, random_state=SEED).fit(X[chosen])
@@ -269,7 +269,7 @@ def stream_study(work: Work) -> Study:
     results = [
         learn("KernelRegressor.partial_fit", model),
         learn("RBFSampler(1000) + SGDRegressor", Sampled(1000)),
-        work.measure(trees_name, trees, X, y, X_test, y_test, (0.1, 1.0)),
+        work.measure(trees_name, trees, (X, y, X_test, y_test), (0.1, 1.0)),
     ]
     made = error_and_time(results, "Seconds of learning")
     made.axes[0].axhline(0.1, color="0.5", linestyle=":")
@@ -372,8 +372,8 @@ def process_study(work: Work) -> Study:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # lengths of useless columns reach their bound
         results = [
-            work.measure("KernelGaussianProcessRegressor", model, *data),
-            work.measure("GaussianProcessRegressor", theirs, *data),
+            work.measure("KernelGaussianProcessRegressor", model, data),
+            work.measure("GaussianProcessRegressor", theirs, data),
         ]
     intervals, ax = figure()
     GaussianProcessIntervalDisplay.from_estimator(model, X, feature=0, ax=ax)

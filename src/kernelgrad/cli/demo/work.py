@@ -124,20 +124,16 @@ class Work:
         return max(60, n // 10) if self.quick else n
 
     def measure(
-        self,
-        name: str,
-        model: Any,
-        X: Any,
-        y: Any,
-        X_test: Any,
-        y_test: Any,
-        parts: Sequence[float] = (0.3, 1.0),
+        self, name: str, model: Any, data: Sequence[Any], parts: Sequence[float] = (0.3, 1.0)
     ) -> Result:
         """Fit on growing parts of the rows and test; `model` is then that of all of them.
+
+        `data` are X, y, X_test and y_test.
 
         The smallest part is fitted once before: compiling and loading are not on the clock.
         """
         self.say(f"  {name}")
+        X, y, X_test, y_test = data
         square = np.asarray(y_test).dtype.kind == "f"
         course: list[tuple[float, float]] = []
         seconds, losses = 0.0, np.empty(0)
