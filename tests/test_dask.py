@@ -25,7 +25,7 @@ from kernelgrad.callbacks import Callback, Checkpoint
 from kernelgrad.compute.threads import get_num_threads
 from kernelgrad.compute.workers import DaskTeam
 from kernelgrad.data.dask import DaskSource
-from kernelgrad.estimators import _workers, base
+from kernelgrad.estimators import _reading, _workers
 from kernelgrad.solvers.block_descent import shards, solver
 
 dask = pytest.importorskip("dask")
@@ -406,7 +406,7 @@ def test_engine_without_a_client():
 
 @pytest.fixture(autouse=True)
 def _small_shards(monkeypatch):
-    for module in (base, shards, solver):
+    for module in (_reading, shards, solver):
         monkeypatch.setattr(module, "SHARD", 400)
 
 
@@ -440,7 +440,7 @@ def local(rows):
     """Return the model that this process alone makes of the rows, read by pieces."""
     X, y = rows
     with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="sync"):
-        for module in (base, shards, solver):
+        for module in (_reading, shards, solver):
             patch.setattr(module, "SHARD", 400)
         return few_blocks().fit(array(X), array(y))
 

@@ -332,5 +332,5 @@ class RowReader:
 
 def _shared(X: Any, given: Any) -> bool:
     """Whether rows are the arrays that were given, or views of them."""
-    a, b = (it.data if sp.issparse(it) else it for it in (X, given))
+    a, b = (getattr(it, "data", None) if sp.issparse(it) else it for it in (X, given))
     return isinstance(b, np.ndarray) and bool(np.may_share_memory(a, b))
