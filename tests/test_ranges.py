@@ -16,6 +16,8 @@ from kernelgrad import (
     DSG,
     DataError,
     KernelClassifier,
+    KernelDensityRatio,
+    KernelGaussianProcessRegressor,
     KernelNoveltyDetector,
     KernelRegressor,
     LinearClassifier,
@@ -169,6 +171,8 @@ def test_targets_beyond_float32_are_refused(cls, scale):
         with pytest.raises(DataError, match=rf"in row {place} .* in another unit"):
             cls().fit(X, y * scale)
     cls().fit(X, 0 * t)
+    with pytest.raises(DataError, match=r"e\+200 in size, have squares beyond float64"):
+        KernelGaussianProcessRegressor().fit(X, 1e200 * t)
 
 
 @pytest.mark.parametrize("weight", [1e-310, 1e300, np.r_[1e300, np.full(59, 1e-300)]])
@@ -228,8 +232,9 @@ def test_rows_that_vanish_are_refused(cls):
     X, t = rows(60)
     with pytest.raises(DataError, match=r"The largest value in the rows is .*e-300"):
         cls().fit(X * 1e-300, t)
-    with pytest.raises(DataError, match=r"The largest value in the rows is .*e-50"):
-        RandomFeatures().fit(X * 1e-50)
+    for model in (RandomFeatures(), KernelDensityRatio()):
+        with pytest.raises(DataError, match=r"The largest value in the rows is .*e-50"):
+            model.fit(X * 1e-50, t > 0)
     with pytest.warns(UserWarning, match="the same for nearly all of its training rows"):
         cls().fit(0 * X, t)
 

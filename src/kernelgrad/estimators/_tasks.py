@@ -313,7 +313,13 @@ class ScaledColumn(Task):
         if not weight.sum() > 0:
             raise DataError("All sample weights are zero; at least one row must count.")
         centre = float(np.average(values, weights=weight)) if normalize else 0.0
-        spread = float(np.sqrt(np.average((values - centre) ** 2, weights=weight)))
+        with np.errstate(over="ignore"):
+            spread = float(np.sqrt(np.average((values - centre) ** 2, weights=weight)))
+        if not np.isfinite(spread):
+            raise DataError(
+                f"The targets, up to {extreme(values)[0]:.3g} in size, have squares beyond "
+                "float64; give them in another unit."
+            )
         rounding = 10 * np.finfo(float).eps * float(np.abs(values).max())
         varies = bool(spread > rounding)
         return cls(centre, spread if varies else 1.0, total=float(weight.sum())), varies

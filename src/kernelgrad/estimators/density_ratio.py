@@ -145,9 +145,9 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
         if fresh:
             self.samples_ = values
         task, arrays = NoTargets(self._make_loss()), not isinstance(given.X, BatchSource)
-        if arrays and not self._standardize:
+        if arrays:
             for sample in (p, q):
-                parts.kernel.check_domain(sample.read(0, sample.n_rows).X)
+                self._check_rows(parts, sample.read(0, sample.n_rows).X)
         return TwoSamples(p, task, arrays, denominator=TrainingRows(q, task, arrays))
 
     def _two_sources(
