@@ -18,7 +18,9 @@ _UNKNOWN = 8 * 2**30
 _TRIM, _MAP = -1, -3  # numbers of glibc's options
 _MAPPED, _KEPT = 2**25, 2**27
 _THREAD_BYTES = 64_000_000  # of a limit for each thread: its tiles take less
-_RETURNED = 9 * 2**20  # tiles of kernel values stay, what is larger is given back
+# Tiles of kernel values, 8 MiB, stay; what is larger is given back, such as the Hessians of
+# blocks, which are hardly larger and would leave holes between tiles.
+_RETURNED = 2**23 + 2**12
 
 
 def system_bytes() -> int:

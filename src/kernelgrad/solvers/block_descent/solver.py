@@ -417,6 +417,7 @@ class CachedBlockDescent(Solver[CachedState]):
         self._descend(problem, state, steps, block)
         state.iteration += 1
         steps.leave(self.tol, min(state.iteration, memory.n_blocks))
+        vars(block).pop("gram", None)  # the next block needs the room
         if state.exact is not None:
             state.kernel_evaluations += steps.made
         state.rows_seen += batch.n_rows
