@@ -29,9 +29,8 @@ from kernelgrad.losses import (
 )
 from kernelgrad.solvers.base import TrainBatch
 from kernelgrad.solvers.linear import _loops as loops
-from kernelgrad.solvers.linear.anchors import AnchorGraph
+from kernelgrad.solvers.linear._loops import AnchorGraph, Moments
 from kernelgrad.solvers.linear.base import LinearProblem, PreparedRows
-from kernelgrad.solvers.linear.variance_reduced import Moments
 
 SMOOTH = [
     SquaredError(), Logistic(), Multinomial(), SquaredHinge(), Huber(0.4), SmoothedHinge(0.6),

@@ -366,7 +366,7 @@ def test_semi_stochastic_gradient_is_unbiased(loss, sparse):
     exact = np.vstack(case.gradient(W, b))
     mean = np.tensordot(case.p, one_row_steps(case, data, graph.references(20, data), W, b), 1)
     np.testing.assert_allclose(mean, exact, atol=1e-12)
-    wrong = replace(graph, product=1.1 * graph.product)
+    wrong = graph._replace(product=1.1 * graph.product)
     mean = np.tensordot(case.p, one_row_steps(case, data, wrong.references(20, data), W, b), 1)
     assert abs(mean - exact).max() > 1e-4
 

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import threadpoolctl
 
 from kernelgrad._validation import check_int
@@ -174,3 +175,25 @@ def parallel_for(n_tasks: int, task: Callable[[int], None]) -> None:
 def over_tiles(n_rows: int, step: int, task: Callable[[int, int], None]) -> None:
     """Call ``task(r0, r1)`` for tiles of `step` rows, as :func:`parallel_for`."""
     parallel_for(-(-n_rows // step), lambda a: task(a * step, min(n_rows, (a + 1) * step)))
+
+
+def sum_over_tiles(
+    n_rows: int, step: int, group: int, task: Callable[[int, int, Any], None], out: Any
+) -> None:
+    """Write the sum of what ``task(r0, r1, part)`` writes to its part into `out`, in order.
+
+    Parts of no more than `group` tiles exist at a time.
+    """
+    out[:] = 0
+    n_tiles = -(-n_rows // step)
+    parts = np.empty((min(group, n_tiles), *out.shape), out.dtype)
+    for first in range(0, n_tiles, group):
+
+        def one(i: int, first: int = first) -> None:
+            r0 = (first + i) * step
+            task(r0, min(n_rows, r0 + step), parts[i])
+
+        some = parts[: n_tiles - first]
+        parallel_for(len(some), one)
+        for part in some:
+            out += part

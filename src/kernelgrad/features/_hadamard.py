@@ -18,7 +18,7 @@ All arrays are float32 and C-contiguous; projections are in turns.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from kernelgrad.compute.caching import njit
 from kernelgrad.compute.elementary import cos_phase_turns, cos_sin_turns
 from kernelgrad.compute.linalg import times_wide
 from kernelgrad.compute.rows import Csr, Dense, as_rows, by_type
-from kernelgrad.compute.threads import over_tiles, parallel_for, single_threaded_blas
+from kernelgrad.compute.threads import over_tiles, single_threaded_blas, sum_over_tiles
 from kernelgrad.features._fused import PAIR
 
 # Two 16-float vectors a line. Wider lines put the 16 streams of a radix-16 pass into the same
@@ -231,174 +231,147 @@ def _keeps_lanes(C: int) -> bool:
     return bool((out == out[0]).all())
 
 
-@njit(nogil=True, cache=True)
-def _predict(
-    rows: Any, r0: int, r1: int,
-    stacks: Any, phase: Any, kind: int, coef: Any, first: int, used: int, blas: bool, out: Any,
-) -> None:  # fmt: skip
-    """Add features 0..used of the stacks times coef[:, first:] to rows r0..r1 of out."""
-    n, C = stacks.shape[2], out.shape[1]
-    X = np.empty((n, LANES), np.float32)
-    T = np.empty((n, LANES), np.float32)
-    S = np.empty((PANEL, LANES), np.float32)
-    sums, tmp = np.empty((LANES, C), np.float32), np.empty((LANES, C), np.float32)
-    padded = np.empty((-(-C // 4) * 4, LANES), np.float32)
-    for a in range(r0, r1, LANES):
-        b = min(r1, a + LANES)
-        _load(rows, a, b, X)
-        for q in range(-(-used // n)):
-            _rotate(X, stacks[q], T)
-            stop = min(n, used - q * n)
-            for i in range(0, stop, PANEL):
-                j = min(stop, i + PANEL)
-                f0, f1 = q * n + i, q * n + j
-                t, s = T[i:j], S[: j - i]
-                _features(t, s, stacks[q, 3, i:j], phase[f0:f1], kind)
-                sums[:] = 0
-                for p in range(coef.shape[0]):
-                    some = coef[p, first + f0 : first + f1]
-                    _add_product(t if p == 0 else s, some, blas, tmp, padded, sums)
-                for r in range(b - a):
-                    for c in range(C):
-                        out[a + r, c] += sums[r, c]
+# What becomes of a panel: its cosines t and sines s, (features, LANES), of rows a..b, the first
+# of them number f0.
 
 
-@njit(nogil=True, cache=True)
-def _gradient(
-    rows: Any, r0: int, r1: int,
-    stacks: Any, phase: Any, kind: int, offset: int, R: Any, G: Any,
-) -> None:  # fmt: skip
-    """G (planes, F, C) = features offset..offset + F of rows r0..r1, times their R."""
-    n = stacks.shape[2]
-    F, C = G.shape[1:]
-    X = np.empty((n, LANES), np.float32)
-    T = np.empty((n, LANES), np.float32)
-    S = np.empty((PANEL, LANES), np.float32)
-    tmp = np.empty((PANEL, C), np.float32)
-    right = np.zeros((LANES, C), np.float32)
-    G[:] = 0
-    for a in range(r0, r1, LANES):
-        b = min(r1, a + LANES)
-        _load(rows, a, b, X)
-        right[b - a :] = 0
-        for i in range(b - a):
-            for c in range(C):
-                right[i, c] = R[a + i, c]
-        for q in range(stacks.shape[0]):
-            _rotate(X, stacks[q], T)
-            stop = min(n, offset + F - q * n)
-            for i in range(max(0, offset - q * n), stop, PANEL):
-                j = min(stop, i + PANEL)
-                f0, f1 = q * n + i - offset, q * n + j - offset
-                t, s, u = T[i:j], S[: j - i], tmp[: j - i]
-                _features(t, s, stacks[q, 3, i:j], phase[f0:f1], kind)
-                for p in range(G.shape[0]):
-                    np.dot(t if p == 0 else s, right, u)
-                    for f in range(f0, f1):
-                        for c in range(C):
-                            G[p, f, c] += u[f - f0, c]
+class Stacks(NamedTuple):
+    """Stacks of projections, and those of their features that count.
 
-
-@njit(nogil=True, cache=True)
-def _transform(
-    rows: Any, r0: int, r1: int,
-    stacks: Any, phase: Any, kind: int, offset: int, scale: Any, out: Any,
-) -> None:  # fmt: skip
-    """Rows r0..r1 of out (n, planes, F) = scale * features offset..offset + F."""
-    n = stacks.shape[2]
-    planes, F = out.shape[1:]
-    X = np.empty((n, LANES), np.float32)
-    T = np.empty((n, LANES), np.float32)
-    S = np.empty((PANEL, LANES), np.float32)
-    for a in range(r0, r1, LANES):
-        b = min(r1, a + LANES)
-        _load(rows, a, b, X)
-        for q in range(stacks.shape[0]):
-            _rotate(X, stacks[q], T)
-            stop = min(n, offset + F - q * n)
-            for i in range(max(0, offset - q * n), stop, PANEL):
-                j = min(stop, i + PANEL)
-                f0, f1 = q * n + i - offset, q * n + j - offset
-                t, s = T[i:j], S[: j - i]
-                _features(t, s, stacks[q, 3, i:j], phase[f0:f1], kind)
-                for r in range(b - a):
-                    for p in range(planes):
-                        o = out[a + r, p, f0:f1]
-                        column = (t if p == 0 else s)[:, r]
-                        for f in range(o.size):
-                            o[f] = scale * column[f]
-
-
-def predict(
-    X: Matrix,
-    stacks: Float32Array,
-    phase: Float32Array,
-    kind: int,
-    coef: Float32Array,
-    first: int,
-    used: int,
-    out: Float32Array,
-) -> None:
-    """Add features(X) times coef[:, first : first + used] to `out` (N, C), in parallel.
-
-    X (N, d), d <= n, is dense or CSR. Stacks (n_stacks, 4, n) hold the signs of the three
-    diagonals and the length that multiplies each projection; their first `used` features
-    count. `phase` is empty unless the kind is PHASE.
+    Attributes
+    ----------
+    stacks : float32 array (n_stacks, 4, n)
+        Signs of the three diagonals, and the length that multiplies each projection.
+    phase : float32 array (n_features,)
+        Empty unless the kind is PHASE.
+    kind : int
+    offset, n_features : int
+        Feature f is number ``offset + f`` of the stacks.
     """
-    rows, blas = as_rows(X), _keeps_lanes(coef.shape[2])
+
+    stacks: Float32Array
+    phase: Float32Array
+    kind: int
+    offset: int
+    n_features: int
+
+
+class _Prediction(NamedTuple):
+    coef: Float32Array  # (planes, capacity, C), of feature 0 in row `first`
+    first: int
+    blas: bool
+    sums: Float32Array  # scratch
+    rows: Float32Array
+    padded: Float32Array
+    out: Float32Array
+
+
+class _Gradient(NamedTuple):
+    first: int  # row of R
+    R: Float32Array  # zeros behind up to a multiple of LANES
+    product: Float32Array  # scratch
+    G: Float32Array
+
+
+class _Features(NamedTuple):
+    scale: Any
+    out: Float32Array
+
+
+def _predict(sink: Any, t: Any, s: Any, a: int, b: int, f0: int) -> None:
+    """Take one panel."""
+    sums, out, first = sink.sums, sink.out, sink.first + f0
+    sums[:] = 0
+    for p in range(sink.coef.shape[0]):
+        some = sink.coef[p, first : first + t.shape[0]]
+        _add_product(t if p == 0 else s, some, sink.blas, sink.rows, sink.padded, sums)
+    for r in range(b - a):
+        for c in range(out.shape[1]):
+            out[a + r, c] += sums[r, c]
+
+
+def _add_gradient(sink: Any, t: Any, s: Any, a: int, b: int, f0: int) -> None:
+    G, m = sink.G, t.shape[0]
+    u, right = sink.product[:m], sink.R[a - sink.first : a - sink.first + LANES]
+    for p in range(G.shape[0]):
+        np.dot(t if p == 0 else s, right, u)
+        for f in range(m):
+            for c in range(G.shape[2]):
+                G[p, f0 + f, c] += u[f, c]
+
+
+def _write(sink: Any, t: Any, s: Any, a: int, b: int, f0: int) -> None:
+    for r in range(b - a):
+        for p in range(sink.out.shape[1]):
+            o = sink.out[a + r, p, f0 : f0 + t.shape[0]]
+            column = (t if p == 0 else s)[:, r]
+            for f in range(o.size):
+                o[f] = sink.scale * column[f]
+
+
+_take = by_type({_Prediction: _predict, _Gradient: _add_gradient, _Features: _write})
+
+
+@njit(nogil=True, cache=True)
+def _by_panels(rows: Any, r0: int, r1: int, of: Any, sink: Any) -> None:
+    """Hand the features of rows r0..r1 to a sink, a panel at a time."""
+    n = of.stacks.shape[2]
+    X = np.empty((n, LANES), np.float32)
+    T = np.empty((n, LANES), np.float32)
+    S = np.empty((PANEL, LANES), np.float32)
+    for a in range(r0, r1, LANES):
+        b = min(r1, a + LANES)
+        _load(rows, a, b, X)
+        for q in range(-(-(of.offset + of.n_features) // n)):
+            _rotate(X, of.stacks[q], T)
+            stop = min(n, of.offset + of.n_features - q * n)
+            for i in range(max(0, of.offset - q * n), stop, PANEL):
+                j = min(stop, i + PANEL)
+                f0, f1 = q * n + i - of.offset, q * n + j - of.offset
+                t, s = T[i:j], S[: j - i]
+                _features(t, s, of.stacks[q, 3, i:j], of.phase[f0:f1], of.kind)
+                _take(sink, t, s, a, b, f0)
+
+
+def predict(X: Matrix, of: Stacks, coef: Float32Array, first: int, out: Float32Array) -> None:
+    """Add features(X) times coef[:, first : first + n_features] to `out` (N, C), in parallel.
+
+    X (N, d), d <= n, is dense or CSR.
+    """
+    rows, C = as_rows(X), out.shape[1]
+    blas = _keeps_lanes(C)
 
     def task(r0: int, r1: int) -> None:
-        _predict(rows, r0, r1, stacks, phase, kind, coef, first, used, blas, out)
+        room = np.empty((2, LANES, C), np.float32)
+        padded = np.empty((-(-C // 4) * 4, LANES), np.float32)
+        _by_panels(
+            rows, r0, r1, of, _Prediction(coef, first, blas, room[0], room[1], padded, out)
+        )
 
     over_tiles(len(out), ROWS, task)
 
 
-def gradient(
-    X: Matrix,
-    stacks: Float32Array,
-    phase: Float32Array,
-    kind: int,
-    offset: int,
-    R: Float32Array,
-    G: Float32Array,
-) -> None:
-    """Write features(X)^T R into `G` (planes, F, C), in parallel over chunks of rows.
+def gradient(X: Matrix, of: Stacks, R: Float32Array, G: Float32Array) -> None:
+    """Write features(X)^T R into `G` (planes, n_features, C), in parallel over chunks of rows.
 
-    Feature f of `G` is number ``offset + f`` of the stacks; `phase` (F,) starts at f = 0. The
-    sums of the chunks are added in order.
+    The sums of the chunks are added in order.
     """
-    N, rows = R.shape[0], as_rows(X)
-    n_tasks = -(-N // ROWS)
-    G[:] = 0
-    sums = np.empty((min(_GROUP, n_tasks), *G.shape), np.float32)
-    for start in range(0, n_tasks, _GROUP):
-        group = sums[: n_tasks - start]
+    (N, C), rows = R.shape, as_rows(X)
 
-        def task(a: int, start: int = start) -> None:
-            r0 = (start + a) * ROWS
-            _gradient(rows, r0, min(N, r0 + ROWS), stacks, phase, kind, offset, R, sums[a])
+    def task(r0: int, r1: int, out: Float32Array) -> None:
+        right = np.zeros((-(-(r1 - r0) // LANES) * LANES, C), np.float32)
+        right[: r1 - r0] = R[r0:r1]
+        out[:] = 0
+        product = np.empty((PANEL, C), np.float32)
+        _by_panels(rows, r0, r1, of, _Gradient(r0, right, product, out))
 
-        parallel_for(len(group), task)
-        for part in group:
-            G += part
+    sum_over_tiles(N, ROWS, _GROUP, task, G)
 
 
-def transform(
-    X: Matrix,
-    stacks: Float32Array,
-    phase: Float32Array,
-    kind: int,
-    offset: int,
-    scale: float,
-    out: Float32Array,
-) -> None:
-    """Write scale * features(X) into `out` (N, planes, F); `offset`, `phase` as in gradient."""
-    rows, s = as_rows(X), np.float32(scale)
-
-    def task(r0: int, r1: int) -> None:
-        _transform(rows, r0, r1, stacks, phase, kind, offset, s, out)
-
-    over_tiles(len(out), ROWS, task)
+def transform(X: Matrix, of: Stacks, scale: float, out: Float32Array) -> None:
+    """Write scale * features(X) into `out` (N, planes, n_features)."""
+    rows, sink = as_rows(X), _Features(np.float32(scale), out)
+    over_tiles(len(out), ROWS, lambda r0, r1: _by_panels(rows, r0, r1, of, sink))
 
 
 @njit(nogil=True, cache=True)

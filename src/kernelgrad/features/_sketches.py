@@ -30,7 +30,7 @@ from kernelgrad.compute.elementary import cos_sin_turns
 from kernelgrad.compute.linalg import PAD, keeps_rows
 from kernelgrad.compute.rng import cauchys, philox, sechs, split_seed
 from kernelgrad.compute.rows import Csr, Dense, as_rows, by_type, column, entries, entry
-from kernelgrad.compute.threads import over_tiles, parallel_for
+from kernelgrad.compute.threads import over_tiles, parallel_for, sum_over_tiles
 from kernelgrad.features._fused import ROWS, TILE, add_product
 
 TAG_DEGREE, TAG_SIGN, TAG_BUCKET, TAG_ADDITIVE = 3, 4, 5, 6
@@ -501,20 +501,12 @@ def additive_gradient(
 
     Partial sums of a fixed number of row tiles are added in order.
     """
-    n, step, rows = R.shape[0], _rows(d, draws.kind), as_rows(X)
-    n_tiles = -(-n // step)
-    partial = np.empty((min(_PARTIAL, n_tiles), *G.shape), np.float32)
-    G[:] = 0
-    for first in range(0, n_tiles, _PARTIAL):
+    rows = as_rows(X)
 
-        def task(a: int, first: int = first) -> None:
-            r0, r1 = (first + a) * step, min(n, (first + a + 1) * step)
-            _gradient(rows, r0, r1, d, draws, R[r0:r1], partial[a])
+    def task(r0: int, r1: int, out: Float32Array) -> None:
+        _gradient(rows, r0, r1, d, draws, R[r0:r1], out)
 
-        m = min(_PARTIAL, n_tiles - first)
-        parallel_for(m, task)
-        for a in range(m):
-            G += partial[a]
+    sum_over_tiles(len(R), _rows(d, draws.kind), _PARTIAL, task, G)
 
 
 def additive_transform(

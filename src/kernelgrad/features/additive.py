@@ -29,14 +29,11 @@ class AdditiveMap(FeatureMap):
 
     planes = 2
 
-    def __init__(
-        self, law: int, form: Form, n_features_in: int, seed: int, block_size: int
-    ) -> None:
-        super().__init__(n_features_in, seed, block_size)
-        self.law = law
-        self.form = form
+    def __init__(self, law: int, form: Form, *size: int) -> None:
+        super().__init__(*size)
+        self.law, self.form = law, form
         if form == "auto":
-            self.form = "coordinates" if block_size >= n_features_in else "hashed"
+            self.form = "coordinates" if self.block_size >= self.n_features_in else "hashed"
         self._cache: dict[int, sketches.AdditiveDraws] = {}
 
     @property

@@ -32,7 +32,7 @@ class FeatureMap(ABC):
         Input width d.
     seed : int in [0, 2^64)
     block_size : int
-        Features per block and plane, F.
+        Features per block and plane, F. Subclasses take these three as ``*size``.
     """
 
     planes: int = 1

@@ -19,17 +19,15 @@ class PartsMap(FeatureMap):
     what the other parts make of them, column after column.
     """
 
-    def __init__(
-        self, parts: Sequence[FeatureMap], n_features_in: int, seed: int, block_size: int
-    ) -> None:
-        super().__init__(n_features_in, seed, block_size)
-        self.parts = list(parts)
-        widths = [_prepared_width(part, n_features_in) for part in parts]
+    def __init__(self, parts: Sequence[FeatureMap], *size: int) -> None:
+        super().__init__(*size)
+        self.parts, d = list(parts), self.n_features_in
+        widths = [_prepared_width(part, d) for part in parts]
         self._shared = None in widths
-        stop = n_features_in if self._shared else 0
+        stop = d if self._shared else 0
         self._ranges = []
         for width in widths:
-            self._ranges.append((0, n_features_in) if width is None else (stop, stop + width))
+            self._ranges.append((0, d) if width is None else (stop, stop + width))
             stop += width or 0
 
     @property
@@ -66,14 +64,9 @@ class SumMap(PartsMap):
     """The features of all parts side by side, times the square roots of their weights."""
 
     def __init__(
-        self,
-        parts: Sequence[FeatureMap],
-        weights: Sequence[float],
-        n_features_in: int,
-        seed: int,
-        block_size: int,
+        self, parts: Sequence[FeatureMap], weights: Sequence[float], *size: int
     ) -> None:
-        super().__init__(parts, n_features_in, seed, block_size)
+        super().__init__(parts, *size)
         self.planes = sum(part.planes for part in parts)
         self._roots = [np.float32(math.sqrt(weight)) for weight in weights]
 
@@ -116,10 +109,8 @@ class SumMap(PartsMap):
 class ProductMap(PartsMap):
     r"""``sqrt(F) phi_1[plane a, i] phi_2[plane b, i]`` for all planes (a, b) and features i."""
 
-    def __init__(
-        self, parts: Sequence[FeatureMap], n_features_in: int, seed: int, block_size: int
-    ) -> None:
-        super().__init__(parts, n_features_in, seed, block_size)
+    def __init__(self, parts: Sequence[FeatureMap], *size: int) -> None:
+        super().__init__(parts, *size)
         self.planes = math.prod(part.planes for part in parts)
 
     def transform(self, X: Matrix, block: int) -> Float32Array:

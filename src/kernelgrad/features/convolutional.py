@@ -56,22 +56,12 @@ class ConvolutionMap(FeatureMap):
 
     planes = 2
 
-    def __init__(
-        self,
-        grid: PatchGrid,
-        gamma: float,
-        contrast: bool,
-        n_features_in: int,
-        seed: int,
-        block_size: int,
-    ) -> None:
-        super().__init__(n_features_in, seed, block_size)
-        self.grid = grid
-        self.gamma = gamma
-        self.contrast = contrast
-        ideal = block_size // self.grid.n_cells
-        self.group = min(block_size, max(_MIN_GROUP, min(_MAX_GROUP, ideal)))
-        self.n_groups = -(-block_size // self.group)
+    def __init__(self, grid: PatchGrid, gamma: float, contrast: bool, *size: int) -> None:
+        super().__init__(*size)
+        self.grid, self.gamma, self.contrast = grid, gamma, contrast
+        F = self.block_size
+        self.group = min(F, max(_MIN_GROUP, min(_MAX_GROUP, F // grid.n_cells)))
+        self.n_groups = -(-F // self.group)
 
     def cells(self, block: int) -> IntArray:
         """Return the cell of each group of a block."""
@@ -93,16 +83,10 @@ class ConvolutionMap(FeatureMap):
     def transform(self, X: Matrix, block: int) -> Float32Array:
         """Return ``phi_block(X)``, shape (n, 2 F), cosines before sines."""
         out = np.empty((X.shape[0], self.width), np.float32)
-        g = self.grid
+        g, scale = self.grid, float(np.sqrt(1.0 / self.block_size))
+        drawn = self.cells(block), self.filters(block)
+        rows = X.toarray() if sp.issparse(X) else X
         patches.transform(
-            X.toarray() if sp.issparse(X) else X,
-            g.origins,
-            g.starts,
-            g.within,
-            self.cells(block),
-            self.filters(block),
-            self.contrast,
-            float(np.sqrt(1.0 / self.block_size)),
-            out,
+            rows, g.origins, g.starts, g.within, *drawn, self.contrast, scale, out
         )
         return out

@@ -29,8 +29,8 @@ class InnerProductMap(FeatureMap):
 
     ROWS: ClassVar[int]  # rows of a tile, a power of two
 
-    def __init__(self, gamma: float, n_features_in: int, seed: int, block_size: int) -> None:
-        super().__init__(n_features_in, seed, block_size)
+    def __init__(self, gamma: float, *size: int) -> None:
+        super().__init__(*size)
         self._root = float(np.sqrt(gamma))
 
     @abstractmethod
@@ -89,16 +89,8 @@ class TensorSketch(InnerProductMap):
 
     ROWS = 64
 
-    def __init__(
-        self,
-        gamma: float,
-        degree: int,
-        coef0: float,
-        n_features_in: int,
-        seed: int,
-        block_size: int,
-    ) -> None:
-        super().__init__(gamma, n_features_in, seed, block_size)
+    def __init__(self, gamma: float, degree: int, coef0: float, *size: int) -> None:
+        super().__init__(gamma, *size)
         self.degree = degree
         self._constant = np.float32(np.sqrt(coef0))
 
@@ -138,7 +130,7 @@ class RandomMaclaurin(InnerProductMap):
         Returns degrees N for uniforms in (0, 1), and ``a_N / P[N]``.
     check : callable
         Raises where features of rows would have infinite variance.
-    n_features_in, seed, block_size
+    *size : int
         As in :class:`~kernelgrad.features.base.FeatureMap`.
     """
 
@@ -149,13 +141,10 @@ class RandomMaclaurin(InnerProductMap):
         gamma: float,
         law: Callable[[Float64Array], tuple[IntArray, Float64Array]],
         check: Callable[[Matrix], None],
-        n_features_in: int,
-        seed: int,
-        block_size: int,
+        *size: int,
     ) -> None:
-        super().__init__(gamma, n_features_in, seed, block_size)
-        self.law = law
-        self.check = check
+        super().__init__(gamma, *size)
+        self.law, self.check = law, check
 
     def prepare(self, X: Matrix) -> Matrix:
         """Return ``sqrt(gamma) x``; DataError where the variance would be infinite."""

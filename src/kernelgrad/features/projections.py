@@ -82,16 +82,13 @@ class ProjectionMap(FeatureMap):
     variance is lower than that of ``sqrt(2) cos(w . x + b)``, the papers' form.
     """
 
-    def __init__(
-        self, projection: Projection, n_features_in: int, seed: int, block_size: int
-    ) -> None:
-        super().__init__(n_features_in, seed, block_size)
+    def __init__(self, projection: Projection, *size: int) -> None:
+        super().__init__(*size)
         self.projection = projection
-        self.kind = projection.kind
-        self.planes = projection.planes
-        self._scale = projection.amplitude * float(np.sqrt(1.0 / block_size))
+        self.kind, self.planes = projection.kind, projection.planes
+        self._scale = projection.amplitude * float(np.sqrt(1.0 / self.block_size))
         self._unit = projections.TILE  # features whose weights are drawn together
-        self._cache = np.empty((0, n_features_in, self._unit), np.float32)
+        self._cache = np.empty((0, self.n_features_in, self._unit), np.float32)
 
     def __getstate__(self) -> dict[str, object]:
         state = self.__dict__.copy()
@@ -210,16 +207,11 @@ class SummedFrequenciesMap(ProjectionMap):
     They are ``[cos, sin]`` pairs unless all parts ask for phases.
     """
 
-    def __init__(
-        self,
-        seeded: Sequence[tuple[Projection, int]],
-        n_features_in: int,
-        seed: int,
-        block_size: int,
-    ) -> None:
-        self.parts = [ProjectionMap(p, n_features_in, s, block_size) for p, s in seeded]
+    def __init__(self, seeded: Sequence[tuple[Projection, int]], *size: int) -> None:
+        d, _, F = size
+        self.parts = [ProjectionMap(p, d, s, F) for p, s in seeded]
         pairs = [part for part in self.parts if part.kind == projections.PAIR]
-        super().__init__((pairs or self.parts)[0].projection, n_features_in, seed, block_size)
+        super().__init__((pairs or self.parts)[0].projection, *size)
 
     def frequencies(
         self, first: int, n_tiles: int, tile: int, columns: IntArray

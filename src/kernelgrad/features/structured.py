@@ -35,12 +35,10 @@ _WORD = 32  # bits
 _TAIL = 8.3  # every uniform of 52 bits is the probability of a smaller normal variate
 
 
-def orthogonal_map(
-    projection: Projection, n_features_in: int, seed: int, block_size: int
-) -> FeatureMap:
+def orthogonal_map(projection: Projection, n_features_in: int, *size: int) -> FeatureMap:
     """Return the map with orthogonal frequencies that suits the input width."""
     cls = OrthogonalMap if n_features_in <= DENSE_WIDTH else HadamardMap
-    return cls(projection, n_features_in, seed, block_size)
+    return cls(projection, n_features_in, *size)
 
 
 class OrthogonalMap(ProjectionMap):
@@ -88,11 +86,9 @@ class HadamardMap(ProjectionMap):
     faster.
     """
 
-    def __init__(
-        self, projection: Projection, n_features_in: int, seed: int, block_size: int
-    ) -> None:
-        super().__init__(projection, n_features_in, seed, block_size)
-        self.order = max(hadamard.MIN_ORDER, 1 << int(n_features_in - 1).bit_length())
+    def __init__(self, projection: Projection, *size: int) -> None:
+        super().__init__(projection, *size)
+        self.order = max(hadamard.MIN_ORDER, 1 << int(self.n_features_in - 1).bit_length())
         self._unit = self.order
         self._cache = np.empty((0, 4, self.order), np.float32)
 
@@ -122,25 +118,24 @@ class HadamardMap(ProjectionMap):
         out[:, 3] = length.reshape(n_stacks, n)
         return out
 
-    def _touched(self, block: int) -> tuple[Float32Array, Float32Array, int]:
-        """Return the stacks that the block touches, its phases, and where it starts in them."""
+    def _touched(self, block: int) -> hadamard.Stacks:
+        """Return the stacks that the block touches."""
         F, n = self.block_size, self.order
         first, last = block * F // n, ((block + 1) * F - 1) // n
+        phase = self.projection.phases(self.seed, block * F, F)
         stacks = self.stacks(first, last - first + 1)
-        return stacks, self.projection.phases(self.seed, block * F, F), block * F - first * n
+        return hadamard.Stacks(stacks, phase, self.kind, block * F - first * n, F)
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
         """Return ``phi_block(X)``, shape (n, planes * F), plane after plane."""
-        stacks, phase, offset = self._touched(block)
         out = np.empty((X.shape[0], self.planes, self.block_size), np.float32)
-        hadamard.transform(X, stacks, phase, self.kind, offset, self._scale, out)
+        hadamard.transform(X, self._touched(block), self._scale, out)
         return out.reshape(-1, self.width)
 
     def gradient(self, X: Matrix, R: Float32Array, block: int) -> Float32Array:
         """Return ``phi_block(X)^T R`` by fused tiles; the block is never stored."""
-        stacks, phase, offset = self._touched(block)
         G = np.empty((self.planes, self.block_size, R.shape[1]), np.float32)
-        hadamard.gradient(X, stacks, phase, self.kind, offset, R, G)
+        hadamard.gradient(X, self._touched(block), R, G)
         G *= np.float32(self._scale)
         return G.reshape(self.width, R.shape[1])
 
@@ -157,7 +152,8 @@ class HadamardMap(ProjectionMap):
         self, X: Matrix, W: Float32Array, coef: Float32Array, first: int, used: int, out: Any
     ) -> None:
         phase = self.projection.phases(self.seed, first, len(W) * self.order)
-        hadamard.predict(X, W, phase, self.kind, coef, first, used, out)
+        of = hadamard.Stacks(W, phase, self.kind, 0, used)
+        hadamard.predict(X, of, coef, first, out)
 
 
 @lru_cache(maxsize=32)
@@ -205,19 +201,17 @@ class SobolMap(ProjectionMap):
         """False: two products of points of one sequence are not independent."""
         return False
 
-    def __init__(
-        self, projection: Projection, n_features_in: int, seed: int, block_size: int
-    ) -> None:
+    def __init__(self, projection: Projection, *size: int) -> None:
         from scipy.stats.qmc import Sobol  # slow to import, rarely needed
 
-        super().__init__(projection, n_features_in, seed, block_size)
+        super().__init__(projection, *size)
         self._quantile = projection.quantile or (lambda u: None)
         self._shared = self._quantile(np.full(1, 0.5)) is not None
-        self.dimension = n_features_in + self._shared
+        self.dimension = self.n_features_in + self._shared
         if self.dimension > Sobol.MAXDIM:
             raise ValueError(
                 f"sampling='qmc' needs {self.dimension:,} coordinates of the Sobol' sequence "
-                f"for {n_features_in:,} columns, but it has {Sobol.MAXDIM:,}; use "
+                f"for {self.n_features_in:,} columns, but it has {Sobol.MAXDIM:,}; use "
                 "sampling='iid' or 'orthogonal', or fewer columns."
             )
         if projection.law not in _QUANTILES:

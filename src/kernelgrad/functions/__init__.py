@@ -1,24 +1,11 @@
 """Functions: random features or kernel values of rows, and sums over them."""
 
-from kernelgrad.functions.exact import ExactKernel, KernelRows
-from kernelgrad.functions.expansions import (
-    EXPANSIONS,
-    Expansion,
-    LinearExpansion,
-    RandomFeatureExpansion,
-    SupportExpansion,
-)
-from kernelgrad.functions.features import FeatureStream
-from kernelgrad.functions.scaling import InputScaling
-
-__all__ = [
-    "EXPANSIONS",
-    "ExactKernel",
-    "Expansion",
-    "FeatureStream",
-    "InputScaling",
-    "KernelRows",
-    "LinearExpansion",
-    "RandomFeatureExpansion",
-    "SupportExpansion",
-]
+from kernelgrad.functions.exact import ExactKernel as ExactKernel
+from kernelgrad.functions.exact import KernelRows as KernelRows
+from kernelgrad.functions.expansions import EXPANSIONS as EXPANSIONS
+from kernelgrad.functions.expansions import Expansion as Expansion
+from kernelgrad.functions.expansions import LinearExpansion as LinearExpansion
+from kernelgrad.functions.expansions import RandomFeatureExpansion as RandomFeatureExpansion
+from kernelgrad.functions.expansions import SupportExpansion as SupportExpansion
+from kernelgrad.functions.features import FeatureStream as FeatureStream
+from kernelgrad.functions.scaling import InputScaling as InputScaling

@@ -9,24 +9,32 @@ import numpy as np
 from sklearn.base import clone
 
 from kernelgrad._validation import ModelFileError, check_name
-from kernelgrad.kernels._tiles import blas_products
-from kernelgrad.kernels.additive import Chi2, Intersection, JensenShannon
-from kernelgrad.kernels.arc_cosine import ArcCosine
-from kernelgrad.kernels.base import ExactRows, Kernel, ProductKernel, SumKernel, TiledKernel
-from kernelgrad.kernels.blackbox import CallableKernel, PrecomputedKernel
-from kernelgrad.kernels.convolutional import ConvolutionKernel
-from kernelgrad.kernels.dot_product import DotProduct, Polynomial
-from kernelgrad.kernels.hellinger import Hellinger
-from kernelgrad.kernels.projection import ProjectionKernel
-from kernelgrad.kernels.semigroup import ExponentialSemigroup, ReciprocalSemigroup
-from kernelgrad.kernels.skewed import SkewedChi2, SkewedIntersection
-from kernelgrad.kernels.stationary import (
-    Cauchy,
-    Gaussian,
-    Laplacian,
-    Matern,
-    StationaryKernel,
-)
+from kernelgrad.kernels._tiles import blas_products as blas_products
+from kernelgrad.kernels.additive import Chi2 as Chi2
+from kernelgrad.kernels.additive import Intersection as Intersection
+from kernelgrad.kernels.additive import JensenShannon as JensenShannon
+from kernelgrad.kernels.arc_cosine import ArcCosine as ArcCosine
+from kernelgrad.kernels.base import ExactRows as ExactRows
+from kernelgrad.kernels.base import Kernel as Kernel
+from kernelgrad.kernels.base import ProductKernel as ProductKernel
+from kernelgrad.kernels.base import SumKernel as SumKernel
+from kernelgrad.kernels.base import TiledKernel as TiledKernel
+from kernelgrad.kernels.blackbox import CallableKernel as CallableKernel
+from kernelgrad.kernels.blackbox import PrecomputedKernel as PrecomputedKernel
+from kernelgrad.kernels.convolutional import ConvolutionKernel as ConvolutionKernel
+from kernelgrad.kernels.dot_product import DotProduct as DotProduct
+from kernelgrad.kernels.dot_product import Polynomial as Polynomial
+from kernelgrad.kernels.hellinger import Hellinger as Hellinger
+from kernelgrad.kernels.projection import ProjectionKernel as ProjectionKernel
+from kernelgrad.kernels.semigroup import ExponentialSemigroup as ExponentialSemigroup
+from kernelgrad.kernels.semigroup import ReciprocalSemigroup as ReciprocalSemigroup
+from kernelgrad.kernels.skewed import SkewedChi2 as SkewedChi2
+from kernelgrad.kernels.skewed import SkewedIntersection as SkewedIntersection
+from kernelgrad.kernels.stationary import Cauchy as Cauchy
+from kernelgrad.kernels.stationary import Gaussian as Gaussian
+from kernelgrad.kernels.stationary import Laplacian as Laplacian
+from kernelgrad.kernels.stationary import Matern as Matern
+from kernelgrad.kernels.stationary import StationaryKernel as StationaryKernel
 from kernelgrad.persistence import Record, anything, check_text
 
 KERNELS: dict[str, type[Kernel]] = {}
@@ -190,43 +198,8 @@ def _from_other(kernel: Any) -> Kernel:
     return Gaussian(g)
 
 
-__all__ = [
-    "KERNELS",
-    "ArcCosine",
-    "CallableKernel",
-    "Cauchy",
-    "Chi2",
-    "ConvolutionKernel",
-    "DotProduct",
-    "ExactRows",
-    "ExponentialSemigroup",
-    "Gaussian",
-    "Hellinger",
-    "Intersection",
-    "JensenShannon",
-    "Kernel",
-    "Laplacian",
-    "Matern",
-    "Polynomial",
-    "PrecomputedKernel",
-    "ProductKernel",
-    "ProjectionKernel",
-    "ReciprocalSemigroup",
-    "SkewedChi2",
-    "SkewedIntersection",
-    "StationaryKernel",
-    "SumKernel",
-    "TiledKernel",
-    "blas_products",
-    "describe_kernel",
-    "get_kernel",
-    "kernel_summary",
-    "register_kernel",
-    "restore_kernel",
-]
-
 # all kernels here that have a name, but functions, which no name can give
-for _cls in [globals()[_name] for _name in __all__]:
+for _cls in [globals()[_name] for _name in sorted(globals())]:
     if not inspect.isclass(_cls) or not issubclass(_cls, Kernel) or _cls is CallableKernel:
         continue
     if hasattr(_cls, "name"):

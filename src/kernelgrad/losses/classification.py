@@ -116,14 +116,9 @@ class SmoothedHinge(MarginLoss):
 
     Parameters
     ----------
-    width : float, default=1.0
+    width : float > 0, default=1.0
         g, in units of the margin. 1 is the value of the experiments in [1]_: the parabola then
         covers margins from 0 to 1.
-
-    Raises
-    ------
-    ValueError or TypeError
-        By `check`, if `width` is not a positive finite number.
 
     References
     ----------
@@ -174,14 +169,9 @@ class ModifiedLogistic(MarginLoss):
 
     Parameters
     ----------
-    beta : float, default=10.0
+    beta : float > 0, default=10.0
         In units of the inverse margin; the papers leave it open. 10 keeps within 0.07 of the
         hinge, and L = 2.5 near that of the squared hinge.
-
-    Raises
-    ------
-    ValueError or TypeError
-        By `check`, if `beta` is not a positive finite number.
 
     References
     ----------

@@ -110,11 +110,11 @@ def _entropy(b: float) -> float:
 
 
 @njit(nogil=True, cache=True)
-def _logistic_step(b: float, m: float, q: float) -> float:
+def _logistic_step(b: float, m: float, q: float, near: float) -> float:
     """Return b' = sigma(-z) where the margin after the step, z, is ``m + q (b' - b)``.
 
-    Newton's method; a step that leaves the bracket, or follows one that did not halve the
-    equation, is a bisection.
+    Newton's method, until a step is of `near` (1 + |z|); one that leaves the bracket, or
+    follows one that did not halve the equation, is a bisection.
     """
     low, high = m - q * b, m + q * (1.0 - b)
     z, last = m, math.inf
@@ -131,18 +131,24 @@ def _logistic_step(b: float, m: float, q: float) -> float:
         moved, last = abs(new - z), abs(h)
         z = new
         t = sigmoid(-z)
-        if moved <= 1e-15 * (1.0 + abs(z)):
+        if moved <= near * (1.0 + abs(z)):
             break
     return t
 
 
 @njit(nogil=True, cache=True)
-def dual_step(code: int, p: float, y: float, u: float, f: float, q: float) -> Any:
-    """Return the u that maximises the dual in one coordinate, all others fixed."""
+def dual_step(
+    code: int, p: float, y: float, u: float, f: float, q: float, near: float = 1e-15
+) -> Any:
+    """Return the u that maximises the dual in one coordinate, all others fixed.
+
+    Of losses without a closed form Newton's method stops at steps of `near`: its error is about
+    the square of that.
+    """
     if code == LOGISTIC:
-        return -y * _logistic_step(-y * u, y * f, q)
+        return -y * _logistic_step(-y * u, y * f, q, near)
     if code == MODIFIED:
-        return -y * _logistic_step(-y * u, p * (y * f - 1.0), p * q)
+        return -y * _logistic_step(-y * u, p * (y * f - 1.0), p * q, near)
     # completing the square with the quadratic term q/2 (u' - u)^2
     epsilon, s, low, high = _conjugate(code, p, y)
     return _peak(f - y + q * u, epsilon, s + q, low, high)

@@ -110,14 +110,9 @@ class Huber(ResidualLoss):
 
     Parameters
     ----------
-    delta : float, default=1.0
+    delta : float > 0, default=1.0
         Residual beyond which the loss is linear, in units of y. 1 suits targets scaled to unit
         variance.
-
-    Raises
-    ------
-    ValueError or TypeError
-        By `check`, if `delta` is not a positive finite number.
     """
 
     name: ClassVar[str] = "huber"
@@ -141,14 +136,9 @@ class EpsilonInsensitive(ResidualLoss):
 
     Parameters
     ----------
-    epsilon : float, default=0.1
+    epsilon : float >= 0, default=0.1
         Half the width of the tube without loss, in units of y. 0.1 suits targets scaled to
         unit variance; 0 gives the absolute error.
-
-    Raises
-    ------
-    ValueError or TypeError
-        By `check`, if `epsilon` is not a non-negative finite number.
     """
 
     name: ClassVar[str] = "epsilon_insensitive"
@@ -193,14 +183,9 @@ class Quantile(ResidualLoss):
 
     Parameters
     ----------
-    quantile : float or sequence of floats, default=0.5
-        q, strictly between 0 and 1. The default estimates the median and is half the absolute
+    quantile : float in (0, 1) or sequence of them, default=0.5
+        q. The default estimates the median and is half the absolute
         error. Several quantiles, in increasing order, are one output each.
-
-    Raises
-    ------
-    ValueError or TypeError
-        By `check`, if a quantile is not a number inside (0, 1), or they do not increase.
     """
 
     name: ClassVar[str] = "quantile"

@@ -366,14 +366,7 @@ def value_of_row(code: int, params: Float64Array, y: Float64Array, u: Float64Arr
 
 
 @njit(nogil=True, cache=True)
-def _losses(
-    code: int,
-    params: Float64Array,
-    Y: Float64Array,
-    U: Float64Array,
-    share: Float64Array,
-    G: Float64Array,
-) -> float:
+def _losses(code: int, params: Any, Y: Any, U: Any, share: Any, G: Any) -> float:
     total = 0.0
     for i in range(len(U)):
         total += share[i] * value_of_row(code, params, Y[i], U[i])

@@ -31,38 +31,21 @@ from kernelgrad.solvers.block_descent.shards import (
 class Iterate:
     """The function of a fit beside its responses, which shards hold.
 
-    Attributes
-    ----------
-    alpha : float
-    bias, bias_momentum : float64 arrays (C,)
-        The constant b and the last step's part of it; f is kept without b, whose rounding it
-        would carry. Between blocks a momentum is all steps of the last block and, less and
-        less, of those before.
-    widths : float64 array (C,)
-        Of smoothing.
-    damping, jitter : float
-        Of Newton steps, in the metric of the kernel and of coefficients. The second grows when
-        coefficients were so large that rounding belied the slope of a step.
-    claim : float
-        The smoothed objective that the last step promised; infinite when there is none.
-    rejected : int
-        Blocks in a row without a step.
-    share : float
-        Of the loss of rows without a label; it grows from 0, so that sides follow labels.
-    moving : bool
-        Whether there is a momentum.
+    f is kept without the constant b, whose rounding it would carry. Between blocks a momentum
+    is all steps of the last block and, less and less, of those before. The jitter grows when
+    coefficients were so large that rounding belied the slope of a step.
     """
 
     alpha: float
-    bias: Float64Array = sized("C")
-    bias_momentum: Float64Array = sized("C")
-    widths: Float64Array = sized("C")
-    damping: float = constants.DAMPING
-    jitter: float = 0.0
-    claim: float = np.inf
-    rejected: int = 0
+    bias: Float64Array = sized("C")  # b
+    bias_momentum: Float64Array = sized("C")  # the last step's part of it
+    widths: Float64Array = sized("C")  # of smoothing
+    damping: float = constants.DAMPING  # of Newton steps, in the metric of the kernel
+    jitter: float = 0.0  # and of coefficients
+    claim: float = np.inf  # the smoothed objective that the last step promised
+    rejected: int = 0  # blocks in a row without a step
     moves: int = 0
-    share: float = 1.0
+    share: float = 1.0  # of the loss of rows without a label: sides follow labels
     stage: int = 0
     recent: Float64Array = sized("recent", empty=True)
     loss: float = np.inf
@@ -71,7 +54,7 @@ class Iterate:
     constant: float = np.inf
     first_bias: Float64Array = sized("C", empty=True)
     result_bias: Float64Array = sized("C", empty=True)
-    moving: bool = False
+    moving: bool = False  # whether there is a momentum
 
     @property
     def is_poor(self) -> bool:

@@ -691,6 +691,3 @@ def _part(kept: dict[str, AnyArray], start: int, stop: int) -> dict[str, AnyArra
     part = {name: kept[name][:, start:stop] for name in ("f", "p")}
     part |= {name: kept[name][own] for name in ("index", "last")}
     return part | {name: kept[name][:, own] for name in ("coef", "coef_momentum")}
-
-
-__all__ = ["CachedBlockDescent", "CachedState", "CachedTracker", "Iterate"]

@@ -19,30 +19,16 @@ from kernelgrad.solvers.block_descent.newton import FeatureCoefficients, Iterate
 
 @dataclass(kw_only=True)
 class CachedState(State):
-    """State of :class:`CachedBlockDescent`.
+    """State of :class:`CachedBlockDescent`."""
 
-    Attributes
-    ----------
-    exact : ExactKernel or None
-        Of functions over training rows.
-    stream : FeatureStream or None
-        Of functions of random features.
-    digest : bytes
-        Of the rows, which a continued fit must bring again.
-    offset : float64 array (C,)
-        Taken off targets and added to predictions: float32 then holds residuals.
-    iterate : Iterate
-    features : FeatureCoefficients or None
-    kept : dict of arrays
-        Responses and coefficients of the shards while there is no `memory`.
-    """
-
-    exact: ExactKernel | None
-    stream: FeatureStream | None
-    digest: bytes
+    exact: ExactKernel | None  # of functions over training rows
+    stream: FeatureStream | None  # of functions of random features
+    digest: bytes  # of the rows, which a continued fit must bring again
+    # taken off targets and added to predictions: float32 then holds residuals
     offset: Float64Array = sized("C")
     iterate: Iterate
     features: FeatureCoefficients | None = None
+    # responses and coefficients of the shards while there is no `memory`
     kept: dict[str, AnyArray] = field(default_factory=dict)
     kernel_evaluations: int = 0
     slow: int = 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -213,9 +214,8 @@ def _losses_and_gaps(
 
 @njit(nogil=True, cache=True)
 def _steepest(
-    code: int, params: Float64Array, y: Float64Array, u: Float64Array, f: Float64Array,
-    p: Float64Array, bend: Float64Array,
-) -> tuple[int, int, float]:  # fmt: skip
+    code: int, params: Any, y: Any, u: Any, f: Any, p: Any, bend: Any
+) -> tuple[int, int, float]:
     """Return output, row (-1 for none) and dual variable of the largest gain.
 
     The step of u_i to v raises D by ``p_i (gap(u) - gap(v) - bend_i (v - u)^2 / 2)``.

@@ -505,9 +505,8 @@ def _draw(rng: np.random.Generator, index: IntArray, p: Float64Array, size: int)
 
 @njit(nogil=True, cache=True, fastmath={"contract", "nsz"})
 def _advance_tile(
-    c: Float64Array, mean: Float64Array, y: Float64Array, v: Float32Array,
-    eta: float, shrink: float, share: float,
-) -> None:  # fmt: skip
+    c: Any, mean: Any, y: Any, v: Any, eta: float, shrink: float, share: float
+) -> None:
     for i in range(len(c)):
         moved = shrink * (c[i] + eta * y[i] * v[i])
         c[i] = moved

@@ -49,15 +49,7 @@ def _place(a: Float32Array) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _renew(
-    s: int,
-    beta: Float64Array,
-    low: Float64Array,
-    high: Float64Array,
-    epsilon: Float64Array,
-    rise: Float32Array,
-    fall: Float32Array,
-) -> None:
+def _renew(s: int, beta: Any, low: Any, high: Any, epsilon: Any, rise: Any, fall: Any) -> None:
     """Set what is added to the gradient of coordinate s when it rises, and when it falls."""
     rise[s], fall[s] = _BIG, -_BIG
     if beta[s] < high[s]:
@@ -68,14 +60,7 @@ def _renew(
 
 @njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
 def _solve_set(
-    K: Float32Array,
-    beta: Float64Array,
-    r: Float32Array,
-    low: Float64Array,
-    high: Float64Array,
-    epsilon: Float64Array,
-    tol: float,
-    most: int,
+    K: Any, beta: Any, r: Any, low: Any, high: Any, epsilon: Any, tol: float, most: int
 ) -> bool:
     """Move pairs on a set, in place, up to `tol`, or False after `most`; r is ``K beta - y``.
 

@@ -201,14 +201,7 @@ def _dot(a: AnyArray, b: Float64Array) -> float:
 
 
 @njit(nogil=True, cache=True)
-def _newton(
-    A: Float64Array,
-    grad: Float64Array,
-    w: Float64Array,
-    least: Float64Array,
-    l2: float,
-    D: Float64Array,
-) -> None:
+def _newton(A: Any, grad: Any, w: Any, least: Any, l2: float, D: Any) -> None:
     """Write the minimum of the model without L1: ``-(A + l2)^-1 (grad + l2 w)``; A is used up.
 
     Pivots are at least `least`: linearly dependent columns move little.
@@ -229,15 +222,7 @@ def _newton(
 
 
 @njit(nogil=True, cache=True)
-def _lasso(
-    A: Float64Array,
-    grad: Float64Array,
-    w: Float64Array,
-    least: Float64Array,
-    l1: float,
-    l2: float,
-    D: Float64Array,
-) -> None:
+def _lasso(A: Any, grad: Any, w: Any, least: Any, l1: float, l2: float, D: Any) -> None:
     """Write about the minimum of the model by descent on single coefficients."""
     k = len(w)
     q = grad.copy()  # of the smooth part of the model, without penalty
@@ -311,14 +296,7 @@ def _promise(grad: Any, w: Any, D: Any, t: float, l1: float, l2: float) -> Any:
 
 @njit(nogil=True, cache=True)
 def _shorten(
-    grad: Float64Array,
-    W: Any,
-    D: Float64Array,
-    t: Float64Array,
-    change: Float64Array,
-    slack: Float64Array,
-    l1: float,
-    l2: float,
+    grad: Any, W: Any, D: Any, t: Any, change: Any, slack: Any, l1: float, l2: float
 ) -> bool:
     """Halve the steps t (C,) that the loss's `change` (C or 1) does not bear out."""
     C = len(t)
@@ -383,9 +361,8 @@ def _moves(X: AnyArray, D: Float64Array, dU: Float64Array, start: int, stop: int
 
 @njit(nogil=True, cache=True)
 def _try(
-    loss: Any, at: Any, dU: Float64Array, t: Float64Array, new: Any, changes: Float64Array,
-    start: int, stop: int,
-) -> None:  # fmt: skip
+    loss: Any, at: Any, dU: Any, t: Any, new: Any, changes: Any, start: int, stop: int
+) -> None:
     """Write the loss after a share t of the moves, and by how much its sum changes."""
     change = changes[start // ROWS]
     change[:] = 0.0

@@ -16,7 +16,6 @@ bound from below (the conjugate of the penalty is ``1 / l2``-smooth):
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -25,10 +24,10 @@ from kernelgrad._typing import AnyArray, Float64Array, IntArray
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.rows import FAST, add, column, dot, entries, entry
 from kernelgrad.losses.conjugate import dual_step, loss_and_gap
-from kernelgrad.losses.scalar import LOGISTIC, MODIFIED, sigmoid, slope
+from kernelgrad.losses.scalar import slope
 
-_STEPS = 100  # of Newton or bisection at most
-_NEAR = 1e-6
+_STEPS = 100  # of a search for a bias at most
+_NEAR = 1e-6  # of a step: its error is the square of that, and a row comes again
 _WIDTH = 1e-3  # of the first bracket of a bias
 _WIDENINGS = 60  # by 4 each
 
@@ -40,43 +39,6 @@ def _soft_dot(rows: Any, i: int, v: Float64Array, t: float) -> Any:
         w = v[column(rows, q)]
         total += entry(rows, i, q) * (max(w - t, 0.0) + min(w + t, 0.0))
     return total
-
-
-@njit(nogil=True, cache=True)
-def _logistic_rise(b: float, m: float, q: float) -> float:
-    """Return b' near sigma(-z) with ``z = m + q (b' - b)``.
-
-    Newton's method kept in its bracket, as in `losses.conjugate`, but only until a
-    step is of 1e-6: its error is the square of that, and a row comes again in the next pass.
-    """
-    low, high = m - q * b, m + q * (1.0 - b)
-    z, last = m, math.inf
-    t: float = sigmoid(-z)
-    for _ in range(_STEPS):
-        h = z - m - q * (t - b)
-        if h > 0.0:
-            high = z
-        else:
-            low = z
-        new = z - h / (1.0 + q * t * (1.0 - t))
-        if not (low <= new <= high and abs(h) <= 0.5 * last):
-            new = 0.5 * (low + high)
-        moved, last = abs(new - z), abs(h)
-        z = new
-        t = sigmoid(-z)
-        if moved <= _NEAR * (1.0 + abs(z)):
-            break
-    return t
-
-
-@njit(nogil=True, cache=True, forceinline=True)
-def _rise(code: int, p: float, y: float, u: float, f: float, q: float) -> Any:
-    """Return the u that maximises the dual in one coordinate, or nearly."""
-    if code == LOGISTIC:
-        return -y * _logistic_rise(-y * u, y * f, q)
-    if code == MODIFIED:
-        return -y * _logistic_rise(-y * u, p * (y * f - 1.0), p * q)
-    return dual_step(code, p, y, u, f, q)
 
 
 @njit(nogil=True, cache=True)
@@ -122,7 +84,7 @@ def ascend(
     for i in order:
         f = start + sigma * (along[i] - tilt)
         f += dot(rows, i, v) if t == 0.0 else _soft_dot(rows, i, v, t)
-        new = _rise(code, number, y[i], u[i], f, reach[i] * squares[i])
+        new = dual_step(code, number, y[i], u[i], f, reach[i] * squares[i], _NEAR)
         moved = reach[i] * (u[i] - new)
         if moved != 0.0:
             u[i] = new
@@ -160,13 +122,7 @@ def balance(u: Float64Array, p: Float64Array) -> AnyArray:
 
 @njit(nogil=True, cache=True)
 def mean_loss_and_gap(
-    code: int,
-    number: float,
-    y: Float64Array,
-    u: Float64Array,
-    f: Float64Array,
-    b: float,
-    p: Float64Array,
+    code: int, number: float, y: Any, u: Any, f: Any, b: float, p: Any
 ) -> tuple[float, float]:
     """Return ``sum_i p_i l(f_i + b)`` and ``sum_i p_i (l(f_i + b) + l*(u_i) - u_i (f_i + b))``.
 
@@ -192,13 +148,7 @@ def _bias_slope(
 
 @njit(nogil=True, cache=True)
 def best_bias(
-    code: int,
-    number: float,
-    y: Float64Array,
-    f: Float64Array,
-    p: Float64Array,
-    b: float,
-    error: float,
+    code: int, number: float, y: Any, f: Any, p: Any, b: float, error: float
 ) -> float:
     """Return a bias with a mean loss of at most `error` above that of the best.
 

@@ -8,9 +8,9 @@ a mini-batch, with shares s_k, is
           \qquad R(W) = l_1 \|W\|_1 + \tfrac{l_2}{2} \|W\|^2.
 
 The references r and their mean M reduce the variance: :class:`Table`, :class:`Anchors` and
-:class:`Moments` make them, and both are zero in plain stochastic gradients. The bias takes the
-same step without penalty. On CSR rows only the columns of a mini-batch are touched: the others
-take all steps they have missed at once, in closed form, when they are next needed.
+:class:`GroupReferences` make them, and both are zero in plain stochastic gradients. The bias
+takes the same step without penalty. On CSR rows only the columns of a mini-batch are touched:
+the others take all steps they have missed at once, in closed form, when they are next needed.
 
 Coefficients are in the native layout of :mod:`kernelgrad.compute.rows`.
 """
@@ -232,76 +232,90 @@ def bends_of_row(
 class Table(NamedTuple):
     """A reference for each row: none in plain SGD, exact in SVRG, moving in SAGA.
 
-    Attributes
-    ----------
-    every : int
-        Steps after which the mean is renewed.
-    mean, mean_bias : float64 arrays in the native layout and (C,)
-        The mean of ``r_i x_i`` and of r_i.
-    slopes : float64 array (n, C) or (0, 0)
-        r; empty for none.
-    moving : float64 array (n,) or (0,)
-        If not empty, r and its means follow the derivatives seen, a row's in proportion to
-        this.
+    Where `moving` is not empty, r and its means follow the derivatives seen, a row's in
+    proportion to this.
     """
 
-    every: int
-    mean: Float64Array
-    mean_bias: Float64Array
-    slopes: Float64Array
-    moving: Float64Array
+    every: int  # steps after which the mean is renewed
+    mean: Float64Array  # of r_i x_i, in the native layout
+    mean_bias: Float64Array  # of r_i, (C,)
+    slopes: Float64Array  # r, (n, C), or (0, 0) for none
+    moving: Float64Array  # (n,) or (0,)
+
+
+class AnchorGraph(NamedTuple):
+    r"""Weights between rows and anchors, and the products that the full gradient needs.
+
+    The derivative of row i is approximated by
+    ``spread_i + sum_k gamma_ik l'(targets[code_i], u(z_k))`` (Equation (19)). Where
+    ``l'(y, u) = a(u) + b(y)`` (squared, logistic, multinomial) one target serves all rows and
+    ``spread = b(y) - b(target)``; otherwise there is one target for each label, or for each of
+    16 bins of a continuous target.
+
+    The product is ``sum_i p_i gamma_ia [code_i = v] x_i``, Equation (22); E is 1 where all
+    outputs share it, else C.
+    """
+
+    anchors: IntArray  # their rows, (m,)
+    near: IntArray  # (n, k)
+    gamma: Float64Array  # Gaussian weights (n, k), which sum to 1 in each row
+    code: AnyArray  # int8 (n, C)
+    targets: Float64Array  # (V, C)
+    product: Float64Array  # (V, E, m, d)
+    product_bias: Float64Array  # (V, E, m)
+    offset: Float64Array  # sum_i p_i spread_i x_i, (d, C)
+    offset_bias: Float64Array  # sum_i p_i spread_i, (C,)
+    spread: Float64Array  # (n, C)
+
+    def references(self, every: int, data: Any) -> Anchors:
+        """Return references for prepared rows, renewed every so many steps."""
+        offset, C = data.native(self.offset), len(self.offset_bias)
+        at = np.zeros((len(self.targets), len(self.anchors), C))
+        return Anchors(every, np.zeros_like(offset), np.zeros(C), self, offset, at)
 
 
 class Anchors(NamedTuple):
-    """References ``spread_i + sum_k gamma_ik l'(targets[code_i], u(z_k))`` from anchors z.
+    """References from a graph, its offset in the native layout.
 
-    ``at`` (V, m, C) has the derivatives at the m anchors, for each of V targets; the others are
-    those of the anchor graph, with its offset in the native layout.
+    ``at`` (V, m, C) has the derivatives at the m anchors, for each of V targets.
     """
 
     every: int
     mean: Float64Array
     mean_bias: Float64Array
-    anchors: IntArray
-    near: IntArray
-    gamma: Float64Array
-    code: AnyArray
-    targets: Float64Array
-    product: Float64Array
-    product_bias: Float64Array
+    graph: AnchorGraph
     offset: Float64Array
-    offset_bias: Float64Array
-    spread: Float64Array
     at: Float64Array
 
 
 class Moments(NamedTuple):
-    """References from the moments of K groups of rows, to first order in the responses.
+    """Shares (K,), centres (K, d), covariances (K, d, d) and targets (K, C) of groups."""
 
-    Attributes
-    ----------
-    group : int64 array (n,)
-    part : float64 array (K,)
-        Share of each group.
-    centre, covariance, targets : float64 arrays (K, d), (K, d, d) and (K, C)
-    middle, slope, bend : float64 arrays (K, C), (K, C) and (K, C, C)
-        Responses and derivatives at the centres.
-    flat, total : float64 arrays (C, d)
-        Room for the coefficients and the mean, where not each renewal has to allocate it.
-    """
-
-    every: int
-    mean: Float64Array
-    mean_bias: Float64Array
-    group: IntArray
+    group: IntArray  # (n,)
     part: Float64Array
     centre: Float64Array
     covariance: Float64Array
     targets: Float64Array
-    middle: Float64Array
+
+    def references(self, W: Float64Array, b: Float64Array) -> GroupReferences:
+        """Return references at coefficients, renewed in every step."""
+        (K, d), C = self.centre.shape, len(b)
+        shapes = (K, C), (K, C), (K, C, C), (C, d), (C, d)
+        made: Any = map(np.zeros, shapes)
+        return GroupReferences(1, np.zeros_like(W), np.zeros(C), self, *made)
+
+
+class GroupReferences(NamedTuple):
+    """References from the moments of K groups of rows, to first order in the responses."""
+
+    every: int
+    mean: Float64Array
+    mean_bias: Float64Array
+    moments: Moments
+    middle: Float64Array  # responses and derivatives at the centres, (K, C), (K, C), (K, C, C)
     slope: Float64Array
     bend: Float64Array
-    flat: Float64Array
+    flat: Float64Array  # room for coefficients and mean, (C, d), not made in each renewal
     total: Float64Array
 
 
@@ -310,30 +324,30 @@ def _renew_table(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -> 
 
 
 def _renew_anchors(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -> None:
-    C = len(b)
+    C, g = len(b), r.graph
     u = np.zeros(C)
     r.mean[:] = r.offset
-    r.mean_bias[:] = r.offset_bias
-    shared = r.product.shape[1] == 1  # by all outputs
-    for a in range(len(r.anchors)):
-        responses(rows, r.anchors[a], W, b, u)
-        for v in range(len(r.targets)):
+    r.mean_bias[:] = g.offset_bias
+    shared = g.product.shape[1] == 1  # by all outputs
+    for a in range(len(g.anchors)):
+        responses(rows, g.anchors[a], W, b, u)
+        for v in range(len(g.targets)):
             found = r.at[v, a]
-            slopes_of_row(code, numbers, r.targets[v], u, found)
+            slopes_of_row(code, numbers, g.targets[v], u, found)
             for c in range(C):
                 e = 0 if shared else c
-                r.mean_bias[c] += found[c] * r.product_bias[v, e, a]
+                r.mean_bias[c] += found[c] * g.product_bias[v, e, a]
                 if not shared:
-                    mean, x = output(rows, r.mean, c), r.product[v, c, a]
+                    mean, x = output(rows, r.mean, c), g.product[v, c, a]
                     for j in range(len(x)):
                         mean[j] += found[c] * x[j]
             if shared:
-                _add_everywhere(rows, r.product[v, 0, a], found, r.mean)
+                _add_everywhere(rows, g.product[v, 0, a], found, r.mean)
 
 
-def _renew_moments(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -> None:
-    part, middle, slope, bend, covariance = r.part, r.middle, r.slope, r.bend, r.covariance
-    flat, total, centre = r.flat, r.total, Dense(r.centre)
+def _renew_groups(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -> None:
+    part, covariance, centre = r.moments.part, r.moments.covariance, Dense(r.moments.centre)
+    middle, slope, bend, flat, total = r.middle, r.slope, r.bend, r.flat, r.total
     C, d = flat.shape
     r.mean_bias[:] = 0.0
     for c in range(C):
@@ -343,7 +357,7 @@ def _renew_moments(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -
             total[c, j] = 0.0
     for g in range(len(part)):
         responses(centre, g, flat, b, middle[g])
-        bends_of_row(code, numbers, r.targets[g], middle[g], slope[g], bend[g])
+        bends_of_row(code, numbers, r.moments.targets[g], middle[g], slope[g], bend[g])
         for c in range(C):
             r.mean_bias[c] += part[g] * slope[g, c]
             add(centre, g, part[g] * slope[g, c], total[c])
@@ -380,16 +394,17 @@ def _table_at(r: Any, i: int, u: Any, out: Any) -> None:
 
 
 def _anchors_at(r: Any, i: int, u: Any, out: Any) -> None:
+    graph = r.graph
     for c in range(len(out)):
-        out[c] = r.spread[i, c]
-    for k in range(r.near.shape[1]):
-        a, g = r.near[i, k], r.gamma[i, k]
+        out[c] = graph.spread[i, c]
+    for k in range(graph.near.shape[1]):
+        a, g = graph.near[i, k], graph.gamma[i, k]
         for c in range(len(out)):
-            out[c] += g * r.at[r.code[i, c], a, c]
+            out[c] += g * r.at[graph.code[i, c], a, c]
 
 
-def _moments_at(r: Any, i: int, u: Any, out: Any) -> None:
-    g, slope, bend, middle = r.group[i], r.slope, r.bend, r.middle
+def _groups_at(r: Any, i: int, u: Any, out: Any) -> None:
+    g, slope, bend, middle = r.moments.group[i], r.slope, r.bend, r.middle
     for c in range(len(out)):
         out[c] = slope[g, c]
         for e in range(len(out)):
@@ -419,9 +434,9 @@ def _follow_none(
 
 
 _add_everywhere = by_type({Dense: _dense_add_everywhere, Csr: _csr_add_everywhere})
-_renew = by_type({Table: _renew_table, Anchors: _renew_anchors, Moments: _renew_moments})
-_reference = by_type({Table: _table_at, Anchors: _anchors_at, Moments: _moments_at})
-_follow = by_type({Table: _follow_table, Anchors: _follow_none, Moments: _follow_none})
+_renew = by_type({Table: _renew_table, Anchors: _renew_anchors, GroupReferences: _renew_groups})
+_reference = by_type({Table: _table_at, Anchors: _anchors_at, GroupReferences: _groups_at})
+_follow = by_type({Table: _follow_table, Anchors: _follow_none, GroupReferences: _follow_none})
 
 
 # -- stochastic steps ----------------------------------------------------------------------
@@ -457,7 +472,7 @@ def descend(
     prox : Prox
         Of as many steps as lie between two renewals of the references.
     fit_bias : bool
-    r : Table, Anchors or Moments
+    r : Table, Anchors or GroupReferences
         The references.
     """
     T, p = order.shape
@@ -499,29 +514,16 @@ def descend(
 
 
 class Blocks(NamedTuple):
-    """Blocks of columns, each with its step size: columns ``first[a]`` to ``first[a + 1]``.
+    """Blocks of columns, each with its step size: columns ``first[a]`` to ``first[a + 1]``."""
 
-    Attributes
-    ----------
-    of : int32 array (d,)
-        The block of each column.
-    first : int64 array (B + 1,)
-    eta : float64 array (B,)
-    l1, l2 : float
-    powers, sums : float64 arrays (B, most moves + 1)
-        As in :class:`Prox`.
-    moves : int64 array (B,)
-        Of each block so far.
-    """
-
-    of: IntArray
-    first: IntArray
-    eta: Float64Array
+    of: IntArray  # the block of each column, int32 (d,)
+    first: IntArray  # (B + 1,)
+    eta: Float64Array  # (B,)
     l1: float
     l2: float
-    powers: Float64Array
+    powers: Float64Array  # (B, most moves + 1), as in Prox
     sums: Float64Array
-    moves: IntArray
+    moves: IntArray  # of each block so far, (B,)
 
     @classmethod
     def make(

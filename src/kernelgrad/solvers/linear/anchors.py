@@ -2,8 +2,6 @@ r"""Clusters, anchors, and the graph between rows and anchors, for the linear so
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
@@ -14,7 +12,7 @@ from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.losses import scalar
 from kernelgrad.solvers.base import draws
-from kernelgrad.solvers.linear import _loops as loops
+from kernelgrad.solvers.linear._loops import AnchorGraph
 from kernelgrad.solvers.linear.base import LinearProblem, PreparedRows, weighted_draws
 
 _TAG = 0x616E63
@@ -28,61 +26,6 @@ _FLOOR = 1e-4  # of the bandwidth, Equation (14)
 _BINS = 16  # of targets, where derivatives do not split into response and target
 _PRODUCT_BYTES = 2 * 2**30
 _SPLIT = (scalar.SQUARED, scalar.LOGISTIC, scalar.MULTINOMIAL)
-
-
-@dataclass(frozen=True)
-class AnchorGraph:
-    r"""Weights between rows and anchors, and the products that the full gradient needs.
-
-    The derivative of row i is approximated by
-    ``spread_i + sum_k gamma_ik l'(targets[code_i], u(z_k))`` (Equation (19)). Where
-    ``l'(y, u) = a(u) + b(y)`` (squared, logistic, multinomial) one target serves all rows and
-    ``spread = b(y) - b(target)``; otherwise there is one target for each label, or for each of
-    16 bins of a continuous target.
-
-    Attributes
-    ----------
-    anchors : int64 array (m,)
-        Their rows.
-    near : int64 array (n, k)
-    gamma : float64 array (n, k)
-        Gaussian weights, which sum to 1 in each row.
-    code : int8 array (n, C)
-    targets : float64 array (V, C)
-    product : float64 array (V, E, m, d)
-        ``sum_i p_i gamma_ia [code_i = v] x_i``, Equation (22); E is 1 where all outputs share
-        it, else C.
-    product_bias : float64 array (V, E, m)
-    offset, offset_bias : float64 arrays (d, C) and (C,)
-        ``sum_i p_i spread_i x_i`` and ``sum_i p_i spread_i``.
-    spread : float64 array (n, C)
-    """
-
-    anchors: IntArray
-    near: IntArray
-    gamma: Float64Array
-    code: AnyArray
-    targets: Float64Array
-    product: Float64Array
-    product_bias: Float64Array
-    offset: Float64Array
-    offset_bias: Float64Array
-    spread: Float64Array
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of its arrays."""
-        return sum(a.nbytes for a in vars(self).values())
-
-    def references(self, every: int, data: PreparedRows) -> loops.Anchors:
-        """Return references for the loops, renewed every so many steps."""
-        offset = data.native(self.offset)
-        return loops.Anchors(
-            every, np.zeros_like(offset), np.zeros_like(self.offset_bias), self.anchors,
-            self.near, self.gamma, self.code, self.targets, self.product, self.product_bias,
-            offset, self.offset_bias, self.spread,
-            np.zeros((*self.targets.shape[:1], len(self.anchors), len(self.offset_bias))),
-        )  # fmt: skip
 
 
 def cluster_rows(

@@ -84,33 +84,19 @@ _NONE, _STILL = np.zeros((0, 0)), np.zeros(0)
 class PreparedRows:
     """Rows as the loops want them, with their targets and what is known of them.
 
-    Attributes
-    ----------
-    batch : TrainBatch
-    rows : Dense or Csr
-    Y : float64 array (n, C)
-    share : float64 array (n,)
-        Weights over their sum, p.
-    loss : Loss
-    code : int
-        Of the loss in compiled loops.
-    numbers : float64 array (C,)
-        Those of the loss, one for each output.
-    curvature : float
-        Largest second derivative of the loss; where it has kinks, ``E[slope^2] / E[loss]`` at
-        the best constant, which is right at the scale of the targets.
-    here : Evaluation or None
-        At the coefficients of the state, where the last step computed it.
+    ``curvature`` is the largest second derivative of the loss; where it has kinks,
+    ``E[slope^2] / E[loss]`` at the best constant, which is right at the scale of the targets.
     """
 
     batch: TrainBatch
     rows: Rows
-    Y: Float64Array
-    share: Float64Array
+    Y: Float64Array  # (n, C)
+    share: Float64Array  # weights over their sum, p, (n,)
     loss: Loss
-    code: int
-    numbers: Float64Array
+    code: int  # of the loss in compiled loops
+    numbers: Float64Array  # those of the loss, one for each output, (C,)
     curvature: float
+    # at the coefficients of the state, where the last step computed it
     here: Evaluation | None = field(default=None, repr=False)
     _spectrum: float | None = field(default=None, repr=False)
     _spread: tuple[Float64Array, Float64Array] | None = field(default=None, repr=False)
@@ -324,22 +310,13 @@ def least_subgradient(W: Float64Array, g: Float64Array, problem: LinearProblem) 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Objective and gradient of all rows at one point.
-
-    Attributes
-    ----------
-    loss, objective : float
-    slopes : float64 array (n, C)
-    gradient : float64 array in the layout of the loops
-        Of the mean loss.
-    gradient_bias : float64 array (C,)
-    """
+    """Objective and gradient of all rows at one point."""
 
     loss: float
     objective: float
-    slopes: Float64Array
-    gradient: Float64Array
-    gradient_bias: Float64Array
+    slopes: Float64Array  # (n, C)
+    gradient: Float64Array  # of the mean loss, in the layout of the loops
+    gradient_bias: Float64Array  # (C,)
 
     def optimality(self, problem: LinearProblem, data: PreparedRows, W: Float64Array) -> float:
         """Return the largest entry of the least subgradient of the objective.
@@ -387,37 +364,18 @@ def evaluate(
 
 @dataclass(kw_only=True)
 class LinearState(State):
-    """What a linear solver carries.
-
-    Attributes
-    ----------
-    coef : float64 array (d, C)
-    bias : float64 array (C,)
-    digest : bytes
-        Of the rows, which a continued fit must bring again; empty for solvers of streams.
-    first : float
-        Largest entry of the gradient at zero: the scale of the tolerance.
-    curvature : float
-        Of the loss, as the first batch shows it; 0 where it is known.
-    spectrum : float
-        Of the first batch of a stream; 0 without.
-    first_loss : float
-        Mean loss of the best constant, on the first batch.
-    rows_unseen : int
-        Rows visited since objective and gradient were last computed.
-    data : PreparedRows or None
-        None after `release`, in pickles and in files, until the rows come again.
-    """
+    """What a linear solver carries."""
 
     coef: Float64Array = sized("d", "C")
     bias: Float64Array = sized("C")
+    # of the rows, which a continued fit must bring again; empty for solvers of streams
     digest: bytes = b""
-    first: float = np.inf
-    first_loss: float = np.inf
-    rows_unseen: int = 0
-    curvature: float = 0.0
-    spectrum: float = 0.0
-    data: PreparedRows | None = transient()
+    first: float = np.inf  # largest entry of the gradient at zero: the tolerance's scale
+    first_loss: float = np.inf  # mean loss of the best constant, on the first batch
+    rows_unseen: int = 0  # visited since objective and gradient were last computed
+    curvature: float = 0.0  # of the loss, as the first batch shows it; 0 where it is known
+    spectrum: float = 0.0  # of the first batch of a stream; 0 without
+    data: PreparedRows | None = transient()  # until the rows come again
 
 
 L = TypeVar("L", bound=LinearState)
@@ -584,6 +542,30 @@ class LinearSolver(Solver[L], Generic[L]):
         return RecomputedTracker(self, state, X)
 
 
+@dataclass
+class Round(Generic[L]):
+    """A round of ``n_steps`` steps along mini-batches of `p` rows."""
+
+    problem: LinearProblem
+    state: L
+    data: PreparedRows
+    p: int
+    n_steps: int = 0
+
+    @property
+    def n_rows(self) -> int:
+        """Rows visited: one pass where only its last mini-batch goes beyond its end."""
+        rows, n = self.n_steps * self.p, self.data.n
+        return n if 0 <= rows - n < self.p else rows
+
+    @property
+    def smoothness(self) -> float:
+        """The expected smoothness of a mini-batch."""
+        problem = self.problem
+        L = self.data.batch_smoothness(self.p, problem.fit_intercept, problem.seed)
+        return max(L, _TINY)
+
+
 class StochasticSolver(LinearSolver[L], Generic[L]):
     """Base of the solvers that step along mini-batches of rows.
 
@@ -600,89 +582,60 @@ class StochasticSolver(LinearSolver[L], Generic[L]):
 
     def step(self, problem: Problem, state: L, batch: TrainBatch) -> StepInfo:
         """Take one round of stochastic steps."""
-        own = as_linear(problem)
         data = self._attach(problem, state, batch)
-        p = min(self.batch_size, data.n)
-        T = self._n_steps(own, state, data, p)
-        order, share = self._draw(own, state, data, T, p)
+        r = Round(as_linear(problem), state, data, min(self.batch_size, data.n))
+        T = r.n_steps = self._n_steps(r)
+        order, share = self._draw(r)
         W, b = data.native(state.coef), state.bias.copy()
         seen, eta = 0.0, 0.0
-        for first, last, eta in self._runs(own, state, data, T, p):
-            reference = self._reference(own, state, data, W, b)
-            seen += data.descend(
-                own, W, b, order[first:last], share[first:last], eta, reference
-            )
+        for first, last, eta in self._runs(r):
+            some, reference = slice(first, last), self._reference(r, W, b)
+            seen += data.descend(r.problem, W, b, order[some], share[some], eta, reference)
             data.here = None
-            self._after(own, state, data, W, b, last - first)
-        # the last mini-batch of a pass may go beyond its end
-        n_rows = data.n if 0 <= T * p - data.n < p else T * p
-        return self._finish_round(own, state, data, W, b, n_rows, seen / T, eta)
+            self._after(r, W, b, last - first)
+        self._store(state, data, W, b, r.n_rows)
+        return self._finish_round(r, W, StepInfo(seen / T, eta, 0))
 
-    def _n_steps(self, problem: LinearProblem, state: L, data: PreparedRows, p: int) -> int:
+    def _n_steps(self, r: Round[L]) -> int:
         """Return the steps of a round: those given, or one pass over the rows."""
-        return -(-data.n // p) if self.round_size == "auto" else int(self.round_size)
+        return -(-r.data.n // r.p) if self.round_size == "auto" else int(self.round_size)
 
-    def _draw(
-        self, problem: LinearProblem, state: L, data: PreparedRows, T: int, p: int
-    ) -> tuple[IntArray, Float64Array]:
+    def _draw(self, r: Round[L]) -> tuple[IntArray, Float64Array]:
         """Return rows (T, p) and shares of the mini-batches of a round."""
-        return draw_batches(data, T, p, draws(problem.seed, self.tag, state.iteration))
+        rng = draws(r.problem.seed, self.tag, r.state.iteration)
+        return draw_batches(r.data, r.n_steps, r.p, rng)
 
-    def _runs(
-        self, problem: LinearProblem, state: L, data: PreparedRows, T: int, p: int
-    ) -> Iterator[tuple[int, int, float]]:
+    def _runs(self, r: Round[L]) -> Iterator[tuple[int, int, float]]:
         """Yield (first, last, step size) of runs of steps with one step size."""
-        yield 0, T, self._first_step(problem, data, p)
+        yield 0, r.n_steps, self._first_step(r)
 
-    def _first_step(self, problem: LinearProblem, data: PreparedRows, p: int) -> float:
+    def _first_step(self, r: Round[L]) -> float:
         """Return the step given, or a share of one over the smoothness of a mini-batch."""
-        if self.step_size != "auto":
-            return float(self.step_size)
-        L = data.batch_smoothness(p, problem.fit_intercept, problem.seed)
-        return self.step_share / max(L, _TINY)
+        auto = self.step_size == "auto"
+        return self.step_share / r.smoothness if auto else float(self.step_size)
 
-    def _reference(
-        self, problem: LinearProblem, state: L, data: PreparedRows, W: Any, b: Any
-    ) -> Any:
+    def _reference(self, r: Round[L], W: Float64Array, b: Float64Array) -> Any:
         """Return the references of a run that starts at W and b; None for none."""
         return None
 
-    def _after(
-        self, problem: LinearProblem, state: L, data: PreparedRows, W: Any, b: Any, n: int
-    ) -> None:
+    def _after(self, r: Round[L], W: Float64Array, b: Float64Array, n: int) -> None:
         """Do what follows a run of n steps."""
 
-    def _finish_round(
-        self,
-        problem: LinearProblem,
-        state: L,
-        data: PreparedRows,
-        W: Float64Array,
-        b: Float64Array,
-        n_rows: int,
-        seen: float,
-        eta: float,
-    ) -> StepInfo:
-        """Make W and b the state's coefficients after `n_rows` visits with mean loss `seen`.
+    def _finish_round(self, r: Round[L], W: Float64Array, info: StepInfo) -> StepInfo:
+        """Return what is told of a round, of which `info` has the mean loss seen.
 
         Once as many rows were visited as there are, objective and gradient are computed and
         decide whether the fit has converged.
         """
-        self._store(state, data, W, b, n_rows)
-        state.rows_unseen += n_rows
-        found = None
-        if state.rows_unseen >= data.n:
-            state.rows_unseen = 0
-            found = data.here = evaluate(problem, data, W, b)
-        return StepInfo(
-            train_loss=seen if found is None else found.loss,
-            step_size=eta,
-            n_random_features=0,
-            epoch=state.rows_seen / data.n,
-            objective=None if found is None else found.objective,
-            converged=found is not None
-            and found.optimality(problem, data, W) <= problem.tol * state.first,
-        )
+        state, data = r.state, r.data
+        state.rows_unseen += r.n_rows
+        info = replace(info, epoch=state.rows_seen / data.n)
+        if state.rows_unseen < data.n:
+            return info
+        state.rows_unseen = 0
+        found = data.here = evaluate(r.problem, data, W, state.bias)
+        done = found.optimality(r.problem, data, W) <= r.problem.tol * state.first
+        return replace(info, train_loss=found.loss, objective=found.objective, converged=done)
 
 
 def as_linear(problem: Problem) -> LinearProblem:
@@ -727,20 +680,3 @@ def weighted_draws(cumulative: Float64Array, size: int, rng: np.random.Generator
     found = np.searchsorted(cumulative, at, side="right")
     last = int(np.searchsorted(cumulative, cumulative[-1]))
     return np.asarray(np.minimum(found, last))
-
-
-__all__ = [
-    "STREAM_ROWS",
-    "Evaluation",
-    "LinearProblem",
-    "LinearSolver",
-    "LinearState",
-    "PreparedRows",
-    "StochasticSolver",
-    "as_linear",
-    "draw_batches",
-    "evaluate",
-    "falling_runs",
-    "least_subgradient",
-    "weighted_draws",
-]

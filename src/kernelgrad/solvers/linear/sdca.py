@@ -28,10 +28,6 @@ _CONSTANT = 0.1  # of the mean squared norm of a row: that of the column of cons
 _BIAS_ERROR = 1e-3  # of the tolerance, that the bias may add to the gap
 
 
-def _empty() -> Float64Array:
-    return np.zeros(0)
-
-
 @dataclass(frozen=True)
 class _View:
     """Rows as seen from their mean, or from 0; see :mod:`kernelgrad.solvers.linear._dual`."""
@@ -59,30 +55,14 @@ class _View:
 
 @dataclass(kw_only=True)
 class LinearSDCAState(LinearState):
-    """State of :class:`LinearSDCA`.
+    """State of :class:`LinearSDCA`."""
 
-    Attributes
-    ----------
-    dual : float64 array (C, n)
-        u.
-    sums : float64 array (C, d)
-        ``-sum_i p_i u_i x_i / l2``.
-    l2 : float
-        Of `sums`.
-    centre : float64 array (C,)
-        b_0, to which the bias of the next round is pulled.
-    primal, gap : float64 arrays (C,)
-        Objective and duality gap of each output.
-    view : _View or None
-        As `data`.
-    """
-
-    dual: Float64Array = sized("C", "n", later=True)
-    sums: Float64Array = sized("C", "d", later=True)
-    l2: float = 1.0
-    centre: Float64Array = sized("C", later=True)
-    primal: Float64Array = sized("C", later=True)
-    gap: Float64Array = sized("C", later=True)
+    dual: Float64Array = sized("C", "n", later=True)  # u
+    sums: Float64Array = sized("C", "d", later=True)  # -sum_i p_i u_i x_i / l2
+    l2: float = 1.0  # of `sums`
+    centre: Float64Array = sized("C", later=True)  # b_0, which pulls the next round's bias
+    primal: Float64Array = sized("C", later=True)  # objective of each output
+    gap: Float64Array = sized("C", later=True)  # duality gap of each output
     view: _View | None = transient()
 
 

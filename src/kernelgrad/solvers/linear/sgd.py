@@ -3,7 +3,7 @@ r"""Stochastic gradient descent for linear functions: plain, stratified, and Peg
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,9 +14,9 @@ from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, sized,
 from kernelgrad.solvers.linear.anchors import check_points, cluster_rows
 from kernelgrad.solvers.linear.base import (
     STREAM_ROWS,
-    LinearProblem,
     LinearState,
     PreparedRows,
+    Round,
     StochasticSolver,
     as_linear,
     falling_runs,
@@ -65,43 +65,28 @@ class AveragingSolver(StochasticSolver[Any]):
         state.average, state.average_bias = state.coef.copy(), state.bias.copy()
         return state
 
-    def _n_steps(self, problem: LinearProblem, state: Any, data: PreparedRows, p: int) -> int:
-        least = 0 if problem.fixed_rows else STREAM_ROWS
-        state.pass_rows = max(state.pass_rows, data.n, least)
-        return super()._n_steps(problem, state, data, p)
+    def _n_steps(self, r: Round[Any]) -> int:
+        least = 0 if r.problem.fixed_rows else STREAM_ROWS
+        r.state.pass_rows = max(r.state.pass_rows, r.data.n, least)
+        return super()._n_steps(r)
 
-    def _smoothness(
-        self, problem: LinearProblem, state: Any, data: PreparedRows, p: int
-    ) -> float:
-        """Return the expected smoothness of a mini-batch."""
-        L = data.batch_smoothness(p, problem.fit_intercept, problem.seed)
-        state.spectrum = data.spectrum(problem.fit_intercept, problem.seed)
-        return max(L, 1e-300)
+    def _smoothness(self, r: Round[Any]) -> float:
+        """Return the expected smoothness of a mini-batch; the state keeps the spectrum."""
+        r.state.spectrum = r.data.spectrum(r.problem.fit_intercept, r.problem.seed)
+        return r.smoothness
 
-    def _after(
-        self, problem: LinearProblem, state: Any, data: PreparedRows, W: Any, b: Any, n: int
-    ) -> None:
-        state.n_steps += n
+    def _after(self, r: Round[Any], W: Float64Array, b: Float64Array, n: int) -> None:
+        r.state.n_steps += n
         if self._averages:
-            state.n_averaged += n
-            state.take_average(data.native(W), b, n, state.n_averaged)
+            r.state.n_averaged += n
+            r.state.take_average(r.data.native(W), b, n, r.state.n_averaged)
 
-    def _finish_round(
-        self,
-        problem: LinearProblem,
-        state: Any,
-        data: PreparedRows,
-        W: Float64Array,
-        b: Float64Array,
-        n_rows: int,
-        seen: float,
-        eta: float,
-    ) -> StepInfo:
-        self._store(state, data, W, b, n_rows)
+    def _finish_round(self, r: Round[Any], W: Float64Array, info: StepInfo) -> StepInfo:
+        state = r.state
         if not self._averages:
-            state.average, state.average_bias = state.coef.copy(), b.copy()
-        epoch = None if self.round_size == "auto" else state.rows_seen / data.n
-        return StepInfo(train_loss=seen, step_size=eta, n_random_features=0, epoch=epoch)
+            state.average, state.average_bias = state.coef.copy(), state.bias.copy()
+        epoch = None if self.round_size == "auto" else state.rows_seen / r.data.n
+        return replace(info, epoch=epoch)
 
     def solution(self, state: Any) -> tuple[Float64Array, Float64Array]:
         """Return the average."""
@@ -153,15 +138,14 @@ class SGD(AveragingSolver):
     round_size: int | str = integer(default="auto", low=1, words=("auto",))
     average: bool = boolean(default=True)
 
-    def _runs(
-        self, problem: LinearProblem, state: Any, data: PreparedRows, T: int, p: int
-    ) -> Iterator[tuple[int, int, float]]:
+    def _runs(self, r: Round[Any]) -> Iterator[tuple[int, int, float]]:
+        T, p, state = r.n_steps, r.p, r.state
         if self.step_size != "auto":
             yield 0, T, float(self.step_size)
             return
-        first = 1.0 / self._smoothness(problem, state, data, p)
+        first = 1.0 / self._smoothness(r)
         # a run costs as much as all coefficients: no more of them than the rows are worth
-        worth = T * p * data.row_size / max(1, state.coef.size)
+        worth = T * p * r.data.row_size / max(1, state.coef.size)
         most = int(np.clip(worth, 1, _RENEWALS))
         yield from falling_runs(T, p, first, state.rows_seen, state.pass_rows, most)
 
@@ -221,12 +205,10 @@ class SSGD(SGD):
         _, state.stratum = cluster_rows(data, k, problem.seed)
         return state
 
-    def _draw(
-        self, problem: LinearProblem, state: Any, data: PreparedRows, T: int, p: int
-    ) -> tuple[IntArray, Float64Array]:
-        rng = draws(problem.seed, self.tag, state.iteration)
-        order, share = np.empty((T, p), np.int64), np.zeros((T, p))
-        strata = self._members(state, data)
+    def _draw(self, r: Round[Any]) -> tuple[IntArray, Float64Array]:
+        T, rng = r.n_steps, draws(r.problem.seed, self.tag, r.state.iteration)
+        order, share = np.empty((T, r.p), np.int64), np.zeros((T, r.p))
+        strata = self._members(r.state, r.data)
         for place, (members, cumulative) in enumerate(strata):
             order[:, place] = members[weighted_draws(cumulative, T, rng)]
             share[:, place] = cumulative[-1]
@@ -244,12 +226,10 @@ class SSGD(SGD):
                     state.members.append((rows, cumulative))
         return state.members
 
-    def _smoothness(
-        self, problem: LinearProblem, state: Any, data: PreparedRows, p: int
-    ) -> float:
+    def _smoothness(self, r: Round[Any]) -> float:
         """Return that of as many rows as the largest stratum lets count."""
-        largest = max(float(c[-1]) for _, c in self._members(state, data))
-        return super()._smoothness(problem, state, data, max(1, int(1.0 / largest)))
+        largest = max(float(c[-1]) for _, c in self._members(r.state, r.data))
+        return super()._smoothness(replace(r, p=max(1, int(1.0 / largest))))
 
 
 @parameters
@@ -297,27 +277,21 @@ class LinearPegasos(AveragingSolver):
     average: bool = boolean(default=True)
     project: bool = boolean(default=True)
 
-    def _runs(
-        self, problem: LinearProblem, state: Any, data: PreparedRows, T: int, p: int
-    ) -> Iterator[tuple[int, int, float]]:
-        if self.offset == "auto":
-            offset = self._smoothness(problem, state, data, p) / problem.l2
-        else:
-            offset = float(self.offset)
-        first, start = 0, state.n_steps
-        while first < T:
+    def _runs(self, r: Round[Any]) -> Iterator[tuple[int, int, float]]:
+        l2, auto = r.problem.l2, self.offset == "auto"
+        offset = self._smoothness(r) / l2 if auto else float(self.offset)
+        first, start = 0, r.state.n_steps
+        while first < r.n_steps:
             t = start + first + offset
-            last = min(T, first + max(1, int(_LONGER * t)))
+            last = min(r.n_steps, first + max(1, int(_LONGER * t)))
             middle = start + 0.5 * (first + last + 1) + offset
-            yield first, last, 1.0 / (problem.l2 * middle)
+            yield first, last, 1.0 / (l2 * middle)
             first = last
 
-    def _after(
-        self, problem: LinearProblem, state: Any, data: PreparedRows, W: Any, b: Any, n: int
-    ) -> None:
-        if self.project and problem.fixed_rows:
-            radius = np.sqrt(2.0 * state.first_loss / problem.l2)
+    def _after(self, r: Round[Any], W: Float64Array, b: Float64Array, n: int) -> None:
+        if self.project and r.problem.fixed_rows:
+            radius = np.sqrt(2.0 * r.state.first_loss / r.problem.l2)
             norm = float(np.sqrt((W * W).sum()))
             if norm > radius:
                 W *= radius / norm
-        super()._after(problem, state, data, W, b, n)
+        super()._after(r, W, b, n)

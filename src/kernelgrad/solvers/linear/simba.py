@@ -56,30 +56,16 @@ _SLACK = 2.0  # the largest of a row
 class SIMBAState(LinearState):
     """State of :class:`SIMBA`; ``coef`` and ``bias`` are of the result.
 
-    Attributes
-    ----------
-    weights : float64 array (C, n)
-        q, of mean about 1.
-    drawn : float64 array (C, d)
-        Sum of the rows drawn, each divided by the largest norm.
-    average : float64 array (C, d)
-        Of w.
-    nu : float64 array (C,)
-        Of rows divided by the largest norm.
-    eta : float
-        Step of q in the step before.
-    n_iterations : int
-    columns : Dense or Csr or None
-        The transpose of the rows; as `data`.
+    The others are of rows divided by the largest norm.
     """
 
-    weights: Float64Array = sized("C", "n", later=True)
-    drawn: Float64Array = sized("C", "d", later=True)
-    average: Float64Array = sized("C", "d", later=True)
+    weights: Float64Array = sized("C", "n", later=True)  # q, of mean about 1
+    drawn: Float64Array = sized("C", "d", later=True)  # sum of the rows drawn
+    average: Float64Array = sized("C", "d", later=True)  # of w
     nu: Float64Array = sized("C", later=True)
-    eta: float = 0.0
+    eta: float = 0.0  # step of q in the step before
     n_iterations: int = 0
-    columns: Rows | None = transient()
+    columns: Rows | None = transient()  # the transpose of the rows
 
 
 @parameters
@@ -341,14 +327,7 @@ def _masses(q: AnyArray, s: AnyArray, y: AnyArray) -> tuple[float, float]:
 
 @njit(nogil=True, cache=True, fastmath={"contract", "nsz"})
 def _discount(
-    q: Float64Array,
-    y: Float64Array,
-    response: Float64Array,
-    level: float,
-    part: float,
-    b: float,
-    eta: float,
-    norm: float,
+    q: Any, y: Any, response: Any, level: float, part: float, b: float, eta: float, norm: float
 ) -> None:
     """Multiply q by ``norm (1 - eta v + eta^2 v^2)``; `response` is ``z_ij |w|^2 / w_j``."""
     top = 1.0 / eta

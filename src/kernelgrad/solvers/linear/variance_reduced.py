@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernelgrad._params import boolean, integer, parameters, real
-from kernelgrad._typing import Float64Array, IntArray
+from kernelgrad._typing import Float64Array
 from kernelgrad._validation import CapabilityError, check_real
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, sized, transient
 from kernelgrad.solvers.linear import _loops as loops
-from kernelgrad.solvers.linear.anchors import AnchorGraph, build_graph, dense_rows
+from kernelgrad.solvers.linear.anchors import build_graph, dense_rows
 from kernelgrad.solvers.linear.base import (
-    LinearProblem,
     LinearState,
     PreparedRows,
+    Round,
     StochasticSolver,
     evaluate,
     falling_runs,
@@ -72,35 +72,26 @@ class SVRG(StochasticSolver[LinearState]):
     step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
     round_size: int | str = integer(default="auto", low=1, words=("auto",))
 
-    def _inner(self, data: PreparedRows, p: int) -> int:
-        return -(-data.n // p) if self.inner_steps == "auto" else int(self.inner_steps)
+    def _inner(self, r: Round[LinearState]) -> int:
+        return -(-r.data.n // r.p) if self.inner_steps == "auto" else int(self.inner_steps)
 
-    def _n_steps(
-        self, problem: LinearProblem, state: LinearState, data: PreparedRows, p: int
-    ) -> int:
+    def _n_steps(self, r: Round[LinearState]) -> int:
         """Return outer loops with about as many inner steps as one pass has."""
-        inner = self._inner(data, p)
-        T = super()._n_steps(problem, state, data, p)
+        inner, T = self._inner(r), super()._n_steps(r)
         return max(inner, T if self.round_size == "auto" else T // inner * inner)
 
-    def _runs(
-        self, problem: LinearProblem, state: LinearState, data: PreparedRows, T: int, p: int
-    ) -> Iterator[tuple[int, int, float]]:
-        inner, eta = self._inner(data, p), self._first_step(problem, data, p)
-        for start in range(0, T, inner):
-            yield start, min(start + inner, T), eta
+    def _runs(self, r: Round[LinearState]) -> Iterator[tuple[int, int, float]]:
+        inner, eta = self._inner(r), self._first_step(r)
+        for start in range(0, r.n_steps, inner):
+            yield start, min(start + inner, r.n_steps), eta
 
-    def _reference(
-        self, problem: LinearProblem, state: LinearState, data: PreparedRows, W: Any, b: Any
-    ) -> Any:
-        return snapshot(problem, data, W, b)
+    def _reference(self, r: Round[LinearState], W: Float64Array, b: Float64Array) -> Any:
+        return snapshot(r, W, b)
 
 
-def snapshot(
-    problem: LinearProblem, data: PreparedRows, W: Float64Array, b: Float64Array
-) -> loops.Table:
+def snapshot(r: Round[Any], W: Float64Array, b: Float64Array) -> loops.Table:
     """Return the derivatives of all rows at W and b as references."""
-    here = evaluate(problem, data, W, b) if data.here is None else data.here
+    here = evaluate(r.problem, r.data, W, b) if r.data.here is None else r.data.here
     none = np.zeros(0)
     return loops.Table(loops.FOREVER, here.gradient, here.gradient_bias, here.slopes, none)
 
@@ -152,35 +143,21 @@ class SAGA(StochasticSolver[SAGAState]):
     step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
     round_size: int | str = integer(default="auto", low=1, words=("auto",))
 
-    def _reference(
-        self, problem: LinearProblem, state: SAGAState, data: PreparedRows, W: Any, b: Any
-    ) -> Any:
-        if not len(state.table):
-            state.table = evaluate(problem, data, W, b).slopes
-        return data.table(W, b, state.table, moving=True)
+    def _reference(self, r: Round[SAGAState], W: Float64Array, b: Float64Array) -> Any:
+        if not len(r.state.table):
+            r.state.table = evaluate(r.problem, r.data, W, b).slopes
+        return r.data.table(W, b, r.state.table, moving=True)
 
 
 @dataclass(kw_only=True)
 class S3GDState(LinearState):
-    """State of :class:`S3GD`.
+    """State of :class:`S3GD`."""
 
-    Attributes
-    ----------
-    alpha : float
-        Of the last step: with another one the anchors have their turn again.
-    switched : int
-        Iteration after which gradients are exact; -1 before.
-    objective : float
-        After the last pass.
-    graph : AnchorGraph or None
-        Kept from fit to fit on the same rows, so that a path of penalties builds it once; not
-        in pickles and files.
-    """
-
-    alpha: float = -1.0
-    switched: int = -1
-    objective: float = math.inf
-    graph: AnchorGraph | None = transient(released=False)
+    alpha: float = -1.0  # of the last step: with another one anchors have their turn again
+    switched: int = -1  # iteration after which gradients are exact; -1 before
+    objective: float = math.inf  # after the last pass
+    # kept from fit to fit on the same rows, so that a path of penalties builds it once
+    graph: loops.AnchorGraph | None = transient(released=False)
 
 
 @parameters
@@ -296,32 +273,29 @@ class S3GD(StochasticSolver[S3GDState]):
             "tol": 0.0,
         }
 
-    def _n_steps(
-        self, problem: LinearProblem, state: S3GDState, data: PreparedRows, p: int
-    ) -> int:
-        if state.alpha != problem.alpha:
-            state.alpha, state.switched, state.objective = problem.alpha, -1, math.inf
+    def _n_steps(self, r: Round[S3GDState]) -> int:
+        state = r.state
+        if state.alpha != r.problem.alpha:
+            state.alpha, state.switched, state.objective = r.problem.alpha, -1, math.inf
         if state.switched < 0 and state.graph is None:
-            state.graph = build_graph(problem, data, self.n_anchors, self.n_neighbors)
-        T = super()._n_steps(problem, state, data, p)
-        inner = 1 if state.switched >= 0 else self._inner(state, data)
+            state.graph = build_graph(r.problem, r.data, self.n_anchors, self.n_neighbors)
+        T = super()._n_steps(r)
+        inner = 1 if state.switched >= 0 else self._inner(r)
         return T if self.round_size == "auto" else max(1, T // inner) * inner
 
-    def _reference(
-        self, problem: LinearProblem, state: S3GDState, data: PreparedRows, W: Any, b: Any
-    ) -> Any:
-        if state.switched >= 0:
-            return snapshot(problem, data, W, b)
-        assert state.graph is not None
-        return state.graph.references(self._inner(state, data), data)
+    def _reference(self, r: Round[S3GDState], W: Float64Array, b: Float64Array) -> Any:
+        if r.state.switched >= 0:
+            return snapshot(r, W, b)
+        assert r.state.graph is not None
+        return r.state.graph.references(self._inner(r), r.data)
 
-    def _inner(self, state: S3GDState, data: PreparedRows) -> int:
+    def _inner(self, r: Round[S3GDState]) -> int:
         if self.inner_steps != "auto":
             return int(self.inner_steps)
-        assert state.graph is not None
-        renewal = float(state.graph.product.size)
-        step = 2.0 * self.batch_size * max(1.0, data.row_size) * len(data.numbers)
-        return max(_INNER, int(renewal / step)) if data.is_sparse else _INNER
+        assert r.state.graph is not None
+        renewal = float(r.state.graph.product.size)
+        step = 2.0 * self.batch_size * max(1.0, r.data.row_size) * len(r.data.numbers)
+        return max(_INNER, int(renewal / step)) if r.data.is_sparse else _INNER
 
     def step(self, problem: Problem, state: S3GDState, batch: TrainBatch) -> StepInfo:
         """Take one pass over the rows, with anchors or with exact references."""
@@ -341,31 +315,11 @@ class S3GD(StochasticSolver[S3GDState]):
         return None if audit is None else audit | {"switched": state.switched}
 
 
-@dataclass(frozen=True)
-class Moments:
-    """Shares (K,), centres (K, d), covariances (K, d, d) and targets (K, C) of groups."""
-
-    group: IntArray
-    part: Float64Array
-    centre: Float64Array
-    covariance: Float64Array
-    targets: Float64Array
-
-    def references(self, W: Float64Array, b: Float64Array) -> loops.Moments:
-        """Return references for the loops, renewed in every step."""
-        K, C, d = len(self.part), len(b), self.centre.shape[1]
-        return loops.Moments(
-            1, np.zeros_like(W), np.zeros(C), self.group, self.part, self.centre,
-            self.covariance, self.targets, np.zeros((K, C)), np.zeros((K, C)),
-            np.zeros((K, C, C)), np.zeros((C, d)), np.zeros((C, d)),
-        )  # fmt: skip
-
-
 @dataclass(kw_only=True)
 class SCVState(LinearState):
     """State of :class:`SCV`; the moments come again with the rows."""
 
-    moments: Moments | None = transient()
+    moments: loops.Moments | None = transient()
 
 
 @parameters
@@ -425,23 +379,19 @@ class SCV(StochasticSolver[SCVState]):
             )
         return super().init(problem, batch)
 
-    def _runs(
-        self, problem: LinearProblem, state: SCVState, data: PreparedRows, T: int, p: int
-    ) -> Iterator[tuple[int, int, float]]:
-        eta = self._first_step(problem, data, p)
-        if self.step_size == "auto":
-            return falling_runs(T, p, eta, state.rows_seen, data.n)
-        return iter([(0, T, eta)])
+    def _runs(self, r: Round[SCVState]) -> Iterator[tuple[int, int, float]]:
+        if self.step_size != "auto":
+            return super()._runs(r)
+        return falling_runs(r.n_steps, r.p, self._first_step(r), r.state.rows_seen, r.data.n)
 
-    def _reference(
-        self, problem: LinearProblem, state: SCVState, data: PreparedRows, W: Any, b: Any
-    ) -> Any:
-        if state.moments is None:
-            state.moments = group_moments(data, "classification" in problem.loss.tasks)
-        return state.moments.references(W, b)
+    def _reference(self, r: Round[SCVState], W: Float64Array, b: Float64Array) -> Any:
+        if r.state.moments is None:
+            classes = "classification" in r.problem.loss.tasks
+            r.state.moments = group_moments(r.data, classes)
+        return r.state.moments.references(W, b)
 
 
-def group_moments(data: PreparedRows, by_class: bool) -> Moments:
+def group_moments(data: PreparedRows, by_class: bool) -> loops.Moments:
     """Return the weighted moments of the rows of each class, or of all rows."""
     X, Y, share = data.batch.X, data.Y, data.share
     n, d = X.shape
@@ -464,7 +414,6 @@ def group_moments(data: PreparedRows, by_class: bool) -> Moments:
             some, ws = members[start : start + _CHUNK], w[start : start + _CHUNK]
             rows = dense_rows(X[some]) - centre[g]
             covariance[g] += (rows * ws[:, None]).T @ rows
-    return Moments(group, part, centre, covariance, np.ascontiguousarray(targets, np.float64))
-
-
-__all__ = ["S3GD", "SAGA", "SCV", "SVRG", "Moments", "S3GDState", "SAGAState", "SCVState"]
+    return loops.Moments(
+        group, part, centre, covariance, np.ascontiguousarray(targets, np.float64)
+    )
