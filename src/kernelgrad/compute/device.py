@@ -283,11 +283,7 @@ def dense(a: Matrix) -> AnyArray:
 class DeviceRows:
     """Arrays of n rows each: kept on the device if they fit, else sent whenever they are used.
 
-    Parameters
-    ----------
-    device : TorchDevice
-    arrays : sequence of arrays or CSR matrices of n rows, or None
-        CSR rows are made dense, a chunk at a time.
+    CSR rows are made dense, a chunk at a time.
     """
 
     def __init__(self, device: TorchDevice, arrays: Sequence[Matrix | None]) -> None:
@@ -367,15 +363,8 @@ class Resident:
 class DeviceBlockMatrix:
     """The n x M values of a block on all rows, on a device: kept if they fit, else made anew.
 
-    Tiles are the same either way, so what is kept changes no bit.
-
-    Parameters
-    ----------
-    rows : DeviceRows
-    width : int
-        M.
-    tile : callable
-        Returns the values (t, M) float32 of rows as :meth:`DeviceRows.tiles` yields them.
+    Tiles are the same either way, so what is kept changes no bit: `tile` returns the values
+    (t, M) float32 of rows as :meth:`DeviceRows.tiles` yields them.
     """
 
     def __init__(

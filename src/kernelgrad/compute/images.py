@@ -100,21 +100,12 @@ def deform(
     elastic: float,
     affine: Float64Array,
 ) -> AnyArray:
-    """Return moved images, float32 (len(rows), h, w, channels).
+    """Return moved images, float32 (len(rows), h, w, channels); row r is image ``r mod n``.
 
-    Parameters
-    ----------
-    images : float32 array (n, h, w, channels), C-contiguous
-    rows : int64 array
-        Row r is image ``r mod n``, for ``r < n`` as it is.
-    seed : int in [0, 2^64)
-    smoothness : float
-        Deviation of the Gaussian that smooths the fields, in pixels.
-    elastic : float
-        Deviation of a pixel's displacement in each direction, in pixels.
-    affine : float64 array (N_AFFINE,)
-        Deviations of the angle (radians), the logarithm of the size, the slant and the shifts
-        (pixels, down and across).
+    Those below n are as they are. Deviations in pixels: `smoothness` of the Gaussian that
+    smooths the fields, `elastic` of a pixel's displacement in each direction. `affine`
+    (N_AFFINE,) are those of the angle (radians), the logarithm of the size, the slant and the
+    shifts (pixels, down and across).
     """
     B, C = (bumps(side, smoothness) for side in images.shape[1:3])
     # other words than those of a kernel's frequencies under the same seed

@@ -270,19 +270,10 @@ def phases(seed: int, first: int, n: int) -> Float32Array:
 def fill_tiles(
     W: Float32Array, columns: IntArray, seed: int, first: int, law: int, scale: float
 ) -> None:
-    """Fill tiles with scaled variates, one tile a task.
+    """Fill tiles W (n_tiles, n_columns, tile) with scaled variates of a law, one tile a task.
 
-    Parameters
-    ----------
-    W : float32 array (n_tiles, n_columns, tile)
-        Tile ``a``, column ``p``, lane ``l`` gets ``scale`` times the variate of feature
-        ``first + a * tile + l`` and coordinate ``columns[p]``.
-    columns : int64 array (n_columns,), sorted
-    seed : int in [0, 2^64)
-    first : int
-        Number of the first feature.
-    law : {NORMAL, CAUCHY, LAPLACE, SECH, LEVY, EXPONENTIAL, RADEMACHER}
-    scale : float
+    Tile ``a``, column ``p``, lane ``l`` gets ``scale`` times the variate of feature
+    ``first + a * tile + l`` and coordinate ``columns[p]``, which are sorted.
     """
     tile = W.shape[2]
     k0, k1 = split_seed(seed)

@@ -236,23 +236,13 @@ def _keeps_lanes(C: int) -> bool:
 
 
 class Stacks(NamedTuple):
-    """Stacks of projections, and those of their features that count.
+    """Stacks of projections, and those of their features that count."""
 
-    Attributes
-    ----------
-    stacks : float32 array (n_stacks, 4, n)
-        Signs of the three diagonals, and the length that multiplies each projection.
-    phase : float32 array (n_features,)
-        Empty unless the kind is PHASE.
-    kind : int
-    offset, n_features : int
-        Feature f is number ``offset + f`` of the stacks.
-    """
-
+    # signs of the three diagonals, and the length of each projection, (n_stacks, 4, n)
     stacks: Float32Array
-    phase: Float32Array
+    phase: Float32Array  # (n_features,), empty unless the kind is PHASE
     kind: int
-    offset: int
+    offset: int  # feature f is number `offset + f` of the stacks
     n_features: int
 
 

@@ -18,21 +18,11 @@ _MIN_GROUP, _MAX_GROUP = 8, 64  # features of a group share a cell
 
 @dataclass(frozen=True)
 class PatchGrid:
-    """Where the patches of an image lie in its flat row, cell by cell.
+    """Where the patches of an image lie in its flat row, cell by cell."""
 
-    Attributes
-    ----------
-    origins : int64 array (n_patches,)
-        Column of each patch's first pixel, the patches of a cell one after another.
-    starts : int64 array (n_cells + 1,)
-        Cell c holds ``origins[starts[c] : starts[c + 1]]``.
-    within : int64 array (q,)
-        Columns of a patch's pixels, counted from its first.
-    """
-
-    origins: IntArray
-    starts: IntArray
-    within: IntArray
+    origins: IntArray  # column of each patch's first pixel, those of a cell together
+    starts: IntArray  # cell c holds ``origins[starts[c] : starts[c + 1]]``
+    within: IntArray  # columns of a patch's q pixels, counted from its first
 
     @property
     def n_cells(self) -> int:

@@ -123,15 +123,8 @@ class MaclaurinDraws(NamedTuple):
 class RandomMaclaurin(InnerProductMap):
     """Products of N random projections, all features of a level in one matrix product.
 
-    Parameters
-    ----------
-    gamma : float
-    law : callable
-        Returns degrees N for uniforms in (0, 1), and ``a_N / P[N]``.
-    check : callable
-        Raises where features of rows would have infinite variance.
-    *size : int
-        As in :class:`~kernelgrad.features.base.FeatureMap`.
+    `law` returns degrees N for uniforms in (0, 1), and ``a_N / P[N]``; `check` raises where
+    features of rows would have infinite variance.
     """
 
     ROWS = 256

@@ -25,33 +25,19 @@ _GROUP_BYTES = 16 * 2**20  # weights regenerated at once in predict
 class Projection:
     """What random features ``amplitude * h(w^T embed(x))`` of a kernel are made of.
 
-    Attributes
-    ----------
-    kind : int
-        The function h, a code of `kernelgrad.features._fused`.
-    law, scale : int, float
-        Weights are `scale` times standard variates of a law of `kernelgrad.compute.rng`.
-    amplitude : float
-        Constant factor of every feature.
-    embed : callable or None
-        Returns the rows whose projections are taken; None for the rows themselves.
-    factor : callable or None
-        ``factor(seed, first, n)`` gives one more factor for each of n weights, shared by its
-        coordinates, or None.
-    quantile : callable or None
-        The same factor as a function of uniform variates in (0, 1), or None.
-    name : str
-        Of the kernel, for messages.
+    Weights are `scale` times standard variates of a law of `kernelgrad.compute.rng`.
+    ``factor(seed, first, n)`` gives one more factor for each of n weights, shared by its
+    coordinates, or None; `quantile` gives it as a function of uniform variates in (0, 1).
     """
 
-    kind: int
+    kind: int  # the function h, a code of `kernelgrad.features._fused`
     law: int
     scale: float
     amplitude: float = 1.0
-    embed: Callable[[Matrix], Matrix] | None = None
+    embed: Callable[[Matrix], Matrix] | None = None  # None for the rows themselves
     factor: Callable[[int, int, int], Float64Array | None] | None = None
     quantile: Callable[[Float64Array], Float64Array | None] | None = None
-    name: str = ""
+    name: str = ""  # of the kernel, for messages
 
     @property
     def planes(self) -> int:

@@ -40,24 +40,13 @@ _TASK_ROWS = 128  # rows of a task of a kernel matrix
 
 @dataclass(frozen=True)
 class ExactRows:
-    """Rows as the exact form of a kernel wants them, made once by :meth:`Kernel.exact_rows`.
+    """Rows as the exact form of a kernel wants them, made once by :meth:`Kernel.exact_rows`."""
 
-    Attributes
-    ----------
-    values : ndarray (n, d) or CSR
-        Embedded rows, float32 or float64; of no columns where there are parts.
-    square : float64 array (n,) or None
-        Squared norms or sizes, where the kernel is a function of distances or angles.
-    ids : integer array (n,) or None
-        Columns that stand for these rows in a precomputed matrix.
-    parts : tuple of ExactRows
-        The same rows as each part of a sum or product wants them.
-    """
-
-    values: Matrix
+    values: Matrix  # embedded rows, float32 or float64; of no columns where there are parts
+    # squared norms or sizes (n,), where the kernel is a function of distances or angles
     square: Float64Array | None = None
-    ids: IntArray | None = None
-    parts: tuple[ExactRows, ...] = ()
+    ids: IntArray | None = None  # columns that stand for these rows in a precomputed matrix
+    parts: tuple[ExactRows, ...] = ()  # the rows as each part of a sum or product wants them
 
     @property
     def n_rows(self) -> int:

@@ -86,14 +86,7 @@ def _has_tiles(kernel: Kernel) -> bool:
 
 
 class KernelTiles:
-    """Tiles of a resolved kernel on a device.
-
-    Parameters
-    ----------
-    device : TorchDevice
-    kernel : Kernel
-        One that :func:`check_tiles` lets pass.
-    """
+    """Tiles on a device of a resolved kernel that :func:`check_tiles` lets pass."""
 
     def __init__(self, device: TorchDevice, kernel: Kernel) -> None:
         check_tiles(kernel, device.name)

@@ -40,6 +40,7 @@ from kernelgrad.losses.scalar import (
 
 _KNOWN = frozenset((SQUARED, HUBER, EPSILON, QUANTILE, HINGE, SMOOTHED_HINGE, SQUARED_HINGE))
 _KNOWN |= {LOGISTIC, MODIFIED}
+_EXACT = 1e-15  # of a step of Newton's method
 _STEPS = 200  # of Newton or bisection at most; more than doubles can use
 
 
@@ -126,7 +127,9 @@ def _logistic_step(b: float, m: float, q: float, near: float) -> float:
         else:
             low = z
         new = z - h / (1.0 + q * t * (1.0 - t))
-        if not (low < new < high and abs(h) <= 0.5 * last):
+        # a step to full precision that ends on its bracket goes nowhere
+        inside = low < new < high or (near > _EXACT and low <= new <= high)
+        if not (inside and abs(h) <= 0.5 * last):
             new = 0.5 * (low + high)
         moved, last = abs(new - z), abs(h)
         z = new
@@ -138,7 +141,7 @@ def _logistic_step(b: float, m: float, q: float, near: float) -> float:
 
 @njit(nogil=True, cache=True)
 def dual_step(
-    code: int, p: float, y: float, u: float, f: float, q: float, near: float = 1e-15
+    code: int, p: float, y: float, u: float, f: float, q: float, near: float = _EXACT
 ) -> Any:
     """Return the u that maximises the dual in one coordinate, all others fixed.
 

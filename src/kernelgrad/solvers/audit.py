@@ -9,18 +9,9 @@ AUDIT_WORK, AUDIT_LEAST = 2 * 10**9, 64  # operations of an audit, and rows at l
 
 @dataclass(frozen=True)
 class Audit:
-    """The objective that cached responses claim, and the one found in float64.
-
-    Attributes
-    ----------
-    claimed, objective : float
-    drift : float
-        Their difference, relative to the claim.
-    rows : int
-        Training rows whose responses were made anew: all, or a sample where that is dear.
-    """
+    """The objective that cached responses claim, and the one found in float64."""
 
     claimed: float
     objective: float
-    drift: float
-    rows: int
+    drift: float  # their difference, relative to the claim
+    rows: int  # whose responses were made anew: all, or a sample where that is dear

@@ -546,6 +546,16 @@ class Solver(Documented, ABC, Generic[S]):
         return state
 
 
+def check_same_rows(solver: Solver[Any], same: bool, what: str, others: str) -> None:
+    """Raise CapabilityError unless the rows are those that a state was made of."""
+    if not same:
+        raise CapabilityError(
+            f"solver {solver.name!r} keeps {what} of all its training rows: it can be "
+            "continued with the same rows, targets, weights and loss only. Fit again, or take "
+            f"a solver for streams such as {others}."
+        )
+
+
 def check_capabilities(solver: Solver[Any], loss: Loss, kernel: Kernel) -> None:
     """Raise CapabilityError when `solver` needs what `loss` or `kernel` does not offer."""
     offered = {"gradient", "exact_kernel"}

@@ -456,25 +456,12 @@ def derivatives(
 ) -> tuple[Float64Array, Float64Array]:
     """Write slopes and majorising curvatures of all rows; return the sums of the losses.
 
-    Parameters
-    ----------
-    code, params : int, float64 array (C,)
-        The loss and its parameter for each output.
-    widths : float64 array (C,)
-        d of each output, positive; unused by losses without kinks.
-    U, Y : float32 arrays (C, n)
-        Responses and targets; one-hot targets for MULTINOMIAL, -1/+1 for losses of margins.
-    w : float32 array (n,)
-        Non-negative weights of the rows.
-    R, W : float32 arrays (C, n)
-        Overwritten with ``w_i dl_d/df`` and w_i times the curvature of the table, the
-        majorising one for kinks and HUBER, the diagonal one for MULTINOMIAL.
-
-    Returns
-    -------
-    smooth, exact : float64 arrays (C,)
-        ``sum_i w_i l_d`` and ``sum_i w_i l``. The loss of MULTINOMIAL is joint: its sum is
-        entry 0, the others are 0.
+    The loss has one parameter and one positive width d for each output, (C,), unused where it
+    has no kinks. Responses U and targets Y (one-hot for MULTINOMIAL) are (C, n), the weights w
+    of the rows are not negative. R and W (C, n) become ``w_i dl_d/df`` and w_i times the
+    curvature of the table, the majorising one for kinks and HUBER, the diagonal one for
+    MULTINOMIAL. The sums are ``sum_i w_i l_d`` and ``sum_i w_i l``, (C,). The loss of
+    MULTINOMIAL is joint: its sum is entry 0, the others are 0.
     """
     p = np.clip(params, _LEAST_G, _LARGEST_G) if code in _SCALED else params
 
@@ -504,24 +491,14 @@ def along(
     """Return sums of the loss along three directions, and their first and second derivatives.
 
     They belong to ``sum_i w_i l_d`` at ``U + s_0 (U - base) + s_1 D + s_2 P``, as a function
-    of ``(s_0, s_1, s_2)``. Second derivatives are true ones: kinks count ``1/d`` inside their
-    width and 0 outside, HUBER 1 and 0, SMOOTHED_HINGE 1/g and 0, MULTINOMIAL its whole
-    Hessian.
+    of the `steps` ``(s_0, s_1, s_2)`` of each output, (C, 3), which are rounded to float32; the
+    `base` (C,) is what the scale leaves alone, the bias. Second derivatives are true ones:
+    kinks count ``1/d`` inside their width and 0 outside, HUBER 1 and 0, SMOOTHED_HINGE 1/g and
+    0, MULTINOMIAL its whole Hessian. The rest is as for :func:`derivatives`; a width of 0 keeps
+    kinks, which then have a subgradient and no second derivative.
 
-    Parameters
-    ----------
-    code, params, widths, U, Y, w
-        As for :func:`derivatives`; a width of 0 keeps kinks, which then have a subgradient and
-        no second derivative.
-    base : array (C,)
-        What the scale leaves alone: the bias of each output.
-    D, P : float32 arrays (C, n)
-        The other two directions.
-    steps : float64 array (C, 3)
-        ``(s_0, s_1, s_2)`` of each output; rounded to float32.
-    directions : int, default=7
-        Sum of SCALE, STEP and MOMENTUM. The arrays of directions left out are not read: their
-        steps count as 0, and so do the derivatives along them. 0 computes values only.
+    `directions` is the sum of SCALE, STEP and MOMENTUM. The arrays of those left out are not
+    read: their steps count as 0, and so do derivatives along them. 0 computes values only.
 
     Returns
     -------
@@ -552,16 +529,7 @@ def softmax(U: Float32Array, out: Float32Array) -> None:
 def multiply_hessian(P: FloatArray, w: FloatArray, V: FloatArray, out: FloatArray) -> None:
     """Write the product of the Hessians of MULTINOMIAL with V, ``w p_c (v_c - sum_b p_b v_b)``.
 
-    Parameters
-    ----------
-    P : array (C, m)
-        Probabilities; each column sums to 1.
-    w : array (m,)
-        Weights of the columns.
-    V : array (C, m)
-        One vector a column.
-    out : array (C, m)
-        Overwritten; may be V.
+    Columns of P (C, m) are probabilities, w (m,) their weights; `out` (C, m) may be V.
     """
     _over_tiles(
         P.shape, (), lambda start, stop, _: _multiply_hessian(P, w, V, out, start, stop)

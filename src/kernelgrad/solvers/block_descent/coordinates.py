@@ -28,24 +28,13 @@ _PARTS = 64  # partial sums of a product over all rows
 class BlockMatrix:
     """The n x M values of a block on all rows: kept in `buffer`, or made anew when needed.
 
-    Tiles are the same either way, so what is kept changes no bit.
-
-    Parameters
-    ----------
-    n, width : int
-    tile : callable
-        Returns the values of a slice of rows, (t, M) float32, in one thread; in its second
-        argument if that is not None.
-    buffer : float32 array or None
-        Of at least n M entries.
+    Tiles are the same either way, so what is kept changes no bit. `tile` returns the values of
+    a slice of rows, (t, M) float32, in one thread, in its second argument if that is not None.
+    The buffer has at least n M entries.
     """
 
     def __init__(
-        self,
-        n: int,
-        width: int,
-        tile: Callable[[slice, Float32Array | None], Float32Array],
-        buffer: Float32Array | None,
+        self, n: int, width: int, tile: Callable[..., Float32Array], buffer: Float32Array | None
     ) -> None:
         self.n, self.width, self._tile = n, width, tile
         self._kept = None if buffer is None else buffer[: n * width].reshape(n, width)
@@ -91,27 +80,13 @@ class BlockMatrix:
 
 
 class Block(ABC):
-    """One block: M coordinates, their values on rows, and their inner products.
+    """One block: M coordinates, their values on rows, and their inner products."""
 
-    Attributes
-    ----------
-    number : int
-        Blocks before this one, counted from the start of the fit.
-    width : int
-        M.
-    index : int array (M,) or None
-        Numbers of the rows that are centres; None of features.
-    at : slice
-        Of features, their places among all coefficients.
-    gram : float32 array (M, M) or None
-        Inner products of the coordinates; None is the identity.
-    """
-
-    number: int
-    width: int
-    index: IntArray | None = None
-    at = slice(None)
-    gram: Float32Array | None = None
+    number: int  # blocks before this one, counted from the start of the fit
+    width: int  # M
+    index: IntArray | None = None  # numbers of the rows that are centres, (M,)
+    at = slice(None)  # of features, their places among all coefficients
+    gram: Float32Array | None = None  # inner products of the coordinates; None: the identity
 
     @property
     @abstractmethod

@@ -95,20 +95,16 @@ class BlockUpdate:
 
 @dataclass
 class Workspace:
-    """What comes from the rows and can be made again.
-
-    `spread` is the mean size of the targets, (C,); `scale` and `peak` are those of the kernel;
-    `n_blocks` blocks of at most `max_width` coordinates hold all once.
-    """
+    """What comes from the rows and can be made again."""
 
     team: Team
     objective: Objective
-    spread: Float64Array
-    scale: float
+    spread: Float64Array  # mean size of the targets, (C,)
+    scale: float  # of the kernel
     peak: float
     n_features: int
-    max_width: int
-    n_blocks: int
+    max_width: int  # of a block
+    n_blocks: int  # that hold all coordinates once
 
     @property
     def too_many(self) -> bool:

@@ -23,31 +23,12 @@ class Objective:
     ``sum_i w_i l_delta(y_i, u_i) / n + sum_c linear_c b_c`` with weights of mean 1. A loss
     that this library has no loops for goes through its methods, with its majorising curvature
     in place of second derivatives.
-
-    Parameters
-    ----------
-    loss : Loss
-    n_outputs, n : int
-
-    Attributes
-    ----------
-    joint : bool
-        The loss couples the outputs of a row: they are searched together.
-    n_groups : int
-        Number of outputs that are searched apart: one if they are coupled.
-    kinked : bool
-        The loss has kinks, which are smoothed over a width.
-    exponential : bool
-        The loss grows as the exponential of f, and so do errors of f.
-    linear : float64 array (C,)
-        Gradient of the part that is linear in the bias.
-    semi_supervised : bool
-        Some rows have no label; see :meth:`RowObjective.at`.
     """
 
     def __init__(self, loss: Loss, n_outputs: int, n: int) -> None:
         self.loss = loss
         self.C, self.n = n_outputs, n
+        # some rows have no label; see RowObjective.at
         self.semi_supervised = isinstance(loss, SemiSupervised)
         self._pseudo = loss.pseudo_factor if isinstance(loss, SemiSupervised) else None
         if self._pseudo is not None:
@@ -55,10 +36,13 @@ class Objective:
         # smoothing leads the perceptron away from its minimum, the kink of all rows
         self.code = None if loss.code == scalar.PERCEPTRON else loss.code
         self.params = loss.params(self.C)
+        # outputs of a row that the loss couples are searched together, others apart
         self.joint = self.code in (None, scalar.MULTINOMIAL)
         self.n_groups = 1 if self.joint else self.C
-        self.kinked = self.code in scalar.KINKED
+        self.kinked = self.code in scalar.KINKED  # which are smoothed over a width
+        # the loss grows as the exponential of f, and so do errors of f
         self.exponential = self.code in (scalar.KL, scalar.POISSON, scalar.GAMMA)
+        # gradient of the part that is linear in the bias
         self.linear = np.full(self.C, loss.nu if isinstance(loss, OneClass) else 0.0)
 
     @property
@@ -85,16 +69,9 @@ class Objective:
 
 
 class RowObjective(Objective):
-    """What some of the n rows add to the objective.
+    """What some of the n rows, of targets Y (C, m), add to the objective.
 
-    Parameters
-    ----------
-    loss : Loss
-    Y : float32 array (C, m)
-    weight : float32 array (m,)
-        Of these rows; those of all have mean 1.
-    n : int
-        Number of all rows.
+    Their weights are (m,); those of all rows have mean 1.
     """
 
     def __init__(self, loss: Loss, Y: Float32Array, weight: Float32Array, n: int) -> None:
@@ -233,22 +210,10 @@ def minimise_on_span(
     """Minimise the objective over ``(1 + s0) f + s1 D + s2 P``, each output apart if it can be.
 
     Newton's method with backtracking in up to three dimensions; it never returns a larger
-    objective.
-
-    Parameters
-    ----------
-    objective : Objective
-    along : callable
-        Steps (C, 3) to the sums of :meth:`RowObjective.along` over all rows.
-    bias : float64 array (C,)
-        The constant in f.
-    bias_steps : float64 array (C, 3)
-        Constants in the three directions, the first of which is 0.
-    gram : float64 array (C, 3, 3)
-        Inner products of (f, D, P) in the kernel's space.
-    alpha : float
-    directions : int
-        Bit mask of SCALE, STEP, MOMENTUM.
+    objective. `along` gives the sums of :meth:`RowObjective.along` over all rows for steps
+    (C, 3). `bias` (C,) is the constant in f, `bias_steps` (C, 3) those in the three directions,
+    the first of which is 0; `gram` (C, 3, 3) are inner products of (f, D, P) in the kernel's
+    space, `directions` a bit mask of SCALE, STEP and MOMENTUM.
     """
     C, G = objective.C, objective.n_groups
     linear = objective.linear[:, None] * bias_steps

@@ -161,26 +161,12 @@ def step_on(
 
 
 class Shard:
-    """Rows ``start`` to ``start + n`` of a fit.
+    """Rows ``start`` to ``start + n`` of a fit, of which all shards have `n_all`.
 
     Methods in `CHANGES` change the shard, all others do not; those in `READS` need the values
     of all its rows. With `shared` arrays, as after :meth:`copy`, changed arrays are new ones.
-
-    Parameters
-    ----------
-    number, start : int
-    Y : float32 array (C, n)
-        Targets.
-    weight : float32 array (n,)
-    rows : prepared rows
-    store : RowStore or None
-        Where the rows are read again once they are unloaded.
-    home : ExactKernel or FeatureStream
-    loss : Loss
-    n_all : int
-        Rows of all shards.
-    arrays : mapping
-        Where arrays of all rows are kept.
+    Targets are Y (C, n). Rows of a `store` are read there again once they are unloaded;
+    `arrays` keeps what belongs to all rows.
     """
 
     CHANGES: ClassVar[frozenset[str]] = frozenset(

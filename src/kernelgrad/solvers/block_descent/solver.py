@@ -29,6 +29,7 @@ from kernelgrad.solvers.base import (
     Tracker,
     TrainBatch,
     batch_digest,
+    check_same_rows,
     draws,
 )
 from kernelgrad.solvers.block_descent import _constants as constants
@@ -393,12 +394,8 @@ class CachedBlockDescent(Solver[CachedState]):
 
     def _attach(self, problem: Problem, state: CachedState, batch: Rows) -> Workspace:
         if state.memory is None:
-            if _digest(problem, batch) != state.digest or not state.fits(batch.n_rows):
-                raise CapabilityError(
-                    f"solver {self.name!r} keeps the responses of all its training rows: it "
-                    "can be continued with the same rows, targets, weights and loss only. Fit "
-                    "again, or take a solver for streams such as 'dsg'."
-                )
+            same = _digest(problem, batch) == state.digest and state.fits(batch.n_rows)
+            check_same_rows(self, same, "the responses", "'dsg'")
             state.memory = self._prepare(problem, state, batch, None)
         return state.memory
 

@@ -32,6 +32,7 @@ from kernelgrad.solvers.base import (
     Tracker,
     TrainBatch,
     batch_digest,
+    check_same_rows,
     fit_scaling,
     sized,
     transient,
@@ -268,12 +269,8 @@ class RowsSolver(KernelSolver[R], Generic[R]):
     def _attach(self, problem: Problem, state: R, batch: TrainBatch) -> KernelRows:
         """Return the rows of the state, prepared if they come for the first time."""
         if state.rows is None:
-            if batch_digest(problem, batch) != state.digest or not state.fits(batch.n_rows):
-                raise CapabilityError(
-                    f"solver {self.name!r} keeps the responses of all its training rows: it "
-                    "can be continued with the same rows, targets, weights and loss only. Fit "
-                    "again, or take a solver for streams such as 'dsg' or 'norma'."
-                )
+            same = batch_digest(problem, batch) == state.digest and state.fits(batch.n_rows)
+            check_same_rows(self, same, "the responses", "'dsg' or 'norma'")
             rows = state.exact.prepare(batch.X, batch.rows)
             state.rows = kernel_rows(problem, state.exact, rows)
         return state.rows

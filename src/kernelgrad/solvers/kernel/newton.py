@@ -149,9 +149,8 @@ class NewtonPoint:
     KG: Float64Array
     objective: Float64Array
     gap: AnyArray = field(default_factory=lambda: np.array(np.inf))  # bounds its distance
-    length: AnyArray = field(
-        default_factory=lambda: np.ones((1, 1))
-    )  # of the step that led here
+    # of the step that led here
+    length: AnyArray = field(default_factory=lambda: np.ones((1, 1)))
     done: AnyArray = field(default_factory=lambda: np.zeros(1, bool))
     M: _Preconditioner | None = None  # of the next system, where it is known
 
@@ -168,19 +167,8 @@ class NewtonDescent:
     what is orthogonal to it. Up to 2,048 rows, times outputs, the system of each output is
     factored instead.
 
-    Parameters
-    ----------
-    K : float32 or float64 array (n, n)
-    loss : Loss
-    y : array (n, C)
-    weight : float64 array (n,)
-        Sum 1.
-    alphas : float64 array (A,)
-    fit_intercept : bool
-    seed : int
-        Of the centres.
-    deadline : Deadline
-        Ends a system with the step so far.
+    K is (n, n), float32 or float64; weights (n,) sum to 1. The seed is that of the centres, the
+    deadline ends a system with the step so far.
     """
 
     def __init__(

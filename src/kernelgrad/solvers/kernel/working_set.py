@@ -416,8 +416,7 @@ class WorkingSet(RowsSolver[WorkingSetState]):
             self.tol * self._unit(problem, dual.y, p, f)
             for dual, f in zip(duals, state.responses, strict=True)
         ])  # fmt: skip
-        deadline = problem.deadline
-        state.violation = self._descend(rows, duals, state.coef, state.responses, tol, deadline)
+        state.violation = self._descend(state, duals, tol, problem.deadline)
         objective = gap = loss = 0.0
         for c, dual in enumerate(duals):
             beta, f = state.coef[:, c], state.responses[c]
@@ -453,13 +452,7 @@ class WorkingSet(RowsSolver[WorkingSetState]):
         return float(np.sqrt(p @ (y - p @ y) ** 2)) or 1.0
 
     def _descend(
-        self,
-        rows: KernelRows,
-        duals: list[_Dual],
-        coef: Float64Array,
-        responses: Float64Array,
-        tol: Float64Array,
-        deadline: Deadline,
+        self, state: WorkingSetState, duals: list[_Dual], tol: Float64Array, deadline: Deadline
     ) -> Float64Array:
         """Solve sets until each violation is halved, or at most `tol`; return them.
 
@@ -470,7 +463,9 @@ class WorkingSet(RowsSolver[WorkingSetState]):
         one set solves. One whose violation stands still is left: what float32 can tell is
         reached, or another step goes on.
         """
-        n, capacity = len(coef), len(rows.buffer)
+        coef, responses = state.coef, state.responses
+        assert state.rows is not None
+        n, capacity = len(coef), len(state.rows.buffer)
         size = _SET_ROWS if self.set_size == "auto" else int(self.set_size)
         size = min(n, size, max(_LEAST_ROWS, capacity))
         whole = [np.count_nonzero(dual.counts) <= size for dual in duals]
@@ -500,19 +495,16 @@ class WorkingSet(RowsSolver[WorkingSetState]):
                     sets[c] = last[c] = duals[c].next_set(coef[:, c], up, down, before, size)
             if sets:
                 inner = np.maximum(0.5 * tol, np.where(whole, 0.0, _SETTLED * violation))
-                live = self._advance(rows, duals, coef, responses, sets, inner) + live
+                live = self._advance(state, duals, sets, inner) + live
         return violation
 
     @staticmethod
     def _advance(
-        rows: KernelRows,
-        duals: list[_Dual],
-        coef: Float64Array,
-        responses: Float64Array,
-        sets: dict[int, IntArray],
-        tol: Float64Array,
+        state: WorkingSetState, duals: list[_Dual], sets: dict[int, IntArray], tol: Float64Array
     ) -> list[int]:
         """Solve one set of each of some outputs; return those that moved."""
+        assert state.rows is not None
+        rows, coef, responses = state.rows, state.coef, state.responses
         outputs = list(sets)
         union = np.unique(np.concatenate(list(sets.values())))
         slots = rows.load(union)

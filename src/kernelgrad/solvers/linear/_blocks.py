@@ -377,17 +377,8 @@ def _try(
 class DenseBlocks:
     """Dense rows (n, d) as a copy in blocks of columns; the bias moves with every block.
 
-    Parameters
-    ----------
-    X : array (n, d), float32 or float64
-    block_size : int >= 1
-    fit_bias : bool
-    share : float64 array (n,)
-
-    Attributes
-    ----------
-    mean, scale : float64 arrays (d,)
-        Mean and standard deviation of the columns; without a bias 0 and root mean square.
+    ``mean`` and ``scale`` (d,) are mean and standard deviation of the columns; without a bias 0
+    and root mean square.
     """
 
     def __init__(
@@ -498,17 +489,9 @@ class DenseBlocks:
         l2: float,
         quiet: float = 0.0,
     ) -> tuple[float, float]:
-        """Descend on each block of `order` in turn, in place.
+        """Descend on each block of `order` in turn, W (d, C) and b (C,) in place.
 
-        Parameters
-        ----------
-        f : LossState
-        W : float64 array (d, C)
-        b : float64 array (C,)
-        order : int array
-        l1, l2 : float
-        quiet : float
-            A block whose least subgradient is nowhere larger than this stays.
+        A block whose least subgradient is nowhere larger than `quiet` stays.
 
         Returns
         -------
@@ -557,10 +540,9 @@ class DenseBlocks:
 
 
 @njit(nogil=True, cache=True)
-def _count(
-    indices: AnyArray, indptr: AnyArray, size: int, entries: IntArray, rows: IntArray
-) -> None:
+def _count(csr: Any, size: int, entries: IntArray, rows: IntArray) -> None:
     """Count entries and rows that have any, of each block of columns."""
+    indices, indptr = csr.indices, csr.indptr
     seen = np.full(len(rows), -1)
     for i in range(len(indptr) - 1):
         for q in range(indptr[i], indptr[i + 1]):
@@ -573,23 +555,14 @@ def _count(
 
 @njit(nogil=True, cache=True)
 def _sort(
-    data: AnyArray,
-    indices: AnyArray,
-    indptr: AnyArray,
-    size: int,
-    whole: AnyArray,
-    at: IntArray,
-    next_row: IntArray,
-    X: AnyArray,
-    local: IntArray,
-    rows: IntArray,
-    ptr: IntArray,
+    csr: Any, size: int, whole: AnyArray, at: IntArray, next_row: IntArray, cut: Any
 ) -> None:
     """Write the blocks one after the other; `at` and `next_row` are where each starts.
 
     Row r of the blocks has entries ``ptr[r], ..., ptr[r + 1] - 1``; blocks that are `whole`
     have all rows, others those with entries.
     """
+    (data, indices, indptr), X, local, rows, ptr = csr, cut.X, cut.local, cut.rows, cut.ptr
     seen = np.full(len(at), -1)
     wholes = np.flatnonzero(whole)
     for i in range(len(indptr) - 1):
@@ -612,16 +585,10 @@ def _sort(
 
 @njit(nogil=True, cache=True)
 def _sparse_moments(
-    data: AnyArray,
-    indices: AnyArray,
-    indptr: AnyArray,
-    share: Float64Array,
-    centred: bool,
-    stored: IntArray,
-    mean: Float64Array,
-    spread: Float64Array,
+    csr: Any, share: Any, centred: bool, stored: Any, mean: Any, spread: Any
 ) -> None:
     """Count the stored entries of each column and add up its mean and spread, all (d,)."""
+    data, indices, indptr = csr
     total = share.sum()
     within = np.zeros(len(mean))  # weight of the stored entries
     for i in range(len(share)):
@@ -767,56 +734,37 @@ class SparseBlocks:
 
     The bias moves with the blocks that have entries in half of the rows or more. If no block
     has, it is a block of its own, visited at the end of each pass and whenever other blocks
-    have moved four times as many rows as there are.
-
-    Parameters
-    ----------
-    data, indices, indptr : arrays of a CSR matrix with sorted columns
-    d : int
-    block_size : int >= 1
-    fit_bias : bool
-    share : float64 array (n,)
-
-    Attributes
-    ----------
-    mean, scale : float64 arrays (d,)
-        As those of :class:`DenseBlocks`. Of the columns far from zero, those with an entry in
-        each row are moved; any other has a spread that is not small.
+    have moved four times as many rows as there are. Of the columns far from zero, those with
+    an entry in each row are moved; any other has a spread that is not small.
     """
 
     def __init__(
         self, csr: Csr, d: int, block_size: int, fit_bias: bool, share: Float64Array
     ) -> None:
-        data, indices, indptr = csr
-        n = len(indptr) - 1
+        data, n = csr.data, len(csr.indptr) - 1
         self.first = np.append(np.arange(0, d, block_size), d)
         entries, rows = np.zeros((2, len(self.first) - 1), np.int64)
-        _count(indices, indptr, block_size, entries, rows)
+        _count(csr, block_size, entries, rows)
         self.whole = fit_bias & (2 * rows >= n)
         rows[self.whole] = n
         self.apart = bool(fit_bias and not self.whole.any())
         self.start = np.append(0, np.cumsum(rows))
         at = np.append(0, np.cumsum(entries))
-        self.X = np.empty(len(data), data.dtype)
-        self.local = np.empty(len(data), np.int32)
-        self.rows = np.empty(self.start[-1], np.int32)
-        self.ptr = np.empty(self.start[-1] + 1, np.int64)
-        self.ptr[-1] = len(data)
-        _sort(
-            data, indices, indptr, block_size, self.whole, at[:-1].copy(),
-            self.start[:-1].copy(), self.X, self.local, self.rows, self.ptr,
-        )  # fmt: skip
         stored, mean, spread = np.zeros(d, np.int64), np.zeros(d), np.zeros(d)
-        _sparse_moments(data, indices, indptr, share, fit_bias, stored, mean, spread)
+        _sparse_moments(csr, share, fit_bias, stored, mean, spread)
         place = _Place(mean, spread, (stored == n) & fit_bias, data.dtype)
-        self.mean, self.scale, self._place = place.mean, place.scale, place
+        self.mean, self.scale = place.mean, place.scale
         # a block without the bias has the gradients of columns as they are
-        self._rest = np.where(np.repeat(self.whole, np.diff(self.first)), place.rest, 0.0)
+        rest = np.where(np.repeat(self.whole, np.diff(self.first)), place.rest, 0.0)
+        X, local = np.empty(len(data), data.dtype), np.empty(len(data), np.int32)
+        ptr = np.append(np.empty(self.start[-1], np.int64), len(data))
+        rows = np.empty(self.start[-1], np.int32)
+        self.cut = Cut(X, local, rows, ptr, rest, place.scale, place.shift)
+        _sort(csr, block_size, self.whole, at[:-1].copy(), self.start[:-1].copy(), self.cut)
         for i in np.unique(np.flatnonzero(place.shift) // block_size).tolist():
             part, cols = slice(at[i], at[i + 1]), slice(self.first[i], self.first[i + 1])
-            local = self.local[part]
-            self.X[part] -= place.shift[cols].astype(data.dtype)[local]
-            self.X[part][place.constant[cols][local]] = 0.0
+            X[part] -= place.shift[cols].astype(data.dtype)[local[part]]
+            X[part][place.constant[cols][local[part]]] = 0.0
 
     @property
     def n_blocks(self) -> int:
@@ -834,12 +782,8 @@ class SparseBlocks:
         quiet: float = 0.0,
     ) -> tuple[float, float]:
         """Descend on each block of `order` in turn, in place; see :class:`DenseBlocks`."""
-        blocks = Cut(
-            self.X, self.local, self.rows, self.ptr, self._rest, self._place.scale,
-            self._place.shift,
-        )  # fmt: skip
         violation, shortest = _sparse_descend(
-            f.targets, f.at, W, b, blocks, self.start, self.first, self.whole, order,
+            f.targets, f.at, W, b, self.cut, self.start, self.first, self.whole, order,
             self.apart, l1, l2, quiet, f.slack(),
         )  # fmt: skip
         return float(violation), float(shortest)

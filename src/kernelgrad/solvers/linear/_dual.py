@@ -16,11 +16,11 @@ bound from below (the conjugate of the penalty is ``1 / l2``-smooth):
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, Float64Array, IntArray
+from kernelgrad._typing import AnyArray, Float64Array
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.rows import FAST, add, column, dot, entries, entry
 from kernelgrad.losses.conjugate import dual_step, loss_and_gap
@@ -41,50 +41,31 @@ def _soft_dot(rows: Any, i: int, v: Float64Array, t: float) -> Any:
     return total
 
 
+class View(NamedTuple):
+    """Rows as seen from their mean, or from 0."""
+
+    centred: bool
+    mean: Float64Array  # m, (d,)
+    along: Float64Array  # <x_i, m>, (n,)
+    squares: Float64Array  # |x_i - m|^2 + kappa, (n,)
+    kappa: float
+    tilt: float  # |m|^2 + kappa
+
+
 @njit(nogil=True, cache=True)
 def ascend(
-    rows: Any,
-    code: int,
-    number: float,
-    y: Float64Array,
-    order: IntArray,
-    reach: Float64Array,
-    squares: Float64Array,
-    along: Float64Array,
-    tilt: float,
-    t: float,
-    u: Float64Array,
-    v: Float64Array,
-    sigma: float,
-    start: float,
-) -> float:
+    rows: Any, order: Any, code: int, number: float, y: Any, reach: Any, view: Any, t: float,
+    u: Any, v: Any, sigma: float, start: float,
+) -> float:  # fmt: skip
     """Visit rows in order for one output, moving u and v in place; return sigma.
 
-    Parameters
-    ----------
-    rows : Dense or Csr
-    code, number
-        Of :mod:`kernelgrad.losses.scalar`.
-    y : float64 array (n,)
-    order : integer array (m,)
-    reach : float64 array (n,)
-        r.
-    squares : float64 array (n,)
-        ``|x_i - m|^2 + kappa``.
-    along : float64 array (n,)
-        ``<x_i, m>``.
-    tilt : float
-        ``|m|^2 + kappa``.
-    t : float >= 0
-    u, v : float64 arrays (n,) and (d,)
-    sigma : float
-    start : float
-        ``b_0 - <m, v>``.
+    `reach` (n,) is r and `start` is ``b_0 - <m, v>``.
     """
+    along = view.along
     for i in order:
-        f = start + sigma * (along[i] - tilt)
+        f = start + sigma * (along[i] - view.tilt)
         f += dot(rows, i, v) if t == 0.0 else _soft_dot(rows, i, v, t)
-        new = dual_step(code, number, y[i], u[i], f, reach[i] * squares[i], _NEAR)
+        new = dual_step(code, number, y[i], u[i], f, reach[i] * view.squares[i], _NEAR)
         moved = reach[i] * (u[i] - new)
         if moved != 0.0:
             u[i] = new
@@ -155,15 +136,7 @@ def best_bias(
     The derivative does not decrease: its zero is bracketed from b on, then closed in by secant
     steps, each followed by a bisection where it did not halve the bracket. The end with the
     slope nearer to zero is at most that slope times the bracket above the minimum. Where the
-    loss falls for ever the result is some way down.
-
-    Parameters
-    ----------
-    code, number
-        Of :mod:`kernelgrad.losses.scalar`.
-    y, f, p : float64 arrays (n,)
-        Targets, responses without bias, weights.
-    b, error : float
+    loss falls for ever the result is some way down. The responses f are those without bias.
     """
     low = high = b
     slope_low = slope_high = _bias_slope(code, number, y, f, p, b)

@@ -458,22 +458,9 @@ def descend(
 ) -> float:
     """Take T proximal steps in place; return the sum of ``share`` times losses seen.
 
-    Parameters
-    ----------
-    code, numbers
-        Of the loss; numbers are (C,).
-    rows : Dense or Csr
-    Y : float64 array (n, C)
-    W, b : float64 arrays, native and (C,)
-    order : int64 array (T, p)
-        Rows of each mini-batch.
-    share : float64 array (T, p)
-        Their shares in the gradient, which sum to about 1 in each mini-batch.
-    prox : Prox
-        Of as many steps as lie between two renewals of the references.
-    fit_bias : bool
-    r : Table, Anchors or GroupReferences
-        The references.
+    Code and numbers (C,) are those of the loss, Y is (n, C), W in the native layout. Mini-batch
+    t has the rows ``order[t]`` (p,), whose shares in the gradient sum to about 1. `prox` is for
+    as many steps as lie between two renewals of the references r.
     """
     T, p = order.shape
     C = len(b)

@@ -25,6 +25,7 @@ from kernelgrad.solvers.base import (
     Tracker,
     TrainBatch,
     batch_digest,
+    check_same_rows,
     draws,
     sized,
     transient,
@@ -479,13 +480,9 @@ class LinearSolver(Solver[L], Generic[L]):
         data = state.data
         if data is not None and data.batch is batch:
             return data
-        same = self.streams or batch_digest(problem, batch) == state.digest
-        if not (same and (self.streams or state.fits(batch.n_rows))):
-            raise CapabilityError(
-                f"solver {self.name!r} keeps what it knows of all its training rows: it can be "
-                "continued with the same rows, targets, weights and loss only. Fit again, or "
-                "take a solver for streams such as 'sgd'."
-            )
+        if not self.streams:
+            same = batch_digest(problem, batch) == state.digest and state.fits(batch.n_rows)
+            check_same_rows(self, same, "what it knows", "'sgd'")
         data = state.data = PreparedRows.build(problem, batch)
         if state.curvature > 0:
             data.curvature = state.curvature

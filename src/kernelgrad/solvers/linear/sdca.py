@@ -16,6 +16,7 @@ from kernelgrad.losses.conjugate import conjugate_of
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, sized, transient
 from kernelgrad.solvers.kernel.dual_ascent import visit_order
 from kernelgrad.solvers.linear import _dual as dual
+from kernelgrad.solvers.linear._dual import View
 from kernelgrad.solvers.linear.base import (
     LinearProblem,
     LinearSolver,
@@ -28,29 +29,20 @@ _CONSTANT = 0.1  # of the mean squared norm of a row: that of the column of cons
 _BIAS_ERROR = 1e-3  # of the tolerance, that the bias may add to the gap
 
 
-@dataclass(frozen=True)
-class _View:
-    """Rows as seen from their mean, or from 0; see :mod:`kernelgrad.solvers.linear._dual`."""
-
-    centred: bool
-    mean: Float64Array  # m, (d,)
-    along: Float64Array  # (n,)
-    squares: Float64Array  # (n,)
-    kappa: float
-
-    @classmethod
-    def build(cls, problem: LinearProblem, data: PreparedRows) -> _View:
-        p = data.share
-        squares, along = data.squares()[0], np.zeros(data.n)
-        mean = np.zeros((data.d, 1))
-        if centred := problem.fit_intercept and problem.l1 == 0.0:
-            mean = data.native(data.gradient(p[:, None]))
-            along = data.responses(data.native(mean), np.zeros(1))[:, 0]
-            squares = np.maximum(squares - 2.0 * along + float((mean**2).sum()), 0.0)
-        kappa = 0.0
-        if problem.fit_intercept:  # equal rows have no length to go by
-            kappa = _CONSTANT * float(p @ squares) or 1.0
-        return cls(centred, mean[:, 0], along, squares + kappa, kappa)
+def _seen(problem: LinearProblem, data: PreparedRows) -> View:
+    """Return the rows from their mean, if they can be centred, else from 0."""
+    p = data.share
+    squares, along = data.squares()[0], np.zeros(data.n)
+    mean = np.zeros((data.d, 1))
+    if centred := problem.fit_intercept and problem.l1 == 0.0:
+        mean = data.native(data.gradient(p[:, None]))
+        along = data.responses(data.native(mean), np.zeros(1))[:, 0]
+        squares = np.maximum(squares - 2.0 * along + float((mean**2).sum()), 0.0)
+    kappa = 0.0
+    if problem.fit_intercept:  # equal rows have no length to go by
+        kappa = _CONSTANT * float(p @ squares) or 1.0
+    m = mean[:, 0]
+    return View(centred, m, along, squares + kappa, kappa, float(m @ m) + kappa)
 
 
 @dataclass(kw_only=True)
@@ -63,7 +55,7 @@ class LinearSDCAState(LinearState):
     centre: Float64Array = sized("C", later=True)  # b_0, which pulls the next round's bias
     primal: Float64Array = sized("C", later=True)  # objective of each output
     gap: Float64Array = sized("C", later=True)  # duality gap of each output
-    view: _View | None = transient()
+    view: View | None = transient()
 
 
 @parameters
@@ -155,8 +147,7 @@ class LinearSDCA(LinearSolver[LinearSDCAState]):
         reach, t = data.share / own.l2, own.l1 / own.l2
         view = state.view
         if view is None or view.centred != (own.fit_intercept and own.l1 == 0.0):
-            view = state.view = _View.build(own, data)
-        tilt = float(view.mean @ view.mean) + view.kappa
+            view = state.view = _seen(own, data)
         sigma = state.dual @ reach
         live = np.flatnonzero(data.share)
         n_visits = len(live) if self.round_size == "auto" else int(self.round_size)
@@ -166,9 +157,8 @@ class LinearSDCA(LinearSolver[LinearSDCAState]):
         def task(c: int) -> None:
             v = state.sums[c]
             sigma[c] = dual.ascend(
-                data.rows, data.code, data.numbers[c], Y[c], order, reach, view.squares,
-                view.along, tilt, t, state.dual[c], v, sigma[c],
-                state.centre[c] - float(view.mean @ v),
+                data.rows, order, data.code, data.numbers[c], Y[c], reach, view, t,
+                state.dual[c], v, sigma[c], state.centre[c] - float(view.mean @ v),
             )  # fmt: skip
 
         parallel_for(own.n_outputs, task)

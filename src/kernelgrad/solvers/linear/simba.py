@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -170,12 +170,12 @@ class SIMBA(LinearSolver[SIMBAState]):
         uniform = draws(own.seed, _TAG, state.iteration).random((C, T, 2))
 
         def task(c: int) -> None:
-            iterate(
+            game = Game(
                 data.rows, columns, rows.y[c], rows.weight, rows.shrink,
                 n * min(state.nu[c], _MOST_NU), rows.has_basins(c), uniform[c],
-                state.n_iterations, eta, float(np.sqrt(2.0 * horizon)), state.weights[c],
-                state.drawn[c], state.average[c],
+                state.n_iterations, eta, float(np.sqrt(2.0 * horizon)),
             )  # fmt: skip
+            iterate(game, state.weights[c], state.drawn[c], state.average[c])
 
         parallel_for(C, task)
         state.n_iterations = horizon
@@ -371,45 +371,26 @@ def _coordinate_at(S: Float64Array, target: float) -> int:
     return found
 
 
-@njit(nogil=True, cache=True)
-def iterate(
-    rows: Any,
-    columns: Any,
-    y: Float64Array,
-    s: Float64Array,
-    shrink: float,
-    volume: float,
-    fit_bias: bool,
-    uniform: Float64Array,
-    first: int,
-    eta: float,
-    root: float,
-    q: Float64Array,
-    S: Float64Array,
-    average: Float64Array,
-) -> None:
-    """Take iterations in place on q, S and the average of w.
+class Game(NamedTuple):
+    """What the iterations of one output go by."""
 
-    Parameters
-    ----------
-    rows, columns : Dense or Csr
-        The data and its transpose.
-    y, s : float64 arrays (n,)
-        Targets -1/+1 and sample weights of mean 1.
-    shrink : float
-        z is this times the row.
-    volume : float
-        Of the slack, ``sum_i s_i xi_i``.
-    fit_bias : bool
-    uniform : float64 array (T, 2)
-        Uniform numbers that draw row and coordinate.
-    first : int
-        Iterations before these, in the average.
-    eta, root : float
-        Step of q, and the square root of twice the horizon.
-    q : float64 array (n,)
-    S, average : float64 arrays (d,)
-    """
+    rows: Rows
+    columns: Rows  # the transpose of the rows
+    y: Float64Array  # targets -1/+1, (n,)
+    s: Float64Array  # sample weights of mean 1, (n,)
+    shrink: float  # z is this times the row
+    volume: float  # of the slack, sum_i s_i xi_i
+    fit_bias: bool
+    uniform: Float64Array  # what draws row and coordinate, (T, 2)
+    first: int  # iterations before these, in the average
+    eta: float  # step of q
+    root: float  # square root of twice the horizon
+
+
+@njit(nogil=True, cache=True)
+def iterate(game: Any, q: Float64Array, S: Float64Array, average: Float64Array) -> None:
+    """Take iterations in place on q (n,), and on S and the average of w, (d,)."""
+    rows, columns, y, s, shrink, volume, fit_bias, uniform, first, eta, root = game
     n, d = len(q), len(S)
     blocks = -(-n // _BLOCK)
     sums, response = np.zeros(blocks), np.zeros(n)
