@@ -315,7 +315,7 @@ def test_rows_without_a_kernel_of_their_own():
 def test_the_logistic_step_solves_its_equation():
     margins, starts = (-800.0, -3.0, 0.0, 2.0, 40.0), (0.0, 0.3, 1.0)
     for q, m, b in product((0.0, 1e-6, 1.0, 1e3, 1e8), margins, starts):
-        new = dual._logistic_step(b, m, q)
+        new = dual._logistic_step(b, m, q, 1e-15)
         assert 0.0 <= new <= 1.0
         low, high = 0.0, 1.0  # b' = sigma(-(m + q (b' - b))): bisect on its excess
         for _ in range(200):

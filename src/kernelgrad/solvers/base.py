@@ -302,10 +302,9 @@ class State:
         return all(
             n == size
             for each in dataclasses.fields(self)
+            if _SHAPE in each.metadata
             for name, size in zip(
-                each.metadata.get(_SHAPE, [()])[0],
-                np.shape(getattr(self, each.name)),
-                strict=False,
+                each.metadata[_SHAPE][0], np.shape(getattr(self, each.name)), strict=False
             )
             if name == "n" and np.size(getattr(self, each.name))
         )
