@@ -134,8 +134,8 @@ def warn_of_outliers(X: Matrix, told: Callable[[Any], Any]) -> None:
     if times[worst] > _FAR_OUT:
         warn_caller(
             f"Column {told(worst)} has a deviation {times[worst]:.0e} times the "
-            "distance of its quartiles: values far out, beside which standardize=True "
-            "makes the others nearly alike; set standardize='robust', or clip them."
+            "distance of its quartiles: values far out, beside which the others are nearly "
+            "alike; set standardize='robust', or clip them."
         )
 
 

@@ -189,6 +189,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
     _onnx_kind = "process"
     _y_numeric = True
     _tells_alpha = True
+    _sees_outliers = (True, False, "auto")  # the search of bandwidths follows them
 
     def _make_parts(self) -> Parts:
         check_name(self.variance, ("per_point", "operator"), "variance estimator")

@@ -87,6 +87,7 @@ class BaseKernelEstimator(BaseRowsEstimator):
         "'dsg', 'norma' or 'perceptron'",
     )
     _metric_words: ClassVar[tuple[str, ...]] = ()  # what can be learned
+    _sees_outliers: ClassVar[tuple[bool | str, ...]] = (True,)  # with which `standardize`
 
     @property
     def _standardize(self) -> bool | str:
@@ -214,7 +215,8 @@ class BaseKernelEstimator(BaseRowsEstimator):
             undecided = self.standardize == "auto" and not self._standardize
             if undecided and not sp.issparse(X) and self._given_metric is None:
                 warn_of_scales(X, self._told)
-            if self._standardize is True and min(X.shape[0], SPREAD_ROWS) * X.shape[1] < 2**24:
+            far = self._standardize in self._sees_outliers
+            if far and min(X.shape[0], SPREAD_ROWS) * X.shape[1] < 2**24:
                 warn_of_outliers(X, self._told)
             return
         if self._standardize:
