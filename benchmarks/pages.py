@@ -1,4 +1,4 @@
-"""``docs/benchmarks.md`` and the README's table, from the results in ``docs/benchmarks/``.
+"""``docs/benchmarks.md`` and tables of other pages, from the results in ``docs/benchmarks/``.
 
 ``python -m benchmarks.run OBJECTIVE --json docs/benchmarks/OBJECTIVE.json`` makes a result,
 ``python -m benchmarks.pages`` writes the pages.
@@ -23,6 +23,7 @@ from benchmarks.run import markdown
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "benchmarks"
 PAGE, README = ROOT / "docs" / "benchmarks.md", ROOT / "README.md"
+RELIABILITY = ROOT / "docs" / "reliability.md"
 SHOWN = [  # the README's tables: real ones, from few rows to many
     "iris", "wine", "breast_cancer", "digits", "diabetes", "qm7", "covtype20k", "a9a_frame",
     "protein", "cod_rna", "ijcnn1", "mnist", "flights13",
@@ -69,11 +70,13 @@ def _between(text: str, marks: re.Match[str]) -> str:
 def files() -> dict[Path, str]:
     """Return the page and the README with what lies between their marks made anew."""
     objectives, found = discover(benchmarks.objectives, Objective), results()
+    limits = objectives["limits"].page(found.pop("limits")["tables"])
     sections = [_section(name, objectives[name], result) for name, result in found.items()]
     defaults = objectives["defaults"].page(found["defaults"]["tables"])
     parts = {
         PAGE: ("results", "\n\n".join(sections)),
         README: ("defaults", table(next(iter(defaults.values())))),
+        RELIABILITY: ("limits", markdown(next(iter(limits.values())))),
     }
     out = {}
     for path, (mark, text) in parts.items():

@@ -44,10 +44,12 @@ class Limits(Objective):
 
     def page(self, tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
         """Return the MB of each case under each limit, in bold those that do not hold it."""
+        rows = tables["limits"]
+        empty = {f"limit {limit:g}": "" for limit in sorted({row["limit"] for row in rows})}
         found: dict[tuple[str, int], Row] = {}
-        for row in sorted(tables["limits"], key=lambda row: row["limit"]):
-            line = found.setdefault((row["name"], row["rows"]), {"fit": row["name"]})
-            line["rows"] = row["rows"]
+        for row in rows:
+            line = {"fit": row["name"], "rows": row["rows"], **empty}
+            line = found.setdefault((row["name"], row["rows"]), line)
             MB = "refused" if row["MB"] is None else f"{row['MB']:.0f}"
             line[f"limit {row['limit']:g}"] = MB if row["holds"] else f"**{MB}**"
         return {"MB above the data": list(found.values())}
