@@ -16,6 +16,7 @@ from kernelgrad.exceptions import DataError
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import CachedBlockDescent, Problem, RowStore, TrainBatch
+from kernelgrad.solvers.block_descent import _constants as constants
 from kernelgrad.solvers.block_descent import shards, solver
 from kernelgrad.solvers.block_descent.newton import BlockSteps
 from plain import plain_classifier, plain_regressor
@@ -248,6 +249,16 @@ def test_samples_come_from_all_shards_alike(small_shards):
     assert [len(s.share) for s in samples] == pytest.approx([60, 60, 60, 20], abs=1)
     assert len(np.unique(whole.rows.values, axis=0)) == 200
     np.testing.assert_allclose(whole.share, 1.0, rtol=1e-5)  # curvatures are equal
+
+
+def test_more_rows_tell_the_hessian_where_one_step_must_do(small_shards, monkeypatch):
+    X, t = rows_of()
+    for store, most in ((constants.STORE_BYTES, 4 * 50), (4 * 1000 * 50 - 1, 16 * 50)):
+        monkeypatch.setattr(constants, "STORE_BYTES", store)
+        descent, problem, state = shards_of(X, t, block_size=50)
+        steps = BlockSteps(state.iterate, state.memory, None)
+        requests = descent._sample_requests(problem, state, steps, 50)
+        assert sum(len(places) for ((_, _, places),) in requests) == most
 
 
 def test_a_common_factor_of_weights_changes_nothing(small_shards):

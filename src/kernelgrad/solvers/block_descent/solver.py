@@ -493,11 +493,11 @@ class CachedBlockDescent(Solver[CachedState]):
     ) -> list[tuple[Any]]:
         """Return what each shard is asked for of the Hessian's sample."""
         team, n = steps.memory.team, steps.memory.objective.n
-        m = (
-            constants.HESSIAN_ROWS * M
-            if self.hessian_rows == "auto"
-            else int(self.hessian_rows)
-        )
+        m = self.hessian_rows
+        if m == "auto":
+            many = steps.memory.too_many
+            m = M * (constants.MANY_HESSIAN_ROWS if many else constants.HESSIAN_ROWS)
+        m = int(m)
         if m >= n:
             return [((0.0, 0.0, None),) for _ in team.starts]
         mean = float(sum(steps.curved)) / n
