@@ -353,6 +353,8 @@ def restored_fields(
             value = record.take(name, _PLAIN.get(str(each.type), anything))
             if each.type in ("bytes", bytes):
                 value = bytes.fromhex(value)
+            if each.type in ("float", float) and value is not None:
+                value = float(value)  # of any whole number
             fields[name] = np.inf if value is None else value  # files of 0.1.0
     return fields
 
