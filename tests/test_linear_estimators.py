@@ -65,7 +65,7 @@ class TestPapers:
 
         def descend(self, problem, W, b, order, share, eta, reference=None):
             rows = self.batch.X, self.Y[:, 0]  # shuffled
-            seen.append((*rows, reference.anchors, order.copy()))
+            seen.append((*rows, reference.graph.anchors, order.copy()))
             return own(self, problem, W, b, order, share, eta, reference)
 
         own = PreparedRows.descend
