@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize
+from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris, make_classification
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression, Ridge
@@ -527,3 +528,14 @@ def test_the_cost_counts_training_rows_only():
     X, y = make_classification(100, 5, random_state=0)
     model = LinearClassifier(C=0.1, early_stopping=True, max_iter=2, random_state=0).fit(X, y)
     assert model.alpha_ == pytest.approx(1 / (0.1 * 90))
+
+
+def test_the_layout_of_rows_changes_no_bit(cancer):
+    X, y = cancer
+    X = X.astype(np.float32)
+    model = LinearClassifier(penalty="elasticnet", solver="rbcd", max_iter=20, random_state=0)
+    expected = clone(model).fit(X, y).coef_
+    for rows in (X.astype(">f4"), np.asfortranarray(X), np.repeat(X, 2, axis=1)[:, ::2]):
+        fitted = clone(model).fit(rows, y)
+        np.testing.assert_array_equal(fitted.coef_, expected)
+        assert fitted._matrix(rows).dtype.isnative  # NumPy sums others in another order

@@ -245,6 +245,8 @@ class RowReader:
             strict = sp.issparse(X) or not self._takes_tables
             checks = {"accept_sparse": "csr", "dtype": "numeric", "ensure_all_finite": strict}
             rows, y = self._checked(X, y, checks, of_y, how)
+            # NumPy sums numbers of another byte order in another order
+            rows = rows.astype(rows.dtype.newbyteorder("="), copy=False)
             if sp.issparse(rows) or not self._takes_tables:
                 return self._without_table(rows, fresh), y
             if rows.dtype == object:  # of Arrow's booleans with gaps

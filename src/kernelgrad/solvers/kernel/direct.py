@@ -13,6 +13,7 @@ from kernelgrad._params import parameters
 from kernelgrad._typing import AnyArray, Float64Array
 from kernelgrad._validation import DataError
 from kernelgrad.callbacks import FOREVER, Deadline
+from kernelgrad.compute.memory import available_bytes
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.functions.exact import GRAM_TILE, ExactKernel
 from kernelgrad.kernels import ExactRows
@@ -24,6 +25,7 @@ from kernelgrad.solvers.kernel.base import (
     SupportUpdate,
     check_matrix,
     matrix_bytes,
+    sizes,
 )
 
 _TAG = 0x646972
@@ -116,11 +118,12 @@ class DirectSolve(RowsSolver[DirectState]):
         y -= start
         scale = np.sqrt(weight)
         ridge, found = problem.alpha * n, None
-        if n > _SINGLE_ROWS and not problem.posterior:
+        K = None
+        if n > _SINGLE_ROWS and not problem.posterior and _holds_both(problem, batch):
             K = kernel_matrix(state.exact, rows, problem.deadline, np.float32)
             found = _solve(K, scale, ridge, y, problem.fit_intercept)
-        if found is None:
-            K = kernel_matrix(state.exact, rows, problem.deadline)
+        if K is None or found is None:
+            K = kernel_matrix(state.exact, rows, problem.deadline) if K is None else K.wide()
             ridges = _ridges(K, scale, ridge)
         while found is None:
             ridge = next(ridges)
@@ -189,6 +192,13 @@ def kernel_matrix(
     return SymmetricMatrix(
         rows.n_rows, lambda i, j: tiles(rows.take(i), rows.take(j)), deadline, dtype
     )
+
+
+def _holds_both(problem: Problem, batch: TrainBatch) -> bool:
+    """Whether there is room for a float32 matrix beside the float64 one that may follow."""
+    limit = available_bytes() if problem.memory_limit is None else problem.memory_limit
+    needed = direct_bytes(batch.n_rows, problem.n_outputs, sizes(batch.X))
+    return 1.5 * needed <= limit
 
 
 def _weights(batch: TrainBatch) -> Float64Array:
@@ -293,6 +303,16 @@ class SymmetricMatrix:
         square = upper + upper.T
         np.fill_diagonal(square, self.diagonal[a:b])
         return square
+
+    def wide(self) -> SymmetricMatrix:
+        """Return K in float64, from above the diagonal, which no factor overwrites."""
+
+        def tile(rows: slice, columns: slice) -> AnyArray:
+            if rows == columns:
+                return self._square(rows.start, rows.stop)
+            return self._array[rows, columns]
+
+        return SymmetricMatrix(self.n, tile, self._deadline)
 
     def product(self, B: Float64Array) -> Float64Array:
         """Return ``K B``, (n, C)."""
