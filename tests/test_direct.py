@@ -85,6 +85,9 @@ def test_a_float32_factor_serves_where_it_can(monkeypatch):
         np.testing.assert_allclose(state.coef, coef, rtol=0, atol=1e-6 * np.abs(coef).max())
         np.testing.assert_allclose(state.intercept, intercept, rtol=0, atol=1e-7)
         assert info.duality_gap <= 1e-12 * oracles.objective(K, y, w, alpha, coef, intercept)
+    monkeypatch.setattr(direct, "_holds_both", lambda *args: False)
+    np.testing.assert_array_equal(fit(problem, batch)[1].coef, state.coef)
+    assert used[-2:] == dtypes
 
 
 def test_first_order_conditions_hold_in_float64():

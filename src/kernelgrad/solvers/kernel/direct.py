@@ -119,11 +119,12 @@ class DirectSolve(RowsSolver[DirectState]):
         scale = np.sqrt(weight)
         ridge, found = problem.alpha * n, None
         K = None
-        if n > _SINGLE_ROWS and not problem.posterior and _holds_both(problem, batch):
+        if n > _SINGLE_ROWS and not problem.posterior:
             K = kernel_matrix(state.exact, rows, problem.deadline, np.float32)
             found = _solve(K, scale, ridge, y, problem.fit_intercept)
         if K is None or found is None:
-            K = kernel_matrix(state.exact, rows, problem.deadline) if K is None else K.wide()
+            K = K.wide() if K is not None and _holds_both(problem, batch) else None
+            K = K or kernel_matrix(state.exact, rows, problem.deadline)
             ridges = _ridges(K, scale, ridge)
         while found is None:
             ridge = next(ridges)
@@ -195,7 +196,10 @@ def kernel_matrix(
 
 
 def _holds_both(problem: Problem, batch: TrainBatch) -> bool:
-    """Whether there is room for a float32 matrix beside the float64 one that may follow."""
+    """Whether there is room for a float32 matrix beside the float64 one that is made of it.
+
+    Values that are made again instead are the same: no result depends on the memory.
+    """
     limit = available_bytes() if problem.memory_limit is None else problem.memory_limit
     needed = direct_bytes(batch.n_rows, problem.n_outputs, sizes(batch.X))
     return 1.5 * needed <= limit
