@@ -1,4 +1,4 @@
-"""Callbacks: what runs beside a fit, once per iteration."""
+"""Callbacks, which a fit calls once per iteration."""
 
 from __future__ import annotations
 

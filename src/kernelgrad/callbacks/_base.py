@@ -1,4 +1,4 @@
-"""What a fit tells its callbacks, and the time that it has."""
+"""The base class of callbacks, the events they receive, and the deadline of a fit."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from kernelgrad.compute.compiling import clock
 
 
 class TimeIsUp(Exception):  # noqa: N818  no error: the model so far is kept
-    """Ends a step that was not done in time; the state is as it was before."""
+    """Raised when a step does not finish in time; the state from before the step is kept."""
 
 
 class Deadline:
     """The moment at which a fit must end.
 
-    Its clock stands still while loops are compiled, as that of :class:`FitEvent`.
+    The clock is paused while loops are compiled, like the one of :class:`FitEvent`.
 
     Parameters
     ----------
     seconds : float or None, default=None
-        From now on; None is for ever.
+        Time allowed from now on, in seconds; None means no limit.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
         self._end = math.inf if seconds is None else clock() + seconds
 
     def left(self) -> float:
-        """Return the seconds that are left, at least 0; inf without a limit."""
+        """Return the remaining seconds, at least 0; inf without a limit."""
         return self._end if self._end == math.inf else max(0.0, self._end - clock())
 
     @property
@@ -48,17 +48,17 @@ FOREVER = Deadline()
 
 
 class Progress:
-    """How far a long iteration is: solvers call it, `listener` is told.
+    """Progress within a long iteration: solvers report it and `listener` receives it.
 
-    An iteration of several passes over the rows calls it anew in each. How many there will be
-    is what there were in the iteration before; in the first one, and beyond that many, each
-    pass fills half of what is left. Copies and pickles, as those that go to workers, tell
-    nobody.
+    An iteration may make several passes over the rows, and each pass reports from 0 again. The
+    number of passes is predicted from the previous iteration; in the first iteration, and for
+    passes beyond that number, each pass fills half of the remaining interval. Copies and
+    pickles, such as those sent to workers, have no listener.
 
     Parameters
     ----------
     listener : callable of a float in [0, 1], or None, default=None
-        What to do with the part of the iteration that is done; None is nothing.
+        Called with the fraction of the iteration that is done; None ignores it.
     """
 
     def __init__(self, listener: Callable[[float], None] | None = None) -> None:
@@ -67,7 +67,7 @@ class Progress:
         self._part = 0.0
 
     def __call__(self, done: float, total: float) -> None:
-        """Tell that `done` of `total` rows, or whatever is counted, are done in this pass."""
+        """Report that `done` of `total` units, usually rows, are done in this pass."""
         if self._listener is None:
             return
         part = min(1.0, done / total) if total > 0 else 1.0
@@ -78,7 +78,7 @@ class Progress:
         self._listener(seen / self._expected if known else 1.0 - 0.5**seen)
 
     def next_iteration(self) -> None:
-        """Take notice that an iteration is over."""
+        """Record the end of an iteration."""
         self._expected = self._passes + (self._part > 0)
         self._passes, self._part = 0, 0.0
 
@@ -98,30 +98,31 @@ class FitEvent:
     iteration : int
         The iteration that has just finished; the first one is 1.
     max_iter : int or None
-        The iteration at which the fit ends, None if that is not known.
+        The iteration at which the fit ends; None if it is unknown.
     epoch : float
         Passes over the data so far.
     rows_seen : int
         Rows used so far, repeats counted.
     seconds : float
-        Wall-clock time since the start of the fit, less the time in which loops were compiled.
+        Wall-clock time since the start of the fit, without the time spent compiling loops.
     n_random_features : int
         Random features in the model.
     train_loss : float
-        Loss of the training rows of this iteration.
+        Mean loss of the training rows used in this iteration.
     validation_score : float or None
-        The latest validation score, None if there is none.
+        The latest validation score; None if there is none.
     score_name : str or None
-        What `validation_score` is.
+        Name of the measure in `validation_score`.
     rows_per_second : float
-        Speed of the fit in training rows.
+        Training rows processed per second.
     objective : float or None
-        The objective on all training rows, None if the solver does not know it.
+        The objective on all training rows; None if the solver does not compute it.
     seconds_left : float or None
-        What the iterations up to `max_iter` take at the speed so far, at most the time that
-        `time_limit` leaves; None if neither is known. A fit that converges ends before.
+        Estimated time to `max_iter` at the speed so far, at most what is left of
+        `time_limit`; None if both are unknown. A fit that converges ends earlier.
     memory_gb : float or None
-        Resident memory of this process in GB (10^9 bytes), None where the system does not tell.
+        Resident memory of this process in GB (10^9 bytes); None where the system does not
+        report it.
     """
 
     iteration: int
@@ -140,28 +141,31 @@ class FitEvent:
 
 
 class Callback:
-    """Base of the callbacks; it does nothing. Override the methods you need."""
+    """Base class of callbacks. Its methods do nothing; override those you need."""
 
     def on_begin(self, estimator_or_solver: Any) -> None:
         """Prepare for a fit of `estimator_or_solver`."""
 
     def on_phase(self, name: str) -> None:
-        """Take notice of what a fit does before its iterations, such as a search.
+        """Receive the phase of a fit before its iterations, such as a search.
 
-        `name` is what is done from now on, "" once it is done.
+        Parameters
+        ----------
+        name : str
+            The phase that starts now; "" when it has ended.
         """
 
     def on_progress(self, iteration: float, max_iter: int | None) -> None:
-        """Take notice of how far a long iteration is; solvers with short ones do not tell.
+        """Receive the progress within a long iteration; solvers with short ones skip this.
 
         Within a phase, such as a calibration, the iterations are those of the phase.
 
         Parameters
         ----------
         iteration : float
-            Finished iterations and the part of this one that is done, such as 3.25.
+            Number of finished iterations plus the finished fraction of this one, such as 3.25.
         max_iter : int or None
-            The iteration at which the fit ends, None if that is not known.
+            The iteration at which the fit ends; None if it is unknown.
         """
 
     def on_iteration(self, event: FitEvent) -> bool | None:
@@ -175,25 +179,25 @@ class Callback:
         Returns
         -------
         bool or None
-            True ends the fit cleanly: the model so far is kept. Anything else goes on.
+            True ends the fit cleanly and keeps the model so far. Any other value continues.
         """
         return None
 
     def on_state(self, describe: Callable[[], Contents], status: str | None = None) -> None:
-        """Take notice of a state from which the fit could go on.
+        """Receive a state from which the fit could be resumed.
 
-        Called between iterations, and last of all once the model is there.
+        Called between iterations, and a last time when the model is complete.
 
         Parameters
         ----------
         describe : callable
-            Returns the state as plain values and arrays, copying nothing that it can share.
+            Returns the state as plain values and arrays, sharing memory where it can.
         status : str or None
-            How the fit ended, None while it goes on.
+            How the fit ended; None while it is running.
         """
 
     def on_end(self, status: str) -> None:
-        """Clean up; `status` is how the fit ended.
+        """Clean up; `status` says how the fit ended.
 
         Called once for each `on_begin` that returned, also after an error.
         """

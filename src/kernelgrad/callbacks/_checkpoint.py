@@ -27,7 +27,7 @@ _NAME = re.compile(r"checkpoint-(\d+)\.kgc")
 
 @dataclass
 class _Session:
-    """What a checkpoint holds of one fit beside the state of its loop."""
+    """The contents of a checkpoint besides the state of the loop, and its files."""
 
     identity: dict[str, Any]
     found: dict[str, Contents] = field(default_factory=dict)  # before the first iteration
@@ -41,43 +41,43 @@ class _Session:
 
 
 class Checkpoint(Callback):
-    """Write the state of a fit to a folder now and then, and go on from there after a crash.
+    """Write the state of a fit to a folder at intervals, so that it survives a crash.
 
-    A fit that is resumed gives the model that an uninterrupted one gives, bit for bit: with the
-    same rows, parameters, version and processor. What a search found before the first iteration
-    is part of a checkpoint. Files appear whole or not at all. One that cannot be read is passed
-    over with a warning; where one cannot be written, as on a full disk, a warning says so and
-    the fit goes on. After Ctrl-C and at the end of the fit a last one is written.
+    With the same rows, parameters, version and processor a resumed fit gives the same model
+    as an uninterrupted one, bit for bit. A checkpoint includes the results of a search that
+    ran before the first iteration. Files are written atomically. A file that cannot be read
+    is skipped with a warning. If a file cannot be written, for example because the disk is
+    full, a warning is issued and the fit continues. A last checkpoint is written at the end
+    of the fit and after Ctrl-C.
 
     Parameters
     ----------
     folder : path
-        Made if it is not there. It holds the checkpoints of one fit and nothing else.
+        Created if it does not exist. It must hold the checkpoints of one fit and nothing else.
     every : str or int, default="60 s"
-        Time between two checkpoints, in ``s``, ``min`` or ``h``: as much work is lost at most,
-        and the iteration that goes on. A number counts iterations.
+        Time between two checkpoints, in ``s``, ``min`` or ``h``. A crash loses at most this
+        much work plus the running iteration. An integer counts iterations instead.
     keep : int, default=2
-        So many of the latest files are kept: the one before is there should the latest be
-        damaged.
+        Number of files to keep. The second latest is a reserve in case the latest is damaged.
     resume : bool, default=False
-        Go on from the latest checkpoint if there is one, else begin anew: a script with
-        ``Checkpoint(folder, resume=True)`` can be run again and again until it is done. If
-        False, a folder with a fit that is not finished is refused.
+        If True, resume from the latest checkpoint, or start from the beginning if there is
+        none: a script with ``Checkpoint(folder, resume=True)`` can be rerun until it has
+        finished. If False, a folder that holds an unfinished fit raises an error.
 
     Attributes
     ----------
     n_written : int
-        Files written in the last fit.
+        Number of files written in the last fit.
     seconds : float
-        The time that took.
+        Time spent writing them, in seconds.
 
     Raises
     ------
     ValueError
-        In `fit`, before any work: the folder holds other files or a fit that is not finished,
-        or the checkpoint is of other rows, parameters or another version.
+        In `fit`, before any work: the folder holds other files or an unfinished fit, or the
+        checkpoint belongs to other rows, other parameters or another version.
     OSError
-        In `fit`, before any work: the folder cannot be made or written to.
+        In `fit`, before any work: the folder cannot be created or written to.
 
     Examples
     --------
@@ -116,7 +116,7 @@ class Checkpoint(Callback):
     # -- what estimators call ----------------------------------------------------------
 
     def begin(self, **identity: Any) -> None:
-        """Begin a fit, or go on; `identity` is what must be the same then."""
+        """Begin or resume a fit; to resume, `identity` must equal that of the checkpoint."""
         self.end()
         self.prepare()
         self.n_written, self.seconds = 0, 0.0
@@ -139,11 +139,11 @@ class Checkpoint(Callback):
             self.check(part, value)
 
     def end(self) -> None:
-        """Forget the fit; its files stay."""
+        """End the session of this fit; its files are kept."""
         self._session = None
 
     def check(self, part: str, value: Any) -> None:
-        """Raise if a part of the identity is not that of the checkpoint."""
+        """Raise ValueError if a part of the identity differs from the checkpoint's."""
         session = self._open
         before = session.identity.setdefault(part, value)
         if before == value:
@@ -162,12 +162,12 @@ class Checkpoint(Callback):
 
     @property
     def resumed(self) -> Contents | None:
-        """The state to go on from, None for that before the first iteration."""
+        """The state to resume from; None if it is the one before the first iteration."""
         return self._open.loop
 
     @property
     def spent(self) -> float:
-        """Seconds that the fit took before it was resumed."""
+        """Seconds spent on the fit before it was resumed."""
         return self._open.spent
 
     def recall(
@@ -177,7 +177,7 @@ class Checkpoint(Callback):
         pack: Callable[[T], Contents],
         unpack: Callable[[dict[str, Any], dict[str, Any]], T],
     ) -> T:
-        """Return what was found before the first iteration, or find and remember it."""
+        """Return a result from before the first iteration; compute and store it if missing."""
         session = self._open
         if name in session.found:
             return unpack(*session.found[name])
@@ -190,7 +190,7 @@ class Checkpoint(Callback):
     # -- files -------------------------------------------------------------------------
 
     def on_state(self, describe: Callable[[], Contents], status: str | None = None) -> None:
-        """Write a checkpoint if it is time, and at the end."""
+        """Write a checkpoint if one is due, and at the end of the fit."""
         session = self._open
         session.steps += 1
         if status is not None or self._due(session):
@@ -208,7 +208,7 @@ class Checkpoint(Callback):
         return time.monotonic() - session.last >= self._seconds
 
     def prepare(self) -> None:
-        """Make the folder; raise if it is of something else or cannot be written to."""
+        """Create the folder; raise if it holds other files or is not writable."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for path in self.folder.iterdir():
             if path.name.startswith(".kernelgrad-"):  # half a file that a kill left
@@ -224,7 +224,7 @@ class Checkpoint(Callback):
         trial.unlink()
 
     def _load(self, saved: list[Path]) -> _Session:
-        """Return the latest checkpoint that can be read; a session without any if none can."""
+        """Return the latest readable checkpoint, or an empty session if there is none."""
         for i in reversed(range(len(saved))):
             try:
                 header, arrays = read_container(saved[i], "checkpoint")
@@ -251,7 +251,7 @@ class Checkpoint(Callback):
     def _write(
         self, session: _Session, loop: Contents | None, status: str | None = None
     ) -> None:
-        """Write a file and remove those that are too many; a failure is no reason to stop."""
+        """Write a file and remove the oldest ones; a failure only warns."""
         start = time.monotonic()
         values, arrays = (None, {}) if loop is None else loop
         tensors = prefixed("loop", arrays)
@@ -287,7 +287,7 @@ class Checkpoint(Callback):
 
 
 def _interval(every: Any) -> float | None:
-    """Return the seconds between two checkpoints, None where iterations are counted."""
+    """Return the seconds between two checkpoints; None if iterations are counted."""
     if not isinstance(every, str):
         check_int(every, "every", low=1)
         return None

@@ -1,4 +1,4 @@
-"""Several callbacks as one, and small ones."""
+"""Lists of callbacks, and callbacks of a few lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TimeLimit(Callback):
     Parameters
     ----------
     seconds : float
-        The limit in seconds of wall-clock time since the start of the fit, above zero.
+        Limit on the wall-clock time since the start of the fit, in seconds, above zero.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -30,7 +30,7 @@ class TimeLimit(Callback):
 
 
 class Aside(Callback):
-    """Tell the callbacks of a fit how far another one, on the way to it, is: as a phase."""
+    """Report the progress of an auxiliary fit to the callbacks of the main one, as a phase."""
 
     def __init__(self, listeners: Callback) -> None:
         self.on_progress = listeners.on_progress  # type: ignore[method-assign]
@@ -50,7 +50,7 @@ class CallbackList(Callback):
     Attributes
     ----------
     interrupted : bool
-        Whether Ctrl-C ended the fit, which is then complete up to its last iteration.
+        Whether Ctrl-C ended the fit; the model of the last finished iteration is then kept.
     """
 
     def __init__(self, callbacks: Sequence[Callback] = ()) -> None:
@@ -59,7 +59,7 @@ class CallbackList(Callback):
         self._begun: list[Callback] = []
 
     def on_begin(self, estimator_or_solver: Any) -> None:
-        """Begin every callback; if one raises, end those that had begun."""
+        """Call `on_begin` of every callback; if one raises, end those already begun."""
         try:
             for callback in self.callbacks:
                 callback.on_begin(estimator_or_solver)
@@ -86,7 +86,7 @@ class CallbackList(Callback):
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """The one that writes checkpoints, if there is any."""
+        """The :class:`Checkpoint` in the list, or None."""
         found = [each for each in self.callbacks if isinstance(each, Checkpoint)]
         return found[0] if found else None
 
@@ -100,9 +100,10 @@ class CallbackList(Callback):
 def make_callbacks(
     callbacks: Callback | Sequence[Callback] | None, verbose: int | bool
 ) -> CallbackList:
-    """Return the callbacks of a fit as one; raise TypeError for what is no callback.
+    """Return the callbacks of a fit as one; raise TypeError if one is not a callback.
 
-    `verbose` 1 puts a `ProgressBar` first, unless the user gave one, more a `ProgressLog`.
+    ``verbose=1`` adds a `ProgressBar` and larger values a `ProgressLog` in front, unless the
+    user gave one.
     """
     given: Any = callbacks
     if given is None:

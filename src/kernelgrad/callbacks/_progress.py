@@ -1,4 +1,4 @@
-"""How far a fit is, on a terminal or in a log."""
+"""Progress of a fit, on a terminal or in a log."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _EARLY = {
     "converged": "converged", "stopped": "stopped", "interrupted": "interrupted",
     "time_limit": "out of time",
 }  # fmt: skip
-_BEAT = 1.0  # seconds between two drawings while nothing is heard
+_BEAT = 1.0  # seconds between two redraws while no event arrives
 
 
 def _quality(event: FitEvent) -> str:
-    """Return how fast and how good a fit is."""
+    """Return the speed and the quality of a fit as text."""
     told = [f"{tqdm.format_sizeof(event.rows_per_second)} rows/s"]
     if event.objective is not None:
         told.append(f"objective={event.objective:.4g}")
@@ -39,17 +39,17 @@ def _quality(event: FitEvent) -> str:
 class ProgressBar(Callback):
     """A progress bar on stderr: iterations, time left, rows per second, quality and memory.
 
-    Quality is the objective where the solver knows it and the latest validation score where
-    there is one, else the training loss. Long iterations move the bar by parts. Before the
-    iterations it names the phase, such as a search, and its time. It is drawn anew each second
-    and names the loop that is being compiled. Time left is shown when the number of iterations
-    is known. The time is that of the fit: its clock stands still while loops are compiled.
+    Quality means the objective, if the solver computes it, and the latest validation score, if
+    there is one; otherwise the training loss. The bar also advances within long iterations.
+    Before the first iteration it shows the current phase, such as a search, and its duration.
+    It is redrawn every second and names the loop that is being compiled. The time left is
+    shown when the number of iterations is known. Compilation does not count as time of the fit.
 
     Parameters
     ----------
     file : text stream, default=None
-        Where to draw; None is ``sys.stderr`` where that is a terminal or a notebook, else
-        nowhere. The bar is ASCII if the stream is not Unicode.
+        Where to draw. None means ``sys.stderr`` if that is a terminal or a notebook, otherwise
+        nothing is drawn. The bar is ASCII if the stream is not Unicode.
     """
 
     def __init__(self, file: TextIO | None = None) -> None:
@@ -57,10 +57,10 @@ class ProgressBar(Callback):
         self._bar: Any = None
         self._phase: Any = None
         self._compiled = 0.0
-        self._over: threading.Event | None = None  # tells the thread that draws to end
+        self._over: threading.Event | None = None  # set to end the drawing thread
 
     def on_phase(self, name: str) -> None:
-        """Show what is done and for how long, on a terminal only."""
+        """Show the phase and its duration, on a terminal only."""
         phase, self._phase = self._phase, None
         if phase is not None:
             phase.close()
@@ -88,7 +88,7 @@ class ProgressBar(Callback):
         self._watch()
 
     def _watch(self) -> None:
-        """Let a thread draw while something is shown, so that no long step is a silence."""
+        """Redraw from a thread, so that the bar moves during long steps too."""
         shown = self._bar is not None or self._phase is not None
         if shown and self._over is None:
             self._over = threading.Event()
@@ -111,7 +111,7 @@ class ProgressBar(Callback):
                     bar.refresh()
 
     def on_progress(self, iteration: float, max_iter: int | None) -> None:
-        """Move the bar into the iteration; it never goes back."""
+        """Advance the bar within the iteration; it never moves backwards."""
         if self._bar is not None:
             self._move(max(self._bar.n, round(iteration, 2)), math.floor(iteration), max_iter)
         elif self._phase is not None:
@@ -128,20 +128,20 @@ class ProgressBar(Callback):
         with bar.get_lock():
             self._stop_clock(bar)
             if bar.n == 0:
-                # A continued fit starts late: iterations of earlier fits are not its speed.
+                # The speed of a continued fit must not count the iterations of earlier fits.
                 bar.initial = bar.last_print_n = before
             bar.total, bar.n = max_iter, to
             bar.update(0)
 
     def _stop_clock(self, bar: Any) -> None:
-        """Take the seconds of compilation out of those of a bar."""
+        """Subtract the compilation time from the time of a bar."""
         now = compile_seconds()
         bar.start_t += now - self._compiled
         bar.last_print_t += now - self._compiled
         self._compiled = now
 
     def on_end(self, status: str) -> None:
-        """Draw the last state, and how the fit ended if early; close the bar."""
+        """Draw the last state and how the fit ended, if it ended early; close the bar."""
         bar, self._bar = self._bar, None
         self._watch()
         if bar is None:
@@ -155,15 +155,15 @@ class ProgressBar(Callback):
 
 
 class ProgressLog(Callback):
-    """Lines on stderr for logs of jobs: phases, iterations, and how the fit ended.
+    """Log lines on stderr for batch jobs: phases, iterations, and how the fit ended.
 
-    Of the iterations one a second is told, and the last. Lines begin with the seconds since the
-    first of them.
+    At most one iteration per second is logged, and always the last. Each line begins with the
+    seconds since the first line.
 
     Parameters
     ----------
     file : text stream, default=None
-        Where to write; None is ``sys.stderr``.
+        Where to write; None means ``sys.stderr``.
     """
 
     def __init__(self, file: TextIO | None = None) -> None:
@@ -190,13 +190,13 @@ class ProgressLog(Callback):
         self._say(f"fit ({type(estimator_or_solver).__name__})")
 
     def on_iteration(self, event: FitEvent) -> None:
-        """Tell an iteration, unless another one was told less than a second ago."""
+        """Log an iteration, unless one was logged less than a second ago."""
         self._latest = event
         if time.monotonic() >= self._next:
             self._tell(event)
 
     def on_end(self, status: str) -> None:
-        """Tell the last iteration, and how the fit ended."""
+        """Log the last iteration and how the fit ended."""
         if self._latest is not None:
             self._tell(self._latest)
         self._say({"max_iter": "all iterations done"}.get(status, _EARLY.get(status, status)))

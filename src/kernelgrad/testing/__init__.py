@@ -1,4 +1,4 @@
-"""Contracts of parts that third parties write: pass your object, read the AssertionError."""
+"""Checks for third-party parts: pass your object; a violation raises AssertionError."""
 
 from kernelgrad.testing.estimator import check_checkpoints, check_estimator_contract
 from kernelgrad.testing.kernel import KernelReport, check_kernel

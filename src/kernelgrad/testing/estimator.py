@@ -1,4 +1,4 @@
-"""The contract of estimators: what must not change a result, and what must come back."""
+"""The contract of estimators: invariance, persistence and errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NO_LABEL = -1
 
 
 class _CallbackError(Exception):
-    """What the callback of a fit that must fail raises."""
+    """Raised by the callback of a fit that must fail."""
 
 
 class _Fail(Callback):
@@ -41,7 +41,7 @@ class _Fail(Callback):
 
 @dataclass(frozen=True)
 class _Rows:
-    """Training rows with weights, and new ones."""
+    """Training rows with weights, and new rows."""
 
     X: Matrix
     y: AnyArray
@@ -63,7 +63,7 @@ class _Rows:
 
 
 def _make_rows(estimator: Any, n: int, seed: int) -> _Rows:
-    """Return rows of [0, 2)^4, a third of the entries zero, with targets for `estimator`."""
+    """Return rows in [0, 2)^4, a third of the entries zero, with targets for `estimator`."""
     rng = np.random.default_rng(seed)
     X = 2.0 * rng.random((n + _NEW_ROWS, _COLUMNS))
     X[rng.random(X.shape) < 0.3] = 0.0
@@ -82,7 +82,7 @@ def _make_rows(estimator: Any, n: int, seed: int) -> _Rows:
 
 
 def _outputs(model: Any, X: Matrix) -> dict[str, AnyArray]:
-    """Return what each method of prediction gives."""
+    """Return the result of each prediction method."""
     found = {
         name: np.asarray(getattr(model, name)(X)) for name in METHODS if hasattr(model, name)
     }
@@ -92,7 +92,7 @@ def _outputs(model: Any, X: Matrix) -> dict[str, AnyArray]:
 
 
 def _require_same(model: Any, other: Any, rows: _Rows, what: str) -> None:
-    """Raise unless both give the same bits."""
+    """Raise unless both models predict the same bits."""
     _require_same_bits(model, _outputs(model, rows.new), _outputs(other, rows.new), what)
 
 
@@ -108,7 +108,7 @@ def _require_close(
     model: Any, first: dict[str, AnyArray], second: dict[str, AnyArray], what: str,
     rounding: float = _ROUNDING,
 ) -> None:  # fmt: skip
-    """Raise unless values are equal up to the rounding of float32 sums, and most labels."""
+    """Raise unless values agree up to the rounding of float32 sums, and most labels agree."""
     for name, value in first.items():
         if value.dtype.kind != "f":
             share = float(np.mean(value == second[name]))
@@ -129,37 +129,38 @@ def _threads(n: int) -> Iterator[None]:
 
 
 def check_estimator_contract(estimator: Any, *, random_state: int = 0) -> None:
-    """Check on small data what every estimator of this package promises, with any solver.
+    """Check on small data the promises that every estimator of this package makes.
 
     Same bits
-        for the same ``random_state`` whatever NumPy's global generator holds; for one, two and
-        three threads; for rows in another order; for integer ``sample_weight`` and rows given
-        as often, where `fit` takes weights; after pickling, and after ``save`` and ``load``,
-        also of the next steps (``partial_fit``, ``warm_start`` with ``resumable=True``); for
-        predictions of rows one by one, in chunks, or all at once.
-        Order and repeats hold where all rows, repeats included, are one batch of the solver:
-        here up to 300.
+        for the same ``random_state``, whatever the state of NumPy's global generator; for one,
+        two and three threads; for reordered rows; for integer ``sample_weight`` and rows
+        repeated as often, if `fit` takes weights; after pickling, and after ``save`` and
+        ``load``, also of further training (``partial_fit``, ``warm_start`` with
+        ``resumable=True``); for predictions of rows one by one, in chunks or all at once; and
+        after resuming from any checkpoint (see :func:`check_checkpoints`). Order and repeats
+        do not matter as long as all rows, repeats included, fit into one batch of the solver:
+        here up to 300 rows.
     Same values up to rounding
-        for CSR rows in `fit`, where columns are not scaled by ``standardize="auto"``, and for
-        CSR rows in prediction.
-        after going on from any checkpoint, see :func:`check_checkpoints`.
+        for CSR rows in prediction, and in `fit` unless ``standardize="auto"`` scales the
+        columns.
     Unchanged by a failure
         A callback that raises in the middle of a fit leaves all attributes as they were.
-    Refusals
-        Every declared parameter outside its domain, before the rows are looked at.
+    Errors
+        Every declared parameter is rejected outside its domain, before the rows are read.
 
     Parameters
     ----------
     estimator : estimator of kernelgrad
         A classifier, regressor, novelty detector, density ratio, transformer or
-        semi-supervised classifier, unfitted; few iterations make this fast. ``random_state``
-        of the estimator is replaced.
+        semi-supervised classifier, unfitted. A small ``max_iter`` makes the check fast. Its
+        ``random_state`` is replaced.
     random_state : int, default=0
+        Seed of the data and of the estimator, fixed so that a failure can be repeated.
 
     Raises
     ------
     AssertionError
-        Naming the estimator and the broken promise.
+        The message names the estimator and the broken promise.
     """
     estimator = clone(estimator).set_params(random_state=random_state)
     rows = _make_rows(estimator, _ROWS, random_state)
@@ -296,7 +297,7 @@ def _check_failure(estimator: Any, model: Any, rows: _Rows) -> None:
         except _CallbackError:
             require(set(vars(each)) == names, model, "a failed fit changes attributes.")
         else:
-            raise AssertionError(f"{model!r}: swallows the error of a callback.")
+            raise AssertionError(f"{model!r}: suppresses the error of a callback.")
     _require_same_bits(model, before, _outputs(fitted, rows.new), "a failed fit")
 
 
@@ -306,27 +307,27 @@ def _check_resuming(estimator: Any, model: Any, rows: _Rows) -> None:
 
 
 def check_checkpoints(estimator: Any, X: Any, y: Any = None, **more: Any) -> int:
-    """Check that a fit gives the same bits when it goes on from any of its checkpoints.
+    """Check that a fit gives the same bits when it is resumed from any of its checkpoints.
 
-    All values and arrays of the model file are compared, the state of the solver included, and
-    the whole history but for times.
+    All values and arrays of the model file are compared, including the state of the solver and
+    the history except for its times.
 
     Parameters
     ----------
     estimator : estimator of kernelgrad
         Unfitted, with a number as ``random_state``.
     X, y, **more
-        For `fit`.
+        Arguments of `fit`.
 
     Returns
     -------
     int
-        The number of checkpoints.
+        The number of checkpoints checked.
 
     Raises
     ------
     AssertionError
-        Naming the estimator, the checkpoint and what differs.
+        The message names the estimator, the checkpoint and the difference.
     """
 
     def fit(folder: Path, checkpoint: Checkpoint | None = None) -> Contents:
@@ -348,7 +349,7 @@ def check_checkpoints(estimator: Any, X: Any, y: Any = None, **more: Any) -> int
 
 
 def timeless(model: Any, path: Path) -> Contents:
-    """Return what is in the file of a model, without times and counts of work."""
+    """Return the contents of a model file without times and counts of work."""
     model.save(path, resumable="warm_start" in model.get_params(deep=False))
     header, arrays = read_container(path)
     parts: list[dict[str, Any]] = [header["history"], header["state"] or {}]

@@ -17,7 +17,7 @@ from kernelgrad.testing.parameters import check_parameters, pickled, require
 
 @dataclass(frozen=True)
 class KernelReport:
-    """How far averages of random features are from the kernel, pair by pair of rows.
+    """Averages of random features compared with the kernel, for pairs of rows.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class KernelReport:
     z : float64 array (p,)
         ``(estimate - exact) / standard_error``.
     z_wrong : float64 array (p,)
-        The same against the kernel of rows stretched by a quarter, which must fail.
+        The same for the kernel of rows scaled by 1.25, a control that must fail.
     """
 
     pairs: IntArray
@@ -54,23 +54,23 @@ class KernelReport:
 
 _FREQUENCIES = 32
 _CHECKED_PAIRS = 12
-_STRETCH = 1.25  # the wrong bandwidth
+_STRETCH = 1.25  # factor on the rows of the control, which is a wrong bandwidth
 _ALLOWED = 5.0  # standard errors
 
 
 def check_kernel(
     kernel: Kernel, *, X: FloatArray | None = None, random_state: int = 0, n_blocks: int = 400
 ) -> KernelReport:
-    """Check that a kernel keeps the contract of `kernelgrad.kernels.Kernel`.
+    """Check that a kernel fulfils the contract of `kernelgrad.kernels.Kernel`.
 
-    - ``clone`` and ``get_params`` reproduce the kernel, and pickling its values;
+    - ``clone`` and ``get_params`` reproduce the kernel, and pickling preserves its values;
     - the exact form is symmetric, positive semi-definite up to rounding, agrees with ``diag``,
       and is the same for any part of the rows and for sparse rows;
     - ``E[phi_j(x) . phi_j(z)] = k(x, z)`` within five standard errors, estimated from blocks
-      (each is one independent estimate); against rows stretched by a quarter the same
-      statistic must fail, else the check would be too weak to mean anything;
+      (each is an independent estimate); for rows scaled by 1.25 the same statistic must fail,
+      which shows that the check has power;
     - block ``j`` is a pure function of (seed, j), whatever was computed before and whatever
-      the other rows are, and another seed or block gives other features;
+      the other rows are; another seed or block gives other features;
     - ``predict`` is the sum of ``transform(X, j) @ coef_j``, and ``gradient`` is
       ``transform(X, j).T @ R``;
     - a feature map can be pickled.
@@ -80,22 +80,23 @@ def check_kernel(
     kernel : Kernel
         The kernel, with its parameters; rules are resolved on `X`.
     X : float array (n, d) or None
-        At least 8 rows of the kernel's domain, at distances where it is neither 0 nor 1. By
-        default 24 rows of the unit cube in three dimensions, spread by two.
+        At least 8 rows of the kernel's domain, at distances where it is neither 0 nor 1. None
+        means 24 rows, uniform in the cube [0, 2)^3.
     random_state : int, default=0
-        Seed of rows and features, fixed so that a failure repeats.
+        Seed of rows and features, fixed so that a failure can be repeated.
     n_blocks : int, default=400
-        Blocks of 32 features to average.
+        Number of blocks of 32 features to average.
 
     Returns
     -------
     KernelReport
-        The z-scores; ``print`` gives a table. Empty for a kernel without random features.
+        The z-scores, which ``print`` shows as a table. Empty for a kernel without random
+        features.
 
     Raises
     ------
     AssertionError
-        Naming the kernel and the first property that fails.
+        The message names the kernel and the first property that fails.
     """
     require(isinstance(kernel, Kernel), kernel, "is not a kernelgrad.kernels.Kernel.")
     rng = np.random.default_rng(random_state)
@@ -215,7 +216,7 @@ def _check_products(
 def _check_expectation(
     kernel: Kernel, X: Float64Array, seed: int, n_blocks: int
 ) -> KernelReport:
-    # features see float32 rows: so does the exact form, or rounding would count as bias
+    # features are of float32 rows, so the exact form gets the same: rounding is no bias
     rows = X[: 2 * _CHECKED_PAIRS].astype(np.float32)
     features = _map(kernel, rows, seed)
     prepared = _prepared(features, rows)

@@ -32,7 +32,7 @@ def _loss_cases(loss: Loss, rng: np.random.Generator) -> Iterator[tuple[AnyArray
 
 
 def check_loss(loss: Loss, *, random_state: int = 0) -> None:
-    """Check that a loss keeps the contract of `kernelgrad.losses.Loss`.
+    """Check that a loss fulfils the contract of `kernelgrad.losses.Loss`.
 
     On random data for each of its tasks, with one and with several outputs, this checks that
 
@@ -42,23 +42,23 @@ def check_loss(loss: Loss, *, random_state: int = 0) -> None:
     - ``value`` is convex along lines and ``gradient`` monotone, and, where ``smoothness`` is a
       number L, ``|g(a) - g(b)| <= L |a - b|``;
     - ``curvature`` is finite and at least 0, and at most L;
-    - no constant near ``intercept`` is better, and weights act as repeated rows;
+    - no constant near ``intercept`` has a lower loss, and weights act as repeated rows;
     - ``|f| = 1e4`` gives finite results without warnings;
     - permuting rows permutes the results;
     - ``clone`` and ``get_params`` reproduce the loss;
-    - ``directional_minimum`` is as good as a grid of steps, and 0 uphill.
+    - ``directional_minimum`` is as good as a grid of steps, and 0 for ascent directions.
 
     Parameters
     ----------
     loss : Loss
         The loss, with its hyper-parameters.
     random_state : int, default=0
-        Seed of the random data, fixed so that a failure repeats.
+        Seed of the random data, fixed so that a failure can be repeated.
 
     Raises
     ------
     AssertionError
-        Naming the loss and the first property that fails.
+        The message names the loss and the first property that fails.
     """
     require(isinstance(loss, Loss), loss, "is not a kernelgrad.losses.Loss.")
     loss.check()
@@ -79,7 +79,7 @@ def check_loss(loss: Loss, *, random_state: int = 0) -> None:
 
 
 def _shapes(f: FloatArray) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of what a loss says of responses (n, C)."""
+    """Return the shape of each result of a loss for responses (n, C)."""
     return {"value": f.shape[:1], "gradient": f.shape, "curvature": f.shape[:1]}
 
 
@@ -191,13 +191,13 @@ def _check_clone(loss: Loss, rng: np.random.Generator) -> None:
 
 
 def check_unlabelled_loss(loss: UnlabelledLoss, *, random_state: int = 0) -> None:
-    """Check that a loss keeps the contract of `kernelgrad.losses.UnlabelledLoss`.
+    """Check that a loss fulfils the contract of `kernelgrad.losses.UnlabelledLoss`.
 
-    It is even and does not grow away from zero; the gradient is the derivative of the value,
-    also beside a kink, and the second derivative at most ``smoothness``; the curvature is that
-    of a parabola which touches the value and lies above it; sides are signs; shapes and dtypes
-    are kept; float32 and ``|f| = 1e4`` give finite results without warnings. Parameters and
-    errors are those of :func:`check_loss`.
+    The loss is even and does not increase with ``|f|``; the gradient is the derivative of the
+    value, also next to a kink, and the second derivative is at most ``smoothness``; the
+    curvature is that of a parabola which touches the value and lies above it; sides are signs;
+    shapes and dtypes are kept; float32 and ``|f| = 1e4`` give finite results without warnings.
+    Parameters and errors are those of :func:`check_loss`.
     """
     require(isinstance(loss, UnlabelledLoss), loss, "is not an UnlabelledLoss.")
     loss.check()

@@ -1,4 +1,4 @@
-"""What all contracts share: how a broken promise is told, and the contract of parameters."""
+"""Shared by all contracts: the AssertionError, and the contract of parameters."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def pickled(part: T, subject: object) -> T:
 def check_parameters(part: Any, validate: Callable[[Any], object] | None = None) -> None:
     """Check the parameters of a loss, kernel, solver or estimator.
 
-    ``clone`` and ``get_params`` reproduce `part`; where its domains are declared
-    (`kernelgrad._params`), each of them is violated: `validate`, by default
-    ``part.check()``, must then raise ValueError or TypeError naming parameter and value.
+    ``clone`` and ``get_params`` must reproduce `part`. Each declared domain
+    (`kernelgrad._params`) is violated in turn: `validate`, by default ``part.check()``, must
+    then raise ValueError or TypeError and name the parameter and its value.
 
     Raises
     ------
@@ -60,4 +60,4 @@ def check_parameters(part: Any, validate: Callable[[Any], object] | None = None)
             told = name in str(error) and repr(value) in str(error)
             require(told, part, f"the refusal of {name}={value!r} says only: {error}")
         else:
-            raise AssertionError(f"{part!r}: {name}={value!r} is not refused.")
+            raise AssertionError(f"{part!r}: {name}={value!r} is accepted.")

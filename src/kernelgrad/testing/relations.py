@@ -1,4 +1,4 @@
-"""Relations between fits: what a change of rows, targets or weights must do to a model."""
+"""Metamorphic relations: how a change of rows, targets or weights must change a model."""
 
 from __future__ import annotations
 
@@ -31,22 +31,23 @@ _CLOSE = 1e-3  # of the largest output: what tolerances of solvers leave
 
 
 def check_relations(estimator: Any, *, random_state: int = 0) -> None:
-    """Check what related fits of an estimator have to do with each other.
+    """Check metamorphic relations between fits of an estimator.
 
-    No oracle knows the right model of any rows, but it is known what must become of a model
-    when its rows change. Some relations hold for some estimators:
+    The right model of given rows is unknown, but it is known how the model must change when the
+    rows change in certain ways. Each relation holds for some of the estimators:
 
     Same bits
-        for rows in float32 that float64 holds too; for weights times 4; for a stream that comes
-        in other pieces, of whole batches.
+        for the same rows in float32 and float64; for weights times 4; for a stream cut into
+        other chunks of whole batches.
     Same values up to rounding
-        for targets that are shifted, or, with the squared loss, times 4; and, where the fit
-        has converged and nothing was searched for, for names of classes in reverse order, for
-        columns that are shifted, of a stationary kernel, or also multiplied, where columns are
-        scaled; for columns in another order and with one more, a constant, where the function
-        is one of kernel values. Other fits draw their rows in another order then.
-    As good a model
-        in those cases, and for one cell of 1e8 in the rows, with any kernel of differences.
+        for shifted targets and, with the squared loss, targets times 4. If the fit has
+        converged and nothing was searched for, also for class names in reverse order; for
+        shifted columns, with a stationary kernel; for multiplied columns, if columns are
+        scaled; and for reordered columns and an additional constant one, if the function is an
+        expansion in kernel values. Other fits then draw their rows in another order.
+    A similar score
+        in the latter cases, and with one entry of the rows set to 1e8, for any kernel of
+        differences.
 
     Parameters and errors are those of :func:`~kernelgrad.testing.check_estimator_contract`.
     """
@@ -61,12 +62,12 @@ def check_relations(estimator: Any, *, random_state: int = 0) -> None:
 
 
 def _is_exact(model: Any) -> bool:
-    """Whether the function is a sum of kernel values, or linear."""
+    """Return whether the function is a kernel expansion or linear."""
     return getattr(model, "n_random_features_", 1) == 0 or hasattr(model, "coef_")
 
 
 def _require_twin(model: Any, rows: _Rows, twin: Any, new: _Rows, what: str) -> None:
-    """Raise unless values are equal, of fits that no order of rows changes, or as good."""
+    """Raise unless values agree, or scores if the fit depends on the order of rows."""
     expected, found = _outputs(model, rows.new), _outputs(twin, new.new)
     told = getattr(model, "history_", {"search": None})
     # those for rows without labels have several minima
@@ -130,17 +131,17 @@ def _check_classes(estimator: Any, model: Any, rows: _Rows) -> None:
 
 
 class _Reversed(ClassifierMixin, BaseEstimator):
-    """A classifier of three classes or two whose names are in reverse order."""
+    """A classifier with two or three classes whose names are in reverse order."""
 
     def __init__(self, model: Any) -> None:
         self._model, self.score = model, model.score
 
     def predict(self, X: AnyArray) -> AnyArray:
-        """Return the first names."""
+        """Return the original names."""
         return np.asarray(self._model.classes_[-1] - self._model.predict(X))
 
     def decision_function(self, X: AnyArray) -> AnyArray:
-        """Return scores in the first order."""
+        """Return scores in the original order."""
         f = np.asarray(self._model.decision_function(X))
         return f[:, ::-1] if f.ndim == 2 else -f
 

@@ -1,4 +1,4 @@
-"""The contract of a solver: explicit state, determinism, refusals before any work."""
+"""The contract of a solver: explicit state, determinism, and errors before any work."""
 
 from __future__ import annotations
 
@@ -36,35 +36,37 @@ def _starts(solver: Solver[Any]) -> Iterator[list[Start]]:
 
 
 def check_solver(solver: Solver[Any], *, random_state: int = 0) -> None:
-    """Check the contract of a solver of functions with a kernel.
+    """Check that a solver for kernel machines fulfils its contract.
 
-    - Parameters survive a clone; each declared domain is enforced.
-    - With every registered loss, a fit on a small problem gives finite predictions, or
-      CapabilityError (for a loss of other estimators, ValueError) before `init`.
+    - ``clone`` preserves the parameters; each declared domain is enforced.
+    - With every registered loss, a fit on a small problem gives finite predictions or raises
+      CapabilityError (ValueError for a loss of other estimators) before `init`.
     - `init` and `step` are deterministic, count iterations and rows, keep finite values and
       lower the training loss; the tracker agrees with the expansion.
-    - A copied, pickled, released or restored state continues to the same bits; a step of a copy
-      leaves the original alone.
+    - A copied, pickled, released or restored state continues with the same bits; a step of a
+      copy does not change the original.
 
-    What a *fit* with this solver must not depend on (threads, order of rows, CSR or dense,
-    weights or repeated rows) is the contract of estimators: `check_estimator_contract`.
+    The invariance of a *fit* with this solver (to threads, the order of rows, CSR or dense
+    rows, weights or repeated rows) is checked by `check_estimator_contract`.
 
     Parameters
     ----------
     solver : Solver
+        The solver, with its parameters.
     random_state : int, default=0
+        Seed of the data, fixed so that a failure can be repeated.
 
     Raises
     ------
     AssertionError
-        Naming the broken promise.
+        The message names the broken promise.
     """
     require(isinstance(solver, Solver), solver, "is not a kernelgrad.solvers.Solver.")
     _check(solver, random_state, linear=False)
 
 
 def check_linear_solver(solver: LinearSolver[Any], *, random_state: int = 0) -> None:
-    """Check the contract of a solver of linear functions, as :func:`check_solver` does."""
+    """Check that a linear solver fulfils its contract, as :func:`check_solver` does."""
     require(isinstance(solver, LinearSolver), solver, "is not a LinearSolver.")
     _check(solver, random_state, linear=True)
 
@@ -113,7 +115,7 @@ def _check_steps(solver: Solver[Any], problem: Problem, batch: TrainBatch) -> No
     require(fell, solver, f"the training loss did not fall {told}: {before:g} to {after:g}.")
     close = np.abs(tracker.raw_prediction() - f).max() <= _TRACKER_ERROR * (1 + np.abs(f).max())
     require(close, solver, f"the tracker drifts from the expansion {told}.")
-    values, arrays = solver.state_arrays(state)  # which may be views, as files do not mind
+    values, arrays = solver.state_arrays(state)  # these may be views
     arrays = {name: array.copy() for name, array in arrays.items()}
     twins = {
         "a copied": state.copy(),
