@@ -85,16 +85,18 @@ def test_posterior_of_given_variances(rows, nu):
     gp = process(0.2, signal_variance=3.0, kernel=kernel).fit(X, y, sample_weight=weight)
     lengths = 1 / np.sqrt(2 * gamma)
     value, m, C = oracle(X, y - mean, weight, lengths, 0.2, 3.0, nu, Z)
+    # the root of a distance that cancels has half the digits, unless products are fused alike
+    close = 1e-7 if nu == 0.5 else 1e-9
     assert "search" not in gp.history_
-    assert gp.log_marginal_likelihood_ == pytest.approx(value, rel=1e-9)
-    np.testing.assert_allclose(gp.predict(Z), mean + m, rtol=1e-9)
-    np.testing.assert_allclose(gp.predict(Z, return_cov=True)[1], C, atol=1e-9)
+    assert gp.log_marginal_likelihood_ == pytest.approx(value, rel=close)
+    np.testing.assert_allclose(gp.predict(Z), mean + m, rtol=close)
+    np.testing.assert_allclose(gp.predict(Z, return_cov=True)[1], C, atol=close)
     std = gp.predict(Z, return_std=True)[1]
-    np.testing.assert_allclose(std, np.sqrt(np.diag(C)), rtol=1e-8)
+    np.testing.assert_allclose(std, np.sqrt(np.diag(C)), rtol=close)
     noisy = gp.predict(Z, return_std=True, include_noise=True)[1]
     np.testing.assert_allclose(noisy**2, std**2 + 0.2)
     cov = gp.predict(Z, return_cov=True, include_noise=True)[1]
-    np.testing.assert_allclose(cov, C + 0.2 * np.eye(len(Z)), atol=1e-9)
+    np.testing.assert_allclose(cov, C + 0.2 * np.eye(len(Z)), atol=close)
 
 
 @pytest.mark.parametrize("normalize", [False, True])

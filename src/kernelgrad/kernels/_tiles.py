@@ -51,7 +51,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.caching import fused, njit
 from kernelgrad.compute.elementary import exp_flat, log2_flat
 
 DOT, CHI2, LEAST, SHANNON, ABSOLUTE, ROOTS, LORENTZ, SUMS, COSH = range(9)
@@ -237,6 +237,9 @@ def squares(X: Matrix) -> Float64Array:
         _squares_csr(X.indptr, X.data, out)
     elif X.dtype == np.float64 and not getattr(_mode, "blas", False):
         _squares_dense(np.ascontiguousarray(X.T), out)
+    elif not fused():
+        for column in X.T:
+            out += column * column
     else:
         for column in X.T:  # a fused sum, as that of products: exact in float64, then rounded
             wide = column.astype(np.float64)
