@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import sklearn
 from sklearn.datasets import make_moons
+from sklearn.metrics import roc_auc_score
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -19,7 +20,9 @@ from cases import every
 from kernelgrad import (
     ArraySource,
     KernelClassifier,
+    KernelDensityRatio,
     KernelGaussianProcessRegressor,
+    KernelNoveltyDetector,
     LinearClassifier,
     LinearRegressor,
     RandomFeatures,
@@ -116,25 +119,59 @@ def test_callbacks_of_scikit_learn_in_a_search(callback, capsys):
 # -- validation rows -----------------------------------------------------------------------
 
 
+MARKED, SIDES, SHIFTED = np.where(np.arange(300) % 8, -1, Y), 2 * Y_VAL - 1, 0.5 + X_VAL[:60]
+
+
+def area(model):
+    return roc_auc_score(SIDES, model.score_samples(X_VAL), sample_weight=W_VAL)
+
+
+def divergence(model):
+    return model.score(X_VAL, sample_weight=W_VAL, denominator=SHIFTED)
+
+
 @every(
-    "model",
+    "model, fitted, given, score",
     [
-        plain_classifier("hinge", solver="norma", max_iter=9),
-        plain_regressor(max_iter=4),
-        LinearClassifier(max_iter=4),
+        (plain_classifier("hinge", solver="norma", max_iter=9), {"y": Y}, {}, None),
+        (plain_regressor(max_iter=4), {"y": Y}, {}, None),
+        (LinearClassifier(max_iter=4), {"y": Y}, {}, None),
+        (SemiSupervisedKernelClassifier(solver="tsg", max_iter=4), {"y": MARKED}, {}, None),
+        (KernelGaussianProcessRegressor(solver="dsg", max_iter=2), {"y": 3 + Y}, {}, None),
+        (KernelNoveltyDetector(max_iter=3), {}, {"y_val": SIDES}, area),
+        (
+            KernelDensityRatio(max_iter=3),
+            {"denominator": X + 0.5},
+            {"y_val": None, "denominator_val": SHIFTED},
+            divergence,
+        ),
     ],
 )
-def test_rows_that_are_only_scored_leave_the_model_as_it_is(model):
+def test_rows_that_are_only_scored_leave_the_model_as_it_is(model, fitted, given, score):
     model.set_params(random_state=0)
-    plain = model.fit(X, Y).predict(X_VAL)
+    plain = model.fit(X, **fitted).predict(X_VAL)
     assert model.best_score_ is None
-    model.fit(X, Y, X_val=X_VAL, y_val=Y_VAL, sample_weight_val=W_VAL)
+    given = {"y_val": Y_VAL + fitted.get("y", Y).max() - 1, **given}
+    model.fit(X, **fitted, X_val=X_VAL, sample_weight_val=W_VAL, **given)
     np.testing.assert_array_equal(model.predict(X_VAL), plain)
     # the last iterate, which is not always the best
     assert len(model.history_["validation_score"]) == model.n_iter_ == model.best_iteration_
-    score = model.score(X_VAL, Y_VAL, sample_weight=W_VAL)
-    assert model.history_["validation_score"][-1] == pytest.approx(score, abs=1e-6)
+    if score is None:
+        expected = model.score(X_VAL, given["y_val"], sample_weight=W_VAL)
+    else:
+        expected = score(model)
+    assert model.history_["validation_score"][-1] == pytest.approx(expected, abs=1e-5)
     assert model.best_score_ == model.history_["validation_score"][-1]
+
+
+def test_given_rows_replace_the_folds_of_few_labels():
+    model = SemiSupervisedKernelClassifier(solver="cached", max_iter=9, random_state=0)
+    model.set_params(early_stopping=True).fit(X, MARKED, X_val=X_VAL, y_val=Y_VAL)
+    scores = model.history_["validation_score"]
+    assert len(scores) == 9
+    assert "cv_accuracy" not in model.history_
+    assert model.best_score_ == scores[model.best_iteration_ - 1] == max(scores) > scores[-1]
+    assert model.score(X_VAL, Y_VAL) == model.best_score_
 
 
 def test_early_stopping_keeps_the_best_on_the_given_rows():
@@ -172,24 +209,45 @@ def test_validation_rows_come_in_every_form():
 
 
 @every(
-    "given, words",
+    "model, given, words",
     [
-        ({"X_val": X_VAL}, "y_val is None"),
-        ({"y_val": Y_VAL}, "but not X_val"),
-        ({"sample_weight_val": W_VAL}, "but not X_val"),
-        ({"X_val": X_VAL[:, :1], "y_val": Y_VAL}, "for validation, .* has 1 features"),
-        ({"X_val": X_VAL, "y_val": Y_VAL + 1}, "for validation, .* label 2"),
-        ({"X_val": X_VAL, "y_val": Y_VAL[:9]}, "for validation, .* inconsistent"),
+        (KernelClassifier(), {"X_val": X_VAL}, "y_val is None"),
+        (KernelClassifier(), {"y_val": Y_VAL}, "but not X_val"),
+        (KernelClassifier(), {"sample_weight_val": W_VAL}, "but not X_val"),
         (
+            KernelClassifier(),
+            {"X_val": X_VAL[:, :1], "y_val": Y_VAL},
+            "for validation, .* has 1 features",
+        ),
+        (
+            KernelClassifier(),
+            {"X_val": X_VAL, "y_val": Y_VAL + 1},
+            "for validation, .* label 2",
+        ),
+        (
+            KernelClassifier(),
+            {"X_val": X_VAL, "y_val": Y_VAL[:9]},
+            "for validation, .* inconsistent",
+        ),
+        (
+            KernelClassifier(),
             {"X_val": X_VAL, "y_val": Y_VAL, "sample_weight_val": 0 * W_VAL},
             "for validation, .*zero",
         ),
-        ({"X_val": ArraySource(X_VAL, Y_VAL), "y_val": Y_VAL}, "carries its own y"),
-        ({"X_val": ArraySource(X_VAL)}, "has no target"),
+        (
+            KernelClassifier(),
+            {"X_val": ArraySource(X_VAL, Y_VAL), "y_val": Y_VAL},
+            "carries its own y",
+        ),
+        (KernelClassifier(), {"X_val": ArraySource(X_VAL)}, "has no target"),
+        (SemiSupervisedKernelClassifier(), {"X_val": X, "y_val": MARKED}, "y_val marks rows"),
+        (KernelNoveltyDetector(), {"X_val": X_VAL}, "-1: without that no score says"),
+        (KernelNoveltyDetector(), {"X_val": X_VAL, "y_val": Y_VAL}, r"holds \[0, 1\]; give"),
+        (KernelDensityRatio(), {"denominator_val": X}, "denominator_val is .* but not X_val"),
+        (KernelDensityRatio(), {"X_val": X}, "for validation, .* needs two samples"),
     ],
 )
-def test_validation_rows_that_are_refused(given, words):
-    model = KernelClassifier()
+def test_validation_rows_that_are_refused(model, given, words):
     with pytest.raises(ValueError, match=words):
         model.fit(X, Y, **given)
     assert not hasattr(model, "n_features_in_")

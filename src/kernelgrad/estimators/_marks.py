@@ -109,6 +109,12 @@ class MarkedClassification(Classification):
             codes[known] = self.codes(plain(y[known]))
         return codes
 
+    def scored(self, y: AnyArray) -> AnyArray:
+        codes = self.internal(y)
+        if (codes == NO_LABEL).any():
+            raise DataError("y_val marks rows as unlabelled; give rows that have a label.")
+        return codes
+
     def require_all(self, weights: Float64Array) -> None:
         """Raise if a class has no labelled row, given the sum of weights of each."""
         if not (weights > 0).all():

@@ -29,8 +29,9 @@ class Given(NamedTuple):
     """What the user gave to a fit."""
 
     X: Any
-    y: Any
-    sample_weight: Any
+    y: Any = None
+    sample_weight: Any = None
+    others: Any = None  # rows of another kind: without a label, or of the denominator
 
 
 class Reading(NamedTuple):

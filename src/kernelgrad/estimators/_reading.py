@@ -28,7 +28,7 @@ from kernelgrad.estimators._auto import (
 )
 from kernelgrad.estimators._blocks import encoded, lean
 from kernelgrad.estimators._plan import Given, Parts, Reading
-from kernelgrad.estimators._rows import EncodedSource, TrainingRows
+from kernelgrad.estimators._rows import MAX_VALIDATION_ROWS, EncodedSource, TrainingRows
 from kernelgrad.estimators._support import (
     adopt_columns,
     as_numpy,
@@ -105,7 +105,7 @@ class RowReader:
 
     def _rows(self, parts: Parts, given: Given, how: Reading) -> TrainingRows:
         """Return the rows of one source or of arrays; if fresh, learn columns and task."""
-        X, y, _ = self._lazy(*given)
+        X, y, _ = self._lazy(*given[:3])
         fresh, declared, stream, _ = how
         if isinstance(X, BatchSource):
             self._check_source(X)
@@ -168,7 +168,7 @@ class RowReader:
 
     def _array_rows(self, parts: Parts, given: Given, how: Reading) -> TrainingRows:
         """Return the rows of arrays, or of a source that was read as a whole."""
-        X, y, sample_weight = given
+        X, y, sample_weight = given[:3]
         asked, fresh = X, how.fresh
         memmap = (
             X
@@ -195,6 +195,26 @@ class RowReader:
             X = memmap  # stays on disk
         arrays = ArraySource(X, y, weight, checked=True)
         return TrainingRows(arrays, task, True, made=how.source or not _shared(X, asked))
+
+    def _rows_apart(self, parts: Parts, task: Task, given: Given) -> TrainingRows:
+        """Return rows for validation in memory."""
+        X, y, weight = self._lazy(*given[:3])
+        source = isinstance(X, BatchSource)
+        if source:
+            self._check_source(X)
+            self._adopt_source(X, fresh=False)
+            rng = np.random.default_rng(self._seed)
+            X, y, weight, _ = X.take(TrainingRows(X, task).sample(MAX_VALIDATION_ROWS, rng))
+        if y is None:
+            raise ValueError(f"y_val is None; give {task.scored_by}.")
+        options: dict[str, Any] = {"multi_output": True, "y_numeric": self._y_numeric}
+        X, y = self._coded(X, y, Reading(False, source=source), **options)
+        y = task.scored(self._check_targets(y))
+        weight = checked_weights(weight, X, task.class_factor(y))
+        X = self._encode_rows(X, fresh=False)
+        if self._takes_tables:  # values of a kernel need not be square here
+            self._check_rows(parts, X)
+        return TrainingRows(ArraySource(X, y, weight, checked=True), task, encoded=True)
 
     def _encoded_source(self, source: BatchSource, task: Task | None = None) -> BatchSource:
         """Return a source of rows as functions take them.

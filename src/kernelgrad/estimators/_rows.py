@@ -275,14 +275,20 @@ class TrainingRows:
                 yield train, epochs + (int(batch.rows[-1]) + 1) / self.source.n_rows
 
     def validation(
-        self, patience: int, tol: float, *, rows: IntArray | None = None, **options: Any
+        self,
+        patience: int | None,
+        tol: float,
+        *,
+        rows: IntArray | None = None,
+        **options: Any,
     ) -> Validation:
         """Return how functions are scored on the rows apart or held out, or on `rows`.
 
         `options` are further fields of the validation.
         """
         if rows is None and self.apart is not None:
-            return self.apart.validation(patience, tol, rows=self.apart.train, **options)
+            apart = replace(self.apart, task=self.task)  # whose numbers may be known by now
+            return apart.validation(patience, tol, rows=apart.train, **options)
         batch = self.source.take(self.held if rows is None else rows)
         X, y, weight, _ = self.usable(batch)
         if len(y) == 0:

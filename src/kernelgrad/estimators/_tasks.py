@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.metrics import r2_score
+from sklearn.metrics import r2_score, roc_auc_score
 from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import column_or_1d
 
@@ -17,7 +17,7 @@ from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray
 from kernelgrad._validation import DataError
 from kernelgrad.compute.ranges import SMALLEST, extreme
 from kernelgrad.data import Batch
-from kernelgrad.losses import Loss, SquaredError, encode_labels
+from kernelgrad.losses import Loss, RatioLoss, SquaredError, encode_labels
 
 _DIGITS = 1e3 * np.finfo(np.float64).eps  # of the size of targets: their least range
 Score = Callable[[AnyArray, FloatArray, Float64Array], float]
@@ -33,6 +33,7 @@ class Task(ABC):
     loss: Loss
     has_targets: ClassVar[bool] = True
     stratified: ClassVar[bool] = False
+    scored_by: ClassVar[str] = "the targets of X_val"  # for messages
 
     @property
     @abstractmethod
@@ -51,6 +52,10 @@ class Task(ABC):
         """Return what internal targets tell encoders of categories, (n, outputs) or None."""
         return np.asarray(y, np.float64).reshape(len(y), -1)
 
+    def scored(self, y: AnyArray) -> AnyArray:
+        """Return raw targets of rows for validation as internal ones."""
+        return self.internal(y)
+
     def class_factor(self, y: AnyArray) -> Float64Array | None:
         """Return the factor of each row's weight from class weights, or None."""
         return None
@@ -62,6 +67,12 @@ class Task(ABC):
         """
         return "negative loss", None
 
+    def _r2(self, y: AnyArray, raw: FloatArray, weight: Float64Array) -> float:
+        # R^2 needs two rows and a target that varies; the loss needs neither
+        if len(y) < 2:
+            return -np.inf
+        return float(r2_score(self.encode(y), raw, sample_weight=weight))
+
     def attributes(self) -> dict[str, Any]:
         """Return the fitted attributes of an estimator that say what the task is."""
         return {}
@@ -69,7 +80,7 @@ class Task(ABC):
 
 @dataclass(frozen=True)
 class NoTargets(Task):
-    """Rows alone: novelty detection, and samples that are told apart by where they are."""
+    """Rows alone."""
 
     loss: Loss
     has_targets: ClassVar[bool] = False
@@ -86,6 +97,43 @@ class NoTargets(Task):
 
     def columns(self, y: AnyArray) -> None:
         return None
+
+
+class Novelty(NoTargets):
+    """Rows to learn what is ordinary; others, known as ordinary or not, are for validation."""
+
+    scored_by = (
+        "which rows of X_val are ordinary, +1, and which are outliers, -1: without that no "
+        "score says which detector is better"
+    )
+
+    def scored(self, y: AnyArray) -> AnyArray:
+        y = column_or_1d(y)
+        if set(y.tolist()) != {-1, 1}:
+            raise ValueError(
+                f"y_val holds {np.unique(y)[:5].tolist()!r}; give {self.scored_by}."
+            )
+        return y
+
+    def score(self) -> tuple[str, Score | None]:
+        return "roc_auc", lambda y, raw, w: float(roc_auc_score(y, raw[:, 0], sample_weight=w))
+
+
+class RatioSamples(NoTargets):
+    """Two samples; rows for validation are +1 for those of the numerator, -1 for the others."""
+
+    loss: RatioLoss
+
+    def encode(self, y: AnyArray) -> FloatArray:
+        return np.asarray(y, np.float32)[:, None]
+
+    def score(self) -> tuple[str, Score | None]:
+        def bound(y: AnyArray, raw: FloatArray, weight: Float64Array) -> float:
+            values = self.loss.value(self.encode(y), self.loss.feasible(raw))
+            halves = (np.average(values[y == s], weights=weight[y == s]) for s in (1, -1))
+            return float(self.loss.bound - sum(halves))
+
+        return "divergence", bound
 
 
 @dataclass(frozen=True)
@@ -264,13 +312,7 @@ class Regression(Task):
         return columns if n is None else np.repeat(columns, n, axis=1)
 
     def score(self) -> tuple[str, Score | None]:
-        def r2(y: AnyArray, raw: FloatArray, weight: Float64Array) -> float:
-            if len(y) < 2:
-                return -np.inf
-            return float(r2_score(y.reshape(len(y), -1), raw, sample_weight=weight))
-
-        # R^2 needs two rows and a target that varies; the loss needs neither
-        return ("r2", r2) if self.loss.name == "squared" else super().score()
+        return ("r2", self._r2) if self.loss.name == "squared" else super().score()
 
     def predict(self, raw: Float64Array) -> Float64Array:
         """Return f or what it is the logarithm of, as y was; quantiles in increasing order."""
@@ -338,6 +380,9 @@ class ScaledColumn(Task):
 
     def encode(self, y: AnyArray) -> FloatArray:
         return ((y - self.centre) / self.scale).reshape(-1, 1)
+
+    def score(self) -> tuple[str, Score | None]:
+        return "r2", self._r2
 
     def attributes(self) -> dict[str, Any]:
         return {"y_mean_": self.centre, "y_scale_": self.scale}

@@ -59,7 +59,15 @@ from kernelgrad.persistence import (
     or_none,
     write_container,
 )
-from kernelgrad.solvers import History, Problem, Solver, State, check_capabilities, run
+from kernelgrad.solvers import (
+    History,
+    Problem,
+    Solver,
+    State,
+    Validation,
+    check_capabilities,
+    run,
+)
 from kernelgrad.solvers.base import check_limit
 
 _TIMED_CALLS, _TIMED_SECONDS = 200, 0.5  # of predictions of one row
@@ -86,6 +94,9 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
     # what an estimator without the parameter of that name does
     fit_intercept = False
     warm_start = False
+    early_stopping = False
+    n_iter_no_change = cast("int | None", None)
+    tol = 0.0
     device = CPU
 
     # what files hold of fitted attributes, beside those of the base classes: needed, or not
@@ -234,13 +245,15 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
                 "set it back, or fit a new estimator."
             )
 
-    def _fit_checked(self, X: Any, y: Any, sample_weight: Any, **more: Any) -> Self:
+    def _fit_checked(self, given: Given, apart: Given) -> Self:
         parts = self._check_parameters()
         if self.warm_start:
             self._check_continuation(parts)
-        given = Given(X, y, sample_weight)
-        with self._working(), reported(self, *given):
-            self._fit(parts, given, **more)
+        for name, part in zip(("y", "sample_weight", "denominator"), apart[1:], strict=True):
+            if apart.X is None and part is not None:
+                raise ValueError(f"{name}_val is given, but not X_val; give it too.")
+        with self._working(), reported(self, *given[:3]):
+            self._fit(parts, given, apart)
         return self
 
     @contextmanager
@@ -267,8 +280,8 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
                 "and can be used, saved and fitted further."
             )
 
-    def _fit(self, parts: Parts, given: Given, **more: Any) -> TrainingRows:
-        """Fit; `more` is what a kind of estimator takes beside X and y. Return the rows."""
+    def _fit(self, parts: Parts, given: Given, apart: Given) -> TrainingRows:
+        """Fit, and score on the rows `apart` if there are any. Return the rows."""
         warm = bool(self.warm_start) and hasattr(self, "_state")
         checkpoint, resumed = self._listeners.checkpoint, None
         if checkpoint is not None:
@@ -282,8 +295,14 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
                 "seed", lambda: new_seed(self.random_state), lambda it: ({"it": it}, {}),
                 lambda values, _: values["it"],
             )  # fmt: skip
-        rows = self._all_rows(parts, given, fresh=not warm, **more)
+        rows = self._all_rows(parts, given, fresh=not warm)
         rows = replace(rows, stays=self._stays(rows))
+        if apart.X is not None:
+            try:
+                rows = replace(rows, apart=self._rows_apart(parts, rows.task, apart))
+            except (TypeError, ValueError) as error:
+                name = "The rows for validation, X_val and y_val"
+                raise type(error)(f"{name}: {error}") from error
         if warm:
             chosen = self._kept_solver()
         else:
@@ -307,7 +326,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
             start = plan.rows.drawn(plan.solver, at, passes, plan.batch_size)
         batches, fixed = plan.rows.batches(plan.solver, self._seed, start, plan.batch_size)
         problem = replace(plan.problem, fixed_rows=fixed)
-        report = iteration_report(self, *given, plan.solver)
+        report = iteration_report(self, *given[:3], plan.solver)
         plan = replace(plan, problem=problem, goes_on=warm, report=report)
         self._run(plan, batches)
         if self.n_iter_ == plan.max_iter < self.max_iter:
@@ -381,7 +400,16 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
             rows, posed.problem, *chosen, most, found=posed.found, seconds=posed.seconds
         )
         self._check_plan(plan)
-        return plan
+        return replace(plan, validation=self._validation(rows, warm=warm))
+
+    def _validation(self, rows: TrainingRows, *, warm: bool) -> Validation | None:
+        """Return how iterates are scored, on rows apart or held out; None without any."""
+        stops = self.early_stopping
+        if rows.apart is None and not stops:
+            return None
+        start = self.expansion_ if warm and stops else None
+        patience = self.n_iter_no_change
+        return rows.validation(patience, self.tol, start=start, early_stopping=stops)
 
     def _check_plan(self, plan: Plan) -> None:
         check_capabilities(plan.solver, plan.problem.loss, plan.problem.kernel)

@@ -15,9 +15,15 @@ from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.estimators import _files
 from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._plan import Given, Parts, Reading
-from kernelgrad.estimators._rows import TrainingRows, TwoSamples, weights_of
+from kernelgrad.estimators._rows import (
+    MAX_VALIDATION_ROWS,
+    TrainingRows,
+    TwoSamples,
+    stacked,
+    weights_of,
+)
 from kernelgrad.estimators._support import checked_weights, with_callbacks
-from kernelgrad.estimators._tasks import NoTargets
+from kernelgrad.estimators._tasks import RatioSamples, Task
 from kernelgrad.estimators.kernel import BaseUnlabelledEstimator
 from kernelgrad.losses import Loss, RatioLoss, get_loss
 from kernelgrad.persistence import Check
@@ -101,6 +107,7 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
     alpha: float = real(default=1e-4, low=0)
 
     _onnx_kind = "ratio"
+    _task_type = RatioSamples
 
     def _alpha_for(self, rows: TrainingRows, *, stream: bool = False) -> float:
         return float(self.alpha)
@@ -118,7 +125,16 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
 
     @with_callbacks
     def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, denominator: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        denominator: Any = None,
+        X_val: Any = None,
+        y_val: Any = None,
+        sample_weight_val: Any = None,
+        denominator_val: Any = None,
     ) -> Self:
         """Fit the ratio.
 
@@ -135,26 +151,42 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
             Rows of q. Sources are streamed side by side; their weights count, their
             targets do not. One of y and `denominator` must be given, and neither sample be
             without rows.
+        X_val, y_val, sample_weight_val, denominator_val
+            As `X`, `y`, `sample_weight` and `denominator`, or None: samples for validation,
+            which do not change the model. ``history_["validation_score"]`` holds the bound of
+            :meth:`score` on them after each iteration. Of a source 20,000 random rows count.
         """
-        return self._fit_checked(X, y, sample_weight, denominator=denominator)
+        given = Given(X, y, sample_weight, denominator)
+        apart = Given(X_val, y_val, sample_weight_val, denominator_val)
+        return self._fit_checked(given, apart)
 
-    def _all_rows(
-        self, parts: Parts, given: Given, *, fresh: bool, denominator: Any = None
-    ) -> TwoSamples:
-        p, q, values = self._two_sources(given, denominator, fresh=fresh)
+    def _all_rows(self, parts: Parts, given: Given, *, fresh: bool) -> TwoSamples:
+        p, q, values = self._two_sources(given, fresh=fresh)
         if fresh:
             self.samples_ = values
-        task, arrays = NoTargets(self._make_loss()), not isinstance(given.X, BatchSource)
+        task, arrays = self._learn(p, None), not isinstance(given.X, BatchSource)
         if arrays:
             for sample in (p, q):
                 self._check_rows(parts, sample.read(0, sample.n_rows).X)
         return TwoSamples(p, task, arrays, denominator=TrainingRows(q, task, arrays))
 
+    def _rows_apart(self, parts: Parts, task: Task, given: Given) -> TrainingRows:
+        rng = np.random.default_rng(self._seed)
+        samples = [
+            source.take(TrainingRows(source, task).sample(MAX_VALIDATION_ROWS, rng))
+            for source in self._two_sources(given, fresh=False)[:2]
+        ]
+        X, w = stacked([s.X for s in samples]), np.concatenate([weights_of(s) for s in samples])
+        if self._takes_tables:
+            self._check_rows(parts, X)
+        y = np.repeat([1.0, -1.0], [len(s.rows) for s in samples])
+        return TrainingRows(ArraySource(X, y, w, checked=True), task, encoded=True)
+
     def _two_sources(
-        self, given: Given, denominator: Any, *, fresh: bool
+        self, given: Given, *, fresh: bool
     ) -> tuple[BatchSource, BatchSource, AnyArray]:
         """Return numerator, denominator and what tells them apart."""
-        X, y, sample_weight = given
+        X, y, sample_weight, denominator = given
         if denominator is not None and y is not None:
             raise ValueError(f"{_NEEDS_BOTH}, not both y and denominator.")
         if isinstance(X, BatchSource) or isinstance(denominator, BatchSource):
@@ -166,7 +198,7 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
                 raise ValueError("A BatchSource carries its own weights; leave them out.")
             self._adopt_source(X, fresh=fresh)
             self._adopt_source(denominator, fresh=False)
-            task = NoTargets(self._make_loss())
+            task = self._learn(X, None)
             p = self._encoded_source(X, task if fresh else None)
             return p, self._encoded_source(denominator), np.array([0, 1])
         if denominator is not None:
@@ -225,8 +257,8 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
         Parameters are those of :meth:`fit`; sources are read in chunks.
         """
         loss = self._ratio_loss
-        given = Given(X, y, sample_weight)
-        sources = self._two_sources(given, denominator, fresh=False)[:2]
+        given = Given(X, y, sample_weight, denominator)
+        sources = self._two_sources(given, fresh=False)[:2]
         means = []
         for sign, source in zip((1.0, -1.0), sources, strict=True):
             total, weight = 0.0, 0.0

@@ -261,7 +261,16 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         return ScaledColumn(self.y_mean_, self.y_scale_)
 
     @with_callbacks
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        sample_weight_val: Any = None,
+    ) -> Self:
         """Fit the posterior mean (and the operator with ``variance="operator"``).
 
         Parameters
@@ -272,11 +281,15 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         y : array-like (n,); None with a BatchSource
         sample_weight : array-like (n,) or None
             A weight of 2 is a row observed twice.
+        X_val, y_val, sample_weight_val : as X, y and sample_weight, or None
+            Rows for validation, which do not change the model:
+            ``history_["validation_score"]`` holds R^2 of the mean after each iteration on them.
         """
-        return self._fit_checked(X, y, sample_weight)
+        given = Given(X, y, sample_weight)
+        return self._fit_checked(given, Given(X_val, y_val, sample_weight_val))
 
-    def _fit(self, parts: Parts, given: Given, **more: Any) -> TrainingRows:
-        rows = super()._fit(parts, given, **more)
+    def _fit(self, parts: Parts, given: Given, apart: Given) -> TrainingRows:
+        rows = super()._fit(parts, given, apart)
         source = rows.source
         if isinstance(source, ArraySource) and source.in_memory:
             kept = source.read(0, source.n_rows)  # copied: callers may change theirs

@@ -456,6 +456,7 @@ class BaseUnlabelledEstimator(BaseKernelEstimator):
 
     _requires_y = False
     _targets_encode = False
+    _task_type: ClassVar[type[NoTargets]]
     fit_intercept = True
 
     @abstractmethod
@@ -467,7 +468,7 @@ class BaseUnlabelledEstimator(BaseKernelEstimator):
         return super()._make_parts()
 
     def _learn(self, targets: AnyArray | BatchSource, declared: AnyArray | None) -> NoTargets:
-        return NoTargets(self._make_loss())
+        return self._task_type(self._make_loss())
 
     def _task(self) -> NoTargets:
-        return NoTargets(self.loss_)
+        return self._task_type(self.loss_)

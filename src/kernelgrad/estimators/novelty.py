@@ -12,9 +12,10 @@ from kernelgrad._params import anything, integer, parameters
 from kernelgrad._typing import Float64Array, IntArray
 from kernelgrad._validation import CapabilityError
 from kernelgrad.estimators._blocks import by_blocks
-from kernelgrad.estimators._plan import Parts
+from kernelgrad.estimators._plan import Given, Parts
 from kernelgrad.estimators._rows import MAX_VALIDATION_ROWS, TrainingRows
 from kernelgrad.estimators._support import available_if, can_stream, with_callbacks
+from kernelgrad.estimators._tasks import Novelty
 from kernelgrad.estimators.kernel import BaseUnlabelledEstimator
 from kernelgrad.losses import Loss, OneClass, get_loss
 from kernelgrad.solvers import DSG, Solver
@@ -97,6 +98,7 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
         offset_: ClassVar[float]
 
     _onnx_kind = "novelty"
+    _task_type = Novelty
 
     def _alpha_for(self, rows: TrainingRows, *, stream: bool = False) -> float:
         return float(self.nu)  # the objective's own scale: another alpha rescales f and tau
@@ -124,7 +126,16 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
         }  # fmt: skip
 
     @with_callbacks
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        sample_weight_val: Any = None,
+    ) -> Self:
         """Fit the detector.
 
         Parameters
@@ -135,8 +146,15 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
             Present for the API's sake.
         sample_weight : array-like (n,) or None
             Non-negative; a weight of 2 is a row given twice.
+        X_val, sample_weight_val : as X and sample_weight, or None
+            Rows for validation, which do not change the model:
+            ``history_["validation_score"]`` holds the area under the ROC curve of each
+            iteration on them.
+        y_val : array-like (m,) or None
+            +1 for the ordinary rows of `X_val`, -1 for the outliers; both must be there.
         """
-        return self._fit_checked(X, None, sample_weight)
+        given = Given(X, None, sample_weight)
+        return self._fit_checked(given, Given(X_val, y_val, sample_weight_val))
 
     @available_if(can_stream)
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:

@@ -111,7 +111,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     early_stopping : bool, default=False
         Choose the number of iterations, up to ``max_iter``, by cross-validation on the labelled
         rows with ``n_folds`` more fits; ``history_["cv_accuracy"]`` holds their mean accuracy
-        after each iteration.
+        after each iteration. The `X_val` of `fit` take their place.
     probability : bool, default=False
         Calibrate `predict_proba` by a sigmoid of each output, fitted to the responses on the
         held-out rows of such a cross-validation (at most 5,000 rows).
@@ -139,7 +139,8 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         W_l, of all rows that have been fitted.
     expansion_, kernel_, intercept_, n_random_features_, n_support_, n_iter_, history_,
     fit_status_, best_score_, n_features_in_, feature_names_in_
-        As in :class:`KernelClassifier`; ``best_score_`` is that of cross-validation.
+        As in :class:`KernelClassifier`; ``best_score_`` is that on the `X_val` of `fit`, or of
+        cross-validation.
 
     See Also
     --------
@@ -276,7 +277,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         return False  # rows of one kind may be of a source, those of the other of arrays
 
     def _array_rows(self, parts: Parts, given: Given, how: Reading) -> TrainingRows:
-        X, y, sample_weight = given
+        X, y, sample_weight = given[:3]
         fresh, declared = how.fresh, how.declared
         raw = labels_of(y)
         known = is_labelled(raw, self._signed(raw, declared, fresh))
@@ -336,9 +337,8 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
             )
         return found[known], counts[known]
 
-    def _all_rows(
-        self, parts: Parts, given: Given, *, fresh: bool, X_unlabelled: Any = None
-    ) -> SemiSupervisedRows:
+    def _all_rows(self, parts: Parts, given: Given, *, fresh: bool) -> SemiSupervisedRows:
+        X_unlabelled = given.others
         rows = self._rows(parts, given, Reading(fresh))
         if X_unlabelled is not None and self._is_precomputed:
             raise ValueError(
@@ -385,7 +385,15 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
 
     @with_callbacks
     def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, X_unlabelled: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        X_unlabelled: Any = None,
+        X_val: Any = None,
+        y_val: Any = None,
+        sample_weight_val: Any = None,
     ) -> Self:
         """Fit the model.
 
@@ -404,11 +412,17 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         X_unlabelled : array-like or CSR matrix (m, d), BatchSource, or None
             Further unlabelled rows; targets of a source are ignored. y may still mark
             unlabelled rows of X, but not if `X_unlabelled` is a source.
+        X_val, y_val, sample_weight_val : as X, y and sample_weight, or None
+            Rows with labels for validation, which are not fitted:
+            ``history_["validation_score"]`` holds the accuracy of each iteration on them. With
+            ``early_stopping=True`` they replace the cross-validation, and the best iterate is
+            kept; otherwise they do not change the model.
         """
-        return self._fit_checked(X, y, sample_weight, X_unlabelled=X_unlabelled)
+        given = Given(X, y, sample_weight, X_unlabelled)
+        return self._fit_checked(given, Given(X_val, y_val, sample_weight_val))
 
-    def _fit(self, parts: Parts, given: Given, **more: Any) -> TrainingRows:
-        rows = super()._fit(parts, given, **more)
+    def _fit(self, parts: Parts, given: Given, apart: Given) -> TrainingRows:
+        rows = super()._fit(parts, given, apart)
         self._transduce(rows)
         return rows
 
@@ -438,7 +452,10 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
                 "probability=True calibrates one whole fit, not the continued one of "
                 "warm_start=True; set one of them to False."
             )
-        if warm or not (self.early_stopping or self.probability):
+        if rows.apart is not None:
+            plan = replace(plan, validation=self._validation(rows, warm=warm))
+        stops = self.early_stopping and rows.apart is None
+        if warm or not (stops or self.probability):
             return plan
         scores, calibration = self._recalled(
             "folds",
@@ -449,7 +466,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         if self.probability:
             self.calibration_: Float64Array = calibration
         plan = replace(plan, found={"cv_accuracy": scores})
-        if not self.early_stopping:
+        if not stops:
             return plan
         return replace(plan, max_iter=1 + int(np.argmax(scores)), best_score=max(scores))
 

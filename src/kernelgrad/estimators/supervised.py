@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import replace
 from typing import Any, Self
-
-import numpy as np
 
 from kernelgrad._params import anything, boolean, integer, parameters, real
 from kernelgrad._validation import check_real
-from kernelgrad.data import ArraySource, BatchSource
-from kernelgrad.estimators._plan import Choice, Given, Parts, Plan, Reading
-from kernelgrad.estimators._rows import MAX_VALIDATION_ROWS, TrainingRows
-from kernelgrad.estimators._support import checked_weights, with_callbacks
-from kernelgrad.estimators._tasks import Task
+from kernelgrad.estimators._plan import Choice, Given, Parts, Plan
+from kernelgrad.estimators._rows import TrainingRows
+from kernelgrad.estimators._support import with_callbacks
 from kernelgrad.estimators.base import BaseRowsEstimator
 
 
@@ -93,57 +88,10 @@ class BaseSupervisedEstimator(BaseRowsEstimator):
             `validation_fraction` and decide when to stop and which iterate to keep; otherwise
             they do not change the model. A source contributes up to 20,000 random rows.
         """
-        apart = Given(X_val, y_val, sample_weight_val)
-        if X_val is None and not (y_val is None and sample_weight_val is None):
-            raise ValueError("y_val or sample_weight_val is given, but not X_val; give it too.")
-        more = {} if X_val is None else {"apart": apart}
-        return self._fit_checked(X, y, sample_weight, **more)
-
-    def _all_rows(
-        self, parts: Parts, given: Given, *, fresh: bool, apart: Given | None = None
-    ) -> TrainingRows:
-        rows = super()._all_rows(parts, given, fresh=fresh)
-        if apart is None:
-            return rows
-        try:
-            return replace(rows, apart=self._rows_apart(parts, rows.task, apart))
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"The rows for validation, X_val and y_val: {error}") from error
-
-    def _rows_apart(self, parts: Parts, task: Task, given: Given) -> TrainingRows:
-        """Return rows for validation in memory."""
-        X, y, weight = self._lazy(*given)
-        source = isinstance(X, BatchSource)
-        if source:
-            self._check_source(X)
-            self._adopt_source(X, fresh=False)
-            X, y, weight, _ = X.take(
-                TrainingRows(X, task).sample(
-                    MAX_VALIDATION_ROWS, np.random.default_rng(self._seed)
-                )
-            )
-        elif y is None:
-            raise ValueError("y_val is None; give the targets of X_val.")
-        options: dict[str, Any] = {"multi_output": True, "y_numeric": self._y_numeric}
-        X, y = self._coded(X, y, Reading(False, source=source), **options)
-        y = task.internal(self._check_targets(y))
-        weight = checked_weights(weight, X, task.class_factor(y))
-        X = self._encode_rows(X, fresh=False)
-        if self._takes_tables:  # values of a kernel need not be square here
-            self._check_rows(parts, X)
-        return TrainingRows(ArraySource(X, y, weight, checked=True), task, encoded=True)
+        given = Given(X, y, sample_weight)
+        return self._fit_checked(given, Given(X_val, y_val, sample_weight_val))
 
     def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
-        stops = self.early_stopping
-        if stops and rows.apart is None:
+        if self.early_stopping and rows.apart is None:
             rows = rows.hold_out(self.validation_fraction, self._seed)
-        plan = super()._plan(parts, rows, chosen, warm=warm)
-        if not stops and rows.apart is None:
-            return plan
-        validation = rows.validation(
-            self.n_iter_no_change,
-            self.tol,
-            start=self.expansion_ if warm and stops else None,
-            early_stopping=stops,
-        )
-        return replace(plan, validation=validation)
+        return super()._plan(parts, rows, chosen, warm=warm)

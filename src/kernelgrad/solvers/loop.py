@@ -41,7 +41,7 @@ class Validation:
     X: Matrix
     score: Callable[[FloatArray], float]
     name: str
-    patience: int
+    patience: int | None  # None is for ever
     tol: float
     early_stopping: bool = True
     loss: Callable[[FloatArray], float] | None = None
@@ -388,7 +388,8 @@ def run(
                 if stop:
                     status = "stopped"
                     break
-                stalled = validation is not None and course.stale >= validation.patience
+                patience = None if validation is None else validation.patience
+                stalled = patience is not None and course.stale >= patience
                 if info.converged or stalled:
                     status = "converged"
                     break
