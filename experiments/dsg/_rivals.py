@@ -30,6 +30,10 @@ LINEAR = ("r-pegasos", "n-pegasos", "r-sdca", "n-sdca")
 FEATURES, MANY = 2**8, 1000  # MANY iterations, where time is the limit
 OFFSET, STEPS = 100.0, (0.3, 1.0, 3.0, 10.0, 30.0)  # first steps on trial
 TRIAL_ROWS = 4000
+# a departure of all panels with equal seconds, behind those of the same data
+CLOCK = """Rivals look at the clock between their iterations (k-SDCA after a pass), so that
+    they take longer than doubly SGD.
+    """
 
 
 class ProcessorLimit(Callback):

@@ -2,43 +2,22 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from experiments.dsg._rivals import CLOCK
+from experiments.dsg.figure6_2 import Figure6Panel2
 
-from experiments.dsg._rivals import OURS, Rivals, claim, eights
 
-
-class Figure6Panel5(Rivals):
+class Figure6Panel5(Figure6Panel2):
     """Kernel SVMs on MNIST 8 v 6 after the seconds of one pass of doubly SGD.
 
-    50 components, Gaussian kernel of the median distance, nu = 1 / n, batches of 2^10 rows,
-    blocks of 2^8 features; 2^8 random or Nystroem features for Pegasos and SDCA.
+    All else is as in Figure 6(2).
     """
 
     label = "Figure 6(5)"
-    departures = """
-    32,768 of the library's deformed eights and sixes, not 1.6 million of MNIST8M. Drawn is
-    where the methods end, not their courses. The first step of doubly SGD, which the paper
-    does not tell, is the best of five on 4,000 training rows; the rivals take the
-    library's. Seconds are those of the processor, one thread, without Nystroem's landmarks.
-    Rivals look at the clock between their iterations (k-SDCA after a pass), so that they
-    take longer than doubly SGD.
-    """
+    departures = Figure6Panel2.departures + CLOCK
     explanation = """
     32,768 rows are 32 steps. With eight times the rows, 256 steps, the error falls to less than
     half (Figure 6(2) measures it); the paper's
     1.6 million rows are some 1,600 steps.
     """
-    load = staticmethod(eights)
     one_pass = False
-    rows = 32_768
-    penalty = 1.0
-    sizes = (1024, 256)
-    claims: ClassVar = (
-        claim(
-            "Doubly SGD has the least error of all", "0.26 %",
-            lambda e: min(e[m] for m in e if m != OURS) - e[OURS],
-        ),
-        claim(
-            "Its error is 0.26 %, within 0.3 points", "0.26 %", lambda e: 0.56 - e[OURS]
-        ),
-    )  # fmt: skip
+    more = 1
