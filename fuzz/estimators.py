@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kernelgrad import (
-    KernelClassifier,
-    KernelDensityRatio,
-    KernelGaussianProcessRegressor,
-    KernelNoveltyDetector,
-    KernelRegressor,
-    LinearClassifier,
-    LinearRegressor,
-    RandomFeatures,
-    SemiSupervisedKernelClassifier,
-)
+import kernelgrad as kg
 from kernelgrad.solvers import DSG, LINEAR_SOLVERS, SOLVERS, WorkingSet
 
 # the loss of the solvers that do not take the hinge
@@ -36,28 +26,28 @@ def every(**options: Any) -> Iterator[Any]:
     few = {name: value for name, value in options.items() if name != "alpha"}
     for name, cls in SOLVERS.items():
         if cls.marks:
-            yield SemiSupervisedKernelClassifier(solver=name, C=1.0, **few)
+            yield kg.SemiSupervisedKernelClassifier(solver=name, C=1.0, **few)
             continue
-        yield KernelClassifier(CLASSIFIES.get(name, "hinge"), solver=name, **kernel)
+        yield kg.KernelClassifier(CLASSIFIES.get(name, "hinge"), solver=name, **kernel)
         if name not in ("perceptron", "sbp"):
             loss, solver = REGRESSES.get(name, ("squared", name))
-            yield KernelRegressor(loss, solver=solver, **kernel)
+            yield kg.KernelRegressor(loss, solver=solver, **kernel)
     for name in LINEAR_SOLVERS:
         loss = "hinge" if name == "simba" else "logistic"
-        yield LinearClassifier(loss, solver=name, **plain)
+        yield kg.LinearClassifier(loss, solver=name, **plain)
         if name not in ("simba", "pegasos"):
-            yield LinearRegressor(solver=name, **plain)
-    yield KernelClassifier(**few)
-    yield KernelClassifier("hinge", solver="working_set", multi_class="ovo", **kernel)
-    yield KernelRegressor("absolute", kernel="laplacian", **few)
-    yield KernelRegressor()
-    yield KernelRegressor(gamma="scale", standardize=True, alpha=plain["alpha"])
-    yield KernelClassifier("hinge", C=1.0, gamma="scale", standardize=True, **few)
-    yield LinearClassifier(**plain)
-    yield LinearRegressor(**plain)
-    yield KernelNoveltyDetector(**few)
-    yield KernelDensityRatio(**few)
-    yield KernelGaussianProcessRegressor()
-    yield KernelGaussianProcessRegressor(solver=DSG(block_size=64), **few)
-    yield RandomFeatures(n_components=64)
-    yield SemiSupervisedKernelClassifier(C=1.0, **few)
+            yield kg.LinearRegressor(solver=name, **plain)
+    yield kg.KernelClassifier(**few)
+    yield kg.KernelClassifier("hinge", solver="working_set", multi_class="ovo", **kernel)
+    yield kg.KernelRegressor("absolute", kernel="laplacian", **few)
+    yield kg.KernelRegressor()
+    yield kg.KernelRegressor(gamma="scale", standardize=True, alpha=plain["alpha"])
+    yield kg.KernelClassifier("hinge", C=1.0, gamma="scale", standardize=True, **few)
+    yield kg.LinearClassifier(**plain)
+    yield kg.LinearRegressor(**plain)
+    yield kg.KernelNoveltyDetector(**few)
+    yield kg.KernelDensityRatio(**few)
+    yield kg.KernelGaussianProcessRegressor()
+    yield kg.KernelGaussianProcessRegressor(solver=DSG(block_size=64), **few)
+    yield kg.RandomFeatures(n_components=64)
+    yield kg.SemiSupervisedKernelClassifier(C=1.0, **few)

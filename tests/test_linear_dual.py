@@ -10,22 +10,10 @@ import scipy.sparse as sp
 
 import oracles_linear as oracles
 from cases import every
+from kernelgrad import losses
 from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.kernels import Polynomial
-from kernelgrad.losses import (
-    Absolute,
-    EpsilonInsensitive,
-    Hinge,
-    Huber,
-    Logistic,
-    ModifiedLogistic,
-    Multinomial,
-    Quantile,
-    SmoothedHinge,
-    SquaredError,
-    SquaredHinge,
-)
 from kernelgrad.solvers.base import TrainBatch, draws
 from kernelgrad.solvers.linear import _dual as dual
 from kernelgrad.solvers.linear.base import LinearProblem
@@ -33,12 +21,12 @@ from kernelgrad.solvers.linear.sdca import LinearSDCA
 from kernelgrad.solvers.linear.simba import SIMBA, _split
 
 SMOOTH = [
-    SquaredError(),
-    Logistic(),
-    SquaredHinge(),
-    Huber(delta=0.5),
-    SmoothedHinge(width=0.5),
-    ModifiedLogistic(beta=5.0),
+    losses.SquaredError(),
+    losses.Logistic(),
+    losses.SquaredHinge(),
+    losses.Huber(delta=0.5),
+    losses.SmoothedHinge(width=0.5),
+    losses.ModifiedLogistic(beta=5.0),
 ]
 MARGIN = ("hinge", "logistic", "squared_hinge", "smoothed_hinge", "modified_logistic")
 
@@ -127,7 +115,12 @@ def pieces_of(loss, y):
 @every("fit_intercept", [True, False])
 @every(
     "loss",
-    [Hinge(), Absolute(), EpsilonInsensitive(epsilon=0.3), Quantile(0.2)],
+    [
+        losses.Hinge(),
+        losses.Absolute(),
+        losses.EpsilonInsensitive(epsilon=0.3),
+        losses.Quantile(0.2),
+    ],
 )
 def test_losses_with_kinks_come_to_the_minimum(loss, fit_intercept, l1_ratio):
     X, y = rows(loss, 30, 3)
@@ -148,7 +141,9 @@ def test_losses_with_kinks_come_to_the_minimum(loss, fit_intercept, l1_ratio):
     assert np.linalg.norm(state.coef[:, 0] - truth[1]) <= near
 
 
-@pytest.mark.parametrize("loss", [SquaredError(), Logistic()], ids=lambda loss: loss.name)
+@pytest.mark.parametrize(
+    "loss", [losses.SquaredError(), losses.Logistic()], ids=lambda loss: loss.name
+)
 @pytest.mark.parametrize("sparse", [False, True])
 def test_elastic_net_has_the_support_of_the_minimum(loss, sparse):
     X, y = rows(loss, 200, 12, seed=4)
@@ -166,8 +161,8 @@ def test_elastic_net_has_the_support_of_the_minimum(loss, sparse):
 
 
 def test_another_alpha_starts_from_the_dual():
-    X, y = rows(Logistic(), 800)
-    problem, batch = setting(Logistic(), X, y, alpha=1e-3)
+    X, y = rows(losses.Logistic(), 800)
+    problem, batch = setting(losses.Logistic(), X, y, alpha=1e-3)
     solver, state, _ = fit(problem, batch)
     near = replace(problem, alpha=0.9e-3, l1_ratio=0.01)
     truth = minimum(near, batch)[0]
@@ -185,8 +180,8 @@ def test_another_alpha_starts_from_the_dual():
 
 
 def test_sums_do_not_drift():
-    X, y = rows(Logistic(), 400)
-    problem, batch = setting(Logistic(), X, y, alpha=1e-6, tol=0.0)
+    X, y = rows(losses.Logistic(), 400)
+    problem, batch = setting(losses.Logistic(), X, y, alpha=1e-6, tol=0.0)
     _, state, _ = fit(problem, batch, steps=300)
     anew = -(state.dual * (1 / 400)) @ X / problem.l2
     np.testing.assert_allclose(state.sums, anew, rtol=0, atol=1e-12 * np.abs(anew).max())
@@ -195,8 +190,8 @@ def test_sums_do_not_drift():
 def test_the_gap_counts_what_the_bias_lacks():
     # one pass leaves sum_i p_i u_i well away from zero: a dual that ignores the constraint
     # is above the minimum, and its gap too small or below zero
-    X, y = rows(SquaredError(), 60, 2, offset=3.0)
-    problem, batch = setting(SquaredError(), X, y, alpha=1e-2)
+    X, y = rows(losses.SquaredError(), 60, 2, offset=3.0)
+    problem, batch = setting(losses.SquaredError(), X, y, alpha=1e-2)
     _, state, infos = fit(problem, batch, steps=3)
     _, p = target(batch)
     least = minimum(problem, batch)[0]
@@ -211,7 +206,9 @@ def test_the_gap_counts_what_the_bias_lacks():
         assert np.any(feasible == each)
 
 
-@pytest.mark.parametrize("loss", [Logistic(), SquaredHinge()], ids=lambda loss: loss.name)
+@pytest.mark.parametrize(
+    "loss", [losses.Logistic(), losses.SquaredHinge()], ids=lambda loss: loss.name
+)
 def test_the_bias_is_the_best_for_the_responses(loss):
     rng = np.random.default_rng(8)
     f, y, p = 3 * rng.standard_normal(50), np.sign(rng.standard_normal(50)), np.full(50, 0.02)
@@ -225,8 +222,8 @@ def test_the_bias_is_the_best_for_the_responses(loss):
 
 
 def test_one_class_alone_is_fitted():
-    X, _ = rows(Logistic(), 50)
-    for loss in (Logistic(), Hinge(), SquaredHinge()):
+    X, _ = rows(losses.Logistic(), 50)
+    for loss in (losses.Logistic(), losses.Hinge(), losses.SquaredHinge()):
         problem, batch = setting(loss, X, np.ones((50, 1)), tol=1e-4)
         _, state, infos = fit(problem, batch, steps=5)
         assert np.isfinite(state.bias).all()
@@ -234,16 +231,16 @@ def test_one_class_alone_is_fitted():
 
 
 def test_what_sdca_refuses():
-    X, y = rows(Logistic())
+    X, y = rows(losses.Logistic())
     with pytest.raises(CapabilityError, match="does not take the loss 'log_loss'"):
-        fit(*setting(Multinomial(), X, np.hstack([y > 0, y <= 0]).astype(float)))
+        fit(*setting(losses.Multinomial(), X, np.hstack([y > 0, y <= 0]).astype(float)))
     with pytest.raises(ValueError, match="needs an L2 penalty"):
-        fit(*setting(Logistic(), X, y, l1_ratio=1.0))
+        fit(*setting(losses.Logistic(), X, y, l1_ratio=1.0))
     with pytest.raises(ValueError, match="needs an L2 penalty"):
-        fit(*setting(Logistic(), X, y, alpha=0.0))
+        fit(*setting(losses.Logistic(), X, y, alpha=0.0))
     with pytest.raises(ValueError, match="round_size must be at least 1"):
-        fit(*setting(Logistic(), X, y), LinearSDCA(round_size=0))
-    problem, batch = setting(Logistic(), X, y)
+        fit(*setting(losses.Logistic(), X, y), LinearSDCA(round_size=0))
+    problem, batch = setting(losses.Logistic(), X, y)
     solver, state, _ = fit(problem, batch, steps=1)
     with pytest.raises(CapabilityError, match="continued with the same rows"):
         solver.step(problem, state, replace(batch, X=X + 1))
@@ -254,11 +251,11 @@ def test_what_sdca_refuses():
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_simba_comes_near_the_slack_constrained_optimum(weighted):
-    X, y = rows(Hinge(), 250, 5)
+    X, y = rows(losses.Hinge(), 250, 5)
     weight = np.random.default_rng(0).integers(1, 4, 250).astype(float)
     weight = weight if weighted else np.ones(250)
     nu, level, alpha, least = oracles.slack_optimum(X, y[:, 0], weight, 1.0)
-    problem, batch = setting(Hinge(), X, y, alpha=alpha, weight=weight)
+    problem, batch = setting(losses.Hinge(), X, y, alpha=alpha, weight=weight)
     _, state, infos = fit(problem, batch, SIMBA(nu=nu, round_size=4000), steps=30)
     # the function at unit length, on rows as they are
     w = state.coef[:, 0]
@@ -276,18 +273,20 @@ def test_simba_comes_near_the_slack_constrained_optimum(weighted):
 @pytest.mark.parametrize("C", [0.03, 1.0, 30.0])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_simba_follows_alpha(C, sparse):
-    X, y = rows(Hinge(), 250, 5)
+    X, y = rows(losses.Hinge(), 250, 5)
     _, _, alpha, least = oracles.slack_optimum(X, y[:, 0], np.ones(250), C)
-    problem, batch = setting(Hinge(), sp.csr_matrix(X) if sparse else X, y, alpha=alpha)
+    problem, batch = setting(losses.Hinge(), sp.csr_matrix(X) if sparse else X, y, alpha=alpha)
     _, _, infos = fit(problem, batch, SIMBA(round_size=4000), steps=30)
     assert least * (1 - 1e-9) <= infos[-1].objective <= 1.02 * least
 
 
 def test_simba_without_a_bias():
-    X, y = rows(Hinge(), 40, 3)
-    problem, batch = setting(Hinge(), X, y, alpha=0.05, fit_intercept=False)
+    X, y = rows(losses.Hinge(), 40, 3)
+    problem, batch = setting(losses.Hinge(), X, y, alpha=0.05, fit_intercept=False)
     p = np.full(40, 1 / 40)
-    least = oracles.kinked_minimum(pieces_of(Hinge(), y[:, 0]), X, p, 0.0, 0.05, False)[0]
+    least = oracles.kinked_minimum(pieces_of(losses.Hinge(), y[:, 0]), X, p, 0.0, 0.05, False)[
+        0
+    ]
     _, state, infos = fit(problem, batch, SIMBA(round_size=4000), steps=20)
     assert state.bias[0] == 0.0
     assert least - 1e-9 <= infos[-1].objective <= 1.02 * least
@@ -295,9 +294,9 @@ def test_simba_without_a_bias():
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_simba_takes_the_iterations_of_the_paper(fit_intercept):
-    X, y = rows(Hinge(), 60, 3)
+    X, y = rows(losses.Hinge(), 60, 3)
     weight = np.random.default_rng(0).integers(0, 3, 60).astype(float)
-    problem, batch = setting(Hinge(), X, y, weight=weight, fit_intercept=fit_intercept)
+    problem, batch = setting(losses.Hinge(), X, y, weight=weight, fit_intercept=fit_intercept)
     _, state, _ = fit(problem, batch, SIMBA(nu=0.2, round_size=150), steps=3)
     s, live = 60 * weight / weight.sum(), weight > 0
     rounds = [draws(problem.seed, 0x73696D62, k).random((1, 150, 2))[0] for k in range(3)]
@@ -331,21 +330,21 @@ def test_slack_goes_to_the_largest_weights():
 def test_simba_on_noise_returns_a_function_no_worse_than_a_constant():
     rng = np.random.default_rng(6)
     X, y = rng.standard_normal((100, 2)), np.where(np.arange(100) % 10 == 0, 1.0, -1.0)[:, None]
-    problem, batch = setting(Hinge(), np.vstack([X, -X]), np.vstack([y, y]), alpha=1.0)
+    problem, batch = setting(losses.Hinge(), np.vstack([X, -X]), np.vstack([y, y]), alpha=1.0)
     _, state, infos = fit(problem, batch, SIMBA(), steps=3)
     assert infos[-1].objective <= 0.2 + 1e-9  # of the constant -1
     assert np.isfinite(state.coef).all()
 
 
 def test_what_simba_refuses():
-    X, y = rows(Hinge())
+    X, y = rows(losses.Hinge())
     with pytest.raises(CapabilityError, match="does not take the loss 'logistic'"):
-        fit(*setting(Logistic(), X, y), SIMBA())
+        fit(*setting(losses.Logistic(), X, y), SIMBA())
     with pytest.raises(CapabilityError, match="no L1 penalty"):
-        fit(*setting(Hinge(), X, y, l1_ratio=0.5), SIMBA())
+        fit(*setting(losses.Hinge(), X, y, l1_ratio=0.5), SIMBA())
     with pytest.raises(ValueError, match=r"choose a positive alpha .* or nu"):
-        fit(*setting(Hinge(), X, y, alpha=0.0), SIMBA())
-    fit(*setting(Hinge(), X, y, alpha=0.0), SIMBA(nu=0.1, round_size=5), steps=1)
+        fit(*setting(losses.Hinge(), X, y, alpha=0.0), SIMBA())
+    fit(*setting(losses.Hinge(), X, y, alpha=0.0), SIMBA(nu=0.1, round_size=5), steps=1)
     with pytest.raises(ValueError, match="nu must lie in"):
         SIMBA(nu=0.0).check()
     with pytest.raises(ValueError, match="round_size must be at least 1"):

@@ -13,30 +13,19 @@ from numba import njit
 
 import oracles_linear as oracles
 from cases import every
+from kernelgrad import losses
 from kernelgrad.compute import rows as accessor
 from kernelgrad.kernels import Polynomial
-from kernelgrad.losses import (
-    EpsilonInsensitive,
-    Hinge,
-    Huber,
-    Logistic,
-    ModifiedLogistic,
-    Multinomial,
-    Quantile,
-    SmoothedHinge,
-    SquaredError,
-    SquaredHinge,
-)
 from kernelgrad.solvers.base import TrainBatch
 from kernelgrad.solvers.linear import _loops as loops
 from kernelgrad.solvers.linear._loops import AnchorGraph, Moments
 from kernelgrad.solvers.linear.base import LinearProblem, PreparedRows
 
 SMOOTH = [
-    SquaredError(), Logistic(), Multinomial(), SquaredHinge(), Huber(0.4), SmoothedHinge(0.6),
-    ModifiedLogistic(5.0),
+    losses.SquaredError(), losses.Logistic(), losses.Multinomial(), losses.SquaredHinge(),
+    losses.Huber(0.4), losses.SmoothedHinge(0.6), losses.ModifiedLogistic(5.0),
 ]  # fmt: skip
-LOSSES = [*SMOOTH, Hinge(), EpsilonInsensitive(0.2), Quantile(0.3)]
+LOSSES = [*SMOOTH, losses.Hinge(), losses.EpsilonInsensitive(0.2), losses.Quantile(0.3)]
 each_loss = every("loss", LOSSES)
 each_smooth = every("loss", SMOOTH)
 PENALTIES = [(0.0, 0.0), (0.2, 0.0), (0.0, 0.3), (0.1, 0.2)]
@@ -85,7 +74,7 @@ def test_products_with_rows():
     X[5] = 0
     W, b = rng.standard_normal((9, 3)), rng.standard_normal(3)
     G, weights = rng.standard_normal((3000, 3)), rng.random(3000)
-    for _, data in prepared(SquaredError(), X, G, weights):
+    for _, data in prepared(losses.SquaredError(), X, G, weights):
         np.testing.assert_allclose(data.responses(data.native(W), b), X @ W + b, atol=1e-12)
         np.testing.assert_allclose(data.native(data.gradient(G)), X.T @ G, atol=1e-10)
         of_rows, of_columns = data.squares()
@@ -243,7 +232,7 @@ def test_large_steps_and_long_waits_agree():
     expected = oracles.descend(("logistic", 0.0), X, Y, W, b, order, share, 0.5, 2e-3, 1e-3,
                                True, table, X.T @ table / n, table.mean(0))  # fmt: skip
     assert 0 < (expected[0] == 0).sum() < d
-    for problem, data in prepared(Logistic(), X, Y, l1=2e-3, l2=1e-3):
+    for problem, data in prepared(losses.Logistic(), X, Y, l1=2e-3, l2=1e-3):
         V, c = data.native(W), b.copy()
         data.descend(problem, V, c, order, share, 0.5, data.table(V, c, table))
         np.testing.assert_allclose(data.native(V), expected[0], atol=1e-11)

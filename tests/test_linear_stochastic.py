@@ -13,21 +13,9 @@ import scipy.sparse as sps
 
 import oracles_linear as oracles
 from cases import every
+from kernelgrad import losses
 from kernelgrad._validation import CapabilityError
 from kernelgrad.kernels import Polynomial
-from kernelgrad.losses import (
-    Absolute,
-    EpsilonInsensitive,
-    Hinge,
-    Huber,
-    Logistic,
-    ModifiedLogistic,
-    Multinomial,
-    Quantile,
-    SmoothedHinge,
-    SquaredError,
-    SquaredHinge,
-)
 from kernelgrad.solvers.base import TrainBatch
 from kernelgrad.solvers.linear.anchors import build_graph, cluster_rows, nearest_points
 from kernelgrad.solvers.linear.base import (
@@ -40,16 +28,16 @@ from kernelgrad.solvers.linear.sgd import SGD, SSGD, LinearPegasos
 from kernelgrad.solvers.linear.variance_reduced import S3GD, SAGA, SCV, SVRG, group_moments
 
 CASES = {
-    "squared": (SquaredError(), 0.0),
-    "logistic": (Logistic(), 0.0),
-    "multinomial": (Multinomial(), 0.0),
-    "squared_hinge": (SquaredHinge(), 0.0),
-    "huber": (Huber(0.4), 0.4),
-    "smoothed_hinge": (SmoothedHinge(0.6), 0.6),
-    "modified_logistic": (ModifiedLogistic(5.0), 5.0),
-    "hinge": (Hinge(), 0.0),
-    "epsilon": (EpsilonInsensitive(0.2), 0.2),
-    "quantile": (Quantile(0.3), 0.3),
+    "squared": (losses.SquaredError(), 0.0),
+    "logistic": (losses.Logistic(), 0.0),
+    "multinomial": (losses.Multinomial(), 0.0),
+    "squared_hinge": (losses.SquaredHinge(), 0.0),
+    "huber": (losses.Huber(0.4), 0.4),
+    "smoothed_hinge": (losses.SmoothedHinge(0.6), 0.6),
+    "modified_logistic": (losses.ModifiedLogistic(5.0), 5.0),
+    "hinge": (losses.Hinge(), 0.0),
+    "epsilon": (losses.EpsilonInsensitive(0.2), 0.2),
+    "quantile": (losses.Quantile(0.3), 0.3),
 }
 SMOOTH = list(CASES)[:7]
 KINKED = list(CASES)[7:]
@@ -764,7 +752,7 @@ def drive(solver, X, y, loss, steps, *, alpha=0.0, weight=None, seed=0, **settin
     return problem, state, infos
 
 
-@every("loss", [Absolute(), Quantile(0.3), EpsilonInsensitive(0.0)])
+@every("loss", [losses.Absolute(), losses.Quantile(0.3), losses.EpsilonInsensitive(0.0)])
 @every("solver", [SGD(), SSGD()])
 def test_kinks_follow_the_scale_of_the_targets(solver, loss):
     rng = np.random.default_rng(0)
@@ -782,7 +770,9 @@ def test_a_penalty_that_leaves_nothing_converges_at_once(solver, alpha):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((200, 4))
     y = np.where(X[:, 0] > 0, 1.0, -1.0)
-    _, state, infos = drive(solver, X, y, Logistic(), 20, alpha=alpha, l1_ratio=1.0, tol=1e-4)
+    _, state, infos = drive(
+        solver, X, y, losses.Logistic(), 20, alpha=alpha, l1_ratio=1.0, tol=1e-4
+    )
     assert infos[-1].converged
     assert len(infos) <= 3
     assert not state.coef.any()
@@ -795,7 +785,9 @@ def test_convergence_does_not_depend_on_units(solver):
     y = np.where(X @ [1.0, -1.0, 0.5] + 0.5 * rng.standard_normal(300) > 0, 1.0, -1.0)
     seen = []
     for unit in (1.0, 1e-3, 1e4):
-        _, _, infos = drive(solver, unit * X, y, Logistic(), 200, fit_intercept=False, tol=1e-4)
+        _, _, infos = drive(
+            solver, unit * X, y, losses.Logistic(), 200, fit_intercept=False, tol=1e-4
+        )
         seen.append(len(infos))
         assert infos[-1].converged
     assert max(seen) == min(seen)
@@ -808,7 +800,7 @@ def test_pegasos_survives_a_first_batch_of_one_class():
     order = np.argsort(y)
     solver = LinearPegasos()
     problem, state, _ = drive(
-        solver, X[order[:50]], y[order[:50]], Hinge(), 1, alpha=0.01, fixed_rows=False
+        solver, X[order[:50]], y[order[:50]], losses.Hinge(), 1, alpha=0.01, fixed_rows=False
     )
     for _ in range(3):
         for part in np.array_split(rng.permutation(400), 8):
@@ -824,7 +816,7 @@ def test_steps_on_a_stream_do_not_depend_on_its_chunks():
     for size in (2, 10, 100, 300):
         solver = SGD()
         problem, state, _ = drive(
-            solver, X[:size], y[:size], SquaredError(), 1, fixed_rows=False
+            solver, X[:size], y[:size], losses.SquaredError(), 1, fixed_rows=False
         )
         for start in range(size, 600, size):
             part = slice(start, start + size)
@@ -839,7 +831,7 @@ def test_anchors_of_rows_that_are_no_different(rows):
     y = np.where(np.arange(len(X)) % 3 == 0, 1.0, -1.0)
     for made in (X, sps.csr_matrix(X)):
         for solver in (S3GD(switch=False), S3GD(n_neighbors=1), SSGD()):
-            _, state, _ = drive(solver, made, y, Logistic(), 3, alpha=0.1)
+            _, state, _ = drive(solver, made, y, losses.Logistic(), 3, alpha=0.1)
             assert np.isfinite(state.coef).all()
 
 
@@ -858,10 +850,10 @@ def test_drawn_rows_are_different_and_have_a_weight():
     weight = np.zeros(1000)
     weight[:500] = np.random.default_rng(0).random(500) + 0.1
     X, y = np.ones((1000, 1)), np.ones(1000)
-    _, state, _ = drive(SGD(), X, y, SquaredError(), 1, weight=weight)
+    _, state, _ = drive(SGD(), X, y, losses.SquaredError(), 1, weight=weight)
     order, share = draw_batches(state.data, 50, 10, np.random.default_rng(1))
     assert (weight[order] > 0).all()
     assert share.sum() == pytest.approx(50)
-    _, state, _ = drive(SGD(), X, y, SquaredError(), 1)
+    _, state, _ = drive(SGD(), X, y, losses.SquaredError(), 1)
     order, _ = draw_batches(state.data, 50, 10, np.random.default_rng(1))
     assert len(np.unique(order)) == 500

@@ -6,24 +6,13 @@ import pytest
 import sklearn
 from sklearn.utils.estimator_checks import check_estimator
 
+import kernelgrad as kg
 from cases import every
-from kernelgrad import (
-    DSG,
-    KernelClassifier,
-    KernelDensityRatio,
-    KernelGaussianProcessRegressor,
-    KernelNoveltyDetector,
-    KernelRegressor,
-    LinearClassifier,
-    LinearRegressor,
-    RandomFeatures,
-    SemiSupervisedKernelClassifier,
-)
 from kernelgrad.kernels import Gaussian
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
 from plain import plain_classifier, plain_regressor
 
-SMALL = DSG(block_size=64)
+SMALL = kg.DSG(block_size=64)
 SEMI_SUPERVISED = ("tsg", "fr_s3vm", "bgs3vm", "cccp_s3vm", "s3vm_light", "soft_labels")
 NOT_HINGE = {"direct": "squared", "newton": "log_loss", "perceptron": "perceptron"}
 KINKED = {"working_set": "absolute"}
@@ -31,19 +20,19 @@ NO_REGRESSION = ("sbp", "perceptron", "pegasos", "simba")
 
 # one of each estimator, and one of each way of a solver: all rows, streams, dual variables
 QUICK = [
-    KernelClassifier(),
+    kg.KernelClassifier(),
     plain_classifier(solver=SMALL, max_iter=10),
     plain_classifier("hinge", solver="sdca", max_iter=10),
     plain_classifier("hinge", solver="norma", max_iter=10),
-    KernelRegressor(),
-    SemiSupervisedKernelClassifier(solver="tsg", max_iter=10),
-    KernelNoveltyDetector(max_iter=5),
-    KernelDensityRatio(max_iter=5),
-    KernelGaussianProcessRegressor(),
-    KernelGaussianProcessRegressor(solver=SMALL, max_iter=6, random_state=0),
-    RandomFeatures(n_components=32),
-    LinearClassifier(),
-    LinearRegressor("absolute", solver="sgd"),
+    kg.KernelRegressor(),
+    kg.SemiSupervisedKernelClassifier(solver="tsg", max_iter=10),
+    kg.KernelNoveltyDetector(max_iter=5),
+    kg.KernelDensityRatio(max_iter=5),
+    kg.KernelGaussianProcessRegressor(),
+    kg.KernelGaussianProcessRegressor(solver=SMALL, max_iter=6, random_state=0),
+    kg.RandomFeatures(n_components=32),
+    kg.LinearClassifier(),
+    kg.LinearRegressor("absolute", solver="sgd"),
 ]
 
 
@@ -52,25 +41,25 @@ def others():
     for name in SOLVERS:
         if name in SEMI_SUPERVISED:
             if name != "tsg":
-                yield SemiSupervisedKernelClassifier(solver=name, max_iter=10)
+                yield kg.SemiSupervisedKernelClassifier(solver=name, max_iter=10)
             continue
         yield plain_classifier(NOT_HINGE.get(name, "hinge"), solver=name, max_iter=10)
         if name not in NO_REGRESSION:
             yield plain_regressor(KINKED.get(name, "squared"), solver=name, max_iter=10)
     for name in LINEAR_SOLVERS:
-        yield LinearClassifier("hinge" if name == "simba" else "logistic", solver=name)
+        yield kg.LinearClassifier("hinge" if name == "simba" else "logistic", solver=name)
         if name not in NO_REGRESSION:
-            yield LinearRegressor(solver=name)
-    yield SemiSupervisedKernelClassifier(max_iter=10)
-    yield LinearClassifier("hinge")
-    yield LinearRegressor()
-    yield KernelClassifier("hinge", kernel="laplacian", max_iter=5)
-    yield plain_classifier(solver=DSG(preconditioned=False), max_iter=10)
-    yield KernelRegressor("absolute", max_iter=5, standardize=True)
-    yield KernelNoveltyDetector(0.4, kernel="laplacian", standardize=True, max_iter=5)
-    yield KernelDensityRatio("least_squares", kernel="cauchy", standardize=True, max_iter=5)
-    yield RandomFeatures("laplacian", 33, block_size=8, standardize=True)
-    yield RandomFeatures(Gaussian("scale", form="phase"), 20)
+            yield kg.LinearRegressor(solver=name)
+    yield kg.SemiSupervisedKernelClassifier(max_iter=10)
+    yield kg.LinearClassifier("hinge")
+    yield kg.LinearRegressor()
+    yield kg.KernelClassifier("hinge", kernel="laplacian", max_iter=5)
+    yield plain_classifier(solver=kg.DSG(preconditioned=False), max_iter=10)
+    yield kg.KernelRegressor("absolute", max_iter=5, standardize=True)
+    yield kg.KernelNoveltyDetector(0.4, kernel="laplacian", standardize=True, max_iter=5)
+    yield kg.KernelDensityRatio("least_squares", kernel="cauchy", standardize=True, max_iter=5)
+    yield kg.RandomFeatures("laplacian", 33, block_size=8, standardize=True)
+    yield kg.RandomFeatures(Gaussian("scale", form="phase"), 20)
 
 
 pytestmark = [
@@ -85,7 +74,7 @@ BROKEN = dict.fromkeys(OF_WEIGHTS, "fixed in 1.7") if sklearn.__version__ < "1.7
 
 
 def check(estimator):
-    broken = BROKEN if isinstance(estimator, KernelDensityRatio) else {}
+    broken = BROKEN if isinstance(estimator, kg.KernelDensityRatio) else {}
     found = check_estimator(
         estimator, on_skip=None, on_fail=None, expected_failed_checks=broken
     )

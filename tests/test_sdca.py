@@ -12,22 +12,9 @@ from sklearn.svm import LinearSVC
 
 import oracles_sdca as oracles
 from cases import every
-from kernelgrad import set_num_threads
+from kernelgrad import losses, set_num_threads
 from kernelgrad._validation import CapabilityError
 from kernelgrad.kernels import Gaussian, Polynomial
-from kernelgrad.losses import (
-    Absolute,
-    EpsilonInsensitive,
-    Hinge,
-    Huber,
-    Logistic,
-    ModifiedLogistic,
-    Multinomial,
-    Quantile,
-    SmoothedHinge,
-    SquaredError,
-    SquaredHinge,
-)
 from kernelgrad.losses import conjugate as dual
 from kernelgrad.solvers.base import Problem, TrainBatch
 from kernelgrad.solvers.kernel.dual_ascent import visit_order
@@ -35,8 +22,9 @@ from kernelgrad.solvers.kernel.sdca import SDCA
 from kernelgrad.solvers.loop import run
 
 LOSSES = [
-    Hinge(), SquaredHinge(), Logistic(), SquaredError(), EpsilonInsensitive(0.1), Absolute(),
-    Huber(0.4), Quantile(0.3), SmoothedHinge(0.6), ModifiedLogistic(5.0),
+    losses.Hinge(), losses.SquaredHinge(), losses.Logistic(), losses.SquaredError(),
+    losses.EpsilonInsensitive(0.1), losses.Absolute(), losses.Huber(0.4), losses.Quantile(0.3),
+    losses.SmoothedHinge(0.6), losses.ModifiedLogistic(5.0),
 ]  # fmt: skip
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
 
@@ -127,7 +115,7 @@ def test_the_gap_bounds_the_distance_to_the_minimum(loss):
 
 
 def test_greedy_visits_are_smo_without_a_bias():
-    problem, batch = setting(Hinge(), alpha=1e-2)
+    problem, batch = setting(losses.Hinge(), alpha=1e-2)
     problem = replace(problem, kernel=Polynomial(degree=2))  # k(x, x) is not the same for all
     n, y = len(batch.y), batch.y[:, 0].astype(float)
     K = gram(problem, batch)
@@ -157,7 +145,9 @@ def touched(K, y):
     return rows
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Quantile(0.3)], ids=lambda loss: loss.name)
+@pytest.mark.parametrize(
+    "loss", [losses.Logistic(), losses.Quantile(0.3)], ids=lambda loss: loss.name
+)
 def test_greedy_visits_end_where_random_ones_do(loss):
     problem, batch = setting(loss, outputs=2, weighted=True)
     ends = [fit(problem, batch, tol=1e-6, order=order)[1] for order in ("greedy", "random")]
@@ -170,7 +160,7 @@ def test_hinge_is_the_linear_machine_on_an_explicit_map():
     X = rng.standard_normal((120, 3)).astype(np.float32)
     y = np.where(X[:, 0] * X[:, 1] + 0.3 * rng.standard_normal(120) > 0, 1.0, -1.0)
     kernel = Polynomial(degree=2, gamma=0.5, coef0=1.0)
-    problem = Problem(Hinge(), kernel, 1 / 120, 1, 3, 0, fit_intercept=False)
+    problem = Problem(losses.Hinge(), kernel, 1 / 120, 1, 3, 0, fit_intercept=False)
     batch = TrainBatch(X, y[:, None].astype(np.float32), np.ones(120))
     solver, state, info = fit(problem, batch, tol=1e-7)
     assert info.converged
@@ -184,7 +174,7 @@ def test_hinge_is_the_linear_machine_on_an_explicit_map():
 
 
 def test_squared_is_kernel_ridge():
-    problem, batch = setting(SquaredError(), alpha=1e-3, outputs=2)
+    problem, batch = setting(losses.SquaredError(), alpha=1e-3, outputs=2)
     solver, state, _ = fit(problem, batch, tol=1e-12)
     ridge = KernelRidge(alpha=len(batch.y) * 1e-3, kernel="precomputed")
     ridge.fit(gram(problem, batch), batch.y.astype(float))
@@ -194,7 +184,7 @@ def test_squared_is_kernel_ridge():
 
 
 def test_logistic_is_newton_on_the_coefficients():
-    problem, batch = setting(Logistic(), alpha=1e-3, weighted=True)
+    problem, batch = setting(losses.Logistic(), alpha=1e-3, weighted=True)
     _, state, info = fit(problem, batch, tol=1e-12)
     p = batch.sample_weight / batch.sample_weight.sum()
     a = oracles.smooth_minimum(gram(problem, batch), batch.y[:, 0].astype(float), p, 1e-3)
@@ -203,7 +193,7 @@ def test_logistic_is_newton_on_the_coefficients():
 
 
 def test_outputs_do_not_see_each_other():
-    problem, batch = setting(Hinge(), outputs=3, alpha=1e-3, fit_intercept=True)
+    problem, batch = setting(losses.Hinge(), outputs=3, alpha=1e-3, fit_intercept=True)
     _, state, _ = fit(problem, batch, n_steps=4, tol=0.0)
     for c in range(3):
         alone = TrainBatch(batch.X, batch.y[:, [c]], batch.sample_weight)
@@ -215,7 +205,7 @@ def test_outputs_do_not_see_each_other():
 
 
 def test_quantiles_have_their_own_slopes():
-    problem, batch = setting(Quantile([0.2, 0.8]), outputs=1, fit_intercept=True)
+    problem, batch = setting(losses.Quantile([0.2, 0.8]), outputs=1, fit_intercept=True)
     y = np.repeat(batch.y, 2, axis=1)
     problem, batch = replace(problem, n_outputs=2), replace(batch, y=y)
     solver, state, _ = fit(problem, batch, tol=1e-4)
@@ -229,7 +219,7 @@ def test_quantiles_have_their_own_slopes():
 
 
 def test_bits_do_not_depend_on_threads_or_memory():
-    problem, batch = setting(Logistic(), n=2500, alpha=1e-4, outputs=2)
+    problem, batch = setting(losses.Logistic(), n=2500, alpha=1e-4, outputs=2)
     found = []
     for n_threads, limit in ((1, None), (3, 0)):
         set_num_threads(n_threads)
@@ -242,7 +232,9 @@ def test_bits_do_not_depend_on_threads_or_memory():
     assert none_kept.kernel_evaluations > all_kept.kernel_evaluations > 0
 
 
-@pytest.mark.parametrize("loss", [Hinge(), Logistic()], ids=lambda loss: loss.name)
+@pytest.mark.parametrize(
+    "loss", [losses.Hinge(), losses.Logistic()], ids=lambda loss: loss.name
+)
 def test_rounds_do_not_change_the_order_of_visits(loss):
     problem, batch = setting(loss, alpha=1e-2)
     _, whole, _ = fit(problem, batch, n_steps=3, tol=0.0)
@@ -255,7 +247,7 @@ def test_rounds_do_not_change_the_order_of_visits(loss):
 
 
 def test_kernel_values_are_only_computed_where_rows_move():
-    problem, batch = setting(Hinge(), n=1000, alpha=1e-3)
+    problem, batch = setting(losses.Hinge(), n=1000, alpha=1e-3)
     n = len(batch.y)
     solver, state, info = fit(problem, batch, tol=1e-3)
     support = int(np.count_nonzero(state.coef))
@@ -268,7 +260,7 @@ def test_kernel_values_are_only_computed_where_rows_move():
 
 
 def test_the_loop_stops_by_the_gap():
-    problem, batch = setting(Hinge(), alpha=1e-2)
+    problem, batch = setting(losses.Hinge(), alpha=1e-2)
     result = run(SDCA(tol=1e-2), problem, iter([(batch, 0.0)] * 500), max_iter=500)
     assert result.status == "converged"
     gaps = result.history["duality_gap"]
@@ -278,13 +270,13 @@ def test_the_loop_stops_by_the_gap():
 
 
 def test_gap_is_that_of_the_function_without_limit():
-    problem, batch = setting(Hinge())
+    problem, batch = setting(losses.Hinge())
     solver, state, _ = fit(problem, batch, max_support=10)
     assert solver.expansion(state).n_support == 10
 
 
 def test_a_perfect_constant_has_no_gap():
-    problem, batch = setting(SquaredError(), fit_intercept=True)
+    problem, batch = setting(losses.SquaredError(), fit_intercept=True)
     batch = replace(batch, y=np.full_like(batch.y, 3.0))
     _, state, info = fit(problem, batch, n_steps=1)
     assert info.converged
@@ -292,11 +284,11 @@ def test_a_perfect_constant_has_no_gap():
 
 
 def test_what_cannot_be_solved_is_refused():
-    problem, batch = setting(Hinge())
+    problem, batch = setting(losses.Hinge())
     with pytest.raises(ValueError, match=r"alpha > 0, got 0\.0"):
         SDCA().init(replace(problem, alpha=0.0), batch)
     with pytest.raises(CapabilityError, match=r"'log_loss'; choose one of absolute, .*hinge"):
-        SDCA().init(replace(problem, loss=Multinomial()), batch)
+        SDCA().init(replace(problem, loss=losses.Multinomial()), batch)
 
 
 def test_rows_without_a_kernel_of_their_own():
