@@ -1,4 +1,4 @@
-"""Data sources, in memory and on disk, and random batches from them."""
+"""Data sources in memory and on disk, and random batches from them."""
 
 from __future__ import annotations
 
@@ -50,40 +50,41 @@ def open_source(
     feature_names: Sequence[str] | None = None,
     as_frame: bool = False,
 ) -> BatchSource:
-    """Open data files, in the format that their suffix tells.
+    """Open data files; the format follows from the suffix.
 
-    CSV is ``.csv`` or ``.tsv``; LIBSVM is ``.svm``, ``.libsvm`` or ``.svmlight``; ``.txt``
-    and ``.dat`` are one of these two, told apart by their first line. All may be followed
-    by ``.gz``, ``.bz2`` or ``.zst``, and are then decompressed once, to a temporary file.
-    Parquet is ``.parquet`` or ``.pq``; NumPy archives are ``.npz``, arrays ``.npy``.
+    CSV files end in ``.csv`` or ``.tsv``, LIBSVM files in ``.svm``, ``.libsvm`` or
+    ``.svmlight``; for ``.txt`` and ``.dat`` the first line decides which of these two it is.
+    Each may be followed by ``.gz``, ``.bz2`` or ``.zst``, and is then decompressed once to a
+    temporary file. Parquet files end in ``.parquet`` or ``.pq``, NumPy archives in ``.npz``,
+    single arrays in ``.npy``.
 
-    The rows of several files follow one another: those of a folder, of the folders in it, and
-    of a pattern are sorted by name, and those whose names begin with a dot or an underscore
-    left out; those of a list stay in order. Columns go by name. Folders named ``year=2020``
-    below the folder, the fixed part of the pattern or the common folder of the list are
-    columns, too: numbers if all their values are integers, otherwise text. Files without
-    rows are left out. Files must not change while they are read.
+    The rows of several files are concatenated. The files of a folder, including its
+    subfolders, or of a pattern are sorted by name, without those whose names begin with a dot
+    or an underscore; the files of a list keep their order. Columns are matched by name.
+    Folders named ``year=2020`` below the folder, the fixed part of the pattern or the common
+    folder of the list become columns: numbers if all their values are integers, otherwise
+    text. Files without rows are skipped. Files must not change while they are read.
 
     Parameters
     ----------
     path : path, list of paths or pyarrow.dataset.Dataset
-        The file, the folder, or the pattern such as ``"rows/**/*.csv.gz"``.
+        A file, a folder, or a pattern such as ``"rows/**/*.csv.gz"``.
     target : str, optional
         Column with the targets; by default the source has none. For `.npz` the name of the
-        array, by default ``y`` where there is one; for `.npy` the file with the targets.
-        LIBSVM lines carry their label, so there it is ignored.
+        array, by default ``y`` if it exists; for `.npy` the file with the targets. It is
+        ignored for LIBSVM, whose lines contain the label.
     weight : str, optional
         Column (array, file) with the sample weights.
     drop : sequence of str, default=()
-        Columns to leave out, in CSV and Parquet.
+        Columns of CSV and Parquet files to leave out.
     n_features : int, optional
-        Number of features to expect; LIBSVM files may use fewer.
+        Expected number of features; LIBSVM files may use fewer.
     feature_names : sequence of str, optional
-        Columns to use as features, in order; others are ignored. Formats without column
-        names must have as many columns.
+        Columns to use as features, in order; others are ignored. Files without column names
+        must have as many columns.
     as_frame : bool, default=False
-        Batches of CSV and Parquet hold Arrow tables instead of numbers: estimators take text,
-        categories, dates and missing values as in frames.
+        Whether batches of CSV and Parquet files are Arrow tables, in which estimators encode
+        text, categories, dates and missing values, instead of arrays of numbers.
 
     Returns
     -------
@@ -93,10 +94,10 @@ def open_source(
     Raises
     ------
     FileNotFoundError
-        If there is no such file.
+        There is no such file.
     DataError
-        If the format is unknown, files differ in format, columns or types, a column is
-        missing, or the data cannot be used.
+        The format is unknown, files differ in format, columns or types, a column is missing,
+        or the data are invalid.
     """
     files = find_files(path)
     kind = common_format(files)

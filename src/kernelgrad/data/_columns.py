@@ -1,4 +1,4 @@
-"""What the formats with named columns share: their choice, and batches from Arrow tables."""
+"""Shared by the formats with named columns: their choice, and batches from Arrow tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ROW_LABELS = re.compile(rf"{INDEX}|__index_level_\d+__")  # as pandas writes th
 
 
 def missing_column(name: str, known: Sequence[str], what: str, path: Path) -> DataError:
-    """Return the error for a name that is not in the file, with the nearest names."""
+    """Return the error for a name that is not in the file, with the most similar names."""
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     if close:
         hint = f"did you mean {' or '.join(map(repr, close))}?"
@@ -48,8 +48,8 @@ def choose_columns(
 ) -> list[str]:
     """Return the feature columns, in order, after checking every name.
 
-    Without `feature_names` these are all columns but the target, the weight, the dropped
-    ones and the row labels of pandas; with it, exactly those.
+    These are `feature_names` if given, otherwise all columns except the target, the weight,
+    the dropped ones and the row labels of pandas.
     """
     if isinstance(drop, str):
         raise TypeError(f"drop must be a sequence of column names, got the string {drop!r}.")
@@ -70,8 +70,8 @@ def choose_columns(
         if labels and features:
             warnings.warn(
                 f"{path}: column {labels[0]!r} is left out, as it seems to be the index of a "
-                "pandas frame; write the file with index=False, or give the column a name if "
-                "it is a feature.",
+                "pandas frame; write the file with index=False, or rename the column if it is "
+                "a feature.",
                 UserWarning,
                 stacklevel=2,
             )
@@ -118,18 +118,19 @@ class ColumnSource(FileSource):
     drop : sequence of str, default=()
         Columns to leave out.
     feature_names : sequence of str, optional
-        The feature columns, in order; by default all that are left.
+        The feature columns, in order; by default all remaining columns.
     as_frame : bool, default=False
-        Batches hold Arrow tables, with text, dates and missing values, instead of numbers.
+        Whether batches are Arrow tables, with text, dates and missing values, instead of
+        numbers.
     keys : mapping of str to (Arrow type, value), optional
-        Columns beside those of the file, each of one value, as names of folders give them.
-        They take the place of columns of the file.
+        Additional columns with a constant value, which come from folder names. They replace
+        columns of the same name in the file.
     """
 
     feature_names: list[str]
     _dtype: np.dtype[Any] = np.dtype(np.float64)
-    _float_target = False  # whether some other file has a target that is not integral
-    _arrow_types: dict[str, Any]  # of the target and, where batches are tables, the features
+    _float_target = False  # whether another file has a target that is not integral
+    _arrow_types: dict[str, Any]  # of the target and, if batches are tables, of the features
 
     def __init__(
         self,
@@ -158,7 +159,7 @@ class ColumnSource(FileSource):
 
     @abstractmethod
     def _target_tables(self) -> Iterable[Any]:
-        """Return tables of all rows that have the target."""
+        """Return tables of all rows that contain the target column."""
 
     def _set_columns(
         self, names: Sequence[str], drop: Sequence[str], feature_names: Sequence[str] | None
@@ -173,15 +174,15 @@ class ColumnSource(FileSource):
 
     @property
     def columns(self) -> set[str]:
-        """The columns of the file and of the names of its folders."""
+        """The columns of the file and those from folder names."""
         return set(self._names)
 
     def _stored(self, columns: Sequence[str]) -> list[str]:
-        """Return those of some columns that are in the file."""
+        """Return the given columns that are stored in the file."""
         return [name for name in columns if name not in self._keys]
 
     def _with_keys(self, table: Any, columns: Sequence[str]) -> Any:
-        """Return a table of the stored columns with the others."""
+        """Return a table of stored columns with the constant columns added."""
         repeat = import_pyarrow().repeat
         for name in columns:
             if name in self._keys:
@@ -190,7 +191,7 @@ class ColumnSource(FileSource):
 
     @classmethod
     def agree(cls, parts: Sequence[Any]) -> None:
-        """Let the sources of several files give the same types."""
+        """Make the sources of several files return the same types."""
         first = parts[0]
         dtype = np.result_type(*(part._dtype for part in parts))
         types = dict(first._arrow_types)
@@ -223,12 +224,11 @@ class ColumnSource(FileSource):
     def _check_number(self, found: int, n: int) -> None:
         if found != n:
             raise DataError(
-                f"{self._path} holds {found} rows where there should be {n}; it is damaged, "
-                "write it again."
+                f"{self._path} has {found} rows instead of {n}; it is damaged, write it again."
             )
 
     def _batch(self, tables: Iterable[Any], first_row: int, n: int) -> Batch:
-        """Return the `n` rows of some tables."""
+        """Return the `n` rows of some tables as a batch."""
         X = None if self.as_frame else np.empty((n, self.n_features), self._dtype)
         frames: list[Any] = []
         ys: list[AnyArray] = []
@@ -251,7 +251,7 @@ class ColumnSource(FileSource):
         return Batch(features, np.concatenate(ys) if ys else None, w, numbers(first_row, n))
 
     def _typed(self, frame: Any) -> Any:
-        """Return a table in the types that all files have in common."""
+        """Return a table converted to the types that all files share."""
         import pyarrow.types as pt
 
         for j, name in enumerate(frame.column_names):
@@ -268,7 +268,7 @@ class ColumnSource(FileSource):
         return y.astype(np.float64) if self._float_target else y
 
     def _values(self, table: Any, name: str | None, first_row: int) -> AnyArray:
-        """Return a column, all of it present."""
+        """Return a column after checking that no value is missing."""
         import pyarrow.types as pt
 
         column = table.column(table.schema.get_field_index(name))
@@ -292,14 +292,14 @@ def _is_float(kind: Any) -> bool:
 
 
 def _common_type(one: Any, two: Any) -> Any:
-    """Return the Arrow type that holds both, or None for text and numbers."""
+    """Return the Arrow type that can hold both, or None for text and numbers."""
     import pyarrow.types as pt
 
     pa = import_pyarrow()
     if one == two:
         return one
     one, two = (kind.value_type if pt.is_dictionary(kind) else kind for kind in (one, two))
-    if pt.is_date(one) != pt.is_date(two):  # a day is a time, too
+    if pt.is_date(one) != pt.is_date(two):  # a date converts to a time stamp
         one, two = (pa.timestamp("ns") if pt.is_date(kind) else kind for kind in (one, two))
     try:
         fields = (pa.schema([("", kind)]) for kind in (one, two))

@@ -1,4 +1,4 @@
-"""What is wrong with a file is said with its name."""
+"""Errors about a file name the file."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from kernelgrad.exceptions import DataError
 
 @contextmanager
 def decoding(path: Path, cannot: str, remedy: str) -> Iterator[None]:
-    """Turn whatever a decoder raises for damaged bytes into one error.
+    """Convert any exception that a decoder raises for damaged bytes to DataError.
 
-    Decoders are not made for damage, so that it may be of any kind. Errors of this package and
-    of the operating system pass, and those of missing packages.
+    Decoders may raise exceptions of any type for damaged files. Errors of this package, of the
+    operating system and of missing packages pass unchanged.
     """
     try:
         yield
@@ -23,7 +23,7 @@ def decoding(path: Path, cannot: str, remedy: str) -> Iterator[None]:
         raise
     except Exception as error:
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-            raise  # damaged offsets are invalid arguments
+            raise  # damaged offsets cause EINVAL
         if isinstance(error, MemoryError):
             remedy = "it is damaged, or needs more memory"
         raise DataError(f"{path} {cannot} ({error}); {remedy}.") from error
@@ -31,7 +31,7 @@ def decoding(path: Path, cannot: str, remedy: str) -> Iterator[None]:
 
 @contextmanager
 def within(*paths: Path) -> Iterator[None]:
-    """Put the names of files before an error about the values that they hold."""
+    """Prefix an error about values with the names of the files that hold them."""
     try:
         yield
     except (ValueError, TypeError) as error:

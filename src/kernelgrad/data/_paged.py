@@ -1,4 +1,4 @@
-"""Sources that are decoded one piece at a time."""
+"""Sources that are decoded piece by piece."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LINE_BYTES = 256 << 20
 
 
 def import_pyarrow() -> Any:
-    """Import pyarrow, or say how to install it."""
+    """Return pyarrow; raise ImportError with the command that installs it."""
     try:
         import pyarrow
     except ImportError:
@@ -61,36 +61,36 @@ OPENERS: dict[str, Callable[[Path], Any]] = {
 
 
 class Pool:
-    """What was opened or decoded last, as much as there are places to read from at once."""
+    """Cache of the pieces opened or decoded last, one for each place that is read from."""
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._items: list[Any] = []  # the one used last comes last
+        self._items: list[Any] = []  # the most recently used one is last
 
     def use(self, wanted: Callable[[list[Any]], Any], make: Callable[[], Any]) -> Any:
-        """Return what `wanted` picks from the items, else what `make` gives."""
+        """Return the item that `wanted` selects; if there is none, add that of `make`."""
         item = wanted(self._items)
         if item is None:
-            del self._items[: max(0, len(self._items) - self.size + 1)]  # before there is more
+            del self._items[: max(0, len(self._items) - self.size + 1)]  # before memory grows
             item = make()
         self.drop(item)
         self._items.append(item)
         return item
 
     def drop(self, item: Any) -> None:
-        """Forget one item."""
+        """Remove one item."""
         self._items = [other for other in self._items if other is not item]
 
     def clear(self) -> None:
-        """Forget all items."""
+        """Remove all items."""
         self._items = []
 
 
 class PagedSource(BatchSource):
-    """A source made of units.
+    """A source that consists of units, such as row groups or pages.
 
-    Subclasses call `_set_rows` and implement `_piece`. What they keep of the file goes to
-    `pool`, which the files of one source share.
+    Subclasses call `_set_rows` and implement `_piece`. They keep decoded data in `pool`, which
+    all files of a source share.
     """
 
     _starts: IntArray  # the first row of every unit, then the number of rows
@@ -99,7 +99,7 @@ class PagedSource(BatchSource):
 
     @abstractmethod
     def _piece(self, unit: int, low: int, high: int) -> Batch:
-        """Return some rows of a unit, counted from its first; they may be none."""
+        """Return rows `low` to `high` of a unit, which may be empty."""
 
     def _set_rows(self, counts: Sequence[int]) -> None:
         """Set the numbers of rows of all units."""
@@ -109,7 +109,7 @@ class PagedSource(BatchSource):
 
     @property
     def pool(self) -> Pool:
-        """What is kept of the last reads."""
+        """The cache of recent reads."""
         if self._pool is None:
             self._pool = Pool(n_places(self.n_features))
         return self._pool
@@ -131,11 +131,11 @@ class PagedSource(BatchSource):
                     a = max(start - low, 0)
                     parts.append(self._piece(unit, a, max(min(stop, high) - low, a)))
             if stop - start == self.n_rows:
-                self.pool.clear()  # who has all rows needs no parts of them
+                self.pool.clear()  # the batch has all rows: parts are not needed
         return concat_batches(parts)
 
     def take(self, rows: IntArray) -> Batch:
-        source = copy(self)  # what it decodes, each unit once, is of no use to other reads
+        source = copy(self)  # with its own cache: each unit is decoded once
         source.pool.size = 1
         return super(PagedSource, source).take(rows)
 
@@ -147,9 +147,9 @@ class PagedSource(BatchSource):
 
 
 class FileSource(PagedSource):
-    """A source that is one file.
+    """A source that reads one file.
 
-    Subclasses call `__init__` before they read.
+    Subclasses call `__init__` before reading.
     """
 
     def __init__(self, path: Path) -> None:
@@ -166,7 +166,7 @@ class FileSource(PagedSource):
             return super().read(start, stop)
 
     def digest(self) -> bytes:
-        """Return a digest of the file, and of what is read of it."""
+        """Return a digest of the file and of the columns that are read."""
         return super().digest() + self._stamp.digest()
 
     def _checked(self, batch: Batch) -> Batch:
@@ -182,21 +182,21 @@ def open_text(path: Path) -> IO[bytes]:
 
 
 def decompressing(path: Path) -> AbstractContextManager[None]:
-    """Turn the errors of decompression into one that names the file."""
+    """Convert errors of decompression to DataError naming the file."""
     return decoding(
         path, "cannot be decompressed", "it is damaged or cut short, fetch it again"
     )
 
 
 class _Unpacked:
-    """A compressed file as plain text in a temporary file, which goes with its last user."""
+    """A compressed file, unpacked to a temporary file that is deleted after its last use."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._folder: ScratchFolder | None = None
 
     def open(self) -> IO[bytes]:
-        """Return the stream of the plain text."""
+        """Return a stream of the decompressed text."""
         if self._folder is None:
             try:
                 folder = ScratchFolder()
@@ -215,16 +215,16 @@ class _Unpacked:
         return (self._folder.path / "plain").open("rb")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_folder": None}  # other processes make their own
+        return {**self.__dict__, "_folder": None}  # other processes unpack their own copy
 
 
 class TextSource(FileSource):
-    """Pages of lines, indexed by one scan that also parses and checks every page.
+    """A text file as pages of lines, indexed by one scan that parses and checks every page.
 
-    A page ends after 8192 lines or 16 MiB. The index is the byte offset, the first line and
-    the first row of every page, so that pages are read in any order. A compressed file is
-    decompressed once, to a temporary file: a pass over it then costs what one over plain text
-    costs, and rows at random need not wait for all rows before them.
+    A page ends after 8192 lines or 16 MiB. The index has the byte offset, the first line and
+    the first row of every page, so that pages can be read in any order. A compressed file is
+    decompressed once, to a temporary file: later passes cost as much as for plain text, and
+    random rows can be read without decompressing all rows before them.
     """
 
     def __init__(self, path: Path) -> None:
@@ -236,7 +236,7 @@ class TextSource(FileSource):
 
     @abstractmethod
     def _parse(self, raw: bytes, line: int, first_row: int) -> Batch:
-        """Decode the lines of a page, of which the first is line number `line`."""
+        """Decode the lines of a page that begins at line number `line`."""
 
     def _open_plain(self) -> IO[bytes]:
         return self._path.open("rb") if self._unpacked is None else self._unpacked.open()
@@ -244,7 +244,7 @@ class TextSource(FileSource):
     def _index(
         self, parse: Callable[[bytes, int, int], Batch], header_lines: int = 0
     ) -> Iterator[Batch]:
-        """Yield all pages, parsed and checked; the index is complete with the last one."""
+        """Yield all pages, parsed and checked; after the last one the index is complete."""
         counts: list[int] = []
         with self._stamp.unchanged(), self._open_plain() as stream:
             offset = sum(len(stream.readline()) for _ in range(header_lines))

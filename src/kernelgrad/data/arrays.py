@@ -30,13 +30,13 @@ from kernelgrad.exceptions import DataError
 
 
 class ArraySource(BatchSource):
-    """Data that is already an array.
+    """A source of rows in an array, a memory map or a sparse matrix.
 
     Parameters
     ----------
     X : ndarray, memmap or sparse matrix of shape (n, d)
-        Features; never copied, except that sparse formats other than CSR are converted.
-        A memory map is read page by page, as files are.
+        Features. They are not copied, except that sparse formats other than CSR are converted.
+        A memory map is read page by page, like files.
     y : array of shape (n,) or (n, k), optional
         Targets.
     sample_weight : array of shape (n,), optional
@@ -44,10 +44,10 @@ class ArraySource(BatchSource):
     feature_names : sequence of str, optional
         Column names.
     checked : bool, default=False
-        Whether the values are known to be finite, so that batches need no check.
+        Whether the values are known to be finite, so that batches need not be checked.
     """
 
-    _stamps: tuple[Stamp, ...] = ()  # of the files that arrays are maps of
+    _stamps: tuple[Stamp, ...] = ()  # of the files that are mapped
     _dtypes: tuple[Any, Any] = (None, None)  # of X and y, in all files of a source
 
     def __init__(
@@ -111,7 +111,7 @@ class ArraySource(BatchSource):
 
     @property
     def sample_weight(self) -> Float64Array:
-        """The weight of every row, ones where none were given."""
+        """The weight of every row; ones if none were given."""
         return np.ones(self.n_rows) if self._w is None else np.asarray(self._w, np.float64)
 
     def read(self, start: int, stop: int) -> Batch:
@@ -122,7 +122,7 @@ class ArraySource(BatchSource):
     def take(self, rows: IntArray) -> Batch:
         """Return the given rows in the given order."""
         rows = check_rows(rows, self.n_rows)
-        # rows that lie together need no copy
+        # adjacent rows need no copy
         together = self.in_memory and len(rows) and (np.diff(rows) == 1).all()
         return self._batch(slice(rows[0], rows[-1] + 1) if together else rows, rows)
 
@@ -139,7 +139,7 @@ class ArraySource(BatchSource):
 
     @classmethod
     def agree(cls, parts: Sequence[Any]) -> None:
-        """Let the sources of several files give the same types."""
+        """Make the sources of several files return the same types."""
         first = parts[0]
         dtypes: tuple[Any, Any] = np.result_type(*(part._X.dtype for part in parts)), None
         if first.has_target:
@@ -155,7 +155,7 @@ class ArraySource(BatchSource):
             part._dtypes = dtypes
 
     def digest(self) -> bytes:
-        """Return a digest of targets, weights and up to 256 MiB of the rows, from all over."""
+        """Return a digest of targets, weights and up to 256 MiB of the rows, evenly spread."""
         digest = hashlib.blake2b(super().digest(), digest_size=16)
         step = max(1, 2**20 // max(1, self._X[:1].nbytes))
         for start in spread(self.n_rows, step):
@@ -168,12 +168,12 @@ class ArraySource(BatchSource):
 
     @property
     def name(self) -> str:
-        """The file, where there is one."""
+        """The name of the file, if there is one."""
         return str(self._stamps[0].path) if self._stamps else type(self).__name__
 
     @classmethod
     def of_files(cls, paths: Sequence[Path], *arrays: Any) -> ArraySource:
-        """Return the source of arrays that are from files."""
+        """Return the source of arrays that were read from files."""
         with within(*paths):
             source = cls(*arrays)
         source._stamps = tuple(Stamp.of(path) for path in paths)

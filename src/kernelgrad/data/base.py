@@ -1,4 +1,4 @@
-"""The contract between data on disk or in memory and everything that trains on it."""
+"""The interface between data in memory or on disk and the code that trains on them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ MAX_INFERRED_CLASSES = 20
 """Integral targets with at most this many distinct values are taken as class labels."""
 
 _DIGEST_ROWS = 8192
-_TAKE_GAP = 256  # rows closer than this are fetched by one read
-_TAKE_RUN = 8192  # and no such read spans more rows than this
-_UNIT_RUN = 65536  # nor more of a unit than this
+_TAKE_GAP = 256  # rows closer than this are fetched by one read,
+_TAKE_RUN = 8192  # which spans at most this many rows,
+_UNIT_RUN = 65536  # and at most this many of a unit
 _PLACES, _COLUMNS = 16, 128
 
 
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
     sample_weight : ndarray of float64, shape (b,), or None
         Weights.
     rows : ndarray of int64, shape (b,)
-        The numbers of these rows in the source, from 0.
+        The row numbers in the source, counted from 0.
     """
 
     X: Matrix
@@ -54,19 +54,19 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class TargetSummary:
-    """What one pass over the targets found.
+    """Summary of the targets from one pass over them.
 
     Attributes
     ----------
     n_rows : int
         Number of targets.
     kind : {"integer", "float", "string"}
-        How they are stored; booleans count as integers.
+        Type of the targets; booleans count as integers.
     classes : ndarray or None
         The sorted distinct values; None for a target with several columns or with more
         than 1000 distinct values.
     counts : ndarray of int64 or None
-        How often each class occurs.
+        Number of rows of each class.
     """
 
     n_rows: int
@@ -77,8 +77,8 @@ class TargetSummary:
     def infer_task(self) -> Literal["classification", "regression"]:
         """Guess the task.
 
-        Strings are labels. Integers, and floats that are all integral, are labels when
-        they take at most 20 distinct values. Everything else is regression.
+        Strings are class labels. Integers, and floats that are all integral, are class labels
+        if they have at most 20 distinct values. Everything else is regression.
         """
         if self.kind == "string":
             return "classification"
@@ -90,17 +90,17 @@ class TargetSummary:
 
 
 class BatchSource(ABC):
-    """Rows that can be read a piece at a time.
+    """Base class of data sources, whose rows can be read piece by piece.
 
-    Subclasses set the attributes and implement `read`; `read` and an overridden `take`
-    should pass what they return through `check_batch`.
+    Subclasses set the attributes and implement `read`. `read`, and `take` if it is overridden,
+    should pass their results through `check_batch`.
 
     Attributes
     ----------
     n_rows, n_features : int
         Shape of the data.
     feature_names : list of str or None
-        Column names, where the data has them.
+        Column names, if the data have them.
     is_sparse : bool
         Whether batches hold CSR matrices.
     has_target, has_weight : bool
@@ -110,10 +110,10 @@ class BatchSource(ABC):
     in_memory : bool
         Whether `take` is cheap for arbitrary rows.
     seekable : bool
-        Whether `read` may be called in any order cheaply. Otherwise reading goes forward
-        only, and going back means starting again from the beginning.
+        Whether `read` is cheap in any order. Otherwise rows are read forwards only, and an
+        earlier row means starting again from the beginning.
     reading_bytes : float
-        About how many bytes reading takes beside the rows, whatever their number.
+        Approximate memory in bytes that reading takes besides the rows themselves.
     """
 
     n_rows: int
@@ -132,25 +132,26 @@ class BatchSource(ABC):
     def read(self, start: int, stop: int) -> Batch:
         """Return rows `start` (included) to `stop` (excluded).
 
-        The arrays may be views of the data: they are not to be written to.
+        The arrays may be views of the data and must not be modified.
         """
 
     @classmethod  # noqa: B027 (most classes have nothing to settle)
     def agree(cls, parts: Sequence[Any]) -> None:
-        """Let sources of this class, the parts of one, give the same types, or raise."""
+        """Make the parts of a source, all of this class, return the same types, or raise."""
 
     def block_starts(self) -> IntArray | None:
-        """Return the first rows of the units that are cheap to read whole, if there are any.
+        """Return the first rows of the units that are decoded as a whole; None without units.
 
-        The units are row groups in Parquet, pages of lines in text. Random sampling reads each
-        from its beginning to its end, beside others, so that it is decoded once per epoch.
+        The units are row groups in Parquet and pages of lines in text. Random sampling reads
+        each unit from beginning to end, interleaved with others, so that it is decoded once
+        per epoch.
         """
         return None
 
     def digest(self) -> bytes:
-        """Return bytes that other data hardly have, to tell whether a fit meets the same again.
+        """Return a digest by which a resumed fit recognises its data.
 
-        Here of shape, names, and the first rows of weights, targets and numbers.
+        By default it covers the shape, the names, and the first rows.
         """
         first = self.read(0, min(self.n_rows, _DIGEST_ROWS))
         shape = self.n_rows, self.n_features, self.feature_names
@@ -161,7 +162,7 @@ class BatchSource(ABC):
         return digest.digest()
 
     def _like(self, source: BatchSource) -> None:
-        """Take what is known of another source of such rows."""
+        """Copy the attributes of another source with the same columns."""
         for name in (
             "n_rows", "n_features", "feature_names", "is_sparse", "has_target", "has_weight",
             "as_frame", "seekable",
@@ -169,10 +170,10 @@ class BatchSource(ABC):
             setattr(self, name, getattr(source, name))
 
     def take(self, rows: IntArray) -> Batch:
-        """Return the given rows in the given order, fetching neighbours by one read.
+        """Return the given rows in the given order, fetching neighbouring rows by one read.
 
-        Of the units of :meth:`block_starts` each is read at most once, from the first row
-        wanted to the last, in pieces of 65,536 rows.
+        Each unit of :meth:`block_starts` is read at most once, from its first requested row to
+        the last, in pieces of 65,536 rows.
         """
         rows = check_rows(rows, self.n_rows)
         if len(rows) == 0:
@@ -207,12 +208,13 @@ class BatchSource(ABC):
         Parameters
         ----------
         chunk_rows : int, default=65536
-            Rows of every chunk but the last.
+            Number of rows of every chunk except the last. The default keeps the memory of a
+            chunk small compared with the cost of a read.
         start, stop : int
-            The first row, and the one after the last; by default all rows.
+            The first row, and the row after the last; by default all rows.
         prefetch : bool, default=False
-            Whether a thread reads and decodes the next chunk while one is used. It reads
-            from a copy of the source, so that the source itself can be read meanwhile.
+            Whether a thread reads and decodes the next chunk while the current one is used. It
+            reads from a copy, so that the source itself can be read at the same time.
 
         Yields
         ------
@@ -226,11 +228,11 @@ class BatchSource(ABC):
         return prefetched(found) if prefetch else found
 
     def map_chunks(self, function: Callable[[Batch], Any]) -> Iterator[Any]:
-        """Yield what a function says of each chunk, in order; where the rows are."""
+        """Yield the results of a function for each chunk in order, run where the data are."""
         return map(function, self.chunks(prefetch=not self.in_memory))
 
     def target_chunks(self) -> Iterator[AnyArray]:
-        """Yield the targets in order, reading nothing else where the format allows it."""
+        """Yield the targets in order; only the targets are read if the format allows it."""
         self._require_target()
         for batch in self.chunks():
             assert batch.y is not None
@@ -242,7 +244,7 @@ class BatchSource(ABC):
         Raises
         ------
         DataError
-            If the source has no target.
+            The source has no target.
         """
         if self._summary is None:
             self._require_target()
@@ -255,27 +257,27 @@ class BatchSource(ABC):
 
 
 class NoRows(DataError):  # noqa: N818 (private: part files without rows are left out)
-    """A file has no row."""
+    """Raised for a file without rows."""
 
 
 def n_places(n_features: int) -> int:
-    """Return from how many places of files rows are read at once.
+    """Return the number of places in files from which rows are read in turn.
 
-    These are 16, with more than eight columns fewer, but at least four: a Parquet file that
-    is read takes about 2 MiB for each column, a page and a dictionary.
+    It is 16 for up to eight columns, and less for more columns, but at least four: an open
+    Parquet file takes about 2 MiB for each column, for a page and a dictionary.
     """
     return min(_PLACES, max(4, _COLUMNS // max(1, n_features)))
 
 
 class Counts(NamedTuple):
-    """How many targets there are, their dtype, and how often each value occurs."""
+    """Number of targets, their dtype, and the number of occurrences of each value."""
 
     n_rows: int
-    dtype: np.dtype[Any] | None  # None of no targets
-    values: Counter[Any] | None  # None where there are too many, or columns
+    dtype: np.dtype[Any] | None  # None if there are no targets
+    values: Counter[Any] | None  # None for too many values or several columns
 
     def plus(self, other: Counts) -> Counts:
-        """Return the counts of both together."""
+        """Return the combined counts."""
         dtype = self.dtype
         if dtype is None or other.dtype is None:
             dtype = dtype or other.dtype
@@ -292,7 +294,7 @@ class Counts(NamedTuple):
 
 
 def count_targets(parts: Iterable[AnyArray]) -> Counts:
-    """Count targets that come in pieces."""
+    """Count targets given in pieces."""
     total = Counts(0, None, Counter())
     for y in parts:
         values = None
@@ -347,7 +349,7 @@ def check_rows(rows: IntArray, n_rows: int) -> IntArray:
 
 
 def check_range(start: int, stop: int, n_rows: int) -> tuple[int, int]:
-    """Return `start` and `stop` after checking 0 <= start <= stop <= n_rows."""
+    """Return `start` and `stop` after checking that 0 <= start <= stop <= n_rows."""
     start, stop = check_int(start, "start"), check_int(stop, "stop")
     if not start <= stop <= n_rows:
         raise ValueError(
@@ -367,7 +369,7 @@ def index_batch(batch: Batch, index: IntArray | slice) -> Batch:
 
 
 def concat_batches(parts: Sequence[Batch]) -> Batch:
-    """Stack batches, at least one, in the given order."""
+    """Concatenate at least one batch in the given order."""
     if len(parts) == 1:
         return parts[0]
     ys = [p.y for p in parts if p.y is not None]
@@ -381,7 +383,7 @@ def concat_batches(parts: Sequence[Batch]) -> Batch:
 
 
 def is_frame(X: Any) -> bool:
-    """Whether rows are an Arrow table, as sources with ``as_frame=True`` give them."""
+    """Return whether rows are an Arrow table, as from sources with ``as_frame=True``."""
     return hasattr(X, "column_names")
 
 
@@ -395,7 +397,7 @@ def _take_rows(X: Any, index: IntArray | slice) -> Any:
 
 
 def stack_rows(parts: list[Any]) -> Any:
-    """Return the rows of arrays, of CSR matrices or of Arrow tables below each other."""
+    """Return the concatenated rows of arrays, of CSR matrices or of Arrow tables."""
     if is_frame(parts[0]):
         import pyarrow as pa
 
@@ -409,7 +411,7 @@ def check_batch(batch: Batch, feature_names: Sequence[str] | None = None) -> Bat
     Raises
     ------
     DataError
-        Naming the first bad row and column.
+        The message names the first invalid row and column.
     """
     values = batch.X.data if sp.issparse(batch.X) else batch.X
     if not is_frame(values) and not all_finite(values):
@@ -440,7 +442,7 @@ def check_batch(batch: Batch, feature_names: Sequence[str] | None = None) -> Bat
 
 
 def checked_targets(y: AnyArray, first_row: int) -> AnyArray:
-    """Return targets, of rows from `first_row` on, if none is missing."""
+    """Return the targets of rows from `first_row` on after checking that none is missing."""
     check_batch(Batch(np.empty((len(y), 0)), y, None, numbers(first_row, len(y))))
     return y
 
@@ -451,13 +453,13 @@ def numbers(first_row: int, n: int) -> IntArray:
 
 
 def feed(digest: Any, values: AnyArray) -> None:
-    """Let a digest see the values of an array, objects as text."""
+    """Update a digest with the values of an array; objects are converted to text."""
     plain = values.astype(str) if values.dtype.kind == "O" else values
     digest.update(np.ascontiguousarray(plain).reshape(-1).view(np.uint8).data)
 
 
 def missing_targets(y: AnyArray) -> AnyArray:
-    """Mark the rows whose target is missing or not finite."""
+    """Return a mask of the rows whose target is missing or not finite."""
     if y.dtype.kind == "O":
         flat = np.array(
             [v is None or v is np.ma.masked or bool(v != v) for v in y.ravel()], dtype=bool
@@ -470,7 +472,7 @@ def missing_targets(y: AnyArray) -> AnyArray:
 
 
 def all_finite(values: AnyArray) -> bool:
-    """Whether no number is NaN or infinite."""
+    """Return whether all numbers are finite."""
     if values.dtype.kind != "f":
         return True
     with np.errstate(all="ignore"):  # a finite sum proves that every term is finite

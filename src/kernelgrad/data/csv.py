@@ -22,11 +22,12 @@ _TYPES = {"i": "int64", "f": "float64", "b": "bool"}
 class CsvSource(ColumnSource, TextSource):
     """A CSV or TSV file: plain, `.gz`, `.bz2` or `.zst`.
 
-    The first line names the columns; the delimiter (comma, semicolon or tab) is the most
-    frequent one there. Opening the file parses it once, which checks every value. Features
-    are float64. The target is int64, float64 or bool if all of it is, otherwise strings.
-    Quoted values must not contain line breaks; blank lines are ignored. With ``as_frame=True``
-    a column is numbers, booleans or dates if all of it is, otherwise text.
+    The first line contains the column names; the delimiter is the most frequent of comma,
+    semicolon and tab in this line. Opening the file parses it once, which checks every value.
+    Features are float64. The target is int64, float64 or bool if all its values are, otherwise
+    text. Quoted values must not contain line breaks; blank lines are ignored. With
+    ``as_frame=True`` a column holds numbers, booleans or dates if all its values do, otherwise
+    text.
 
     Parameters
     ----------
@@ -36,7 +37,7 @@ class CsvSource(ColumnSource, TextSource):
         As in :class:`ColumnSource`.
     """
 
-    reading_bytes = 40e6  # blocks of text, and the tables that Arrow makes of them
+    reading_bytes = 40e6  # blocks of text and their Arrow tables
 
     def _open(self, drop: Sequence[str], feature_names: Sequence[str] | None) -> None:
         TextSource.__init__(self, self._path)
@@ -76,7 +77,7 @@ class CsvSource(ColumnSource, TextSource):
         with decoding(self._path, "has a header that cannot be read", remedy):
             self._header = next(csv.reader([text], delimiter=self._delimiter), [])
         if len(self._header) > 1 and not self._header[0]:
-            self._header[0] = INDEX  # of df.to_csv()
+            self._header[0] = INDEX  # written by df.to_csv()
         unnamed = [i for i, name in enumerate(self._header, 1) if not name.strip()]
         if unnamed or not self._header:
             where = f" with a name for column {unnamed[0]}" if unnamed else ""
@@ -100,7 +101,7 @@ class CsvSource(ColumnSource, TextSource):
                 )
 
     def _infer(self, raw: bytes, line: int) -> frozenset[str]:
-        """Return the boolean features; raise if a feature is text."""
+        """Return the boolean features; raise DataError if a feature is text."""
         table = self._table(raw, line, self.feature_names, {})
         kinds = {name: str(table.column(name).type) for name in self.feature_names}
         for name, kind in kinds.items():
@@ -110,11 +111,11 @@ class CsvSource(ColumnSource, TextSource):
         return frozenset(name for name, kind in kinds.items() if kind == "bool")
 
     def _types(self) -> dict[str, Any]:
-        """Return the Arrow types of all columns, as far as they are known."""
+        """Return the Arrow types of the columns whose type is known."""
         pa = import_pyarrow()
         types = dict.fromkeys(self._columns, pa.float64())
         types |= dict.fromkeys(self._booleans, pa.bool_())
-        if self.as_frame:  # none are known until every page was seen
+        if self.as_frame:  # unknown until every page has been parsed
             types = {k: v for k, v in types.items() if k not in self._kinds}
             types |= self._frame_types
         if self._target is not None:
@@ -171,7 +172,7 @@ class CsvSource(ColumnSource, TextSource):
         )
 
     def _find_text(self, raw: bytes, line: int, name: str) -> DataError | None:
-        """Return the error for the first value of a column that is not of its type."""
+        """Return the error for the first value of a column that does not have its type."""
         text = {name: import_pyarrow().string()}
         boolean = name in self._booleans
         for value in self._table(raw, line, [name], text).column(name).to_pylist():
@@ -191,7 +192,7 @@ class CsvSource(ColumnSource, TextSource):
         return None
 
     def _first_parse(self, raw: bytes, line: int, first_row: int) -> Batch:
-        """Decode a page that was never seen before."""
+        """Decode a page for the first time and infer its types."""
         if b'"' in raw:
             self._check_quotes(raw, line)
         if self.as_frame:
@@ -221,7 +222,7 @@ def _is_number(text: str) -> bool:
 
 
 def _type_of(kinds: set[str]) -> Any:
-    """Return the Arrow type of a column from those that its pages seem to have."""
+    """Return the Arrow type of a column from the types inferred for its pages."""
     pa = import_pyarrow()
     found = kinds - {"null"}
     if found <= {"int64", "double"}:
@@ -239,7 +240,7 @@ def _type_of(kinds: set[str]) -> Any:
 
 
 def _line_of(raw: bytes, number: int) -> int:
-    """Return the index of the line that holds the given row (from 1), skipping blanks."""
+    """Return the index of the line with the given row (from 1), skipping blank lines."""
     for i, text in enumerate(raw.split(b"\n")):
         number -= bool(text.strip())
         if number == 0:

@@ -1,4 +1,4 @@
-"""Collections of dask as sources: their partitions stay where they are."""
+"""Dask collections as sources, whose partitions stay on the workers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from kernelgrad.data.base import (
 )
 from kernelgrad.exceptions import DataError, KernelGradError
 
-_GATHERED = 1 << 20  # targets that are gathered at once
+_GATHERED = 1 << 20  # number of targets gathered at once
 
 
 def is_collection(X: Any) -> bool:
-    """Whether X is an array, frame or series of dask, told without importing it."""
+    """Return whether X is an array, frame or series of dask, without importing dask."""
     return type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(
         X, "to_delayed"
     )
@@ -39,27 +39,27 @@ def is_collection(X: Any) -> bool:
 def as_source(
     X: Any, y: Any = None, sample_weight: Any = None, client: Any = None
 ) -> tuple[Any, Any, Any]:
-    """Return a source of a collection, which carries its targets; others as they are."""
+    """Return the source of a collection and its targets; return other data unchanged."""
     if is_collection(X):
         return DaskSource(X, y, sample_weight, client=client), None, None
     return X, y, sample_weight
 
 
 class DaskSource(BatchSource):
-    """Rows of a dask array or frame, of which only those that are asked for travel.
+    """Rows of a dask array or frame; only requested rows are transferred.
 
-    Partitions are computed anew whenever they are read: ``persist`` the collection first if
-    it fits into the memory of the workers. Lengths that are unknown are computed once.
+    Partitions are recomputed whenever they are read, so ``persist`` the collection first if it
+    fits into the memory of the workers. Unknown lengths are computed once.
 
     Parameters
     ----------
     X : dask array of shape (n, d), or dask frame
-        Blocks of arrays may be CSR matrices. Frames give Arrow tables, which estimators
-        encode.
+        Blocks of arrays may be CSR matrices. Batches of frames are Arrow tables, which
+        estimators encode.
     y, sample_weight : dask array, series or frame, or array-like, optional
-        Targets and weights, cut in any way.
+        Targets and weights, partitioned in any way.
     client : distributed.Client, optional
-        Where tasks run; by default where dask's own settings say.
+        Client that runs the tasks; by default the scheduler configured in dask.
     """
 
     seekable = True
@@ -108,7 +108,7 @@ class DaskSource(BatchSource):
         self._w = columns[-1] if self.has_weight else None
 
     def _cut(self, given: list[Any], as_frame: bool) -> list[_Column]:
-        """Return the partitions of collections, all unknown lengths being computed at once."""
+        """Return the partitions of collections, after computing all unknown lengths at once."""
         import dask
 
         found, unknown = [], []
@@ -133,7 +133,7 @@ class DaskSource(BatchSource):
         ]
 
     def _computed(self, tasks: list[Any], what: str) -> list[Any]:
-        """Return what delayed tasks give, or say what cannot be read."""
+        """Return the results of delayed tasks; raise DataError if one fails."""
         import dask
 
         if not tasks:
@@ -157,7 +157,7 @@ class DaskSource(BatchSource):
         return batch
 
     def delayed(self, start: int, stop: int) -> Any:
-        """Return the task that gives these rows as a checked batch."""
+        """Return a task that computes these rows as a checked batch."""
         import dask
 
         pieces = [
@@ -167,7 +167,7 @@ class DaskSource(BatchSource):
         return dask.delayed(_batch)(*pieces, start, self.feature_names)
 
     def place(self, start: int, stop: int) -> str:
-        """Return words for the partitions that hold these rows."""
+        """Return a description of the partitions that hold these rows."""
         first, last = self._X.span(start, stop)
         numbers = f"partition {first}" if first == last else f"partitions {first} to {last}"
         return f"{numbers} (rows {start} to {stop - 1})"
@@ -196,7 +196,7 @@ class DaskSource(BatchSource):
         return self._X.starts[:-1]
 
     def target_chunks(self) -> Iterator[AnyArray]:
-        """Yield the targets in order, and compute nothing else."""
+        """Yield the targets in order, without computing the rows."""
         self._require_target()
         assert self._y is not None
         for start in range(0, self.n_rows, _GATHERED):
@@ -207,7 +207,7 @@ class DaskSource(BatchSource):
                 start += len(y)
 
     def summarize_target(self) -> TargetSummary:
-        """Return the kind, the classes and the counts of the target; workers count."""
+        """Return the kind, the classes and the counts of the target, counted by the workers."""
         import dask
 
         if self._summary is None:
@@ -222,7 +222,7 @@ class DaskSource(BatchSource):
         return self._summary
 
     def map_chunks(self, function: Callable[[Batch], Any]) -> Iterator[Any]:
-        """Yield what a function says of each partition, computed by the workers."""
+        """Yield the results of a function for each partition, computed by the workers."""
         import dask
 
         told = dask.delayed(function)  # sent once
@@ -234,7 +234,7 @@ class DaskSource(BatchSource):
 
 
 class _Column:
-    """Partitions of a collection, and the rows where they begin."""
+    """Partitions of a collection and their first rows."""
 
     def __init__(self, parts: list[Any], lengths: list[int], as_frame: bool) -> None:
         self.parts, self._as_frame = parts, as_frame
@@ -242,13 +242,13 @@ class _Column:
         self.n_rows = int(self.starts[-1])
 
     def span(self, start: int, stop: int) -> tuple[int, int]:
-        """Return the first and the last partition that hold some of these rows."""
+        """Return the first and the last partition that contain some of these rows."""
         first = int(np.searchsorted(self.starts, start, side="right")) - 1
-        first = min(first, len(self.parts) - 1)  # of no rows at the end
+        first = min(first, len(self.parts) - 1)  # for an empty range at the end
         return first, max(first, int(np.searchsorted(self.starts, stop, side="left")) - 1)
 
     def pieces(self, start: int, stop: int) -> list[Any]:
-        """Return tasks that give these rows in order, at least one."""
+        """Return at least one task; together they compute these rows in order."""
         import dask
 
         first, last = self.span(start, stop)
@@ -260,7 +260,7 @@ class _Column:
         ]
 
     def chosen(self, rows: IntArray) -> list[Any]:
-        """Return tasks that give rows of increasing number."""
+        """Return tasks that compute rows given in increasing order."""
         import dask
 
         first, last = self.span(int(rows[0]), int(rows[-1]) + 1)
@@ -277,7 +277,7 @@ class _Column:
             yield i, int(self.starts[i]), int(self.starts[i + 1])
 
 
-# -- what workers do -------------------------------------------------------------------
+# -- tasks of workers ------------------------------------------------------------------
 
 
 def _length(part: Any) -> int:
@@ -285,7 +285,7 @@ def _length(part: Any) -> int:
 
 
 def _chosen(part: Any, rows: IntArray | slice, as_frame: bool) -> Any:
-    """Return some rows of a partition: Arrow tables of frames, else arrays or CSR matrices."""
+    """Return some rows of a partition: an Arrow table for frames, else an array or CSR."""
     part = part.iloc[rows] if hasattr(part, "iloc") else part[rows]
     if as_frame:
         import pyarrow as pa

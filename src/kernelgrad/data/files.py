@@ -1,4 +1,4 @@
-"""The files of a source: which they are, and in which format."""
+"""Finds the files of a source and their format."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _MISSING = "__HIVE_DEFAULT_PARTITION__"
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file, and the columns that the names of its folders give (``year=2020``).
+    """A file, and the columns given by names of its folders, such as ``year=2020``.
 
-    These have an Arrow type, or its name, and a value.
+    Each of these columns has an Arrow type, or the name of one, and a value.
     """
 
     path: Path
@@ -48,7 +48,7 @@ class DataFile:
 def find_files(path: Any) -> list[DataFile]:
     """Return the files of a path, a pattern, a list of these, or an Arrow dataset.
 
-    Files of folders and patterns are sorted by name, folder by folder, lists stay in order.
+    Files of folders and patterns are sorted by name within each folder; lists keep their order.
     """
     if hasattr(path, "get_fragments"):
         return _of_dataset(path)
@@ -80,7 +80,7 @@ def find_files(path: Any) -> list[DataFile]:
 
 
 def _expand(path: PathLike) -> tuple[Path, list[Path]]:
-    """Return the folder below which names count, and the files of a path or pattern."""
+    """Return the root folder for columns from folder names, and the files of a path."""
     text, root = os.fspath(path), Path(path)
     if root.is_dir():
         return root, _inside(root)
@@ -105,7 +105,7 @@ def _inside(folder: Path) -> list[Path]:
         for file in folder.rglob("*")
         if _suffix_format(file) and file.is_file() and not _is_hidden(file, folder)
     )
-    # notes beside data are no data
+    # notes next to data are not data
     found = [file for file in found if _suffix_format(file) != "text"] or found
     if not found:
         raise DataError(
@@ -156,7 +156,7 @@ def format_of(path: Any) -> str:
 
 
 def common_format(files: Sequence[DataFile]) -> str:
-    """Return the format that all files have."""
+    """Return the format that all files share."""
     first: dict[str, Path] = {}
     for file in files:
         first.setdefault(_file_format(file.path), file.path)

@@ -1,4 +1,4 @@
-"""Images without end: each row an image moved by a random smooth field."""
+"""Endless data of images, deformed by random smooth displacement fields."""
 
 from __future__ import annotations
 
@@ -23,47 +23,49 @@ from kernelgrad.exceptions import DataError
 
 
 class DeformedImages(BatchSource):
-    r"""Any number of rows from some images, each made when it is read.
+    r"""Any number of rows made from given images by random deformations when they are read.
 
-    Row r is image ``r mod n``. The first n rows are the images themselves. Of all others the
-    pixel at ``p``, seen from the middle of the image, takes the value at
+    Row r comes from image ``r mod n``. The first n rows are the images themselves. In all other
+    rows the pixel at position ``p``, relative to the centre of the image, has the value at
 
     .. math:: e^{s} R_\theta S_k \, p + t + u(p),
 
-    by bilinear interpolation, outside the image that of the nearest edge: a turn by the angle
-    theta, a slant k (across, in parts of the way down), the size e^s, a shift t, and an elastic
-    field u, of which each component is white noise smoothed by a Gaussian [1]_. These are
-    normal with mean 0 and the deviations below, and a pure function of (seed, r): chunks,
-    threads and order of reading change no bit.
+    found by bilinear interpolation; positions outside the image have the value at the nearest
+    edge. R is a rotation by the angle theta, S a shear with slope k (horizontal displacement
+    per vertical distance), e^s a scale factor, t a shift, and u an elastic field, each
+    component of which is white noise smoothed by a Gaussian [1]_. All are normal with mean 0
+    and the standard deviations below. A row is a pure function of (seed, r), independent of
+    chunks, threads and the order of reading.
 
     Parameters
     ----------
     images : array of shape (n, height, width) or (n, height, width, channels)
-        Numbers. Rows of 8-bit images are rounded and stay of 8 bits; all others are float32.
+        The images. Rows of 8-bit images are rounded to 8 bits; all others are float32.
     labels : array of shape (n,), optional
-        Classes or targets; a deformed image keeps that of its original.
+        Classes or targets; a deformed image keeps the label of its original.
     n_rows : int >= 1
-        Rows of the source: 8,100,000 of MNIST's 60,000 digits are a set like MNIST8M [2]_.
+        Number of rows. 8,100,000 rows from the 60,000 digits of MNIST resemble MNIST8M [2]_.
     seed : int in [0, 2^64), default=0
-        Another seed gives other deformations.
+        Seed of the deformations.
     elastic : float >= 0, default=1.0
-        Deviation of u in pixels, in each direction. The defaults are for strokes in images of
-        about 30 pixels: they move a digit by as much as handwriting differs.
+        Standard deviation of each component of u, in pixels. The defaults suit strokes in
+        images of about 30 pixels: digits are deformed about as much as handwriting varies.
     smoothness : float >= 1, default=4.0
-        Deviation in pixels of the Gaussian that smooths u: strokes bend as a whole.
+        Standard deviation of the Gaussian that smooths u, in pixels. With the default, strokes
+        bend as a whole.
     angle : float >= 0, default=7.5
-        Deviation of theta in degrees.
+        Standard deviation of theta, in degrees.
     size : float >= 0, default=0.07
-        Deviation of s.
+        Standard deviation of s.
     slant : float >= 0, default=0.1
-        Deviation of k.
+        Standard deviation of k.
     shift : float >= 0, default=0.7
-        Deviation of each component of t in pixels.
+        Standard deviation of each component of t, in pixels.
 
     Notes
     -----
-    A row is flat, in C order, as ``images.reshape(n, -1)`` has it. Estimators that take random
-    batches of a source mix rows of 16 places of it, so that labels need not be mixed.
+    A row is flattened in C order, as by ``images.reshape(n, -1)``. The labels need not be
+    shuffled: random batches of a source mix rows from 16 places.
 
     References
     ----------
@@ -139,7 +141,7 @@ class DeformedImages(BatchSource):
         return None if self._labels is None else self._labels[rows % len(self._labels)]
 
     def target_chunks(self) -> Iterator[AnyArray]:
-        """Yield the targets in order, without making any image."""
+        """Yield the targets in order, without computing images."""
         self._require_target()
         for start in range(0, self.n_rows, 2**20):
             y = self._target(np.arange(start, min(start + 2**20, self.n_rows)))
@@ -147,6 +149,6 @@ class DeformedImages(BatchSource):
             yield y
 
     def digest(self) -> bytes:
-        """Return a digest that tells seeds and deviations apart, and the first rows."""
+        """Return a digest of the seed, the deviations and the first rows."""
         law = self.seed, self._elastic, self._smoothness, self._affine.tolist()
         return hashlib.blake2b(repr(law).encode() + super().digest(), digest_size=16).digest()

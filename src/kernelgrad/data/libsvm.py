@@ -24,7 +24,7 @@ MAX_INDEX = 10_000_000
 class LibsvmSource(TextSource):
     """A LIBSVM file: plain, `.gz`, `.bz2` or `.zst`.
 
-    Opening it parses the file once, which checks every line and finds the number of
+    Opening the file parses it once, which checks every line and determines the number of
     features. Comments and ``qid`` are ignored.
 
     Parameters
@@ -32,11 +32,11 @@ class LibsvmSource(TextSource):
     path : path
         The file.
     n_features : int, optional
-        Number of features; by default the largest index decides, which may be 10,000,000: a
-        wrong digit is not to take the memory of ever so many features.
+        Number of features. By default it is the largest index, which may be at most
+        10,000,000, so that a corrupt index does not allocate too much memory.
     zero_based : bool or "auto", default="auto"
-        Whether indices count from 0. "auto" takes them to count from 1 unless index 0
-        occurs somewhere in the file.
+        Whether indices count from 0. ``"auto"`` assumes that they count from 1 unless index 0
+        occurs in the file.
     """
 
     is_sparse = True
@@ -63,7 +63,7 @@ class LibsvmSource(TextSource):
         self._settle(n_features, zero_based)
 
     def _settle(self, n_features: int | None, zero_based: bool | Literal["auto"]) -> None:
-        """Set from where indices count, and the number of features."""
+        """Set the base of indices and the number of features."""
         lowest, zero_row = self._lowest
         highest, highest_row = self._highest
         if zero_based is False and lowest == 0:
@@ -86,7 +86,7 @@ class LibsvmSource(TextSource):
 
     @classmethod
     def agree(cls, parts: Sequence[Any]) -> None:
-        """Let the sources of several files count features alike."""
+        """Make the sources of several files use the same base and number of features."""
         zero_based = any(part._lowest[0] == 0 for part in parts)
         for part in parts:
             part._settle(part._given, zero_based)

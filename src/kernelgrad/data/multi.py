@@ -1,4 +1,4 @@
-"""Several sources of the same columns as one."""
+"""Concatenation of several sources with the same columns."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from kernelgrad.exceptions import DataError
 
 
 class MultiSource(PagedSource):
-    """The rows of several sources, one source after the other.
+    """The concatenated rows of several sources.
 
-    Types that differ become the one that holds all: integers of several widths, floats and
-    integers; text and numbers in one column do not go together.
+    Different types of numbers are converted to a common type that holds all values. A column
+    must not mix text and numbers.
 
     Parameters
     ----------
     parts : sequence of BatchSource
-        The sources, of one class and of the same columns.
+        The sources, of one class and with the same columns.
     names : sequence of str
-        What messages call them, such as their paths.
+        Their names in messages, such as paths.
 
     Raises
     ------
     DataError
-        Naming the source whose columns, types, target, weights or sparsity are others.
+        A source differs in columns, types, target, weights or sparsity; the message names it.
     """
 
     def __init__(self, parts: Sequence[BatchSource], names: Sequence[str]) -> None:
@@ -64,13 +64,13 @@ class MultiSource(PagedSource):
         self._share()
 
     def _share(self) -> None:
-        """Let all files keep what they decoded in one place, whatever their number."""
+        """Make all files share one cache of decoded data, whatever their number."""
         for part in self._parts:
             if isinstance(part, PagedSource):
                 part._pool = self.pool
 
     def digest(self) -> bytes:
-        """Return the digests of all sources."""
+        """Return a digest of all sources."""
         return b"".join(part.digest() for part in self._parts)
 
     def block_starts(self) -> IntArray | None:
@@ -113,10 +113,10 @@ def joined(
     opened: Callable[[DataFile, Sequence[str] | None], BatchSource],
     feature_names: Sequence[str] | None,
 ) -> BatchSource:
-    """Return one source of all files, of which those without rows are left out.
+    """Return one source of all files; files without rows are left out.
 
-    `opened` takes a file and the names of its features, which are those of the first file
-    where none are given.
+    `opened` takes a file and the names of its features. By default these are the names in the
+    first file.
     """
     parts: list[BatchSource] = []
     names: list[str] = []

@@ -35,18 +35,18 @@ def open_npz(
 ) -> ArraySource:
     """Open an `.npz` archive.
 
-    The features are the array `data_key`, or else ``X_train``, or else CSR parts named
-    ``data``, ``indices``, ``indptr`` and ``shape``, bare or after ``train_``. An
-    uncompressed dense array (as `numpy.savez` writes it) is memory-mapped; compressed and
-    sparse ones are loaded and must fit in memory.
+    The features are the array `data_key`, otherwise ``X_train``, otherwise the parts of a CSR
+    matrix named ``data``, ``indices``, ``indptr`` and ``shape``, possibly with the prefix
+    ``train_``. An uncompressed dense array (as `numpy.savez` writes it) is memory-mapped;
+    compressed and sparse arrays are loaded and must fit in memory.
 
     Parameters
     ----------
     path : path
         The archive.
     target_key : str or None, default="y"
-        Name of the targets; None for data without. Where there is no ``y``, the default
-        also stands for ``y_train`` and ``train_y``.
+        Name of the targets; None if there are none. If there is no ``y``, the default also
+        finds ``y_train`` and ``train_y``.
     data_key : str, default="X"
         Name of the features.
     weight_key : str, optional
@@ -62,7 +62,7 @@ def open_npz(
     Raises
     ------
     DataError
-        If the archive is damaged or holds no such array.
+        The archive is damaged or has no such array.
     """
     path = Path(path)
     with _archive(path) as archive:
@@ -90,21 +90,26 @@ def open_npy(
     weight: str | os.PathLike[str] | None = None,
     feature_names: Sequence[str] | None = None,
 ) -> ArraySource:
-    """Open an `.npy` array (n, d), memory-mapped, with targets and weights from others.
+    """Open an `.npy` array (n, d) as a memory map, with targets and weights from other files.
 
     Parameters
     ----------
     path : path
-        The features.
+        File with the features.
     target, weight : path, optional
-        The targets, and the sample weights.
+        Files with the targets and with the sample weights.
     feature_names : sequence of str, optional
         Column names.
 
     Returns
     -------
     ArraySource
-        The data; DataError if a file is damaged, or the shapes do not fit.
+        The data.
+
+    Raises
+    ------
+    DataError
+        A file is damaged, or the shapes do not match.
     """
     files = [None if p is None else Path(p) for p in (path, target, weight)]
     X, y, w = (None if file is None else _map_array(file) for file in files)
@@ -137,7 +142,7 @@ def _need(keys: Sequence[str], key: str, what: str, path: Path) -> str:
 def _member(
     archive: zipfile.ZipFile, key: str, path: Path, *, mapped: bool = False
 ) -> AnyArray:
-    """Return an array whose bytes agree with the checksum of the archive."""
+    """Return an array after verifying the checksum in the archive."""
     info = archive.getinfo(f"{key}.npy")
     remedy = "object arrays are not accepted, save strings with astype(str)"
     with decoding(path, f"has an array {key!r} that cannot be read", remedy):
@@ -147,7 +152,7 @@ def _member(
                 while stream.read(1 << 20):  # the last read compares the checksums
                     pass
                 return _mapped(path, _content_start(path, info), header)
-        with archive.open(info) as stream:  # to go back would skip the checksum
+        with archive.open(info) as stream:  # seeking back would skip the checksum
             return _checked_text(np.lib.format.read_array(stream, allow_pickle=False))
 
 
@@ -177,7 +182,7 @@ def _map_array(file: Path) -> AnyArray:
 
 
 class _Header(NamedTuple):
-    """What an array in .npy format is like, and where its numbers begin."""
+    """The header of an array in .npy format, and the offset of its numbers."""
 
     shape: tuple[int, ...]
     fortran: bool
@@ -186,14 +191,14 @@ class _Header(NamedTuple):
 
 
 def _header(stream: IO[bytes], n_bytes: int) -> _Header:
-    """Read a header, which must tell of as many bytes as there are."""
+    """Read a header and check it against the number of bytes."""
     version = np.lib.format.read_magic(stream)
     readers = {
         (1, 0): np.lib.format.read_array_header_1_0,
         (2, 0): np.lib.format.read_array_header_2_0,
     }
     if version not in readers:
-        raise ValueError(f"version {version} is for arrays of records")
+        raise ValueError(f"version {version} is for structured arrays")
     shape, fortran, dtype = readers[version](stream)
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
@@ -210,7 +215,7 @@ def _mapped(path: Path, start: int, header: _Header) -> AnyArray:
 
 
 def _checked_text(array: AnyArray) -> AnyArray:
-    """Return an array after checking that Python has the characters in it."""
+    """Return an array of text after checking that its characters exist."""
     if array.dtype.kind == "U":
         code = np.dtype(np.uint32).newbyteorder(array.dtype.byteorder)
         if np.ascontiguousarray(array).view(code).max(initial=0) > sys.maxunicode:
@@ -219,7 +224,7 @@ def _checked_text(array: AnyArray) -> AnyArray:
 
 
 def _content_start(path: Path, info: zipfile.ZipInfo) -> int:
-    """Return where the bytes of a member begin, after a header of its own."""
+    """Return the offset of the bytes of a member, which follow its own header."""
     with path.open("rb") as stream:
         stream.seek(info.header_offset + 26)
         lengths: tuple[int, int] = struct.unpack("<HH", stream.read(4))

@@ -16,16 +16,16 @@ from kernelgrad.data.base import Batch
 from kernelgrad.exceptions import DataError
 
 _READ_ROWS = 65536
-_DECODED = 6.0  # times the values of a row group: pages, dictionaries and what Arrow keeps
-_WHOLE_ROWS = 1 << 18  # so many, decoded, are smaller than the decoder's pages and dictionaries
+_DECODED = 6.0  # memory per byte of a row group, with pages, dictionaries and Arrow's buffers
+_WHOLE_ROWS = 1 << 18  # groups up to this size take less memory than the decoder itself
 
 
 class ParquetSource(ColumnSource):
     """A Parquet file.
 
-    Only the needed columns are read, and of large row groups 65,536 rows are decoded at a
-    time, in order: reads that follow one another go on where the last one ended, others start
-    anew at a row group. Features are float32 if every feature column fits in it exactly
+    Only the needed columns are read. Large row groups are decoded in order, 65,536 rows at a
+    time: consecutive reads continue where the last one ended, others start at the beginning of
+    a row group. Features are float32 if float32 represents every feature column exactly
     (float16, float32, booleans and integers up to 16 bits), otherwise float64.
 
     Parameters
@@ -44,12 +44,12 @@ class ParquetSource(ColumnSource):
             self._metadata = metadata = pq.read_metadata(self._path)
             schema = metadata.schema.to_arrow_schema()
             with pq.ParquetFile(self._path, metadata=metadata) as stream:
-                # metadata.row_group(g), and columns of it, end the process where the footer is
-                # damaged, which no reader does
+                # metadata.row_group(g) and its columns can crash the process if the footer is
+                # damaged; the reader does not
                 groups = range(metadata.num_row_groups)
                 counts = [stream.read_row_group(g, columns=[]).num_rows for g in groups]
             if min(counts, default=0) < 0 or sum(counts) != metadata.num_rows:
-                raise ValueError(f"its row groups do not make {metadata.num_rows} rows")
+                raise ValueError(f"its row groups do not add up to {metadata.num_rows} rows")
         self._groups = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         self._set_columns(schema.names, drop, feature_names)
         types = {name: schema.field(name).type for name in self._stored(self._columns)}
@@ -74,17 +74,17 @@ class ParquetSource(ColumnSource):
         self.reading_bytes = _DECODED * most * self.n_features * self._dtype.itemsize
 
     def block_starts(self) -> IntArray:
-        """Return the first row of every row group that has rows."""
+        """Return the first row of every row group that is not empty."""
         return np.unique(self._groups[:-1][np.diff(self._groups) > 0])
 
     def _tables(self, group: int, columns: Sequence[str]) -> Iterator[Any]:
-        """Yield some columns from a row group on to the end."""
+        """Yield tables of some columns, from the given row group to the end."""
         pa = import_pyarrow()
         import pyarrow.parquet as pq
 
-        # not all that a row group holds of a column, but 64 KiB of it
+        # 64 KiB of a column at a time, not the whole row group
         options = {"buffer_size": 1 << 16, "pre_buffer": False}
-        options |= {"page_checksum_verification": True}  # of files that have checksums
+        options |= {"page_checksum_verification": True}  # if the file has checksums
         with (
             decoding(self._path, "cannot be decoded", "it is damaged, write it again"),
             pq.ParquetFile(self._path, metadata=self._metadata, **options) as stream,
@@ -92,12 +92,12 @@ class ParquetSource(ColumnSource):
             for at, n_rows in enumerate(np.diff(self._groups)[group:].tolist(), group):
                 batches = stream.iter_batches(
                     batch_size=_READ_ROWS,
-                    row_groups=[at],  # none is decoded that is not asked for
+                    row_groups=[at],  # no other group is decoded ahead
                     columns=self._stored(columns),
                     use_threads=False,
                 )
                 for batch in list(batches) if n_rows <= _WHOLE_ROWS else batches:
-                    batch.validate(full=True)  # text and codes of categories are not by then
+                    batch.validate(full=True)  # Arrow has not checked text and category codes
                     yield self._with_keys(pa.Table.from_batches([batch]), columns)
 
     def _target_tables(self) -> Iterator[Any]:
@@ -137,16 +137,16 @@ class _Stream:
     """The rows of a file, decoded in order."""
 
     def __init__(self, path: Path, at: int, tables: Iterator[Any]) -> None:
-        self.path, self.at = path, at  # the row that comes next
+        self.path, self.at = path, at  # the next row
         self._tables = tables
         self._rest: Any = None
 
     def rows(self, start: int, stop: int) -> Iterator[Any]:
-        """Yield rows from `start`, not before `at`, to `stop` in tables."""
+        """Yield tables of the rows from `start`, which is at least `at`, to `stop`."""
         while self.at < stop:
             if self._rest is None:
                 self._rest = next(self._tables, None)
-                if self._rest is None:  # fewer rows than there were
+                if self._rest is None:  # the file has fewer rows now
                     return
             n = self._rest.num_rows
             low, high = min(max(start - self.at, 0), n), min(stop - self.at, n)
@@ -157,7 +157,7 @@ class _Stream:
 
 
 def _float_type(kind: Any) -> np.dtype[Any] | None:
-    """Return the float type that holds an Arrow type, or None if it is not a number."""
+    """Return the float type that represents an Arrow type; None if it is not a number."""
     import pyarrow.types as pt
 
     if pt.is_boolean(kind) or pt.is_float16(kind) or pt.is_float32(kind):

@@ -1,4 +1,4 @@
-"""Work ahead of its consumer."""
+"""Iteration with a background thread."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ T = TypeVar("T")
 
 
 def prefetched(items: Iterable[T]) -> Iterator[T]:
-    """Yield items, each of which a thread makes while the one before it is used.
+    """Yield items, each produced by a thread while the previous one is used.
 
-    At most two items exist at a time, besides what the consumer keeps. An error of `items`
-    is raised where its item would have come. The thread ends with the last item, and when
-    the iterator is closed or collected.
+    At most two items exist at a time, besides those that the consumer keeps. An error in
+    `items` is raised in place of its item. The thread ends after the last item, and when the
+    iterator is closed or garbage-collected.
 
     Parameters
     ----------
     items : iterable
-        Whatever makes the items; only the thread uses it.
+        Produces the items; only the thread uses it.
 
     Yields
     ------
@@ -27,7 +27,7 @@ def prefetched(items: Iterable[T]) -> Iterator[T]:
         The items, in order.
     """
     iterator, end = iter(items), cast(T, object())
-    close: Any = getattr(iterator, "close", lambda: None)  # of generators
+    close: Any = getattr(iterator, "close", lambda: None)  # generators have it
     with ThreadPoolExecutor(1, "kernelgrad-prefetch") as thread:
         try:
             ready = thread.submit(next, iterator, end)

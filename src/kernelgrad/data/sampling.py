@@ -34,7 +34,7 @@ class EpochBatch(NamedTuple):
     iteration : int
         Number of this batch in the whole sequence, from 0.
     fraction : float
-        Epochs completed once this batch is used.
+        Number of epochs completed after this batch.
     """
 
     batch: Batch
@@ -44,12 +44,12 @@ class EpochBatch(NamedTuple):
 
 
 class _Buffer(NamedTuple):
-    """Rows that are shuffled together, before any of them is read."""
+    """Row numbers that are shuffled together, planned before any row is read."""
 
-    carried: IntArray  # rows left over from the buffer before
-    pages: list[tuple[int, int]]  # row ranges read in addition
-    rows: IntArray  # carried rows and page rows, without the excluded ones
-    order: IntArray  # their permutation; cut into batches from the left
+    carried: IntArray  # rows left over from the previous buffer
+    pages: list[tuple[int, int]]  # ranges of rows to read in addition
+    rows: IntArray  # carried rows and rows of pages, without the excluded ones
+    order: IntArray  # their permutation, which is cut into batches from the left
 
 
 def sample_batches(
@@ -65,35 +65,36 @@ def sample_batches(
 ) -> Iterator[EpochBatch]:
     """Yield random batches, each row at most once per epoch.
 
-    The sequence is a function of the data, `seed`, `batch_size`, `exclude` and
-    `buffer_rows` alone. Sources in memory are permuted as a whole in every epoch. All
-    others are cut into pages of ``buffer_rows // 16`` rows, which fill a buffer that is
-    permuted and cut into batches. Pages come from 16 places of the data in turn (fewer for
-    more than eight columns, at least four): these are row groups and text pages in random
-    order, or parts of them where there are fewer, each read from its beginning to its end,
-    so that it is decoded once per epoch. A file or folder sorted by label so gives batches
-    that are mixed; where the source cannot seek, pages come in file order. What is left of a
-    buffer goes into the next one; at the end of an epoch less than one batch is dropped.
+    The sequence depends only on the data, `seed`, `batch_size`, `exclude` and `buffer_rows`.
+    Sources in memory are permuted as a whole in every epoch. All others are divided into
+    pages of ``buffer_rows // 16`` rows, which fill a buffer that is permuted and cut into
+    batches. Pages are taken in turn from 16 places of the data (fewer for more than eight
+    columns, but at least four). The places are row groups or text pages in random order, or
+    parts of them if there are fewer, and each is read from beginning to end, so that it is
+    decoded once per epoch. Batches are therefore mixed even if the files are sorted by label.
+    If the source cannot seek, pages come in file order. The rest of a buffer goes into the
+    next one; at the end of an epoch less than one batch is dropped.
 
     Parameters
     ----------
     source : BatchSource
         The data.
     batch_size : int
-        Rows per batch; if the source has fewer, all of them make one batch.
+        Rows per batch; if the source has fewer, they form one batch.
     seed : int
-        Seed of every permutation.
+        Seed of all permutations.
     start : int, default=0
-        Number of batches to skip; no skipped batch is read.
+        Number of batches to skip; skipped batches are not read.
     exclude : ndarray of int, optional
-        Increasing numbers of rows that are never emitted.
+        Numbers of the rows to leave out, in increasing order.
     buffer_rows : int, default=131072
-        Rows shuffled together, raised to `batch_size` if less.
+        Number of rows shuffled together, at least `batch_size`. A larger buffer mixes better
+        and takes more memory.
     chunk_rows : int, default=65536
-        Rows per read at most. Besides the source's own decoded unit, memory holds one
-        buffer (twice that for sparse data) and one such chunk.
+        Largest number of rows per read. Besides the decoded unit of the source, memory holds
+        one buffer (two for sparse data) and one such chunk.
     max_epochs : int, optional
-        Number of epochs after which to stop; endless by default.
+        Number of epochs after which to stop; by default the sequence is endless.
 
     Yields
     ------
@@ -124,7 +125,7 @@ def sample_batches(
         epoch, skip = divmod(start, per_epoch)
         while max_epochs is None or epoch < max_epochs:
             done = 0
-            left: Batch | None = None  # rows carried to the next buffer
+            left: Batch | None = None  # rows carried over to the next buffer
             plan: Iterable[_Buffer]
             if source.in_memory:
                 rows = _kept(0, source.n_rows, excluded)
@@ -150,7 +151,7 @@ def sample_batches(
                     yield EpochBatch(batch, epoch, number, epoch + at / per_epoch)
                 if held is not None:
                     left = index_batch(held, buffer.order[n_batches * size :])
-                    held = None  # before the next one is filled
+                    held = None  # freed before the next one is filled
                 done += n_batches
             epoch, skip = epoch + 1, 0
 
@@ -170,7 +171,7 @@ def _kept(low: int, high: int, excluded: IntArray) -> IntArray:
 def _plan_paged(
     source: BatchSource, size: int, epoch: int, seed: int, excluded: IntArray, buffer_rows: int
 ) -> Iterator[_Buffer]:
-    """Decide what every buffer of an epoch holds without reading anything."""
+    """Plan the contents of every buffer of an epoch, without reading any row."""
     rng = _rng(seed, epoch, 0) if source.seekable else None
     pages = _page_order(source, max(1, buffer_rows // _PAGES_PER_BUFFER), rng)
     carried: IntArray = np.empty(0, dtype=np.int64)
@@ -197,7 +198,7 @@ def _plan_paged(
 def _page_order(
     source: BatchSource, page_rows: int, rng: np.random.Generator | None
 ) -> list[tuple[int, int]]:
-    """Cut the rows into pages, and take them from several blocks in turn."""
+    """Divide the rows into pages, and order them by taking from several blocks in turn."""
     starts = source.block_starts()
     if starts is None:
         starts = np.arange(0, source.n_rows, page_rows)
@@ -210,13 +211,13 @@ def _page_order(
     if rng is None:
         return [page for block in blocks for page in block]
     places = n_places(source.n_features)
-    parts = -(-places // len(blocks))  # of each block, where there are few
+    parts = -(-places // len(blocks))  # per block, if there are few blocks
     runs = [
         block[i * len(block) // parts : (i + 1) * len(block) // parts]
         for block in blocks
         for i in range(parts)
     ]
-    waiting = [runs[i][::-1] for i in rng.permutation(len(runs))]  # next pages come last
+    waiting = [runs[i][::-1] for i in rng.permutation(len(runs))]  # the next page is last
     pages: list[tuple[int, int]] = []
     here: list[list[tuple[int, int]]] = []
     while here or waiting:
@@ -228,7 +229,7 @@ def _page_order(
 
 
 def _fill(source: BatchSource, buffer: _Buffer, left: Batch | None, chunk_rows: int) -> Batch:
-    """Read what a buffer holds, in the order of `buffer.rows`."""
+    """Read the rows of a buffer, in the order of `buffer.rows`."""
     pieces = _pieces(source, buffer, left, chunk_rows)
     if source.is_sparse:
         return concat_batches(list(pieces))
@@ -255,7 +256,7 @@ def _fill(source: BatchSource, buffer: _Buffer, left: Batch | None, chunk_rows: 
 def _pieces(
     source: BatchSource, buffer: _Buffer, left: Batch | None, chunk_rows: int
 ) -> Iterator[Batch]:
-    if len(buffer.carried):  # fetched only where a resumed run begins
+    if len(buffer.carried):  # read only when a resumed run begins
         yield source.take(buffer.carried) if left is None else left
     wanted = np.sort(buffer.rows)
     for low, high in buffer.pages:
@@ -283,23 +284,24 @@ def split_rows(
     source : BatchSource or int
         The data, or its number of rows.
     fraction : float
-        Share of the rows to choose, in (0, 1).
+        Fraction of the rows to choose, in (0, 1).
     seed : int
         Seed of the choice.
     stratify : ndarray of shape (n_rows,), optional
-        Labels. Every class gives its share, and keeps at least one row for training.
+        Labels. The same fraction of every class is chosen, and each class keeps at least one
+        row for training.
     max_rows : int, optional
         Upper limit on the number of rows chosen.
 
     Returns
     -------
     ndarray of int64
-        Row numbers in increasing order: at least one, and never all.
+        Row numbers in increasing order; at least one and not all.
 
     Raises
     ------
     DataError
-        If there are fewer than two rows, or every class has a single row.
+        There are fewer than two rows, or every class has a single row.
     """
     n = source.n_rows if isinstance(source, BatchSource) else check_int(source, "source")
     fraction = check_real(fraction, "fraction", low=0, high=1, low_open=True, high_open=True)
@@ -340,7 +342,7 @@ def split_rows(
 
 
 def _apportion(quota: AnyArray, room: IntArray, total: int) -> IntArray:
-    """Round quotas to integers that add up to `total`, none above its room."""
+    """Round quotas to integers that sum to `total`, each at most its `room`."""
     share = np.minimum(np.floor(quota).astype(np.int64), room)
     while (left := total - int(share.sum())) > 0:
         open_ = np.flatnonzero(share < room)

@@ -1,4 +1,4 @@
-"""Whether a file is still the one that was opened."""
+"""Detects whether a file has changed since it was opened."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 
 from kernelgrad.exceptions import DataError
 
-_BLOCK, _BLOCKS = 2**20, 256  # bytes that a digest takes at once, and how often
+_BLOCK, _BLOCKS = 2**20, 256  # bytes per block of a digest, and the number of blocks
 
 
 def spread(size: int, step: int) -> list[int]:
-    """Return where blocks of `step` begin that cover `size`, or 256 of them from all over."""
+    """Return the starts of blocks of `step` that cover `size`, or of 256 spread evenly."""
     starts = range(0, size, step)
     chosen = np.linspace(0, len(starts) - 1, min(len(starts), _BLOCKS))
     return [starts[round(i)] for i in chosen.tolist()]
@@ -24,18 +24,18 @@ def spread(size: int, step: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Stamp:
-    """Size, time of the last change and inode of a file."""
+    """Size, modification time and inode of a file."""
 
     path: Path
     found: tuple[int, int, int]
 
     @classmethod
     def of(cls, path: Path) -> Stamp:
-        """Return the stamp of a file as it is now."""
+        """Return the current stamp of a file."""
         return cls(path, _state(path))
 
     def digest(self) -> bytes:
-        """Return a digest of all bytes up to 256 MiB, of larger files of as many all over."""
+        """Return a digest of all bytes, or of 256 MiB spread evenly over a larger file."""
         digest = hashlib.blake2b(str(self.found[0]).encode(), digest_size=16)
         with self.unchanged(), self.path.open("rb") as file:
             for start in spread(self.found[0], _BLOCK):
@@ -44,7 +44,7 @@ class Stamp:
         return digest.digest()
 
     def check(self) -> None:
-        """Raise if the file has changed since."""
+        """Raise DataError if the file has changed."""
         try:
             same = _state(self.path) == self.found
         except FileNotFoundError:
@@ -61,12 +61,12 @@ class Stamp:
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Check before a read, since maps of files cut short crash, and after it."""
+        """Check before a read, as mapping a truncated file can crash, and after it."""
         self.check()
         try:
             yield
         except Exception:
-            self.check()  # otherwise the error is of the file as it was
+            self.check()  # if it passes, the error belongs to the unchanged file
             raise
         self.check()
 

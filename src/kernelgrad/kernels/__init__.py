@@ -1,4 +1,4 @@
-"""Kernels by name: exact form and random features."""
+"""Kernels, with their exact values and their random features, and a registry of names."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ALIASES = {"gaussian": "rbf", "poly": "polynomial"}
 
 
 def register_kernel(cls: type[Kernel]) -> type[Kernel]:
-    """Give a kernel class its string name everywhere; usable as a decorator."""
+    """Register a kernel class under its ``name``; usable as a decorator."""
     KERNELS[cls.name] = cls
     return cls
 
@@ -50,24 +50,32 @@ def register_kernel(cls: type[Kernel]) -> type[Kernel]:
 def get_kernel(
     kernel: Any, *, gamma: float | str | None = None, bandwidth_factor: float | None = None
 ) -> Kernel:
-    """Return a kernel from a name, a :class:`Kernel`, a function, or one of scikit-learn's.
+    """Return the kernel given by a name, an object, a function or a scikit-learn kernel.
 
     Parameters
     ----------
     kernel : str, Kernel, function, or sklearn.gaussian_process.kernels.RBF or Matern
-        A name takes `gamma` and `bandwidth_factor`; an object keeps its own. ``"linear"`` is
-        ``<x, z>``, the polynomial kernel of degree 1. For kernels of
-        the inner product ``gamma="median"`` is read as ``"auto"``, ``1 / d``. A function of
-        two sets of rows gives a :class:`CallableKernel`.
-        scikit-learn's length scale ``l`` becomes ``gamma = 1 / (2 l^2)``.
+        ``"linear"`` is ``<x, z>``, the polynomial kernel of degree 1. A function of two sets
+        of rows is wrapped in a :class:`CallableKernel`. A length scale ``l`` of scikit-learn
+        becomes ``gamma = 1 / (2 l^2)``.
+    gamma, bandwidth_factor : default=None
+        Parameters of a kernel given by name; kernels without such a parameter ignore them, an
+        object keeps its own, and None keeps the default of the kernel. For kernels of the
+        inner product ``gamma="median"``, the default of the estimators, means ``"auto"``,
+        which is ``1 / d``.
+
+    Returns
+    -------
+    Kernel
+        A new object, whose parameters have been checked.
 
     Raises
     ------
     ValueError
-        Unknown name, a parameter outside its domain, or a scikit-learn kernel with a
-        length scale per column (scale the columns instead).
+        The name is unknown, a parameter is outside its domain, or a scikit-learn kernel has
+        one length scale per column (scale the columns instead).
     TypeError
-        Any other object.
+        `kernel` is none of these.
     """
     result: Kernel
     if isinstance(kernel, str):
@@ -75,8 +83,8 @@ def get_kernel(
             return Polynomial(degree=1, gamma=1.0, coef0=0.0)
         if kernel == "sigmoid":
             raise ValueError(
-                "kernel 'sigmoid' is not positive definite, so that no function space belongs "
-                "to it; take 'arc_cosine', which is near it."
+                "kernel 'sigmoid' is not positive semi-definite, so it has no function space; "
+                "use 'arc_cosine', the kernel of a random layer of a neural network."
             )
         name = _ALIASES.get(kernel, kernel)
         if name not in KERNELS:
@@ -102,7 +110,7 @@ def get_kernel(
 
 
 def describe_kernel(kernel: Kernel) -> dict[str, Any]:
-    """Return name and parameters of a kernel, parts included, as plain JSON values.
+    """Return the name and the parameters of a kernel and its parts as plain JSON values.
 
     Raises
     ------
@@ -120,7 +128,7 @@ def describe_kernel(kernel: Kernel) -> dict[str, Any]:
 
 
 def kernel_summary(kernel: Kernel) -> dict[str, Any]:
-    """Return the parameters of a kernel, parts included, for people to read."""
+    """Return the parameters of a kernel and its parts in readable form."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, Kernel):
@@ -198,7 +206,7 @@ def _from_other(kernel: Any) -> Kernel:
     return Gaussian(g)
 
 
-# all kernels here that have a name, but functions, which no name can give
+# Register all kernels above that have a name, except functions, which need an argument.
 for _cls in [globals()[_name] for _name in sorted(globals())]:
     if not inspect.isclass(_cls) or not issubclass(_cls, Kernel) or _cls is CallableKernel:
         continue

@@ -1,8 +1,8 @@
 r"""Additive homogeneous kernels ``sum_j k_1(x_j, z_j)`` (Dai et al. 2014, Table 1).
 
-For histograms. In one coordinate ``k_1(x, z) = sqrt(x z) E_w[cos(w (ln x - ln z))]``, with
-frequencies w of a spectral law of total mass 1. So a feature of one coordinate is
-``sqrt(x_j) [cos, sin](w ln x_j)``; a zero gives zeros.
+They compare histograms. In one coordinate ``k_1(x, z) = sqrt(x z) E_w[cos(w (ln x - ln z))]``
+for frequencies w drawn from a probability law, so a random feature of one coordinate is
+``sqrt(x_j) [cos, sin](w ln x_j)``, and zero where ``x_j = 0``.
 """
 
 from __future__ import annotations
@@ -20,36 +20,39 @@ from kernelgrad.kernels.base import TiledKernel, row_sums
 
 @parameters
 class AdditiveKernel(TiledKernel):
-    r"""Base of the additive kernels; subclasses give the law and the terms.
+    r"""Base class of the additive kernels; subclasses give the law and the terms.
 
     Parameters
     ----------
     form : {"auto", "coordinates", "hashed", "signs"}, default="auto"
-        How a block of F features covers d coordinates.
+        How the F features of a block cover the d coordinates.
 
-        ``"coordinates"``: feature i of a block sees coordinate ``i mod d`` only, with amplitude
-        ``sqrt(x_j / m_j)`` where m_j features of the block see coordinate j. No noise between
-        coordinates, and ``k(x, x)`` is exact. Where ``F < d`` a block sees F neighbouring
-        coordinates from a random one on, with amplitude ``sqrt(x_j d / F)``.
+        ``"coordinates"``: feature i of a block depends on coordinate ``i mod d`` only, with
+        amplitude ``sqrt(x_j / m_j)`` if m_j features of the block depend on coordinate j.
+        There is no noise between coordinates, and ``k(x, x)`` is exact. If ``F < d``, a block
+        covers F consecutive coordinates from a random one on, with amplitude
+        ``sqrt(x_j d / F)``.
 
-        ``"hashed"``: every coordinate goes to one random feature of the block, with a random
-        sign and a frequency of its own: a count sketch of all coordinates.
+        ``"hashed"``: a count sketch of all coordinates. Each coordinate is added to one random
+        feature of the block, with a random sign and its own frequency.
 
-        ``"signs"``: every feature sees all coordinates,
+        ``"signs"``: every feature depends on all coordinates,
         ``sum_j s_j sqrt(x_j) [cos, sin](w_j ln x_j) / sqrt(F)`` with Rademacher signs and one
         frequency per feature and coordinate.
 
-        ``"auto"``: ``"coordinates"`` where ``F >= d``, else ``"hashed"``.
+        ``"auto"``: ``"coordinates"`` if ``F >= d``, else ``"hashed"``; the table below shows
+        why.
 
     Notes
     -----
-    All forms are unbiased block by block; with ``"hashed"`` and ``"signs"`` each single
-    feature, times ``sqrt(F)``, is unbiased too, which products of kernels need.
+    Every block of features is an unbiased estimate of the kernel in all forms. With
+    ``"hashed"`` and ``"signs"`` each single feature, times ``sqrt(F)``, is unbiased too, which
+    products of kernels need.
 
-    Work of a row and block: F features with ``"coordinates"`` (about 0.8 ns each, the pair of
-    cosine and sine), its non-zeros with ``"hashed"`` (5 ns each), F times its non-zeros with
-    ``"signs"`` (0.5 ns each). Measured relative standard deviation of one block's estimate,
-    F = 512, chi-square / intersection / Jensen-Shannon:
+    A block takes the following time per row: about 0.8 ns for each of F pairs of cosine and
+    sine with ``"coordinates"``, 5 ns for each non-zero with ``"hashed"``, and 0.5 ns for each
+    of F times the number of non-zeros with ``"signs"``. Measured relative standard deviation
+    of the estimate of one block with F = 512, for chi-square / intersection / Jensen-Shannon:
 
     ===================================  ==============  ==============  ==============
     rows                                 coordinates     hashed          signs
@@ -61,10 +64,10 @@ class AdditiveKernel(TiledKernel):
     d = 20,000, 100 words                2.6/2.8/2.5     .12/.24/.12     .12/.13/.12
     ===================================  ==============  ==============  ==============
 
-    So up to ``d = F`` coordinates are best in everything. Beyond that the unseen ones cost
-    rows with few non-zeros far more than they save, and hashing has about the noise of signs
-    for 1/50 of the work or less. For dense rows without large differences between columns
-    ``"coordinates"`` stays the best choice at any d.
+    Up to ``d = F``, ``"coordinates"`` is therefore best in every respect. Beyond that it has a
+    large variance for rows with few non-zeros, because a block misses most of them; hashing
+    has about the variance of signs for at most 1/50 of the work. For dense rows whose columns
+    have similar sizes, ``"coordinates"`` remains the best choice for any d.
     """
 
     is_of_histograms: ClassVar[bool] = True
@@ -86,19 +89,19 @@ class AdditiveKernel(TiledKernel):
         return row_sums(X)
 
     def per_feature(self) -> AdditiveKernel:
-        """Return the kernel with features that each see every coordinate."""
+        """Return the kernel with features that each depend on all coordinates."""
         return self if self.form in ("hashed", "signs") else self._replaced(form="signs")
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
-        """Return the features of this kernel in its form."""
+        """Return the random features in the form of this kernel."""
         return AdditiveMap(self.law, self.form, n_features_in, seed, block_size)
 
 
 class Chi2(AdditiveKernel):
     r"""Additive chi-square kernel, ``sum_j 2 x_j z_j / (x_j + z_j)`` on ``x >= 0``.
 
-    Frequencies have density ``sech(pi w)`` (Table 1). It is scikit-learn's
-    ``additive_chi2_kernel`` plus the sums of both rows, divided by two.
+    Frequencies have the density ``sech(pi w)`` (Table 1). With scikit-learn's
+    ``additive_chi2_kernel`` it equals ``(additive_chi2_kernel + sum_j x_j + sum_j z_j) / 2``.
     Parameters are those of :class:`AdditiveKernel`.
     """
 
@@ -110,8 +113,8 @@ class Chi2(AdditiveKernel):
 class Intersection(AdditiveKernel):
     r"""Histogram intersection kernel, ``sum_j min(x_j, z_j)`` on ``x >= 0``.
 
-    Frequencies are Cauchy with scale 1/2 (in Table 1 the density has mass 1/2, for which the
-    amplitude ``sqrt(2 x_j)`` makes up).
+    Frequencies are Cauchy with scale 1/2. (In Table 1 the density has mass 1/2, which the
+    amplitude ``sqrt(2 x_j)`` compensates.)
     Parameters are those of :class:`AdditiveKernel`.
     """
 
@@ -123,11 +126,11 @@ class Intersection(AdditiveKernel):
 class JensenShannon(AdditiveKernel):
     r"""Jensen-Shannon kernel on ``x >= 0``.
 
-    ``sum_j x_j / 2 log2((x_j + z_j) / x_j) + z_j / 2 log2((x_j + z_j) / z_j)``: for
-    histograms, one minus their Jensen-Shannon divergence in bits. Frequencies have density
-    ``sech(pi w) / (ln 2 (1 + 4 w^2))``, drawn as those of :class:`Chi2` and kept with
-    probability ``1 / (1 + 4 w^2)`` (in Table 1 the density has mass 1/2, for which the
-    amplitude ``sqrt(2 x_j)`` makes up).
+    ``k(x, z) = sum_j x_j / 2 log2((x_j + z_j) / x_j) + z_j / 2 log2((x_j + z_j) / z_j)``. For
+    histograms that sum to 1 it is one minus their Jensen-Shannon divergence in bits.
+    Frequencies have the density ``sech(pi w) / (ln 2 (1 + 4 w^2))``; they are drawn as for
+    :class:`Chi2` and accepted with probability ``1 / (1 + 4 w^2)``. (In Table 1 the density
+    has mass 1/2, which the amplitude ``sqrt(2 x_j)`` compensates.)
     Parameters are those of :class:`AdditiveKernel`.
     """
 

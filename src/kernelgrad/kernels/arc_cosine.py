@@ -20,9 +20,9 @@ from kernelgrad.kernels import _tiles as tiles
 from kernelgrad.kernels.base import ExactRows, TiledKernel, exact_values
 from kernelgrad.kernels.projection import ProjectionKernel
 
-_TILE_BYTES = 2**22  # a task's buffer
-# 1 - |cos| below which an angle comes from a difference of rows: acos turns a rounding eps of
-# its argument into eps / sin(theta), up to 1e-8 at equal rows; here that stays below 1e-13.
+_TILE_BYTES = 2**22  # buffer of one task
+# Below this 1 - |cos| the angle is computed from the difference of the rows: acos turns a
+# rounding error eps into eps / sin(theta), up to 1e-8 at equal rows. It stays below 1e-13.
 _NEAR = 1e-5
 _KINDS = (projections.STEP, projections.RAMP, projections.RAMP2)
 
@@ -36,23 +36,24 @@ class ArcCosine(TiledKernel, ProjectionKernel):
     ``J_2 = 3 sin theta cos theta + (pi - theta) (1 + 2 cos^2 theta)``. Features are
     ``sqrt(2) 1[w . x > 0] (w . x)^n`` for normal w of standard deviation `scale` (Table 1,
     arc-cosine; the feature printed there, ``(w . x)^n max(0, w . x)``, lacks the ``sqrt(2)``
-    and is of order n + 1). Order 0 is a random layer of steps, order 1 of rectifiers.
+    and is of order n + 1). Order 0 corresponds to a random layer of step functions, order 1 to
+    one of rectifiers.
 
-    Any row is allowed. The angle of a row of zeros is undefined: k is 0 there for every
-    order, as its features are. ``k(x, x) = (scale |x|)^(2n)``, times 3 for order 2. Without a
-    bias k is homogeneous, and so is every function in its space: order 0 does not see the
-    length of rows at all. Features of order 2 are heavy-tailed: they need many more blocks
-    for the same accuracy.
+    Any row is allowed. The angle of a zero row is undefined; its kernel values and features
+    are 0 for every order. ``k(x, x) = (scale |x|)^(2n)``, times 3 for order 2. Without a bias
+    the kernel and all functions in its space are homogeneous of degree n; those of order 0
+    do not depend on the norms of rows at all. Features of order 2 are heavy-tailed and need
+    many more blocks for the same accuracy.
 
     Parameters
     ----------
     order : {0, 1, 2}, default=1
         Smoothness of the functions; 1, the rectifier, is the common choice.
     scale : float > 0, default=1.0
-        Standard deviation of the weights; without effect for order 0. 1 is the table's.
+        Standard deviation of the weights; it has no effect for order 0. Table 1 uses 1.
     bias : float >= 0, default=0.0
-        A constant appended to each row as one more column, so that functions need not be
-        homogeneous; 0, the table's kernel, appends nothing.
+        A constant appended to each row as an additional column, so that functions need not be
+        homogeneous. 0, as in Table 1, appends no column.
     """
 
     name: ClassVar[str] = "arc_cosine"
@@ -74,7 +75,7 @@ class ArcCosine(TiledKernel, ProjectionKernel):
 
     @property
     def amplitude(self) -> float:
-        """``sqrt(2)``: half of all weights give a feature of 0."""
+        """``sqrt(2)``, because half of the features are 0."""
         return float(np.sqrt(2.0))
 
     def weight_law(self) -> tuple[int, float]:
@@ -82,18 +83,18 @@ class ArcCosine(TiledKernel, ProjectionKernel):
         return rng.NORMAL, float(self.scale)
 
     def embed(self, X: Matrix) -> Matrix:
-        """Return the rows with the bias behind them."""
+        """Return the rows with the bias as last column."""
         if self.bias == 0:
             return X
         last = np.full((X.shape[0], 1), float(self.bias))
         return sp.hstack([X, last], format="csr") if sp.issparse(X) else np.hstack([X, last])
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
-        """Return the random layers of this kernel."""
+        """Return random layers of units as features."""
         return ProjectionMap(self.weights(), n_features_in + (self.bias > 0), seed, block_size)
 
     def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
-        """Return the exact form in row tiles, good to 1e-13 at any angle."""
+        """Return the exact matrix, computed in tiles of rows, to 1e-13 at any angle."""
         X, Z = float64_rows(self.embed(X)), float64_rows(self.embed(Z))
         size_x, size_z = self._sizes(X), self._sizes(Z)
         U, V = normalize(X), normalize(Z)
@@ -115,11 +116,11 @@ class ArcCosine(TiledKernel, ProjectionKernel):
         return (1, 1, 3)[self.order] * self._sizes(float64_rows(self.embed(X))) ** 2
 
     def embedded(self, X: Matrix) -> Matrix:
-        """Return rows of length 1."""
+        """Return the rows scaled to norm 1."""
         return normalize(float64_rows(self.embed(X)))
 
     def tile_rows(self, X: Matrix, *, wide: bool) -> ExactRows:
-        """Return rows of length 1, and the squares of ``(scale |x|)^n``."""
+        """Return the rows scaled to norm 1, and ``(scale |x|)^(2n)``."""
         values = exact_values(self.embedded(X), wide=wide)
         return ExactRows(values, self._sizes(float64_rows(self.embed(X))) ** 2)
 
@@ -128,15 +129,15 @@ class ArcCosine(TiledKernel, ProjectionKernel):
         return {"finish": (tiles.ARC0, tiles.ARC1, tiles.ARC2)[self.order]}
 
     def needs_wide(self, X: Matrix) -> bool:
-        """Return whether the order is 0: its value falls as the angle itself.
+        """Return whether the order is 0, whose values are linear in the angle.
 
-        The rounding eps of a cosine is one of ``sqrt(2 eps)`` in a small angle; higher orders
-        do not change with small angles to first order.
+        A rounding error eps of a cosine changes a small angle by ``sqrt(2 eps)``; higher orders
+        do not depend on small angles to first order.
         """
         return bool(self.order == 0)
 
     def _sizes(self, X: Matrix) -> Float64Array:
-        """Return ``(scale |x|)^n``, and 0 for rows of zeros."""
+        """Return ``(scale |x|)^n``; 0 for zero rows."""
         norms = row_norms(X)
         return np.where(norms > 0, (float(self.scale) * norms) ** self.order, 0.0)
 

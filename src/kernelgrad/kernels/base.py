@@ -1,4 +1,4 @@
-"""What a kernel is: its exact value, and a stream of random features."""
+"""The contract of a kernel: exact values, and a stream of random features."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from kernelgrad.kernels import _tiles as tiles
 
 TAG_PART = 13
 _DIAGONAL_ROWS = 64
-_OUTLYING = 1e3  # times the median norm of rows, from their median to their mean
-_TASK_ROWS = 128  # rows of a task of a kernel matrix
+_OUTLYING = 1e3  # a mean this many median norms away from the median is due to outliers
+_TASK_ROWS = 128  # rows of a kernel matrix computed by one task
 
 
 @dataclass(frozen=True)
 class ExactRows:
-    """Rows as the exact form of a kernel wants them, made once by :meth:`Kernel.exact_rows`."""
+    """Rows prepared for the exact values of a kernel by :meth:`Kernel.exact_rows`."""
 
-    values: Matrix  # embedded rows, float32 or float64; of no columns where there are parts
-    # squared norms or sizes (n,), where the kernel is a function of distances or angles
+    values: Matrix  # embedded rows, float32 or float64; without columns if there are parts
+    # squared norms or sizes (n,) for kernels that are functions of distances or angles
     square: Float64Array | None = None
-    ids: IntArray | None = None  # columns that stand for these rows in a precomputed matrix
-    parts: tuple[ExactRows, ...] = ()  # the rows as each part of a sum or product wants them
+    ids: IntArray | None = None  # columns of these rows in a precomputed matrix
+    parts: tuple[ExactRows, ...] = ()  # the rows prepared for each part of a sum or product
 
     @property
     def n_rows(self) -> int:
@@ -68,31 +68,31 @@ class ExactRows:
         ids = None if self.ids is None else self.ids[index]
         parts = tuple(part.take(index) for part in self.parts)
         values = self.values[index]
-        if sp.issparse(self.values) and not sp.issparse(values):  # scipy's answer to no rows
+        if sp.issparse(self.values) and not sp.issparse(values):  # scipy, if there are no rows
             values = sp.csr_matrix(values)
         return ExactRows(values, square, ids, parts)
 
     def numbered(self, ids: IntArray) -> ExactRows:
-        """Return the rows with their columns in a precomputed matrix."""
+        """Return the rows with the numbers of their columns in a precomputed matrix."""
         return replace(self, ids=ids, parts=tuple(part.numbered(ids) for part in self.parts))
 
 
 @parameters
 class Kernel(Documented, ABC):
-    """A positive semi-definite kernel: exact form and random features.
+    """A positive semi-definite kernel: exact values and random features.
 
-    A subclass gives ``name``, :meth:`pairwise`, :meth:`diag`, where random features exist
-    :meth:`feature_map`, and where not all rows are allowed :meth:`check_domain`. Its
-    constructor arguments are its parameters, declared as fields (see `kernelgrad._params`) or
-    checked in :meth:`check`; rules such as ``gamma="median"`` become numbers in
-    :meth:`resolve`.
+    A subclass defines ``name``, :meth:`pairwise` and :meth:`diag`; :meth:`feature_map`, if it
+    has random features; and :meth:`check_domain`, if not all rows are allowed. Its constructor
+    arguments are its parameters. They are declared as fields (see `kernelgrad._params`) or
+    checked in :meth:`check`. :meth:`resolve` replaces rules such as ``gamma="median"`` by
+    numbers.
     """
 
     name: ClassVar[str]
     has_random_features: ClassVar[bool] = True
     is_stationary: ClassVar[bool] = False
     is_of_histograms: ClassVar[bool] = False  # defined for x >= 0
-    # rules that the parameter gamma takes, where there is one
+    # rules that the parameter gamma accepts, for kernels with a gamma
     gamma_rules: ClassVar[tuple[str, ...]] = ("median", "scale")
 
     def check(self) -> None:
@@ -108,23 +108,23 @@ class Kernel(Documented, ABC):
         """Return ``k(X_i, X_i)``, shape (n,)."""
 
     def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
-        """Return rows for :meth:`exact_block`; `wide` keeps them in float64."""
+        """Return rows prepared for :meth:`exact_block`; with `wide` they stay float64."""
         return ExactRows(float64_rows(X))
 
     def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
-        """Return ``k(A_i, B_j)``, shape (n_A, n_B), float32; called inside one parallel task.
+        """Return ``k(A_i, B_j)``, shape (n_A, n_B), float32; called within a parallel task.
 
-        The bits of an entry depend on its two rows alone, not on how many others there are.
+        The bits of an entry depend on its two rows only, not on the number of other rows.
         """
         K: Float32Array = self.pairwise(A.values, B.values).astype(np.float32)
         return K
 
     def precise_block(self, A: ExactRows, B: ExactRows) -> Float64Array:
-        """Return ``k(A_i, B_j)`` of rows that :meth:`exact_rows` kept `wide`, float64."""
+        """Return ``k(A_i, B_j)`` in float64, for rows prepared with ``wide=True``."""
         return self.pairwise(A.values, B.values)
 
     def exact_diag(self, rows: ExactRows) -> Float64Array:
-        """Return ``k(x_i, x_i)`` of embedded rows, shape (n,), from :meth:`exact_block`."""
+        """Return ``k(x_i, x_i)`` of prepared rows, shape (n,), from :meth:`exact_block`."""
         k = np.empty(rows.n_rows)
         for a in range(0, len(k), _DIAGONAL_ROWS):
             some = rows.take(slice(a, a + _DIAGONAL_ROWS))
@@ -132,11 +132,11 @@ class Kernel(Documented, ABC):
         return k
 
     def needs_wide(self, X: Matrix) -> bool:
-        """Return whether float32 rows like `X` would lose the differences that count."""
+        """Return whether rows like `X` in float32 would lose significant differences."""
         return False
 
     def check_domain(self, X: Matrix) -> None:
-        """Raise DataError, naming the kernel and its domain, if a row is outside of it."""
+        """Raise DataError, naming the kernel and its domain, if a row is outside the domain."""
         if self.is_of_histograms:
             check_least(self, X)
 
@@ -148,7 +148,7 @@ class Kernel(Documented, ABC):
         return self.pairwise(X, X if Z is None else Z)
 
     def __add__(self, other: Kernel) -> Kernel:
-        """Return the sum of two kernels; sums among them are flattened."""
+        """Return the sum of two kernels; nested sums are flattened."""
         if not isinstance(other, Kernel):
             return NotImplemented
         return _sum([*_terms(self), *_terms(other)])
@@ -156,7 +156,7 @@ class Kernel(Documented, ABC):
     def __mul__(self, other: Kernel | float) -> Kernel:
         """Return the product with a kernel, or with a number > 0.
 
-        Products are flattened and constant factors collected.
+        Nested products are flattened and constant factors are collected.
         """
         if isinstance(other, numbers.Real):
             return _sum([(kernel, weight * float(other)) for kernel, weight in _terms(self)])
@@ -179,11 +179,11 @@ class Kernel(Documented, ABC):
         return self * other
 
     def resolve(self, X: Matrix, seed: int) -> Self:
-        """Return a copy whose data-dependent rules are numbers, from a sample `X` of rows."""
+        """Return a copy whose rules are replaced by numbers computed from sample rows `X`."""
         return self
 
     def _number(self, name: str) -> float:
-        """Return a parameter as a number; raise ValueError while it is a rule."""
+        """Return a parameter as a number; raise ValueError if it is still a rule."""
         value = getattr(self, name)
         if isinstance(value, str):
             raise ValueError(
@@ -193,7 +193,7 @@ class Kernel(Documented, ABC):
 
     @property
     def gamma_value(self) -> float:
-        """The number gamma; raises when it is still a rule."""
+        """The number gamma; raises ValueError if it is still a rule."""
         return self._number("gamma")
 
     def _replaced(self, **params: Any) -> Self:
@@ -202,7 +202,7 @@ class Kernel(Documented, ABC):
         return copy
 
     def _with_gamma(self, gamma: float) -> Self:
-        """Return a copy with what its rule gave for gamma; DataError unless that is usable."""
+        """Return a copy with gamma from its rule; raise DataError if it is not usable."""
         if not np.isfinite(gamma) or gamma <= 0:
             rule = getattr(self, "gamma", None)
             raise DataError(
@@ -212,26 +212,26 @@ class Kernel(Documented, ABC):
         return self._replaced(gamma=float(gamma), bandwidth_factor=1.0)
 
     def frequencies(self) -> Projection | None:
-        """Return the random frequencies of a stationary kernel; None of others.
+        """Return the law of the frequencies of a stationary kernel; None for other kernels.
 
-        Those of a product of kernels add up.
+        The frequencies of a product are the sums of those of its factors.
         """
         return None
 
     def per_feature(self) -> Kernel:
-        """Return a kernel of the same value whose map is unbiased feature by feature."""
+        """Return a kernel of equal value, each of whose features is unbiased by itself."""
         return self
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
-        """Return the stream of random features of this (resolved) kernel."""
+        """Return the stream of random features of this kernel, which must be resolved."""
         raise NotImplementedError(f"The {self.name} kernel has no random features.")
 
 
 class TiledKernel(Kernel):
-    """Base of the kernels with a form of `kernelgrad.kernels._tiles`.
+    """Base class of the kernels that `kernelgrad.kernels._tiles` computes.
 
-    Subclasses give the codes :attr:`form` and, unless the sum is the value, :attr:`finish`,
-    and :meth:`embedded`.
+    Subclasses give `form_code`, :meth:`embedded` and, unless the kernel is the sum over
+    columns itself, `finish_code`.
     """
 
     form_code: ClassVar[int] = tiles.DOT
@@ -242,11 +242,11 @@ class TiledKernel(Kernel):
         """Return the rows whose columns the form compares, dense or CSR."""
 
     def finish(self) -> dict[str, Any]:
-        """Return what becomes of a sum over columns, as arguments of `_tiles.block`."""
+        """Return the function of the sum over columns, as arguments of `_tiles.block`."""
         return {"finish": self.finish_code}
 
     def tile_rows(self, X: Matrix, *, wide: bool) -> ExactRows:
-        """Return embedded rows, with squared norms where distances are made of them."""
+        """Return embedded rows, with squared norms if the kernel needs distances."""
         values = exact_values(self.embedded(X), wide=wide)
         squares = self.finish_code >= tiles.HALF_SQUARE
         return ExactRows(values, tiles.squares(values) if squares else None)
@@ -254,7 +254,7 @@ class TiledKernel(Kernel):
     def tile(self, A: ExactRows, B: ExactRows, *, narrow: bool = False) -> AnyArray:
         """Return ``k(A_i, B_j)`` in the precision of the rows, in one thread.
 
-        With `narrow` values of distances are float32.
+        With `narrow` functions of distances are evaluated in float32.
         """
         finish = {**self.finish(), "left": A.square, "right": B.square, "narrow": narrow}
         return tiles.block(A.values, B.values, self.form_code, **finish)
@@ -271,7 +271,7 @@ class TiledKernel(Kernel):
         return K
 
     def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
-        """Return rows for :meth:`exact_block`; `wide` keeps them in float64."""
+        """Return rows prepared for :meth:`exact_block`; with `wide` they stay float64."""
         return self.tile_rows(X, wide=wide)
 
     def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
@@ -284,10 +284,10 @@ class TiledKernel(Kernel):
 
 
 def exact_values(X: Matrix, *, wide: bool) -> Matrix:
-    """Return a copy of rows as `kernelgrad.kernels._tiles` wants them.
+    """Return a copy of rows in the layout that `kernelgrad.kernels._tiles` needs.
 
-    Float32, with `wide` float64; CSR without repeated entries where :func:`float32_rows` is
-    CSR, else dense in Fortran order, from which tiles of columns are cut fastest.
+    The dtype is float32, or float64 with `wide`. Rows are CSR without duplicate entries where
+    :func:`float32_rows` returns CSR, else dense in Fortran order, which is fastest to tile.
     """
     dtype = np.float64 if wide else np.float32
     if sp.issparse(X):
@@ -306,14 +306,14 @@ def row_sums(X: Matrix) -> Float64Array:
 
 
 def large_norm(X: Matrix) -> float:
-    """Return the 99.9 % quantile of ``|x|`` over rows: large, but no outlier."""
+    """Return the 99.9 % quantile of ``|x|`` over rows, a maximum that ignores outliers."""
     return float(np.quantile(row_norms(X), 0.999)) if X.shape[0] else 0.0
 
 
 def steady_centre(X: Float64Array, mean: Float64Array) -> Float64Array:
-    """Return the mean of rows like `X`, or their median where outliers have moved the mean.
+    """Return the mean of rows like `X`, or their median if outliers have moved the mean.
 
-    Far from its own rows a centre costs their distances digits.
+    A centre far from most rows would cost their distances precision.
     """
     median: Float64Array = np.median(X, axis=0)
     near = np.linalg.norm(mean - median) <= _OUTLYING * np.median(row_norms(X - median))
@@ -336,9 +336,10 @@ def check_least(kernel: Kernel, X: Matrix, low: float = 0.0, *, strict: bool = F
 
 
 def median_distance(D: Float64Array, sizes: Float64Array) -> float:
-    """Return the median of the distances D (n, n) of rows of norms `sizes` (n,); else 1.
+    """Return the median positive distance in D (n, n), for rows of norms `sizes` (n,).
 
-    Equal rows, which rounding leaves apart by a little of their own norms, count nothing.
+    Distances within the rounding error of the norms belong to equal rows and are left out. If
+    no others remain the result is 1.
     """
     pairs = np.concatenate([D[:0].ravel(), *(D[i, i + 1 :] for i in range(len(D)))])
     if pairs.min(initial=np.inf) <= 1e-7 * sizes.max(initial=0.0):
@@ -347,34 +348,34 @@ def median_distance(D: Float64Array, sizes: Float64Array) -> float:
     return float(np.median(pairs, overwrite_input=True)) if pairs.size else 1.0
 
 
-# Sums and products. A product multiplies feature by feature. That is unbiased if each single
-# feature of its parts, summed over planes, averages to k / F by draws of its own; one part may
-# do so only as a whole block, or a sequence of blocks (FeatureMap.per_feature_unbiased is
-# False). Of the others per_feature gives a kernel of the same value without that restriction.
+# Sums and products. The features of a product are elementwise products of the parts' features.
+# They are unbiased if each single feature of a part, summed over planes, is an independent
+# estimate of k / F. One part may be unbiased only as a block or a sequence of blocks
+# (FeatureMap.per_feature_unbiased is False); per_feature replaces any further such parts.
 
 
 @parameters
 class CompositeKernel(Kernel):
-    """Base of the kernels made of other kernels.
+    """Base class of kernels composed of other kernels.
 
-    Next to its own parameters, ``k0``, ``k1``, ... are the parts and ``k0__gamma`` a parameter
-    of the first, for ``set_params`` and grid searches.
+    Besides its own parameters it has the parts as ``k0``, ``k1``, ... and their parameters as
+    ``k0__gamma`` etc., for ``set_params`` and grid searches.
     """
 
     kernels: Sequence[Kernel] = dataclasses.field(kw_only=False)
 
     @property
     def is_stationary(self) -> bool:  # type: ignore[override]
-        """Whether all parts are, so that inputs may be centred."""
+        """Whether all parts are stationary, so that inputs may be centred."""
         return all(kernel.is_stationary for kernel in self.kernels)
 
     @property
     def has_random_features(self) -> bool:  # type: ignore[override]
-        """Whether all parts have."""
+        """Whether all parts have random features."""
         return all(kernel.has_random_features for kernel in self.kernels)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters; with `deep` also the parts and theirs."""
+        """Return the parameters; with `deep` also the parts and their parameters."""
         params: dict[str, Any] = super().get_params(deep=False)
         if deep and isinstance(self.kernels, list | tuple):
             for i, kernel in enumerate(self.kernels):
@@ -396,7 +397,7 @@ class CompositeKernel(Kernel):
         return changed
 
     def check(self) -> None:
-        """Raise unless there are parts, all of them kernels with parameters in their domain."""
+        """Raise unless there is at least one part and all parts are valid kernels."""
         if not isinstance(self.kernels, list | tuple):
             raise TypeError(f"kernels must be a list of kernels, got {self.kernels!r}.")
         if not self.kernels:
@@ -408,48 +409,48 @@ class CompositeKernel(Kernel):
                 )
             if kernel.name == "precomputed":
                 raise ValueError(
-                    "kernels cannot hold a precomputed one; combine the matrices instead."
+                    "kernels cannot contain a precomputed one; combine the matrices instead."
                 )
             kernel.check()
 
     @abstractmethod
     def _combined(self, values: Iterable[AnyArray]) -> AnyArray:
-        """Return the value of this kernel, given those of the parts."""
+        """Return the values of this kernel from the values of the parts."""
 
     def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
-        """Return the exact matrix, made of those of the parts."""
+        """Return the exact matrix, combined from those of the parts."""
         return self._combined(kernel.pairwise(X, Z) for kernel in self.kernels)
 
     def diag(self, X: Matrix) -> Float64Array:
-        """Return ``k(X_i, X_i)``, made of the values of the parts."""
+        """Return ``k(X_i, X_i)``, combined from the values of the parts."""
         return self._combined(kernel.diag(X) for kernel in self.kernels)
 
     def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
-        """Return ``k(A_i, B_j)``, made of the blocks of the parts."""
+        """Return ``k(A_i, B_j)``, combined from the blocks of the parts."""
         triples = zip(self.kernels, A.parts, B.parts, strict=True)
         return self._combined(kernel.exact_block(a, b) for kernel, a, b in triples)
 
     def precise_block(self, A: ExactRows, B: ExactRows) -> Float64Array:
-        """Return ``k(A_i, B_j)``, made of the float64 blocks of the parts."""
+        """Return ``k(A_i, B_j)``, combined from the float64 blocks of the parts."""
         triples = zip(self.kernels, A.parts, B.parts, strict=True)
         return self._combined(kernel.precise_block(a, b) for kernel, a, b in triples)
 
     def check_domain(self, X: Matrix) -> None:
-        """Raise DataError if a row is outside of a part's domain."""
+        """Raise DataError if a row is outside the domain of a part."""
         for kernel in self.kernels:
             kernel.check_domain(X)
 
     def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
-        """Return the rows of every part."""
+        """Return the rows prepared for each part."""
         parts = tuple(kernel.exact_rows(X, wide=wide) for kernel in self.kernels)
         return ExactRows(np.empty((X.shape[0], 0), np.float32), parts=parts)
 
     def needs_wide(self, X: Matrix) -> bool:
-        """Return whether a part does."""
+        """Return whether any part needs float64 rows."""
         return any(kernel.needs_wide(X) for kernel in self.kernels)
 
     def resolve(self, X: Matrix, seed: int) -> Self:
-        """Return a copy whose parts are resolved, each by its own rules."""
+        """Return a copy with each part resolved by its own rules."""
         self.check()
         params = self.get_params(deep=False)
         params["kernels"] = [kernel.resolve(X, seed) for kernel in self.kernels]
@@ -460,17 +461,17 @@ class CompositeKernel(Kernel):
 class SumKernel(CompositeKernel):
     r"""Weighted sum of kernels, ``k(x, z) = sum_i w_i k_i(x, z)``.
 
-    With weights that sum to 1 it is a convex combination of kernels. Its features are
-    ``[sqrt(w_1) phi_1, sqrt(w_2) phi_2, ...]`` (Dai et al. 2014, Section 2). ``k1 + k2`` and
-    ``0.3 * k1`` give such sums, and sums of sums become one.
+    If the weights sum to 1 it is a convex combination of kernels. Its features are
+    ``[sqrt(w_1) phi_1, sqrt(w_2) phi_2, ...]`` (Dai et al. 2014, Section 2). The expressions
+    ``k1 + k2`` and ``0.3 * k1`` return such sums; nested sums are flattened.
 
     Parameters
     ----------
     kernels : list of Kernel
         The parts. Each finds its own bandwidth, so
-        ``[Gaussian(bandwidth_factor=0.5), Gaussian(bandwidth_factor=2)]`` makes sense.
+        ``[Gaussian(bandwidth_factor=0.5), Gaussian(bandwidth_factor=2)]`` is useful.
     weights : list of float > 0 or None, default=None
-        One a part; None for ones, the plain sum.
+        One weight per part; None weighs each part by 1.
 
     Examples
     --------
@@ -506,7 +507,7 @@ class SumKernel(CompositeKernel):
         return [(k, float(w)) for k, w in zip(self.kernels, weights, strict=True)]
 
     def per_feature(self) -> SumKernel:
-        """Return the sum of parts whose single features are unbiased."""
+        """Return an equal sum of parts with features that are unbiased one by one."""
         return SumKernel([kernel.per_feature() for kernel in self.kernels], self.weights)
 
     def _combined(self, values: Iterable[AnyArray]) -> AnyArray:
@@ -514,7 +515,7 @@ class SumKernel(CompositeKernel):
         return functools.reduce(np.add, (K.dtype.type(w) * K for K, (_, w) in pairs))
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> SumMap:
-        """Return the concatenation of the parts' features, each of its own seed."""
+        """Return the concatenated features of the parts, each with its own seed."""
         seeds = _part_seeds(seed, len(self.kernels))
         parts = [
             kernel.feature_map(n_features_in, part_seed, block_size)
@@ -527,10 +528,10 @@ class SumKernel(CompositeKernel):
 class ProductKernel(CompositeKernel):
     r"""Product of kernels, ``k(x, z) = prod_i k_i(x, z)``.
 
-    The product of stationary kernels is stationary, with frequencies ``w_1 + w_2 + ...``,
-    always drawn independently (``sampling="iid"``). Other features are multiplied: with
-    ``P_i`` planes a part, a block has ``P_1 P_2 ...`` planes. ``k1 * k2`` gives such products,
-    and products of products become one.
+    The product of stationary kernels is stationary, and its frequencies are the sums
+    ``w_1 + w_2 + ...`` of independent frequencies of the parts (``sampling="iid"``). Other
+    features are multiplied: if part i has ``P_i`` planes, a block has ``P_1 P_2 ...`` planes.
+    The expression ``k1 * k2`` returns such a product; nested products are flattened.
 
     Parameters
     ----------
@@ -547,19 +548,19 @@ class ProductKernel(CompositeKernel):
     name: ClassVar[str] = "product"
 
     def per_feature(self) -> ProductKernel:
-        """Return the product of parts whose single features are unbiased."""
+        """Return an equal product of parts with features that are unbiased one by one."""
         return ProductKernel([kernel.per_feature() for kernel in self.kernels])
 
     def _combined(self, values: Iterable[AnyArray]) -> AnyArray:
         return functools.reduce(np.multiply, values)
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
-        """Return products of features, stationary parts together as one.
+        """Return products of the parts' features; stationary parts are merged into one.
 
         Raises
         ------
         CapabilityError
-            The features of two parts are unbiased only as a whole.
+            Two parts have features that are unbiased only as a whole block.
         """
         size = n_features_in, seed, block_size
         seeded = list(zip(self.kernels, _part_seeds(seed, len(self.kernels)), strict=True))
@@ -578,8 +579,8 @@ class ProductKernel(CompositeKernel):
                 part = twin.feature_map(n_features_in, part_seed, block_size)
                 if not part.per_feature_unbiased:
                     raise CapabilityError(
-                        "A product can hold one kernel whose features are unbiased only as a "
-                        f"whole, and {kernel!r} is another; choose another form of its "
+                        "A product can have only one part whose features are unbiased only as "
+                        f"a whole, and {kernel!r} is a second one; choose another form of its "
                         "features, or a sum."
                     )
             restricted = restricted or not part.per_feature_unbiased
@@ -588,7 +589,7 @@ class ProductKernel(CompositeKernel):
 
 
 def _part_seeds(seed: int, n_parts: int) -> list[int]:
-    """Return one seed a part, a function of (seed, number of the part)."""
+    """Return one seed per part, a function of (seed, number of the part)."""
     low, high = rng.words(seed, 0, n_parts, TAG_PART)[:2].astype(object)
     return [int(seed) for seed in low + (high << 32)]
 

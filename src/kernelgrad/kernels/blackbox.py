@@ -1,4 +1,4 @@
-"""Kernels given from outside: a function, or the kernel matrix itself."""
+"""Kernels supplied by the user: a function, or the kernel matrix itself."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _DIAGONAL_ROWS = 64
 
 @parameters
 class CallableKernel(Kernel):
-    """A function of two sets of rows, as scikit-learn's ``SVC`` takes.
+    """A kernel given as a function of two sets of rows, as for scikit-learn's ``SVC``.
 
-    It must be a positive semi-definite kernel, which is not checked, and each of its values
-    must depend on two rows alone: it is called for tiles of rows, from several threads. It has
-    no random features, so only solvers on exact kernels take it, and a model of it cannot be
-    written to a file.
+    The function must be positive semi-definite, which is not checked, and each value must
+    depend on its two rows only: the function is called for tiles of rows, from several threads.
+    It has no random features, so it needs a solver that uses exact kernel values. A model with
+    such a kernel cannot be written to a file.
 
     Parameters
     ----------
     function : callable
-        ``function(X, Z)`` for float64 rows (n, d) and (m, d), dense or CSR as the data are,
+        ``function(X, Z)`` gets float64 rows (n, d) and (m, d), dense or CSR like the data, and
         returns an array (n, m) of finite numbers.
     """
 
@@ -44,12 +44,12 @@ class CallableKernel(Kernel):
             raise TypeError(f"function must be callable, got {self.function!r}.")
 
     def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
-        """Return the function's values.
+        """Return the values of the function, shape (n, m), float64.
 
         Raises
         ------
         DataError
-            They are not numbers, not finite, or not of shape (n, m).
+            The values are not finite real numbers or not of shape (n, m).
         """
         result = self.function(X, Z)
         result = result.toarray() if sp.issparse(result) else np.asarray(result)
@@ -87,8 +87,8 @@ class CallableKernel(Kernel):
 class PrecomputedKernel(Kernel):
     """A kernel matrix in place of rows, as scikit-learn's ``kernel="precomputed"``.
 
-    Rows are rows of the matrix of kernel values with the n training rows, which are its
-    columns. It has no random features, so only solvers on exact kernels take it.
+    Each row given to an estimator holds its kernel values with the n training rows, one per
+    column. There are no random features, so a solver that uses exact kernel values is needed.
     """
 
     name: ClassVar[str] = "precomputed"
@@ -97,12 +97,12 @@ class PrecomputedKernel(Kernel):
     def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
         """Raise CapabilityError: there are no rows to compare."""
         raise CapabilityError(
-            "kernel='precomputed' holds kernel values instead of rows, so it has none of other "
-            "pairs; give a kernel by name or as a function to compute them."
+            "kernel='precomputed' gets kernel values instead of rows, so it cannot compute "
+            "those of other pairs; give a kernel by name or as a function."
         )
 
     def diag(self, X: Matrix) -> Float64Array:
-        """Raise CapabilityError: a row of values does not say which is its own."""
+        """Raise CapabilityError: a row does not tell which of its entries is its own."""
         raise CapabilityError(
             "kernel='precomputed' does not know which column of a row is its own; give a "
             "kernel by name or as a function."
@@ -120,12 +120,12 @@ class PrecomputedKernel(Kernel):
         return ExactRows(values)
 
     def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
-        """Return the columns of rows A that stand for the training rows B.
+        """Return the columns of A that hold the values with the training rows B.
 
         Raises
         ------
         DataError
-            B are no training rows, or the matrix lacks their columns.
+            B are not training rows, or the matrix lacks their columns.
         """
         if B.ids is None:
             raise DataError(
@@ -142,7 +142,7 @@ class PrecomputedKernel(Kernel):
         return np.asarray(A.values[:, B.ids], np.float32)
 
     def exact_diag(self, rows: ExactRows) -> Float64Array:
-        """Return each row's entry in its own column; DataError where it has none."""
+        """Return the entry of each row in its own column; raise DataError if it has none."""
         if rows.ids is None:
             raise DataError(
                 "With kernel='precomputed' only training rows have a value with themselves."

@@ -1,7 +1,7 @@
-r"""The convolution kernel on images, and features that are pooled random convolutions.
+r"""The convolution kernel on images, whose random features are pooled random convolutions.
 
-Dai et al. (2014), Section 2: features may be ``cos(w . psi_theta(x) + b)`` with psi_theta a
-random convolution of the input, which gives a hierarchical kernel.
+In Section 2 of Dai et al. (2014) features ``cos(w . psi_theta(x) + b)``, where psi_theta is a
+random convolution of the input, give a hierarchical kernel.
 """
 
 from __future__ import annotations
@@ -26,64 +26,65 @@ from kernelgrad.kernels.base import ExactRows, TiledKernel, median_distance
 
 TAG_PATCH = 14
 MEDIAN_PATCHES = 2000
-_FAR_SQUARED = 100.0  # gamma |patch|^2 from which float32 would cancel in distances
-_SIDE = 1024  # patches on each side of a tile of the exact form
-_CHUNK = 64  # images held densely at once while patches are drawn
+_FAR_SQUARED = 100.0  # from this gamma |patch|^2 on, distances in float32 suffer cancellation
+_SIDE = 1024  # patches on each side of a tile of exact values
+_CHUNK = 64  # images made dense at once while patches are drawn
 
 
 @parameters
 class ConvolutionKernel(TiledKernel):
-    r"""Kernel of images as sets of patches, compared cell by cell.
+    r"""Kernel on images that compares their patches within cells of neighbouring positions.
 
-    An image holds patches ``x_p`` of `patch_size` x `patch_size` pixels at every `stride`-th
-    position. Cells c of `pool_size` x `pool_size` neighbouring positions tile the positions;
-    those at the right and lower edge may be smaller::
+    An image has patches ``x_p`` of `patch_size` x `patch_size` pixels at every `stride`-th
+    position. The positions are divided into cells c of `pool_size` x `pool_size` neighbouring
+    ones; cells at the right and lower edge may be smaller. The kernel is::
 
         k(x, z) = mean_c |c|^-2 sum_{p, q in c} exp(-gamma ||x_p - z_q||^2)
 
-    so a pattern may move inside a cell, but not across the image.
+    It is therefore insensitive to shifts of a pattern within a cell, but not across the image.
 
-    Random features are convolutions: draw a cell c and a filter ``w ~ N(0, 2 gamma I)``, then
-    ``phi(x) = |c|^-1 sum_{p in c} [cos, sin](w . x_p)``: convolution with a random filter, a
-    cosine, average pooling. This is the paper's ``cos(w . psi_theta(x) + b)`` (Section 2) with
-    ``theta = (c, p)``, averaged over p, and ``[cos, sin]`` in place of the phase.
+    A random feature draws a cell c and a filter ``w ~ N(0, 2 gamma I)``, and is
+    ``phi(x) = |c|^-1 sum_{p in c} [cos, sin](w . x_p)``: a convolution with a random filter, a
+    cosine, and average pooling. This is the paper's ``cos(w . psi_theta(x) + b)`` (Section 2)
+    with ``theta = (c, p)``, averaged over p, and with ``[cos, sin]`` in place of the phase.
 
     Parameters
     ----------
     image_shape : (height, width) or (height, width, channels)
         Rows are images flattened in C order, as by ``images.reshape(n, -1)``.
     patch_size : int >= 1, default=5
-        Side of a patch, the width of one stroke in images of about 30 pixels.
+        Side of a patch in pixels. 5 is about the width of a stroke in images of 30 pixels.
     stride : int >= 1, default=1
-        Distance of neighbouring patches; 2 takes a quarter of the time.
+        Distance between neighbouring patches in pixels; 2 takes a quarter of the time.
     pool_size : int >= 1, default=3
-        Positions along the side of a cell, the shifts that are forgiven; 1 forgives none,
-        and from the number of positions on there is one cell: a bag of patches.
+        Side of a cell in positions, which bounds the shifts that have no effect. 1 allows no
+        shift. If it is at least the number of positions, there is one cell and an image is a
+        bag of patches.
     gamma : float > 0 or "median", default="median"
         ``1 / (2 sigma^2)``; ``"median"`` puts sigma at the median distance of 2,000 random
         patches of the sample (pairs at distance zero are left out).
     bandwidth_factor : float > 0, default=1.0
-        Multiplies the bandwidth that the rule finds; without effect on a number. On
+        Factor on the bandwidth that the rule finds; it has no effect if gamma is a number. On
         handwritten digits 0.5 made a third fewer errors than 1.
     normalize : bool, default=False
-        Compare patches by contrast: subtract each patch's mean, which leaves ``u_p``, and use
-        ``||u_p|| ||v_q|| exp(-gamma ||u_p/||u_p|| - v_q/||v_q|| ||^2)`` in the sum. Brightness
-        then has no effect, flat patches count nothing, and ``k(a x, a z) = a^2 k(x, z)`` for
-        a > 0: scale pixels to about 1.
+        Compare patches by contrast: subtract the mean of each patch, which gives ``u_p`` and
+        ``v_q``, and sum ``||u_p|| ||v_q|| exp(-gamma ||u_p/||u_p|| - v_q/||v_q|| ||^2)``.
+        Brightness then has no effect, constant patches contribute 0, and
+        ``k(a x, a z) = a^2 k(x, z)`` for a > 0, so scale the pixels to about 1.
 
     Notes
     -----
-    One layer is offered. A Gaussian or arc-cosine function of this kernel's distance, as in
-    deep kernels, has no random features that are unbiased block by block, because their
-    argument is itself an average over random features. Products have: ``k * k`` of this
-    kernel compares pairs of cells, ``k * Gaussian(...)`` local patches and the whole image.
+    There is only one layer. A deep kernel, that is, a Gaussian or arc-cosine function of the
+    distance of this kernel, has no unbiased random features, because its argument is itself an
+    average over random features. Products do have them: ``k * k`` compares pairs of cells, and
+    ``k * Gaussian(...)`` compares local patches and the whole image.
 
     Because the kernel is a mean over cells, a fitted function is a sum of one function per
     cell. It is not stationary (patches at different positions are compared), so the
     estimators do not centre the columns.
 
-    A feature costs about as much as ``|c|`` Gaussian features of width q, the pixels of a
-    patch; an exact value costs ``sum_c |c|^2`` exponentials.
+    A feature costs about as much as ``|c|`` Gaussian features of q columns, where q is the
+    number of pixels in a patch; an exact value costs ``sum_c |c|^2`` exponentials.
     """
 
     name: ClassVar[str] = "convolutional"
@@ -99,7 +100,7 @@ class ConvolutionKernel(TiledKernel):
     normalize: bool = boolean(default=False)
 
     def check(self) -> None:
-        """Raise if a parameter is outside its domain, or a patch larger than the image."""
+        """Raise if a parameter is outside its domain or a patch is larger than the image."""
         super().check()
         shape = self.image_shape
         if not isinstance(shape, list | tuple | np.ndarray) or len(shape) not in (2, 3):
@@ -116,7 +117,7 @@ class ConvolutionKernel(TiledKernel):
             )
 
     def check_domain(self, X: Matrix) -> None:
-        """Raise DataError unless rows are as long as flat images."""
+        """Raise DataError unless rows have as many columns as flattened images."""
         self._check_width(X.shape[1])
 
     def _check_width(self, n_columns: int) -> None:
@@ -129,7 +130,7 @@ class ConvolutionKernel(TiledKernel):
             )
 
     def grid(self) -> PatchGrid:
-        """Return where patches and cells lie."""
+        """Return the positions of patches and cells."""
         shape = (*(int(size) for size in self.image_shape), 1)
         height, width, channels = shape[:3]
         side, stride, pool = self.patch_size, self.stride, self.pool_size
@@ -161,7 +162,7 @@ class ConvolutionKernel(TiledKernel):
         return self._with_gamma(gamma)
 
     def _random_patches(self, X: Matrix, seed: int) -> Float64Array:
-        """Return patches of random rows and positions, shape (MEDIAN_PATCHES, q)."""
+        """Return patches at random positions of random rows, shape (MEDIAN_PATCHES, q)."""
         grid = self.grid()
         rows, places = (
             (rng.uniforms(seed, 0, MEDIAN_PATCHES, TAG_PATCH, group) * size).astype(np.int64)
@@ -175,7 +176,7 @@ class ConvolutionKernel(TiledKernel):
         return drawn
 
     def _compared(self, P: Float64Array) -> tuple[Float64Array, Float64Array]:
-        """Return what is compared of patches (..., q), and their weights (...)."""
+        """Return patches (..., q) as they are compared, and their weights (...)."""
         if not self.normalize:
             return P, np.ones(P.shape[:-1])
         P = P - P.mean(axis=-1, keepdims=True)
@@ -205,12 +206,12 @@ class ConvolutionKernel(TiledKernel):
         return X.toarray() if sp.issparse(X) else X
 
     def tile_rows(self, X: Matrix, *, wide: bool) -> ExactRows:
-        """Return the images, dense, row after row."""
+        """Return the images, dense and in C order."""
         images = self.embedded(X)
         return ExactRows(np.array(images, np.float64 if wide else np.float32, order="C"))
 
     def tile(self, A: ExactRows, B: ExactRows, *, narrow: bool = False) -> AnyArray:
-        """Return ``k(A_i, B_j)``, in tiles of images whose patches fit the cache."""
+        """Return ``k(A_i, B_j)``, computed in tiles of images whose patches fit the cache."""
         grid = self.grid()
         side = max(1, _SIDE // int(np.diff(grid.starts).max()))
         K = np.empty((A.n_rows, B.n_rows), A.values.dtype)
@@ -232,14 +233,14 @@ class ConvolutionKernel(TiledKernel):
     def _scaled_patches(
         self, images: AnyArray, grid: PatchGrid, cell: int
     ) -> tuple[AnyArray, Float64Array, Float64Array]:
-        """Return patches times ``sqrt(2 gamma)``, patch after patch, squared norms, weights."""
+        """Return patches times ``sqrt(2 gamma)`` by position, squared norms and weights."""
         P, u = self._compared(images[:, grid.columns(cell)].astype(np.float64))
         P = P.swapaxes(0, 1).reshape(-1, P.shape[2]) * float(np.sqrt(2 * self.gamma_value))
         P = np.asfortranarray(P, images.dtype)
         return P, tiles.squares(P), u
 
     def needs_wide(self, X: Matrix) -> bool:
-        """Return whether ``gamma |x_p|^2`` of a patch of usual large pixels exceeds 100."""
+        """Return whether ``gamma |x_p|^2`` exceeds 100 for a patch of bright pixels."""
         if self.normalize:
             return self.gamma_value > _FAR_SQUARED
         values = np.abs(X.data if sp.issparse(X) else X)

@@ -1,23 +1,23 @@
-r"""Exact kernels on a second device: the forms and finishes of `kernelgrad.kernels._tiles`.
+r"""Exact kernel values on a second device, by the forms of `kernelgrad.kernels._tiles`.
 
-Values are those of the CPU within the rounding of the precision of the rows. With u half the
-distance between 1 and the next number (6e-8 in float32), ``g_m = m u / (1 - m u)`` and embedded
-rows a, b of d columns, a sum of d products is off by at most ``g_d |a| |b|`` in any order, so
-two ways to sum it differ by at most twice that:
+Values agree with those of the CPU up to the rounding of the precision of the rows. Let u be the
+unit roundoff (6e-8 in float32), ``g_m = m u / (1 - m u)``, and a, b embedded rows of d columns.
+A sum of d products has an error of at most ``g_d |a| |b|`` in any order of summation, so two
+orders differ by at most twice that:
 
 ==========================  ===============================================================
 kernels                     largest difference of two values
 ==========================  ===============================================================
-rbf, matern (nu 1.5, 2.5)   ``2 g_(d+3) (|a|^2 + |b|^2) + 8 u``: half a squared distance
-                            changes by that, and these functions of it by no more
+rbf, matern (nu 1.5, 2.5)   ``2 g_(d+3) (|a|^2 + |b|^2) + 8 u``: the difference of half the
+                            squared distance, of which these are contracting functions
 laplacian                   ``g_(d+4) + 8 u``: ``2 g_(d+4) s exp(-s)`` at a distance s
 cauchy                      ``2 g_(4d+8) k``
 polynomial and power        ``2 g_(d+4) |a| |b| g'(|a| |b|) + 8 u g(|a| |b|)``
 series g
 ==========================  ===============================================================
 
-Rows of a matern kernel of nu 0.5, and of any kernel where float32 would cancel, are float64
-(:meth:`Kernel.needs_wide`): their values differ by the last rounding, u.
+Rows are float64 for a matern kernel of nu 0.5, and wherever float32 would suffer cancellation
+(:meth:`Kernel.needs_wide`); their values differ by the last rounding, u.
 """
 
 from __future__ import annotations
@@ -48,29 +48,29 @@ from kernelgrad.kernels.base import (
 from kernelgrad.kernels.projection import ProjectionKernel
 from kernelgrad.kernels.stationary import Matern, StationaryKernel
 
-_ROWS = 16384  # of a prediction tile, against _SUPPORT support rows
+_ROWS = 16384  # rows of a prediction tile of _SUPPORT columns
 _SUPPORT = 1024
 
 
 def check_tiles(kernel: Kernel, device: str) -> None:
-    """Raise CapabilityError unless exact values of `kernel` can be made on a device."""
+    """Raise CapabilityError unless a device can compute exact values of `kernel`."""
     if isinstance(kernel, CompositeKernel):
         for part in kernel.kernels:
             check_tiles(part, device)
     elif not _has_tiles(kernel):
         raise CapabilityError(
-            f"The exact {kernel.name} kernel {kernel!r} has no form for device={device!r}; "
-            "those of distances (rbf, laplacian, cauchy, matern with nu 0.5, 1.5 or 2.5), of "
-            "inner products (polynomial, dot_product, arc_cosine), of histograms and of "
-            "semigroups have, with their sums and products. Take one of them, or device='cpu'."
+            f"The exact {kernel.name} kernel {kernel!r} has no form for device={device!r}; use "
+            "device='cpu', or a kernel of distances (rbf, laplacian, cauchy, matern with nu "
+            "0.5, 1.5 or 2.5), of inner products (polynomial, dot_product, arc_cosine), of "
+            "histograms or of semigroups, or a sum or product of these."
         )
 
 
 def check_feature_kernel(kernel: Kernel, device: str) -> None:
-    """Raise CapabilityError unless random features of `kernel` can be made on a device.
+    """Raise CapabilityError unless a device can compute random features of `kernel`.
 
-    Its bandwidth may still be a rule. The width of rows is not known yet: orthogonal features
-    of wide rows are refused where they are made.
+    The bandwidth may still be a rule. The number of columns is not known yet; orthogonal
+    features of wide rows are rejected when they are created.
     """
     product = isinstance(kernel, ProductKernel)
     parts = kernel.kernels if isinstance(kernel, ProductKernel) else [kernel]
@@ -86,7 +86,7 @@ def _has_tiles(kernel: Kernel) -> bool:
 
 
 class KernelTiles:
-    """Tiles on a device of a resolved kernel that :func:`check_tiles` lets pass."""
+    """Computes tiles of a resolved kernel on a device; see :func:`check_tiles`."""
 
     def __init__(self, device: TorchDevice, kernel: Kernel) -> None:
         check_tiles(kernel, device.name)
@@ -98,21 +98,21 @@ class KernelTiles:
         return self._rows.of(rows, lambda: DeviceRows(self.device, _arrays(self.kernel, rows)))
 
     def matrix(self, rows: ExactRows, centres: ExactRows) -> DeviceBlockMatrix:
-        """Return ``k(X, Z)`` for centres Z, to multiply by."""
+        """Return ``k(X, Z)`` for centres Z as an operator that multiplies."""
         there = self.rows(centres).kept()
         return DeviceBlockMatrix(
             self.rows(rows), centres.n_rows, lambda some: self.tile(some, there)
         )
 
     def tile(self, A: list[Tensor], B: list[Tensor]) -> Tensor:
-        """Return ``k(A_i, B_j)``, (n_A, n_B) float32, of rows on the device."""
+        """Return ``k(A_i, B_j)``, (n_A, n_B) float32, for rows on the device."""
         torch = self.device.torch
         return _value(torch, self.kernel, iter(A), iter(B)).to(torch.float32)
 
     def add_product(
         self, A: ExactRows, B: ExactRows, coef: Float64Array, out: Float64Array
     ) -> None:
-        """Add ``k(A, B) coef`` to `out` (n_A, C): products and sums in float64."""
+        """Add ``k(A, B) coef`` to `out` (n_A, C), with products and sums in float64."""
         device = self.device
         support = self.rows(B)
         with device.working():
@@ -124,7 +124,7 @@ class KernelTiles:
 
 
 def _arrays(kernel: Kernel, rows: ExactRows) -> list[Matrix | None]:
-    """Return the arrays of prepared rows, part after part, as :func:`_value` takes them."""
+    """Return the arrays of prepared rows, part by part, in the order of :func:`_value`."""
     if isinstance(kernel, CompositeKernel):
         pairs = zip(kernel.kernels, rows.parts, strict=True)
         return [a for part, r in pairs for a in _arrays(part, r)]
@@ -138,7 +138,7 @@ def _arrays(kernel: Kernel, rows: ExactRows) -> list[Matrix | None]:
 
 
 def _value(torch: Any, kernel: Kernel, A: Any, B: Any) -> Tensor:
-    """Return values of a kernel, whose arrays it takes from the iterators A and B."""
+    """Return the values of a kernel; the iterators A and B supply its arrays."""
     if isinstance(kernel, CompositeKernel):
         weights = [w for _, w in kernel.terms] if isinstance(kernel, SumKernel) else None
         K = None
@@ -157,7 +157,7 @@ def _value(torch: Any, kernel: Kernel, A: Any, B: Any) -> Tensor:
 
 
 def _accumulated(torch: Any, form: int, a: Tensor, b: Tensor) -> Tensor:
-    """Return what a form makes of all columns, (n_a, n_b)."""
+    """Return the form accumulated over all columns, (n_a, n_b)."""
     if form == tiles.DOT:
         return a @ b.T
     if form == tiles.ABSOLUTE:
@@ -179,7 +179,7 @@ def _accumulated(torch: Any, form: int, a: Tensor, b: Tensor) -> Tensor:
         elif form == tiles.CHI2:
             both = (x + z).clamp_(min=torch.finfo(a.dtype).tiny)
             T += (2 * torch.minimum(x, z)) * (torch.maximum(x, z) / both)
-        else:  # SHANNON; where either entry is 0 a column counts nothing
+        else:  # SHANNON; a column with a 0 in either row contributes nothing
             mean = (x + z).log2_()
             value = 0.5 * (x * (mean - x.log2()) + z * (mean - z.log2()))
             T += torch.where((x > 0) & (z > 0), value, torch.zeros_like(value))
@@ -190,7 +190,7 @@ def _finished(
     torch: Any, t: Tensor, left: Tensor, right: Tensor, finish: int,
     coef: Any = (), degree: int = 1,
 ) -> Tensor:  # fmt: skip
-    """Return what a finish makes of t, whose memory it may use."""
+    """Return the finish applied to t, whose memory may be overwritten."""
     if finish == tiles.EXP:
         return t.exp_()
     if finish == tiles.EXP_MINUS:

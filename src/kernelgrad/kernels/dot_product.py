@@ -1,6 +1,7 @@
-r"""Kernels of the inner product (Dai et al. 2014, Table 1): polynomial, and any power series.
+r"""Kernels of the inner product (Dai et al. 2014, Table 1): polynomials and power series.
 
-Polynomial features are TensorSketches, those of a power series random Maclaurin features.
+The random features of a polynomial are TensorSketches, those of a power series are random
+Maclaurin features.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from kernelgrad.features.dot_product import RandomMaclaurin, TensorSketch
 from kernelgrad.kernels import _tiles as tiles
 from kernelgrad.kernels.base import ExactRows, TiledKernel
 
-# gamma |x|^2 must stay below: the pole, and the largest exponent of float64
+# upper bounds of gamma |x|^2: the pole, and the largest exponent of float64
 _LIMITS = {"vovk": 1.0, "exponential": 700.0}
-# Relative change of g(t) per relative change of t, from which float32 products, good to about
-# 1e-7, would leave less than 1e-6 of a value.
+# Relative change of g(t) per relative change of t above which float32 products, accurate to
+# about 1e-7, would give values with a relative error above 1e-6.
 _STEEP = 10.0
 
 
 class InnerProductKernel(TiledKernel):
-    """Base of the kernels ``g(gamma <x, z>)``; subclasses give g and its code."""
+    """Base class of the kernels ``g(gamma <x, z>)``; subclasses give g and its code."""
 
     gamma_rules: ClassVar[tuple[str, ...]] = ("auto",)
     gamma: float | Literal["auto"]
@@ -73,7 +74,7 @@ class InnerProductKernel(TiledKernel):
         return rows
 
     def needs_wide(self, X: Matrix) -> bool:
-        """Return whether g changes by more than 10 % where its largest argument does by 1 %."""
+        """Return whether g changes by over 10 % if its largest argument changes by 1 %."""
         t = self.gamma_value * float(row_norms(X, squared=True).max(initial=0.0))
         step = 1e-4
         with np.errstate(all="ignore"):
@@ -89,20 +90,21 @@ class InnerProductKernel(TiledKernel):
 class Polynomial(InnerProductKernel):
     r"""Polynomial kernel, ``(gamma <x, z> + coef0)^degree`` (scikit-learn's ``poly``).
 
-    A block is one TensorSketch of width F: `degree` independent count sketches of
-    ``[sqrt(gamma) x, sqrt(coef0)]``, convolved by FFT (Table 1). It is unbiased for any F.
-    Measured standard deviation of one block for unit rows and ``gamma = coef0 = 1``, relative
-    to ``k(x, x)`` and times ``sqrt(F)``: about 1 between different rows whatever the degree,
-    and 1.7, 2.6, 3.9, 5.3 for ``k(x, x)`` itself with degree 2, 3, 4, 5.
+    A block of features is one TensorSketch of width F: `degree` independent count sketches of
+    ``[sqrt(gamma) x, sqrt(coef0)]``, convolved by FFT (Table 1). It is unbiased for any F. For
+    unit rows and ``gamma = coef0 = 1`` the measured standard deviation of one block, relative
+    to ``k(x, x)`` and times ``sqrt(F)``, is about 1 between different rows for any degree, and
+    1.7, 2.6, 3.9, 5.3 for ``k(x, x)`` with degree 2, 3, 4, 5.
 
     Parameters
     ----------
     degree : int >= 1, default=2
-        Costs one sketch and one FFT each.
+        Highest degree of the products of inputs. Each degree costs one sketch and one FFT. 2
+        adds the products of pairs of columns.
     gamma : float > 0 or "auto", default=1.0
-        ``"auto"`` is ``1 / d``, which keeps ``gamma <x, z>`` of standardised columns near 1.
+        ``"auto"`` is ``1 / d``, which keeps ``gamma |x|^2`` of standardised columns near 1.
     coef0 : float >= 0, default=1.0
-        Weight of the lower degrees; 0 leaves only products of exactly `degree` inputs.
+        Weight of the lower degrees; with 0 only products of exactly `degree` inputs remain.
     """
 
     name: ClassVar[str] = "polynomial"
@@ -119,12 +121,12 @@ class Polynomial(InnerProductKernel):
         return powers
 
     def finish(self) -> dict[str, Any]:
-        """Return the code of a power and its numbers."""
+        """Return the code of a power, its constant and its degree."""
         n, c = int(self.degree), float(self.coef0)
         return {"finish": tiles.POWER, "coef": (c,), "degree": n}
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
-        """Return TensorSketches of this kernel."""
+        """Return TensorSketches as features."""
         law = self.gamma_value, int(self.degree), float(self.coef0)
         return TensorSketch(*law, n_features_in, seed, block_size)
 
@@ -136,33 +138,33 @@ class Polynomial(InnerProductKernel):
 class DotProduct(InnerProductKernel):
     r"""Power series of the inner product, ``sum_n a_n (gamma <x, z>)^n`` with ``a_n >= 0``.
 
-    Random Maclaurin features (Table 1): feature i has a degree N and N Rademacher vectors, and
-    is ``sqrt(a_N / P[N]) prod_l w_l . sqrt(gamma) x``. For infinite series
-    ``P[N = n] = (p - 1) / p^(n + 1)`` (the table's amplitude holds for p = 2 only); for a
-    finite one the same law is restricted to degrees with ``a_n > 0``, so that no feature is
-    zero. Degrees of a block are stratified: their proportions are those of the law, up to
-    rounding, which leaves the law of every single feature as it is and lowers the variance
-    (measured: by 1.1 to 6 times; the most for rows of small norm).
+    Its features are random Maclaurin features (Table 1): feature i draws a degree N and N
+    Rademacher vectors w_l, and is ``sqrt(a_N / P[N]) prod_l w_l . sqrt(gamma) x``. For an
+    infinite series ``P[N = n] = (p - 1) / p^(n + 1)`` (the amplitude in the table holds for
+    p = 2 only); for a finite one the same law is restricted to degrees with ``a_n > 0``, so
+    that no feature is zero. The degrees in a block are stratified: their proportions equal the
+    probabilities up to rounding. This keeps the law of every single feature and reduces the
+    variance (by measured factors of 1.1 to 6, the largest for rows of small norm).
 
     The product of a feature at x and at z has the second moment
     ``sum_n a_n^2 / P[n] (gamma^2 Q)^n`` with
     ``Q = |x|^2 |z|^2 + 2 <x, z>^2 - 2 sum_j x_j^2 z_j^2``.
-    The exponential series keeps it finite, but its relative variance grows like
-    ``exp(2.9 gamma |x|^2)`` (p = 2): choose gamma such that ``gamma |x|^2`` is of order 1. For
-    Vovk's series it is infinite where ``p gamma^2 Q >= 1``. Q is largest for x = z (by the
-    Cauchy-Schwarz inequality), so rows with ``p gamma^2 (3 |x|^4 - 2 sum_j x_j^4) >= 1`` have
-    no random features; their exact values need only ``gamma |x|^2 < 1``.
+    For the exponential series it is finite, but the relative variance grows like
+    ``exp(2.9 gamma |x|^2)`` (p = 2), so choose gamma such that ``gamma |x|^2`` is of order 1.
+    For Vovk's series it is infinite if ``p gamma^2 Q >= 1``. By the Cauchy-Schwarz inequality
+    Q is largest for x = z, so random features reject rows with
+    ``p gamma^2 (3 |x|^4 - 2 sum_j x_j^4) >= 1``; exact values need only ``gamma |x|^2 < 1``.
 
     Parameters
     ----------
     series : {"exponential", "vovk"} or sequence of float, default="exponential"
-        ``a_n = 1 / n!``, ``a_n = 1``, or the coefficients a_0, ..., a_m, at least one of them
-        positive.
+        ``a_n = 1 / n!``, ``a_n = 1``, or the coefficients a_0, ..., a_m, of which at least one
+        must be positive.
     gamma : float > 0 or "auto", default=1.0
-        ``"auto"`` is ``1 / d``, which puts ``gamma |x|^2`` of standardised columns near 1.
+        ``"auto"`` is ``1 / d``, which keeps ``gamma |x|^2`` of standardised columns near 1.
     p : float > 1, default=2.0
-        Smaller values make high degrees more frequent: an average degree of ``1 / (p - 1)``,
-        to which the cost is proportional.
+        Smaller values make high degrees more frequent. The mean degree, to which the cost is
+        proportional, is ``1 / (p - 1)``. Table 1 uses 2.
     """
 
     name: ClassVar[str] = "dot_product"
@@ -192,9 +194,9 @@ class DotProduct(InnerProductKernel):
             raise ValueError("series must have a positive coefficient.")
 
     def check_domain(self, X: Matrix) -> None:
-        """Raise DataError where the series diverges or overflows at ``gamma |x|^2``.
+        """Raise DataError if the series diverges or overflows at ``gamma |x|^2`` of a row.
 
-        While gamma is a rule there is nothing to check yet.
+        Nothing is checked while gamma is still a rule.
         """
         if not isinstance(self.series, str) or isinstance(self.gamma, str):
             return
@@ -209,7 +211,7 @@ class DotProduct(InnerProductKernel):
             )
 
     def check_variance(self, X: Matrix) -> None:
-        """Raise DataError where random features of a row would have infinite variance."""
+        """Raise DataError if random features of a row would have infinite variance."""
         if not isinstance(self.series, str) or self.series != "vovk":
             return
         X = float64_rows(X)
@@ -238,7 +240,7 @@ class DotProduct(InnerProductKernel):
         return {"finish": tiles.SERIES, "coef": self.series}
 
     def degrees(self, u: Float64Array) -> tuple[IntArray, Float64Array]:
-        """Return degrees N for uniforms u in (0, 1), and ``a_N / P[N]``."""
+        """Return degrees N for uniform variates u in (0, 1), and ``a_N / P[N]``."""
         p = float(self.p)
         if isinstance(self.series, str):
             N = np.floor(-np.log(u) / np.log(p)).astype(np.int64)

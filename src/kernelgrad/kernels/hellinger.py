@@ -18,10 +18,11 @@ from kernelgrad.kernels.projection import ProjectionKernel
 class Hellinger(TiledKernel, ProjectionKernel):
     r"""Hellinger (Bhattacharyya) kernel, ``sum_j sqrt(x_j z_j)``.
 
-    Defined for ``x >= 0``; ``k(x, x) = sum_j x_j``, which is 1 for frequencies. Features are
-    ``w . sqrt(x)`` with signs w (Table 1, Hellinger; the factor 2 printed there would give
-    ``4 k``). It is a linear kernel of ``sqrt(x)``: where d is small, a linear model of
-    ``sqrt(x)`` is the same without any noise. There are no parameters.
+    It is defined for ``x >= 0``; ``k(x, x) = sum_j x_j``, which is 1 for frequencies. Features
+    are ``w . sqrt(x)`` with random signs w (Table 1, Hellinger; the factor 2 printed there
+    would give ``4 k``). It is the linear kernel of ``sqrt(x)``, so for small d a linear model
+    of ``sqrt(x)`` gives the same function without the variance of random features. It has no
+    parameters.
     """
 
     name: ClassVar[str] = "hellinger"
@@ -33,7 +34,7 @@ class Hellinger(TiledKernel, ProjectionKernel):
         return projections.LINEAR
 
     def weight_law(self) -> tuple[int, float]:
-        """Return signs: -1 or 1, each with probability 1/2."""
+        """Return the Rademacher law: -1 or 1, each with probability 1/2."""
         return rng.RADEMACHER, 1.0
 
     def embed(self, X: Matrix) -> Matrix:

@@ -1,4 +1,4 @@
-"""The kernels whose random features are functions ``h(w . x)`` of random weights w."""
+"""Base class of the kernels whose random features are ``h(w . x)`` for random weights w."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from kernelgrad.kernels.base import Kernel
 
 
 def form_of_cosines() -> Any:
-    """Return the field of the form of random Fourier features."""
+    """Return the declared parameter `form` of random Fourier features."""
     return choice(("pair", "phase"), default="pair", what="feature form")
 
 
 @parameters
 class ProjectionKernel(Kernel):
-    """Base of the kernels whose features are functions of random projections.
+    """Base class of the kernels whose features are functions of random projections.
 
-    Subclasses give :meth:`weight_law`, :attr:`projection` (the function h) unless it is
-    a cosine in a ``form``, and where rows are transformed first, :meth:`embed`.
+    Subclasses define :meth:`weight_law`; :attr:`projection`, the function h, unless it is a
+    cosine; and :meth:`embed`, if rows are transformed first.
     """
 
     @property
     def projection(self) -> int:
-        """The function h, a code of `kernelgrad.features._fused`: cosines in their form."""
+        """The function h as a code of `kernelgrad.features._fused`; by default a cosine."""
         return projections.PAIR if getattr(self, "form", "") == "pair" else projections.PHASE
 
     @property
@@ -38,14 +38,14 @@ class ProjectionKernel(Kernel):
 
     @abstractmethod
     def weight_law(self) -> tuple[int, float]:
-        """Return (law, scale): weights are scale times standard variates of that law."""
+        """Return (law, scale): weights are `scale` times standard variates of `law`."""
 
     def embed(self, X: Matrix) -> Matrix:
-        """Return the rows whose projections are taken; zeros stay zeros."""
+        """Return the rows that are projected; the transformation keeps zeros."""
         return X
 
     def weights(self) -> Projection:
-        """Return what makes up the random projections of this kernel."""
+        """Return the description of the random projections of this kernel."""
         law, scale = self.weight_law()
         return Projection(
             self.projection, law, scale, self.amplitude, embed=self.embed, name=self.name

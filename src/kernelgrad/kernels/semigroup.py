@@ -1,7 +1,7 @@
 r"""Semigroup kernels, functions of ``x + z``, for histograms (Dai et al. 2014, Table 1).
 
-``k(x, z) = E_w[exp(-w . x) exp(-w . z)]`` for weights w >= 0: a kernel of this kind is the
-Laplace transform of the law of w at ``x + z``.
+``k(x, z) = E_w[exp(-w . x) exp(-w . z)]`` for random weights w >= 0, which is the Laplace
+transform of the law of w at ``x + z``.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from kernelgrad.kernels.base import TiledKernel, row_sums
 from kernelgrad.kernels.projection import ProjectionKernel
 
 MEDIAN_ROWS = 2000
-# Outside of these the float32 weights or their products with rows overflow or vanish.
+# Outside these bounds float32 weights, or their products with rows, overflow or vanish.
 SMALLEST, LARGEST = 1e-12, 1e12
 
 
 class SemigroupKernel(TiledKernel, ProjectionKernel):
-    r"""Base of the kernels ``exp(-sum_j g(x_j + z_j))`` with ``g(0) = 0``.
+    r"""Base class of the kernels ``exp(-sum_j g(x_j + z_j))`` with ``g(0) = 0``.
 
-    Their values lie in (0, 1], but ``k(x, x)`` is 1 only for ``x = 0``. Subclasses give one
-    parameter, a number or ``"median"``, and its name in :attr:`parameter`.
+    Their values lie in (0, 1], and ``k(x, x)`` is 1 only for ``x = 0``. Subclasses have one
+    parameter, a number or ``"median"``, whose name is :attr:`parameter`.
     """
 
     is_of_histograms: ClassVar[bool] = True
@@ -39,7 +39,7 @@ class SemigroupKernel(TiledKernel, ProjectionKernel):
 
     @property
     def value(self) -> float:
-        """The parameter as a number; raises when it is still a rule."""
+        """The parameter as a number; raises ValueError if it is still a rule."""
         return self._number(self.parameter)
 
     @property
@@ -53,18 +53,18 @@ class SemigroupKernel(TiledKernel, ProjectionKernel):
 
     @abstractmethod
     def _from_rows(self, X: Matrix) -> float:
-        """Return the parameter that suits some rows, of which none is zero."""
+        """Return the value of the rule for some rows, none of which is zero."""
 
     def resolve(self, X: Matrix, seed: int) -> Self:
-        """Replace the rule by a number, from a seeded sample of at most 2,000 rows.
+        """Replace the rule by a number computed from a seeded sample of at most 2,000 rows.
 
-        Rows of zeros are left out; where there are no others the parameter is 1.
+        Zero rows are left out; if there are no others the parameter is 1.
 
         Raises
         ------
         DataError
-            A negative entry, or numbers so large or small that the parameter leaves its
-            domain.
+            An entry is negative, or entries are so large or small that the parameter is
+            outside its domain.
         """
         self.check()
         if not isinstance(getattr(self, self.parameter), str):
@@ -98,18 +98,18 @@ class SemigroupKernel(TiledKernel, ProjectionKernel):
 class ExponentialSemigroup(SemigroupKernel):
     r"""Exponential semigroup kernel, ``exp(-beta sum_j sqrt(x_j + z_j))``.
 
-    Defined for ``x >= 0``. Weights are Levy with scale ``beta^2 / 2`` in every coordinate,
-    ``w = beta^2 / (2 u^2)`` for standard normal u, whose Laplace transform is
+    It is defined for ``x >= 0``. Weights have a Lévy law with scale ``beta^2 / 2`` in every
+    coordinate, ``w = beta^2 / (2 u^2)`` for standard normal u, whose Laplace transform is
     ``exp(-beta sqrt(s))`` (Table 1, exponential semigroup; the exponent printed there,
     ``-beta / (4 w)``, must be ``-beta^2 / (4 w)``).
 
     Parameters
     ----------
     beta : float in [1e-12, 1e12] or "median", default="median"
-        ``"median"`` is ``1 / median_i sum_j sqrt(2 x_ij)``: then the median of ``k(x, x)`` is
-        ``exp(-1)``, and two such rows have k between ``exp(-sqrt(2)) = 0.24`` (no coordinate
-        in common) and ``exp(-1) = 0.37`` (equal). A much larger beta makes all values vanish,
-        a much smaller one makes all of them 1.
+        ``"median"`` is ``1 / median_i sum_j sqrt(2 x_ij)``. The median of ``k(x, x)`` is then
+        ``exp(-1)``, and k of two such rows lies between ``exp(-sqrt(2)) = 0.24`` (disjoint
+        supports) and ``exp(-1) = 0.37`` (equal rows). With a much larger beta all values
+        vanish; with a much smaller one all are 1.
     """
 
     name: ClassVar[str] = "exponential_semigroup"
@@ -122,7 +122,7 @@ class ExponentialSemigroup(SemigroupKernel):
     )
 
     def weight_law(self) -> tuple[int, float]:
-        """Return the Levy law with scale ``beta^2 / 2``."""
+        """Return the Lévy law with scale ``beta^2 / 2``."""
         return rng.LEVY, self.value**2 / 2
 
     def _terms(self, x: Float64Array) -> Float64Array:
@@ -141,16 +141,16 @@ class ExponentialSemigroup(SemigroupKernel):
 class ReciprocalSemigroup(SemigroupKernel):
     r"""Reciprocal semigroup kernel, ``prod_j lam / (x_j + z_j + lam)``.
 
-    Defined for ``x >= 0``. Weights are exponential with rate lam, density
+    It is defined for ``x >= 0``. Weights have the exponential law of rate lam, with density
     ``lam exp(-lam w)``, in every coordinate (Table 1, reciprocal semigroup).
 
     Parameters
     ----------
     lam : float in [1e-12, 1e12] or "median", default="median"
-        ``"median"`` is ``2 median_i sum_j x_ij``: for two rows of the median sum the
-        ``(x_j + z_j) / lam`` then add up to 1, so k is between ``exp(-1) = 0.37`` (many small
-        coordinates) and ``1 / 2`` (a single one). A much smaller lam makes all values vanish,
-        a much larger one makes all of them 1.
+        ``"median"`` is ``2 median_i sum_j x_ij``. For two rows of median sum,
+        ``sum_j (x_j + z_j) / lam`` is then 1 and k lies between ``exp(-1) = 0.37`` (many small
+        coordinates) and ``1 / 2`` (a single coordinate). With a much smaller lam all values
+        vanish; with a much larger one all are 1.
     """
 
     name: ClassVar[str] = "reciprocal_semigroup"

@@ -1,7 +1,8 @@
 r"""Shift-invariant kernels and their random Fourier features (Dai et al. 2014, Table 1).
 
-Bochner's theorem: ``k(x, z) = E_w[cos(w . (x - z))]`` for frequencies ``w`` drawn from the
-kernel's spectral law, so ``[cos(w . x), sin(w . x)]`` averages to the kernel.
+By Bochner's theorem ``k(x, z) = E_w[cos(w . (x - z))]`` for frequencies w drawn from the
+spectral law of the kernel, so products of the features ``[cos(w . x), sin(w . x)]`` average to
+the kernel.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from kernelgrad.kernels.projection import ProjectionKernel, form_of_cosines
 
 MEDIAN_ROWS = 2000
 MAX_FACTOR = 2.0**16
-# Float32 rounds a squared distance to 1e-7 of the squared norms, and an entry to 6e-8 of
-# itself: from these norms on, in length scales, kernel values suffer by 1e-5.
+# In float32 a squared distance has an error of 1e-7 of the squared norms, and an entry one of
+# 6e-8 of itself: from these norms on, in length scales, kernel values are wrong by 1e-5.
 _FAR_SQUARED, _FAR = 100.0, 100.0
 
 Form = Literal["pair", "phase"]
@@ -43,7 +44,7 @@ Sampling = Literal["iid", "orthogonal", "qmc"]
 
 
 def _centred(X: Float64Array) -> Float64Array:
-    """Return rows less their centre, and 0 for differences that are rounding."""
+    """Return the centred rows, with differences within rounding error set to 0."""
     centre = steady_centre(X, X.mean(axis=0))
     C: Float64Array = X - centre
     C[np.abs(C) <= 4 * np.finfo(float).eps * np.maximum(np.abs(X), np.abs(centre))] = 0.0
@@ -52,10 +53,11 @@ def _centred(X: Float64Array) -> Float64Array:
 
 @parameters
 class StationaryKernel(ProjectionKernel):
-    """Base of the kernels ``k(x, z) = k(x - z)`` with ``k(x, x) = 1``.
+    """Base class of the kernels ``k(x, z) = k(x - z)`` with ``k(x, x) = 1``.
 
-    Subclasses give :meth:`spectral_law` and the rules of the bandwidth; ``is_isotropic`` says
-    that no rotation changes the law, as with normal variates and a factor per frequency.
+    Subclasses define :meth:`spectral_law` and the rules of the bandwidth. ``is_isotropic``
+    means that the spectral law is invariant under rotations, as for normal variates with one
+    factor per frequency.
     """
 
     is_stationary: ClassVar[bool] = True
@@ -73,26 +75,26 @@ class StationaryKernel(ProjectionKernel):
         super().check()
         if self.sampling == "orthogonal" and not self.is_isotropic:
             raise ValueError(
-                f"sampling='orthogonal' needs a spectral law that no rotation changes, unlike "
-                f"that of the {self.name} kernel; use sampling='iid' or 'qmc' with it, or the "
-                "kernels rbf or matern."
+                "sampling='orthogonal' needs a rotation-invariant kernel, which the "
+                f"{self.name} kernel is not; use sampling='iid' or 'qmc', or the kernels rbf "
+                "or matern."
             )
 
     @abstractmethod
     def spectral_law(self) -> tuple[int, float]:
-        """Return (law, scale): frequencies are scale times standard variates of that law."""
+        """Return (law, scale): frequencies are `scale` times standard variates of `law`."""
 
     def frequency_factor(self, seed: int, first: int, n: int) -> Float64Array | None:
-        """Return one factor per feature shared by all its coordinates, or None.
+        """Return one factor for all coordinates of each frequency, or None.
 
-        By default this is :meth:`factor_quantile` of n uniform variates.
+        The default is :meth:`factor_quantile` of n uniform variates.
         """
         return self.factor_quantile(rng.uniforms(seed, first, n, rng.TAG_AUXILIARY))
 
     def factor_quantile(self, u: Float64Array) -> Float64Array | None:
-        """Return :meth:`frequency_factor` as a function of uniform variates in (0, 1), or None.
+        """Return the quantile function of the frequency factors at u in (0, 1), or None.
 
-        Without it, quasi-Monte Carlo frequencies take independent factors.
+        With None, quasi-Monte Carlo frequencies have independent factors.
         """
         return None
 
@@ -114,7 +116,7 @@ class StationaryKernel(ProjectionKernel):
         return self.weights()
 
     def _distances(self, X: Matrix) -> Float64Array:
-        """Return the distances whose median sets the bandwidth."""
+        """Return the distances whose median determines the bandwidth."""
         D: Float64Array = euclidean_distances(X)
         return D
 
@@ -129,9 +131,9 @@ class StationaryKernel(ProjectionKernel):
     def resolve(self, X: Matrix, seed: int) -> Self:
         """Replace the rule for gamma by a number.
 
-        ``"median"``: the median pairwise distance of a seeded sample of at most 2,000 rows,
-        times ``bandwidth_factor`` (the papers' median trick; pairs at distance zero are left
-        out). ``"scale"``: scikit-learn's ``1 / (d Var[X])``.
+        With ``"median"`` the bandwidth is the median pairwise distance in a seeded sample of at
+        most 2,000 rows (the median trick of the papers; pairs at distance zero are left out),
+        times ``bandwidth_factor``. With ``"scale"`` gamma is scikit-learn's ``1 / (d Var[X])``.
         """
         self.check()
         if not isinstance(self.gamma, str):
@@ -160,11 +162,11 @@ class StationaryKernel(ProjectionKernel):
         return self._with_gamma(gamma)
 
     def diag(self, X: Matrix) -> Float64Array:
-        """Return ones: every kernel here has ``k(x, x) = 1``."""
+        """Return ones, since ``k(x, x) = 1``."""
         return np.ones(X.shape[0])
 
     def per_feature(self) -> StationaryKernel:
-        """Return the kernel with independent frequencies instead of a sequence of points."""
+        """Return the kernel with independent frequencies in place of a Sobol' sequence."""
         return self._replaced(sampling="iid") if self.sampling == "qmc" else self
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
@@ -173,8 +175,8 @@ class StationaryKernel(ProjectionKernel):
         Raises
         ------
         ValueError
-            ``gamma`` is still a rule, `sampling` does not suit the kernel, or ``"qmc"`` has
-            too few coordinates for `n_features_in` columns.
+            ``gamma`` is still a rule, the kernel does not support `sampling`, or
+            `n_features_in` exceeds the dimensions of the Sobol' sequence of ``"qmc"``.
         """
         self.check()
         args = self.weights(), n_features_in, seed, block_size
@@ -184,7 +186,7 @@ class StationaryKernel(ProjectionKernel):
 
 
 class _Isotropic(TiledKernel, StationaryKernel):
-    """A function of Euclidean distances, in the exact form by products of rows."""
+    """A function of Euclidean distances, which are computed from inner products."""
 
     is_isotropic: ClassVar[bool] = True
 
@@ -194,14 +196,14 @@ class _Isotropic(TiledKernel, StationaryKernel):
 
 
 class _ByColumns(TiledKernel, StationaryKernel):
-    """A function of the rows ``gamma x``, in the exact form column by column."""
+    """A function of the rows ``gamma x`` that is accumulated column by column."""
 
     def embedded(self, X: Matrix) -> Matrix:
         """Return ``gamma x``."""
         return X * self.gamma_value
 
     def needs_wide(self, X: Matrix) -> bool:
-        """Return whether ``gamma |x|`` exceeds 100, but for outliers."""
+        """Return whether ``gamma |x|`` exceeds 100 for more than outliers."""
         return self.gamma_value * large_norm(X) > _FAR
 
     def _gamma_from_bandwidth(self, bandwidth: float) -> float:
@@ -216,21 +218,21 @@ class Gaussian(_Isotropic):
     Parameters
     ----------
     gamma : float > 0, "median" or "scale", default="median"
-        ``1 / (2 sigma^2)``; ``"median"`` puts sigma at the median pairwise distance, the
-        papers' choice; ``"scale"`` is scikit-learn's ``1 / (d Var[X])``.
+        ``1 / (2 sigma^2)``. ``"median"`` sets sigma to the median pairwise distance, the
+        choice of the papers; ``"scale"`` is scikit-learn's ``1 / (d Var[X])``.
     bandwidth_factor : float > 0, default=1.0
-        Multiplies the bandwidth that a rule finds; without effect on a number.
+        Factor on the bandwidth that a rule finds; it has no effect if gamma is a number.
     form : {"pair", "phase"}, default="pair"
-        ``[cos, sin]`` pairs (lower variance, half the cost per feature), or the papers'
-        ``sqrt(2) cos(w . x + b)``.
+        Random features as pairs ``[cos, sin](w . x)``, which have a lower variance and cost
+        half as much per feature, or as ``sqrt(2) cos(w . x + b)``, as in the papers.
     sampling : {"iid", "orthogonal", "qmc"}, default="iid"
-        How frequencies depend on each other. ``"iid"``: not at all, as in the papers'
-        algorithms. ``"orthogonal"``: orthogonal in stacks as large as the input width, which
-        lowers the variance; from 65 columns on products of Hadamard and sign matrices, several
-        times faster on wide dense rows (:class:`Gaussian` and :class:`Matern` only; see
-        `kernelgrad.features.structured`). ``"qmc"``: points of a randomly shifted Sobol'
-        sequence, for the lowest variance on few columns (at most 21,201 columns, one less
-        for :class:`Matern`).
+        Joint law of the frequencies. ``"iid"``: independent, as in the algorithms of the
+        papers. ``"orthogonal"``: orthogonal within groups of d frequencies, which lowers the
+        variance. From 65 columns on they are products of Hadamard and sign matrices, which are
+        several times faster on wide dense rows (:class:`Gaussian` and :class:`Matern` only;
+        see `kernelgrad.features.structured`). ``"qmc"``: a randomly shifted Sobol' sequence,
+        with the lowest variance for few columns (at most 21,201 columns, one less for
+        :class:`Matern`).
     """
 
     name: ClassVar[str] = "rbf"
@@ -241,7 +243,7 @@ class Gaussian(_Isotropic):
         return X * float(np.sqrt(2 * self.gamma_value))
 
     def needs_wide(self, X: Matrix) -> bool:
-        """Return whether ``gamma |x|^2`` exceeds 100, but for outliers."""
+        """Return whether ``gamma |x|^2`` exceeds 100 for more than outliers."""
         return self.gamma_value * large_norm(X) ** 2 > _FAR_SQUARED
 
 
@@ -273,9 +275,9 @@ class Cauchy(_ByColumns):
     r"""Cauchy kernel, ``prod_j 1 / (1 + gamma^2 (x_j - z_j)^2)``.
 
     Frequencies are Laplace with scale gamma in every coordinate (Table 1, row 3; the factor 2
-    printed there would give ``k(x, x) = 2^d``). The median rule sets ``gamma = 1 / median`` of
-    Euclidean distances, ``"scale"`` its square root of ``1 / (d Var[X])``: gamma is an inverse
-    length here.
+    printed there would give ``k(x, x) = 2^d``). As gamma is an inverse length here, the rule
+    ``"median"`` sets it to the inverse median of Euclidean distances, and ``"scale"`` to
+    ``sqrt(1 / (d Var[X]))``.
     Parameters are those of :class:`Gaussian`.
     """
 
@@ -295,10 +297,10 @@ class Cauchy(_ByColumns):
 class Matern(_Isotropic):
     r"""Matérn kernel of smoothness ``nu`` with length scale ``l = 1 / sqrt(2 gamma)``.
 
-    ``k(r) = 2^(1-nu) / Gamma(nu) (sqrt(2 nu) r / l)^nu K_nu(sqrt(2 nu) r / l)``; it tends to
-    :class:`Gaussian` with the same gamma as nu grows. Frequencies are multivariate Student-t:
-    ``N(0, I) / l * sqrt(2 nu / chi2_{2 nu})`` with one chi-square draw per frequency, shared by
-    its coordinates (Table 1, row 4).
+    ``k(r) = 2^(1-nu) / Gamma(nu) (sqrt(2 nu) r / l)^nu K_nu(sqrt(2 nu) r / l)``; as nu grows it
+    tends to :class:`Gaussian` with the same gamma. Frequencies have a multivariate Student-t
+    law: ``N(0, I) / l * sqrt(2 nu / chi2_{2 nu})`` with one chi-square variate per frequency
+    (Table 1, row 4).
 
     Parameters
     ----------
@@ -327,10 +329,10 @@ class Matern(_Isotropic):
         self.nu = nu
 
     def factor_quantile(self, u: Float64Array) -> Float64Array:
-        """Return ``sqrt(2 nu / chi2_{2 nu})`` where the chi-square law has probability u."""
+        """Return ``sqrt(2 nu / q)``, where q is the u-quantile of the law ``chi2_{2 nu}``."""
         half_chi2 = gammaincinv(self.nu, u)
-        # A phase w . x of 2^23 turns has no fraction left in float32, and cos would be 1. The
-        # cap acts on frequencies that only matter below a distance of l / MAX_FACTOR.
+        # In float32 a phase w . x of 2^23 turns has no fraction, so its cosine would be 1. The
+        # cap affects only frequencies that matter at distances below l / MAX_FACTOR.
         smallest = self.nu / MAX_FACTOR**2
         factor: Float64Array = np.sqrt(self.nu / np.maximum(half_chi2, smallest))
         return factor
@@ -360,10 +362,10 @@ class Matern(_Isotropic):
         return {"finish": _CLOSED_FORMS.get(self.nu, tiles.HALF_SQUARE)}
 
     def needs_wide(self, X: Matrix) -> bool:
-        """Return whether ``2 nu gamma |x|^2`` exceeds 100, but for outliers, or ``nu < 1``.
+        """Return whether ``nu < 1``, or ``2 nu gamma |x|^2`` exceeds 100 but for outliers.
 
-        Near zero k falls like the distance to the power ``2 nu``: below 1 the rounding of a
-        squared distance counts much more than its size.
+        Near zero ``1 - k`` grows like the distance to the power ``2 nu``; for nu < 1 this
+        amplifies the rounding error of a squared distance.
         """
         far = 2 * self.nu * self.gamma_value * large_norm(X) ** 2
         return bool(self.nu < 1 or far > _FAR_SQUARED)
@@ -373,7 +375,7 @@ _CLOSED_FORMS = {0.5: tiles.MATERN1, 1.5: tiles.MATERN3, 2.5: tiles.MATERN5}
 
 
 def _log_bessel_k(nu: float, a: Float64Array) -> Float64Array:
-    """Return log K_nu(a), by Debye's uniform expansion from order 50 on."""
+    """Return log K_nu(a), for nu >= 50 by Debye's uniform expansion."""
     if nu < 50:
         with np.errstate(divide="ignore", over="ignore"):
             log_k = np.asarray(np.log(kve(nu, a)) - a, np.float64)

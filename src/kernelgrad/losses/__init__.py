@@ -1,4 +1,4 @@
-"""Losses: what a prediction costs, its gradient and its curvature."""
+"""Losses: values, gradients and curvatures, and a registry of names."""
 
 from kernelgrad.losses.base import Loss as Loss
 from kernelgrad.losses.base import Task as Task

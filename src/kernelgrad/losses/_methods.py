@@ -1,9 +1,9 @@
-"""Losses that are known by their methods only, for compiled loops.
+"""Makes losses that are defined by Python methods available to compiled loops.
 
-Such a loss has no code in the table. :func:`lend` gives it one from `FIRST` up, and where a
-compiled loop meets such a code it calls back into Python, a row at a time: some 10 microseconds
-each, instead of nanoseconds. The functions that are called back stand under a name
-in the linker's table, so that compiled loops can be kept on disk.
+Such a loss has no code in the table. :func:`lend` assigns it one from `FIRST` upwards, and a
+compiled loop that meets such a code calls back into Python for each row, which takes some 10
+microseconds instead of nanoseconds. The callbacks are registered under names in the linker's
+symbol table, so that compiled loops can be cached on disk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _next = itertools.count(FIRST)
 
 
 def lend(loss: Any) -> int:
-    """Return a code for a loss without one, in this process and as long as it lives."""
+    """Assign a code to a loss without one, valid in this process while the loss exists."""
     for code, other in _LENT.items():
         if other is loss:
             return code
@@ -43,7 +43,7 @@ def _rows(C: int, *addresses: int) -> list[Float64Array]:
 
 def _slopes(code: int, C: int, y: int, f: int, out: int) -> None:
     targets, predictions, slopes = _rows(C, y, f, out)
-    slopes[:] = np.nan  # where the method fails; its error is printed
+    slopes[:] = np.nan  # remains if the method raises; its error is printed
     slopes[:] = _LENT[code].gradient(targets, predictions)
 
 
@@ -52,11 +52,11 @@ def _value(code: int, C: int, y: int, f: int) -> float:
     return float(_LENT[code].value(targets, predictions)[0])
 
 
-_kept: list[Any] = []  # functions that are called back must live
+_kept: list[Any] = []  # keeps the callbacks alive
 
 
 def _external(name: str, function: Callable[..., Any], result: Any, n_arrays: int) -> Any:
-    """Return `function` as compiled code calls it: code, number of outputs, addresses."""
+    """Wrap `function` for compiled code: its arguments are a code, a size and addresses."""
     kinds = {types.void: None, types.float64: ctypes.c_double}
     arguments = [ctypes.c_int64] * 2 + [ctypes.c_void_p] * n_arrays
     _kept.append(ctypes.CFUNCTYPE(kinds[result], *arguments)(function))

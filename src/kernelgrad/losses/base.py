@@ -1,4 +1,4 @@
-"""The contract of a loss, and the one-dimensional searches that every loss shares."""
+"""The contract of a loss, and the one-dimensional searches that all losses share."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from kernelgrad.losses import scalar
 
 Task: TypeAlias = Literal["classification", "regression", "novelty", "density_ratio"]
 
-_EVALUATIONS = 30  # derivative evaluations allowed to one directional search
-_WIDTH_FRACTION = 0.1  # a row at a kink weighs at most 10 times the median row
+_EVALUATIONS = 30  # limit on derivative evaluations in a directional search
+_WIDTH_FRACTION = 0.1  # a row at a kink weighs at most 10 times as much as the median row
 
 
 def aligned_targets(y: AnyArray, f: FloatArray) -> FloatArray:
@@ -34,12 +34,12 @@ def aligned_targets(y: AnyArray, f: FloatArray) -> FloatArray:
 
 
 def row_weights(n_rows: int, sample_weight: AnyArray | None) -> Float64Array:
-    """Return the (n,) float64 weights, all ones when none are given.
+    """Return the weights (n,) in float64; all ones if none are given.
 
     Raises
     ------
     ValueError
-        If the shape is not (n,), or a weight is negative or not finite, or all are zero.
+        The shape is not (n,), a weight is negative or not finite, or all weights are zero.
     """
     if n_rows == 0:
         raise ValueError("y has 0 rows; give at least one.")
@@ -52,7 +52,7 @@ def row_weights(n_rows: int, sample_weight: AnyArray | None) -> Float64Array:
     if not math.isfinite(total) or low < 0.0:
         raise ValueError(
             f"sample_weight must be finite and non-negative, got minimum {low:g} and sum "
-            f"{total:g}; drop or mend those rows."
+            f"{total:g}; drop or correct those rows."
         )
     if total == 0.0:
         raise ValueError("sample_weight sums to 0; give at least one row a positive weight.")
@@ -60,27 +60,32 @@ def row_weights(n_rows: int, sample_weight: AnyArray | None) -> Float64Array:
 
 
 def smoothing_width(distance: FloatArray, width: float | None) -> float:
-    """Return the distance to a kink below which its weight stops growing.
+    """Return the distance to a kink below which the curvature weight stops growing.
 
     Parameters
     ----------
     distance : array of shape (n, C)
         Non-negative distance of each entry to its kink.
     width : float or None
-        A positive width to use as it is. None takes one tenth of the median distance, so
-        that no row weighs more than ten times the median row and the weights scale
-        inversely with the data; where the median is 0 the mean stands in for it, and where
-        every distance is 0 there is no scale in the data and the width is 1.
+        A positive width, which is returned unchanged. None uses one tenth of the median
+        distance, so that no row weighs more than ten times as much as the median row and the
+        weights scale inversely with the data. If the median is 0 the mean is used instead,
+        and if all distances are 0 the width is 1.
+
+    Returns
+    -------
+    float
+        The width, in the units of `distance`.
 
     Raises
     ------
     ValueError
-        If `width` is not positive and finite.
+        `width` is not positive and finite.
     """
     if width is not None:
         return check_real(width, "width", low=0.0, low_open=True)
     scale = float(np.median(distance)) or float(np.mean(distance, dtype=np.float64))
-    # 1 / tiny is finite in both precisions; 1 / subnormal is not.
+    # 1 / tiny is finite in both precisions; 1 / (a subnormal number) is not.
     tiny = float(np.finfo(distance.dtype).tiny)
     return max(_WIDTH_FRACTION * scale, tiny) if scale > 0.0 else 1.0
 
@@ -97,22 +102,22 @@ def monotone_root(
 ) -> float:
     """Return a zero of a non-decreasing function on [low, high], ``0 <= low < high``.
 
-    A secant step that fails to halve the bracket is followed by a bisection, in the logarithm
-    while the ends differ by more than a factor of 4. Steps keep off the ends by a part of the
-    tolerance, so that a good secant step closes the bracket at once.
+    A secant step that does not halve the bracket is followed by a bisection, on a logarithmic
+    scale while the ends differ by more than a factor of 4. Steps keep a fraction of the
+    tolerance away from the ends, so that an accurate secant step closes the bracket at once.
 
     Parameters
     ----------
     slope : callable
-        The function; it may jump.
+        The function, which may have jumps.
     low, high : float
         The bracket.
     slope_low, slope_high : float
-        The values there: ``slope_low < 0 <= slope_high``.
+        The values at the ends, ``slope_low < 0 <= slope_high``.
     rtol : float
         Stop when ``high - low <= rtol * high``.
     evaluations : int
-        Stop after that many calls of `slope`.
+        Stop after this many calls of `slope`.
     """
     halve = False
     for _ in range(evaluations):
@@ -140,40 +145,41 @@ def monotone_root(
 class Loss(Documented, ABC):
     """A convex loss ``l(y, f)`` between encoded targets and raw predictions.
 
-    A loss sees only ``(y, f)``: arrays of the same shape (n, C), one row per observation and
-    one column per output. The loss of a row is the sum over its outputs. Hyper-parameters are
-    arguments of ``__init__``, so that ``get_params`` and ``clone`` work.
+    A loss depends only on ``(y, f)``, two arrays of the same shape (n, C) with one row per
+    observation and one column per output. The loss of a row is the sum over its outputs.
+    Hyper-parameters are arguments of ``__init__``, so that ``get_params`` and ``clone`` work.
 
     Attributes
     ----------
     name : str
         The name in the registry.
     tasks : frozenset of {"classification", "regression"}
-        What the loss is for.
+        The tasks that the loss can be used for.
     code : int or None
-        The loss in the table of :mod:`kernelgrad.losses.scalar`, which the compiled loops
-        share. None for a loss that is known by its methods only: solvers that need no more than
-        `value` and `gradient` take it by :func:`~kernelgrad.losses.loss_code`, and call back.
+        Code of the loss in the table of :mod:`kernelgrad.losses.scalar`, which all compiled
+        loops use. None for a loss that is defined by its methods only; solvers that need only
+        `value` and `gradient` get a temporary code from
+        :func:`~kernelgrad.losses.loss_code` and call the methods back.
     is_multinomial : bool
-        True when the outputs of a row are coupled and classes are encoded one-hot.
+        Whether the outputs of a row are coupled and classes are encoded one-hot.
     has_proba : bool
-        True when `predict_proba` is there.
+        Whether the loss has `predict_proba`.
     smoothness : float or None
-        L, the Lipschitz constant of the gradient of a row's loss; None when the loss has
-        kinks. Theorems 4 to 6 of [1]_ ask for a finite L (Assumption B).
+        L, the Lipschitz constant of the gradient of a row's loss; None if the loss has kinks.
+        Theorems 4 to 6 of [1]_ assume a finite L (Assumption B).
     typical_curvature : float or None
-        The curvature that sets the scale of a step, where it is not L: smaller when L is
-        only met far from where predictions are. None means L.
+        The curvature that determines the step size. It is smaller than L if the curvature
+        reaches L only far from usual predictions. None means L.
     n_outputs : int or None
-        Number of outputs of a loss with parameters per output; None takes any number.
+        Number of outputs of a loss with parameters per output; None allows any number.
     adaptive_intercept : bool
-        True when the intercept is a variable of the loss: solvers then ask `best_intercept`
+        Whether the intercept is a variable of the loss, so that solvers call `best_intercept`
         before every step.
     lowest_target : float or None
-        The least target that the loss takes; None takes all numbers.
+        The smallest target that the loss accepts; None accepts all numbers.
     intercept_slope : float or None
-        Where it is a number, doubly stochastic gradients step on the intercept too, along the
-        mean derivative plus this slope.
+        If it is a number, doubly stochastic gradients update the intercept too, by the mean
+        derivative plus this slope.
 
     References
     ----------
@@ -184,7 +190,7 @@ class Loss(Documented, ABC):
     name: ClassVar[str]
     tasks: ClassVar[frozenset[Task]]
     code: ClassVar[int | None] = None
-    _entry: ClassVar[int]  # of the table, behind the methods of a ScalarLoss
+    _entry: ClassVar[int]  # code in the table that the methods of a ScalarLoss use
     is_multinomial: ClassVar[bool] = False
     has_proba: ClassVar[bool] = False
     smoothness: ClassVar[float | None] = None
@@ -194,7 +200,7 @@ class Loss(Documented, ABC):
     intercept_slope: ClassVar[float | None] = None
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Drop an inherited code where a subclass has methods of its own."""
+        """Reset an inherited code if a subclass overrides the methods it stands for."""
         super().__init_subclass__(**options)
         own = vars(cls)
         if own.get("code") is not None:
@@ -204,29 +210,29 @@ class Loss(Documented, ABC):
 
     @property
     def is_smooth(self) -> bool:
-        """Whether the slope has no jump, for Newton's method; by default with a finite L."""
+        """Whether the slope is continuous, for Newton's method; by default if L is finite."""
         return self.smoothness is not None
 
     @property
     def n_outputs(self) -> int | None:
-        """Number of outputs that the hyper-parameters ask for; None takes any number."""
+        """Number of outputs that the hyper-parameters imply; None allows any number."""
         return None
 
     def for_output(self, c: int) -> Loss:
-        """Return the loss of output `c` alone; for losses that are a sum over outputs."""
+        """Return the loss of output `c`, for losses that are sums over outputs."""
         return self
 
     def params(self, n_outputs: int) -> Float64Array:
-        """Return the parameter of `code` for each output, (C,); 0 where there is none."""
+        """Return the parameter of `code` for each output, (C,); 0 if there is none."""
         return np.zeros(n_outputs)
 
     def check(self) -> None:
-        """Raise ValueError or TypeError if a hyper-parameter cannot be used."""
+        """Raise ValueError or TypeError if a hyper-parameter is invalid."""
         if is_dataclass(self):
             check_params(self)
 
     def mean(self, f: FloatArray) -> FloatArray:
-        """Return what a regressor predicts where its function is `f`: f, or exp f."""
+        """Return the prediction of a regressor whose function has the value `f`: f or exp f."""
         return f
 
     @abstractmethod
@@ -264,23 +270,24 @@ class Loss(Documented, ABC):
     def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
         """Return a non-negative weight of each row for a preconditioner.
 
-        This default is numeric: the rise of the gradient from ``f_c - d`` to ``f_c + d`` over
-        ``2 d`` for a width d, which is the mean curvature of that interval and, at a kink, its
-        jump over 2 d. It takes two gradients, of a multinomial loss two for each output.
+        By default it is the central difference of the gradient, its increase from ``f_c - d``
+        to ``f_c + d`` divided by ``2 d`` for a width d. This is the mean curvature over the
+        interval and, at a kink, the jump divided by 2 d. It takes two gradients, or two per
+        output for a multinomial loss.
 
         Parameters
         ----------
         y, f : arrays of shape (n, C)
             As in `value`.
         width : float or None, default=None
-            Losses with kinks: the distance to a kink below which the weight stops growing;
-            None derives it from the batch (see `smoothing_width`), so that the weights follow
-            the scale of the data. Smooth losses ignore it.
+            For losses with kinks, the distance to a kink below which the weight stops growing.
+            None derives it from the batch (see `smoothing_width`), so that the weights adapt
+            to the scale of the data. Smooth losses ignore it.
 
         Returns
         -------
         array of shape (n,)
-            In the dtype of `f`, the largest weight over the outputs; at most L for a smooth
+            The largest weight over the outputs, in the dtype of `f`; at most L for a smooth
             loss.
         """
         d = f.dtype.type(smoothing_width(np.abs(f - aligned_targets(y, f)), width))
@@ -295,25 +302,27 @@ class Loss(Documented, ABC):
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return the best constant prediction, ``argmin_b sum_i w_i l(y_i, b)``.
 
-        This default finds, output by output, the zero of the derivative by safeguarded secant
-        steps, to 1e-9 of the range of y. It needs a loss that is a sum over outputs. Where the
-        derivative keeps its sign it stops about 2**10 ranges away, so the result is finite.
+        By default the zero of the derivative is found for each output by safeguarded secant
+        steps, to 1e-9 of the range of y. This needs a loss that is a sum over outputs. If the
+        derivative does not change its sign, the search stops about 2**10 ranges away, so the
+        result is finite.
 
         Parameters
         ----------
         y : array of shape (n, C)
             Encoded targets.
         sample_weight : array of shape (n,) or None, default=None
-            Non-negative weights; None weighs all rows alike.
+            Non-negative weights; None gives all rows weight 1.
 
         Returns
         -------
         array of shape (C,), float64
+            The constant b of each output.
 
         Raises
         ------
         ValueError
-            If there are no rows, or the weights are negative, not finite or all zero.
+            There are no rows, or the weights are negative, not finite or all zero.
         """
         targets = np.asarray(y, dtype=np.float64)
         weights = row_weights(targets.shape[0], sample_weight)
@@ -354,10 +363,11 @@ class Loss(Documented, ABC):
     def best_intercept(
         self, f: FloatArray, sample_weight: Float64Array
     ) -> tuple[Float64Array, FloatArray]:
-        """Return the best intercept (C,) for responses `f` (n, C) and the gradient there.
+        """Return the best intercept (C,) for responses `f` (n, C), and the gradient there.
 
-        `f` does not contain the intercept. Called where ``adaptive_intercept`` is True: the
-        gradient is the element of the subdifferential whose weighted mean belongs to it.
+        `f` does not contain the intercept. Solvers call this if ``adaptive_intercept`` is
+        True. The gradient is the element of the subdifferential that is consistent with the
+        optimality of the intercept.
         """
         raise CapabilityError(f"loss {self.name!r} has no intercept of its own.")
 
@@ -374,8 +384,8 @@ class Loss(Documented, ABC):
 
         The function of s is convex, so its derivative
         ``-sum_i w_i <gradient(y_i, f_i - s h_i), h_i>`` is non-decreasing. Its zero is
-        bracketed from the step that `curvature` suggests and then closed in by secant steps
-        safeguarded by bisection, in at most 30 evaluations of the gradient.
+        bracketed starting from the step that `curvature` suggests, and then found by secant
+        steps safeguarded by bisection, with at most 30 evaluations of the gradient.
 
         Parameters
         ----------
@@ -384,19 +394,20 @@ class Loss(Documented, ABC):
         h : array of shape (n, C)
             The direction.
         sample_weight : array of shape (n,) or None, default=None
-            Non-negative weights; None weighs all rows alike.
+            Non-negative weights; None gives all rows weight 1.
         upper : float, default=1e6
-            The largest step; it makes the search finite where the loss falls for ever.
+            The largest step, which ends the search if the loss decreases without bound.
 
         Returns
         -------
         float
-            The step, to a relative 1e-3; 0.0 when the derivative at 0 is not negative.
+            The step, with a relative accuracy of 1e-3; 0.0 if the derivative at 0 is not
+            negative.
 
         Raises
         ------
         ValueError
-            If shapes differ, a weight or `upper` cannot be used, or the derivative at 0 is not
+            Shapes differ, a weight or `upper` is invalid, or the derivative at 0 is not
             finite.
         """
         h, weights = self._search_inputs(y, f, h, sample_weight, upper)
@@ -440,12 +451,12 @@ class Loss(Documented, ABC):
         return h.astype(f.dtype, copy=False), row_weights(f.shape[0], sample_weight)
 
     def predict_proba(self, f: FloatArray) -> FloatArray:
-        """Return class probabilities of shape (n, K), where the loss has them.
+        """Return class probabilities of shape (n, K), if the loss models them.
 
         Raises
         ------
         CapabilityError
-            If ``has_proba`` is False.
+            ``has_proba`` is False.
         """
         raise CapabilityError(
             f"loss {self.name!r} does not model probabilities; use 'log_loss' or 'logistic'."
@@ -453,12 +464,12 @@ class Loss(Documented, ABC):
 
 
 class ScalarLoss(Loss):
-    """A loss of the table, summed over outputs; subclasses name `code` and its parameter.
+    """A loss from the table, summed over outputs; subclasses give `code` and its parameter.
 
     Attributes
     ----------
     parameter : str or None
-        Name of the hyper-parameter that is the parameter of `code`.
+        Name of the hyper-parameter that the table calls p; None if there is none.
     """
 
     parameter: ClassVar[str | None] = None
@@ -469,7 +480,7 @@ class ScalarLoss(Loss):
         return np.array(np.broadcast_to(p, n_outputs), np.float64)
 
     def _arguments(self, y: AnyArray, f: FloatArray) -> tuple[FloatArray, ...]:
-        """Return parameters, targets and predictions in one precision; all finite in it."""
+        """Return parameters, targets and predictions in one precision, all of them finite."""
         targets = aligned_targets(y, f)
         if self.parameter is None:
             return np.zeros(f.shape[1], f.dtype), targets, f

@@ -1,4 +1,4 @@
-"""Losses of the margin m = y f on targets -1/+1, and the multinomial loss."""
+"""Losses that are functions of the margin y f with y = -1 or +1, and the multinomial loss."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernelgrad._validation import check_int
 from kernelgrad.losses import scalar
 from kernelgrad.losses.base import Loss, ScalarLoss, Task, aligned_targets, row_weights
 
-_LEAST_WEIGHT = np.finfo(np.float64).tiny  # of the rows of an output, where none counts
+_LEAST_WEIGHT = np.finfo(np.float64).tiny  # total weight of an output without weighted rows
 
 
 def encode_labels(codes: AnyArray, n_classes: int, loss: Loss) -> Float32Array:
@@ -26,18 +26,18 @@ def encode_labels(codes: AnyArray, n_classes: int, loss: Loss) -> Float32Array:
     n_classes : int
         K, at least 2.
     loss : Loss
-        The loss that will see the targets.
+        The loss that determines the encoding.
 
     Returns
     -------
     array of shape (n, C), float32
-        Multinomial: one-hot, C = K. Otherwise -1/+1: C = 1 for two classes, where class 1 is
-        +1; C = K, one class against the rest, for more.
+        For a multinomial loss one-hot, C = K. For other losses -1 or +1: for two classes
+        C = 1, and class 1 is +1; for more C = K, each class against the rest.
 
     Raises
     ------
     ValueError or TypeError
-        If `codes` is not a 1-D integer array within the range, or `n_classes` is below 2.
+        `codes` is not a 1-D integer array within the range, or `n_classes` is below 2.
     """
     n_classes = check_int(n_classes, "n_classes", low=2)
     codes = np.asarray(codes)
@@ -65,7 +65,7 @@ def _softmax(scores: FloatArray) -> FloatArray:
 def _class_weights(
     y: AnyArray, sample_weight: AnyArray | None
 ) -> tuple[Float64Array, Float64Array, float]:
-    """Return the weight of the positive and negative rows per output, and half a mean row."""
+    """Return the weights of positive and negative rows per output, and half the mean weight."""
     weights = row_weights(y.shape[0], sample_weight)
     positive = weights @ (y > 0)
     negative = weights @ (y < 0)
@@ -79,11 +79,11 @@ class MarginLoss(ScalarLoss):
 
 
 class Hinge(MarginLoss):
-    """Support vector machine loss, ``l(y, f) = max(0, 1 - y f)``.
+    """Hinge loss of support vector machines, ``l(y, f) = max(0, 1 - y f)``.
 
-    The subgradient is -y where ``y f < 1``, else 0. As ``max(0, z) = z / 2 + |z| / 2`` with
-    ``z = 1 - y f``, the curvature is the majorising weight ``1/2 / max(|z|, width)``. There is
-    no finite L (Assumption B in Section 5 of Dai et al., 2014).
+    The subgradient is -y if ``y f < 1``, else 0. Since ``max(0, z) = z / 2 + |z| / 2`` with
+    ``z = 1 - y f``, the curvature is the majorising weight ``1/2 / max(|z|, width)``. The
+    gradient has no Lipschitz constant (Assumption B in Section 5 of Dai et al., 2014).
     """
 
     name: ClassVar[str] = "hinge"
@@ -92,8 +92,8 @@ class Hinge(MarginLoss):
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return +1 or -1, the heavier class, or 0 on a tie; shape (C,); errors as in `Loss`.
 
-        Each is a minimiser: the sum falls towards the heavier class up to its margin. On a tie
-        all of [-1, 1] is alike, and 0 favours neither.
+        Each is a minimiser: the sum decreases towards the heavier class up to its margin. On a
+        tie every value in [-1, 1] is a minimiser, and 0 favours neither class.
         """
         positive, negative, _ = _class_weights(y, sample_weight)
         return np.sign(positive - negative)
@@ -101,24 +101,24 @@ class Hinge(MarginLoss):
 
 @parameters
 class SmoothedHinge(MarginLoss):
-    r"""Hinge whose kink is rounded off by a parabola over a width g.
+    r"""Hinge loss whose kink is smoothed by a parabola over a width g.
 
-    With ``z = 1 - y f``, ``l = 0`` where ``z <= 0``, ``z^2 / (2 g)`` where ``0 < z < g``, else
-    ``z - g / 2``: at most ``g / 2`` below the hinge, which it tends to as g goes to 0. The
-    gradient is ``-y min(max(z / g, 0), 1)`` and L = 1 / g. The conjugate is that of the hinge
-    plus ``g u^2 / 2``, so that dual coordinate ascent converges linearly [1]_.
+    With ``z = 1 - y f`` the loss is 0 for ``z <= 0``, ``z^2 / (2 g)`` for ``0 < z < g`` and
+    ``z - g / 2`` for ``z >= g``. It is at most ``g / 2`` below the hinge, which is its limit as
+    g goes to 0. The gradient is ``-y min(max(z / g, 0), 1)`` and L = 1 / g. The conjugate is
+    that of the hinge plus ``g u^2 / 2``, so dual coordinate ascent converges linearly [1]_.
 
-    As ``l = h(z - g / 2) / g + z / 2 - g / 8`` with h the Huber loss of delta g / 2, the
-    curvature is the majorising weight ``1/2 / max(|z - g / 2|, g / 2)``: the second derivative
-    1 / g on the parabola, and towards that of the hinge outside, where the second derivative
-    is 0. Its value at f = 0 is the typical curvature: between 1/2, that of a step with the
-    hinge, for small g and L for g >= 1.
+    Since ``l = h(z - g / 2) / g + z / 2 - g / 8`` with the Huber loss h of delta = g / 2, the
+    curvature is the majorising weight ``1/2 / max(|z - g / 2|, g / 2)``. On the parabola this
+    is the second derivative 1 / g; outside, where the second derivative is 0, it approaches the
+    weight of the hinge. The typical curvature is its value at f = 0, which is 1/2 for small g,
+    as for the hinge, and L for g >= 1.
 
     Parameters
     ----------
     width : float > 0, default=1.0
-        g, in units of the margin. 1 is the value of the experiments in [1]_: the parabola then
-        covers margins from 0 to 1.
+        g, in units of the margin. 1, as in the experiments of [1]_, lets the parabola cover
+        margins from 0 to 1.
 
     References
     ----------
@@ -145,9 +145,9 @@ class SmoothedHinge(MarginLoss):
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return the minimiser, shape (C,); errors as in `Loss`.
 
-        With r the weight of the lighter class over that of the heavier it is
-        ``max((1 - r) / (1 + r), 1 - g r)`` with the sign of the heavier: both rows on the
-        parabola, or the lighter on the line. On a tie 0 is a minimiser and favours neither.
+        Let r be the weight of the lighter class divided by that of the heavier one. The result
+        is ``max((1 - r) / (1 + r), 1 - g r)`` with the sign of the heavier class: either both
+        classes are on the parabola, or the lighter one is on the line. On a tie it is 0.
         """
         positive, negative, _ = _class_weights(y, sample_weight)
         heavier = np.maximum(np.maximum(positive, negative), _LEAST_WEIGHT)
@@ -158,20 +158,21 @@ class SmoothedHinge(MarginLoss):
 
 @parameters
 class ModifiedLogistic(MarginLoss):
-    r"""Hinge whose kink is rounded off by the logistic loss, of "modified logistic regression".
+    r"""Modified logistic loss, a smooth approximation of the hinge.
 
     .. math:: l(y, f) = \frac{1}{\beta} \log\bigl(1 + e^{\beta (1 - y f)}\bigr)
 
-    at most ``log(2) / beta`` above the hinge, which it tends to as beta grows [1]_. The
-    gradient is ``-y sigma(beta z)`` with ``z = 1 - y f`` and L = beta / 4. The curvature is the
-    majorising weight ``tanh(beta z / 2) / (2 z)``, which far from z = 0 tends to that of the
-    hinge, where the second derivative vanishes. Its value at f = 0 is the typical curvature.
+    It is at most ``log(2) / beta`` above the hinge, which is its limit as beta grows [1]_. The
+    gradient is ``-y sigma(beta z)`` with ``z = 1 - y f``, and L = beta / 4. The curvature is
+    the majorising weight ``tanh(beta z / 2) / (2 z)``, which approaches that of the hinge far
+    from z = 0, where the second derivative vanishes. Its value at f = 0 is the typical
+    curvature.
 
     Parameters
     ----------
     beta : float > 0, default=10.0
-        In units of the inverse margin; the papers leave it open. 10 keeps within 0.07 of the
-        hinge, and L = 2.5 near that of the squared hinge.
+        Steepness, in units of the inverse margin, which the papers leave open. With 10 the
+        loss is within 0.07 of the hinge, and L = 2.5 is close to that of the squared hinge.
 
     References
     ----------
@@ -198,9 +199,10 @@ class ModifiedLogistic(MarginLoss):
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return the minimiser, shape (C,); errors as in `Loss`.
 
-        An absent side, whose minimum is at infinity, counts as half a row as in `Logistic`.
-        With r the weight of the lighter side over that of the heavier, ``x = exp(beta |b|)``
-        is the root of ``r c x^2 - (1 - r) x - c = 0`` for ``c = exp(-beta)``.
+        An absent class counts as half a row as in `Logistic`, to keep the minimiser finite. If
+        r is the weight of the lighter class divided by that of the heavier one,
+        ``x = exp(beta |b|)`` is the root of ``r c x^2 - (1 - r) x - c = 0`` for
+        ``c = exp(-beta)``.
         """
         positive, negative, half = _class_weights(y, sample_weight)
         up = np.where(positive > 0.0, positive, half)
@@ -212,13 +214,13 @@ class ModifiedLogistic(MarginLoss):
 
 
 class SquaredHinge(MarginLoss):
-    """Squared hinge, ``l(y, f) = max(0, 1 - y f)^2``.
+    """Squared hinge loss, ``l(y, f) = max(0, 1 - y f)^2``.
 
-    Papers that write ``max(0, 1 - y f)^2 / 2`` (Dai et al., 2014; Mu et al., 2015) have half
-    this loss: their nu or lambda is to be doubled here, and their step sizes halved.
+    Dai et al. (2014) and Mu et al. (2015) define it as ``max(0, 1 - y f)^2 / 2``; to reproduce
+    them, double their nu or lambda and halve their step sizes.
 
-    The gradient is ``-2 y max(0, 1 - y f)``; the curvature is the second derivative, 2 where
-    ``y f < 1``, else 0; L = 2 (finite, as Assumption B in Section 5 of Dai et al., 2014, asks).
+    The gradient is ``-2 y max(0, 1 - y f)``. The curvature is the second derivative, 2 if
+    ``y f < 1``, else 0, and L = 2 (Assumption B in Section 5 of Dai et al., 2014).
     """
 
     name: ClassVar[str] = "squared_hinge"
@@ -234,9 +236,9 @@ class SquaredHinge(MarginLoss):
 class Logistic(MarginLoss):
     """Logistic loss on targets -1/+1, ``l(y, f) = log(1 + exp(-y f))``.
 
-    The gradient is ``-y sigma(-y f)`` and the curvature the second derivative
-    ``sigma(f) sigma(-f)``, so L = 1/4 (Assumption B in Section 5 of Dai et al., 2014,
-    asks for a finite L). With more than two classes it is one class against the rest.
+    The gradient is ``-y sigma(-y f)`` and the curvature is the second derivative
+    ``sigma(f) sigma(-f)``, so L = 1/4 (Assumption B in Section 5 of Dai et al., 2014). With
+    more than two classes, each class is fitted against the rest.
     """
 
     name: ClassVar[str] = "logistic"
@@ -247,8 +249,8 @@ class Logistic(MarginLoss):
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return the log odds ``log(W+ / W-)`` of each output, shape (C,); errors as in `Loss`.
 
-        Where one side is absent the minimum is at infinity; that side then counts as half a
-        row of mean weight, which keeps the result finite.
+        If one class is absent the minimum is at infinity; the class then counts as half a row
+        of mean weight, which keeps the result finite.
         """
         positive, negative, half = _class_weights(y, sample_weight)
         up = np.where(positive > 0.0, positive, half)
@@ -261,13 +263,12 @@ class Logistic(MarginLoss):
         Parameters
         ----------
         f : array of shape (n, 1) or (n, K)
-            Raw predictions of two classes, or of K against the rest.
+            Raw predictions for two classes, or for each of K classes against the rest.
 
         Returns
         -------
         array of shape (n, 2) or (n, K)
-            ``[sigma(-f), sigma(f)]``, or the sigmoids divided by their sum, in the dtype of
-            `f`.
+            ``[sigma(-f), sigma(f)]``, or the sigmoids divided by their sum; dtype of `f`.
         """
         if f.shape[1] == 1:
             return np.hstack([expit(-f), expit(f)])
@@ -277,12 +278,11 @@ class Logistic(MarginLoss):
 class Perceptron(MarginLoss):
     """Perceptron loss, ``l(y, f) = max(0, -y f)``.
 
-    The subgradient is -y where ``y f <= 0``, else 0: at 0 it is that of a mistake, so that the
-    perceptron, whose updates it gives, moves away from the zero function. As
-    ``max(0, z) = z / 2 + |z| / 2`` with ``z = -y f``, the curvature is the majorising weight
-    ``1/2 / max(|f|, width)``. The zero function is always a minimiser: the loss is for the
-    solver "perceptron" (Section 4.5 of Cotter et al., 2012), not for a regularised risk. There
-    is no finite L.
+    The subgradient is -y if ``y f <= 0``, else 0. At f = 0 it is that of a mistake, so that the
+    perceptron moves away from the zero function. Since ``max(0, z) = z / 2 + |z| / 2`` with
+    ``z = -y f``, the curvature is the majorising weight ``1/2 / max(|f|, width)``. The gradient
+    has no Lipschitz constant. As the zero function always minimises this loss, use it with the
+    solver "perceptron" (Section 4.5 of Cotter et al., 2012), not in a regularised risk.
     """
 
     name: ClassVar[str] = "perceptron"
@@ -298,8 +298,8 @@ class Multinomial(Loss):
     """Multinomial logistic loss, ``l(y, f) = log sum_c exp(f_c) - sum_c y_c f_c``.
 
     Targets are one-hot, shape (n, K). With ``p = softmax(f)`` the gradient is ``p - y`` and the
-    Hessian ``diag(p) - p p^T``, whose norm is at most L = 1/2 (Assumption B in Section 5 of
-    Dai et al., 2014, asks for a finite L). The curvature is its largest diagonal entry,
+    Hessian is ``diag(p) - p p^T``, whose norm is at most L = 1/2 (Assumption B in Section 5 of
+    Dai et al., 2014). The curvature is the largest diagonal entry of the Hessian,
     ``max_c p_c (1 - p_c)``.
     """
 
@@ -309,8 +309,8 @@ class Multinomial(Loss):
     is_multinomial: ClassVar[bool] = True
     has_proba: ClassVar[bool] = True
     smoothness: ClassVar[float | None] = 0.5
-    # the bound of each diagonal entry of the Hessian: a step moves all outputs by the same
-    # operator, and the bound of the whole matrix halves its speed for nothing (measured)
+    # The bound on the diagonal of the Hessian, which suffices because a step applies the same
+    # operator to all outputs. The bound on the norm would halve the speed (measured).
     typical_curvature: ClassVar[float | None] = 0.25
 
     def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
@@ -338,8 +338,8 @@ class Multinomial(Loss):
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return the log class weights, centred to mean 0, shape (K,); errors as in `Loss`.
 
-        The loss fixes the constants only up to a common shift. An absent class counts as half
-        a row of mean weight, which keeps the result finite.
+        The loss determines the constants only up to a common shift. An absent class counts as
+        half a row of mean weight, which keeps the result finite.
         """
         weights, _, half = _class_weights(y, sample_weight)
         logs = np.log(np.where(weights > 0.0, weights, half))

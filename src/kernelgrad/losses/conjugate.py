@@ -1,16 +1,16 @@
-r"""Steps of dual coordinate ascent, and the duality gap, one row and output at a time.
+r"""Steps of dual coordinate ascent, and the duality gap, for one row and output.
 
-A loss of one output is known by its conjugate: for a residual ``z = f - y``
+A loss of one output is represented by its conjugate. For a residual ``z = f - y``
 
 .. math:: l(z) = \max_{low \le u \le high}\ u z - \epsilon |u| - \tfrac{s}{2} u^2
 
-with four numbers ``(epsilon, s, low, high)`` of its code, parameter and target, see
-:func:`_conjugate`; u is the derivative of the loss. Margins are of this form, as
-``y f - 1 = y (f - y)`` for y = -1 or +1. LOGISTIC has the negative entropy of ``-y u`` for its
-conjugate, MODIFIED that over beta, and ``y u``.
+with four numbers ``(epsilon, s, low, high)`` that follow from its code, parameter and target
+(:func:`_conjugate`); the maximiser u is the derivative of the loss. Losses of the margin have
+this form because ``y f - 1 = y (f - y)`` for y = -1 or +1. The conjugate of LOGISTIC is the
+negative entropy of ``-y u``; that of MODIFIED is the same divided by beta, plus ``y u``.
 
-By Fenchel and Young ``l(f) + l*(u) - u f >= 0``, with equality where u is a derivative at f.
-Summed over rows with their weights this is the duality gap.
+By the Fenchel-Young inequality ``l(f) + l*(u) - u f >= 0``, with equality if u is a
+subgradient at f. The weighted sum over rows is the duality gap.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from kernelgrad.losses.scalar import (
 
 _KNOWN = frozenset((SQUARED, HUBER, EPSILON, QUANTILE, HINGE, SMOOTHED_HINGE, SQUARED_HINGE))
 _KNOWN |= {LOGISTIC, MODIFIED}
-_EXACT = 1e-15  # of a step of Newton's method
-_STEPS = 200  # of Newton or bisection at most; more than doubles can use
+_EXACT = 1e-15  # relative tolerance of Newton's method
+_STEPS = 200  # limit on Newton and bisection steps, more than float64 can need
 
 
 def conjugate_of(loss: Loss, n_outputs: int) -> tuple[int, Float64Array]:
@@ -50,7 +50,7 @@ def conjugate_of(loss: Loss, n_outputs: int) -> tuple[int, Float64Array]:
     Raises
     ------
     CapabilityError
-        The loss has no dual step here.
+        The loss has no dual step.
     """
     if loss.code not in _KNOWN:
         names = sorted(name for name, cls in LOSSES.items() if cls.code in _KNOWN)
@@ -112,10 +112,10 @@ def _entropy(b: float) -> float:
 
 @njit(nogil=True, cache=True)
 def _logistic_step(b: float, m: float, q: float, near: float) -> float:
-    """Return b' = sigma(-z) where the margin after the step, z, is ``m + q (b' - b)``.
+    """Return b' = sigma(-z), where ``z = m + q (b' - b)`` is the margin after the step.
 
-    Newton's method, until a step is of `near` (1 + |z|); one that leaves the bracket, or
-    follows one that did not halve the equation, is a bisection.
+    Newton's method stops at a step of at most ``near (1 + |z|)``. A step that leaves the
+    bracket, or follows one that did not halve the residual, is replaced by a bisection.
     """
     low, high = m - q * b, m + q * (1.0 - b)
     z, last = m, math.inf
@@ -127,7 +127,7 @@ def _logistic_step(b: float, m: float, q: float, near: float) -> float:
         else:
             low = z
         new = z - h / (1.0 + q * t * (1.0 - t))
-        # a step to full precision that ends on its bracket goes nowhere
+        # with full precision, a step that ends on its bracket cannot improve
         inside = low < new < high or (near > _EXACT and low <= new <= high)
         if not (inside and abs(h) <= 0.5 * last):
             new = 0.5 * (low + high)
@@ -143,10 +143,10 @@ def _logistic_step(b: float, m: float, q: float, near: float) -> float:
 def dual_step(
     code: int, p: float, y: float, u: float, f: float, q: float, near: float = _EXACT
 ) -> Any:
-    """Return the u that maximises the dual in one coordinate, all others fixed.
+    """Return the u that maximises the dual in one coordinate, with all others fixed.
 
-    Of losses without a closed form Newton's method stops at steps of `near`: its error is about
-    the square of that.
+    For losses without a closed form Newton's method stops at steps of `near`; the error is then
+    about ``near**2``.
     """
     if code == LOGISTIC:
         return -y * _logistic_step(-y * u, y * f, q, near)

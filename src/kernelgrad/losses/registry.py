@@ -47,14 +47,14 @@ ALIASES: dict[str, str] = {
 
 
 def register_loss(cls: LossClass) -> LossClass:
-    """Class decorator: make a loss known to `get_loss` under its ``name``.
+    """Register a loss class under its ``name``; usable as a decorator.
 
     Raises
     ------
     TypeError
-        If `cls` is not a subclass of `Loss`.
+        `cls` is not a subclass of `Loss`.
     ValueError
-        If its ``name`` is missing or taken, or its ``tasks`` are missing or unknown.
+        Its ``name`` is missing or taken, or its ``tasks`` are missing or unknown.
     """
     if not (isinstance(cls, type) and issubclass(cls, Loss)):
         raise TypeError(f"register_loss decorates a subclass of Loss, got {cls!r}.")
@@ -98,31 +98,31 @@ for _loss in (
 
 
 def get_loss(spec: str | Loss, *, task: Task, n_classes: int | None = None) -> Loss:
-    """Return the loss that `spec` names, checked, for a task.
+    """Return the loss given by a name or an object, after checking that it suits the task.
 
     Parameters
     ----------
     spec : str or Loss
         A registered name, an alias ("squared_error", "mse", "absolute_error", "mae",
-        "pinball"), or a loss, which is returned as it is but for `n_classes`.
+        "pinball"), or a loss object, which is returned unchanged.
     task : {"classification", "regression", "novelty", "density_ratio"}
-        What the loss must be for.
+        The task that the loss must support.
     n_classes : int or None, default=None
-        Number of classes. "log_loss" needs it: it is `Logistic` for two classes and
-        `Multinomial` for more. So is a `Multinomial` object.
+        Number of classes. "log_loss" needs it: it means `Logistic` for two classes and
+        `Multinomial` for more. A `Multinomial` loss needs at least three.
 
     Returns
     -------
     Loss
-        With hyper-parameters that passed ``check``.
+        A loss whose hyper-parameters are valid.
 
     Raises
     ------
     ValueError
-        If the name is unknown, the loss is not for `task` or for two classes, a
-        hyper-parameter is out of range, or "log_loss" is asked for without `n_classes`.
+        The name is unknown, the loss does not support `task` or two classes, a
+        hyper-parameter is out of range, or "log_loss" is given without `n_classes`.
     TypeError
-        If `spec` is neither a string nor a `Loss`.
+        `spec` is neither a string nor a `Loss`.
     """
     check_name(task, get_args(Task), "task")
     if isinstance(spec, Loss):
@@ -142,11 +142,11 @@ def get_loss(spec: str | Loss, *, task: Task, n_classes: int | None = None) -> L
     if task not in loss.tasks:
         fitting = ", ".join(sorted(name for name, cls in LOSSES.items() if task in cls.tasks))
         raise ValueError(f"loss {loss.name!r} is not for {task}; choose one of: {fitting}.")
-    if loss.is_multinomial and n_classes == 2:  # the one output of two classes is a margin
+    if loss.is_multinomial and n_classes == 2:  # two classes have one output
         if type(loss) is not Multinomial:
             raise ValueError(
-                f"{loss!r} has an output of each class; for two classes give a "
-                "loss of margins, such as 'logistic'."
+                f"{loss!r} has one output per class; for two classes give a loss of the "
+                "margin such as 'logistic'."
             )
         loss = Logistic()
     loss.check()
@@ -156,9 +156,9 @@ def get_loss(spec: str | Loss, *, task: Task, n_classes: int | None = None) -> L
 def loss_code(loss: Loss, n_outputs: int) -> tuple[int, Float64Array]:
     """Return the code of a loss in compiled loops, and its parameter for each output, (C,).
 
-    A loss without a code is lent one, in this process and for as long as the object lives:
+    A loss without a code gets a temporary one, valid in this process while the object exists;
     ``slopes_of_row`` and ``value_of_row`` of :mod:`kernelgrad.losses.scalar` then call its
-    methods. Loops that need curvatures or conjugates must refuse ``loss.code is None``.
+    methods. Loops that need curvatures or conjugates must reject ``loss.code is None``.
     """
     code = lend(loss) if loss.code is None else loss.code
     return code, loss.params(n_outputs)

@@ -1,4 +1,4 @@
-"""Losses of the residual z = f - y."""
+"""Losses that are functions of the residual f - y, and losses of positive targets."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from kernelgrad.losses.base import Loss, ScalarLoss, Task, row_weights
 
 
 def weighted_quantile(y: AnyArray, weights: Float64Array, quantile: float) -> Float64Array:
-    """Return, column by column, a b that minimises ``sum_i w_i rho_q(y_i - b)``.
+    """Return for each column a minimiser b of the pinball loss ``sum_i w_i rho_q(y_i - b)``.
 
-    It is the smallest y at which the cumulative weight reaches ``q * sum(w)``. Where it is met
-    exactly, every b up to the next y is a minimiser and the middle is taken, as the median
-    does.
+    It is the smallest y at which the cumulative weight reaches ``q * sum(w)``. If the weight
+    equals this bound, every b up to the next y is a minimiser and the midpoint is returned, as
+    for the median.
 
     Parameters
     ----------
@@ -34,6 +34,7 @@ def weighted_quantile(y: AnyArray, weights: Float64Array, quantile: float) -> Fl
     Returns
     -------
     array of shape (C,), float64
+        The quantile of each column.
     """
     order = np.argsort(y, axis=0, kind="stable")
     result = np.empty(y.shape[1])
@@ -56,9 +57,9 @@ class ResidualLoss(ScalarLoss):
 class SquaredError(ResidualLoss):
     """Squared error, ``l(y, f) = (f - y)^2 / 2``.
 
-    Gradient ``f - y``; curvature 1; L = 1; the intercept is the weighted mean. On targets
-    -1/+1 it is least-squares classification. The half makes the gradient the residual, as in
-    Section 4 of Dai et al. (2014); being L-Lipschitz it meets Assumption B of their Section 5.
+    The factor 1/2 makes the gradient equal to the residual ``f - y``, as in Section 4 of Dai et
+    al. (2014). The curvature is 1 and L = 1 (Assumption B of their Section 5); the intercept is
+    the weighted mean. With targets -1/+1 it is least-squares classification.
     """
 
     name: ClassVar[str] = "squared"
@@ -99,14 +100,14 @@ class SquaredError(ResidualLoss):
 class Huber(ResidualLoss):
     """Huber loss: quadratic near zero, linear beyond ``delta``.
 
-    With ``z = f - y``, ``l = z^2 / 2`` where ``|z| <= delta``, else
+    With ``z = f - y`` the loss is ``z^2 / 2`` if ``|z| <= delta``, else
     ``delta * (|z| - delta / 2)``. The gradient is z clipped to [-delta, delta], and L = 1
-    (Assumption B in Section 5 of Dai et al., 2014, asks for a finite L).
+    (Assumption B in Section 5 of Dai et al., 2014).
 
-    The curvature is the majorising weight ``min(1, delta / |z|)``. It equals the second
-    derivative on the quadratic part; on the linear part, where that is 0, it keeps a batch of
-    large residuals from having no curvature at all. The intercept is found by safeguarded
-    steps.
+    The curvature is the majorising weight ``min(1, delta / |z|)``. On the quadratic part it is
+    the second derivative. On the linear part the second derivative is 0, and the weight avoids
+    that a batch of large residuals has no curvature. The intercept is found by safeguarded
+    secant steps.
 
     Parameters
     ----------
@@ -125,20 +126,20 @@ class Huber(ResidualLoss):
 
 @parameters
 class EpsilonInsensitive(ResidualLoss):
-    """Support vector regression loss, ``l(y, f) = max(0, |f - y| - epsilon)``.
+    """Epsilon-insensitive loss of support vector regression, ``max(0, |f - y| - epsilon)``.
 
-    The subgradient is ``sign(z)`` where ``|z| > epsilon``, else 0, with ``z = f - y``. As
+    With ``z = f - y`` the subgradient is ``sign(z)`` if ``|z| > epsilon``, else 0. Since
     ``l = |z - epsilon| / 2 + |z + epsilon| / 2 - epsilon``, the curvature is the sum of the
     majorising weights of both kinks, ``1/2 / max(|z - epsilon|, width)`` and
     ``1/2 / max(|z + epsilon|, width)``, and the intercept is the weighted median of the points
-    ``y - epsilon`` and ``y + epsilon``. There is no finite L (Assumption B in
+    ``y - epsilon`` and ``y + epsilon``. The gradient has no Lipschitz constant (Assumption B in
     Section 5 of Dai et al., 2014).
 
     Parameters
     ----------
     epsilon : float >= 0, default=0.1
-        Half the width of the tube without loss, in units of y. 0.1 suits targets scaled to
-        unit variance; 0 gives the absolute error.
+        Half-width of the tube in which the loss is 0, in units of y. 0.1 suits targets scaled
+        to unit variance; 0 gives the absolute error.
     """
 
     name: ClassVar[str] = "epsilon_insensitive"
@@ -158,9 +159,9 @@ class EpsilonInsensitive(ResidualLoss):
 class Absolute(ResidualLoss):
     """Absolute error, ``l(y, f) = |f - y|``.
 
-    The subgradient is ``sign(f - y)``, 0 at 0; the curvature is the majorising weight
-    ``1 / max(|f - y|, width)``; the intercept is the weighted median. There is no finite L
-    (Assumption B in Section 5 of Dai et al., 2014).
+    The subgradient is ``sign(f - y)``, which is 0 at 0; the curvature is the majorising weight
+    ``1 / max(|f - y|, width)``; the intercept is the weighted median. The gradient has no
+    Lipschitz constant (Assumption B in Section 5 of Dai et al., 2014).
     """
 
     name: ClassVar[str] = "absolute"
@@ -176,16 +177,16 @@ class Absolute(ResidualLoss):
 class Quantile(ResidualLoss):
     """Pinball loss, ``l(y, f) = q max(0, y - f) + (1 - q) max(0, f - y)``.
 
-    The subgradient is -q below y, 1 - q above and 0 at y. As
+    The subgradient is -q for ``f < y``, 1 - q for ``f > y`` and 0 for ``f = y``. Since
     ``l = |f - y| / 2 + (1/2 - q) (f - y)``, the curvature is the majorising weight
-    ``1/2 / max(|f - y|, width)``, whatever q. The intercept is the weighted q-quantile. There
-    is no finite L (Assumption B in Section 5 of Dai et al., 2014).
+    ``1/2 / max(|f - y|, width)`` for any q. The intercept is the weighted q-quantile. The
+    gradient has no Lipschitz constant (Assumption B in Section 5 of Dai et al., 2014).
 
     Parameters
     ----------
     quantile : float in (0, 1) or sequence of them, default=0.5
-        q. The default estimates the median and is half the absolute
-        error. Several quantiles, in increasing order, are one output each.
+        q. The default estimates the median; the loss is then half the absolute error. A
+        sequence of increasing quantiles has one output for each.
     """
 
     name: ClassVar[str] = "quantile"
@@ -196,7 +197,7 @@ class Quantile(ResidualLoss):
         self.quantile = quantile
 
     def check(self) -> None:
-        """Raise ValueError or TypeError unless the quantiles lie inside (0, 1) in order."""
+        """Raise ValueError or TypeError unless the quantiles are in (0, 1) and increase."""
         if np.ndim(self.quantile) > 1 or np.size(self.quantile) == 0:
             raise ValueError(
                 f"quantile must be a number or a sequence of them, got {self.quantile!r}."
@@ -216,7 +217,7 @@ class Quantile(ResidualLoss):
 
     @property
     def n_outputs(self) -> int | None:
-        """Number of quantiles when they are a sequence, else None."""
+        """Number of quantiles if they are a sequence, else None."""
         return len(self._each) if np.ndim(self.quantile) else None
 
     def for_output(self, c: int) -> Loss:
@@ -235,17 +236,17 @@ class Quantile(ResidualLoss):
 
 
 class LogLinkLoss(ScalarLoss):
-    """Base of losses of positive quantities, which fit ``f = log mean``."""
+    """Base class of losses with log link: the function f is the logarithm of the mean."""
 
     tasks: ClassVar[frozenset[Task]] = frozenset({"regression"})
 
     @property
     def is_smooth(self) -> bool:
-        """True: curvature is finite wherever f is, though it has no bound."""
+        """True, as the slope is continuous, although the curvature is unbounded."""
         return True
 
     def mean(self, f: FloatArray) -> FloatArray:
-        """Return ``exp f``, the largest float where that is larger."""
+        """Return ``exp f``, or the largest float if that overflows."""
         return np.asarray(np.exp(np.minimum(f, scalar.LARGEST_LOG)))
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
@@ -255,13 +256,13 @@ class LogLinkLoss(ScalarLoss):
 
 
 class Poisson(LogLinkLoss):
-    """Half the deviance of counts, ``l(y, f) = exp f - y f + y log y - y``, of the mean exp f.
+    """Half the Poisson deviance, ``l(y, f) = exp f - y f + y log y - y``, with mean exp f.
 
-    The gradient is ``exp f - y``, the curvature ``exp f``; the intercept is the logarithm of
-    the weighted mean. Targets are at least 0: counts, or amounts of which many are 0. For
-    rates, divide the counts by the exposure and give the exposure as weights. From f = 30 on
-    exp goes on as its tangent. There is no finite L (Assumption B in Section 5 of Dai et al.,
-    2014).
+    The gradient is ``exp f - y`` and the curvature ``exp f``; the intercept is the logarithm of
+    the weighted mean. Targets are at least 0: counts, or amounts many of which are 0. For
+    rates, divide the counts by the exposure and use the exposure as weights. For f > 30 the
+    exponential is replaced by its tangent. The gradient has no Lipschitz constant (Assumption B
+    in Section 5 of Dai et al., 2014).
     """
 
     name: ClassVar[str] = "poisson"
@@ -270,12 +271,13 @@ class Poisson(LogLinkLoss):
 
 
 class Gamma(LogLinkLoss):
-    """Half the deviance of a gamma law, ``l(y, f) = y exp(-f) + f - log y - 1``.
+    """Half the gamma deviance, ``l(y, f) = y exp(-f) + f - log y - 1``, with mean exp f.
 
-    The mean is ``exp f`` and the deviation in proportion to it, as of amounts and durations.
-    The gradient is ``1 - y exp(-f)``, the curvature ``y exp(-f)``; the intercept is the
-    logarithm of the weighted mean. Targets are above 0. Below f = -30 exp(-f) goes on as its
-    tangent. There is no finite L (Assumption B in Section 5 of Dai et al., 2014).
+    It suits positive targets whose standard deviation is proportional to the mean, such as
+    amounts and durations. The gradient is ``1 - y exp(-f)`` and the curvature ``y exp(-f)``;
+    the intercept is the logarithm of the weighted mean. For f < -30 ``exp(-f)`` is replaced by
+    its tangent. The gradient has no Lipschitz constant (Assumption B in Section 5 of Dai et
+    al., 2014).
     """
 
     name: ClassVar[str] = "gamma"

@@ -1,6 +1,6 @@
-r"""The table of scalar losses: value, slope and curvature of one output, each written once.
+r"""The table of scalar losses: value, slope and curvature of one output.
 
-The loss of an output is known by its *code* and one parameter p. With ``m = y f``,
+The loss of an output is given by a *code* and one parameter p. With ``m = y f``,
 ``t = 1 - m`` and ``z = f - y``:
 
 ==============  ==============================================  ======================  =====
@@ -25,24 +25,24 @@ GAMMA           ``y exp(-f) + f - 1 - log y``                   ``y exp(-f)``
 MULTINOMIAL     ``log sum_c exp(f_c) - sum_c y_c f_c``          ``p_c (1 - p_c)``
 ==============  ==============================================  ======================  =====
 
-(s the logistic function; exp of KL, POISSON and GAMMA is a straight line from 30 on, -log of
-RATIO one below its floor.) The absolute error is EPSILON with eps = 0. Kinks may be smoothed
-over a width d > 0: a loss with kinks is ``sum |t| / 2`` over them and a line, and every
-``|t|`` becomes
+Here s is the logistic function. KL, POISSON and GAMMA replace exp by its tangent above 30, and
+RATIO replaces -log by its tangent below the floor. The absolute error is EPSILON with eps = 0.
+
+Kinks can be smoothed over a width d > 0. A loss with kinks is a line plus the sum of
+``|t| / 2`` over its kinks, and every ``|t|`` is replaced by
 
 .. math:: |t|_d = |t| \text{ where } |t| \ge d, \text{ else } t^2 / (2 d) + d / 2,
 
-which is at most d/2 above ``|t|``. Its second derivative is 1/d inside the width and 0 outside;
-``1 / max(|t|, d)`` is that of the parabola that touches ``|t|_d`` at t and lies above it
-everywhere, the *majorising* curvature, which the table gives as ``|t|`` / 2; on their
-lines those of HUBER, SMOOTHED_HINGE and RATIO are majorising too, that of MODIFIED everywhere.
+which is at most d/2 above ``|t|``. Its second derivative is 1/d within the width and 0 outside.
+The *majorising* curvature ``1 / max(|t|, d)`` is that of the parabola which touches ``|t|_d``
+at t and lies above it everywhere; the table writes it as ``|t|`` / 2. The curvatures of HUBER,
+SMOOTHED_HINGE and RATIO are majorising on their linear parts, that of MODIFIED everywhere.
 
-:func:`value`, :func:`slope` and :func:`curvature` are expressions without branches, so that
-their ``py_func`` takes arrays as it takes numbers and needs no compiler. Constants are in
-single precision, where they are exact: results keep the precision of the arguments. MULTINOMIAL
-couples the outputs of a row and has :func:`slopes_of_row` and :func:`value_of_row` instead,
-which take every code, also one lent to a loss with methods only
-(:func:`kernelgrad.losses.loss_code`); their arrays are float64 and contiguous.
+:func:`value`, :func:`slope` and :func:`curvature` are expressions without branches, so their
+``py_func`` also accepts arrays and needs no compiler. Constants are in single precision, where
+they are exact, so results keep the precision of the arguments. MULTINOMIAL couples the outputs
+of a row; it is computed by :func:`slopes_of_row` and :func:`value_of_row`, which accept all
+codes, also temporary ones (:func:`kernelgrad.losses.loss_code`), and contiguous float64 arrays.
 """
 
 from __future__ import annotations
@@ -63,19 +63,19 @@ HINGE, SMOOTHED_HINGE, SQUARED_HINGE, LOGISTIC, PERCEPTRON = range(5)
 SQUARED, HUBER, EPSILON, QUANTILE = range(5, 9)
 ONE_CLASS, KL, LEAST_SQUARES, MULTINOMIAL = range(9, 13)
 MODIFIED, RATIO, POISSON, GAMMA = range(14, 18)
-HINGE_OR_TUBE = 13  # of the dual only: HINGE of targets -1 and +1, EPSILON with p = 1 of 0
+HINGE_OR_TUBE = 13  # dual only: HINGE for targets -1 and +1, EPSILON with p = 1 for target 0
 
 KINKED = (HINGE, PERCEPTRON, EPSILON, QUANTILE, ONE_CLASS)
 
-ROWS = 1024  # of a tile of a pass over all rows
+ROWS = 1024  # rows of a tile in a pass over all rows
 _ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
-_LEAST = np.float32(1e-30)  # of a divisor or a logarithm
+_LEAST = np.float32(1e-30)  # lower bound of divisors and of arguments of logarithms
 LINEAR_FROM = np.float32(30)  # e^30 is finite with room to spare in single precision
-LARGEST_LOG = 709.0  # exp of it is a float64
+LARGEST_LOG = 709.0  # exp of it is finite in float64
 
 
 def choose(condition: Any, yes: Any, no: Any) -> Any:
-    """Return `yes` where the condition holds, else `no`; of arrays or numbers."""
+    """Return `yes` where the condition holds, else `no`; for arrays or numbers."""
     return np.where(condition, yes, no)
 
 
@@ -85,7 +85,7 @@ def _choose(condition: Any, yes: Any, no: Any) -> Any:
 
 
 def clamp(x: Any, low: Any, high: Any) -> Any:
-    """Return x, or the end of [low, high] beyond which it is."""
+    """Return x clipped to [low, high]."""
     return np.clip(x, low, high)
 
 
@@ -95,7 +95,7 @@ def _clamp(x: Any, low: Any, high: Any) -> Any:
 
 
 def larger(a: Any, b: Any) -> Any:
-    """Return the larger of both, a where it is not a number."""
+    """Return the larger of a and b; a if it is not a number."""
     return np.maximum(a, b)
 
 
@@ -113,7 +113,7 @@ def sigmoid(x: Any) -> Any:
 
 @register_jitable
 def _exp(f: Any) -> Any:
-    """Return exp f, from `LINEAR_FROM` on its tangent."""
+    """Return exp f, replaced by its tangent above `LINEAR_FROM`."""
     near = np.minimum(f, LINEAR_FROM)
     return np.exp(near) * (_ONE + (f - near))
 
@@ -166,7 +166,8 @@ def value(code: int, p: Any, y: Any, f: Any) -> Any:
 def slope(code: int, p: Any, y: Any, f: Any) -> Any:
     """Return the derivative of one output's loss.
 
-    At a kink it is 0, but of PERCEPTRON that of a mistake and of ONE_CLASS -nu.
+    At a kink it is 0, except for PERCEPTRON, where it is that of a mistake, and ONE_CLASS,
+    where it is -nu.
     """
     if code == LOGISTIC:
         return -y * sigmoid(-y * f)
@@ -210,13 +211,13 @@ def _kink(t: Any, width: Any, far: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def curvature(code: int, p: Any, y: Any, f: Any, width: Any, far: Any) -> Any:
-    """Return the curvature of one output's loss, its kinks smoothed over a width.
+    """Return the curvature of one output's loss, with kinks smoothed over a width.
 
-    Targets 0 of margins, rows that an output does not count, have none.
+    It is 0 for margin losses with target 0, which marks rows that an output ignores.
 
-    `far` is 1 for the majorising curvature of the table and 0 for the second derivative: the
-    two differ beyond the width of a kink, on the lines of HUBER, SMOOTHED_HINGE and RATIO, and
-    for MODIFIED.
+    `far` is 1 for the majorising curvature in the table and 0 for the second derivative. They
+    differ beyond the width of a kink, on the linear parts of HUBER, SMOOTHED_HINGE and RATIO,
+    and for MODIFIED.
     """
     if code == LOGISTIC:
         e = np.exp(-np.abs(y * f))
@@ -311,7 +312,7 @@ def smooth_slope(code: int, p: Any, y: Any, f: Any, width: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def kink_distance(code: int, p: Any, y: Any, f: Any) -> Any:
-    """Return how far the prediction is from the nearest kink of a loss out of `KINKED`."""
+    """Return the distance from the prediction to the nearest kink of a loss in `KINKED`."""
     if code == HINGE:
         return np.abs(_ONE - y * f)
     if code in (PERCEPTRON, ONE_CLASS):
@@ -325,7 +326,7 @@ def kink_distance(code: int, p: Any, y: Any, f: Any) -> Any:
 def slopes_of_row(
     code: int, params: Float64Array, y: Float64Array, u: Float64Array, out: Float64Array
 ) -> None:
-    """Write the derivatives of a row's loss in its C outputs."""
+    """Write the derivatives of a row's loss with respect to its C outputs."""
     C = len(u)
     if code >= OWN:
         slopes_by_method(code, C, y.ctypes.data, u.ctypes.data, out.ctypes.data)
@@ -377,7 +378,7 @@ def _losses(code: int, params: Any, Y: Any, U: Any, share: Any, G: Any) -> float
 def losses(
     code: int, params: Float64Array, Y: Float64Array, U: Float64Array, share: Float64Array
 ) -> tuple[float, Float64Array]:
-    """Return ``sum_i share_i l(y_i, u_i)`` and the derivatives (n, C)."""
+    """Return ``sum_i share_i l(y_i, u_i)`` and its derivatives (n, C)."""
     n = len(U)
     G = np.empty_like(U)
     parts = np.zeros(-(-n // ROWS))

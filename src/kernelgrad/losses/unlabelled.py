@@ -1,9 +1,9 @@
-r"""Losses of rows without a label: they push responses off zero, whatever the side.
+r"""Losses for rows without a label, which push responses away from zero.
 
-``u(r)`` is even and falls with ``|r|`` up to the margin, so that minimising it draws the
-boundary ``f = 0`` through places with few rows. None is convex. Derivatives have the sign that
-lets a descent step move a response away from zero; Table 2 of the paper prints those of the
-symmetric hinge and of its square without it.
+``u(r)`` is even and decreases with ``|r|`` up to the margin, so minimising it places the
+decision boundary ``f = 0`` in regions with few rows. None of these losses is convex. Gradient
+descent moves a response away from zero; Table 2 of the paper prints the derivatives of the
+symmetric hinge and of its square with the opposite sign.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kernelgrad._validation import check_name, check_real
 from kernelgrad.losses.base import Loss, Task, row_weights, smoothing_width
 from kernelgrad.losses.classification import Hinge, SquaredHinge
 
-_STEEPNESS = 5.0  # of the differentiable loss, Table 2
+_STEEPNESS = 5.0  # a in exp(-a r^2), Table 2
 # the largest second derivative of exp(-a r^2), at r^2 = 3 / (2 a), is 4 a exp(-3/2)
 _BEND = 4.0 * _STEEPNESS * float(np.exp(-1.5))
 
@@ -31,8 +31,9 @@ class UnlabelledLoss(Documented, ABC):
     Attributes
     ----------
     name : str
+        The name in the registry.
     smoothness : float or None
-        Largest second derivative; None where the derivative jumps at the margin.
+        Largest second derivative; None if the derivative jumps at the margin.
 
     References
     ----------
@@ -43,24 +44,24 @@ class UnlabelledLoss(Documented, ABC):
     smoothness: ClassVar[float | None] = None
 
     def check(self) -> None:
-        """Raise ValueError or TypeError if a hyper-parameter cannot be used."""
+        """Raise ValueError or TypeError if a hyper-parameter is invalid."""
         if is_dataclass(self):
             check_params(self)
 
     @abstractmethod
     def _size(self, a: FloatArray) -> FloatArray:
-        """Return u of ``a = |r|``."""
+        """Return u at ``a = |r|``."""
 
     @abstractmethod
     def _slope(self, a: FloatArray) -> FloatArray:
-        """Return the derivative of u at ``a = |r| > 0``: never positive."""
+        """Return the derivative of u at ``a = |r| > 0``, which is never positive."""
 
     @abstractmethod
     def _weight(self, a: FloatArray, width: float | None) -> FloatArray:
         """Return the curvature of a parabola that touches u at ``|r|`` and lies above it."""
 
     def sides(self, f: FloatArray) -> FloatArray:
-        """Return the label that a response is pushed to, -1 or +1; 0 where there is none."""
+        """Return the label that a response is pushed towards, -1 or +1; 0 if neither."""
         return np.asarray(np.sign(f))
 
     def value(self, f: FloatArray) -> FloatArray:
@@ -69,15 +70,15 @@ class UnlabelledLoss(Documented, ABC):
         return total
 
     def gradient(self, f: FloatArray) -> FloatArray:
-        """Return ``u'(f)``, shape (n, C); 0 where f is 0, which is no side."""
+        """Return ``u'(f)``, shape (n, C); 0 where f is 0."""
         result: FloatArray = np.sign(f) * self._slope(np.abs(f))
         return result
 
     def curvature(self, f: FloatArray, width: float | None = None) -> FloatArray:
         """Return a majorising curvature, the largest over the outputs, shape (n,).
 
-        `width` is the distance to the kink at the margin below which it stops growing, see
-        :meth:`~kernelgrad.losses.Loss.curvature`.
+        `width` is the distance to the kink at the margin below which the curvature stops
+        growing, see :meth:`~kernelgrad.losses.Loss.curvature`.
         """
         largest: FloatArray = self._weight(np.abs(f), width).max(axis=1)
         return largest
@@ -119,16 +120,16 @@ class SquaredSymmetricHinge(UnlabelledLoss):
 
 @parameters
 class Ramp(SymmetricHinge):
-    r"""Ramp loss of both pseudo-labels, ``min(1 + s, max(0, 1 - |r|))``.
+    r"""Ramp loss summed over both pseudo-labels, ``min(1 + s, max(0, 1 - |r|))``.
 
     With ``H_s(z) = max(0, s - z)`` and ``R(z) = H_1(z) - H_s(z)`` (Table 2) it is
-    ``R(r) + R(-r)`` but for the constant ``1 - s``. The derivative is ``-sign(r)`` for
-    ``-s < |r| < 1``; below, where the side is in doubt, it is 0.
+    ``R(r) + R(-r)`` minus the constant ``1 - s``. The derivative is ``-sign(r)`` for
+    ``-s < |r| < 1``, and 0 below, where the label is uncertain.
 
     Parameters
     ----------
     s : float in (-1, 0], default=-0.3
-        Where the ramp ends. 0 is the symmetric hinge.
+        The point at which the ramp becomes flat. 0 gives the symmetric hinge.
     """
 
     name: ClassVar[str] = "ramp"
@@ -163,24 +164,25 @@ class GaussianBump(UnlabelledLoss):
 
 
 class SemiSupervised(Loss):
-    r"""Labelled rows by one loss, rows without a label by another, in one objective.
+    r"""The sum of a loss for labelled rows and a loss for rows without a label.
 
-    Rows with targets -1/+1 have ``l(y, f)``, those with targets 0 have ``ratio u(f)``. With
-    sample weights of the same sum on both kinds its mean is half of
+    Rows with targets -1/+1 have the loss ``l(y, f)``, those with targets 0 have
+    ``ratio u(f)``. If the sample weights of both kinds have the same sum, the mean is half of
 
     .. math:: \frac{1}{n_l} \sum_{\text{labelled}} l(y_i, f(x_i)) +
               \frac{ratio}{n_u} \sum_{\text{others}} u(f(x_i)),
 
-    the paper's objective (Section 3.1) over C, with ``ratio = C^* / C`` and
-    ``alpha = 1 / (2 C)`` for half of it. It is not convex.
+    the objective of the paper (Section 3.1) divided by C, with ``ratio = C^* / C``; the
+    corresponding penalty is ``alpha = 1 / (2 C)``. The loss is not convex.
 
     Parameters
     ----------
     labelled : Loss
-        Of the margin.
+        Loss of the labelled rows, a function of the margin.
     unlabelled : UnlabelledLoss
+        Loss of the unlabelled rows.
     ratio : float >= 0, default=0.5
-        0 leaves unlabelled rows without a loss.
+        Weight of the unlabelled loss; with 0 unlabelled rows have no effect.
     """
 
     name: ClassVar[str] = "semi_supervised"
@@ -192,23 +194,22 @@ class SemiSupervised(Loss):
         self.ratio = ratio
 
     def check(self) -> None:
-        """Raise if a part or the ratio cannot be used."""
+        """Raise ValueError or TypeError if a part or the ratio is invalid."""
         self.labelled.check()
         self.unlabelled.check()
         check_real(self.ratio, "ratio", low=0.0)
 
     @property
     def smoothness(self) -> float | None:  # type: ignore[override]
-        """The larger one of both losses; None where one of them has a kink."""
+        """The larger L of both losses; None if one of them has a kink."""
         labelled, other = self.labelled.smoothness, self.unlabelled.smoothness
         return None if labelled is None or other is None else max(labelled, self.ratio * other)
 
     @property
     def pseudo_factor(self) -> float | None:
-        """What the labelled loss of a row's own side must be multiplied by to be its ``u``.
+        """The c with ``u(f) = min_s c l(s, f)`` over the labels s; None if there is none.
 
-        ``u(f) = min_s c l(s, f)`` over the sides s: at fixed sides the objective is that of
-        labelled rows, and is above this one. None where the two losses do not match.
+        For fixed labels s the objective is that of labelled rows and majorises this one.
         """
         for labelled, unlabelled, factor in _MATCHES:
             if type(self.labelled) is labelled and type(self.unlabelled) is unlabelled:
@@ -216,7 +217,7 @@ class SemiSupervised(Loss):
         return None
 
     def _merge(self, y: AnyArray, labelled: FloatArray, other: FloatArray) -> FloatArray:
-        """Return rows of `labelled` where there is a label, else of `other` times the ratio."""
+        """Return `labelled` for rows with a label, and `other` times the ratio for others."""
         known = np.asarray(y).any(axis=1)
         known = known.reshape(-1, *[1] * (labelled.ndim - 1))
         return np.asarray(np.where(known, labelled, labelled.dtype.type(self.ratio) * other))
@@ -235,10 +236,9 @@ class SemiSupervised(Loss):
         return self._merge(y, labelled, self.unlabelled.curvature(f, width))
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return the mean label of the labelled rows, 0 where there is none.
+        """Return the mean label of the labelled rows; 0 if there are none.
 
-        A margin loss may call -1 or 1 the best constant, where the unlabelled loss has nothing
-        left to push.
+        The best constant of a margin loss may be -1 or 1, where the unlabelled loss is flat.
         """
         targets = np.asarray(y, np.float64)
         known = np.flatnonzero(targets.any(axis=1))
@@ -260,14 +260,14 @@ UNLABELLED_LOSSES: dict[str, type[UnlabelledLoss]] = {
 
 
 def get_unlabelled_loss(spec: str | UnlabelledLoss) -> UnlabelledLoss:
-    """Return the loss that `spec` names, or `spec` itself, checked.
+    """Return the loss given by a name or an object, after checking its hyper-parameters.
 
     Raises
     ------
     ValueError
-        Unknown name or a hyper-parameter outside its domain.
+        The name is unknown or a hyper-parameter is outside its domain.
     TypeError
-        Neither a name nor an :class:`UnlabelledLoss`.
+        `spec` is neither a name nor an :class:`UnlabelledLoss`.
     """
     if isinstance(spec, str):
         loss = UNLABELLED_LOSSES[check_name(spec, UNLABELLED_LOSSES, "unlabelled loss")]()

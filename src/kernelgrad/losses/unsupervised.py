@@ -1,4 +1,4 @@
-"""Losses without labels: novelty detection and density ratios."""
+"""Losses for novelty detection and density ratios."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from kernelgrad.losses.regression import weighted_quantile
 
 @parameters
 class OneClass(ScalarLoss):
-    r"""One-class loss, ``l(u) = max(0, -u)`` of ``u = f - tau``.
+    r"""One-class loss, ``l(u) = max(0, -u)`` with ``u = f - tau``.
 
-    With ``alpha = nu`` and tau a variable this is the paper's novelty detection (Section 4),
-    ``min E max(0, tau - f) + nu/2 ||f||^2 - nu tau``: at the optimum a fraction nu of the rows
-    lies below the level tau, the outliers. tau is minus the intercept. The subgradient is -1
-    below the level, 0 above, and -nu at it, so that the first step, from f = 0 where every
-    row is at the level, moves towards the mean of all rows.
+    With ``alpha = nu`` and tau as a variable this is the novelty detection of the paper
+    (Section 4), ``min E max(0, tau - f) + nu/2 ||f||^2 - nu tau``. At the optimum a fraction nu
+    of the rows, the outliers, lies below the level tau, which is minus the intercept. The
+    subgradient is -1 below the level, 0 above and -nu at the level, so that the first step
+    from f = 0, where all rows are at the level, moves towards the mean of all rows.
 
-    Given f, the best tau is the nu-quantile of the responses, and `best_intercept` takes it
-    from the batch; the paper's rule, which moves tau by steps, is much slower: from 0,
-    ``tau <- tau + gamma nu`` after a row at or above the level, ``tau - gamma (1 - nu)`` after
-    one below, and rows at the level have no derivative. By the quantile the derivative
-    of rows at the level is such that all derivatives average to -nu, as they must at the best
-    tau: a step then moves f towards an average of features, whatever the ties. A quantile of
-    few rows is biased: give batches of some ``50 / nu`` rows or more.
+    For given f the best tau is the nu-quantile of the responses, which `best_intercept`
+    estimates from the batch. The derivative of rows at the level is then chosen such that all
+    derivatives average to -nu, as they must at the best tau. The quantile of a small batch is
+    biased, so use batches of some ``50 / nu`` rows or more. The rule of the paper moves tau in
+    steps and is much slower: it starts from 0 and sets ``tau <- tau + gamma nu`` for a row at
+    or above the level, ``tau <- tau - gamma (1 - nu)`` for a row below; rows at the level have
+    derivative 0.
 
     Parameters
     ----------
     nu : float in (0, 1), default=0.1
         Fraction of outliers.
     tau : {"quantile", "steps"}, default="quantile"
-        Whether the level is the best one of each batch, or the paper's, which solver "dsg"
-        steps on.
+        ``"quantile"`` takes the best level for each batch; ``"steps"`` is the rule of the
+        paper, for solver "dsg".
     """
 
     name: ClassVar[str] = "one_class"
@@ -53,12 +53,12 @@ class OneClass(ScalarLoss):
 
     @property
     def adaptive_intercept(self) -> bool:  # type: ignore[override]  # follows tau
-        """Whether `best_intercept` gives the level."""
+        """Whether `best_intercept` determines the level."""
         return self.tau == "quantile"
 
     @property
     def intercept_slope(self) -> float | None:  # type: ignore[override]  # follows tau
-        """The slope nu of ``-nu tau`` in the intercept -tau, where steps are taken on it."""
+        """The derivative nu of ``-nu tau`` in the intercept -tau, with ``tau="steps"``."""
         return None if self.adaptive_intercept else float(self.nu)
 
     @property
@@ -66,7 +66,7 @@ class OneClass(ScalarLoss):
         return float(self.nu) if self.adaptive_intercept else 0.0
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return zeros: the level of the function zero."""
+        """Return zeros, the level of the zero function."""
         row_weights(len(y), sample_weight)
         return np.zeros(y.shape[1])
 
@@ -89,13 +89,13 @@ class OneClass(ScalarLoss):
 
 
 class RatioLoss(ScalarLoss):
-    """Base of the losses whose targets are +1 for rows of p, the numerator, and -1 for q.
+    """Base class of the losses with targets +1 for rows of the numerator p and -1 for q.
 
     Attributes
     ----------
     bound : float
-        What is added to minus the loss, summed over the means of both samples, for a lower
-        bound of the divergence that the loss belongs to.
+        Constant c for which ``c - loss`` is a lower bound of the divergence that belongs to
+        the loss, where the loss is the sum of the means over both samples.
     """
 
     tasks: ClassVar[frozenset[Task]] = frozenset({"density_ratio"})
@@ -103,20 +103,21 @@ class RatioLoss(ScalarLoss):
 
     @abstractmethod
     def ratio(self, f: FloatArray) -> FloatArray:
-        """Return p/q from f; never negative."""
+        """Return p/q from f; it is never negative."""
 
     def feasible(self, f: FloatArray) -> FloatArray:
-        """Return the nearest f that is in the domain of the divergence's variational form."""
+        """Return f projected to the domain of the variational form of the divergence."""
         return f
 
 
 class KLDensityRatio(RatioLoss):
     r"""Kullback-Leibler form of the density ratio: ``E_q[exp f] - E_p[f]``.
 
-    Its minimiser is ``f = log p/q`` (the paper's Section 4 names the inverse), and minus its
-    smallest value plus one is ``-KL``: ``E_p[f] - E_q[exp f] + 1 <= KL(p || q)``. From f = 30
-    on exp goes on as its tangent, so that no value overflows. The Hessian at the optimum is
-    that of ``E_p``, hence the typical curvature 1.
+    Its minimiser is ``f = log p/q`` (Section 4 of the paper names the inverse), and
+    ``E_p[f] - E_q[exp f] + 1`` is a lower bound of KL(p || q), which it attains at the
+    minimiser. For f > 30 the exponential is replaced by its tangent, so that no value
+    overflows. The Hessian at the optimum is an expectation under p, hence the typical
+    curvature is 1.
     """
 
     name: ClassVar[str] = "kl"
@@ -125,12 +126,12 @@ class KLDensityRatio(RatioLoss):
     bound: ClassVar[float] = 1.0
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return ``log(weight of p / weight of q)``: 0 when both weigh the same."""
+        """Return ``log(weight of p / weight of q)``, which is 0 if the weights are equal."""
         numerator, denominator = _two_weights(y, sample_weight)
         return np.asarray(np.log(numerator / denominator), np.float64)
 
     def ratio(self, f: FloatArray) -> FloatArray:
-        """Return ``p/q = exp f``, the largest float where that is larger."""
+        """Return ``p/q = exp f``, or the largest float if that overflows."""
         return np.asarray(np.exp(np.minimum(f, scalar.LARGEST_LOG)))
 
 
@@ -138,8 +139,8 @@ class LeastSquaresDensityRatio(RatioLoss):
     r"""Least-squares form of the density ratio: ``E_q[f^2] / 2 - E_p[f]``.
 
     Its minimiser is ``f = p/q``, and ``E_p[f] - E_q[f^2] / 2 - 1/2`` is a lower bound of half
-    the Pearson divergence, ``E_q[(p/q - 1)^2] / 2``. Robust, where the exponential of the
-    Kullback-Leibler form reacts to single rows; its estimate may be negative.
+    the Pearson divergence, ``E_q[(p/q - 1)^2] / 2``. It is more robust to single rows than the
+    Kullback-Leibler form with its exponential, but the estimate f may be negative.
     """
 
     name: ClassVar[str] = "least_squares"
@@ -148,7 +149,7 @@ class LeastSquaresDensityRatio(RatioLoss):
     bound: ClassVar[float] = -0.5
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return the weight of p over that of q: 1 when both weigh the same."""
+        """Return the weight of p divided by that of q, which is 1 if the weights are equal."""
         numerator, denominator = _two_weights(y, sample_weight)
         return np.asarray(numerator / denominator, np.float64)
 
@@ -158,7 +159,7 @@ class LeastSquaresDensityRatio(RatioLoss):
 
 
 class _Logarithmic(RatioLoss):
-    """Base of the losses ``E_q[f] - E_p[log f]``, the logarithm a line below a floor."""
+    """Base class of the losses ``E_q[f] - E_p[log f]``, with log linear below a floor."""
 
     code: ClassVar[int] = scalar.RATIO
     parameter: ClassVar[str | None] = "floor"
@@ -166,7 +167,7 @@ class _Logarithmic(RatioLoss):
 
     @property
     def typical_curvature(self) -> float | None:  # type: ignore[override]  # follows the floor
-        """``floor^-1/2``: between that of p = q, 1, and larger ones (measured)."""
+        """``floor^-1/2``, a measured choice; the curvature is 1 if p = q."""
         return float(self.floor**-0.5)
 
     @property
@@ -175,7 +176,7 @@ class _Logarithmic(RatioLoss):
         return float(self.floor**-2)
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return the weight of p over that of q, at least the floor."""
+        """Return the weight of p divided by that of q, at least the floor."""
         numerator, denominator = _two_weights(y, sample_weight)
         return np.asarray(np.maximum(numerator / denominator, self.floor), np.float64)
 
@@ -188,18 +189,19 @@ class _Logarithmic(RatioLoss):
 
 @parameters
 class KLRatio(_Logarithmic):
-    r"""Kullback-Leibler form that gives the ratio itself: ``E_q[f] - E_p[log f]``.
+    r"""Kullback-Leibler form for the ratio itself: ``E_q[f] - E_p[log f]``.
 
-    The other convex problem of Nguyen et al. (2010), which Section 4 of Dai et al. (2014)
-    names: with ``g = exp f`` it is that of :class:`KLDensityRatio`, but the function of the
-    kernel's space is now ``f = p/q``, and ``1 + E_p[log f] - E_q[f] <= KL(p || q)``. Below the
-    floor ``-log f`` goes on as its tangent: f may be negative while it is fitted.
+    This is the second convex problem of Nguyen et al. (2010), which Section 4 of Dai et al.
+    (2014) names. It is the objective of :class:`KLDensityRatio` written for the exponential of
+    its function, so that the kernel function is ``f = p/q``;
+    ``1 + E_p[log f] - E_q[f] <= KL(p || q)``. Below the floor ``-log f`` is replaced by its
+    tangent, so f may be negative during the fit.
 
     Parameters
     ----------
     floor : float >= 1e-30, default=0.05
-        Ratios below it are not told apart. At most a part `floor` of p lies where p/q is
-        below, and slopes, which rows of p have there, are at most its inverse.
+        Ratios below it are not distinguished. At most a fraction `floor` of p lies where p/q is
+        smaller, and the slopes of rows of p are at most ``1 / floor``.
 
     References
     ----------
@@ -215,19 +217,19 @@ class KLRatio(_Logarithmic):
 
 @parameters
 class RelativeNovelty(_Logarithmic):
-    r"""Relative novelty detection: the divergence of ``r(t) = max(0, rho - log t)``, t = q/p.
+    r"""Relative novelty detection, the divergence of ``r(t) = max(0, rho - log t)``, t = q/p.
 
-    Its variational form ``E_q[f] + E_p[r^*(-f)]`` (Equation 8 of Dai et al., 2014, with f for
-    exp f) has, but for the constant ``1 + rho``, ``r^*(-f) = -log f`` from ``f = exp(-rho)`` on
-    and the tangent there below. The minimiser is p/q where that exceeds ``exp(-rho)``, and 0
-    elsewhere: rows of p are novel against q where f is large, and no effort is spent on ratios
-    where they are not.
+    In its variational form ``E_q[f] + E_p[r^*(-f)]`` (Equation 8 of Dai et al., 2014, with f
+    for exp f), ``r^*(-f)`` is, up to the constant ``1 + rho``, ``-log f`` for
+    ``f >= exp(-rho)`` and its tangent below. The minimiser is p/q where that exceeds
+    ``exp(-rho)``, and 0 elsewhere. Rows of p are novel relative to q where f is large; ratios
+    below ``exp(-rho)`` are not fitted.
 
     Parameters
     ----------
     rho : float from -69 to 69, default=1.0
-        Minus the logarithm of the ratio p/q from which on rows are novel. At 0 two equal
-        samples have no unique best constant.
+        Minus the logarithm of the ratio p/q above which rows are novel. With 0 the best
+        constant of two equal samples is not unique.
 
     References
     ----------
@@ -252,7 +254,7 @@ class RelativeNovelty(_Logarithmic):
 def _two_weights(
     y: AnyArray, sample_weight: AnyArray | None
 ) -> tuple[Float64Array, Float64Array]:
-    """Return the weight of p and of q per output; ValueError when one of them is zero."""
+    """Return the weights of p and of q per output; raise ValueError if one of them is zero."""
     weights = row_weights(len(y), sample_weight)
     numerator, denominator = weights @ (y > 0), weights @ (y <= 0)
     if not (np.all(numerator > 0) and np.all(denominator > 0)):
