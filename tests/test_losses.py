@@ -203,16 +203,6 @@ class Overflowing(Logistic):
         return np.log1p(np.exp(-y.astype(f.dtype) * f)).sum(axis=1)
 
 
-class HalfStep(Huber):
-    def directional_minimum(self, *args, **kwargs):
-        return 0.5 * super().directional_minimum(*args, **kwargs)
-
-
-class Restless(Huber):
-    def directional_minimum(self, *args, **kwargs):
-        return super().directional_minimum(*args, **kwargs) or 1e-3
-
-
 class Concave(Absolute):
     def value(self, y, f):
         return np.sqrt(np.abs(f - y.astype(f.dtype))).sum(axis=1)
@@ -247,8 +237,6 @@ class Mute(Huber):
         (Upcasting(), "float32"),
         (BiasedIntercept(), "intercept"),
         (Overflowing(), "not finite|overflow"),
-        (HalfStep(), "directional_minimum"),
-        (Restless(), "uphill is 0.001"),
         (Concave(), "central difference|convex"),
         (RowNumbering(), "permuted"),
     ],
@@ -266,59 +254,12 @@ def test_contract_rejects_a_loss_that_clone_cannot_copy():
 @every("loss", VARIANTS)
 def test_weights_are_repeated_rows(loss):
     rng = np.random.default_rng(5)
-    y, f = batch(loss, rng)
-    h = loss.gradient(y, f) + 0.3 * rng.standard_normal(f.shape)
+    y = batch(loss, rng)[0]
     counts = rng.integers(0, 4, len(y))
-    repeated = [np.repeat(a, counts, axis=0) for a in (y, f, h)]
+    repeated = np.repeat(y, counts, axis=0)
     np.testing.assert_allclose(
-        loss.intercept(y, counts), loss.intercept(repeated[0]), rtol=1e-7, atol=1e-9
+        loss.intercept(y, counts), loss.intercept(repeated), rtol=1e-7, atol=1e-9
     )
-    np.testing.assert_allclose(
-        loss.directional_minimum(y, f, h, counts),
-        loss.directional_minimum(*repeated),
-        rtol=2e-3,
-    )
-
-
-# one that is linear on q falls for ever along its slopes
-@every("loss", [loss for loss in VARIANTS if loss.code != scalar.RATIO])
-@every("scale", [1e-3, 1.0, 1e3])
-def test_line_search_matches_scipy_within_budget(loss, scale, monkeypatch):
-    rng = np.random.default_rng(7)
-    y, f = batch(loss, rng)
-    h = scale * (loss.gradient(y, f) + 0.5 * rng.standard_normal(f.shape))
-    calls = []
-    original = type(loss).gradient
-    monkeypatch.setattr(
-        type(loss), "gradient", lambda self, *a: calls.append(1) or original(self, *a)
-    )
-    step = loss.directional_minimum(y, f, h)
-    assert len(calls) <= 30
-    reference = minimize_scalar(
-        lambda s: loss.value(y, f - s * h).sum(),
-        bounds=(0.0, 4.0 * step),
-        method="bounded",
-        options={"xatol": 1e-7 * step},
-    )
-    assert step == pytest.approx(reference.x, rel=2e-3)
-
-
-def test_line_search_stops_at_upper_where_the_loss_falls_for_ever():
-    y = np.ones((3, 1))
-    f = np.zeros((3, 1))
-    assert Logistic().directional_minimum(y, f, -y, upper=50.0) == 50.0
-    assert SquaredError().directional_minimum(2.0 * y, f, -y, upper=0.5) == 0.5
-    assert SquaredError().directional_minimum(y, f, 0.0 * y) == 0.0
-    assert Huber().directional_minimum(y, y, -y) == 0.0
-
-
-def test_squared_line_search_is_exact():
-    rng = np.random.default_rng(0)
-    y, f = batch(SquaredError(), rng)
-    h = f - y + rng.standard_normal(f.shape)
-    w = rng.random(len(y))
-    exact = (w[:, None] * (f - y) * h).sum() / (w[:, None] * h * h).sum()
-    assert SquaredError().directional_minimum(y, f, h, w) == pytest.approx(exact, rel=1e-12)
 
 
 @every("target", [1e-5, 0.3, 1.0 - 1e-9])
@@ -337,12 +278,6 @@ def test_kink_weights_follow_the_scale_of_the_data(loss):
     weight = loss.curvature(y, f)
     np.testing.assert_allclose(loss.curvature(1000 * y, 1000 * f), weight / 1000, rtol=1e-10)
     np.testing.assert_allclose(loss.intercept(1000 * y), 1000 * loss.intercept(y), rtol=1e-10)
-    h = loss.gradient(y, f) + 0.1 * y
-    np.testing.assert_allclose(
-        loss.directional_minimum(1000 * y, 1000 * f, h),
-        1000 * loss.directional_minimum(y, f, h),
-        rtol=2e-3,
-    )
 
 
 @every(
@@ -530,8 +465,6 @@ def test_bad_weights_are_named(loss, weights, message):
     y = np.ones((3, 1))
     with pytest.raises(ValueError, match=message):
         loss.intercept(y, weights)
-    with pytest.raises(ValueError, match=message):
-        loss.directional_minimum(y, y, y, weights)
 
 
 @pytest.mark.parametrize("loss", [SquaredError(), Huber(), Hinge(), Multinomial()], ids=repr)
@@ -543,16 +476,8 @@ def test_bad_arrays_are_named(loss):
         loss.gradient(y[:, 0], y[:, 0])
     with pytest.raises(TypeError, match="int64"):
         loss.curvature(y, y.astype(np.int64))
-    with pytest.raises(ValueError, match="h must have the shape of f"):
-        loss.directional_minimum(y, y, y[:2])
-    with pytest.raises(ValueError, match="upper must lie in"):
-        loss.directional_minimum(y, y, y, upper=0.0)
     with pytest.raises(ValueError, match="0 rows"):
         loss.intercept(y[:0])
-    bad = y.copy()
-    bad[0, 0] = np.nan
-    with pytest.raises(ValueError, match="must be finite"):
-        loss.directional_minimum(y, bad, y + 1.0)
 
 
 @every("width", [0.0, -1.0, np.inf, np.nan])

@@ -17,7 +17,6 @@ from kernelgrad.losses import scalar
 
 Task: TypeAlias = Literal["classification", "regression", "novelty", "density_ratio"]
 
-_EVALUATIONS = 30  # limit on derivative evaluations in a directional search
 _WIDTH_FRACTION = 0.1  # a row at a kink weighs at most 10 times as much as the median row
 
 
@@ -370,85 +369,6 @@ class Loss(Documented, ABC):
         optimality of the intercept.
         """
         raise CapabilityError(f"loss {self.name!r} has no intercept of its own.")
-
-    def directional_minimum(
-        self,
-        y: AnyArray,
-        f: FloatArray,
-        h: FloatArray,
-        sample_weight: AnyArray | None = None,
-        *,
-        upper: float = 1e6,
-    ) -> float:
-        """Return the step ``s >= 0`` that minimises ``sum_i w_i l(y_i, f_i - s h_i)``.
-
-        The function of s is convex, so its derivative
-        ``-sum_i w_i <gradient(y_i, f_i - s h_i), h_i>`` is non-decreasing. Its zero is
-        bracketed starting from the step that `curvature` suggests, and then found by secant
-        steps safeguarded by bisection, with at most 30 evaluations of the gradient.
-
-        Parameters
-        ----------
-        y, f : arrays of shape (n, C)
-            As in `value`.
-        h : array of shape (n, C)
-            The direction.
-        sample_weight : array of shape (n,) or None, default=None
-            Non-negative weights; None gives all rows weight 1.
-        upper : float, default=1e6
-            The largest step, which ends the search if the loss decreases without bound.
-
-        Returns
-        -------
-        float
-            The step, with a relative accuracy of 1e-3; 0.0 if the derivative at 0 is not
-            negative.
-
-        Raises
-        ------
-        ValueError
-            Shapes differ, a weight or `upper` is invalid, or the derivative at 0 is not
-            finite.
-        """
-        h, weights = self._search_inputs(y, f, h, sample_weight, upper)
-
-        def slope(s: float) -> float:
-            gradient = self.gradient(y, f - s * h)
-            return -float(weights @ np.einsum("ic,ic->i", gradient, h))
-
-        low, slope_low = 0.0, slope(0.0)
-        if not (math.isfinite(slope_low) and np.isfinite(f).all()):
-            raise ValueError(
-                f"the derivative along h is {slope_low} at step 0; y, f and h must be finite."
-            )
-        if slope_low >= 0.0:
-            return 0.0
-        bend = float(weights @ (self.curvature(y, f) * np.einsum("ic,ic->i", h, h)))
-        high = min(-slope_low / bend if bend > 0.0 else 1.0, float(upper))
-        slope_high, left = slope(high), _EVALUATIONS - 2
-        while slope_high < 0.0 and high < upper and left > 0:
-            low, slope_low = high, slope_high
-            high = min(4.0 * high, float(upper))
-            slope_high, left = slope(high), left - 1
-        if slope_high < 0.0:
-            return high
-        return monotone_root(
-            slope, low, high, slope_low, slope_high, rtol=1e-3, evaluations=left
-        )
-
-    def _search_inputs(
-        self,
-        y: AnyArray,
-        f: FloatArray,
-        h: FloatArray,
-        sample_weight: AnyArray | None,
-        upper: float,
-    ) -> tuple[FloatArray, Float64Array]:
-        aligned_targets(y, f)
-        if h.shape != f.shape:
-            raise ValueError(f"h must have the shape of f, {f.shape}, got {h.shape}.")
-        check_real(upper, "upper", low=0.0, low_open=True)
-        return h.astype(f.dtype, copy=False), row_weights(f.shape[0], sample_weight)
 
     def predict_proba(self, f: FloatArray) -> FloatArray:
         """Return class probabilities of shape (n, K), if the loss models them.

@@ -73,28 +73,6 @@ class SquaredError(ResidualLoss):
         weights = row_weights(targets.shape[0], sample_weight)
         return np.asarray((weights / weights.sum()) @ targets)
 
-    def directional_minimum(
-        self,
-        y: AnyArray,
-        f: FloatArray,
-        h: FloatArray,
-        sample_weight: AnyArray | None = None,
-        *,
-        upper: float = 1e6,
-    ) -> float:
-        """Return ``sum_i w_i <f_i - y_i, h_i> / sum_i w_i |h_i|^2``, clipped to [0, upper].
-
-        Arguments and errors are those of `Loss.directional_minimum`; the result is exact.
-        """
-        h, weights = self._search_inputs(y, f, h, sample_weight, upper)
-        fall = float(weights @ np.einsum("ic,ic->i", self.gradient(y, f), h))
-        bend = float(weights @ np.einsum("ic,ic->i", h, h))
-        if not np.isfinite(fall) or not np.isfinite(bend):
-            raise ValueError(
-                f"the derivative along h is {-fall} at step 0; y, f and h must be finite."
-            )
-        return min(fall / bend, float(upper)) if fall > 0.0 and bend > 0.0 else 0.0
-
 
 @parameters
 class Huber(ResidualLoss):
