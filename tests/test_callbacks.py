@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from kernelgrad import KernelRegressor
 from kernelgrad.callbacks import (
     SILENT,
     Aside,
@@ -273,6 +274,24 @@ def test_log():
     ]  # fmt: skip
 
 
+def test_streams_take_a_line_of_a_bar_and_a_line_of_a_log_for_each_call():
+    X = np.random.default_rng(0).random((40, 2))
+    for cls in (ProgressBar, ProgressLog):
+        file = io.StringIO()
+        model = KernelRegressor(solver="dsg", gamma=1.0, alpha=1e-3, random_state=0)
+        model.set_params(callbacks=cls(file, stream=True))
+        for _ in range(3):
+            model.partial_fit(X, X[:, 0])
+        told = file.getvalue()
+        if cls is ProgressBar:
+            assert "partial_fit (DSG): 100%" in told
+            assert "3/3" in told
+            assert "\n" not in told
+        else:
+            lines = [line.split(" s  ")[1].split(":")[0] for line in told.splitlines()]
+            assert lines == ["iteration 1", "iteration 2", "iteration 3"]
+
+
 def test_no_bar_where_nobody_looks(capsys):
     bar = ProgressBar()
     bar.on_begin(None)
@@ -324,6 +343,7 @@ def test_make_callbacks():
     first, second = make_callbacks([limit], np.int64(1)).callbacks
     assert isinstance(first, ProgressBar)
     assert second is limit
+    assert make_callbacks([limit], 2, stream=True).callbacks[0].stream
 
 
 @pytest.mark.parametrize("wrong", ["bar", 3, TimeLimit, print])

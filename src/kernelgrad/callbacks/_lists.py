@@ -98,12 +98,15 @@ class CallbackList(Callback):
 
 
 def make_callbacks(
-    callbacks: Callback | Sequence[Callback] | None, verbose: int | bool
+    callbacks: Callback | Sequence[Callback] | None,
+    verbose: int | bool,
+    *,
+    stream: bool = False,
 ) -> CallbackList:
     """Return the callbacks of a fit as one; raise TypeError if one is not a callback.
 
     ``verbose=1`` adds a `ProgressBar` and larger values a `ProgressLog` in front, unless the
-    user gave one.
+    user gave one; `stream` makes them fit for the calls of `partial_fit`.
     """
     given: Any = callbacks
     if given is None:
@@ -123,5 +126,5 @@ def make_callbacks(
     level = int(verbose) if isinstance(verbose, bool) else check_int(verbose, "verbose")
     wanted = ProgressLog if level > 1 else ProgressBar
     if level > 0 and not any(isinstance(callback, wanted) for callback in given):
-        given.insert(0, wanted())
+        given.insert(0, wanted(stream=stream))
     return CallbackList(given)

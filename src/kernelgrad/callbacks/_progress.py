@@ -50,10 +50,13 @@ class ProgressBar(Callback):
     file : text stream, default=None
         Where to draw. None means ``sys.stderr`` if that is a terminal or a notebook, otherwise
         nothing is drawn. The bar is ASCII if the stream is not Unicode.
+    stream : bool, default=False
+        For the calls of `partial_fit`: each bar is erased at the end of its call, so that all
+        calls take one line.
     """
 
-    def __init__(self, file: TextIO | None = None) -> None:
-        self.file = file
+    def __init__(self, file: TextIO | None = None, *, stream: bool = False) -> None:
+        self.file, self.stream = file, stream
         self._bar: Any = None
         self._phase: Any = None
         self._compiled = 0.0
@@ -78,10 +81,11 @@ class ProgressBar(Callback):
         if self.file is None and not _shows_bars():
             return
         self._bar = tqdm(
-            desc=f"fit ({type(estimator_or_solver).__name__})",
+            desc=f"{'partial_fit' if self.stream else 'fit'} "
+            f"({type(estimator_or_solver).__name__})",
             unit="it",
             file=self.file,
-            leave=True,
+            leave=not self.stream,
             dynamic_ncols=True,
         )
         self._compiled = compile_seconds()
@@ -151,6 +155,8 @@ class ProgressBar(Callback):
             bar.set_description_str(f"{how}{bar.total} iterations", refresh=False)
             if status == "converged":
                 bar.total = bar.n
+        if self.stream:
+            bar.refresh()  # else a short call would show nothing
         bar.close()
 
 
@@ -164,30 +170,36 @@ class ProgressLog(Callback):
     ----------
     file : text stream, default=None
         Where to write; None means ``sys.stderr``.
+    stream : bool, default=False
+        For the calls of `partial_fit`: a call tells its last iteration and the seconds of all
+        calls, without a line for its beginning and end.
     """
 
-    def __init__(self, file: TextIO | None = None) -> None:
-        self.file = file
+    def __init__(self, file: TextIO | None = None, *, stream: bool = False) -> None:
+        self.file, self.stream = file, stream
         self._start: float | None = None
         self._next = 0.0
         self._latest: FitEvent | None = None
 
-    def _say(self, line: str) -> None:
+    def _say(self, line: str, seconds: float | None = None) -> None:
         now = time.monotonic()
         self._start = now if self._start is None else self._start
         self._next, self._latest = now + _BEAT, None
-        print(f"{now - self._start:7.1f} s  {line}", file=self.file or sys.stderr, flush=True)
+        seconds = now - self._start if seconds is None else seconds
+        print(f"{seconds:7.1f} s  {line}", file=self.file or sys.stderr, flush=True)
 
     def _tell(self, event: FitEvent) -> None:
         of = "" if event.max_iter is None else f" of at most {event.max_iter}"
-        self._say(f"iteration {event.iteration}{of}: {_quality(event)}")
+        line = f"iteration {event.iteration}{'' if self.stream else of}: {_quality(event)}"
+        self._say(line, event.seconds if self.stream else None)
 
     def on_phase(self, name: str) -> None:
         if name:
             self._say(name)
 
     def on_begin(self, estimator_or_solver: Any) -> None:
-        self._say(f"fit ({type(estimator_or_solver).__name__})")
+        if not self.stream:
+            self._say(f"fit ({type(estimator_or_solver).__name__})")
 
     def on_iteration(self, event: FitEvent) -> None:
         """Log an iteration, unless one was logged less than a second ago."""
@@ -199,5 +211,8 @@ class ProgressLog(Callback):
         """Log the last iteration and how the fit ended."""
         if self._latest is not None:
             self._tell(self._latest)
-        self._say({"max_iter": "all iterations done"}.get(status, _EARLY.get(status, status)))
+        if not self.stream:
+            self._say(
+                {"max_iter": "all iterations done"}.get(status, _EARLY.get(status, status))
+            )
         self._start = None

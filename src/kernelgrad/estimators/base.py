@@ -257,13 +257,14 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         return self
 
     @contextmanager
-    def _working(self) -> Iterator[None]:
+    def _working(self, *, stream: bool = False) -> Iterator[None]:
         """Fit inside: all or nothing, in time, and what is compiled is told and counted."""
         start = compile_seconds()
         limit = self.memory_limit
         with all_or_nothing(self), announced(self.verbose > 0), within(limit):
             self._deadline = Deadline(self.time_limit)
-            listeners = self._listeners = make_callbacks(self.callbacks, self.verbose)
+            listeners = make_callbacks(self.callbacks, self.verbose, stream=stream)
+            self._listeners = listeners
             try:
                 yield
             finally:
@@ -353,7 +354,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
                 "save(path, resumable=True)."
             )
         self._check_continuation(parts)
-        with self._working():
+        with self._working(stream=True):
             first = not hasattr(self, "_state")
             if first:
                 self._seed = new_seed(self.random_state)

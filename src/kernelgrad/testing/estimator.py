@@ -39,6 +39,16 @@ class _Fail(Callback):
         raise _CallbackError
 
 
+class _Interrupt(Callback):
+    heard = 0
+
+    def on_iteration(self, event: FitEvent) -> bool | None:
+        self.heard += 1
+        if event.iteration == event.max_iter:
+            raise KeyboardInterrupt
+        return None
+
+
 @dataclass(frozen=True)
 class _Rows:
     """Training rows with weights, and new rows."""
@@ -261,7 +271,23 @@ def _check_pickle(estimator: Any, model: Any, rows: _Rows) -> None:
             each.partial_fit(rows.X, rows.y) for each in (pickled(model, model), twin)
         )
         _require_same(first, second, rows, "pickling before partial_fit")
+        _check_interrupt(first, pickled(model, model), rows)
     _require_same(model, rows.refit(pickled(model, model)), rows, "a second fit of one object")
+
+
+def _check_interrupt(expected: Any, model: Any, rows: _Rows) -> None:
+    before, told = model.n_iter_, _Interrupt()
+    try:
+        model.set_params(callbacks=told).partial_fit(rows.X, rows.y)
+    except KeyboardInterrupt:
+        same = told.heard == model.n_iter_ - before == expected.n_iter_ - before
+        require(same, model, f"partial_fit tells {told.heard} steps.")
+        model.set_params(callbacks=expected.callbacks)
+        for each in (expected, model):
+            each.partial_fit(rows.X, rows.y)
+        _require_same(expected, model, rows, "Ctrl-C in partial_fit")
+    else:
+        raise AssertionError(f"{model!r}: partial_fit suppresses Ctrl-C.")
 
 
 def _check_files(estimator: Any, model: Any, rows: _Rows) -> None:
