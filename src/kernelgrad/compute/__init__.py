@@ -1,4 +1,4 @@
-"""Hot loops on plain arrays and integers; no idea of losses or kernels."""
+"""Compiled loops on arrays and integers, independent of losses and kernels."""
 
-# before any loop is made: it finds the folder where they are kept
+# imported before any loop is defined, as it determines the cache folder
 from kernelgrad.compute import compiling as compiling

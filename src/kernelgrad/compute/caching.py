@@ -1,8 +1,8 @@
-"""Where compiled loops are kept, and what happens if that place fails.
+"""The cache of compiled loops on disk, which tolerates damaged files and read-only folders.
 
-numba keeps them in files that it trusts. Here every file ends with its SHA-256 and says what it
-holds: one that a full disk, a kill or a bad sector has damaged counts as missing, and its loop
-is compiled and written again. Without any place to write to, loops are compiled anew in every
+numba trusts the files of its cache. Here every file ends with its SHA-256 and names its
+contents. A file damaged by a full disk, a kill or a bad sector counts as missing, and its loop
+is compiled and written again. If no folder is writable, loops are compiled anew in every
 process, with a warning.
 """
 
@@ -40,10 +40,10 @@ def fused() -> bool:
 
 
 class _Files(IndexDataCacheFile):
-    """The index of a loop and its machine code, which are whole or not there."""
+    """The index of a loop and its machine code; incomplete files count as missing."""
 
     def save(self, key: Any, data: Any) -> None:
-        # a kill between the two files, or a race, must not give the code of other types
+        # a kill between the two files, or a race, must not return code for other types
         super().save(key, (key, self._source_stamp, data))
 
     def load(self, key: Any) -> Any:
@@ -78,7 +78,7 @@ def _check_whole(path: str) -> None:
 
 
 class _Cache(FunctionCache):
-    """A cache that is an advantage where it works and no obstacle elsewhere."""
+    """A cache whose failures do not stop the program."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
@@ -98,14 +98,14 @@ class _Cache(FunctionCache):
 
 
 def njit(*, cache: bool = False, **options: Any) -> Callable[[Any], Any]:
-    """Return numba's decorator of the same name, whose `cache` survives damage.
+    """Return numba's ``njit`` with a cache that tolerates damage.
 
     Parameters
     ----------
     cache : bool, default=False
-        Whether compiled loops are kept on disk.
+        Whether to keep the compiled loop on disk.
     **options : object
-        Those of numba.
+        Options of ``numba.njit``.
 
     Returns
     -------
@@ -115,7 +115,7 @@ def njit(*, cache: bool = False, **options: Any) -> Callable[[Any], Any]:
 
     def compiled(function: Callable[..., Any]) -> Any:
         loop: Any = numba.njit(**options)(function)
-        if cache and hasattr(loop, "enable_caching"):  # a function where numba is switched off
+        if cache and hasattr(loop, "enable_caching"):  # a plain function if numba is disabled
             loop._cache = _cache_of(function)
         return loop
 
@@ -123,9 +123,9 @@ def njit(*, cache: bool = False, **options: Any) -> Callable[[Any], Any]:
 
 
 def _cache_of(function: Callable[..., Any]) -> Any:
-    """Return the cache of a loop: in a temporary folder where numba finds no other.
+    """Return the cache of a loop, in a temporary folder if numba finds no other.
 
-    numba would raise for every loop, as soon as its module is imported.
+    Without a folder numba would raise an error when the module is imported.
     """
     with suppress(RuntimeError):
         return _Cache(function)
@@ -137,7 +137,7 @@ def _cache_of(function: Callable[..., Any]) -> Any:
 
 @functools.cache
 def _make_folder() -> bool:
-    """Keep loops in a temporary folder from now on; return whether there is one."""
+    """Use a temporary folder for the cache from now on; return whether this succeeded."""
     where, found = "in no folder: every process compiles them anew", False
     with suppress(OSError):
         os.environ["NUMBA_CACHE_DIR"] = _private_folder()  # for child processes too
@@ -156,7 +156,7 @@ def _warn(what: str) -> None:
 
 
 def _private_folder() -> str:
-    """Return a temporary folder that only this user can write, as what it holds is executed."""
+    """Return a temporary folder that only this user can write, as its files are executed."""
     if hasattr(os, "getuid"):  # one folder for all processes; elsewhere each has its own
         path = Path(tempfile.gettempdir()) / f"kernelgrad-numba-{os.getuid()}"
         with suppress(FileExistsError):
@@ -169,11 +169,11 @@ def _private_folder() -> str:
 
 @njit(cache=True)
 def _first() -> None:
-    """Do nothing: numba tells where it keeps this loop."""
+    """Do nothing; the cache folder is determined for this loop."""
 
 
 def cache_folder() -> Path | None:
-    """Return the folder below which compiled loops are kept, None where there is none."""
+    """Return the folder of the compiled loops; None if they are not kept."""
     if config.CACHE_DIR:
         return Path(config.CACHE_DIR)
     if _first.stats.cache_path is None:

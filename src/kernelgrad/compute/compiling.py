@@ -1,8 +1,8 @@
-"""When loops are compiled, and how long that takes.
+"""Measures and announces the compilation of loops.
 
-numba compiles a loop when it is first called with arguments of some types, and keeps it on
-disk: once for each machine and version. The time that takes says nothing about an algorithm,
-so :func:`clock` stands still meanwhile.
+numba compiles a loop when it is first called with arguments of some types, and caches it on
+disk, so each machine compiles it once per version. This time is not part of an algorithm, so
+:func:`clock` excludes it.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from numba.core import event
 _NOTICE = "Compiling loops, once per machine (all at once: kernelgrad warmup) ..."
 
 
-_PATIENCE = 1.0  # seconds of compilation that need no word
+_PATIENCE = 1.0  # seconds of compilation before it is announced
 
 
 def looked_at() -> bool:
-    """Whether somebody may be looking at stderr."""
+    """Return whether stderr is a terminal or a notebook."""
     return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
 class _Watch(event.Listener):
-    """Adds up the time of compilation; numba's lock lets one thread compile at a time."""
+    """Measures the time of compilation; numba's lock lets one thread compile at a time."""
 
     def __init__(self) -> None:
         self.loops = 0
-        self.depth = 0  # a loop compiles those that it calls
-        self.name = ""  # of the outermost
-        self.spent: tuple[float, float | None] = (0.0, None)  # seconds, and since when more
-        self.fits = self.listeners = 0  # that go on, and those of them that are to tell
+        self.depth = 0  # nesting: a loop compiles the loops that it calls
+        self.name = ""  # of the outermost loop
+        self.spent: tuple[float, float | None] = (0.0, None)  # seconds, and the current start
+        self.fits = self.listeners = 0  # running fits, and those that want announcements
         self.told = False
         self.timer: threading.Timer | None = None
 
@@ -64,7 +64,7 @@ class _Watch(event.Listener):
                 self.timer.cancel()
 
     def tell(self) -> None:
-        """Say that loops are compiled, the first time."""
+        """Announce compilation, once per process."""
         if not self.told:
             from tqdm import tqdm
 
@@ -81,30 +81,30 @@ event.register("numba:compile", _watch)
 
 
 def compile_seconds() -> float:
-    """Return the seconds that this process has spent on compiling loops."""
+    """Return the seconds that this process has spent compiling loops."""
     return _watch.seconds()
 
 
 def compiled_loops() -> int:
-    """Return how many loops of this package this process has compiled."""
+    """Return the number of loops of this package compiled by this process."""
     return _watch.loops
 
 
 def compiling() -> str | None:
-    """Return the name of the loop that is being compiled, None where none is."""
+    """Return the name of the loop that is being compiled, or None."""
     return _watch.name if _watch.depth else None
 
 
 def clock() -> float:
-    """Return seconds since some moment, less those spent on compiling loops."""
+    """Return the time in seconds, without the time spent compiling loops."""
     return time.perf_counter() - compile_seconds()
 
 
 @contextmanager
 def announced(wanted: bool) -> Iterator[None]:
-    """Tell on stderr, once in a process, that a loop is compiled while inside.
+    """Announce compilation within the context on stderr, once per process.
 
-    Where nobody `wanted` it, terminals and notebooks are told if it takes more than a second.
+    Unless `wanted`, it is announced only on terminals and in notebooks, after one second.
     """
     _watch.fits += 1
     _watch.listeners += wanted

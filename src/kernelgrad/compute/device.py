@@ -1,13 +1,14 @@
-"""A second device: rows and tiles as tensors of torch, on a GPU most of all.
+"""Computation on a second device, usually a GPU, with tensors of torch.
 
-Without one ("cpu") everything is NumPy's and numba's. With one, rows are sent once if they fit
-and else in chunks, tiles are made and used where they are, and only coefficients, slopes and
-responses travel. Inside :meth:`TorchDevice.working` products of float32 are products of float32
-(no TF32, no bfloat16). Sums over rows are of float32 within :data:`SUB` rows and of float64
-beyond, in an order that shapes alone decide. Nothing here waits for the device but
-:meth:`TorchDevice.get`, and sending rows by chunks, which waits for the chunk before the last.
+With device "cpu" all computations use NumPy and numba. Otherwise rows are sent to the device,
+once if they fit and in chunks if not; tiles are computed and used there, and only coefficients,
+slopes and responses are transferred. Within :meth:`TorchDevice.working` float32 products are
+computed in full float32 (no TF32, no bfloat16). Sums over rows are in float32 within
+:data:`SUB` rows and in float64 beyond, in an order that depends on shapes only. Only
+:meth:`TorchDevice.get` waits for the device, and sending chunks, which waits for the chunk
+before the last.
 
-torch is imported when a device is asked for, never before.
+torch is imported when a device is first requested.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from kernelgrad.compute.memory import system_bytes
 
 CPU = "cpu"
 SUB = 2048  # rows whose products are summed in float32
-# Of a tile: on a GPU large enough that launches cost little, on a CPU what a cache holds.
+# Size of a tile: on a GPU large enough that launches cost little, on a CPU as large as a cache.
 _TILE_BYTES = {"cuda": 64 * 2**20, "cpu": 8 * 2**20}
 _CHUNK_BYTES = 128 * 2**20  # rows sent at once
-# Parts of the memory that kept rows leave free, and kept values: rows still to come go first.
+# Fractions of the memory left free by kept rows and by kept values; rows have precedence.
 _BESIDE_ROWS, _BESIDE_VALUES = 0.15, 0.5
 _NAME = re.compile(r"(cuda)(?::(\d+))?|(torch)(?::cpu)?")
 
-Tensor = Any  # torch ships types, but only where it is installed
+Tensor = Any  # torch, and with it its types, may not be installed
 
 _devices: dict[str, TorchDevice] = {}
 _missed: set[str] = set()
@@ -48,7 +49,7 @@ _before: list[tuple[Any, Any]] = []
 
 
 class BlockValues(Protocol):
-    """The values K (n, M) of a block of coordinates on all rows, wherever they are."""
+    """The values K (n, M) of a block of coordinates for all rows, on any device."""
 
     n_tiles_made: int
 
@@ -60,20 +61,25 @@ class BlockValues(Protocol):
 
 
 def get_device(name: str) -> TorchDevice | None:
-    """Return the device of that name; None for "cpu", where NumPy works.
+    """Return the device with the given name; None for "cpu".
 
     Parameters
     ----------
     name : str
-        ``"cpu"``; ``"cuda"`` or ``"cuda:1"``, a GPU by torch; ``"torch"``, torch on the CPU,
-        slower than ``"cpu"`` and there so that the same code can be tested anywhere.
+        ``"cpu"``; ``"cuda"`` or ``"cuda:1"`` for a GPU used by torch; ``"torch"`` for torch on
+        the CPU, which is slower than ``"cpu"`` and allows testing the same code anywhere.
+
+    Returns
+    -------
+    TorchDevice or None
+        The device.
 
     Raises
     ------
     ValueError, TypeError
-        Unknown name.
+        The name is unknown.
     CapabilityError
-        torch is not installed, or has no such device.
+        torch is not installed, or does not find the device.
     """
     if not isinstance(name, str):
         raise TypeError(f"device must be a name such as 'cpu' or 'cuda', got {name!r}.")
@@ -115,7 +121,7 @@ def _found(name: str, match: re.Match[str]) -> TorchDevice:
 
 
 def device_or_cpu(name: str) -> str:
-    """Return `name` if it can be used here, else "cpu", with a warning the first time."""
+    """Return `name` if the device is available, else "cpu" with a warning, given once."""
     try:
         get_device(name)
     except CapabilityError as error:
@@ -127,15 +133,18 @@ def device_or_cpu(name: str) -> str:
 
 
 class TorchDevice:
-    """One device by torch: what is sent to it, and sums over tiles.
+    """A device of torch: transfers, and sums over tiles.
 
     Attributes
     ----------
     name : str
+        The name given to :func:`get_device`.
     torch : module
+        The imported torch.
     where : torch.device
+        The device.
     memory : int or None
-        Bytes that kept rows or values may take; None asks the device each time.
+        Memory in bytes that kept rows or values may take; None queries the device each time.
     """
 
     memory: int | None = None
@@ -146,7 +155,7 @@ class TorchDevice:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Work on this device inside: full float32, no gradients; what was set is set again."""
+        """Context for work on this device, with full float32 and without gradients."""
         torch = self.torch
         with ExitStack() as stack:
             stack.enter_context(_full_float32(torch))
@@ -157,7 +166,7 @@ class TorchDevice:
             yield
 
     def put(self, a: AnyArray) -> Tensor:
-        """Return an array on the device; the copy is queued, from pinned memory."""
+        """Return an array on the device, by an asynchronous copy from pinned memory."""
         a = np.ascontiguousarray(a)
         t = self.torch.from_numpy(a if a.flags.writeable else a.copy())
         if self._copies is None:
@@ -166,20 +175,20 @@ class TorchDevice:
         return t.pin_memory().to(self.where, non_blocking=True)
 
     def get(self, t: Tensor) -> AnyArray:
-        """Return a tensor as an array, when all that was asked for is done."""
+        """Return a tensor as an array, after waiting for all queued work."""
         result: AnyArray = t.cpu().numpy()
         return result
 
     def empty(self, *shape: int, dtype: str = "float32") -> Tensor:
-        """Return a tensor whose entries are not set."""
+        """Return an uninitialised tensor."""
         return self.torch.empty(shape, dtype=getattr(self.torch, dtype), device=self.where)
 
     def zeros(self, *shape: int) -> Tensor:
-        """Return float64 zeros, to be summed up in."""
+        """Return a tensor of float64 zeros, for sums."""
         return self.torch.zeros(shape, dtype=self.torch.float64, device=self.where)
 
     def free(self, beside: float = _BESIDE_ROWS) -> int:
-        """Return how many bytes may still be kept where a part `beside` of all stays free."""
+        """Return the bytes that may still be kept if a fraction `beside` must stay free."""
         if self.memory is not None:
             return self.memory
         if self._copies is None:
@@ -190,7 +199,7 @@ class TorchDevice:
         return int(unused + kept - beside * total)
 
     def height(self, width: int) -> int:
-        """Return the rows of a tile of `width` columns, a multiple of :data:`SUB`."""
+        """Return the number of rows of a tile of `width` columns, a multiple of :data:`SUB`."""
         return SUB * max(1, _TILE_BYTES[self.where.type] // (4 * SUB * max(1, width)))
 
     def add_product(self, R: Tensor, K: Tensor, total: Tensor) -> None:
@@ -219,7 +228,7 @@ class TorchDevice:
             total += part.T @ part
 
     def sent(self, arrays: Sequence[Matrix | None], rows: slice) -> tuple[list[Tensor], Any]:
-        """Return some rows on the device and what tells that they arrived there."""
+        """Send some rows to the device; return them and an event that marks their arrival."""
         some = [None if a is None else dense(a[rows]) for a in arrays]
         if self._copies is None:
             return [None if a is None else self.put(a) for a in some], None
@@ -228,7 +237,7 @@ class TorchDevice:
             return there, self._copies.record_event()
 
     def arrived(self, there: list[Tensor], event: Any) -> list[Tensor]:
-        """Return what was :meth:`sent`, for work that waits for it on the device."""
+        """Return the result of :meth:`sent` after queueing a wait for its arrival."""
         if event is not None:
             here = self.torch.cuda.current_stream(self.where)
             here.wait_event(event)
@@ -238,7 +247,7 @@ class TorchDevice:
         return there
 
     def mark(self) -> Callable[[], object]:
-        """Return what waits until all work asked for up to now is done."""
+        """Return a function that waits for all work queued so far."""
         if self._copies is None:
             return lambda: None
         event = self.torch.cuda.current_stream(self.where).record_event()
@@ -247,7 +256,7 @@ class TorchDevice:
 
 @contextmanager
 def _full_float32(torch: Any) -> Iterator[None]:
-    """Multiply float32 as float32 while inside; nests, and the last thread sets it back."""
+    """Use full float32 products within the context; the last thread restores the setting."""
     global _depth
     with _lock:
         if _depth == 0:
@@ -276,14 +285,14 @@ def _full_float32(torch: Any) -> Iterator[None]:
 
 
 def dense(a: Matrix) -> AnyArray:
-    """Return rows as an array."""
+    """Return rows as a dense array."""
     return np.asarray(a.toarray() if sp.issparse(a) else a)
 
 
 class DeviceRows:
-    """Arrays of n rows each: kept on the device if they fit, else sent whenever they are used.
+    """Arrays of n rows each, kept on the device if they fit, otherwise sent for each use.
 
-    CSR rows are made dense, a chunk at a time.
+    CSR rows are converted to dense ones, one chunk at a time.
     """
 
     def __init__(self, device: TorchDevice, arrays: Sequence[Matrix | None]) -> None:
@@ -311,13 +320,13 @@ class DeviceRows:
             return whole
 
     def _chunks(self, height: int) -> Iterator[tuple[slice, list[Tensor]]]:
-        """Yield chunks of whole tiles; the next one travels while one is worked on."""
+        """Yield chunks of whole tiles; the next one is sent while one is processed."""
         device = self.device
         size = max(1, _CHUNK_BYTES // max(1, height * self._row_bytes)) * height
         ahead: deque[tuple[slice, list[Tensor], Any]] = deque()
         done: deque[Callable[[], object]] = deque()
         for a in range(0, self.n, size):
-            if len(done) > 1:  # of more chunks the memory might be too much
+            if len(done) > 1:  # limits the memory for chunks
                 done.popleft()()
             rows = slice(a, min(self.n, a + size))
             ahead.append((rows, *device.sent(self._arrays, rows)))
@@ -332,7 +341,7 @@ class DeviceRows:
         return rows, self.device.arrived(there, event)
 
     def tiles(self, height: int) -> Iterator[tuple[slice, list[Tensor]]]:
-        """Yield tiles of `height` rows in order, the same whether rows are kept or not."""
+        """Yield tiles of `height` rows in order, which are the same for kept and sent rows."""
         whole: Any = [(slice(0, self.n), self._kept)]
         for chunk, some in whole if self._kept is not None else self._chunks(height):
             for a in range(chunk.start, chunk.stop, height):
@@ -341,18 +350,18 @@ class DeviceRows:
                 yield rows, [None if t is None else t[part] for t in some]
 
     def kept(self) -> list[Tensor]:
-        """Return all rows on the device, whether they are kept there or not."""
+        """Return all rows on the device, even if they are not kept there."""
         return self._all() if self._kept is None else self._kept
 
 
 class Resident:
-    """Rows on a device, found again by their object on the host as long as that lives."""
+    """Cache of rows on a device, by the identity of their object on the host."""
 
     def __init__(self) -> None:
         self._rows: dict[int, tuple[Any, DeviceRows]] = {}
 
     def of(self, rows: Any, send: Callable[[], DeviceRows]) -> DeviceRows:
-        """Return `rows` on the device, by `send` unless they are there."""
+        """Return `rows` on the device; call `send` if they are not there yet."""
         key = id(rows)
         if key not in self._rows:
             forget = weakref.ref(rows, lambda _: self._rows.pop(key, None))
@@ -361,10 +370,10 @@ class Resident:
 
 
 class DeviceBlockMatrix:
-    """The n x M values of a block on all rows, on a device: kept if they fit, else made anew.
+    """The n x M values of a block for all rows on a device, kept if they fit, else recomputed.
 
-    Tiles are the same either way, so what is kept changes no bit: `tile` returns the values
-    (t, M) float32 of rows as :meth:`DeviceRows.tiles` yields them.
+    The tiles are the same in both cases, so results do not depend on the memory. `tile` returns
+    the values (t, M) in float32 of a tile of rows from :meth:`DeviceRows.tiles`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Elementary functions of flat float32 arrays, as compiled loops that vectorise."""
+"""Elementary functions of flat float32 arrays, as vectorised compiled loops."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from kernelgrad.compute.caching import njit
 
 _f = np.float32
-# no reassociation and no assumption on NaN: an infinite input must not become a number
+# no reassociation, and NaN is respected: an infinite input must not become finite
 _FAST = {"contract", "nsz", "arcp"}
 _ZERO, _ONE, _QUARTER, _ROOT2 = _f(0), _f(1), _f(0.25), _f(np.sqrt(2.0))
 # exp(x) = 2^e exp(r), r = x - e ln 2 with ln 2 in two parts; exp(r) = 1 + r + r^2 Q(r)
@@ -33,7 +33,7 @@ _E4, _E5, _E6 = _f(0.00961850584), _f(0.00133908074), _f(0.000153264729)
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def exp_flat(t: Any, bits: Any) -> None:
-    """Turn t into exp(t), relative error below 2e-7; 0 from -87.3 down, largest at 88.37.
+    """Replace t by exp(t) with relative error below 2e-7; 0 below -87.3, capped above 88.37.
 
     `bits` is int32 scratch.
     """
@@ -52,9 +52,9 @@ def exp_flat(t: Any, bits: Any) -> None:
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def exp_minus(t: Any, bits: Any) -> None:
-    """Turn t into exp(-t), 0 below 2^-126, infinite from 2^127.5; `bits` is int32 scratch.
+    """Replace t by exp(-t), 0 below 2^-126, infinite from 2^127.5; `bits` is int32 scratch.
 
-    The relative error is below 2e-7 + 8e-8 |t|: the second term is that of a rounded t.
+    The relative error is below 2e-7 + 8e-8 |t|, where the second term is due to rounding of t.
     """
     power = bits.view(np.float32)
     for k in range(t.size):
@@ -71,7 +71,7 @@ def exp_minus(t: Any, bits: Any) -> None:
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def log2_flat(x: Any, out: Any) -> None:
-    """Write log2(x) to `out`, and log2(1e-30) where x is smaller; x is overwritten."""
+    """Write log2(max(x, 1e-30)) to `out`; x is overwritten."""
     bits = x.view(np.int32)
     for k in range(x.size):
         x[k] = x[k] if x[k] > _TINY else _TINY
@@ -87,7 +87,7 @@ def log2_flat(x: Any, out: Any) -> None:
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def cos_sin_turns(t: Any, s: Any) -> None:
-    """Write sin(2 pi t) to s, then cos(2 pi t) to t; error below 2e-7 after reduction."""
+    """Write sin(2 pi t) to s and cos(2 pi t) to t; the error is below 2e-7 after reduction."""
     for k in range(t.size):
         r = t[k] - np.rint(t[k])
         a = abs(r)
@@ -102,7 +102,7 @@ def cos_sin_turns(t: Any, s: Any) -> None:
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def cos_phase_turns(T: Any, phase: Any) -> None:
-    """Turn T (rows, F) into ``sqrt(2) cos(2 pi (T + phase))``."""
+    """Replace T (rows, F) by ``sqrt(2) cos(2 pi (T + phase))``."""
     for i in range(T.shape[0]):
         row = T[i]
         for k in range(row.size):

@@ -1,4 +1,4 @@
-"""Images moved by random smooth fields: each row a pure function of (seed, row)."""
+"""Deforms images by random smooth fields that are pure functions of (seed, row)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import over_tiles
 
 TAG_IMAGE = 16
-N_AFFINE = 5  # normals of a row: angle, logarithm of the size, slant, shift down and across
-_ROWS = 64  # of a task
+N_AFFINE = 5  # normal variates of a row: angle, log size, slant, vertical, horizontal shift
+_ROWS = 64  # rows of a task
 
 
 @njit(nogil=True, cache=True)
 def _draw_field(B: Any, Z: Any, C: Any, half: Any, field: Any) -> None:
-    """Field = B Z C^T, summed in a fixed order."""
+    """Set field to B Z C^T, summed in a fixed order."""
     for i in range(B.shape[0]):
         for q in range(C.shape[1]):
             total = np.float32(0)
@@ -39,7 +39,7 @@ def _deform(
     images: Any, chosen: Any, rows: Any, plain: int, k0: int, k1: int,
     B: Any, C: Any, affine: Any, elastic: float, out: Any,
 ) -> None:  # fmt: skip
-    """Write ``images[chosen[r]]`` moved by the field of ``rows[r]`` to ``out[r]``."""
+    """Write ``images[chosen[r]]`` deformed by the field of ``rows[r]`` to ``out[r]``."""
     n_down, n_across = B.shape[1], C.shape[1]
     size = n_down * n_across
     height, width, channels = images.shape[1], images.shape[2], images.shape[3]
@@ -79,10 +79,10 @@ def _deform(
 
 
 def bumps(n: int, deviation: float) -> AnyArray:
-    """Return Gaussian bumps on n pixels, a column each, one in every `deviation` pixels.
+    """Return Gaussian bumps on n pixels, one per column, spaced by `deviation` pixels.
 
-    Sums of them with independent normal weights are white noise smoothed by a Gaussian of that
-    deviation; the squares of a row add up to 1, so that the sums have variance 1.
+    Their sums with independent normal weights are white noise smoothed by a Gaussian of this
+    standard deviation; the squares of a row sum to 1, so that the variance is 1.
     """
     n_nodes = math.ceil((n - 1) / deviation) + 7  # three beyond each edge
     nodes = 0.5 * (n - 1) + deviation * (np.arange(n_nodes) - 0.5 * (n_nodes - 1))
@@ -100,15 +100,15 @@ def deform(
     elastic: float,
     affine: Float64Array,
 ) -> AnyArray:
-    """Return moved images, float32 (len(rows), h, w, channels); row r is image ``r mod n``.
+    """Return deformed images, float32 (len(rows), h, w, channels); row r is image ``r mod n``.
 
-    Those below n are as they are. Deviations in pixels: `smoothness` of the Gaussian that
-    smooths the fields, `elastic` of a pixel's displacement in each direction. `affine`
-    (N_AFFINE,) are those of the angle (radians), the logarithm of the size, the slant and the
-    shifts (pixels, down and across).
+    Rows below n are not deformed. The standard deviations are, in pixels, `smoothness` for the
+    Gaussian that smooths the fields and `elastic` for the displacement in each direction, and
+    `affine` (N_AFFINE,) for the angle (radians), the logarithm of the size, the slant, and the
+    vertical and horizontal shift (pixels).
     """
     B, C = (bumps(side, smoothness) for side in images.shape[1:3])
-    # other words than those of a kernel's frequencies under the same seed
+    # random words that differ from those of frequencies with the same seed
     own = rng.words(seed, 0, 1, TAG_IMAGE)[:, 0]
     k0, k1 = int(own[0]), int(own[1])
     chosen = rows % len(images)

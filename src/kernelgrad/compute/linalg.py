@@ -1,11 +1,11 @@
-"""Matrix routines that several families share: Gram matrices, products, hashes, buffers.
+"""Shared matrix routines: Gram matrices, products, hashes and buffers.
 
-A BLAS multiplies the rows of a matrix in groups, and a row may be rounded otherwise in one
-place of a group than in another: with OpenBLAS on AVX2 cores the products of a row change in
-the last bit with its number and with the number of rows. Where results of a row must not
-depend on its neighbours, :func:`rows_times` and :func:`row_products` are used. They ask BLAS
-for products of four numbers of rows only, where :func:`keeps_rows` found none of that, and
-otherwise multiply by loops of our own, at about the speed of BLAS on these cores.
+A BLAS multiplies the rows of a matrix in groups, and the rounding of a row may depend on its
+place in a group: with OpenBLAS on AVX2 cores the last bits of a row's products depend on its
+number and on the number of rows. Where results of a row must not depend on other rows,
+:func:`rows_times` and :func:`row_products` are used. They call BLAS with four numbers of rows
+only, for which :func:`keeps_rows` has found no such dependence; otherwise they use compiled
+loops, which are about as fast as BLAS on these cores.
 """
 
 from __future__ import annotations
@@ -22,22 +22,20 @@ from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray,
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import parallel_for, single_threaded_blas
 
-PAD = 16  # rows of the smallest product; others have 4, 16 or 32 times as many
+PAD = 16  # rows of the smallest product; the others have 4, 16 or 32 times as many
 _PIECES = (512, 256, 64, PAD)
-_ROWS = 512  # rows that are copied at a time where they must be
-_NARROW = 16  # up to here columns of a product are sums along rows, beyond vectors
-_PANEL = 128  # columns of one task of a Gram matrix
-_HASHED = 2**15  # entries that are hashed at a time: their work arrays stay in the cache
+_ROWS = 512  # rows copied at once, if they must be copied
+_NARROW = 16  # products with more columns are vectorised over columns, others along rows
+_PANEL = 128  # columns of a Gram matrix computed by one task
+_HASHED = 2**15  # entries hashed at once, whose work arrays stay in the cache
 _FAST = {"contract", "nsz", "arcp"}
 
 
 def gram(P: FloatArray, out: Float64Array | None = None) -> Float64Array:
-    """Return the lower triangle of ``P^T P`` (products in the precision of P, then float64).
+    """Return the lower triangle of ``P^T P``, computed in the precision of P, in float64.
 
-    It is added to `out` if that is given.
-
-    Panels of columns are the tasks; each is one product over all rows, so the number of
-    threads changes nothing.
+    If `out` is given, the result is added to it. Each task computes a panel of columns by one
+    product over all rows, so results do not depend on the number of threads.
     """
     m = P.shape[1]
     H = np.zeros((m, m)) if out is None else out
@@ -53,12 +51,12 @@ def gram(P: FloatArray, out: Float64Array | None = None) -> Float64Array:
 def factor_damped(H: Float64Array, damping: float) -> Any:
     """Return the Cholesky factor of ``H + damping I`` for :func:`scipy.linalg.cho_solve`.
 
-    `H` holds the lower triangle of a positive semi-definite matrix. Where rounding made it
-    indefinite, damping grows tenfold until it is not.
+    `H` holds the lower triangle of a positive semi-definite matrix. If rounding has made it
+    indefinite, the damping is multiplied by 10 until the factorization succeeds.
     """
     diagonal = H.diagonal().copy()
     while True:
-        work = H.copy(order="F")  # as LAPACK wants it: no other copy is made
+        work = H.copy(order="F")  # the order of LAPACK avoids another copy
         np.fill_diagonal(work, diagonal + damping)
         try:
             return scipy.linalg.cho_factor(
@@ -71,7 +69,8 @@ def factor_damped(H: Float64Array, damping: float) -> Any:
 def solve_damped(H: Float64Array, damping: float, G: FloatArray) -> Float64Array:
     """Return ``(H + damping I)^-1 G`` by Cholesky in float64.
 
-    `H` is as in :func:`factor_damped`, known to float32 rounding: damping is at least that.
+    `H` is as in :func:`factor_damped`. As its entries have float32 rounding errors, the damping
+    is at least as large as these.
     """
     top = max(float(H.diagonal().max(initial=0.0)), 1e-30)
     damping = max(float(damping), float(np.finfo(np.float32).eps) * top)
@@ -82,12 +81,12 @@ def solve_damped(H: Float64Array, damping: float, G: FloatArray) -> Float64Array
 
 
 def untouched(n_rows: int, n_columns: int, *, in_order: bool = False) -> Float32Array:
-    """Return an array (n_rows, n_columns) whose pages take memory once they are written.
+    """Return an array (n_rows, n_columns) whose pages take no memory before they are written.
 
-    NumPy asks for huge pages, which the system clears as a whole and may have to assemble
-    first: a buffer that fills slowly is then up to four times slower to write, and takes
-    memory for what is never used. One whose rows fill `in_order`, many at a time, asks for them
-    too: it is written up to twice as fast.
+    NumPy requests huge pages, which the system clears as a whole and may have to assemble
+    first. A buffer that is filled slowly is then up to four times slower to write, and takes
+    memory for rows that are never used. With `in_order`, for a buffer whose rows are filled in
+    order and many at a time, huge pages are requested too and writing is up to twice as fast.
     """
     size = max(1, 4 * n_rows * n_columns)
     if hasattr(mmap, "MAP_PRIVATE"):
@@ -102,7 +101,7 @@ def untouched(n_rows: int, n_columns: int, *, in_order: bool = False) -> Float32
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def times_wide(A: Any, B: Any, T: Any) -> None:
-    """T = A B, sums over columns of A one after another; the rows of A are a multiple of 4."""
+    """Set T to A B, adding columns of A in order; A has a multiple of 4 rows."""
     depth, width = B.shape
     for i in range(0, A.shape[0], 4):
         a, b, c, d = A[i], A[i + 1], A[i + 2], A[i + 3]
@@ -137,7 +136,7 @@ def times_wide(A: Any, B: Any, T: Any) -> None:
 
 @njit(nogil=True, cache=True, fastmath=_FAST | {"reassoc"}, forceinline=True)
 def _times_narrow(A: Any, columns: Any, T: Any) -> None:
-    """T = A B, each entry a sum along a row, `columns` (m, k) being those of B."""
+    """Set T to A B, each entry being a sum along a row; `columns` (m, k) is B transposed."""
     width, zero = columns.shape[0], T.dtype.type(0)
     for i in range(A.shape[0]):
         a, t = A[i], T[i]
@@ -162,10 +161,10 @@ def _times_narrow(A: Any, columns: Any, T: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def rows_times(A: Any, B: Any, T: Any, blas: bool) -> None:
-    """T = A B; the bits of a row of T depend on that row of A, on B and `blas` alone.
+    """Set T to A B; the bits of a row of T depend only on that row of A, on B and on `blas`.
 
-    A (n, k), n a multiple of PAD, B (k, m) and T (n, m) are C-contiguous and of one dtype;
-    `blas` is what :func:`keeps_rows` says of (k, m).
+    A (n, k), with n a multiple of PAD, B (k, m) and T (n, m) are C-contiguous and have one
+    dtype; `blas` is the result of :func:`keeps_rows` for (k, m).
     """
     if B.shape[1] == 1:
         _times_narrow(A, B.reshape(1, B.size), T)
@@ -183,13 +182,13 @@ def rows_times(A: Any, B: Any, T: Any, blas: bool) -> None:
 
 @lru_cache(maxsize=256)
 def keeps_rows(depth: int, width: int, dtype: str = "float32") -> bool:
-    """Return whether BLAS multiplies equal rows alike in every place of its products.
+    """Return whether BLAS gives equal rows equal products in all positions.
 
-    Tried once in a process, for each number of rows that :func:`rows_times` may ask for, with
-    a row of `depth` random numbers and a matrix of `width` columns.
+    This is tested once per process, for each number of rows that :func:`rows_times` may use,
+    with a row of `depth` random numbers and a matrix of `width` columns.
     """
     if width == 1:
-        return False  # not asked
+        return False  # not tested
     rng = np.random.default_rng(0)
     A = np.tile(rng.standard_normal(depth).astype(dtype), (_PIECES[0], 1))
     B = rng.standard_normal((depth, width)).astype(dtype)
@@ -205,7 +204,7 @@ def keeps_rows(depth: int, width: int, dtype: str = "float32") -> bool:
 
 
 def row_products(A: Matrix, B: FloatArray) -> AnyArray:
-    """Return ``A B`` in the precision of B, in one thread; a row sees no other one.
+    """Return ``A B`` in the precision of B, in one thread; rows do not affect each other.
 
     `A` (n, k) is dense, of any dtype, or CSR; `B` (k, m) is float32 or float64.
     """
@@ -232,7 +231,7 @@ def row_products(A: Matrix, B: FloatArray) -> AnyArray:
 def csr_times_tile(
     indptr: Any, indices: Any, data: Any, r0: int, r1: int, W: Any, P: Any
 ) -> None:
-    """P[i] = sum_k X[r0 + i, k] W[k] for rows r0..r1; W (d, F) and P (rows, F) float32."""
+    """Set P[i] to sum_k X[r0 + i, k] W[k] for rows r0..r1; W (d, F), P (rows, F) float32."""
     F = W.shape[1]
     for i in range(r1 - r0):
         o = P[i]
@@ -240,7 +239,7 @@ def csr_times_tile(
             o[k] = 0
         p = indptr[r0 + i]
         stop = indptr[r0 + i + 1]
-        while p + 4 <= stop:  # four non-zeros a pass: a quarter of the traffic on o
+        while p + 4 <= stop:  # four non-zeros per pass, for a quarter of the memory traffic
             a, b, c, d = data[p], data[p + 1], data[p + 2], data[p + 3]
             wa, wb = W[indices[p]], W[indices[p + 1]]
             wc, wd = W[indices[p + 2]], W[indices[p + 3]]
@@ -256,7 +255,7 @@ def csr_times_tile(
 
 
 def _factors(columns: AnyArray) -> AnyArray:
-    """Return an odd 64-bit number of each column: two rounds of a bijective mixer."""
+    """Return an odd 64-bit number for each column, by two rounds of a bijective mixer."""
     z = columns.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     z += np.uint64(0x2545F4914F6CDD1D)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -265,11 +264,11 @@ def _factors(columns: AnyArray) -> AnyArray:
 
 
 def _mixed(values: AnyArray, factors: AnyArray) -> AnyArray:
-    """Return 64-bit numbers of entries, 0 of zeros: sparse rows agree with dense ones."""
+    """Return 64-bit numbers for entries; 0 for zeros, so that sparse and dense rows agree."""
     values = values + values.dtype.type(0)  # -0 becomes 0
     z: Any = values.view(np.uint32 if values.dtype == np.float32 else np.uint64)
     z = z * np.uint64(0x9E3779B97F4A7C15)
-    z ^= z >> np.uint64(32)  # simple numbers end in zeros, which a product keeps
+    z ^= z >> np.uint64(32)  # short fractions end in zero bits, which a product keeps
     z *= factors
     z ^= z >> np.uint64(29)
     z *= np.uint64(0xBF58476D1CE4E5B9)
@@ -277,7 +276,7 @@ def _mixed(values: AnyArray, factors: AnyArray) -> AnyArray:
 
 
 def row_hashes(X: Matrix) -> AnyArray:
-    """Return a 64-bit hash of every row, uint64 (n,): equal rows have equal hashes.
+    """Return a 64-bit hash of every row, uint64 (n,); equal rows have equal hashes.
 
     Rows are float32 or float64, dense or CSR. Two different rows collide with probability
     about 2^-64. All sums are modulo 2^64.
@@ -300,7 +299,7 @@ def row_hashes(X: Matrix) -> AnyArray:
 
 
 def first_of_equals(hashes: AnyArray) -> AnyArray:
-    """Return a bool array (n,): whether no earlier row has the same hash."""
+    """Return a mask (n,) of the rows whose hash occurs in no earlier row."""
     distinct = np.zeros(len(hashes), bool)
     distinct[np.unique(hashes, return_index=True)[1]] = True
     return distinct

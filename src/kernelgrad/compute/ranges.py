@@ -1,4 +1,4 @@
-"""Values that float32 can work with."""
+"""Checks that values have magnitudes suitable for float32."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import scipy.sparse as sp
 from kernelgrad._typing import Matrix
 from kernelgrad.exceptions import DataError
 
-LARGEST = 1e18  # squares, and sums of some, are below the largest float32, 3e38
-_SQUARED = 1e150  # values whose squares float64 holds
-SMALLEST = 1e-30  # below, values lose digits, and their squares vanish
+LARGEST = 1e18  # squares, and sums of a few, are below the largest float32 number, 3e38
+_SQUARED = 1e150  # squares of larger values overflow in float64
+SMALLEST = 1e-30  # smaller values lose digits, and their squares vanish
 
 
 def extreme(X: Matrix) -> tuple[float, int]:
-    """Return the largest ``|x|`` and where among the entries it is; (0, 0) without entries."""
+    """Return the largest ``|x|`` and its position among the entries; (0, 0) if none."""
     values = X.data if sp.issparse(X) else X
     if not values.size:
         return 0.0, 0
@@ -25,10 +25,10 @@ def extreme(X: Matrix) -> tuple[float, int]:
 
 
 def check_range(X: Matrix, *, largest: float = LARGEST, first: int = 0) -> float:
-    """Return the largest ``|x|``, or raise DataError naming its row, from `first` on.
+    """Return the largest ``|x|``; raise DataError naming its row if it is too large.
 
-    Rows that reach it overflow in float32, silently: their kernel values, and after centring
-    those of all others, say nothing.
+    Row numbers start at `first`. Larger values overflow silently in float32 and make the kernel
+    values of their row, and after centring those of all rows, meaningless.
     """
     most, place = extreme(X)
     if most <= largest:
@@ -46,7 +46,7 @@ def check_range(X: Matrix, *, largest: float = LARGEST, first: int = 0) -> float
 
 
 def check_sizes(X: Matrix, *, scaled: bool) -> None:
-    """Raise DataError unless a fit can work with rows, or with their columns scaled first."""
+    """Raise DataError unless rows, or with `scaled` their scaled columns, suit float32."""
     most = check_range(X, largest=_SQUARED if scaled else LARGEST)
     if 0.0 < most < SMALLEST:
         raise DataError(

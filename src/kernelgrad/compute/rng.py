@@ -1,11 +1,10 @@
 """Counter-based random numbers: Philox4x32-10 words, and float32 variates from them.
 
 The words of feature ``i`` and coordinate ``k`` are
-``Philox4x32-10(counter=(i mod 2^32, k // 4, tag, i // 2^32), key=(seed_lo, seed_hi))``: a pure
-function of (seed, i, k, tag), whatever the block, the thread or the order. All floating-point
-steps are single float32 operations in a fixed order without contraction, so that another
-language or device can reproduce every bit; the polynomials are minimax fits (a test refits
-them).
+``Philox4x32-10(counter=(i mod 2^32, k // 4, tag, i // 2^32), key=(seed_lo, seed_hi))``. They
+are a pure function of (seed, i, k, tag), independent of blocks, threads and order. All
+floating-point steps are single float32 operations in a fixed order without contraction, so
+that another language or device can reproduce every bit. The polynomials are minimax fits.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ _C1, _C2, _C3, _C4 = _f(-19.739208221), _f(64.939315796), _f(-85.442855835), _f(
 _ONE, _QUARTER, _HALF = _f(1), _f(0.25), _f(0.5)
 _TWO24 = _f(2.0**-24)
 _TWO26, _INV_PI = _f(2.0**-26), _f(0.3183098861837907)
-# Levy variates stop at 2^40, so that no weight is infinite (0 times it would be NaN). The law
-# exceeds that with probability 7.6e-7, which bounds the effect on any exp(-w s).
+# Lévy variates are capped at 2^40, so that no weight is infinite (0 times it would be NaN). The
+# law exceeds this with probability 7.6e-7, which bounds the effect on any exp(-w s).
 _LEVY_FLOOR = _f(2.0**-40)
 
 
@@ -46,7 +45,7 @@ def philox(i0: int, group: int, tag: int, k0: int, k1: int, o: Any) -> None:
     """Write the four words of counters (i0 + lane, group, tag) into o[0..3, lane]."""
     for lane in range(o.shape[1]):
         i = np.uint64(i0) + np.uint64(lane)
-        # 32-bit words held in 64 bits: one vector multiply gives both halves
+        # 32-bit words stored in 64 bits, so that one vector product gives both halves
         c0 = i & _LOW
         c1 = np.uint64(group)
         c2 = np.uint64(tag)
@@ -72,7 +71,7 @@ def philox(i0: int, group: int, tag: int, k0: int, k1: int, o: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def _log(z: Any, w: Any, scratch: Any, shift: Any) -> None:
-    """Z = ln z - shift ln 2 of positive normal numbers; w (uint32), scratch are overwritten."""
+    """Set z to ln z - shift ln 2 for normal z > 0; w (uint32) and scratch are overwritten."""
     bits = w.view(np.int32)
     zbits = z.view(np.int32)
     for i in range(w.size):
@@ -90,7 +89,7 @@ def _log(z: Any, w: Any, scratch: Any, shift: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def _log_uniform(w: Any, z: Any, scratch: Any) -> None:
-    """Z = ln u with u = (2 (w >> 9) + 1) 2^-24; w is overwritten."""
+    """Set z to ln u with u = (2 (w >> 9) + 1) 2^-24; w is overwritten."""
     for i in range(w.size):
         z[i] = _f(np.int32((w[i] >> np.uint32(9)) * np.uint32(2) + np.uint32(1)))
     _log(z, w, scratch, _f(24))
@@ -98,7 +97,7 @@ def _log_uniform(w: Any, z: Any, scratch: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def _sin_cos_turns(t: Any, s: Any, c: Any) -> None:
-    """s, c = sin, cos of 2 pi t for |t| <= 1/2 (exact quadrant reduction)."""
+    """Set s, c to sin, cos of 2 pi t for |t| <= 1/2, with exact quadrant reduction."""
     for i in range(t.size):
         q = np.rint(t[i] * _f(4))
         y = t[i] - q * _QUARTER
@@ -162,7 +161,7 @@ def _laplaces(words: Any, z: Any, scratch: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def sechs(words: Any, z: Any, scratch: Any) -> None:
-    """Ln tan(pi u / 2) / pi: four rows of variates of density sech(pi x)."""
+    """Ln tan(pi u / 2) / pi: four rows of variates with density sech(pi x)."""
     for h in range(4):
         w = words[h]
         t = scratch[0]
@@ -179,7 +178,7 @@ def sechs(words: Any, z: Any, scratch: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def _levys(words: Any, z: Any, scratch: Any) -> None:
-    """1 / x^2 of standard normals x, at most 2^40: four rows of standard Levy variates."""
+    """1 / x^2 for standard normal x, at most 2^40: four rows of standard Lévy variates."""
     _normals(words, z, scratch)
     for h in range(4):
         out = z[h]
@@ -208,7 +207,7 @@ def _signs(words: Any, z: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def fill(W: Any, columns: Any, i0: int, k0: int, k1: int, law: int, scale: Any) -> None:
-    """W[p, lane] = scale * variate of (feature i0 + lane, coordinate columns[p])."""
+    """Set W[p, lane] to scale times the variate of feature i0 + lane, coordinate columns[p]."""
     F = W.shape[1]
     words = np.empty((4, F), np.uint32)
     z = np.empty((4, F), np.float32)
@@ -245,7 +244,7 @@ def split_seed(seed: int) -> tuple[int, int]:
 
 
 def words(seed: int, first: int, n: int, tag: int, group: int = 0) -> AnyArray:
-    """Return the raw uint32 words, shape (4, n), of counters first, ..., first + n - 1."""
+    """Return the uint32 words, shape (4, n), of the counters first, ..., first + n - 1."""
     out = np.empty((4, n), np.uint32)
     k0, k1 = split_seed(seed)
     philox(first, group, tag, k0, k1, out)
@@ -253,7 +252,7 @@ def words(seed: int, first: int, n: int, tag: int, group: int = 0) -> AnyArray:
 
 
 def uniforms(seed: int, first: int, n: int, tag: int, group: int = 0) -> Float64Array:
-    """Return n uniforms in (0, 1) with 52 random bits, a pure function of the arguments."""
+    """Return n uniform variates in (0, 1) with 52 bits, a pure function of the arguments."""
     w = words(seed, first, n, tag, group).astype(np.uint64)
     bits = (w[0] << np.uint64(20)) | (w[1] >> np.uint64(12))
     u: Float64Array = (bits.astype(np.float64) + 0.5) * 2.0**-52
@@ -261,7 +260,7 @@ def uniforms(seed: int, first: int, n: int, tag: int, group: int = 0) -> Float64
 
 
 def phases(seed: int, first: int, n: int) -> Float32Array:
-    """Return n phases in turns, uniform on a grid of 2^24 points of [-1/2, 1/2)."""
+    """Return n phases in turns, uniform on a grid of 2^24 points in [-1/2, 1/2)."""
     w = words(seed, first, n, TAG_PHASE)[0]
     turns: Float32Array = (w.view(np.int32) >> np.int32(8)).astype(np.float32) * _TWO24
     return turns
@@ -270,10 +269,10 @@ def phases(seed: int, first: int, n: int) -> Float32Array:
 def fill_tiles(
     W: Float32Array, columns: IntArray, seed: int, first: int, law: int, scale: float
 ) -> None:
-    """Fill tiles W (n_tiles, n_columns, tile) with scaled variates of a law, one tile a task.
+    """Fill tiles W (n_tiles, n_columns, tile) with scaled variates of a law, in parallel.
 
-    Tile ``a``, column ``p``, lane ``l`` gets ``scale`` times the variate of feature
-    ``first + a * tile + l`` and coordinate ``columns[p]``, which are sorted.
+    Entry ``W[a, p, l]`` is ``scale`` times the variate of feature ``first + a * tile + l`` and
+    coordinate ``columns[p]``; `columns` are sorted.
     """
     tile = W.shape[2]
     k0, k1 = split_seed(seed)

@@ -1,9 +1,8 @@
-"""Rows of a matrix inside compiled loops: dense or CSR, each loop written once.
+"""Access to dense or CSR rows in compiled loops, so that each loop is written once.
 
-A loop takes ``rows``, one of the named tuples :class:`Dense` and :class:`Csr`, and reads a row
-through the functions of this module; numba compiles it for the kind at hand. The entries of
-row i have numbers ``entries(rows, i)``; ``column`` and ``entry`` tell where one lies and what
-it is::
+A loop takes ``rows``, one of the named tuples :class:`Dense` and :class:`Csr`, and reads rows
+by the functions of this module; numba compiles it for each type. The entries of row i have the
+numbers ``entries(rows, i)``; ``column`` and ``entry`` return the column and the value of one::
 
     @njit(cache=True)
     def norms(rows, out):
@@ -11,9 +10,9 @@ it is::
             for q in entries(rows, i):
                 out[i] += entry(rows, i, q) ** 2
 
-The coefficients of C outputs are (C, d) beside dense rows, where loops run along columns, and
-(d, C) beside CSR rows, where the outputs of a stored entry lie together. This is their *native*
-layout, which :func:`responses`, :func:`add_outer` and :func:`output` know.
+The coefficients of C outputs have the shape (C, d) for dense rows, where loops run along
+columns, and (d, C) for CSR rows, where the outputs of a stored entry are adjacent. This is the
+*native* layout, which :func:`responses`, :func:`add_outer` and :func:`output` use.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from numba.extending import overload
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad.compute.caching import njit
 
-# Sums over the columns of a dense row may be reordered, and so vectorised; NaN stays NaN. Loops
-# that others call are inlined by force with it: a copy that a caller brings along has been
-# optimised twice, adds in another order, and is the one that runs where code is from the cache.
+# Sums over the columns of a dense row may be reordered and thus vectorised; NaN stays NaN. Such
+# loops are always inlined: a copy linked into a caller would be optimised twice, add in another
+# order, and be the one that runs when code comes from the cache.
 FAST = {"contract", "nsz", "arcp", "reassoc"}
 
 
@@ -54,7 +53,7 @@ Rows: TypeAlias = Dense | Csr
 def as_rows(X: Matrix) -> Rows:
     """Return the rows of a dense array or CSR matrix, which share its memory if they can.
 
-    Numbers are float32 or float64; entries of CSR rows that repeat are added up.
+    Values are float32 or float64. Duplicate entries of CSR rows are summed.
     """
     dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
     if not sp.issparse(X):
@@ -67,12 +66,12 @@ def as_rows(X: Matrix) -> Rows:
 
 
 def by_type(table: dict[type, Callable[..., Any]], *, early: bool = False) -> Any:
-    """Return a function, for compiled loops and Python, chosen by the type of its argument.
+    """Return a function that dispatches on its first argument, in compiled loops and Python.
 
-    The first argument is a named tuple of one of the classes of the table, whose functions
-    all have the same arguments. LLVM inlines them, or numba before it (`early`): only so are
-    loops over a range that is returned vectorised. Division follows numpy: a loop that can
-    raise counts references to its arrays in every round.
+    The first argument is a named tuple of one of the classes in the table, whose functions have
+    the same arguments. LLVM inlines them, or with `early` numba does, which is needed to
+    vectorise loops over a returned range. Division follows NumPy, because a loop that can raise
+    counts references to its arrays in every iteration.
     """
 
     def chosen(first: Any, *args: Any) -> Any:
@@ -147,14 +146,14 @@ def _csr_responses(rows: Any, i: int, W: Any, b: Any, u: Any) -> None:
         u[c] = b[c]
     for q in range(rows.indptr[i], rows.indptr[i + 1]):
         x, j = rows.data[q], rows.indices[q]
-        for c in range(len(b)):  # no view of W, which would count references
+        for c in range(len(b)):  # a view of W would count references
             u[c] += x * W[j, c]
 
 
 def _dense_add_outer(rows: Any, chosen: Any, a: float, V: Any, W: Any) -> None:
-    """Add ``a sum_k x_k v_k^T`` over the chosen rows (p,), V being (p, C), to coefficients."""
+    """Add ``a sum_k x_k v_k^T`` over the chosen rows (p,), with V (p, C), to coefficients."""
     for c in range(V.shape[1]):
-        w = W[c]  # stays at hand for all rows
+        w = W[c]  # hoisted out of the loop over rows
         for k in range(len(chosen)):
             if V[k, c] != 0.0:
                 add(rows, chosen[k], a * V[k, c], w)
@@ -179,7 +178,7 @@ def _csr_output(rows: Any, W: Any, c: int) -> Any:
 
 
 def _dense_native(rows: Any, W: Any) -> Any:
-    """Return a float64 copy of coefficients (d, C) in the native layout, or of those back."""
+    """Return a float64 copy of coefficients (d, C) in the native layout, or the reverse."""
     return np.array(W.T, np.float64, order="C")
 
 

@@ -1,10 +1,10 @@
-"""The one thread policy: BLAS on one thread, our tiles on a pool.
+"""The thread policy: BLAS uses one thread, and tiles run on a pool of threads.
 
-A tile calls BLAS from inside; threads in both places would fight for the same cores (a
-busy machine then runs about ten times slower). So every entry into the hot loops runs
-under :func:`single_threaded_blas` and spreads *tiles* over a thread pool. Tiles are fixed by
-shapes alone and every output element is written by exactly one of them, in a fixed order:
-results do not depend on the number of threads.
+Tiles call BLAS; threads in both places would compete for the same cores (a busy machine then
+runs about ten times slower). Therefore every entry into the compiled loops runs under
+:func:`single_threaded_blas` and distributes *tiles* over a thread pool. Tiles depend on shapes
+only, and every output element is written by exactly one tile, in a fixed order, so results do
+not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _OpenBlas: Any = getattr(threadpoolctl, "OpenBLASController", None)
 def get_num_threads() -> int:
     """Return the number of threads in use.
 
-    The last value given to :func:`set_num_threads`; else ``KERNELGRAD_NUM_THREADS``; else
-    the number of cores that this process may use.
+    It is the last value given to :func:`set_num_threads`, otherwise the environment variable
+    ``KERNELGRAD_NUM_THREADS``, otherwise the number of cores that this process may use.
     """
     most: int | None = getattr(_local, "most", None)
     return _wanted_threads() if most is None else min(most, _wanted_threads())
@@ -65,7 +65,7 @@ def set_num_threads(n_threads: int | None) -> None:
     Parameters
     ----------
     n_threads : int >= 1 or None
-        More threads change the time, never the result.
+        The number changes the running time, but not the results.
     """
     global _requested
     _requested = None if n_threads is None else check_int(n_threads, "n_threads", low=1)
@@ -73,7 +73,7 @@ def set_num_threads(n_threads: int | None) -> None:
 
 @contextmanager
 def at_most(n_threads: int) -> Iterator[None]:
-    """Use no more threads inside, for tasks that take much memory each."""
+    """Limit the threads within the context, for tasks that take much memory each."""
     before = getattr(_local, "most", None)
     _local.most = n_threads if before is None else min(before, n_threads)
     try:
@@ -84,14 +84,14 @@ def at_most(n_threads: int) -> Iterator[None]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Use one thread inside, for a task that runs beside others on a thread each."""
+    """Use one thread within the context, for a task that runs in parallel with others."""
     with at_most(1), single_threaded_blas():
         yield
 
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Limit every loaded BLAS to one thread while inside; nests and is thread safe."""
+    """Limit every loaded BLAS to one thread within the context; it nests and is thread-safe."""
     global _controller, _depth, _limiter
     with _lock:
         if _depth == 0:
@@ -115,10 +115,10 @@ def single_threaded_blas() -> Iterator[None]:
 
 
 def _take_control() -> None:
-    """Let this thread set limits, and any other one afterwards.
+    """Allow this thread, and any other thread afterwards, to set limits.
 
-    Since threadpoolctl 3.8 limits of OpenBLAS, which are those of the process, are silently
-    ignored in all threads but the one that last set them.
+    Since threadpoolctl 3.8 limits of OpenBLAS, which apply to the process, are silently ignored
+    in all threads except the one that set them last.
     """
     clear = getattr(_OpenBlas, "clear_controlling_thread", None)
     if clear is not None:
@@ -133,7 +133,7 @@ def _pool(n_threads: int) -> ThreadPoolExecutor:
 
 
 def _forget_after_fork() -> None:
-    # A forked child inherits the pool objects but none of their threads.
+    # A forked child inherits the pool objects without their threads.
     global _lock, _depth, _limiter
     _lock = threading.RLock()
     _depth = 0
@@ -146,10 +146,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def parallel_for(n_tasks: int, task: Callable[[int], None]) -> None:
-    """Call ``task(0), ..., task(n_tasks - 1)``, spread over the threads.
+    """Call ``task(0), ..., task(n_tasks - 1)``, distributed over the threads.
 
-    Tasks are handed out one by one, so that a core taken by another process delays only
-    the task it holds. A task must write only its own part of the output.
+    Tasks are assigned one by one, so that a core used by another process delays only one task.
+    A task must write only its own part of the output.
     """
     n_threads = min(get_num_threads(), n_tasks)
     if n_threads <= 1:
@@ -167,22 +167,22 @@ def parallel_for(n_tasks: int, task: Callable[[int], None]) -> None:
     try:
         work()
     finally:
-        wait(futures)  # no task may still write when this returns or raises
+        wait(futures)  # no task may write after this returns or raises
     for future in futures:
         future.result()
 
 
 def over_tiles(n_rows: int, step: int, task: Callable[[int, int], None]) -> None:
-    """Call ``task(r0, r1)`` for tiles of `step` rows, as :func:`parallel_for`."""
+    """Call ``task(r0, r1)`` for tiles of `step` rows, by :func:`parallel_for`."""
     parallel_for(-(-n_rows // step), lambda a: task(a * step, min(n_rows, (a + 1) * step)))
 
 
 def sum_over_tiles(
     n_rows: int, step: int, group: int, task: Callable[[int, int, Any], None], out: Any
 ) -> None:
-    """Write the sum of what ``task(r0, r1, part)`` writes to its part into `out`, in order.
+    """Call ``task(r0, r1, part)`` for tiles of rows and write the ordered sum to `out`.
 
-    Parts of no more than `group` tiles exist at a time.
+    At most `group` parts exist at once.
     """
     out[:] = 0
     n_tiles = -(-n_rows // step)

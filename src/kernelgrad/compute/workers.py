@@ -1,8 +1,9 @@
 """Pieces of a computation on the workers of a dask cluster.
 
-The pieces are objects with methods. A method that changes a piece makes a new one on the worker
-that holds it, so every task is a function of its inputs: what a lost worker held is made again,
-by the same tasks on the same inputs, and so to the bit. Only arguments and answers travel.
+The pieces are objects with methods. A method that changes a piece creates a new one on the
+worker that holds it, so every task is a pure function of its inputs. The pieces of a lost
+worker are recomputed by the same tasks with the same inputs and get the same bits. Only
+arguments and results are transferred.
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ from kernelgrad.compute.memory import keep_freed_memory
 from kernelgrad.compute.threads import one_thread
 from kernelgrad.exceptions import DataError, KernelGradError
 
-_BUNDLES = 4  # of pieces, for each thread: enough to even out differences between workers
-_FOUND_EVERY = 32  # calls
-_LOOK = 5.0  # seconds without an answer, after which workers are looked at
-_INLINE = 1024  # bytes of arguments up to which each task carries its own
-_LOSSES = 3  # times in a row that pieces are made anew before a fit ends
+_BUNDLES = 4  # bundles of pieces per thread, enough to balance the load
+_FOUND_EVERY = 32  # number of calls after which the places of bundles are looked up
+_LOOK = 5.0  # seconds without a result after which workers are checked
+_INLINE = 1024  # largest size of arguments, in bytes, that are part of each task
+_LOSSES = 3  # consecutive losses of workers after which a fit fails
 _PATIENCE = 60.0  # seconds for a client to find its scheduler again
 
 
 class DaskEngine:
     """Fit on the workers of a dask cluster.
 
-    The rows are read, prepared and kept by the workers, and the driver keeps the coefficients.
-    The fitted model is an ordinary one, and the same to the bit for any number of workers.
+    The workers read, prepare and keep the rows; the driver keeps the coefficients. The result
+    is an ordinary model, with the same bits for any number of workers.
 
     Parameters
     ----------
     client : distributed.Client, optional
-        By default the client that is current.
+        The client; by default the current one.
     retries : int, default=3
-        Times that a task which fails is tried again, on any worker, before the fit ends with a
-        DataError.
+        Number of times that a failed task is repeated, on any worker, before the fit raises
+        DataError. A few repeats survive short failures of a network or a worker.
     """
 
     def __init__(self, client: Any = None, *, retries: int = 3) -> None:
@@ -56,16 +57,18 @@ class DaskEngine:
     def __deepcopy__(self, memo: Any) -> DaskEngine:  # scikit-learn's clone
         return self
 
-    def __getstate__(self) -> dict[str, Any]:  # connections stay in their process
+    def __getstate__(
+        self,
+    ) -> dict[str, Any]:  # without connections, which belong to the process
         return {"client": None, "retries": self.retries}
 
     def memory(self) -> float:
-        """Return the bytes that all workers may take together."""
+        """Return the total memory limit of all workers in bytes."""
         limits = self.resolved().run(_memory_limit).values()
         return float(sum(limits))
 
     def resolved(self) -> Any:
-        """Return the client, or raise ValueError where there is none."""
+        """Return the client; raise ValueError if there is none."""
         if self.client is not None:
             return self.client
         try:
@@ -80,7 +83,7 @@ class DaskEngine:
 
 
 def current_engine() -> DaskEngine | None:
-    """Return an engine on the client that is current, if there is one."""
+    """Return an engine for the current client, or None."""
     import sys
 
     if "distributed" not in sys.modules:
@@ -95,33 +98,34 @@ def current_engine() -> DaskEngine | None:
 
 @dataclass(frozen=True)
 class _Held:
-    """Neighbouring pieces on a worker, and the answers of the method that made them."""
+    """Neighbouring pieces on a worker, and the results of the method that created them."""
 
     pieces: list[Any]
     answers: list[Any] | None = None
 
 
 class DaskTeam:
-    """Pieces held by workers, of which one method at a time is asked.
+    """Pieces held by workers, whose methods are called one at a time.
 
-    Neighbours are held and asked together, some for each thread, so that there are few tasks.
+    Neighbouring pieces form bundles, a few per thread, so that there are few tasks.
 
     Parameters
     ----------
     engine : DaskEngine
+        The cluster.
     makers : sequence of dask Delayed
-        One for each piece: it reads and makes the piece, on some worker.
+        One per piece, which reads and creates the piece on some worker.
     changes : frozenset of str
-        The methods that change a piece; it has a method ``copy``, which shares with the copy
-        what no method changes in place.
+        The methods that change a piece. The method ``copy`` of a piece must share with the copy
+        only data that no method changes in place.
     places : sequence of str
-        What errors call the rows of each piece.
+        Descriptions of the rows of each piece, for messages.
     progress : callable, optional
-        Gets how many pieces have answered, and how many there are.
+        Called with the number of pieces that have answered, and the number of pieces.
     summed : frozenset of str, optional
-        Methods that answer with tuples whose first part, an array, only counts in the sum of
-        all. Workers add these in the order of the pieces; the first answer has the sum, the
-        others zeros.
+        Methods that return tuples whose first element is an array of which only the sum over
+        all pieces is needed. Workers add these arrays in the order of the pieces; the first
+        result has the sum, the others have zeros.
     """
 
     def __init__(
@@ -136,16 +140,17 @@ class DaskTeam:
         self._client, self._retries = engine.resolved(), engine.retries
         self._makers, self._changes, self._places = list(makers), changes, list(places)
         self._progress, self._summed = progress, summed
-        self._log: list[bytes] = []  # of all changes
+        self._log: list[bytes] = []  # all changes so far
         self._begin()
 
     def __len__(self) -> int:
         return len(self._makers)
 
     def _begin(self, *, lost: bool = False) -> None:
-        """Make all pieces, and repeat the changes so far.
+        """Create all pieces and repeat the changes so far.
 
-        Once workers were `lost`, anywhere: tasks for one that is gone may wait for ever.
+        After workers were `lost`, pieces may go anywhere, as tasks bound to a lost worker may
+        wait forever.
         """
         import dask
         from distributed import futures_of
@@ -156,7 +161,7 @@ class DaskTeam:
         cuts = np.linspace(0, n, bundles + 1).astype(int).tolist()
         self._spans = list(pairwise(cuts))
         held = [dask.delayed(_Held, pure=False)(self._makers[a:b]) for a, b in self._spans]
-        # neighbours on one worker, unless their rows are on some: sums pass from it to the next
+        # neighbours go to one worker, unless their rows are on workers: sums pass in this order
         workers = [] if lost or futures_of(held) else sorted(cores)
         self._homes = [workers[i * len(workers) // bundles :][:1] for i in range(bundles)]
         self._held = [
@@ -168,24 +173,24 @@ class DaskTeam:
             self._submit(*pickle.loads(call))
 
     def _home(self, bundle: int) -> dict[str, Any]:
-        """Return options that keep the tasks of a bundle where it is, if that is there."""
+        """Return options that keep the tasks of a bundle on its worker, if it still exists."""
         home = self._homes[bundle]
         return {"workers": home, "allow_other_workers": True} if home else {}
 
     def _find_homes(self) -> None:
-        """Look where bundles are: workers are lost, and dask may move waiting tasks."""
+        """Look up the workers of the bundles; workers are lost, and dask may move tasks."""
         found = self._client.who_has(self._held)
         self._homes = [list(found.get(held.key, ()))[-1:] for held in self._held]
 
     def ask(
         self, method: str, *args: Any, each: Sequence[tuple[Any, ...] | None] | None = None
     ) -> list[Any]:
-        """Return the answers of all pieces, in their order.
+        """Call a method of all pieces and return the results in order.
 
-        `each` holds further arguments of each; a piece with None is not asked and answers None.
+        `each` holds further arguments per piece; a piece with None is skipped and gives None.
         """
         losses, changes = 0, method in self._changes
-        # as it is now: the driver goes on with its arrays
+        # a snapshot, as the driver may modify its arrays
         call = pickle.dumps((method, args, each), protocol=5) if changes else b""
         self._asks += 1
         if self._asks % _FOUND_EVERY == 2:
@@ -202,8 +207,8 @@ class DaskTeam:
                         f"{lost} The data behind them is lost: give a collection that is read "
                         "from files, or load it again."
                     ) from None
-            # their tasks are to be forgotten before others have the same keys, as they would
-            # wait for the same workers
+            # the old tasks must be forgotten before new ones use the same keys, since these
+            # would wait for the same workers
             old = [future for future in (*self._held, *futures) if future is not None]
             self._reconnect()
             self._client.cancel(old, force=True)
@@ -214,14 +219,14 @@ class DaskTeam:
         return answers
 
     def _submit(self, method: str, args: tuple[Any, ...], each: Any) -> list[Any]:
-        """Return a future for the answers of each bundle, None of those that are not asked.
+        """Return a future for the results of each bundle; None for bundles that are skipped.
 
-        Of a method that is summed another follows, for the sum.
+        For a summed method there is one more future, for the sum.
         """
         client, name = self._client, f"{method}-{uuid.uuid4().hex}"
         options = {"retries": self._retries, "pure": False}
         if len(pickle.dumps(args, protocol=5)) > _INLINE:
-            # once to the cluster, and from worker to worker
+            # sent once to the cluster, and from worker to worker
             args = client.submit(_same, args, key=f"args-{name}", **options)
         task = _changed if method in self._changes else _asked
         futures: list[Any] = []
@@ -246,7 +251,7 @@ class DaskTeam:
         return [*futures, total] if method in self._summed else futures
 
     def _gathered(self, futures: list[Any], method: str) -> list[Any]:
-        """Return the answers in order, or raise for the first bundle that has none."""
+        """Return the results in order; raise for the first bundle that failed."""
         from distributed import wait
         from distributed.client import CancelledError
 
@@ -283,20 +288,20 @@ class DaskTeam:
         return answers
 
     def _check_homes(self) -> None:
-        """Raise if all homes are gone: dask leaves their tasks alone though others came."""
+        """Raise if all workers are gone, as dask does not move their tasks to new workers."""
         homes, alive = {home for some in self._homes for home in some}, self._client.ncores()
         if alive and homes and not homes & set(alive):
             raise _LostError("All workers were lost.")
 
     def _fail(self, error: BaseException, bundle: int) -> None:
-        """Raise what a user can do about the error of a bundle."""
+        """Raise the error of a bundle as one that tells the user what to do."""
         if isinstance(error, KernelGradError):
             raise error
         place = None
         if isinstance(error, _PieceError):
             number, error = error.args
             place = self._places[number]
-        else:  # which of the bundle cannot be made?
+        else:  # find the piece of the bundle that failed
             from distributed import wait
 
             a, b = self._spans[bundle]
@@ -311,7 +316,7 @@ class DaskTeam:
         ) from error
 
     def _reconnect(self) -> None:
-        """Wait until the client, which finds its scheduler by itself, has done so."""
+        """Wait until the client has reconnected to its scheduler."""
         deadline = time.monotonic() + _PATIENCE
         while self._client.status != "running":
             if self._client.status == "closed" or time.monotonic() > deadline:
@@ -322,14 +327,14 @@ class DaskTeam:
 
 
 class _LostError(Exception):
-    """Futures were cancelled, or their data is nowhere."""
+    """Futures were cancelled or their data is lost."""
 
 
 class _PieceError(Exception):
-    """A method of a piece, whose number is given, raised the error that is given."""
+    """A method of a piece raised an error; the arguments are its number and the error."""
 
 
-# -- what workers do; tasks run side by side, one a core, so each takes one thread ---------
+# -- tasks of workers; they run in parallel, one per core, so each uses one thread ----------
 
 
 def _memory_limit(dask_worker: Any) -> float:
@@ -357,7 +362,7 @@ def _changed(held: _Held, start: int, method: str, args: Any, more: Any) -> _Hel
 
 
 def _with(held: _Held, more: Any) -> Any:
-    """Return pairs of pieces and their own arguments."""
+    """Return pairs of pieces and their arguments."""
     return zip(held.pieces, len(held.pieces) * [()] if more is None else more, strict=True)
 
 
@@ -371,7 +376,7 @@ def _said(piece: Any, number: int, method: str, args: Any, more: Any) -> Any:
         raise
     except Exception as error:
         raise _PieceError(number, error) from error
-    if hasattr(piece, "unload"):  # of rows that can be read again
+    if hasattr(piece, "unload"):  # the rows can be read again
         piece.unload()
     return answer
 

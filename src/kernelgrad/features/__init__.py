@@ -1,4 +1,4 @@
-"""Random feature maps: blocks of features as pure functions of (seed, block)."""
+"""Random feature maps, whose blocks are pure functions of (seed, block)."""
 
 from kernelgrad.features.base import FeatureMap, float32_rows
 from kernelgrad.features.projections import Projection, ProjectionMap

@@ -1,7 +1,7 @@
-r"""Fused tiles of random features ``h(X W)``, h a function of one number.
+r"""Fused tiles of random features ``h(X W)``, with a scalar function h.
 
 A tile computes ``T = X W``, applies h to every entry, and multiplies by coefficients while it
-is still in cache: nothing of size ``n x D`` ever exists. The kinds of h:
+is still in the cache, so the n x D matrix of features is never stored. The kinds of h are:
 
 ========  ==========================================================================
 PAIR      two planes, ``cos 2 pi T`` and ``sin 2 pi T``: W is in turns (divided by 2 pi)
@@ -13,11 +13,11 @@ RAMP2     ``max(T, 0)^2``
 DECAY     ``exp(-T)``
 ========  ==========================================================================
 
-Layout: weights are kept as tiles ``(n_tiles, d, TILE)``, coefficients as planes
-``(planes, n_tiles * TILE, C)``, for PAIR with plane 0 for the cosines and plane 1 for the
-sines. All arrays are float32 and C-contiguous. Sums run over tiles in order, so neither the
-number of threads nor the number of tiles handed over at once changes a bit of the result;
-predictions and features of a row do not depend on the rows beside it.
+Weights are stored as tiles ``(n_tiles, d, TILE)``, and coefficients as planes
+``(planes, n_tiles * TILE, C)``, which for PAIR are plane 0 for the cosines and plane 1 for the
+sines. All arrays are float32 and C-contiguous. Sums run over tiles in order, so the bits of
+the result do not depend on the number of threads or on the number of tiles per call; features
+and predictions of a row do not depend on other rows.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ PAIR, PHASE, LINEAR, STEP, RAMP, RAMP2, DECAY = range(7)
 
 TILE = 256
 ROWS = 256
-ROWS_WIDE = 512  # from WIDE inputs on the first product dominates: larger tiles
+ROWS_WIDE = 512  # rows of a tile from WIDE columns on, where the first product dominates
 WIDE = 500
 
 _f = np.float32
-# no reassociation and no assumption on NaN: an infinite input must not become a number
+# no reassociation, and NaN is respected: an infinite input must not become finite
 _FAST = {"contract", "nsz", "arcp"}
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _ramps(t: Any, kind: int) -> None:
-    """Flat array: t = max(t, 0)^n for n = 0 (STEP), 1 (RAMP), 2 (RAMP2); NaN stays NaN."""
+    """Set the flat array t to max(t, 0)^n, n = 0 (STEP), 1 (RAMP), 2 (RAMP2); NaN stays."""
     if kind == STEP:
         for k in range(t.size):
             t[k] = _f(1) if t[k] > _f(0) else (_f(0) if t[k] <= _f(0) else t[k])
@@ -62,7 +62,7 @@ def _ramps(t: Any, kind: int) -> None:
 
 @njit(nogil=True, cache=True)
 def _features(T: Any, S: Any, phase: Any, kind: int) -> None:
-    """Turn the projections T of one tile into features; S is a second plane or scratch."""
+    """Replace the projections T of a tile by features; S is a second plane or scratch."""
     if kind == PAIR:
         cos_sin_turns(T.reshape(T.size), S.reshape(S.size))
     elif kind == PHASE:
@@ -80,11 +80,11 @@ def _second(rows: int, tile: int, kind: int) -> Any:
 
 
 def _dense_tile(rows: Any, r0: int, r1: int, padded: int) -> Any:
-    """Return rows r0..r1, dense ones with zeros behind up to `padded`."""
+    """Return rows r0..r1; dense rows are padded with zero rows up to `padded`."""
     X = rows.values[r0:r1]
     if padded != r1 - r0:
         X = np.zeros((padded, rows.values.shape[1]), np.float32)
-        for i in range(r1 - r0):  # a slice would compile the message of an error, for seconds
+        for i in range(r1 - r0):  # a slice would take seconds longer to compile
             for k in range(X.shape[1]):
                 X[i, k] = rows.values[r0 + i, k]
     return Dense(X)
@@ -95,7 +95,7 @@ def _csr_tile(rows: Any, r0: int, r1: int, padded: int) -> Any:
 
 
 def _dense_times(rows: Any, W: Any, blas: bool, T: Any) -> None:
-    """Write rows of a tile times W to T, no row depending on another; rows behind stay."""
+    """Write the rows of a tile times W to T, each independent of the others."""
     rows_times(rows.values, W, T, blas)
 
 
@@ -120,7 +120,7 @@ _product = by_type({Dense: _dense_product, Csr: _csr_product})
 
 @njit(nogil=True, cache=True)
 def add_product(P: Any, A: Any, blas: bool, tmp: Any, out: Any) -> None:
-    """Add ``P A`` to `out`, which has no rows for those behind; `tmp` has."""
+    """Add ``P A`` to `out`, which has no padding rows; `tmp` has them."""
     rows_times(P, A, tmp, blas)
     for i in range(out.shape[0]):
         for c in range(out.shape[1]):
@@ -149,7 +149,7 @@ def _predict(
 def _gradient(
     rows: Any, n: int, W: Any, phase: Any, kind: int, R: Any, G: Any, step: int
 ) -> None:
-    """One feature tile: G (planes, tile, C) = features^T R, rows in fixed tiles."""
+    """Set G (planes, tile, C) to features^T R for one tile of features, by tiles of rows."""
     C, tile = R.shape[1], W.shape[1]
     G[:] = 0
     T = np.empty((step, tile), np.float32)
@@ -205,7 +205,7 @@ def predict(
 ) -> None:
     """Add features(X) times coefficients to `out` (n, C), in parallel over row tiles.
 
-    X (n, d) is dense or CSR, `phase` empty unless the kind is PHASE.
+    X (n, d) is dense or CSR; `phase` is empty unless the kind is PHASE.
     """
     rows, blas = as_rows(X), (_keeps(X, W.shape[2]), keeps_rows(W.shape[2], coef.shape[2]))
 
@@ -220,7 +220,7 @@ def gradient(
 ) -> None:
     """Write features(X)^T R into `G` (planes, n_tiles, tile, C), in parallel over tiles.
 
-    Shapes as in :func:`predict`, with ``R`` (n, C) float32. The tile width may be any.
+    Shapes are as in :func:`predict`, with ``R`` (n, C) float32. Tiles may have any width.
     """
     rows, step, tile = as_rows(X), _row_tile(W.shape[1]), W.shape[2]
 

@@ -1,16 +1,16 @@
 r"""Structured random projections ``H D3 H D2 H D1 x`` in fused tiles.
 
-H is the Walsh-Hadamard matrix of order n, a power of two, and the D's are diagonal matrices of
-signs: three times ``n log2 n`` additions replace the ``n^2`` products of a dense matrix, and
-``4 n`` numbers describe the n rows of a *stack*: three times n signs, and n lengths.
+H is the Walsh-Hadamard matrix of order n, a power of two, and D1, D2, D3 are diagonal matrices
+of signs. ``3 n log2 n`` additions replace the ``n^2`` products of a dense matrix, and ``4 n``
+numbers, 3 n signs and n lengths, describe the n rows of a *stack*.
 
-A tile holds LANES rows of X transposed, ``T`` (n, LANES): a butterfly is a sum and a
-difference of two vectors over rows. Each row keeps its lane up to the prediction and meets the
-same operations in the same order whatever its lane and its neighbours are. Features are made
-in panels of at most PANEL projections and multiplied by coefficients while they are in cache:
-nothing of size ``rows x features`` exists. Sums run over panels and over chunks of rows in
-order, so neither the number of threads nor the number of stacks handed over at once changes a
-bit of the result.
+A tile holds LANES rows of X transposed, ``T`` (n, LANES), so a butterfly is a sum and a
+difference of two vectors over rows. Each row keeps its lane up to the prediction and goes
+through the same operations in the same order, whatever its lane and its neighbours are.
+Features are computed in panels of at most PANEL projections and multiplied by coefficients
+while they are in the cache, so the matrix of features is never stored. Sums run over panels and
+over chunks of rows in order, so the bits of the result do not depend on the number of threads
+or on the number of stacks per call.
 
 All arrays are float32 and C-contiguous; projections are in turns.
 """
@@ -30,13 +30,13 @@ from kernelgrad.compute.rows import Csr, Dense, as_rows, by_type
 from kernelgrad.compute.threads import over_tiles, single_threaded_blas, sum_over_tiles
 from kernelgrad.features._fused import PAIR
 
-# Two 16-float vectors a line. Wider lines put the 16 streams of a radix-16 pass into the same
-# sets of a first-level cache; narrower ones repeat the loads of signs and coefficients.
+# Two vectors of 16 floats per line. With wider lines the 16 streams of a radix-16 pass fall
+# into the same sets of the L1 cache; narrower ones repeat loads of signs and coefficients.
 LANES = 32
 PANEL = 128
 MIN_ORDER = 128
 ROWS = 256  # rows of a task
-_GROUP = 64  # tasks whose partial gradients exist at a time
+_GROUP = 64  # tasks whose partial gradients exist at once
 
 _FAST = {"contract", "nsz", "arcp"}
 _WIDE = 16 * LANES
@@ -51,7 +51,7 @@ def _four(a: Any, b: Any, c: Any, d: Any) -> Any:
 
 @njit(nogil=True, cache=True, inline="always")
 def _sixteen(t: Any, k: int, m: int, s: Any) -> None:
-    """Four levels at strides m, 2 m, 4 m and 8 m, after signs s; m is a constant."""
+    """Apply signs s and four levels with strides m, 2 m, 4 m and 8 m; m is a constant."""
     a, b, c, d = _four(s[0] * t[k], s[1] * t[k + m], s[2] * t[k + 2 * m], s[3] * t[k + 3 * m])
     i = k + 4 * m
     e, f, g, h = _four(s[4] * t[i], s[5] * t[i + m], s[6] * t[i + 2 * m], s[7] * t[i + 3 * m])
@@ -125,7 +125,7 @@ def _one_level(T: Any, m: int) -> None:
 
 @njit(nogil=True, cache=True)
 def transform_lanes(T: Any, sign: Any) -> None:
-    """T (n, LANES), n >= MIN_ORDER a power of two: T = H diag(sign) T."""
+    """Set T (n, LANES) to H diag(sign) T; n >= MIN_ORDER is a power of two."""
     t = T.reshape(T.size)
     _levels_1_to_8(t, sign)
     if sign.size == MIN_ORDER:
@@ -141,7 +141,7 @@ def transform_lanes(T: Any, sign: Any) -> None:
 
 
 def _load_dense(rows: Any, r0: int, r1: int, X: Any) -> None:
-    """X (n, LANES) = rows r0..r1 transposed, zeros elsewhere."""
+    """Set X (n, LANES) to rows r0..r1 transposed, padded with zeros."""
     dense = rows.values
     X[:] = 0
     whole = (r1 - r0) // 8 * 8
@@ -167,7 +167,7 @@ _load = by_type({Dense: _load_dense, Csr: _load_csr})
 
 @njit(nogil=True, cache=True)
 def _rotate(X: Any, stack: Any, T: Any) -> None:
-    """T = H D3 H D2 H D1 X, with D1, D2, D3 = stack[0..2]."""
+    """Set T to H D3 H D2 H D1 X, with D1, D2, D3 in stack[0..2]."""
     x, t = X.reshape(X.size), T.reshape(T.size)
     for k in range(t.size):
         t[k] = x[k]
@@ -185,7 +185,7 @@ def _stretch(T: Any, length: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def _features(T: Any, S: Any, length: Any, phase: Any, kind: int) -> None:
-    """Turn a panel T (m, LANES) of projections into cosines, and S (m, LANES) into sines."""
+    """Replace a panel T (m, LANES) of projections by cosines, and write sines to S."""
     _stretch(T, length)
     if kind == PAIR:
         cos_sin_turns(T.reshape(T.size), S.reshape(S.size))
@@ -222,7 +222,7 @@ def _dot(T: Any, coef: Any, out: Any) -> None:
 
 @lru_cache(maxsize=64)
 def _keeps_lanes(C: int) -> bool:
-    """Return whether BLAS multiplies equal lanes of a whole panel alike, tried once."""
+    """Return whether BLAS gives equal lanes of a full panel equal products, tested once."""
     rng = np.random.default_rng(0)
     T = np.repeat(rng.standard_normal((PANEL, 1)).astype(np.float32), LANES, axis=1)
     out = np.empty((LANES, C), np.float32)
@@ -231,12 +231,12 @@ def _keeps_lanes(C: int) -> bool:
     return bool((out == out[0]).all())
 
 
-# What becomes of a panel: its cosines t and sines s, (features, LANES), of rows a..b, the first
-# of them number f0.
+# Consumers of a panel: they take its cosines t and sines s, (features, LANES), for rows a..b;
+# f0 is the number of the first feature.
 
 
 class Stacks(NamedTuple):
-    """Stacks of projections, and those of their features that count."""
+    """Stacks of projections, and the range of features in use."""
 
     # signs of the three diagonals, and the length of each projection, (n_stacks, 4, n)
     stacks: Float32Array
@@ -247,7 +247,7 @@ class Stacks(NamedTuple):
 
 
 class _Prediction(NamedTuple):
-    coef: Float32Array  # (planes, capacity, C), of feature 0 in row `first`
+    coef: Float32Array  # (planes, capacity, C); feature 0 is in row `first`
     first: int
     blas: bool
     sums: Float32Array  # scratch
@@ -258,7 +258,7 @@ class _Prediction(NamedTuple):
 
 class _Gradient(NamedTuple):
     first: int  # row of R
-    R: Float32Array  # zeros behind up to a multiple of LANES
+    R: Float32Array  # padded with zero rows to a multiple of LANES
     product: Float32Array  # scratch
     G: Float32Array
 
@@ -269,7 +269,7 @@ class _Features(NamedTuple):
 
 
 def _predict(sink: Any, t: Any, s: Any, a: int, b: int, f0: int) -> None:
-    """Take one panel."""
+    """Consume one panel."""
     sums, out, first = sink.sums, sink.out, sink.first + f0
     sums[:] = 0
     for p in range(sink.coef.shape[0]):
@@ -304,7 +304,7 @@ _take = by_type({_Prediction: _predict, _Gradient: _add_gradient, _Features: _wr
 
 @njit(nogil=True, cache=True)
 def _by_panels(rows: Any, r0: int, r1: int, of: Any, sink: Any) -> None:
-    """Hand the features of rows r0..r1 to a sink, a panel at a time."""
+    """Pass the features of rows r0..r1 to a sink, one panel at a time."""
     n = of.stacks.shape[2]
     X = np.empty((n, LANES), np.float32)
     T = np.empty((n, LANES), np.float32)
@@ -366,7 +366,7 @@ def transform(X: Matrix, of: Stacks, scale: float, out: Float32Array) -> None:
 
 @njit(nogil=True, cache=True)
 def orthogonalize(Z: Any) -> None:
-    """Make the columns of every square block of Z (d, m) orthogonal; lengths stay as they are.
+    """Orthogonalize the columns of every square block of Z (d, m) and keep their lengths.
 
     Block s is ``Z[:, s d : (s + 1) d]``; m is a multiple of d. Modified Gram-Schmidt in
     float64, without contraction, in a fixed order of operations.

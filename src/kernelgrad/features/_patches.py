@@ -1,7 +1,7 @@
 r"""Average-pooled cosines and sines of random filters on the patches of one cell.
 
-Features of a group share a cell: their patches are gathered once and multiplied by all their
-filters, a tile of rows at a time, so that nothing of the size of a convolved image exists.
+The features of a group share a cell. Its patches are gathered once and multiplied by all
+filters of the group, one tile of rows at a time, so convolved images are never stored.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from kernelgrad.compute.elementary import cos_sin_turns
 from kernelgrad.compute.linalg import PAD, keeps_rows, rows_times
 from kernelgrad.compute.threads import over_tiles
 
-_TILE_FLOATS = 2**16  # patches, cosines and sines of one tile: they stay in the L2 cache
+_TILE_FLOATS = 2**16  # patches, cosines and sines of one tile, which stay in the L2 cache
 _FAST = {"contract", "nsz", "arcp"}
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _gather(X: Any, origins: Any, within: Any, contrast: bool, A: Any, weight: Any) -> None:
-    """Write patch p of row i to A[i * P + p], and the patch's weight."""
+    """Write patch p of row i to A[i * P + p], and its weight."""
     q = within.size
     for i in range(X.shape[0]):
         x = X[i]
@@ -51,7 +51,7 @@ def _gather(X: Any, origins: Any, within: Any, contrast: bool, A: Any, weight: A
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _pool(T: Any, weight: Any, P: int, scale: Any, out: Any, j0: int, j1: int) -> None:
-    """out[i, j0:j1] = scale * sum over the P patches of row i of weight * T."""
+    """Set out[i, j0:j1] to scale times the weighted sum of T over the P patches of row i."""
     for i in range(out.shape[0]):
         o = out[i, j0:j1]
         for j in range(o.size):
@@ -104,11 +104,11 @@ def transform(
     scale: float,
     out: Float32Array,
 ) -> None:
-    """Write pooled features of a block to `out` (n, 2 F), cosines before sines, by rows.
+    """Write pooled features of a block to `out` (n, 2 F), cosines before sines, in parallel.
 
-    Origins, starts and within are those of a grid of patches, `cells` (n_groups,) the cells of
-    the groups of features. Filters W (n_groups, q, group) are in turns; those of the last group
-    may be more than needed. `contrast` subtracts the mean of each patch, divides by its norm,
+    `origins`, `starts` and `within` are those of a `PatchGrid`, and `cells` (n_groups,) are the
+    cells of the groups of features. Filters W (n_groups, q, group) are in turns; the last group
+    may have surplus ones. `contrast` subtracts the mean of each patch, divides it by its norm
     and weighs it by its norm.
     """
     n, F = out.shape[0], out.shape[1] // 2

@@ -1,21 +1,21 @@
-r"""Draws and hot loops of additive, polynomial and dot-product features.
+r"""Random numbers and compiled loops of additive, polynomial and dot-product features.
 
-Everything is a pure function of (seed, feature or block, coordinate): the counters of
-`kernelgrad.compute.rng`, with a tag for each purpose. Rows are float32, dense or CSR.
+Random numbers are pure functions of (seed, feature or block, coordinate), by the counters of
+`kernelgrad.compute.rng` with a tag for each purpose. Rows are float32, dense or CSR.
 
-Additive features: a row ``x >= 0`` arrives as ``[sqrt(x), ln(x)]``, 2 d columns (a CSR row has
-the same number of entries in both halves, in the same order). Frequencies W are in turns. Where
-a feature sums over coordinates, each term has a Rademacher sign: the sign of its frequency,
-which is independent of its size because the laws are symmetric. Feature k is
+For additive features a row ``x >= 0`` is given as ``[sqrt(x), ln(x)]``, 2 d columns (a CSR row
+has the same entries in both halves, in the same order). Frequencies W are in turns. If a
+feature sums over coordinates, each term has a Rademacher sign, which is the sign of its
+frequency; it is independent of the magnitude because the laws are symmetric. Feature k is
 
 - COORDINATES: ``sqrt(x_j) [cos, sin](2 pi W[0, k] ln x_j)`` with ``j = where[k] mod d``, W of
-  shape (1, n). ``where`` counts up without a gap for ``run[k]`` features: in a stretched copy
-  of the row, its columns repeated, whole runs lie at consecutive addresses;
+  shape (1, n). ``where`` counts up without gaps for ``run[k]`` features, so that in a
+  stretched copy of the row, with repeated columns, a run has consecutive addresses;
 - SIGNS: ``sum_j s_jk sqrt(x_j) [cos, sin](2 pi |W[j, k]| ln x_j)``, W of shape (d, n);
 - HASHED, in block b: the sum of ``s_j sqrt(x_j) [cos, sin](2 pi |W[b, j]| ln x_j)`` over the
   coordinates j with ``where[b, j] = k``; W and where are of shape (n_blocks, d).
 
-Sums run over tiles in order; the number of threads does not change a bit.
+Sums run over tiles in order, so the bits do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ TAG_DEGREE, TAG_SIGN, TAG_BUCKET, TAG_ADDITIVE = 3, 4, 5, 6
 SECH, HALF_CAUCHY, JENSEN_SHANNON = range(3)
 COORDINATES, SIGNS, HASHED = range(3)
 
-_STRETCHED = 2**18  # columns times rows of a stretched tile
-_PARTIAL = 16  # row tiles whose gradients are held at once
+_STRETCHED = 2**18  # limit on columns times rows of a stretched tile
+_PARTIAL = 16  # row tiles whose gradients are stored at once
 
 _f = np.float32
 _PER_TURN = _f(1 / (2 * np.pi))
-_LANES = 256  # counters of one call where lanes are coordinates
+_LANES = 256  # counters per call when lanes are coordinates
 _FAST = {"contract", "nsz", "arcp"}
 
 
@@ -59,7 +59,7 @@ def _times(x: Any, w: Any, out: Any) -> None:
 def _jensen_shannon(
     i0: int, group: int, k0: int, k1: int, words: Any, z: Any, scratch: Any
 ) -> None:
-    """Four rows of variates of density sech(pi w) / (ln 2 (1 + 4 w^2)), by rejection."""
+    """Four rows of variates with density sech(pi w) / (ln 2 (1 + 4 w^2)), by rejection."""
     proposal = np.empty_like(z)
     waiting = np.ones(z.shape, np.bool_)
     left = z.size
@@ -83,7 +83,7 @@ def _jensen_shannon(
 def _variates(
     i0: int, group: int, k0: int, k1: int, law: int, words: Any, z: Any, scratch: Any
 ) -> None:
-    """Four rows of frequencies in turns, of counters (i0 + lane, group)."""
+    """Write four rows of frequencies in turns, for the counters (i0 + lane, group)."""
     if law == JENSEN_SHANNON:
         _jensen_shannon(i0, group, k0, k1, words, z, scratch)
     else:
@@ -99,7 +99,7 @@ def _variates(
 
 @njit(nogil=True, cache=True)
 def _fill_features(W: Any, columns: Any, i0: int, k0: int, k1: int, law: int) -> None:
-    """W[p, lane] = frequency of (feature i0 + lane, coordinate columns[p])."""
+    """Set W[p, lane] to the frequency of (feature i0 + lane, coordinate columns[p])."""
     words = np.empty((4, W.shape[1]), np.uint32)
     z = np.empty((4, W.shape[1]), np.float32)
     scratch = np.empty((4, W.shape[1]), np.float32)
@@ -115,7 +115,7 @@ def _fill_features(W: Any, columns: Any, i0: int, k0: int, k1: int, law: int) ->
 def _fill_block(
     W: Any, bucket: Any, columns: Any, block: int, F: int, k0: int, k1: int, law: int
 ) -> None:
-    """W[p], bucket[p] = frequency and bucket of (block, coordinate columns[p])."""
+    """Set W[p] and bucket[p] to the frequency and bucket of (block, coordinate columns[p])."""
     words = np.empty((4, _LANES), np.uint32)
     z = np.empty((4, _LANES), np.float32)
     scratch = np.empty((4, _LANES), np.float32)
@@ -134,11 +134,11 @@ def _fill_block(
 def feature_frequencies(
     columns: IntArray, seed: int, first: int, n: int, law: int
 ) -> Float32Array:
-    """Return frequencies (n_columns, n) of n features and some coordinates, in turns; parallel.
+    """Return frequencies (n_columns, n) of n features and some coordinates, in turns.
 
-    Densities: sech(pi w); Cauchy of scale 1/2; sech(pi w) / (ln 2 (1 + 4 w^2)), by rejection,
-    where every attempt has tags of its own: no draw depends on what else is drawn. Columns
-    are sorted.
+    The densities are sech(pi w); Cauchy with scale 1/2; and sech(pi w) / (ln 2 (1 + 4 w^2)), by
+    rejection with separate tags for every attempt, so that draws do not depend on each other.
+    `columns` are sorted. Tiles are computed in parallel.
     """
     W = np.empty((len(columns), n), np.float32)
     key = split_seed(seed)
@@ -153,7 +153,7 @@ def feature_frequencies(
 def block_frequencies(
     columns: IntArray, seed: int, first: int, n: int, F: int, law: int
 ) -> tuple[Float32Array, AnyArray]:
-    """Return frequencies and buckets in [0, F), (n, n_columns), of n blocks; parallel."""
+    """Return frequencies and buckets in [0, F), (n, n_columns), of n blocks, in parallel."""
     W = np.empty((n, len(columns)), np.float32)
     bucket = np.empty((n, len(columns)), np.int32)
     key = split_seed(seed)
@@ -190,12 +190,12 @@ def _fill_hash(
 def hashes(
     columns: IntArray, seed: int, first: int, n: int, F: int
 ) -> tuple[AnyArray, Float32Array]:
-    """Return buckets in [0, F) and signs, (n, n_columns), of sketches first, ...; parallel.
+    """Return buckets in [0, F) and signs, (n, n_columns), of n sketches from `first` on.
 
-    One word gives both: the last bit the sign, the other 31 bits, times ``F / 2^31`` and
-    rounded down, the bucket. A bucket's probability is off ``1 / F`` by less than 2^-31 (not
-    at all for a power of two). Estimates of inner products stay unbiased whatever the law of
-    the buckets: the signs alone cancel what collides.
+    One word gives both: the last bit is the sign, and the other 31 bits, times ``F / 2^31`` and
+    rounded down, are the bucket. The probability of a bucket differs from ``1 / F`` by less
+    than 2^-31 (by 0 for a power of two). Estimates of inner products are unbiased for any law
+    of the buckets, because the signs cancel collisions in expectation.
     """
     bucket = np.empty((n, len(columns)), np.int32)
     sign = np.empty((n, len(columns)), np.float32)
@@ -233,9 +233,9 @@ def _fill_rademacher(
 def rademacher(
     columns: IntArray, features: IntArray, seed: int, first: int, n: int, level: int
 ) -> Float32Array:
-    """Return signs of level `level` (n_columns, n_features), of n features from `first` on.
+    """Return the signs of level `level` (n_columns, n_features), for features from `first` on.
 
-    `features` holds numbers in [0, n). One call of Philox gives 128 coordinates of a feature.
+    `features` holds numbers in [0, n). One call of Philox covers 128 coordinates of a feature.
     """
     W = np.empty((len(columns), len(features)), np.float32)
     _fill_rademacher(W, columns, features, first, n, level, *split_seed(seed))
@@ -260,14 +260,14 @@ def _scale(x: Any, c: Any, s: Any) -> None:
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _add_signed(root: Any, w: Any, cos: Any, sin: Any, c: Any, s: Any) -> None:
-    """Add one coordinate: the sine has the frequency's sign, the cosine must get it."""
+    """Add one coordinate; the sine has the sign of the frequency, the cosine is given it."""
     for k in range(c.size):
         c[k] += np.copysign(root, w[k]) * cos[k]
         s[k] += root * sin[k]
 
 
 def _dense_nonzeros(rows: Any, r: int, at: Any, root: Any, log: Any) -> int:
-    """Write column, root and logarithm of the non-zeros of row r; return how many."""
+    """Write columns, roots and logarithms of the non-zeros of row r; return their number."""
     x = rows.values[r]
     d = x.size // 2
     m = 0
@@ -310,7 +310,7 @@ _halves = by_type({Dense: _dense_halves, Csr: _csr_halves})
 
 @njit(nogil=True, cache=True)
 def _stretched(rows: Any, r0: int, r1: int, n: int, d: int, kind: int) -> Any:
-    """Return rows of two halves, each with its d columns repeated; none unless COORDINATES."""
+    """Return rows with the d columns of both halves repeated; none unless COORDINATES."""
     L = d + TILE
     E = np.zeros((n if kind == COORDINATES else 0, 2 * L), np.float32)
     for i in range(min(r1 - r0, E.shape[0])):
@@ -329,7 +329,7 @@ def _stretched(rows: Any, r0: int, r1: int, n: int, d: int, kind: int) -> Any:
 def _coordinates(
     E: Any, where: Any, run: Any, W: Any, j0: int, j1: int, T: Any, S: Any
 ) -> None:
-    """T, S (rows, j1 - j0): cosines and sines of features j0..j1 of stretched rows."""
+    """Set T, S (rows, j1 - j0) to cosines and sines of features j0..j1 of stretched rows."""
     L = E.shape[1] // 2
     w = W[0]
     for i in range(T.shape[0]):
@@ -352,7 +352,7 @@ def _coordinates(
 
 @njit(nogil=True, cache=True)
 def _signs(rows: Any, r0: int, r1: int, W: Any, j0: int, j1: int, T: Any, S: Any) -> None:
-    """T, S (rows, j1 - j0): signed sums over the non-zeros of rows r0..r1."""
+    """Set T, S (rows, j1 - j0) to signed sums over the non-zeros of rows r0..r1."""
     at = np.empty(W.shape[0], np.int64)
     root = np.empty(W.shape[0], np.float32)
     log = np.empty(W.shape[0], np.float32)
@@ -377,7 +377,7 @@ def _pick(w: Any, at: Any, log: Any, out: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def _hashed(rows: Any, r0: int, r1: int, w: Any, bucket: Any, T: Any, S: Any) -> None:
-    """T, S (rows, F): signed sums of one block over the non-zeros that share a bucket."""
+    """Set T, S (rows, F) to signed sums of a block over the non-zeros in each bucket."""
     at = np.empty(w.size, np.int64)
     root = np.empty(w.size, np.float32)
     log = np.empty(w.size, np.float32)
@@ -400,9 +400,9 @@ def _hashed(rows: Any, r0: int, r1: int, w: Any, bucket: Any, T: Any, S: Any) ->
 def _planes(
     rows: Any, r0: int, r1: int, E: Any, draws: Any, j0: int, j1: int, t: Any, s: Any
 ) -> Any:
-    """Return features j0..j1 of rows r0..r1, two arrays in the memory t and s of as many rows.
+    """Return features j0..j1 of rows r0..r1 as two arrays in the memory of t and s.
 
-    Rows behind are zero.
+    Padding rows are zero.
     """
     kind, _, W, where, run = draws
     n = t.shape[0]
@@ -435,7 +435,7 @@ def _predict(
 
 @njit(nogil=True, cache=True)
 def _gradient(rows: Any, r0: int, r1: int, d: int, draws: Any, R: Any, G: Any) -> None:
-    """G (2, F, C) = features of rows r0..r1, transposed, times R (rows, C)."""
+    """Set G (2, F, C) to the transposed features of rows r0..r1 times R (rows, C)."""
     n, F, width = r1 - r0, G.shape[1], draws.width
     E = _stretched(rows, r0, r1, n, d, draws.kind)
     t, s = np.empty((n, width), np.float32), np.empty((n, width), np.float32)
@@ -460,7 +460,7 @@ def _transform(rows: Any, r0: int, r1: int, d: int, draws: Any, gain: Any, out: 
 
 
 def _rows(d: int, kind: int) -> int:
-    """Rows of a tile: fewer where stretched rows are long, so that memory stays bounded."""
+    """Return the rows of a tile, fewer for long stretched rows, to bound the memory."""
     rows = ROWS
     while kind == COORDINATES and rows > PAD and rows * d > _STRETCHED:
         rows //= 2
@@ -468,10 +468,10 @@ def _rows(d: int, kind: int) -> int:
 
 
 class AdditiveDraws(NamedTuple):
-    """What defines n features, as the module's head describes."""
+    """The random numbers of n features, as described at the top of the module."""
 
     kind: int
-    width: int  # features of a tile: TILE, with HASHED those of a block
+    width: int  # features of a tile: TILE, or those of a block with HASHED
     W: Float32Array
     where: AnyArray  # (0, 0) with SIGNS
     run: AnyArray  # ends at multiples of TILE; (0,) unless COORDINATES
@@ -482,8 +482,8 @@ def additive_predict(
 ) -> None:
     """Add features(X) times `coef` (2, m, C) to `out` (n, C), in parallel over row tiles.
 
-    X (n, 2 d), dense or CSR, holds roots and logarithms; coefficients of cosines and sines
-    are for whole blocks of the first features.
+    X (n, 2 d), dense or CSR, holds roots and logarithms; the coefficients of cosines and sines
+    cover whole blocks.
     """
     rows, C, rest = as_rows(X), coef.shape[2], coef.shape[1] % draws.width
     blas = keeps_rows(draws.width, C) and (rest == 0 or keeps_rows(rest, C))
@@ -528,9 +528,9 @@ def additive_transform(
 def count_sketch(
     rows: Any, r0: int, r1: int, bucket: Any, sign: Any, constant: Any, out: Any
 ) -> None:
-    """Write count sketches of rows r0..r1, each with `constant` as a last coordinate.
+    """Write count sketches of rows r0..r1, with `constant` as last coordinate of each row.
 
-    Hashes are (n_sketches, d + 1); `out` (rows, n_sketches, n_buckets) is 0 in rows behind.
+    Hashes are (n_sketches, d + 1). Padding rows of `out` (rows, n_sketches, n_buckets) are 0.
     """
     out[:] = 0
     last = bucket.shape[1] - 1

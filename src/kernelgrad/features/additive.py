@@ -1,4 +1,4 @@
-"""Features of additive homogeneous kernels."""
+"""Random features of additive homogeneous kernels."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from kernelgrad.features.base import FeatureMap, float64_rows, used_columns
 
 _GROUP_BYTES = 16 * 2**20  # frequencies regenerated at once in predict
 _GROUP_TILES = 64
-_TINY = np.float32(1e-30)  # the logarithm of a stored 1
+_TINY = np.float32(1e-30)  # stored in place of the logarithm 0 of 1
 
 Form = Literal["auto", "coordinates", "hashed", "signs"]
 
 
 class AdditiveMap(FeatureMap):
-    """``sqrt(x_j) [cos, sin](w ln x_j)``: by coordinates, hashed, or summed with signs.
+    """Features ``sqrt(x_j) [cos, sin](w ln x_j)``, by coordinates, hashed or summed with signs.
 
-    `law` is that of the frequencies, a code of `kernelgrad.features._sketches`; the forms are
-    those of :class:`~kernelgrad.kernels.additive.AdditiveKernel`.
+    `law` is the law of the frequencies, a code of `kernelgrad.features._sketches`; the forms
+    are those of :class:`~kernelgrad.kernels.additive.AdditiveKernel`.
     """
 
     planes = 2
@@ -38,19 +38,19 @@ class AdditiveMap(FeatureMap):
 
     @property
     def per_feature_unbiased(self) -> bool:
-        """False where a feature sees one coordinate."""
+        """False if each feature depends on one coordinate only."""
         return self.form != "coordinates"
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_cache": {}}  # a cache is never part of a model
+        return {**self.__dict__, "_cache": {}}  # the cache is not part of a model
 
     def prepare(self, X: Matrix) -> Matrix:
-        """Return ``[sqrt(x), ln(x)]``, shape (n, 2 d), float32, zeros staying zeros.
+        """Return ``[sqrt(x), ln(x)]``, shape (n, 2 d), float32; zeros stay zeros.
 
-        Roots and logarithms are taken once a row, in float64: otherwise every tile would
-        need them again, at several times the price of its cosines. In CSR rows roots that
-        float32 cannot hold are dropped and logarithms of ones are 1e-30: both halves have
-        the same entries, none of them zero.
+        Roots and logarithms are computed once per row, in float64; recomputing them in every
+        tile would take several times as long as the cosines. In CSR rows, roots that underflow
+        in float32 are dropped and logarithms of ones are stored as 1e-30, so that both halves
+        have the same non-zero entries.
         """
         d = self.n_features_in
         if sp.issparse(X):
@@ -74,7 +74,7 @@ class AdditiveMap(FeatureMap):
     def _draw(self, first: int, n: int, columns: IntArray) -> sketches.AdditiveDraws:
         """Return the draws of features first, ..., first + n - 1 for the given coordinates.
 
-        With hashing both ends are multiples of F.
+        With hashing, `first` and `n` are multiples of F.
         """
         none = np.empty(0, np.int32)
         seed, F, law = self.seed, self.block_size, self.law
@@ -89,7 +89,7 @@ class AdditiveMap(FeatureMap):
         return sketches.AdditiveDraws(sketches.COORDINATES, TILE, W, where[None], run)
 
     def _runs(self, first: int, n: int) -> tuple[IntArray, IntArray]:
-        """Return ``where`` and ``run`` of features first, ..., see `_sketches`."""
+        """Return ``where`` and ``run`` of features from `first` on (see `_sketches`)."""
         d, F = self.n_features_in, self.block_size
         k = np.arange(n)
         block = (first + k) // F
@@ -120,7 +120,7 @@ class AdditiveMap(FeatureMap):
         return gain.astype(np.float32)
 
     def _columns(self, X: Matrix) -> tuple[Matrix, int, IntArray]:
-        """Drop untouched columns of sparse rows where each would need draws of its own."""
+        """Drop empty columns of sparse rows, if each column needs its own random numbers."""
         d = self.n_features_in
         if not sp.issparse(X) or self.form == "coordinates":
             return X, d, np.arange(d)
@@ -136,7 +136,7 @@ class AdditiveMap(FeatureMap):
         return out
 
     def gradient(self, X: Matrix, R: Float32Array, block: int) -> Float32Array:
-        """Return ``phi_block(X)^T R`` by fused tiles; the block is never stored."""
+        """Return ``phi_block(X)^T R`` by fused tiles, without storing the block."""
         X, d, columns = self._columns(X)
         draws = self._draw(block * self.block_size, self.block_size, columns)
         G = np.empty((2, self.block_size, R.shape[1]), np.float32)
@@ -147,10 +147,10 @@ class AdditiveMap(FeatureMap):
     def predict(
         self, X: Matrix, coef: Float32Array, n_blocks: int, out: Float32Array, cache_bytes: int
     ) -> None:
-        """Add the prediction of blocks 0..n_blocks to `out`, tile after tile.
+        """Add the prediction of blocks 0..n_blocks to `out`, tile by tile.
 
-        The first groups of tiles whose draws fit in `cache_bytes` are kept between calls, the
-        others drawn again. Both give the same bits.
+        The random numbers of the first groups of tiles that fit in `cache_bytes` are kept
+        between calls; the others are drawn again. Both give the same bits.
         """
         d, F, n = self.n_features_in, self.block_size, n_blocks * self.block_size
         tile, tile_bytes = {

@@ -1,4 +1,4 @@
-"""What a random feature map is: blocks of features, each a pure function of (seed, block)."""
+"""The contract of a random feature map, whose blocks are pure functions of (seed, block)."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ import scipy.sparse as sp
 from kernelgrad._typing import Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad.compute.linalg import row_products
 
-# From this density on, dense rows are cheaper than sparse ones (measured).
+# Density above which dense rows are faster than sparse ones (measured).
 DENSIFY = 0.1
 
 
 class FeatureMap(ABC):
-    r"""Blocks of random features of one kernel, one seed and one input width.
+    r"""Blocks of random features for one kernel, one seed and one number of columns.
 
     Block ``j`` maps a row ``x`` to ``phi_j(x)`` of width ``planes * block_size``, normalised so
-    that ``E[phi_j(x) . phi_j(z)] = k(x, z)``: each block is by itself an unbiased estimate.
-    It is a pure function of (seed, j).
+    that ``E[phi_j(x) . phi_j(z)] = k(x, z)``: each block is an unbiased estimate by itself. It
+    is a pure function of (seed, j).
 
-    Subclasses give :meth:`transform`; :meth:`predict` and :meth:`gradient` have defaults that
-    go through it one block at a time. All three take rows that went through :meth:`prepare`
-    and were then cast to float32 (see :func:`float32_rows`). Features and predictions of a row
-    depend on no other row.
+    Subclasses define :meth:`transform`; by default :meth:`predict` and :meth:`gradient` call it
+    for one block at a time. All three take rows that were processed by :meth:`prepare` and then
+    cast to float32 (see :func:`float32_rows`). Features and predictions of a row must not
+    depend on other rows.
 
     Parameters
     ----------
     n_features_in : int
-        Input width d.
+        Number of columns d.
     seed : int in [0, 2^64)
+        Seed of all blocks.
     block_size : int
-        Features per block and plane, F. Subclasses take these three as ``*size``.
+        Number F of features per block and plane. Subclasses take these three as ``*size``.
     """
 
     planes: int = 1
@@ -44,10 +45,10 @@ class FeatureMap(ABC):
 
     @property
     def per_feature_unbiased(self) -> bool:
-        """Whether each single feature, summed over planes, averages to ``k / F``.
+        """Whether each single feature, summed over planes, is an unbiased estimate of k / F.
 
-        Products of kernels multiply feature by feature and need it; a stratified block is
-        unbiased only as a whole.
+        Products of kernels need this, as they multiply feature by feature. A stratified block
+        is unbiased only as a whole.
         """
         return True
 
@@ -57,16 +58,16 @@ class FeatureMap(ABC):
         return self.planes * self.block_size
 
     def capacity(self, n_blocks: int) -> int:
-        """Return how many coefficients a plane must hold (zeros behind the used ones)."""
+        """Return the number of coefficients per plane, including padding with zeros."""
         return n_blocks * self.block_size
 
     def prepare(self, X: Matrix) -> Matrix:
-        """Return what the other methods need of each row, dense or CSR; once per batch."""
+        """Return rows in the form that the other methods need; called once per batch."""
         return X
 
     @abstractmethod
     def transform(self, X: Matrix, block: int) -> Float32Array:
-        """Return ``phi_block(X)``, shape (n, width), plane after plane."""
+        """Return ``phi_block(X)``, shape (n, width), one plane after the other."""
 
     def predict(
         self, X: Matrix, coef: Float32Array, n_blocks: int, out: Float32Array, cache_bytes: int
@@ -84,7 +85,7 @@ class FeatureMap(ABC):
 
 
 def float32_rows(X: Matrix) -> Matrix:
-    """Return rows as the hot loops want them: float32, C-contiguous or CSR."""
+    """Return rows in float32, C-contiguous or CSR, for the compiled loops."""
     if sp.issparse(X):
         X = X if X.format == "csr" else X.tocsr()
         if X.nnz < DENSIFY * X.shape[0] * X.shape[1]:
@@ -94,7 +95,7 @@ def float32_rows(X: Matrix) -> Matrix:
 
 
 def narrow_indices(X: Matrix) -> Matrix:
-    """Return CSR rows with 32-bit indices where they suffice: some routines take no others."""
+    """Return CSR rows with 32-bit indices if they suffice, which some routines require."""
     if X.indices.dtype == np.int32 or max(X.nnz, *X.shape) > np.iinfo(np.int32).max:
         return X
     parts = (X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32))
@@ -107,9 +108,9 @@ def dense64(X: Matrix) -> Float64Array:
 
 
 def float64_rows(X: Matrix) -> Matrix:
-    """Return rows as float64, dense or CSR with 32-bit indices where they suffice.
+    """Return rows as float64, dense or CSR with 32-bit indices if they suffice.
 
-    Dense rows are in C order: NumPy adds up the entries of a row in the order of the memory.
+    Dense rows are in C order, because the order in memory determines the order of NumPy's sums.
     """
     if isinstance(X, np.ndarray):
         return np.ascontiguousarray(X, np.float64)
@@ -117,7 +118,7 @@ def float64_rows(X: Matrix) -> Matrix:
 
 
 def used_columns(X: Matrix) -> tuple[Matrix, IntArray]:
-    """Return rows and their columns; of CSR rows those that hold no entry are left out."""
+    """Return rows and their columns; empty columns of CSR rows are left out."""
     d = X.shape[1]
     if not sp.issparse(X):
         return X, np.arange(d)

@@ -1,4 +1,4 @@
-"""Features of sums and products of kernels, made of the features of their parts."""
+"""Random features of sums and products of kernels, from the features of the parts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from kernelgrad.features.base import FeatureMap
 
 
 class PartsMap(FeatureMap):
-    """Base of the maps of several maps, which may each prepare rows in their own way.
+    """Base class of maps composed of several maps, each of which may prepare rows differently.
 
-    Prepared rows are one matrix: the rows themselves if any part takes them as they are, then
-    what the other parts make of them, column after column.
+    Prepared rows are one matrix: the original columns, if any part uses them unchanged,
+    followed by the columns prepared by each of the other parts.
     """
 
     def __init__(self, parts: Sequence[FeatureMap], *size: int) -> None:
@@ -32,15 +32,15 @@ class PartsMap(FeatureMap):
 
     @property
     def per_feature_unbiased(self) -> bool:
-        """Whether each single feature averages to ``k / F``."""
+        """Whether each single feature is an unbiased estimate of ``k / F``."""
         return all(part.per_feature_unbiased for part in self.parts)
 
     def capacity(self, n_blocks: int) -> int:
-        """Return the most that a part needs."""
+        """Return the largest capacity of a part."""
         return max(part.capacity(n_blocks) for part in self.parts)
 
     def prepare(self, X: Matrix) -> Matrix:
-        """Return rows that hold what every part needs: `X` itself if it is all."""
+        """Return rows with the columns that all parts need; `X` itself if it suffices."""
         pieces = [X] if self._shared else []
         for part, (start, _) in zip(self.parts, self._ranges, strict=True):
             if start or not self._shared:
@@ -52,7 +52,7 @@ class PartsMap(FeatureMap):
         return np.hstack([p.toarray() if sp.issparse(p) else p for p in pieces])
 
     def part_rows(self, X: Matrix, i: int) -> Matrix:
-        """Return part i's columns of prepared rows."""
+        """Return the columns of prepared rows that belong to part i."""
         start, stop = self._ranges[i]
         if stop - start == X.shape[1]:
             return X
@@ -61,7 +61,7 @@ class PartsMap(FeatureMap):
 
 
 class SumMap(PartsMap):
-    """The features of all parts side by side, times the square roots of their weights."""
+    """The concatenated features of all parts, times the square roots of their weights."""
 
     def __init__(
         self, parts: Sequence[FeatureMap], weights: Sequence[float], *size: int
@@ -71,7 +71,7 @@ class SumMap(PartsMap):
         self._roots = [np.float32(math.sqrt(weight)) for weight in weights]
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
-        """Return ``phi_block(X)``, part after part."""
+        """Return ``phi_block(X)``, one part after the other."""
         out = np.empty((X.shape[0], self.width), np.float32)
         a = 0
         for i, part in enumerate(self.parts):
@@ -83,7 +83,7 @@ class SumMap(PartsMap):
         return out
 
     def gradient(self, X: Matrix, R: Float32Array, block: int) -> Float32Array:
-        """Return ``phi_block(X)^T R`` by the parts' own ways."""
+        """Return ``phi_block(X)^T R``, using `gradient` of the parts."""
         return np.concatenate(
             [
                 part.gradient(self.part_rows(X, i), R, block) * self._roots[i]
@@ -94,7 +94,7 @@ class SumMap(PartsMap):
     def predict(
         self, X: Matrix, coef: Float32Array, n_blocks: int, out: Float32Array, cache_bytes: int
     ) -> None:
-        """Add the prediction by the parts' own ways, each with its share of the cache."""
+        """Add the prediction, using `predict` of the parts with shares of the cache."""
         a = 0
         for i, part in enumerate(self.parts):
             own = np.zeros_like(out)
@@ -114,7 +114,7 @@ class ProductMap(PartsMap):
         self.planes = math.prod(part.planes for part in parts)
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
-        """Return ``phi_block(X)``, the planes of the last part fastest."""
+        """Return ``phi_block(X)``; the planes of the last part vary fastest."""
         n, F = X.shape[0], self.block_size
         product = np.full((n, 1, 1), F ** ((len(self.parts) - 1) / 2), np.float32)
         for i, part in enumerate(self.parts):
@@ -124,10 +124,10 @@ class ProductMap(PartsMap):
 
 
 def _prepared_width(part: FeatureMap, n_features_in: int) -> int | None:
-    """Return how many columns a part prepares, or None if it takes rows as they are."""
+    """Return the number of columns that a part prepares; None if it uses rows unchanged."""
     probe = np.ones((1, n_features_in))
     probes = (probe, sp.csr_matrix(probe))
-    with np.errstate(all="ignore"):  # the width counts, not the value
+    with np.errstate(all="ignore"):  # only the width is needed
         prepared = [part.prepare(rows) for rows in probes]
     if all(after is before for after, before in zip(prepared, probes, strict=True)):
         return None

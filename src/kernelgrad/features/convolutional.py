@@ -18,11 +18,11 @@ _MIN_GROUP, _MAX_GROUP = 8, 64  # features of a group share a cell
 
 @dataclass(frozen=True)
 class PatchGrid:
-    """Where the patches of an image lie in its flat row, cell by cell."""
+    """The positions of the patches of an image in its flattened row, cell by cell."""
 
-    origins: IntArray  # column of each patch's first pixel, those of a cell together
+    origins: IntArray  # column of the first pixel of each patch, grouped by cell
     starts: IntArray  # cell c holds ``origins[starts[c] : starts[c + 1]]``
-    within: IntArray  # columns of a patch's q pixels, counted from its first
+    within: IntArray  # columns of the q pixels of a patch, relative to its first
 
     @property
     def n_cells(self) -> int:
@@ -38,10 +38,11 @@ class PatchGrid:
 class ConvolutionMap(FeatureMap):
     r"""``|c|^-1 sum_{p in c} [cos, sin](w . x_p) / sqrt(F)`` for random filters and cells.
 
-    Consecutive features form groups on one cell, so that their convolution is a matrix product
-    of patches with filters. Groups have ``F / n_cells`` features, within 8 and 64: a block
-    sees as many cells as it can. Its cells come from random permutations keyed by (seed,
-    block), each used up before the next, so every group is uniform over the cells.
+    Consecutive features form groups that share a cell, so that their convolution is a matrix
+    product of patches with filters. A group has ``F / n_cells`` features, but between 8 and 64,
+    so that a block covers as many cells as possible. The cells of a block are taken from random
+    permutations keyed by (seed, block), one after the other, so every group is uniform over the
+    cells.
     """
 
     planes = 2

@@ -1,7 +1,7 @@
-r"""Random features ``h(X W)`` on a second device, as `kernelgrad.features._fused` makes them.
+r"""Random features ``h(X W)`` on a second device, equal to those of `features._fused`.
 
-Weights are drawn on the CPU, each a function of the seed alone, and sent: d numbers for a
-feature, against n for its values. A projection of d columns is off by at most
+Weights are drawn on the CPU as a function of the seed and sent to the device: d numbers per
+feature, compared with n for its values. The error of a projection of d columns is at most
 ``g_d |x| |w|`` (see `kernelgrad.kernels.device`), so cosines and sines of two devices differ by
 at most ``4 pi g_(d+2) |x| |w| + 8 u``, with w in turns, times the scale of a block.
 """
@@ -31,7 +31,7 @@ _GROUP_BYTES = 64 * 2**20  # weights drawn and sent at once
 
 
 def no_features(name: str, device: str) -> CapabilityError:
-    """Return the error for a kernel whose random features cannot be made on a device."""
+    """Return the error for a kernel without random features on a device."""
     return CapabilityError(
         f"The random features of the {name} kernel have no form for device={device!r}; random "
         "projections have: rbf, laplacian, cauchy, matern, products of these, arc_cosine, "
@@ -48,19 +48,19 @@ class _Weights(NamedTuple):
 
 
 class DeviceFeatures:
-    """Random projections on a device; the counterpart of the methods of a `FeatureMap`.
+    """Random projections on a device, with the methods of a `FeatureMap`.
 
-    Rows are those that went through ``prepare`` and float32, dense or CSR.
+    Rows must have been processed by ``prepare`` and be float32, dense or CSR.
     """
 
     def __init__(self, device: TorchDevice, features: FeatureMap, name: str) -> None:
-        # a map with transforms of its own draws no weights
+        # a map with its own transform does not draw weights
         own = type(features).transform is not ProjectionMap.transform
         if own or not isinstance(features, ProjectionMap):
             raise no_features(name, device.name)
         self.device, self.map = device, features
         self._rows = Resident()
-        self._last: tuple[int, _Weights] | None = None  # of several sets of rows, a block each
+        self._last: tuple[int, _Weights] | None = None  # reused for several sets of rows
 
     def rows(self, X: Matrix) -> DeviceRows:
         """Return rows on the device."""
@@ -90,7 +90,7 @@ class DeviceFeatures:
                 return [T.cos(), T.sin_()]
             return [T.cos_().mul_(math.sqrt(2))]
         if kind == projections.STEP:
-            # NaN stays NaN, as in all others
+            # NaN stays NaN, as in all other kinds
             return [self.device.torch.where(T.isnan(), T, (T > 0).to(T.dtype))]
         if kind == projections.RAMP:
             return [T.clamp_(min=0.0)]
@@ -110,7 +110,7 @@ class DeviceFeatures:
             yield rows, self._tile(x, weights)
 
     def matrix(self, X: Matrix, block: int, factor: float) -> DeviceBlockMatrix:
-        """Return ``factor phi_block(X)``, to multiply by."""
+        """Return ``factor phi_block(X)`` as an operator that multiplies."""
         weights = self._block(block)
         return DeviceBlockMatrix(
             self.rows(X), self.map.width, lambda some: self._tile(some[0], weights, factor)
@@ -172,7 +172,7 @@ class DeviceFeatures:
         self, X: Matrix, block: int, root: Float32Array, every: int,
         f: Float32Array, r: Float32Array,
     ) -> tuple[Float64Array, Float64Array, Float64Array]:  # fmt: skip
-        """Return what `FeatureStream.moments` does."""
+        """Return the sums of `FeatureStream.moments`."""
         device, width = self.device, self.map.width
         C, height = f.shape[1], device.height(width) // every * every
         with device.working():

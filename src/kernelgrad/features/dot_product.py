@@ -1,4 +1,4 @@
-"""Features of kernels of the inner product: TensorSketches and random Maclaurin features."""
+"""Random features of inner-product kernels: TensorSketches and random Maclaurin features."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from kernelgrad.features import _sketches as sketches
 from kernelgrad.features._fused import take_tile, tile_times
 from kernelgrad.features.base import FeatureMap, used_columns
 
-_WIDTH = 16  # signs are drawn for a multiple of features, so that few shapes of products occur
+_WIDTH = 16  # signs are drawn for multiples of this many features, to limit product shapes
 
 
 class InnerProductMap(FeatureMap):
-    """Features of rows ``sqrt(gamma) x``, one plane, in row tiles.
+    """Base class of maps with one plane that are computed from ``sqrt(gamma) x`` by row tiles.
 
-    Subclasses give :meth:`_draw` and :meth:`_tile`.
+    Subclasses define :meth:`_draw` and :meth:`_tile`.
     """
 
     ROWS: ClassVar[int]  # rows of a tile, a power of two
@@ -39,7 +39,7 @@ class InnerProductMap(FeatureMap):
 
     @abstractmethod
     def _tile(self, rows: Rows, r0: int, r1: int, draws: Any) -> Float32Array:
-        """Return features of rows r0..r1; there may be more rows, of any values, behind."""
+        """Return features of rows r0..r1, followed by any number of padding rows."""
 
     def prepare(self, X: Matrix) -> Matrix:
         """Return ``sqrt(gamma) x``."""
@@ -60,9 +60,9 @@ class InnerProductMap(FeatureMap):
     def predict(
         self, X: Matrix, coef: Float32Array, n_blocks: int, out: Float32Array, cache_bytes: int
     ) -> None:
-        """Add the prediction of blocks 0..n_blocks to `out`, tile after tile.
+        """Add the prediction of blocks 0..n_blocks to `out`, tile by tile.
 
-        Nothing is kept between calls: draws cost little next to features.
+        Random numbers are drawn anew in every call; they cost little compared with features.
         """
         X, columns = used_columns(X)
         rows, n, F = as_rows(X), X.shape[0], self.block_size
@@ -81,10 +81,10 @@ def _padded(n: int) -> int:
 
 
 class TensorSketch(InnerProductMap):
-    """One TensorSketch of ``(gamma <x, z> + coef0)^degree`` a block.
+    """One TensorSketch of ``(gamma <x, z> + coef0)^degree`` per block.
 
-    FFTs are in float32: measured errors of a row's features are below 1e-6 of their norm
-    (degrees up to 5, F up to 1,024), in two thirds of the time of float64.
+    FFTs are in float32, which takes two thirds of the time of float64. The measured error of
+    the features of a row is below 1e-6 of their norm (degrees up to 5, F up to 1,024).
     """
 
     ROWS = 64
@@ -95,7 +95,7 @@ class TensorSketch(InnerProductMap):
         self._constant = np.float32(np.sqrt(coef0))
 
     def _draw(self, block: int, columns: IntArray) -> tuple[AnyArray, Float32Array]:
-        """Return buckets and signs (degree, n_columns + 1), the constant's last."""
+        """Return buckets and signs (degree, n_columns + 1), with those of the constant last."""
         columns = np.append(columns, self.n_features_in)
         first = block * self.degree
         return sketches.hashes(columns, self.seed, first, self.degree, self.block_size)
@@ -111,20 +111,20 @@ class TensorSketch(InnerProductMap):
 
 
 class MaclaurinDraws(NamedTuple):
-    """Random numbers of a block, its features sorted by falling degree."""
+    """Random numbers of a block whose features are sorted by decreasing degree."""
 
-    place: IntArray  # (F,), where each feature stands in that order
+    place: IntArray  # (F,), position of each feature in that order
     amplitude: Float32Array
-    # numbers n_l of features of degree l = 1, 2, ... or more, and their signs of level l,
-    # (n_columns, n_l or more)
+    # for l = 1, 2, ...: the number n_l of features of degree l or more, and their signs of
+    # level l, (n_columns, n_l or more)
     levels: list[tuple[int, Float32Array]]
 
 
 class RandomMaclaurin(InnerProductMap):
-    """Products of N random projections, all features of a level in one matrix product.
+    """Products of N random projections, computed level by level as matrix products.
 
-    `law` returns degrees N for uniforms in (0, 1), and ``a_N / P[N]``; `check` raises where
-    features of rows would have infinite variance.
+    `law` returns degrees N for uniform variates in (0, 1), and ``a_N / P[N]``; `check` raises
+    if features of rows would have infinite variance.
     """
 
     ROWS = 256
@@ -140,14 +140,14 @@ class RandomMaclaurin(InnerProductMap):
         self.law, self.check = law, check
 
     def prepare(self, X: Matrix) -> Matrix:
-        """Return ``sqrt(gamma) x``; DataError where the variance would be infinite."""
+        """Return ``sqrt(gamma) x``; raise DataError if the variance would be infinite."""
         self.check(X)
         return super().prepare(X)
 
     def degrees(self, block: int) -> tuple[IntArray, Float64Array]:
-        """Return degrees N of a block's features and ``a_N / P[N]``.
+        """Return the degrees N of the features of a block, and ``a_N / P[N]``.
 
-        Their uniforms are one from each of F equal strata, in random order.
+        The uniform variates are stratified: one from each of F equal strata, in random order.
         """
         F, tag = self.block_size, sketches.TAG_DEGREE
         inside = rng.uniforms(self.seed, block * F, F, tag)
@@ -171,7 +171,7 @@ class RandomMaclaurin(InnerProductMap):
         n = _padded(r1 - r0)
         some = take_tile(rows, r0, r1, n)
         P = np.tile(draws.amplitude, (n, 1))
-        # fresh memory for each level would cost more than its product
+        # allocating memory for each level would take longer than its product
         room = np.zeros(n * max((W.shape[1] for _, W in draws.levels), default=0), np.float32)
         for m, W in draws.levels:
             T = room[: n * W.shape[1]].reshape(n, -1)

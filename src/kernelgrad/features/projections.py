@@ -1,7 +1,8 @@
-r"""Random features ``h(w . x)`` of random weights w.
+r"""Random features ``h(w . x)`` with random weights w.
 
-``k(x, z) = E_w[h(w . x) h(w . z)]``: random Fourier features, the semigroup and arc-cosine
-kernels and others of Table 1 of Dai et al. (2014) differ only in h and in the law of w.
+They satisfy ``k(x, z) = E_w[h(w . x) h(w . z)]``. Random Fourier features and those of the
+semigroup, arc-cosine and other kernels in Table 1 of Dai et al. (2014) differ only in h and in
+the law of w.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ _GROUP_BYTES = 16 * 2**20  # weights regenerated at once in predict
 
 @dataclass(frozen=True)
 class Projection:
-    """What random features ``amplitude * h(w^T embed(x))`` of a kernel are made of.
+    """Definition of the random features ``amplitude * h(w^T embed(x))`` of a kernel.
 
     Weights are `scale` times standard variates of a law of `kernelgrad.compute.rng`.
-    ``factor(seed, first, n)`` gives one more factor for each of n weights, shared by its
-    coordinates, or None; `quantile` gives it as a function of uniform variates in (0, 1).
+    ``factor(seed, first, n)`` returns a further factor for all coordinates of each of n
+    weights, or None; `quantile` is its quantile function.
     """
 
     kind: int  # the function h, a code of `kernelgrad.features._fused`
@@ -46,26 +47,26 @@ class Projection:
 
     @property
     def turns(self) -> float:
-        """Scale of weights as the hot loops want them: those of cosines divided by 2 pi."""
+        """Scale of the weights in the compiled loops; for cosines it is divided by 2 pi."""
         cosines = self.kind in (projections.PAIR, projections.PHASE)
         return self.scale / (2 * np.pi) if cosines else self.scale
 
     def factors(self, seed: int, first: int, n: int) -> Float64Array | None:
-        """Return one factor for each of the weights first, ..., or None."""
+        """Return one factor for each of n weights from `first` on, or None."""
         return None if self.factor is None else self.factor(seed, first, n)
 
     def phases(self, seed: int, first: int, n: int) -> Float32Array:
-        """Return phases of weights first, ... in turns; none unless the kind has them."""
+        """Return the phases of n weights from `first` on in turns; empty for kinds without."""
         if self.kind != projections.PHASE:
             return np.empty(0, np.float32)
         return rng.phases(seed, first, n)
 
 
 class ProjectionMap(FeatureMap):
-    r"""``amplitude * h(w^T x) / sqrt(F)`` for random weights w.
+    r"""Features ``amplitude * h(w^T x) / sqrt(F)`` with random weights w.
 
-    ``[cos, sin]`` pairs cost one matrix column for two features and need no phase; their
-    variance is lower than that of ``sqrt(2) cos(w . x + b)``, the papers' form.
+    A ``[cos, sin]`` pair needs one projection for two features and no phase, and has a lower
+    variance than ``sqrt(2) cos(w . x + b)``, the form in the papers.
     """
 
     def __init__(self, projection: Projection, *size: int) -> None:
@@ -82,33 +83,33 @@ class ProjectionMap(FeatureMap):
         return state
 
     def prepare(self, X: Matrix) -> Matrix:
-        """Return the rows whose projections are taken."""
+        """Return the rows that are projected."""
         return X if self.projection.embed is None else self.projection.embed(X)
 
     def capacity(self, n_blocks: int) -> int:
-        """Round up to whole tiles."""
+        """Return the number of features, rounded up to whole tiles."""
         return -(-n_blocks * self.block_size // projections.TILE) * projections.TILE
 
     def frequencies(
         self, first: int, n_tiles: int, tile: int, columns: IntArray
     ) -> Float32Array:
-        """Return the weights of features first, ..., shape (n_tiles, len(columns), tile).
+        """Return weights of features from `first` on, shape (n_tiles, len(columns), tile).
 
-        Those of cosines are in turns: divided by 2 pi.
+        Weights of cosines are in turns, that is, divided by 2 pi.
         """
         W = np.empty((n_tiles, len(columns), tile), np.float32)
         rng.fill_tiles(W, columns, self.seed, first, self.projection.law, self.projection.turns)
         return self._multiplied(W, first)
 
     def _multiplied(self, W: Float32Array, first: int) -> Float32Array:
-        """Return weights (n_tiles, ., tile) times the factors that their coordinates share."""
+        """Return weights (n_tiles, ., tile) times the factor of each feature."""
         factor = self.projection.factors(self.seed, first, W.shape[0] * W.shape[2])
         if factor is not None:
             W *= factor.astype(np.float32).reshape(len(W), 1, W.shape[2])
         return W
 
     def _columns(self, X: Matrix) -> tuple[Matrix, IntArray]:
-        """Drop untouched columns of wide sparse rows, so that only needed draws are made."""
+        """Drop empty columns of wide sparse rows, whose weights need not be drawn."""
         wide = sp.issparse(X) and X.nnz <= self.n_features_in // 2
         return used_columns(X) if wide else (X, np.arange(self.n_features_in))
 
@@ -120,14 +121,14 @@ class ProjectionMap(FeatureMap):
         return X, W, self.projection.phases(self.seed, block * F, F)
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
-        """Return ``phi_block(X)``, shape (n, planes * F), plane after plane."""
+        """Return ``phi_block(X)``, shape (n, planes * F), one plane after the other."""
         X, W, phase = self._block(X, block)
         out = np.empty((X.shape[0], self.width), np.float32)
         projections.transform(X, W, phase, self.kind, self._scale, out)
         return out
 
     def gradient(self, X: Matrix, R: Float32Array, block: int) -> Float32Array:
-        """Return ``phi_block(X)^T R`` by fused tiles; the block is never stored."""
+        """Return ``phi_block(X)^T R`` by fused tiles, without storing the block."""
         X, W, phase = self._block(X, block)
         G = np.empty((self.planes, W.shape[0], W.shape[2], R.shape[1]), np.float32)
         projections.gradient(X, W, phase, self.kind, R, G)
@@ -135,7 +136,7 @@ class ProjectionMap(FeatureMap):
         return G.reshape(self.width, R.shape[1])
 
     def _bytes(self, n_columns: int) -> int:
-        """Return the bytes of the weights of a unit."""
+        """Return the size of the weights of a unit in bytes."""
         return 4 * self._unit * n_columns
 
     def _draw(self, first: int, n: int, columns: IntArray) -> Float32Array:
@@ -154,7 +155,7 @@ class ProjectionMap(FeatureMap):
     def predict(
         self, X: Matrix, coef: Float32Array, n_blocks: int, out: Float32Array, cache_bytes: int
     ) -> None:
-        """Add the prediction of blocks 0..n_blocks to `out`, unit after unit.
+        """Add the prediction of blocks 0..n_blocks to `out`, unit by unit.
 
         The weights of the first units that fit in `cache_bytes` are kept between calls; the
         others are drawn again. Both give the same bits.
@@ -165,12 +166,12 @@ class ProjectionMap(FeatureMap):
             np.arange(self.n_features_in),
         )
         n_units = -(-used // unit)
-        cache = self._cache  # a snapshot: other threads may replace it, never change it
+        cache = self._cache  # a snapshot: other threads may replace the cache but not modify it
         budget = cache_bytes // self._bytes(self.n_features_in)
         cached = min(n_units, budget)
         if cached > len(cache):
             have = len(cache)
-            # grow in steps: appending one block at a time would copy the cache each time
+            # grown in steps, since appending one block at a time would copy the cache each time
             want = min(budget, max(cached, 2 * have, 4))
             self._cache = cache = np.concatenate([cache, self._draw(have, want - have, every)])
         acc = np.zeros_like(out)
@@ -188,9 +189,9 @@ class ProjectionMap(FeatureMap):
 
 
 class SummedFrequenciesMap(ProjectionMap):
-    """Random Fourier features of a product of stationary kernels: one sum of frequencies.
+    """Random Fourier features of a product of stationary kernels, whose frequencies add up.
 
-    They are ``[cos, sin]`` pairs unless all parts ask for phases.
+    They are ``[cos, sin]`` pairs unless all parts have ``form="phase"``.
     """
 
     def __init__(self, seeded: Sequence[tuple[Projection, int]], *size: int) -> None:
@@ -202,7 +203,7 @@ class SummedFrequenciesMap(ProjectionMap):
     def frequencies(
         self, first: int, n_tiles: int, tile: int, columns: IntArray
     ) -> Float32Array:
-        """Return the sum of the parts' frequencies, in turns."""
+        """Return the sums of the frequencies of the parts, in turns."""
         W = self.parts[0].frequencies(first, n_tiles, tile, columns)
         for part in self.parts[1:]:
             W += part.frequencies(first, n_tiles, tile, columns)

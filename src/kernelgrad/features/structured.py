@@ -1,10 +1,10 @@
-r"""Random Fourier features whose frequencies are not independent of each other.
+r"""Random Fourier features with dependent frequencies.
 
-The discussion of Dai et al. (2014) names two replacements of independent draws: structured
-matrices that cost ``O(log d)`` instead of ``O(d)`` operations per feature and row, and
-quasi-Monte Carlo points. Every single frequency here has the kernel's spectral law (see
-:class:`HadamardMap` for how nearly), so each block stays an unbiased estimate; frequencies
-that repel each other lower its variance.
+The discussion of Dai et al. (2014) names two alternatives to independent frequencies:
+structured matrices, which take ``O(log d)`` instead of ``O(d)`` operations per feature and row,
+and quasi-Monte Carlo points. Every single frequency has the spectral law of the kernel (only
+approximately for :class:`HadamardMap`), so each block remains an unbiased estimate, and the
+dependence lowers its variance.
 """
 
 from __future__ import annotations
@@ -26,28 +26,29 @@ from kernelgrad.features.projections import Projection, ProjectionMap
 
 TAG_ORTHOGONAL, TAG_LENGTH, TAG_SHIFT = 8, 9, 10
 
-# Up to this width frequencies are exactly orthogonal: products with so few columns are cheap,
-# and transforms of order 64 are visibly biased (by 2.5e-4 along a single column).
+# Up to this number of columns frequencies are exactly orthogonal: dense products are cheap, and
+# transforms of order 64 have a visible bias (2.5e-4 along a single column).
 DENSE_WIDTH = 64
-_DRAWS = 256  # features of a task
+_DRAWS = 256  # features drawn by one task
 _GROUP_BYTES = 16 * 2**20  # signs and lengths regenerated at once in predict
 _WORD = 32  # bits
-_TAIL = 8.3  # every uniform of 52 bits is the probability of a smaller normal variate
+_TAIL = 8.3  # normal quantiles of uniforms with 52 bits are smaller
 
 
 def orthogonal_map(projection: Projection, n_features_in: int, *size: int) -> FeatureMap:
-    """Return the map with orthogonal frequencies that suits the input width."""
+    """Return the map with orthogonal frequencies for the given number of columns."""
     cls = OrthogonalMap if n_features_in <= DENSE_WIDTH else HadamardMap
     return cls(projection, n_features_in, *size)
 
 
 class OrthogonalMap(ProjectionMap):
-    r"""Frequencies in stacks of d that are exactly orthogonal.
+    r"""Exactly orthogonal frequencies in stacks of d.
 
-    Stack s holds features ``s d, ..., s d + d - 1``. Their normal draws, the same that
-    independent frequencies would use, are made orthogonal by Gram-Schmidt and keep their
-    lengths: a normal vector's length is independent of all directions, and Gram-Schmidt of
-    normal vectors gives the uniform law on rotations. Each frequency is exactly normal.
+    Stack s holds features ``s d, ..., s d + d - 1``. Its normal variates, the same as for
+    independent frequencies, are orthogonalised by the Gram-Schmidt process and keep their
+    lengths. The length of a normal vector is independent of its direction, and Gram-Schmidt
+    applied to normal vectors gives the uniform law on rotations, so each frequency is exactly
+    normal.
     """
 
     def frequencies(
@@ -70,19 +71,18 @@ class OrthogonalMap(ProjectionMap):
 class HadamardMap(ProjectionMap):
     r"""Frequencies ``length_i (H D3 H D2 H D1)_i`` by fast Walsh-Hadamard transforms.
 
-    With n the width d padded to a power of two (at least 128), stack s holds the n features
-    ``s n, ..., s n + n - 1``, orthogonal rows whose independent lengths are chi variates of n
-    degrees of freedom, times the kernel's own factor. Three transforms cost
-    ``3 log2 n`` additions per feature and row, the frequencies are never stored, and the model
-    is its seed as before.
+    Let n be the number of columns d padded to a power of two (at least 128). Stack s holds the
+    n features ``s n, ..., s n + n - 1``: orthogonal rows whose independent lengths are chi
+    variates with n degrees of freedom, times the factor of the kernel. Three transforms take
+    ``3 log2 n`` additions per feature and row. The frequencies are never stored.
 
-    A row of the product of transforms is only nearly uniform on the sphere. Its fourth moments
-    are off by ``O(1 / n^2)``; the estimate of ``exp(-t^2 / 2)`` is biased by at most 1e-4 at
-    n = 128, in the worst direction, one single column, and by a quarter of that for every
-    doubling of n.
+    A row of the product of transforms is only approximately uniform on the sphere. Its fourth
+    moments have an error of ``O(1 / n^2)``; the bias of the estimate of ``exp(-t^2 / 2)`` is at
+    most 1e-4 for n = 128, in the worst direction, which is a single column, and a quarter of
+    that for every doubling of n.
 
-    A block that covers only a part of a stack costs the transforms of the whole stack: block
-    sizes of at least n are best. On wide rows with few non-zeros independent frequencies are
+    A block that covers only a part of a stack takes the transforms of the whole stack, so block
+    sizes of at least n are best. For wide rows with few non-zeros independent frequencies are
     faster.
     """
 
@@ -93,11 +93,11 @@ class HadamardMap(ProjectionMap):
         self._cache = np.empty((0, 4, self.order), np.float32)
 
     def capacity(self, n_blocks: int) -> int:
-        """Return the number of features: stacks need not be whole."""
+        """Return the number of features; the last stack may be used in part."""
         return n_blocks * self.block_size
 
     def stacks(self, first: int, n_stacks: int) -> Float32Array:
-        """Return the signs of the three diagonals and the lengths, (n_stacks, 4, order).
+        """Return the signs of the three diagonals, and the lengths, (n_stacks, 4, order).
 
         The sign of coordinate k in diagonal m of stack s is bit ``k mod 32`` of word m of the
         counter ``s order / 32 + k // 32``. Lengths are in turns and normalise the transforms.
@@ -119,7 +119,7 @@ class HadamardMap(ProjectionMap):
         return out
 
     def _touched(self, block: int) -> hadamard.Stacks:
-        """Return the stacks that the block touches."""
+        """Return the stacks that contain features of the block."""
         F, n = self.block_size, self.order
         first, last = block * F // n, ((block + 1) * F - 1) // n
         phase = self.projection.phases(self.seed, block * F, F)
@@ -127,13 +127,13 @@ class HadamardMap(ProjectionMap):
         return hadamard.Stacks(stacks, phase, self.kind, block * F - first * n, F)
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
-        """Return ``phi_block(X)``, shape (n, planes * F), plane after plane."""
+        """Return ``phi_block(X)``, shape (n, planes * F), one plane after the other."""
         out = np.empty((X.shape[0], self.planes, self.block_size), np.float32)
         hadamard.transform(X, self._touched(block), self._scale, out)
         return out.reshape(-1, self.width)
 
     def gradient(self, X: Matrix, R: Float32Array, block: int) -> Float32Array:
-        """Return ``phi_block(X)^T R`` by fused tiles; the block is never stored."""
+        """Return ``phi_block(X)^T R`` by fused tiles, without storing the block."""
         G = np.empty((self.planes, self.block_size, R.shape[1]), np.float32)
         hadamard.gradient(X, self._touched(block), R, G)
         G *= np.float32(self._scale)
@@ -158,11 +158,11 @@ class HadamardMap(ProjectionMap):
 
 @lru_cache(maxsize=32)
 def _chi_of_normal(n: int) -> Chebyshev:
-    """Return the function that turns standard normal into chi variates of n degrees of freedom.
+    """Return the function that maps standard normal variates to chi variates, n degrees.
 
-    It is the composition of the normal distribution with the inverse of the chi distribution:
-    nearly a straight line for the n in use, so that an interpolating polynomial is exact to
-    float32 rounding and 20 times faster than the inverse incomplete gamma function.
+    It is the chi quantile function of the normal distribution function, which is nearly linear
+    for the n in use, so an interpolating polynomial is exact up to float32 rounding and 20
+    times faster than the inverse incomplete gamma function.
     """
 
     def quantile(z: Float64Array) -> Float64Array:
@@ -188,17 +188,17 @@ _QUANTILES: dict[int, Callable[[FloatArray], FloatArray]] = {
 
 
 class SobolMap(ProjectionMap):
-    r"""Frequencies from the points of one Sobol' sequence, shifted at random.
+    r"""Frequencies from a randomly shifted Sobol' sequence.
 
-    Point i of the sequence, XORed with a word per coordinate that depends on the seed alone,
-    is the vector of probabilities of the coordinates of frequency i; where the kernel draws a
-    factor per frequency, one more coordinate gives it. The digital shift makes every single
-    point uniform and keeps the points well spread.
+    Point i of the sequence, XORed with one word per coordinate that depends only on the seed,
+    is mapped to frequency i by the quantile function of each coordinate. If the kernel has a
+    factor per frequency, one more coordinate determines it. The digital shift makes every
+    point uniform and preserves the low discrepancy.
     """
 
     @property
     def per_feature_unbiased(self) -> bool:
-        """False: two products of points of one sequence are not independent."""
+        """False, because the points of a sequence are not independent."""
         return False
 
     def __init__(self, projection: Projection, *size: int) -> None:
@@ -226,17 +226,17 @@ class SobolMap(ProjectionMap):
         return state
 
     def _points(self, first: int, n: int) -> Float64Array:
-        """Return points first, ..., first + n - 1, shape (n, dimension)."""
+        """Return n points of the sequence from `first` on, shape (n, dimension)."""
         from scipy.stats.qmc import Sobol
 
-        # An engine steps through the sequence, so the last one is kept where it stands. To
-        # take it out of the dictionary is atomic: no two threads ever hold the same.
+        # An engine only steps forwards, so the last one is kept with its position. Removing it
+        # from the dictionary is atomic, so two threads never use the same engine.
         engine, at = self.__dict__.pop("_position", (None, 0))
         if engine is None or at > first:
             engine, at = Sobol(self.dimension, scramble=False, bits=_WORD), 0
         if at < first:
             engine.fast_forward(first - at)
-        # any number of points is balanced enough here, but a first call warns about it
+        # the first call warns unless n is a power of two, which does not matter here
         parts = [engine.random(1), engine.random(n - 1)] if first == 0 else [engine.random(n)]
         self._position = engine, first + n
         points: Float64Array = np.concatenate(parts)

@@ -1,4 +1,4 @@
-"""Functions: random features or kernel values of rows, and sums over them."""
+"""Fitted functions: expansions in random features, kernel values or columns."""
 
 from kernelgrad.functions.exact import ExactKernel as ExactKernel
 from kernelgrad.functions.exact import KernelRows as KernelRows

@@ -1,4 +1,4 @@
-"""Exact kernels on rows as they come: blocks, kept rows, and sums over support rows."""
+"""Exact kernel values of unscaled rows: blocks, cached rows, and sums over support rows."""
 
 from __future__ import annotations
 
@@ -30,43 +30,43 @@ from kernelgrad.kernels.base import TiledKernel
 from kernelgrad.kernels.device import KernelTiles
 from kernelgrad.persistence import Record
 
-COLUMN_TILE = 1024  # columns of a row block that one task computes
-ROW_TILE = 256  # its rows: 1 MiB of float32, which stays in a cache
-GRAM_TILE = 256  # rows and columns of a tile of a symmetric matrix: it stays in the cache
+COLUMN_TILE = 1024  # columns of a block computed by one task
+ROW_TILE = 256  # and its rows: 1 MiB of float32, which stays in the cache
+GRAM_TILE = 256  # rows and columns of a tile of a symmetric matrix, which stays in the cache
 PREDICT_TILE = 512  # rows and support rows of a prediction tile: 1 MiB of float32
 PREPARE_ROWS = 8192
 _CSR = ("data", "indices", "indptr")
-# Kernel rows kept unless a memory limit is given. The first touch of memory may cost as much as
-# a kernel value of some 200 columns: only dear values are worth more of it.
+# Bytes of cached kernel rows unless a memory limit is given. Touching new memory may take as
+# long as a kernel value of some 200 columns, so only expensive values deserve a larger cache.
 CHEAP_CACHE, MOST_CACHE, CACHE_PART = 2**30, 4 * 2**30, 6
 DEAR_COLUMNS = 256
 
 
 class ExactKernel:
-    r"""``k(x, z)`` of a resolved kernel on rows before scaling.
+    r"""Exact values ``k(x, z)`` of a resolved kernel for unscaled rows.
 
-    The counterpart of :class:`~kernelgrad.functions.FeatureStream`: there a function is made of
-    random features, here of kernel values.
+    It is the counterpart of :class:`~kernelgrad.functions.FeatureStream` for functions that are
+    expansions in kernel values instead of random features.
 
     Parameters
     ----------
     kernel : Kernel
-        With numbers for its parameters.
+        A kernel whose parameters are numbers.
     n_features_in : int
-        Input width d.
+        Number of columns d.
     scaling : InputScaling or None
         Applied to rows in their own precision.
     wide : bool, default=False
-        Keep rows in float64: for rows so far from their centre, in bandwidths, that float32
-        would cancel. Kernel values are float32 either way.
+        Whether to keep rows in float64, for rows so far from their centre, relative to the
+        bandwidth, that float32 would suffer cancellation. Kernel values are float32 anyway.
     precise : bool, default=False
-        Keep rows and kernel values in float64.
+        Whether to keep rows and kernel values in float64.
 
     Attributes
     ----------
     device : str
-        Where products with values are made, a name for `kernelgrad.compute.device`; of no model
-        a part.
+        Device that computes products with kernel values, a name for
+        `kernelgrad.compute.device`. It is not part of a model.
     """
 
     device = CPU
@@ -88,14 +88,14 @@ class ExactKernel:
         self.precise = precise
 
     def prepare(self, X: Matrix, ids: IntArray | None = None, *, first: int = 0) -> ExactRows:
-        """Return rows scaled, checked and embedded; `ids` are their columns if precomputed.
+        """Return rows scaled, checked and embedded; `ids` are columns of a precomputed matrix.
 
         `first` is the number of the first row, for messages.
         """
         n = X.shape[0]
         parts: list[ExactRows | None] = [None] * max(1, -(-n // PREPARE_ROWS))
 
-        def task(i: int) -> None:  # work arrays of few rows at a time
+        def task(i: int) -> None:  # keeps work arrays small
             start = i * PREPARE_ROWS
             some = self.scaling.apply(X[start : start + PREPARE_ROWS])
             check_range(some, first=first + start)
@@ -107,11 +107,11 @@ class ExactKernel:
         return rows if ids is None else rows.numbered(ids)
 
     def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_there": None}  # tensors stay where they are
+        return self.__dict__ | {"_there": None}  # without tensors on a device
 
     @property
     def on_device(self) -> KernelTiles | None:
-        """The kernel on the device; None on the CPU, where float64 values are always made."""
+        """The kernel on the device; None for the CPU, which always computes float64 values."""
         device = None if self.precise else get_device(self.device)
         if device is None:
             return None
@@ -128,9 +128,9 @@ class ExactKernel:
         self, A: ExactRows, B: ExactRows, out: Float32Array | None = None, *,
         compiled: bool = False,
     ) -> Float32Array:  # fmt: skip
-        """Return ``k(A, B)`` as :meth:`block`, with bits that depend on the shape too.
+        """Return ``k(A, B)`` like :meth:`block`, but with bits that depend on the shape too.
 
-        In `out` if there is one; with `compiled` loops take part: for many values.
+        The result is written to `out` if given. Use `compiled` loops for many values.
         """
         with blas_products(out=out, compiled=compiled):
             values: Float32Array = self.block(A, B)
@@ -140,7 +140,7 @@ class ExactKernel:
         return out
 
     def matrix(self, A: ExactRows, B: ExactRows) -> Float32Array:
-        """Return ``k(A, B)``, shape (n_A, n_B), its columns spread over the threads."""
+        """Return ``k(A, B)``, shape (n_A, n_B), with columns distributed over the threads."""
         out = np.empty((A.n_rows, B.n_rows), np.float32)
 
         def task(i: int) -> None:
@@ -151,9 +151,9 @@ class ExactKernel:
         return out
 
     def gram(self, rows: ExactRows, X: Matrix | None = None) -> FloatArray:
-        """Return ``k(A, A)``, shape (n, n), half of it computed, by tiles of fixed shape.
+        """Return ``k(A, A)``, shape (n, n), computing one half in tiles of fixed shape.
 
-        With the rows as given, `X`, in float64 where the kernel can.
+        If the unprepared rows `X` are given, values are float64 where the kernel allows it.
         """
         n = rows.n_rows
         block: Any = self.block
@@ -170,7 +170,7 @@ class ExactKernel:
             first, second = (slice(a, min(n, a + GRAM_TILE)) for a in pairs[number])
             with blas_products():
                 K = block(rows.take(first), rows.take(second))
-            if first == second:  # of the last bits of two equal entries, one is taken
+            if first == second:  # symmetric to the last bit
                 K = np.triu(K) + np.triu(K, 1).T
             out[first, second] = K
             out[second, first] = K.T
@@ -182,7 +182,7 @@ class ExactKernel:
         self, A: ExactRows, B: ExactRows, coef: Float64Array, out: Float64Array, *,
         fast: bool = False,
     ) -> None:  # fmt: skip
-        """Add ``k(A, B) coef`` to `out` (n_A, C) in tiles: no kernel matrix is ever held."""
+        """Add ``k(A, B) coef`` to `out` (n_A, C) in tiles, without storing ``k(A, B)``."""
         if self.on_device is not None:
             self.on_device.add_product(A, B, coef, out)
             return
@@ -200,7 +200,7 @@ class ExactKernel:
         parallel_for(-(-A.n_rows // PREDICT_TILE), task)
 
     def describe(self) -> dict[str, Any]:
-        """Return what defines the function k, for persistence."""
+        """Return a description of the function k, for persistence."""
         return {
             "kernel": describe_kernel(self.kernel),
             "n_features_in": self.n_features_in,
@@ -209,15 +209,15 @@ class ExactKernel:
 
     @classmethod
     def restore(cls, record: Record, scaling: Record | None = None) -> Self:
-        """Return the kernel that :meth:`describe` and ``scaling.arrays()`` gave.
+        """Return the kernel from the results of :meth:`describe` and ``scaling.arrays()``.
 
-        The latter are in `scaling`, or beside the description.
+        The arrays are in `scaling` if given, otherwise in `record`.
         """
         wide, precise = (record.take(name, check_bool, False) for name in ("wide", "precise"))
         return cls(*restored_kernel(record, scaling), wide=wide, precise=precise)
 
     def restore_rows(self, record: Record) -> ExactRows:
-        """Return the S rows of which :func:`rows_to_arrays` gave the arrays."""
+        """Return the S support rows from the arrays of :func:`rows_to_arrays`."""
         d = self.scaling.width(self.n_features_in)
         like = [
             self.kernel.exact_rows(X, wide=self.wide)
@@ -232,26 +232,27 @@ class ExactKernel:
 
 
 class KernelRows:
-    """Rows ``k(x_i, X)`` of a set of rows with itself; the last used ones are kept.
+    """Rows ``k(x_i, X)`` of a kernel matrix in a cache of the most recently used ones.
 
     Parameters
     ----------
     exact : ExactKernel
+        The kernel.
     rows : ExactRows
         The n rows X.
     cache_bytes : int
-        For kept rows of 4 n bytes each; what is used is touched only when it is needed. Never
-        changes a result.
+        Size of the cache; a row takes 4 n bytes. Memory is touched only when it is needed. The
+        size does not change results.
 
     Attributes
     ----------
     n_evaluations : int
-        Kernel values computed so far.
+        Number of kernel values computed so far.
     buffer : float32 array (slots, n)
-        All kept rows; valid until the next load.
+        The cached rows; valid until the next load.
     fast : bool
-        Whether rows to come are made by :meth:`ExactKernel.fast_block`: their last bits then
-        depend on the rows that are made together.
+        Whether new rows are computed by :meth:`ExactKernel.fast_block`, whose last bits depend
+        on which rows are computed together.
     """
 
     fast = False
@@ -262,7 +263,9 @@ class KernelRows:
         self.n_evaluations = 0
         self._budget = max(1, min(rows.n_rows, int(cache_bytes) // (4 * max(1, rows.n_rows))))
         self.buffer = untouched(self._budget, rows.n_rows, in_order=True)
-        self._slot: OrderedDict[int, int] = OrderedDict()  # row -> slot, oldest use first
+        self._slot: OrderedDict[int, int] = (
+            OrderedDict()
+        )  # row -> slot, least recently used first
 
     def load(self, index: IntArray) -> IntArray:
         """Cache these rows, all distinct; return their slots, valid until the next call."""
@@ -279,7 +282,7 @@ class KernelRows:
         for i in missing:
             used = len(self._slot)
             full = used == len(self.buffer)
-            # rows asked for now were moved to the end: the oldest is never one of them
+            # the requested rows were moved to the end, so none of them is evicted
             self._slot[i] = self._slot.popitem(last=False)[1] if full else used
         if missing:
             self._compute(np.array(missing), np.array([self._slot[i] for i in missing]))
@@ -299,7 +302,7 @@ class KernelRows:
         self.n_evaluations += len(index) * n
 
     def among(self, first: IntArray, second: IntArray) -> Float32Array:
-        """Return ``k(x_i, x_j)`` for any rows, from kept rows i where there are any."""
+        """Return ``k(x_i, x_j)`` for any rows, using cached rows i if possible."""
         kept = np.array([i in self._slot for i in first.tolist()], bool)
         K = np.empty((len(first), len(second)), np.float32)
         if kept.any():
@@ -330,7 +333,7 @@ class KernelRows:
 
 
 def join_rows(parts: Sequence[ExactRows]) -> ExactRows:
-    """Return all rows of `parts`, one after another."""
+    """Return the concatenated rows of `parts`."""
     if len(parts) == 1:
         return parts[0]
     return ExactRows(*(_join([getattr(p, f.name) for p in parts]) for f in fields(ExactRows)))
@@ -367,9 +370,9 @@ def rows_to_arrays(rows: ExactRows, name: str = "rows") -> dict[str, AnyArray]:
 
 
 def _restored_rows(record: Record, name: str, dense: ExactRows, sparse: ExactRows) -> ExactRows:
-    """Return the rows of which :func:`rows_to_arrays` gave the arrays.
+    """Return rows from the arrays of :func:`rows_to_arrays`.
 
-    They must be like rows that the kernel makes of dense or of sparse ones.
+    They must have the form that the kernel gives to dense or to sparse rows.
     """
     like = sparse if f"{name}.shape" in record.arrays else dense
     d = like.values.shape[1]
@@ -379,7 +382,7 @@ def _restored_rows(record: Record, name: str, dense: ExactRows, sparse: ExactRow
         if (n, width) != values.shape or not sp.issparse(like.values):
             raise record.error(f"holds rows {name!r} of other columns than the kernel's")
     else:
-        kept = record.arrays.get(name)  # of a kernel matrix the numbers of rows are enough
+        kept = record.arrays.get(name)  # None for a precomputed kernel, which needs only ids
         compact = kept is not None and kept.shape[1:] == (0,)
         values = record.array(name, "S", 0 if compact else d)
     if values.dtype != like.values.dtype:

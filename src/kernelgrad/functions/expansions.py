@@ -1,4 +1,4 @@
-"""What a fitted function is: seeds, rows or columns, and their coefficients."""
+"""Fitted functions, as expansions in random features, support rows or columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import ExactRows, Kernel, Polynomial
 from kernelgrad.persistence import Record, one_of
 
-# Rows handed to the hot loops at once, and numbers of rows sent to a device at once.
+# Rows processed at once by the CPU, and by a device.
 PREDICT_ROWS, DEVICE_NUMBERS = 8192, 2**24
 
 
@@ -35,10 +35,10 @@ class Expansion(ABC):
     @property
     @abstractmethod
     def nbytes(self) -> int:
-        """Bytes of the arrays that make up the model."""
+        """Size of the arrays of the model in bytes."""
 
     def set_device(self, name: str) -> None:  # noqa: B027 - most functions have none
-        """Predict on the device of that name from now on."""
+        """Set the device that computes predictions."""
 
     @property
     @abstractmethod
@@ -47,7 +47,7 @@ class Expansion(ABC):
 
     @property
     def scaling(self) -> InputScaling:
-        """What becomes of rows before the kernel."""
+        """The scaling of rows before the kernel."""
         return InputScaling()
 
     @property
@@ -57,24 +57,24 @@ class Expansion(ABC):
 
     @property
     def n_support(self) -> int:
-        """Number of rows that the function is a sum over."""
+        """Number of support rows, 0 for functions without them."""
         return 0
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:
-        """Return its size with plain JSON values, for people."""
+        """Return its size as plain JSON values, for display."""
 
     @abstractmethod
     def describe(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        """Return the function as plain values and arrays, for files."""
+        """Return the function as plain values and arrays, for persistence."""
 
     @classmethod
     @abstractmethod
     def restore(cls, record: Record, cache_bytes: int) -> Self:
-        """Return the function that :meth:`describe` gave."""
+        """Return the function from the result of :meth:`describe`."""
 
-    def compact(self) -> None:  # noqa: B027 - nothing to let go of, most often
-        """Let go of what predictions do not need."""
+    def compact(self) -> None:  # noqa: B027 - most functions need all they have
+        """Drop data that predictions do not need."""
 
     @abstractmethod
     def copy(self) -> Expansion:
@@ -82,16 +82,16 @@ class Expansion(ABC):
 
     @abstractmethod
     def raw_prediction(self, X: Matrix) -> Float64Array:
-        """Return f(X), shape (n, C), float64, in row chunks of bounded memory.
+        """Return f(X), shape (n, C), float64, in chunks of rows with bounded memory.
 
-        The bits of a row's value depend on the processor and its BLAS, but on no other row of
-        `X`, unless the kernel is a function given from outside that mixes rows.
+        The bits of a row's value depend on the processor and its BLAS, but not on the other
+        rows of `X`, unless the kernel is a user's function that mixes rows.
         """
 
     def fast_prediction(self, X: Matrix) -> Float64Array:
-        """Return f(X), its last bits dependent on other rows too; kernel values by BLAS.
+        """Return f(X) with kernel values by BLAS; the last bits depend on other rows too.
 
-        For rows that a fit looks at: nothing is compiled for them.
+        It is used for rows within a fit and compiles nothing.
         """
         return self.raw_prediction(X)
 
@@ -99,14 +99,17 @@ class Expansion(ABC):
 class RandomFeatureExpansion(Expansion):
     r"""``f(x) = intercept + sum_j phi_j(x) A_j`` over the blocks of a feature stream.
 
-    Memory is one float32 per feature and output, independent of the input width.
+    The memory is one float32 number per feature and output, independent of the number of
+    columns.
 
     Parameters
     ----------
     stream : FeatureStream
+        The random features phi_j.
     n_outputs : int
-        C.
-    intercept : float64 array (C,) or None for zero
+        Number of outputs C.
+    intercept : float64 array (C,) or None, default=None
+        The intercept; None is zero.
     """
 
     kind: ClassVar[str] = "random_features"
@@ -156,11 +159,11 @@ class RandomFeatureExpansion(Expansion):
 
     @property
     def scaling(self) -> InputScaling:
-        """What becomes of rows before the kernel."""
+        """The scaling of rows before the kernel."""
         return self.stream.scaling
 
     def set_device(self, name: str) -> None:
-        """Predict on the device of that name from now on."""
+        """Set the device that computes predictions."""
         self.stream.device = name
 
     def summary(self) -> dict[str, Any]:
@@ -180,7 +183,7 @@ class RandomFeatureExpansion(Expansion):
 
     @classmethod
     def restore(cls, record: Record, cache_bytes: int) -> Self:
-        """Return the function that :meth:`describe` gave."""
+        """Return the function from the result of :meth:`describe`."""
         stream = FeatureStream.restore(record, cache_bytes)
         intercept = record.array("intercept", "C")
         self = cls(stream, len(intercept), intercept)
@@ -204,7 +207,7 @@ class RandomFeatureExpansion(Expansion):
         return self.n_blocks - 1
 
     def average_towards(self, other: RandomFeatureExpansion, weight: float) -> None:
-        """Move to ``(1 - weight) self + weight other``; `other` may have more blocks."""
+        """Set self to ``(1 - weight) self + weight other``; `other` may have more blocks."""
         while self.n_blocks < other.n_blocks:
             self.add_block()
         mine = self.coef
@@ -219,7 +222,7 @@ class RandomFeatureExpansion(Expansion):
         return twin
 
     def raw_prediction(self, X: Matrix) -> Float64Array:
-        """Return f(X), shape (n, C), float64, in row chunks of bounded memory.
+        """Return f(X), shape (n, C), float64, in chunks of rows with bounded memory.
 
         Features and coefficients are float32; the intercept is added in float64.
         """
@@ -232,7 +235,7 @@ class RandomFeatureExpansion(Expansion):
         return out + self.intercept
 
     def add_prepared(self, X: Matrix, out: Float32Array) -> None:
-        """Add the sum over blocks for rows that went through ``stream.prepare``."""
+        """Add the sum over blocks for rows prepared by ``stream.prepare``."""
         if self.n_blocks:
             self.stream.predict(X, self._coef, self.n_blocks, out)
 
@@ -257,10 +260,13 @@ class SupportExpansion(Expansion):
     Parameters
     ----------
     exact : ExactKernel
+        The kernel k.
     support : ExactRows
         S rows, prepared by `exact`.
     coef : float64 array (S, C)
+        The coefficients a_s.
     intercept : float64 array (C,)
+        The intercept.
     """
 
     kind: ClassVar[str] = "support"
@@ -277,7 +283,7 @@ class SupportExpansion(Expansion):
             support, coef = support.take(used), coef[used]
         self.exact = exact
         self.support = support
-        self.coef = np.ascontiguousarray(coef)  # one order, one sum: files are exact
+        self.coef = np.ascontiguousarray(coef)  # a fixed order of summation, also after loading
         self.intercept = np.array(intercept, np.float64)
 
     @property
@@ -287,7 +293,7 @@ class SupportExpansion(Expansion):
 
     @property
     def scaling(self) -> InputScaling:
-        """What becomes of rows before the kernel."""
+        """The scaling of rows before the kernel."""
         return self.exact.scaling
 
     @property
@@ -302,7 +308,7 @@ class SupportExpansion(Expansion):
         return rows + self.coef.nbytes + self.intercept.nbytes
 
     def set_device(self, name: str) -> None:
-        """Predict on the device of that name from now on."""
+        """Set the device that computes predictions."""
         self.exact.device = name
 
     def summary(self) -> dict[str, Any]:
@@ -317,11 +323,11 @@ class SupportExpansion(Expansion):
 
     @classmethod
     def restore(cls, record: Record, cache_bytes: int) -> Self:
-        """Return the function that :meth:`describe` gave."""
+        """Return the function from the result of :meth:`describe`."""
         exact = ExactKernel.restore(record)
         rows = exact.restore_rows(record)
         coef, intercept = record.array("coef", "S", "C"), record.array("intercept", "C")
-        coef = coef.astype(np.float64, copy=False)  # loops are compiled for this alone
+        coef = coef.astype(np.float64, copy=False)  # loops are compiled for float64 only
         return cls(exact, rows, coef, intercept)
 
     def copy(self) -> SupportExpansion:
@@ -329,11 +335,11 @@ class SupportExpansion(Expansion):
         return SupportExpansion(self.exact, self.support, self.coef.copy(), self.intercept)
 
     def raw_prediction(self, X: Matrix) -> Float64Array:
-        """Return f(X), shape (n, C), float64, by tiles: never n times S kernel values."""
+        """Return f(X), shape (n, C), float64, in tiles, without storing n x S kernel values."""
         return self._prediction(X, fast=False)
 
     def fast_prediction(self, X: Matrix) -> Float64Array:
-        """Return f(X), its last bits dependent on other rows too; kernel values by BLAS."""
+        """Return f(X) with kernel values by BLAS; the last bits depend on other rows too."""
         return self._prediction(X, fast=True)
 
     def _prediction(self, X: Matrix, *, fast: bool) -> Float64Array:
@@ -347,18 +353,19 @@ class SupportExpansion(Expansion):
         return out
 
     def compact(self) -> None:
-        """Keep the numbers of rows of a precomputed matrix, not their kernel values."""
+        """Drop the values of a precomputed matrix and keep the row numbers."""
         if self.support.ids is not None and self.kernel.name == "precomputed":
             self.support = ExactRows(
                 np.empty((self.n_support, 0), np.float32), ids=self.support.ids
             )
 
     def limited(self, max_support: int) -> SupportExpansion:
-        r"""Return the function closest to this one on `max_support` of its rows.
+        r"""Return an approximation of this function with at most `max_support` support rows.
 
-        Kept are the rows with the largest ``k(x_s, x_s) max_c a_sc^2``, whose single loss
-        would move f most. Then f is projected onto their span in the norm of the kernel's
-        space: the new coefficients b solve ``K_SS b = f(X_S)``. Costs ``max_support^3``.
+        It keeps the rows with the largest ``k(x_s, x_s) max_c a_sc^2``, the squared change of f
+        in the norm of the kernel space if row s is removed. Then f is projected onto their
+        span in this norm: the new coefficients b solve ``K_SS b = f(X_S)``, which takes
+        ``max_support^3`` operations.
         """
         if self.n_support <= max_support:
             return self
@@ -379,8 +386,9 @@ class LinearExpansion(Expansion):
     Parameters
     ----------
     coef : float64 array (d, C)
-        W.
+        The coefficients W.
     intercept : float64 array (C,)
+        The intercept.
     """
 
     kind: ClassVar[str] = "linear"
@@ -391,7 +399,7 @@ class LinearExpansion(Expansion):
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel of this function space, the inner product."""
+        """The linear kernel ``<x, z>``."""
         return Polynomial(degree=1, gamma=1.0, coef0=0.0)
 
     @property
@@ -400,7 +408,7 @@ class LinearExpansion(Expansion):
         return self.coef.nbytes + self.intercept.nbytes
 
     def summary(self) -> dict[str, Any]:
-        """Return the number of columns in use."""
+        """Return the number of columns with non-zero coefficients."""
         return {"n_columns_used": int(np.count_nonzero(self.coef.any(axis=1)))}
 
     def describe(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
@@ -409,7 +417,7 @@ class LinearExpansion(Expansion):
 
     @classmethod
     def restore(cls, record: Record, cache_bytes: int) -> Self:
-        """Return the function that :meth:`describe` gave."""
+        """Return the function from the result of :meth:`describe`."""
         return cls(record.array("coef", "d", "C"), record.array("intercept", "C"))
 
     def copy(self) -> LinearExpansion:
@@ -417,7 +425,7 @@ class LinearExpansion(Expansion):
         return LinearExpansion(self.coef.copy(), self.intercept)
 
     def raw_prediction(self, X: Matrix) -> Float64Array:
-        """Return f(X), shape (n, C), float64, a product for each chunk of rows."""
+        """Return f(X), shape (n, C), float64, by one product per chunk of rows."""
         out = np.empty((X.shape[0], self.n_outputs))
         with single_threaded_blas():
             for start in range(0, len(out), PREDICT_ROWS):
@@ -427,7 +435,7 @@ class LinearExpansion(Expansion):
 
 
 def _rows_at_once(X: Matrix, device: str) -> int:
-    """Return the rows of a chunk of predictions."""
+    """Return the number of rows predicted at once."""
     if device == CPU:
         return PREDICT_ROWS
     return max(PREDICT_ROWS, DEVICE_NUMBERS // max(1, int(X.shape[1])))
@@ -439,7 +447,7 @@ EXPANSIONS: dict[str, type[Expansion]] = {
 
 
 def restored_expansion(record: Record, cache_bytes: int) -> Expansion:
-    """Return the function that :meth:`Expansion.describe` and its kind gave."""
+    """Return the function from its kind and the result of :meth:`Expansion.describe`."""
     kind = record.take("kind", one_of(EXPANSIONS))
     expansion = EXPANSIONS[kind].restore(record, cache_bytes)
     record.close()

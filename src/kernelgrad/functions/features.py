@@ -1,4 +1,4 @@
-"""The feature stream: block j of (kernel, seed), on rows as they come."""
+"""The stream of random features of a kernel for unscaled rows."""
 
 from __future__ import annotations
 
@@ -19,34 +19,36 @@ from kernelgrad.kernels import Kernel, describe_kernel
 from kernelgrad.persistence import Record
 
 CACHE_BYTES = 64 * 2**20
-MOST_FEATURES = 2**24  # of a block in a file: of more, the frequencies alone fill a memory
-MOMENT_ROWS = 2048  # that a covariance takes at a time: with twice as many features 16 MiB
+MOST_FEATURES = 2**24  # largest block accepted from a file; more frequencies would fill memory
+MOMENT_ROWS = 2048  # rows per step of a covariance: 16 MiB for twice as many features
 
 
 class FeatureStream:
     r"""Random features of a kernel as an endless, reproducible sequence of blocks.
 
-    The model is the seed: block ``j`` is a pure function of (kernel parameters, seed, j),
-    never of the batch, the thread or the data order.
+    Block ``j`` is a pure function of (kernel parameters, seed, j), independent of batches,
+    threads and the order of the data, so a model stores the seed instead of the features.
 
     Parameters
     ----------
     kernel : Kernel
-        With numbers for its parameters (see :meth:`Kernel.resolve`).
+        A kernel whose parameters are numbers (see :meth:`Kernel.resolve`).
     n_features_in : int
-        Input width d.
+        Number of columns d.
     seed : int in [0, 2^64)
+        Seed of all features.
     block_size : int
         Features per block and plane (frequencies for Fourier features).
     scaling : InputScaling
         Applied to rows in their own precision, before rounding to float32.
     cache_bytes : int, default 64 MiB
-        How much of the frequencies may be kept between predictions; never changes a result.
+        Memory for frequencies kept between predictions. It does not change results.
 
     Attributes
     ----------
     device : str
-        Where features are made, a name for `kernelgrad.compute.device`; of no model a part.
+        Device that computes features, a name for `kernelgrad.compute.device`. It is not part
+        of a model.
     """
 
     device = CPU
@@ -70,11 +72,11 @@ class FeatureStream:
         self.map: FeatureMap = kernel.feature_map(n_features_in, seed, block_size)
 
     def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_there": None}  # tensors stay where they are
+        return self.__dict__ | {"_there": None}  # without tensors on a device
 
     @property
     def on_device(self) -> DeviceFeatures | None:
-        """The features on the device; None on the CPU."""
+        """The features on the device; None for the CPU."""
         device = get_device(self.device)
         if device is None:
             return None
@@ -93,7 +95,7 @@ class FeatureStream:
         return self.map.width
 
     def prepare(self, X: Matrix, *, first: int = 0) -> Matrix:
-        """Return rows as the hot loops want them: scaled, embedded, float32, dense or CSR.
+        """Return rows scaled, embedded and in float32, dense or CSR, for the compiled loops.
 
         `first` is the number of the first row, for messages.
         """
@@ -101,7 +103,7 @@ class FeatureStream:
         check_range(X, first=first)
         self.kernel.check_domain(X)
         rows = float32_rows(self.map.prepare(X))
-        # an object of its own, by which a device knows rows that it was sent
+        # a new object, by which a device recognises rows that it already has
         return rows.view() if isinstance(rows, np.ndarray) else rows
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
@@ -118,22 +120,22 @@ class FeatureStream:
         self, X: Matrix, block: int, root: Float32Array, every: int,
         f: Float32Array, r: Float32Array,
     ) -> tuple[Float64Array, FloatArray, FloatArray]:  # fmt: skip
-        """Return sums over rows of the features P of a block, each row times its `root`.
+        """Return sums over rows of the features P of a block, with each row times its `root`.
 
         Returns
         -------
         H : (width, width)
-            ``P_s^T P_s`` over each row number `every`, the lower triangle.
+            ``P_s^T P_s`` over every `every`-th row s, the lower triangle.
         penalty, gradient : (width, C)
-            ``P_s^T (root f)_s`` over the same rows, and ``P^T (root r)`` over all; f and r are
-            (n, C), `root` is (n, 1).
+            ``P_s^T (root f)_s`` over the same rows, and ``P^T (root r)`` over all rows; f and r
+            are (n, C), `root` is (n, 1).
         """
         if self.on_device is not None:
             return self.on_device.moments(X, block, root, every, f, r)
         H = np.zeros((self.width, self.width))
         penalty, gradient = (np.zeros((self.width, f.shape[1])) for _ in range(2))
         n, size = X.shape[0], MOMENT_ROWS * every
-        for a in range(0, n, size):  # no more features at once than of a few of the rows
+        for a in range(0, n, size):  # bounds the memory for features
             whole, found = slice(a, a + size), []
             for b in range(a, min(n, a + size), MOMENT_ROWS):
                 part = slice(b, min(n, b + MOMENT_ROWS))
@@ -141,7 +143,7 @@ class FeatureStream:
                 P *= root[part]
                 gradient += P.T @ (root[part] * r[part])
                 found.append(P if every == 1 else P[(a - b) % every :: every].copy())
-                del P  # before those of the next rows are made
+                del P  # freed before the next ones are computed
             some = found.pop() if every == 1 else np.concatenate(found)
             found.clear()
             linalg.gram(some, H)
@@ -157,7 +159,7 @@ class FeatureStream:
             self.map.predict(X, coef, n_blocks, out, self.cache_bytes)
 
     def describe(self) -> dict[str, Any]:
-        """Return what defines the stream, for persistence."""
+        """Return a description of the stream, for persistence."""
         return {
             "kernel": describe_kernel(self.kernel),
             "n_features_in": self.n_features_in,
@@ -167,9 +169,9 @@ class FeatureStream:
 
     @classmethod
     def restore(cls, record: Record, cache_bytes: int, scaling: Record | None = None) -> Self:
-        """Return the stream that :meth:`describe` and ``scaling.arrays()`` gave.
+        """Return the stream from the results of :meth:`describe` and ``scaling.arrays()``.
 
-        The latter are in `scaling`, or beside the description.
+        The arrays are in `scaling` if given, otherwise in `record`.
         """
         seed = record.take("seed", partial(check_int, high=2**64 - 1))
         size = record.take("block_size", partial(check_int, low=1, high=MOST_FEATURES))

@@ -1,4 +1,4 @@
-"""Shift, scale and metric of the columns, before kernels see them."""
+"""Centring, scaling and metric of the columns before the kernel."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from kernelgrad.kernels.base import steady_centre
 from kernelgrad.persistence import Record, anything
 
 SCALINGS = ("robust", "ranks")
-_FIT_ROWS = 8192  # rows that are float64 at a time
-_SQUARES = 1e-150  # below, squares are no longer numbers of full precision
-_CENTRE_ROWS = 2000  # that tell whether outliers have moved the mean
-_LIMIT, HEAVY_LIMIT = 12.0, 3.0  # robust deviations at which values bend; ranks end at 3
-HEAVY, TAIL = 4.0, 0.01  # a column is heavy if more than that share is so far out
+_FIT_ROWS = 8192  # rows converted to float64 at once
+_SQUARES = 1e-150  # squares of smaller numbers lose precision
+_CENTRE_ROWS = 2000  # sample for the test whether outliers have moved the mean
+_LIMIT, HEAVY_LIMIT = 12.0, 3.0  # limits in robust deviations; normal scores end at 3
+HEAVY, TAIL = 4.0, 0.01  # a column is heavy-tailed if more than TAIL is beyond HEAVY
 _KNOTS = 257
 MOST_COLUMNS = 2**31 - 1
-_LEAST = np.finfo(np.float64).tiny  # what files may divide by
+_LEAST = np.finfo(np.float64).tiny  # smallest divisor accepted from files
 _QUARTILES = 1.3489795003921634  # of a normal law, in standard deviations
 
 
 @dataclass(frozen=True)
 class InputScaling:
-    """What becomes of a row x before the kernel; None leaves a part out.
+    """Transformation of a row x before the kernel; parts that are None are left out.
 
-    ``u = (x - centre) / scale`` of each column, then ``u / sqrt(1 + (u / limit)^2)``, which
-    bends far values, or the normal score of the place of x among `knots`; then the metric:
-    a weight for each column (d,), or a matrix (d, r) that rows are multiplied by.
+    Each column becomes ``u = (x - centre) / scale`` and then ``u / sqrt(1 + (u / limit)^2)``,
+    which limits large values, or instead the normal score of x relative to `knots`. Then the
+    metric is applied, a weight for each column (d,) or a matrix (d, r).
 
-    A shift changes no stationary kernel, and small inputs keep the phase ``w . x`` exact in
-    float32. Sparse rows are only divided and weighted.
+    Centring does not change stationary kernels, and small inputs keep the phase ``w . x``
+    accurate in float32. Sparse rows are only divided and weighted.
     """
 
     centre: Float64Array | None = None
@@ -57,12 +57,11 @@ class InputScaling:
         sample_weight: Float64Array,
         metric: Float64Array | None = None,
     ) -> InputScaling:
-        """Return the scaling that fits `kernel`, from the weighted rows of a first batch.
+        """Return the scaling for `kernel`, estimated from the weighted rows of a first batch.
 
-        Dense rows are centred where the kernel is stationary, at their mean, or their median
-        where outliers have moved the mean. With `standardize` columns are
-        divided by their standard deviation (by 1 where it is zero); "robust" and "ranks" are
-        those of :meth:`robust`.
+        For stationary kernels dense rows are centred at their mean, or at their median if
+        outliers have moved the mean. With `standardize` columns are divided by their standard
+        deviation (by 1 if it is zero); for "robust" and "ranks" see :meth:`robust`.
         """
         if metric is not None:
             options = {"standardize": standardize, "sample_weight": sample_weight}
@@ -81,7 +80,7 @@ class InputScaling:
             most = np.abs(X).max(axis=0).toarray().ravel()
             rounding = np.sqrt(max(1e-14, len(p) * np.finfo(float).eps) * square)
         else:
-            # float64 a part at a time: rows are often float32 or small integers
+            # converted to float64 in parts: rows are often float32 or small integers
             cuts = range(0, len(p), _FIT_ROWS)
             parts = [slice(a, a + _FIT_ROWS) for a in cuts]
             mean = np.zeros(X.shape[1])
@@ -96,21 +95,22 @@ class InputScaling:
                 variance += p[i] @ D**2
                 off += p[i] @ D
                 most = np.maximum(most, np.abs(D).max(axis=0))
-            variance -= off**2  # what the rounding of the mean adds
+            variance -= off**2  # correction for the rounding of the mean
             rounding = 8 * np.finfo(float).eps * np.abs(mean)
-        # squares of the least numbers vanish
+        # squares of very small numbers vanish
         deviation = np.where(most < _SQUARES, most, np.sqrt(np.maximum(variance, 0.0)))
         centre = mean if centred else None
         return cls(centre, np.where(deviation <= rounding, 1.0, deviation))
 
     @classmethod
     def robust(cls, X: AnyArray, weight: Float64Array, *, ranks: bool = False) -> InputScaling:
-        """Return a scaling of dense rows that no few rows can spoil.
+        """Return a scaling of dense rows that is robust against outliers.
 
-        Medians become 0 and quartiles those of the standard normal law. Where both quartiles
-        are the median, as in columns of flags, the median distance of the other values from
-        it becomes 1. Values bend at twelve deviations, those of columns with heavy tails, of
-        which more than 1 % is beyond four, at three; by `ranks` they become normal scores.
+        The median becomes 0 and the quartiles those of the standard normal law. If both
+        quartiles equal the median, as in columns of flags, the median distance of the other
+        values from it becomes 1. Values are limited to twelve deviations, or to three in
+        heavy-tailed columns, in which more than 1 % of the values are beyond four. With `ranks`
+        values become normal scores instead.
         """
         d = X.shape[1]
         levels = np.linspace(0, 1, _KNOTS)
@@ -145,7 +145,7 @@ class InputScaling:
                     X = X if factor is None else sp.csr_matrix(X.multiply(factor))
                 return X
             X = X.toarray()
-        if len(X) > _FIT_ROWS and self.arrays():  # work arrays of few rows at a time
+        if len(X) > _FIT_ROWS and self.arrays():  # keeps work arrays small
             first = self.apply(X[:_FIT_ROWS])
             out = np.empty((len(X), *first.shape[1:]), first.dtype)
             out[:_FIT_ROWS] = first
@@ -165,12 +165,12 @@ class InputScaling:
         return X * self.metric if self.metric.ndim == 1 else row_products(X, self.metric)
 
     def _scores(self, X: AnyArray) -> Float64Array:
-        """Return normal scores of the places of values among the knots, within 3."""
+        """Return the normal scores of values relative to the knots, within [-3, 3]."""
         assert self.knots is not None
         levels = np.linspace(0, 1, _KNOTS)
         place = np.empty(X.shape)
         for j, knots in enumerate(self.knots.T):
-            # equal knots: the middle of their levels, whichever side a value comes from
+            # for equal knots the middle of their levels, on both sides
             up = np.interp(X[:, j], knots, levels)
             down = 1.0 - np.interp(-X[:, j], -knots[::-1], levels)
             place[:, j] = 0.5 * (up + down)
@@ -178,13 +178,13 @@ class InputScaling:
         return scores
 
     def width(self, d: int) -> int:
-        """Return the number of columns that rows of `d` columns get."""
+        """Return the number of columns of transformed rows with `d` columns."""
         square = self.metric is None or self.metric.ndim == 1
         return d if square else self.metric.shape[1]  # type: ignore[union-attr]
 
     @property
     def name(self) -> str:
-        """What columns are scaled by: "ranks", "robust", "deviations" or "none"."""
+        """The kind of scaling: "ranks", "robust", "deviations" or "none"."""
         parts = {"ranks": self.knots, "robust": self.limit, "deviations": self.scale}
         return next((name for name, part in parts.items() if part is not None), "none")
 
@@ -194,13 +194,13 @@ class InputScaling:
         return sum(a.nbytes for a in self.arrays().values())
 
     def arrays(self) -> dict[str, Float64Array]:
-        """Return what there is of the parts, for files."""
+        """Return the parts that are not None, for persistence."""
         parts = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: a for name, a in parts.items() if a is not None}
 
     @classmethod
     def restore(cls, record: Record, d: int) -> InputScaling:
-        """Return the scaling of `d` columns that :meth:`arrays` gave."""
+        """Return the scaling of `d` columns from the result of :meth:`arrays`."""
         centre = record.array("centre", d, optional=True)
         scale, limit = (
             record.array(name, d, least=_LEAST, optional=True) for name in ("scale", "limit")
@@ -214,14 +214,14 @@ class InputScaling:
 
 
 def restored_kernel(record: Record, scaling: Record | None) -> tuple[Kernel, int, InputScaling]:
-    """Take a kernel with numbers for its parameters, its columns, and their scaling."""
+    """Read a resolved kernel, its number of columns, and their scaling from a record."""
     d = record.take("n_features_in", partial(check_int, low=1, high=MOST_COLUMNS))
     expected = record.sizes.setdefault("d", d)
     if d != expected:
         raise record.error(f"holds a function of {d} columns in a model of {expected}")
     found = InputScaling.restore(record if scaling is None else scaling, d)
     kernel = restore_kernel(record.take("kernel", anything))
-    # rules would look at this row, numbers do not
+    # a rule would use this row; numbers do not change
     known = kernel.resolve(sp.csr_matrix((1, found.width(d))), 0)
     if describe_kernel(known) != describe_kernel(kernel):
         raise record.error(f"holds the kernel {kernel!r}, of which a parameter is no number")
@@ -229,7 +229,7 @@ def restored_kernel(record: Record, scaling: Record | None) -> tuple[Kernel, int
 
 
 def _quantiles(values: Float64Array, weight: Float64Array, levels: Any) -> Float64Array:
-    """Return the least values that at least a share `levels` of the weight is up to."""
+    """Return weighted quantiles, the smallest values of cumulative weight `levels`."""
     order = np.argsort(values, kind="stable")
     total = np.cumsum(weight[order])
     # a rounding error must not move a quantile to the next value
