@@ -2,10 +2,10 @@
 Ten labels and five hundred rows without
 ========================================
 
-Two half-moons with five labels each. A classifier that sees the labels alone cuts both of
-them. The default of `SemiSupervisedKernelClassifier`, which is careful, hardly moves that
-boundary. The transductive machine `"s3vm_light"` puts it where no rows are: rows of one class
-hang together here, and that is what it assumes.
+Two half-moons have five labels each. The boundary of a classifier that uses the labelled rows
+only cuts both of them. The default of `SemiSupervisedKernelClassifier` is conservative and
+hardly moves it. The transductive machine `"s3vm_light"` places the boundary where there are no
+rows: it assumes that classes are separated by gaps, which holds here.
 """
 
 import matplotlib.pyplot as plt

@@ -1,10 +1,10 @@
 """
-What further rows are worth
-===========================
+The value of unlabelled rows
+============================
 
-Digits, with 20 to 100 labels; all other training rows have none. Those rows lower the error
-at each number of labels. Label spreading, which follows neighbours, is ahead on this data,
-whose classes are clusters of neighbours.
+The digits have 20 to 100 labels; all other training rows are unlabelled. These rows reduce the
+error for each number of labels. Label spreading, which uses nearest neighbours, is better on
+these data, whose classes are clusters.
 """
 
 import matplotlib.pyplot as plt

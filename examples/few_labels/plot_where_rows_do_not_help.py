@@ -2,11 +2,11 @@
 Where unlabelled rows do not help
 =================================
 
-Two clouds of rows, twelve labels, and two tasks: to tell the clouds apart, and to tell what
-is above from what is below a line through both. A transductive machine looks for a boundary
-where no rows are. In the first task, most draws of labels gain by that, in the second most
-lose: the gap between the clouds says nothing about those classes. Only labels that are held
-out can tell which task one has.
+There are two clouds of rows, twelve labels, and two tasks: to separate the clouds, and to
+separate rows above and below a line through both. A transductive machine looks for a boundary
+in a region without rows. This improves most draws of labels in the first task and makes most
+worse in the second, where the gap between the clouds is unrelated to the classes. Only
+held-out labels can tell which task one has.
 """
 
 import matplotlib.pyplot as plt

@@ -2,16 +2,16 @@
 A first fit
 ===========
 
-`KernelClassifier()` has nothing to set: it chooses the kernel, its bandwidth and the penalty
-by itself. Here it learns to read digits beside scikit-learn's `SVC` and nearest neighbours,
-all with their defaults, on a tenth, a third and all of the training rows. With all rows its
-error is a little smaller than that of `SVC`, with sixty it is larger; the search takes a
-hundred times the seconds of `SVC` and more.
+`KernelClassifier()` chooses the kernel, its bandwidth and the penalty by itself. The example
+compares it on handwritten digits with scikit-learn's `SVC` and nearest neighbours, all with
+their defaults, on a tenth, a third and all of the training rows. With all rows its error is a
+little smaller than that of `SVC`, with sixty rows it is larger; its search takes more than a
+hundred times as long as `SVC`.
 """
 
 # %%
-# Fit and look at what was found
-# ------------------------------
+# Fit, and show what was chosen
+# -----------------------------
 
 import matplotlib.pyplot as plt
 from sklearn.datasets import load_digits
@@ -38,8 +38,8 @@ for rival in (KernelClassifier(random_state=0), SVC(), KNeighborsClassifier()):
     ax = display.ax_
 
 # %%
-# The digits that it gets wrong
-# -----------------------------
+# Misclassified digits
+# --------------------
 
 wrong = model.predict(X_test) != y_test
 fig, axes = plt.subplots(1, 6, figsize=(7, 1.7), layout="constrained")

@@ -2,10 +2,10 @@
 Decision boundaries of three losses
 ===================================
 
-The same rows and the same kernel, with the squared, the logistic and the hinge loss. The
-boundaries, in black, hardly differ. The probabilities, the strength of the colours, do: the
-logistic loss fits them itself, those of the squared and of the hinge loss are calibrated on
-rows that were held out.
+The same rows and the same kernel are fitted with the squared, the logistic and the hinge loss.
+The boundaries, in black, hardly differ. The probabilities, shown by the intensity of the
+colours, do differ: the logistic loss models them directly, those of the squared and the hinge
+loss are calibrated on held-out rows.
 """
 
 import matplotlib.pyplot as plt

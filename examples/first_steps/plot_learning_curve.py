@@ -2,11 +2,11 @@
 Learning curves
 ===============
 
-Every fit keeps its history: loss, seconds, random features, and the score on rows for
-validation if it has any. Here doubly stochastic gradients add a block of random features in
-each iteration. The lines across are `SVC` and the exact solver on the same rows, the latter
-with the same bandwidth and penalty: the stochastic gradients come close to them, and to come
-closer they need many more features.
+Every fit records a history: loss, seconds, random features, and the score on validation rows
+if there are any. In this example doubly stochastic gradients add a block of random features in
+each iteration. The horizontal lines are `SVC` and the exact solver on the same rows, the latter
+with the same bandwidth and penalty. The stochastic gradients come close to them; coming closer
+would take many more features.
 """
 
 import matplotlib.pyplot as plt

@@ -2,10 +2,10 @@
 The bandwidth of a kernel
 =========================
 
-A function of one column, fitted with three values of `gamma`, the inverse bandwidth of the
-kernel. Too small a value cannot follow the curve and too large a value follows the noise; the
-default finds one in between from the rows. All three minimise their objective exactly: the
-difference is the function class.
+A function of one column is fitted with three values of `gamma`, the inverse squared bandwidth
+of the kernel. With too small a value the fit cannot follow the curve, with too large a value it
+follows the noise; the default finds a value in between. All three fits minimise their objective
+exactly, so only the kernel differs.
 """
 
 import matplotlib.pyplot as plt

@@ -2,10 +2,10 @@
 Columns of very different scales
 ================================
 
-One column of the breast-cancer data is multiplied by a growing factor, as a change of its
-unit would do. A kernel of raw distances soon sees nothing but that column. The default scales
-columns first and does not notice; `SVC` needs a scaler before it. A `gamma` that is given
-switches the scaling off, and a warning then names the column.
+One column of the breast-cancer data is multiplied by an increasing factor, like a change of
+its unit. In a kernel without scaling, this column soon dominates all distances. The default
+scales columns first and is not affected; `SVC` needs a scaler in front. If `gamma` is given,
+columns are not scaled, and a warning names the column.
 """
 
 import warnings
@@ -43,6 +43,7 @@ ax.set_xscale("log")
 ax.set_xlabel("Factor of one column")
 ax.set_ylabel("Test error (share of wrong classes)")
 ax.set_title("One column in another unit")
-ax.legend()
+ax.set_ylim(0, 0.55)
+ax.legend(loc="upper left")
 print(*messages, sep="\n")
 plt.show()

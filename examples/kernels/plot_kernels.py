@@ -2,11 +2,11 @@
 Kernels in one dimension
 ========================
 
-The same 25 rows and the same penalty, with eight kernels. The Gaussian and the Cauchy kernel
-are smooth, the Laplacian and the Matérn kernel with `nu=0.5` have a bend at every row. All of
-these return to the mean where no row is, and polynomials leave for infinity there. Functions
-of the arc-cosine kernel are homogeneous: in one dimension these are two straight lines, which
-cannot follow the rows.
+The same 25 rows are fitted with the same penalty and eight kernels. The functions of the
+Gaussian and the Cauchy kernel are smooth; those of the Laplacian and the Matérn kernel with
+`nu=0.5` have a kink at every row. Far from the rows these functions return to the mean, and
+polynomials diverge. Functions of the arc-cosine kernel are homogeneous: in one dimension they
+consist of two straight lines, which cannot follow the rows.
 """
 
 import matplotlib.pyplot as plt

@@ -1,11 +1,11 @@
 """
-A kernel of your own, for text
-==============================
+A custom kernel for text
+========================
 
-Exact solvers take any function of two arrays as a kernel, or its values with
-`kernel="precomputed"`. Here the rows are words of three made-up languages, and the kernel
-counts the pairs of neighbouring letters that two words share. The picture shows the kernel
-matrix, sorted by language, and the errors on new words.
+Exact solvers accept any function of two arrays as a kernel, or its values with
+`kernel="precomputed"`. In this example the rows are words of three artificial languages, and
+the kernel counts the pairs of adjacent letters that two words share. The picture shows the
+kernel matrix, sorted by language, and the errors on new words.
 """
 
 import matplotlib.pyplot as plt

@@ -2,10 +2,10 @@
 How well random features estimate a kernel
 ==========================================
 
-Inner products of random features estimate a kernel, with an error that falls as one over the
-square root of their number. Frequencies that are orthogonal or come from quasi-Monte Carlo
-points have less variance. How much less depends on the number of columns: quasi-Monte Carlo
-gains most in few, orthogonality in many.
+Inner products of random features estimate a kernel, with an error that decreases like one over
+the square root of their number. Orthogonal frequencies and quasi-Monte Carlo points reduce the
+variance. The gain depends on the number of columns: quasi-Monte Carlo gains most with few
+columns, orthogonality with many.
 """
 
 import matplotlib.pyplot as plt

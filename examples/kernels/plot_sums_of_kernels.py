@@ -2,10 +2,10 @@
 Sums and products of kernels
 ============================
 
-A function with a trend and a wave, of which only the left half is seen. A narrow Gaussian
-kernel follows both, but returns to the mean where no row is. Its sum with a linear kernel
-continues the trend, and no kernel of distances in time continues the wave: that takes columns
-that tell the phase, as in the last panel.
+The function is a trend plus a wave, and training rows cover its left half. A narrow Gaussian
+kernel follows both, but returns to the mean where there are no rows. Its sum with a linear
+kernel extrapolates the trend. No kernel of distances in time extrapolates the wave; this takes
+columns for the phase, as in the last panel.
 """
 
 import matplotlib.pyplot as plt

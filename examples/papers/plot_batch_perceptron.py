@@ -2,11 +2,11 @@
 The stochastic batch perceptron
 ===============================
 
-Cotter, Shalev-Shwartz and Srebro (2012) count kernel evaluations, and spend those of a row
-with all others where they help most. Each of these steps costs more than one of Pegasos,
-which is ahead at first; in the end the batch perceptron has less than half of its error after
-fewer evaluations. Large working sets, the choice of `solver="auto"`, take more of them at
-once and end at the minimum itself.
+Cotter, Shalev-Shwartz and Srebro (2012) measure cost in kernel evaluations, and evaluate the
+kernel of a row with all others for the rows that help most. Such a step costs more than one of
+Pegasos, which is better at first; in the end the batch perceptron has less than half of its
+error after fewer evaluations. Large working sets, the choice of `solver="auto"`, need more
+evaluations and end at the minimum.
 """
 
 import matplotlib.pyplot as plt

@@ -2,10 +2,10 @@
 Old coordinates used again
 ==========================
 
-Doubly stochastic gradients add a block of random features in each iteration, so that a model
-grows with its training. Li and Póczos (2016) use old blocks again: at random (UDSG), or where
-the gradient on them is large (CDSG). After as many iterations the models are half as large
-and their error is a little higher; for the same size of the model it is lower.
+Doubly stochastic gradients add a block of random features in each iteration, so the model grows
+during training. Li and Póczos (2016) reuse old blocks: at random (UDSG), or if their gradient
+is large (CDSG). After the same number of iterations the models are half as large and their
+error is a little higher; for the same size of the model it is lower.
 """
 
 import matplotlib.pyplot as plt

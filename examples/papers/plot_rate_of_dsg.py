@@ -2,11 +2,11 @@
 The rate of doubly stochastic gradients
 =======================================
 
-Dai et al. (2014) prove that the squared distance to the minimum falls as 1/t. `DSG.paper` is
-exactly their algorithm; the distance is measured on new rows, against the minimum that the
-exact solver finds. With one row and one random feature in each iteration the first hundreds
-of iterations lead away from it; batches and blocks lower the constant. The dotted line has
-the slope of the theorem.
+Dai et al. (2014) prove that the squared distance to the minimum decreases like 1/t. `DSG.paper`
+is exactly their algorithm; the distance to the minimum found by the exact solver is measured on
+new rows. With one row and one random feature per iteration the distance increases in the first
+hundreds of iterations; batches and blocks reduce the constant. The dotted line has the slope of
+the theorem.
 """
 
 import matplotlib.pyplot as plt

@@ -2,10 +2,10 @@
 Gradients of less variance
 ==========================
 
-Linear logistic regression on the breast-cancer data. Plain stochastic gradients slow down, as
-the variance of their steps does not go away; SVRG, SAGA and S3GD (Mu, Liu and Fan, 2015)
-reduce it and go on. None of them is a match for the default on so few columns: Newton steps
-on blocks of coordinates, at the minimum after eight iterations.
+The example fits linear logistic regression on the breast-cancer data. Plain stochastic
+gradients become slow because the variance of their steps does not vanish; SVRG, SAGA and S3GD
+(Mu, Liu and Fan, 2015) reduce it. With so few columns the default, Newton steps on blocks of
+coordinates, is much faster and reaches the minimum after eight iterations.
 """
 
 import warnings
@@ -44,7 +44,8 @@ for solver, style in (
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(X, y)
         above.append(max(objective(model.coef_, model.intercept_) - least, 1e-12))
-    ax.loglog(iterations, above, style, label=f"{solver} ({model.history_['solver']})")
+    name = f"auto ({model.history_['solver']})" if solver == "auto" else solver
+    ax.loglog(iterations, above, style, label=name)
 ax.set_xlabel("Iterations (passes over the rows)")
 ax.set_ylabel("Objective above its minimum")
 ax.set_title("Logistic regression, 569 rows")

@@ -2,10 +2,10 @@
 Penalty and bandwidth
 =====================
 
-The error over a grid of `alpha`, the weight of the penalty, and `gamma`, the inverse
-bandwidth. It has one flat valley: with a smaller `gamma` a smaller `alpha` goes along. The
-star is what the fit finds by itself, from leave-one-out errors of the training rows alone, at
-a fraction of the cost of the grid.
+The picture shows the error on a grid of `alpha`, the weight of the penalty, and `gamma`, the
+inverse squared bandwidth. It has one flat valley: a smaller `gamma` needs a smaller `alpha`.
+The star marks the choice of the fit, which uses leave-one-out errors of the training rows and
+takes a fraction of the time of the grid.
 """
 
 import matplotlib.pyplot as plt

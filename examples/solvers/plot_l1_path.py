@@ -2,10 +2,10 @@
 Which coefficients an L1 penalty keeps
 ======================================
 
-A linear logistic regression on the breast-cancer data with a growing L1 penalty. One
-coefficient after the other becomes exactly zero; the test error stays low until few are left.
-A kernel machine has no such coefficients: there, learned weights of columns (`metric=`) say
-which ones matter.
+The example fits linear logistic regression on the breast-cancer data with an increasing L1
+penalty. One coefficient after the other becomes exactly zero; the test error stays low until
+few are left. A kernel machine has no such coefficients; its learned weights of columns
+(`metric=`) show which ones matter.
 """
 
 import matplotlib.pyplot as plt
@@ -37,5 +37,5 @@ bottom.set_xlabel("alpha, the weight of the penalty")
 for alpha, row, error in list(zip(alphas, coefs, errors, strict=True))[::4]:
     bottom.annotate(f"{(row != 0).sum()} left", (alpha, error), xytext=(0, 9),
                     textcoords="offset points", ha="center")  # fmt: skip
-bottom.margins(y=0.2)
+bottom.margins(x=0.08, y=0.2)
 plt.show()

@@ -2,9 +2,9 @@
 Losses of regression, with outliers
 ===================================
 
-A tenth of the targets are far off, always upwards. The squared loss follows them, the Huber
-and the absolute loss hardly do, since a row pulls at them with a bounded force. The default,
-squared loss, is right for errors that are not one-sided; this is what the others are for.
+A tenth of the targets are outliers, all of them too large. They distort the fit of the squared
+loss, but hardly those of the Huber and the absolute loss, whose gradients are bounded. The
+squared loss, the default, suits errors without such outliers.
 """
 
 import matplotlib.pyplot as plt
@@ -27,9 +27,9 @@ for loss, style in zip(("squared", "huber", "absolute"), ("-", "--", "-."), stri
     fit = model.predict(X)
     error = np.sqrt(np.mean((fit - truth) ** 2))
     ax.plot(X, fit, style, label=f"{loss}: error to the truth {error:.2f}")
-ax.set_ylim(-1.7, 4)
+ax.set_ylim(-1.7, 5)
 ax.set_xlabel("x")
 ax.set_ylabel("y")
 ax.set_title("Ten per cent of the targets are outliers")
-ax.legend(loc="upper right")
+fig.legend(loc="outside lower center", ncols=2)
 plt.show()

@@ -1,11 +1,10 @@
 """
-The machine of SVC
-==================
+The same function as SVC
+========================
 
-With the hinge loss and the same `C` and `gamma` the fit ends at the function of
-scikit-learn's `SVC`: the decision values lie on the diagonal, and the support vectors are the
-same rows. What is learned beyond that, a metric or a bandwidth, is switched off where both
-parameters are given.
+With the hinge loss and the same `C` and `gamma` the fit finds the function of scikit-learn's
+`SVC`: the decision values lie on the diagonal, and the support vectors are the same rows. If
+both parameters are given, no metric or bandwidth is learned.
 """
 
 import matplotlib.pyplot as plt

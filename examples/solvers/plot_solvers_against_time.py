@@ -2,10 +2,10 @@
 Solvers against time
 ====================
 
-One problem, the logistic loss on 4,000 rows, and three ways to its minimum. Doubly stochastic
-gradients have the first useful model and then stay a little behind: they hold a batch at a
-time and are made for rows that do not fit in memory. The first block of block descent is
-already close to the minimum. The Newton method begins badly and ends lowest.
+Three solvers minimise the logistic loss on 4,000 rows. Doubly stochastic gradients have the
+first useful model and then stay a little above the minimum: they hold one batch at a time and
+are meant for rows that do not fit in memory. The first block of block descent is already close
+to the minimum. Newton's method starts slowly and ends lowest.
 """
 
 import matplotlib.pyplot as plt

@@ -1,10 +1,10 @@
 """
-A fit that goes on after a crash
-================================
+Resuming a fit after a crash
+============================
 
-A fit writes checkpoints and is stopped in the middle, as a crash or a machine that is taken
-away would do. The same script, run again, goes on from the last checkpoint. Its curve lies on
-that of a fit which was never stopped, and the models are equal to the last bit.
+A fit writes checkpoints and is stopped halfway, as by a crash. The same script, run again,
+continues from the last checkpoint. Its learning curve is that of an uninterrupted fit, and the
+models are equal to the last bit.
 """
 
 import tempfile

@@ -2,10 +2,10 @@
 A stream that changes
 =====================
 
-The boundary between two classes turns, once around in 20,000 rows. Every batch is predicted
-before it is learned. `NORMA`, whose older rows fade and which keeps the latest 500 only,
-follows the turn. Doubly stochastic gradients, whose steps become smaller, weigh old rows as
-much as new ones: right for a task that stays as it is, and here they fall behind.
+The boundary between two classes rotates once in 20,000 rows. Every batch is predicted before it
+is learned. `NORMA` discounts old rows, keeps the latest 500 only, and follows the rotation.
+Doubly stochastic gradients with decreasing steps give old rows as much weight as new ones,
+which is right for a constant task and fails here.
 """
 
 import matplotlib.pyplot as plt

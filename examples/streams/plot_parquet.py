@@ -2,10 +2,10 @@
 A file that does not fit in memory
 ==================================
 
-A Parquet file is fitted as it lies on disk: `memory_limit` makes it too large for memory
-here, and its rows are read in chunks. Each block of 1,024 coordinates lowers the error on
-rows for validation, and the model has the same bits as that of the same rows in memory. What
-a file costs is time: every block reads its rows anew.
+A small `memory_limit` makes this Parquet file too large for memory, so its rows are read in
+chunks. Each block of 1,024 coordinates lowers the error on validation rows, and the model has
+the same bits as for rows in memory. A fit from a file takes longer, as every block reads the
+rows again.
 """
 
 import tempfile

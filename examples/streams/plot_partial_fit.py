@@ -2,10 +2,10 @@
 Learning from a stream
 ======================
 
-Rows arrive a thousand at a time and are forgotten at once. `partial_fit` takes one step for
-each batch; the error falls with the rows seen, below that of a linear model of as many random
-features trained by stochastic gradients. With all rows kept in memory an exact fit would be
-better still: the line across.
+Rows arrive a thousand at a time and are not stored. `partial_fit` takes one step for each
+batch. The error decreases with the number of rows, below that of a linear model with as many
+random features trained by stochastic gradients. The horizontal line is an exact fit of 4,000
+rows in memory.
 """
 
 import matplotlib.pyplot as plt

@@ -2,10 +2,9 @@
 Kernels and boosted trees
 =========================
 
-Two tasks, one of each kind. A smooth function of ten columns is where a kernel with learned
-weights is ahead of gradient boosting at any time that both can use. A function with steps in
-it, as tables of prices or tariffs often are, is where trees win: there the error of the
-kernel is larger, whatever its time.
+The example has one task for each method. On a smooth function of ten columns, a kernel with
+learned weights has a smaller error than gradient boosting for the same time. On a function with
+steps, like tariffs, trees are better: the error of the kernel is larger for any time.
 """
 
 import matplotlib.pyplot as plt

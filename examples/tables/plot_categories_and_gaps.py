@@ -2,10 +2,10 @@
 Categories, dates and missing values
 ====================================
 
-A frame goes in as it is: text, dates and gaps are encoded by the fit, and the encoding is
-part of the model. Rents are made up here from area, city and date. The picture shows the
-predictions for new rows, some of them with a city that was never seen or without an area,
-which are further off, as they must be.
+A data frame needs no preparation: the fit encodes text, dates and missing values, and the
+encoding is part of the model. Rents are simulated from area, city and date. The picture shows
+predictions for new rows; those with an unknown city or without an area have larger errors, as
+expected.
 """
 
 import matplotlib.pyplot as plt

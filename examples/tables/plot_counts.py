@@ -2,10 +2,10 @@
 Counts and rates
 ================
 
-Claims per year of contracts that ran for different times. The Poisson loss fits the logarithm
-of the rate, with the years as weights: predictions are positive, and few claims in little
-time weigh little. The squared loss on the same rates is drawn beside it: its function may
-fall to 0, and is further off in proportion where rates are small.
+The example predicts claims per year for contracts of different durations. The Poisson loss
+models the logarithm of the rate, with the years as weights: predictions are positive, and short
+contracts have little weight. With the squared loss on the same rates, predictions may reach 0,
+and their relative error is larger where rates are small.
 """
 
 import matplotlib.pyplot as plt

@@ -2,11 +2,11 @@
 Which columns matter
 ====================
 
-A fit learns a weight for each column, and `feature_importances_` are the shares of their
-squares. Of the twenty columns of this task five count, the others are noise, and both the
-weights and scikit-learn's permutation importance find the five. Their order is not the same:
-a weight says how fast the function bends along a column, and along `x3`, which moves the
-target most, it is a straight line.
+A fit learns a weight for each column, and `feature_importances_` are the normalised squared
+weights. Five of the twenty columns in this task matter and the others are noise; both the
+weights and scikit-learn's permutation importance find the five. Their order differs: a weight
+measures how fast the function varies along a column, and along `x3`, which changes the target
+most, the function is linear.
 """
 
 import matplotlib.pyplot as plt

@@ -1,11 +1,11 @@
 """
-Rows from elsewhere
-===================
+Covariate shift
+===============
 
-Training rows lie mostly at the left, the rows to predict at the right. A straight line fits
-the left part well and the right part badly. Weighted by the density ratio, estimated from the
-columns of both samples alone, the training rows count where predictions are wanted, and the
-line turns. A kernel, which can follow both parts, has no need of it.
+Most training rows lie at the left, the rows to predict at the right. A straight line fits the
+left part well and the right part badly. The density ratio, which is estimated without
+targets, gives the training rows weights that are large where predictions are needed, and the
+weighted line fits the right part. A kernel fits both parts and needs no weights.
 """
 
 import matplotlib.pyplot as plt
@@ -39,7 +39,7 @@ fits["weighted line"] = weighted.predict
 for (name, predict), style in zip(fits.items(), ("-", "--", "-."), strict=True):
     error = np.sqrt(np.mean((predict(X_new) - y_new) ** 2))
     ax.plot(grid, predict(grid), style, label=f"{name}: error on the new rows {error:.2f}")
-ax.set_ylim(-1.6, 2.8)
+ax.set_ylim(-1.6, 4.4)
 ax.set_xlabel("x")
 ax.set_ylabel("y")
 ax.set_title("Training rows weighted by a density ratio")

@@ -1,10 +1,10 @@
 """
-Do intervals hold what they promise?
-====================================
+Coverage of intervals
+=====================
 
-Of new rows, the share that lies in an interval should be its level. For a Gaussian process on
-a smooth function with normal noise it is. Where the noise has long tails the middle intervals
-are too wide, since the variance is that of the tails. The grey band is what chance does to
+The share of new rows inside an interval should equal its level. This holds for a Gaussian
+process on a smooth function with normal noise. If the noise has long tails, which determine its
+variance, intervals of medium level are too wide. The grey band shows the random variation of
 exact intervals.
 """
 

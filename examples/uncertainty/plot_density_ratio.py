@@ -2,9 +2,9 @@
 The ratio of two densities
 ==========================
 
-Two samples, of a narrow normal distribution p and of a wide one q. The estimate of p/q,
-without any estimate of p or q, is beside the truth: orange where p is larger, purple where q
-is. Far from all rows, where nothing is known, the estimate returns to 1, which is wrong
+There are two samples, from a narrow normal distribution p and a wide one q. The ratio p/q is
+estimated directly, without estimates of p or q, and shown next to the truth: orange where p is
+larger, purple where q is larger. Far from all rows the estimate returns to 1, which is wrong
 there.
 """
 

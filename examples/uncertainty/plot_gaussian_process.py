@@ -2,10 +2,10 @@
 A Gaussian process and its interval
 ===================================
 
-`KernelGaussianProcessRegressor` finds bandwidth, signal and noise by the marginal likelihood,
-as scikit-learn's `GaussianProcessRegressor` does with a kernel to which a `WhiteKernel` was
-added. On the same rows both give the same mean and the same interval: wide where no row is,
-as wide as the noise where many are.
+`KernelGaussianProcessRegressor` finds the bandwidth and the signal and noise variances by
+maximum marginal likelihood, like scikit-learn's `GaussianProcessRegressor` with a kernel that
+includes a `WhiteKernel`. On the same rows both give the same mean and the same interval, which
+is wide where there are no rows and has the width of the noise where there are many.
 """
 
 import matplotlib.pyplot as plt

@@ -2,10 +2,10 @@
 Novelty detection
 =================
 
-Rows on two half-moons, a twentieth of them noise. The detector finds a region that holds all
-but a fraction `nu` of the rows; scikit-learn's `OneClassSVM` with the same bandwidth solves
-the same problem and draws nearly the same boundary. Its cost grows with the square of the
-rows; the detector's does not.
+The rows lie on two half-moons, and a twentieth of them is noise. The detector finds a region
+that contains all but a fraction `nu` of the rows. scikit-learn's `OneClassSVM` with the same
+bandwidth solves the same problem and finds nearly the same boundary, at a cost that grows with
+the square of the number of rows, unlike that of the detector.
 """
 
 import matplotlib.pyplot as plt

@@ -2,10 +2,10 @@
 Are probabilities reliable?
 ===========================
 
-Among rows to which a model gives a probability of 0.8, eight in ten should be of that class.
-The logistic loss fits probabilities; those of the squared and the hinge loss are calibrated
-by cross-validation. A naive Bayes classifier, whose assumption of independent columns is
-wrong here, shows what unreliable ones look like.
+Of the rows for which a model predicts a class with probability 0.8, eight in ten should belong
+to this class. The logistic loss models probabilities; those of the squared and the hinge loss
+are calibrated by cross-validation. A naive Bayes classifier, whose assumption of independent
+columns is wrong here, shows unreliable probabilities.
 """
 
 import matplotlib.pyplot as plt

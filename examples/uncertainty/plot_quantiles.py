@@ -2,9 +2,10 @@
 Quantiles where the noise grows
 ===============================
 
-The noise grows from left to right. One fit of three quantiles follows it, and its curves
-never cross. A Gaussian process has one variance of the noise for all rows: its interval is
-too wide at the left and too narrow at the right, though it holds the right share of all rows.
+The noise increases from left to right. One fit of three quantiles follows it, and its curves
+never cross. A Gaussian process assumes the same noise variance for all rows: its interval is
+too wide at the left and too narrow at the right, although it contains the right share of all
+rows.
 """
 
 import matplotlib.pyplot as plt
@@ -26,6 +27,7 @@ left.plot(X, median, color="#0072B2", label="median")
 left.fill_between(X[:, 0], low, high, color="#0072B2", alpha=0.25, label="5 % to 95 %")
 left.set_title(f"Quantiles: {np.mean((low <= y) & (y <= high)):.0%} of the rows inside")
 left.set_xlabel("x0")
+left.set_ylabel("Quantiles (unit of y)")
 left.legend()
 
 process = KernelGaussianProcessRegressor(random_state=0).fit(X, y)
