@@ -57,6 +57,9 @@ class Target(ABC):
     quick: ClassVar[int] = 100
     """How many fresh inputs the tests execute."""
 
+    few: bool = False
+    """Whether the seeds are those of the tests alone, where making them takes long."""
+
     seconds: ClassVar[float] = 10.0
     """An execution that takes longer is a hang."""
 

@@ -39,7 +39,7 @@ rng = np.random.default_rng(0)
 X = rng.standard_normal((N, 3))
 signal_ = np.sin(2 * X[:, 0]) + X[:, 1] + 0.2 * rng.standard_normal(N)
 labels = np.digitize(signal_, (-0.5, 0.5))
-GIVEN = {"max_iter": 5, "random_state": 0}
+GIVEN = {"max_iter": 3, "random_state": 0}
 KERNEL = {**GIVEN, "alpha": 1e-3, "gamma": 0.5}
 
 

@@ -89,9 +89,9 @@ class Models(Target):
             X = ["a bird in", "the hand", "", "bird bird"]
         for method in _METHODS:
             if hasattr(model, method):
-                _add(digest, getattr(model, method)(X))
+                add_to(digest, getattr(model, method)(X))
         if hasattr(model, "noise_variance_"):
-            _add(digest, model.predict(X[:2], return_std=True)[1])
+            add_to(digest, model.predict(X[:2], return_std=True)[1])
 
     def _go_on(self, model: Any, name: str) -> None:
         rows = self._rows
@@ -108,7 +108,7 @@ class Models(Target):
     def mutate(self, name: str, data: bytes, rng: np.random.Generator) -> tuple[bytes, bool]:
         """Change bytes, or names, shapes and texts at the head, whose length stays right."""
         if name.startswith("keyed") and rng.random() < 0.5:
-            return edited(data, rng, self.inputs, signed=True), False
+            return edited(data, rng, self.inputs, keyed=True), False
         length = int.from_bytes(data[:8], "little")
         if rng.random() < 0.5 or not 0 < length <= len(data) - 8:
             return mutate_bytes(data, rng, list(self.inputs.values())), False
@@ -131,11 +131,11 @@ class Signed(Models):
 
 
 def edited(
-    data: bytes, rng: np.random.Generator, others: Mapping[str, bytes], *, signed: bool = False
+    data: bytes, rng: np.random.Generator, others: Mapping[str, bytes], *, keyed: bool = False
 ) -> bytes:
     """Return a file after one to three edits, with its checksum, and its signature if asked."""
     try:
-        tensors, metadata = _parts(data)
+        tensors, metadata = parts_of(data)
     except Exception:  # a corpus file that is no model any more
         return mutate_bytes(data, rng)
     text = metadata["header"]
@@ -144,12 +144,19 @@ def edited(
             tensors = _edit_tensors(tensors, rng, others)
         else:
             text = _edit_header(text, rng)
-    metadata = {k: v for k, v in metadata.items() if signed or k != "signature"}
-    metadata |= {"header": text, "checksum": _checksum(text, tensors)}
+    if not keyed:
+        metadata.pop("signature", None)
+    return signed(tensors, metadata, text)
+
+
+def signed(tensors: dict[str, Any], metadata: dict[str, str], header: str) -> bytes:
+    """Return a file with the checksum that belongs to it."""
+    metadata = {**metadata, "header": header, "checksum": _checksum(header, tensors)}
     return bytes(serialise(tensors, metadata))
 
 
-def _parts(data: bytes) -> tuple[dict[str, Any], dict[str, str]]:
+def parts_of(data: bytes) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the arrays and the metadata of a file."""
     length = int.from_bytes(data[:8], "little")
     metadata = json.loads(data[8 : 8 + length])["__metadata__"]
     return {name: np.array(a) for name, a in parse(data).items()}, metadata
@@ -230,7 +237,7 @@ def _edit_tensors(
     else:
         found = list(others.values())[int(rng.integers(len(others)))]
         try:
-            more = _parts(found)[0]
+            more = parts_of(found)[0]
         except Exception:  # no model
             more = {}
         if more:
@@ -272,7 +279,8 @@ def _quietly(make: Callable[[], Any]) -> Any:
         return make()
 
 
-def _add(digest: Any, found: Any) -> None:
+def add_to(digest: Any, found: Any) -> None:
+    """Take an array into a digest; raise if it is not finite."""
     found = found.toarray() if sp.issparse(found) else np.asarray(found)
     if found.dtype.kind == "f" and not np.isfinite(found).all():
         raise Finding("a prediction that is not finite")

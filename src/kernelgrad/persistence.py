@@ -15,7 +15,9 @@ import hmac
 import json
 import math
 import os
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, NoReturn
@@ -475,6 +477,13 @@ def check_text(value: Any, name: str) -> None:
         raise TypeError(f"{name} must be text, got {value!r}.")
 
 
+def check_number(value: Any, name: str) -> None:
+    """Raise TypeError unless a value is a number, which may be infinite or NaN."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+    float(value)  # integers may be too large
+
+
 def or_none(check: Check) -> Check:
     """Return a check that lets None pass too."""
     return lambda value, name: None if value is None else check(value, name)
@@ -487,6 +496,44 @@ def one_of(known: Iterable[str]) -> Check:
 
 def anything(value: Any, name: str) -> None:
     """Let any value pass: who makes the object checks it."""
+
+
+def _outline(contents: Contents) -> dict[str, str]:
+    """Return the text of each value, also of those in values, and the form of each array."""
+    told = {name: f"{a.shape} {a.dtype}" for name, a in contents[1].items()}
+    values = list(contents[0].items())
+    for name, value in values:  # which grow
+        if isinstance(value, dict):
+            values += [(f"{name}.{k}", v) for k, v in value.items()]
+        else:
+            told[name] = json.dumps(encode_value(value))
+    return told
+
+
+@contextmanager
+def restoring(
+    path: object, kind: str = "model", remedy: str = "save it again with the installed version"
+) -> Iterator[None]:
+    """Raise ModelFileError, which names a file, for all that its content brings about."""
+    try:
+        yield
+    except NewerFileError:
+        raise
+    except ModelFileError as error:
+        raise ModelFileError(f"{path}: {error}") from None
+    except MemoryError:
+        raise ModelFileError(
+            f"{path} describes a {kind} that does not fit in memory; load it where there is "
+            "more, if you trust the file."
+        ) from None
+    # what constructors and scikit-learn raise for values that a file cannot have
+    except (
+        ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
+        ValueError, re.error,
+    ) as error:  # fmt: skip
+        raise ModelFileError(
+            f"{path} does not describe a {kind} of this version ({error!r}); {remedy}."
+        ) from error
 
 
 class Record:
@@ -609,6 +656,20 @@ class Record:
         except ValueError as error:
             raise self.error(f"holds no CSR matrix in '{name}indptr': {error}") from None
         return X
+
+    def contents(self) -> Contents:
+        """Return what is left."""
+        return dict(self.values), dict(self.arrays)
+
+    def check_same(self, given: Contents, described: Contents) -> None:
+        """Raise unless what was made of `given` describes itself with the same values.
+
+        Of arrays dtype and shape must be the same: what they hold was taken as it is.
+        """
+        before, after = _outline(given), _outline(described)
+        for name in {**before, **after}:
+            if before.get(name) != after.get(name):
+                raise self.error(f"holds {name!r} in a way that this version does not write it")
 
     def error(self, what: str) -> ModelFileError:
         """Return an error that names the place."""

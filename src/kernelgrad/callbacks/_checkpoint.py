@@ -8,16 +8,27 @@ import re
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from kernelgrad._disk import replacing
 from kernelgrad._typing import Contents
-from kernelgrad._validation import check_bool, check_int
+from kernelgrad._validation import check_bool, check_int, check_real
 from kernelgrad.callbacks._base import Callback
 from kernelgrad.exceptions import ModelFileError, NewerFileError
-from kernelgrad.persistence import below, prefixed, read_container, write_container
+from kernelgrad.persistence import (
+    Record,
+    anything,
+    check_text,
+    or_none,
+    prefixed,
+    read_container,
+    restoring,
+    write_container,
+)
 
 T = TypeVar("T")
 _ENDED = ("converged", "max_iter", "stopped")
@@ -29,12 +40,16 @@ _NAME = re.compile(r"checkpoint-(\d+)\.kgc")
 class _Session:
     """The contents of a checkpoint besides the state of the loop, and its files."""
 
-    identity: dict[str, Any]
-    found: dict[str, Contents] = field(default_factory=dict)  # before the first iteration
-    loop: Contents | None = None  # where to go on
-    spent: float = 0.0  # seconds of the fit before it was resumed
-    path: Path | None = None  # of what is resumed
     good: list[Path] = field(default_factory=list)  # files, the latest last
+    spent: float = 0.0  # seconds of the fit before it was resumed
+    # of the file that is resumed, the latest good one: what must be the same, what was found
+    # before the first iteration, and where to go on; parts are taken as they are asked for
+    before: Record | None = None
+    past: Record | None = None
+    loop: Record | None = None
+    identity: dict[str, Any] = field(default_factory=dict)  # of this fit
+    found: dict[str, Contents] = field(default_factory=dict)
+    begun_before: bool = False  # whether an iteration was done
     begun: float = field(default_factory=lambda: time.monotonic())
     last: float = field(default_factory=lambda: time.monotonic())  # when a file was written
     steps: int = 0  # since then
@@ -45,10 +60,10 @@ class Checkpoint(Callback):
 
     With the same rows, parameters, version and processor a resumed fit gives the same model
     as an uninterrupted one, bit for bit. A checkpoint includes the results of a search that
-    ran before the first iteration. Files are written atomically. A file that cannot be read
-    is skipped with a warning. If a file cannot be written, for example because the disk is
-    full, a warning is issued and the fit continues. A last checkpoint is written at the end
-    of the fit and after Ctrl-C.
+    ran before the first iteration. Files are written atomically. A damaged file is skipped
+    with a warning; one with a valid checksum that this fit cannot have written is an error. If
+    a file cannot be written, for example because the disk is full, a warning is issued and the
+    fit continues. A last checkpoint is written at the end of the fit and after Ctrl-C.
 
     Parameters
     ----------
@@ -76,6 +91,8 @@ class Checkpoint(Callback):
     ValueError
         In `fit`, before any work: the folder holds other files or an unfinished fit, or the
         checkpoint belongs to other rows, other parameters or another version.
+    ModelFileError
+        In `fit`: names the checkpoint and the entry that this fit cannot have written.
     OSError
         In `fit`, before any work: the folder cannot be created or written to.
 
@@ -120,11 +137,11 @@ class Checkpoint(Callback):
         self.end()
         self.prepare()
         self.n_written, self.seconds = 0, 0.0
-        session, saved = _Session({}), self.saved
+        session, saved = _Session(), self.saved
         if saved and not self.resume:
             with contextlib.suppress(ModelFileError, OSError):
-                header, _ = read_container(saved[-1], "checkpoint")
-                if header["status"] in _ENDED:
+                file = Record(*read_container(saved[-1], "checkpoint"))
+                if file.take("status", or_none(check_text)) in _ENDED:
                     for path in saved:
                         path.unlink()
             if self.saved:
@@ -145,25 +162,51 @@ class Checkpoint(Callback):
     def check(self, part: str, value: Any) -> None:
         """Raise ValueError if a part of the identity differs from the checkpoint's."""
         session = self._open
-        before = session.identity.setdefault(part, value)
-        if before == value:
+        session.identity[part] = value
+        if session.before is None:
             return
+        with self._reading():
+            before = session.before.take(part, anything)
+            if type(before) is not type(value):
+                raise session.before.error(f"holds {before!r} as its {part}")
+        told = ""
         if isinstance(value, dict):
-            names = [k for k in {**before, **value} if before.get(k) != value.get(k)]
-            told = ", ".join(f"{k} was {before.get(k)}, is {value.get(k)}" for k in names)
-        elif part == "rows":
-            told = "other rows, targets or weights"
-        else:
-            told = f"was {before}, is {value}"
-        raise ValueError(
-            f"The checkpoint {session.path} is of another fit ({part}: {told}); restore what "
-            "has changed to go on with it, or take another folder."
-        )
+            pairs = [(k, before.get(k), value.get(k)) for k in {**before, **value}]
+            told = ", ".join(f"{k} was {a}, is {b}" for k, a, b in pairs if repr(a) != repr(b))
+        elif before != value:
+            rows = part == "rows"
+            told = "other rows, targets or weights" if rows else f"was {before}, is {value}"
+        if told:
+            raise ValueError(
+                f"The checkpoint {session.good[-1]} is of another fit ({part}: {told}); "
+                "restore what has changed to go on with it, or take another folder."
+            )
 
-    @property
-    def resumed(self) -> Contents | None:
-        """The state to resume from; None if it is the one before the first iteration."""
-        return self._open.loop
+    def resumed(
+        self, restore: Callable[[Record, Callable[[], AbstractContextManager[None]]], T]
+    ) -> T | None:
+        """Return what `restore` makes of the state to go on from, None before there was one.
+
+        It is given the state, and what names the file in errors of what it says.
+        """
+        loop, self._open.loop = self._open.loop, None
+        if loop is None:
+            return None
+        with self._reading():
+            return restore(loop, self._reading)
+
+    def on_begin(self, estimator_or_solver: Any) -> None:
+        """Raise if the file that is resumed holds what nobody asked for."""
+        session = self._session
+        for part in () if session is None else (session.before, session.past):
+            if part is not None:
+                with self._reading():
+                    part.close()
+
+    def _reading(self) -> AbstractContextManager[None]:
+        """Return a context in which errors name the file that is resumed."""
+        remedy = "remove it to go on from the one before it, or to begin anew"
+        return restoring(self._open.good[-1], "fit", remedy)
 
     @property
     def spent(self) -> float:
@@ -175,15 +218,23 @@ class Checkpoint(Callback):
         name: str,
         make: Callable[[], T],
         pack: Callable[[T], Contents],
-        unpack: Callable[[dict[str, Any], dict[str, Any]], T],
+        unpack: Callable[[Record], T],
     ) -> T:
         """Return a result from before the first iteration; compute and store it if missing."""
         session = self._open
-        if name in session.found:
-            return unpack(*session.found[name])
+        if session.past is not None and (session.begun_before or name in session.past):
+            with self._reading():
+                if name not in session.past:
+                    raise session.past.error(f"lacks {name!r}")
+                part = session.past.part(name)
+                given, value = part.contents(), unpack(part)
+                part.close()
+                session.found[name] = pack(value)
+                part.check_same(given, session.found[name])
+            return value
         value = make()
         session.found[name] = pack(value)
-        if session.loop is None and "rows" in session.identity and self._due(session):
+        if not session.begun_before and "rows" in session.identity and self._due(session):
             self._write(session, None)
         return value
 
@@ -227,7 +278,16 @@ class Checkpoint(Callback):
         """Return the latest readable checkpoint, or an empty session if there is none."""
         for i in reversed(range(len(saved))):
             try:
-                header, arrays = read_container(saved[i], "checkpoint")
+                contents = read_container(saved[i], "checkpoint")
+                with restoring(saved[i]):
+                    file = Record(*contents, "checkpoint")
+                    before, past = file.part("identity"), file.part("found")
+                    loop = file.part("loop") if file.values.get("loop") is not None else None
+                    spent = file.take("spent", partial(check_real, low=0.0))
+                    file.take("status", or_none(check_text))
+                    if loop is None:
+                        file.take("loop", anything)
+                    file.close()
             except NewerFileError:
                 raise
             except (ModelFileError, OSError) as error:
@@ -236,17 +296,10 @@ class Checkpoint(Callback):
                 )
                 warnings.warn(f"{error} Now {instead}.", stacklevel=2)
                 continue
-            found = {
-                name: (values, below(f"found.{name}", arrays))
-                for name, values in header["found"].items()
-            }
-            loop = header["loop"]
-            if loop is not None:
-                loop = loop, below("loop", arrays)
             return _Session(
-                header["identity"], found, loop, header["spent"], saved[i], saved[: i + 1]
+                saved[: i + 1], spent, before, past, loop, begun_before=loop is not None
             )
-        return _Session({})
+        return _Session()
 
     def _write(
         self, session: _Session, loop: Contents | None, status: str | None = None
@@ -282,7 +335,7 @@ class Checkpoint(Callback):
                 if other not in session.good:
                     with contextlib.suppress(OSError):
                         other.unlink()
-        session.loop, session.steps, session.last = None, 0, time.monotonic()
+        session.begun_before, session.steps, session.last = False, 0, time.monotonic()
         self.seconds += session.last - start
 
 

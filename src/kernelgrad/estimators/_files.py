@@ -23,25 +23,17 @@ from kernelgrad.persistence import (
     check_text,
     contents_digest,
     encode_value,
-    or_none,
     prefixed,
 )
 from kernelgrad.solvers import (
-    HISTORY_KEYS,
     LINEAR_SOLVERS,
     SOLVERS,
-    History,
     LinearSolver,
     Solver,
+    restored_history,
 )
 
 ESTIMATORS: dict[str, Any] = {}
-
-
-def number(value: Any, name: str) -> None:
-    """Raise TypeError unless a value is a number, which may be infinite or NaN."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name} must be a number, got {value!r}.")
 
 
 def numbers(value: Any, name: str) -> None:
@@ -290,7 +282,8 @@ def _restore_model(estimator: Any, record: Record, cache: int) -> None:
     expansion = record.beside("expansion")
     function = restored_expansion(expansion, cache)
     estimator._set(estimator._function_attributes(function))
-    estimator.history_ = _restored_history(record.part("history"), estimator.solver_.name)
+    told = {"solver": estimator.solver_.name, "solver_reason": "not in the file"}
+    estimator.history_ = told | restored_history(record.part("history"))
     estimator._restore_extra(extra)
     extra.close()
     if state is not None:
@@ -301,27 +294,3 @@ def _restore_model(estimator: Any, record: Record, cache: int) -> None:
             raise record.error(f"holds a state of {found} iterations, not {estimator.n_iter_}")
     elif resumed.arrays:
         raise record.error("holds arrays of a state that it does not have")
-
-
-def _restored_history(record: Record, solver: str) -> dict[str, Any]:
-    """Return the history, with entries for what files from before do not tell."""
-    told, steps = record.values, record.values.get("iteration")
-    if not isinstance(steps, list):
-        raise record.error("lacks the iterations")
-    for key in HISTORY_KEYS:
-        may_lack = "None" in str(History.__annotations__[key])
-        column = told.setdefault(key, [None] * len(steps)) if may_lack else told.get(key)
-        if not isinstance(column, list) or len(column) != len(steps):
-            raise record.error(f"holds no entry of {key!r} for each iteration")
-        for value in column:
-            (or_none(number) if may_lack else number)(value, key)
-    told.setdefault("solver", solver)
-    told.setdefault("solver_reason", "not in the file")
-    for key in ("solver", "solver_reason"):
-        check_text(told[key], key)
-    number(told.get("compile_seconds", 0.0), "compile_seconds")
-    or_none(check_text)(told.get("score_name"), "score_name")
-    strange = set(told) - set(History.__annotations__)
-    if strange:
-        raise record.error(f"holds {min(strange)!r}, which no history has")
-    return told

@@ -10,11 +10,10 @@ import builtins
 import copy
 import importlib
 import os
-import re
 import warnings
 from collections import UserList
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -32,6 +31,7 @@ from kernelgrad.persistence import (
     anything,
     prefixed,
     read_container,
+    restoring,
     write_container,
 )
 
@@ -141,32 +141,15 @@ def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsE
         or uses a loss, kernel or solver that is not registered.
     """
     header, arrays = read_container(path, key=key)
-    try:
-        if "object" in header:
-            record = Record(header, arrays)
-            model: BaseRowsEstimator = _unpack(record.take("object", anything), record)
-            for told in ("estimator", "info"):
-                record.take(told, anything)
-            record.close()
-        else:
-            model = _files.restored(header, arrays)
+    with restoring(path):
+        if "object" not in header:
+            return cast("BaseRowsEstimator", _files.restored(header, arrays))
+        record = Record(header, arrays)
+        model: BaseRowsEstimator = _unpack(record.take("object", anything), record)
+        for told in ("estimator", "info"):
+            record.take(told, anything)
+        record.close()
         return model
-    except ModelFileError as error:
-        raise type(error)(f"{path}: {error}") from None
-    except MemoryError:
-        raise ModelFileError(
-            f"{path} describes a model that does not fit in memory; load it where there is "
-            "more, if you trust the file."
-        ) from None
-    # what constructors and scikit-learn raise for values that a file cannot have
-    except (
-        ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
-        ValueError, re.error,
-    ) as error:  # fmt: skip
-        raise ModelFileError(
-            f"{path} does not describe a model of this version ({error!r}); save it again with "
-            "the installed version."
-        ) from error
 
 
 class _Writer:

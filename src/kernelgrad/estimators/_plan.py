@@ -11,7 +11,7 @@ from kernelgrad.callbacks import FitEvent
 from kernelgrad.estimators._pilot import Wanted
 from kernelgrad.estimators._rows import TrainingRows
 from kernelgrad.kernels import Kernel
-from kernelgrad.solvers import Problem, Solver, State, Validation
+from kernelgrad.solvers import Problem, Resumed, Solver, State, Validation
 
 Choice = tuple[Solver[Any], str]  # a solver, and why it was chosen
 
@@ -67,4 +67,5 @@ class Plan:
     seconds: float = 0.0  # spent before
     stream: bool = False  # rows come once, and others may follow
     goes_on: bool = False  # from the state of the last fit
+    resumed: Resumed | None = None  # from a checkpoint
     report: Callable[[FitEvent, State], bool] | None = None  # of each iteration

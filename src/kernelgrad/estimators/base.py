@@ -54,6 +54,7 @@ from kernelgrad.losses import Loss, get_loss
 from kernelgrad.persistence import (
     Check,
     Record,
+    check_number,
     check_text,
     contents_digest,
     or_none,
@@ -62,6 +63,7 @@ from kernelgrad.persistence import (
 from kernelgrad.solvers import (
     History,
     Problem,
+    Resumed,
     Solver,
     State,
     Validation,
@@ -104,14 +106,14 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         "n_features_in_": partial(check_int, low=1, high=MOST_COLUMNS),
         "n_iter_": check_int,
         "best_iteration_": check_int,
-        "best_score_": or_none(_files.number),
+        "best_score_": or_none(check_number),
         "fit_status_": check_text,
         "_seed": partial(check_int, high=2**32),
-        "_fitted_alpha": _files.number,
+        "_fitted_alpha": check_number,
     }
     _may_keep: ClassVar[dict[str, Check]] = {
         "feature_names_in_": _files.texts,
-        "alpha_": _files.number,
+        "alpha_": check_number,
         "_medians": or_none(_files.numbers),
     }
     _loss_task: ClassVar[Any]  # what losses must be for
@@ -284,17 +286,16 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
     def _fit(self, parts: Parts, given: Given, apart: Given) -> TrainingRows:
         """Fit, and score on the rows `apart` if there are any. Return the rows."""
         warm = bool(self.warm_start) and hasattr(self, "_state")
-        checkpoint, resumed = self._listeners.checkpoint, None
+        checkpoint = self._listeners.checkpoint
         if checkpoint is not None:
             before = self.solver_.state_arrays(self._state) if warm else ({}, {})
             checkpoint.begin(**_files.identity(self), start=contents_digest(before))
-            resumed = checkpoint.resumed
             if self.time_limit is not None:
                 self._deadline = Deadline(max(0.0, self.time_limit - checkpoint.spent))
         if not warm:
             self._seed = self._recalled(
                 "seed", lambda: new_seed(self.random_state), lambda it: ({"it": it}, {}),
-                lambda values, _: values["it"],
+                self._restored_seed,
             )  # fmt: skip
         rows = self._all_rows(parts, given, fresh=not warm)
         rows = replace(rows, stays=self._stays(rows))
@@ -311,24 +312,24 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
                 "solver",
                 lambda: self._choose(parts, rows),
                 lambda it: ({"solver": _files.pack(it[0]), "reason": it[1]}, {}),
-                lambda values, _: (
-                    # objects of third parties need no name
-                    _files.unpack(values["solver"]) if self._auto_solver else parts.solver,
-                    values["reason"],
-                ),
+                partial(self._restored_choice, parts),
             )
         rows = rows.ordered(chosen[0].resolve_batch_size(None) if self._orders_rows else None)
         if checkpoint is not None:
             checkpoint.check("rows", rows.digest())
         plan = self._plan(parts, rows, chosen, warm=warm)
         start = self.n_iter_ if warm else 0
+        resumed = None
+        if checkpoint is not None:
+            told = plan.solver, plan.problem, plan.max_iter
+            resumed = checkpoint.resumed(partial(Resumed.restore, *told))
         if resumed is not None:
-            at, passes = resumed[0]["iteration"], resumed[0]["course"]["epoch"]
+            at, passes = resumed.state.iteration, resumed.course.epoch
             start = plan.rows.drawn(plan.solver, at, passes, plan.batch_size)
         batches, fixed = plan.rows.batches(plan.solver, self._seed, start, plan.batch_size)
         problem = replace(plan.problem, fixed_rows=fixed)
         report = iteration_report(self, *given[:3], plan.solver)
-        plan = replace(plan, problem=problem, goes_on=warm, report=report)
+        plan = replace(plan, problem=problem, goes_on=warm, resumed=resumed, report=report)
         self._run(plan, batches)
         if self.n_iter_ == plan.max_iter < self.max_iter:
             self._set({"fit_status_": "converged"})  # as held-out rows told
@@ -336,11 +337,26 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
 
     def _recalled(
         self, name: str, make: Callable[[], T], pack: Callable[[T], Contents],
-        unpack: Callable[[dict[str, Any], dict[str, AnyArray]], T],
+        unpack: Callable[[Record], T],
     ) -> T:  # fmt: skip
         """Return what `make` finds, or found in the fit that is resumed from a checkpoint."""
         checkpoint = self._listeners.checkpoint
         return make() if checkpoint is None else checkpoint.recall(name, make, pack, unpack)
+
+    def _restored_seed(self, record: Record) -> int:
+        """Return the seed of a fit that is resumed, which a number as `random_state` tells."""
+        seed: int = record.take("it", partial(check_int, high=2**31))
+        known = isinstance(self.random_state, int | np.integer)
+        return new_seed(self.random_state) if known else seed
+
+    def _restored_choice(self, parts: Parts, record: Record) -> Choice:
+        """Return the solver of a fit that is resumed, and why it was chosen."""
+        packed, solver = record.part("solver").values, parts.solver
+        if self._auto_solver:  # objects of third parties need no name
+            solver = _files.unpack(packed)
+            if not isinstance(solver, Solver):
+                raise record.error(f"holds {solver!r} as the solver")
+        return solver, record.take("reason", check_text)
 
     def _kept_solver(self) -> Choice:
         """Return the solver that training goes on with."""
@@ -420,7 +436,6 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
     def _run(self, plan: Plan, batches: Batches) -> None:
         """Run the plan and set what it found."""
         self.loss_ = plan.rows.task.loss  # now: callbacks use the model on the way
-        checkpoint = self._listeners.checkpoint
         result = run(
             plan.solver,
             plan.problem,
@@ -431,7 +446,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
             callbacks=self._listeners,
             on_iteration=plan.report,
             history=dict(copy.deepcopy(self.history_)) if plan.goes_on else None,
-            resumed=None if checkpoint is None else checkpoint.resumed,
+            resumed=plan.resumed,
         )
         result.state.release()
         self._state: State = result.state

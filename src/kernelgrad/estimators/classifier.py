@@ -163,7 +163,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
                 "calibration",
                 lambda: self._fit_a_part(plan, self.n_iter_ if plan.goes_on else 0),
                 lambda it: ({}, {} if it is None else dict(zip("zyw", it, strict=True))),
-                lambda _, it: (it["z"], it["y"], it["w"]) if it else None,
+                self._restored_responses,
             )
             if not plan.goes_on:
                 plan = replace(plan, seconds=plan.seconds + clock() - start)
@@ -175,6 +175,16 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
             rows = plan.rows
             some = _thinned(rows.held) if len(rows.held) else _some(rows)
             self._calibrate(plan, self._seen_by(self.expansion_, rows, some))
+
+    def _restored_responses(self, record: Record) -> Responses | None:
+        """Return what :meth:`_fit_a_part` found in a fit that is resumed."""
+        if not record.arrays:
+            return None
+        K = len(self.classes_)
+        z, y = record.array("z", "n", K), record.array("y", "n", kinds="i", least=0)
+        if y.size and y.max() >= K:
+            raise record.error(f"holds class {y.max()} in 'y', of {K}")
+        return z, y, record.array("w", "n", least=0.0)
 
     def _calibrate(
         self, plan: Plan, found: Responses, known: Calibration | None = None

@@ -26,10 +26,9 @@ from kernelgrad._validation import (
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import over_tiles, single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
-from kernelgrad.estimators import _files
 from kernelgrad.estimators._auto import rows_nbytes, usable_memory
 from kernelgrad.estimators._evidence import Evidence, has_rule, smoothness
-from kernelgrad.estimators._hyperparameters import hyperparameters
+from kernelgrad.estimators._hyperparameters import VARIANCES, hyperparameters
 from kernelgrad.estimators._plan import Choice, Given, Parts, Plan
 from kernelgrad.estimators._posterior import (
     OPERATOR_BLOCK,
@@ -42,9 +41,10 @@ from kernelgrad.estimators._tasks import ScaledColumn
 from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import get_kernel
-from kernelgrad.persistence import Check, Record, or_none
+from kernelgrad.persistence import Check, Record, check_number, or_none
 from kernelgrad.solvers import DSG, DirectSolve, Solver, TrainBatch
 from kernelgrad.solvers.kernel.direct import SymmetricMatrix, direct_bytes, kernel_matrix
+from kernelgrad.solvers.loop import check_entries
 
 _TEST_ROWS = 1024  # rows of one group of predict(return_std=True) by random features
 _TILE = 128  # rows of a task of the closed form
@@ -183,7 +183,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
     }
     _may_keep: ClassVar[dict[str, Check]] = {
         "noise_variance_": partial(check_real, low=0.0),
-        "log_marginal_likelihood_": or_none(_files.number),
+        "log_marginal_likelihood_": or_none(check_number),
     }
     _loss_task = "regression"
     _onnx_kind = "process"
@@ -317,7 +317,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         self._set(task.attributes())
         rows = replace(rows, task=task)
         scaling, kernel, told = self._searched(
-            lambda: hyperparameters(self, parts.kernel, rows, varies)
+            lambda: hyperparameters(self, parts.kernel, rows, varies),
+            dict.fromkeys(VARIANCES, partial(check_real, low=0.0)) | {"tried": check_entries},
         )
         tried = told.pop("tried")
         self._set(told)

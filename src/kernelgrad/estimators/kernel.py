@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from kernelgrad._params import anything, boolean, parameters
 from kernelgrad._typing import AnyArray, Contents, Float64Array, Matrix
-from kernelgrad._validation import check_name
+from kernelgrad._validation import check_bool, check_name, check_real
 from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.device import CPU
@@ -58,11 +59,24 @@ from kernelgrad.kernels import (
     restore_kernel,
 )
 from kernelgrad.losses import Loss, SquaredError
-from kernelgrad.persistence import Record
-from kernelgrad.solvers import DSG, SOLVERS, CachedBlockDescent, Problem, Solver, get_solver
+from kernelgrad.persistence import Check, Record
+from kernelgrad.solvers import (
+    DSG,
+    SOLVERS,
+    CachedBlockDescent,
+    Problem,
+    Solver,
+    check_history,
+    get_solver,
+)
 from kernelgrad.solvers.kernel.metric import SHAPES, smoothness
 
 Found = tuple[InputScaling | None, Kernel, dict[str, Any]]  # and plain values
+_TOLD: dict[str, Check] = {
+    "alpha": partial(check_real, low=0.0),
+    "found": check_history,
+    "seconds": partial(check_real, low=0.0),
+}
 
 
 @parameters
@@ -251,19 +265,22 @@ class BaseKernelEstimator(BaseRowsEstimator):
             "cache_bytes": CACHE_BYTES if limit is None else int(limit) // 4,
         }
 
-    def _searched(self, search: Callable[[], Found]) -> Found:
-        """Return what a search finds, or found in the fit that is resumed."""
+    def _searched(self, search: Callable[[], Found], checks: dict[str, Check]) -> Found:
+        """Return what a search finds, or found in the fit that is resumed.
+
+        `checks` are of the plain values.
+        """
 
         def described(found: Found) -> Contents:
             scaling, kernel, told = found
             values = {"kernel": describe_kernel(kernel), "scaled": scaling is not None}
             return values | told, {} if scaling is None else scaling.arrays()
 
-        def restored(values: dict[str, Any], arrays: dict[str, AnyArray]) -> Found:
-            told = dict(values)
-            kernel, scaled = restore_kernel(told.pop("kernel")), told.pop("scaled")
-            scaling = InputScaling.restore(Record({}, arrays), self._width)
-            return scaling if scaled else None, kernel, told
+        def restored(record: Record) -> Found:
+            kernel = restore_kernel(record.part("kernel").values)
+            scaling = InputScaling.restore(record, self._width)
+            told = {name: record.take(name, check) for name, check in checks.items()}
+            return scaling if record.take("scaled", check_bool) else None, kernel, told
 
         return self._recalled("search", search, described, restored)
 
@@ -393,7 +410,7 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
             told = {"alpha": problem.alpha, "found": found, "seconds": clock() - start}
             return problem.scaling, problem.kernel, told
 
-        scaling, kernel, told = self._searched(search)
+        scaling, kernel, told = self._searched(search, _TOLD)
         problem = replace(posed.problem, kernel=kernel, alpha=told["alpha"], scaling=scaling)
         return Posed(problem, told["found"], told["seconds"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,7 +14,6 @@ from kernelgrad._params import anything, boolean, integer, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array
 from kernelgrad._validation import DataError, check_name, check_real
 from kernelgrad.data import ArraySource, Batch, BatchSource
-from kernelgrad.estimators import _files
 from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._calibration import keep_argmax, sigmoid_proba
 from kernelgrad.estimators._folds import cross_validate
@@ -51,8 +51,9 @@ from kernelgrad.losses import (
     get_loss,
     get_unlabelled_loss,
 )
-from kernelgrad.persistence import Check, Record
+from kernelgrad.persistence import Check, Record, check_number
 from kernelgrad.solvers import DSG, TSG, CachedBlockDescent, Problem, Solver, get_solver
+from kernelgrad.solvers.loop import check_numbers
 
 _RATIO = 0.5  # C* over C
 
@@ -217,7 +218,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         asked = self.unlabelled_loss != "symmetric_hinge" and has_features
         return get_solver("tsg" if asked else "soft_labels"), "rows in memory"
 
-    _kept: ClassVar[dict[str, Check]] = {"labelled_weight_": _files.number}
+    _kept: ClassVar[dict[str, Check]] = {"labelled_weight_": check_number}
 
     def _make_loss(self, n_classes: int) -> Loss:
         # one-vs-rest: a row without a label has no place in a multinomial loss
@@ -461,7 +462,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
             "folds",
             lambda: cross_validate(self, plan, rows),
             lambda it: ({"scores": it[0]}, {"calibration": it[1]}),
-            lambda values, arrays: (values["scores"], arrays["calibration"]),
+            partial(self._restored_folds, plan),
         )
         if self.probability:
             self.calibration_: Float64Array = calibration
@@ -469,6 +470,12 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         if not stops:
             return plan
         return replace(plan, max_iter=1 + int(np.argmax(scores)), best_score=max(scores))
+
+    def _restored_folds(self, plan: Plan, record: Record) -> tuple[list[float], Float64Array]:
+        """Return what :func:`cross_validate` found in a fit that is resumed."""
+        scores = record.take("scores", partial(check_numbers, n=plan.max_iter))
+        C = plan.problem.n_outputs if self.probability else 0
+        return scores, record.array("calibration", C, 2)
 
     def _transduce(self, rows: TrainingRows) -> None:
         """Label the given rows; warn where the classes of unlabelled rows are other ones."""

@@ -33,8 +33,11 @@ from kernelgrad.solvers.linear.variance_reduced import SVRG as SVRG
 from kernelgrad.solvers.loop import HISTORY_KEYS as HISTORY_KEYS
 from kernelgrad.solvers.loop import FitResult as FitResult
 from kernelgrad.solvers.loop import History as History
+from kernelgrad.solvers.loop import Resumed as Resumed
 from kernelgrad.solvers.loop import Validation as Validation
+from kernelgrad.solvers.loop import check_history as check_history
 from kernelgrad.solvers.loop import new_history as new_history
+from kernelgrad.solvers.loop import restored_history as restored_history
 from kernelgrad.solvers.loop import run as run
 from kernelgrad.solvers.random_features.dsg import CDSG as CDSG
 from kernelgrad.solvers.random_features.dsg import DSG as DSG

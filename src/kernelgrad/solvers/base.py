@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from kernelgrad._params import Documented, check_params
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad._validation import check_bool, check_int
+from kernelgrad._validation import check_bool, check_int, check_real
 from kernelgrad.callbacks import FOREVER, SILENT, Deadline, Progress
 from kernelgrad.compute.device import CPU
 from kernelgrad.compute.memory import LEAST_LIMIT, available_bytes
@@ -26,7 +26,7 @@ from kernelgrad.functions.expansions import Expansion
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss
-from kernelgrad.persistence import Check, Record, anything, below, check_text
+from kernelgrad.persistence import Check, Record, anything, check_number, check_text, or_none
 
 _DIGEST_BYTES = 16 * 2**20
 _TRANSIENT, _SHAPE = "transient", "shape"  # keys of a field's metadata
@@ -229,16 +229,18 @@ def sized(
     into: str = "",
     later: bool = False,
     empty: bool = False,
+    finite: bool = True,
 ) -> Any:
     """Return a field of a :class:`State` for an array, whose shape files must keep.
 
     Axes have a length or its name: "C" outputs, "d" columns, "n" training rows, or one that
     arrays of the state share. Numbers are of the `kinds` of numpy, indices from -1 to below the
-    length of the axis `into`. Arrays that are made `later` are empty until then, and those that
+    length of the axis `into`, and `finite` unless infinity or NaN says that one is not known
+    yet. Arrays that are made `later` are empty until then, and those that
     may be `empty` also in files.
     """
     given = {"default_factory": partial(np.zeros, (0,) * len(shape))} if later or empty else {}
-    metadata = {_SHAPE: (shape, kinds, into, empty)}
+    metadata = {_SHAPE: (shape, kinds, into, finite, empty)}
     return dataclasses.field(metadata=metadata, **given)  # type: ignore[call-overload]
 
 
@@ -350,7 +352,7 @@ def restored_fields(
         elif _SHAPE in each.metadata and not each.metadata[_SHAPE][-1]:
             raise record.error(f"lacks the array {name!r}")
         elif name in record.values:
-            value = record.take(name, _PLAIN.get(str(each.type), anything))
+            value = record.take(name, _plain(each))
             if each.type in ("bytes", bytes):
                 value = bytes.fromhex(value)
             if each.type in ("float", float) and value is not None:
@@ -360,27 +362,34 @@ def restored_fields(
 
 
 def _restored_array(record: Record, each: dataclasses.Field[Any]) -> AnyArray:
-    """Take the array of a field; infinity stands for what is not known yet."""
-    shape, kinds, into, empty = each.metadata.get(_SHAPE, (None, "biuf", "", True))
+    """Take the array of a field."""
+    shape, kinds, into, finite, empty = each.metadata.get(
+        _SHAPE, (None, "biuf", "", True, True)
+    )
     found = record.arrays[each.name]
     if shape is None or (empty and not found.size):
         shape = found.shape
-    array: AnyArray = record.array(each.name, *shape, kinds=kinds, finite=False)
+    array: AnyArray = record.array(each.name, *shape, kinds=kinds, finite=finite)
     if into and array.size and not -1 <= array.min() <= array.max() < record.sizes[into]:
         raise record.error(f"holds indices in {each.name!r} that are out of range")
     return array
 
 
-def _check_number(value: Any, name: str) -> None:
-    if value is not None and not isinstance(value, int | float):
-        raise TypeError(f"{name} must be a number, got {value!r}.")
+def _plain(each: dataclasses.Field[Any]) -> Check:
+    """Return the check of a plain value: what is below zero or not finite is so at first."""
+    kind, first = str(each.type), each.default
+    if kind == "int":
+        low = 0 if first is dataclasses.MISSING else min(0, first)
+        return partial(check_int, low=low, high=2**62)
+    if kind == "float" and first is not dataclasses.MISSING and not np.isfinite(first):
+        return or_none(check_number)  # None in files of 0.1.0
+    return _PLAIN.get(kind, anything)
 
 
 _DTYPES = {"Float64Array": np.float64, "IntArray": np.int64}
 _PLAIN: dict[str, Check] = {
     "bool": check_bool,
-    "int": partial(check_int, low=-1, high=2**62),
-    "float": _check_number,
+    "float": check_real,
     "bytes": check_text,
     "str": check_text,
 }
@@ -419,6 +428,7 @@ class Tracker(ABC):
     """
 
     kept: ClassVar[tuple[str, ...]] = ()
+    ahead = False  # whether the next step must make the responses of a state anew
 
     @abstractmethod
     def advance(self, info: StepInfo) -> None:
@@ -440,16 +450,15 @@ class Tracker(ABC):
                 arrays |= {f"{name}.{key}": array for key, array in pairs}
         return arrays
 
-    def restore(self, arrays: dict[str, AnyArray]) -> None:
+    def restore(self, record: Record) -> None:
         """Take back what :meth:`describe` gave."""
-        for name in self.kept:
-            found = below(name, arrays)
-            keys = [str(i) for i in range(len(found))]
-            if found:
-                listed = set(keys) == set(found)
-                setattr(self, name, [found[key] for key in keys] if listed else found)
-            elif name in arrays:
-                setattr(self, name, arrays[name])
+        for name, a in self.describe().items():
+            found = record.array(name, *a.shape, kinds=a.dtype.kind)
+            if found.dtype != a.dtype:
+                raise record.error(f"holds {name!r} as {found.dtype}, not as {a.dtype}")
+            a[...] = found
+        record.close()
+        self.ahead = False
 
 
 class RecomputedTracker(Tracker):

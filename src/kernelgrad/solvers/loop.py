@@ -6,21 +6,42 @@ import math
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Self, TypedDict
 
 import numpy as np
+import scipy.sparse as sp
 
-from kernelgrad._typing import AnyArray, Contents, FloatArray, Matrix
+from kernelgrad._typing import Contents, FloatArray, Matrix
+from kernelgrad._validation import check_int, check_name
 from kernelgrad.callbacks import CallbackList, FitEvent, Progress, TimeIsUp
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.memory import resident_bytes
 from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.exceptions import CapabilityError, DataError
 from kernelgrad.functions.expansions import Expansion, restored_expansion
-from kernelgrad.persistence import Record, below, prefixed
-from kernelgrad.solvers.base import Problem, Solver, State, Tracker, TrainBatch
+from kernelgrad.kernels import describe_kernel
+from kernelgrad.persistence import (
+    Check,
+    Record,
+    anything,
+    check_number,
+    check_text,
+    contents_digest,
+    one_of,
+    or_none,
+    prefixed,
+)
+from kernelgrad.solvers.base import (
+    Problem,
+    Solver,
+    State,
+    Tracker,
+    TrainBatch,
+    restored_fields,
+)
 
 _OVER = ("converged", "max_iter")
 _CUT = ("time_limit", "interrupted")  # what further iterations may follow
@@ -122,6 +143,62 @@ class History(_Told, total=False):
 HISTORY_KEYS = tuple(_Iterations.__annotations__)
 
 
+def check_entries(value: Any, name: str) -> None:
+    """Raise TypeError unless a value is a list of dicts."""
+    if not (isinstance(value, list) and all(isinstance(entry, dict) for entry in value)):
+        raise TypeError(f"{name} must be a list of entries, got {value!r}.")
+
+
+def check_numbers(value: Any, name: str, n: int | None = None) -> None:
+    """Raise unless a value is a list of numbers, of `n` if that is given."""
+    if not isinstance(value, list) or len(value) != (len(value) if n is None else n):
+        raise TypeError(f"{name} must be a list of {n or ''} numbers, got {value!r}.")
+    for it in value:
+        check_number(it, name)
+
+
+def check_audit(value: Any, name: str) -> None:
+    """Raise TypeError unless a value is what a last look at a result found."""
+    check_entries([value], name)
+    check_number(value.get("objective"), f"the objective of {name}")
+
+
+_TOLD_TOO: dict[str, Check] = {
+    "score_name": or_none(check_text),
+    "solver": check_text,
+    "solver_reason": check_text,
+    "compile_seconds": check_number,
+    "audit": check_audit,
+    "search": check_entries,
+    "metric": check_entries,
+    "metric_reason": check_text,
+    "cv_accuracy": check_numbers,
+}
+
+
+def check_history(value: Any, name: str) -> None:
+    """Raise unless a value is what a history may hold beside the iterations."""
+    check_entries([value], name)
+    for key, it in value.items():
+        _TOLD_TOO[check_name(key, _TOLD_TOO, f"an entry of {name}")](it, key)
+
+
+def restored_history(record: Record) -> dict[str, Any]:
+    """Return the history, with entries for what files from before do not tell."""
+    told, steps = record.values, record.values.get("iteration")
+    if not isinstance(steps, list):
+        raise record.error("lacks the iterations")
+    for key in HISTORY_KEYS:
+        may_lack = "None" in str(History.__annotations__[key])
+        column = told.setdefault(key, [None] * len(steps)) if may_lack else told.get(key)
+        if not isinstance(column, list) or len(column) != len(steps):
+            raise record.error(f"holds no entry of {key!r} for each iteration")
+        for value in column:
+            (or_none(check_number) if may_lack else check_number)(value, key)
+    check_history({key: told[key] for key in set(told) - set(HISTORY_KEYS)}, "history")
+    return told
+
+
 @dataclass
 class FitResult:
     """What the loop returns."""
@@ -216,15 +293,18 @@ class Course:
                 e.compact()  # it only predicts
                 plain, some = e.describe()
                 place[name] = {"kind": e.kind, **plain}
-                arrays |= prefixed(name, some)
+                arrays |= prefixed(f"{'course' if place is own else 'result'}.{name}", some)
         return values, arrays
 
     @classmethod
-    def restore(cls, contents: Contents, cache_bytes: int) -> Self:
-        """Return what :meth:`describe` described."""
-        own = contents[0]["course"]
-        best = None if own["best"] is None else _function("best", own, contents[1], cache_bytes)
-        return cls(**own | {"best": best})
+    def restore(cls, record: Record, problem: Problem) -> Self:
+        """Return what :meth:`describe` described of it."""
+        found: dict[str, Any] = {"best": _function("best", record, problem)}
+        found["history"] = restored_history(record.part("history"))
+        found["best_rank"] = record.take("best_rank", _check_rank)
+        found |= restored_fields(cls, record, found)
+        record.close()
+        return cls(**found)
 
     def last_event(self, max_iter: int) -> FitEvent:
         """Return what was told of the last iteration."""
@@ -234,11 +314,78 @@ class Course:
         return FitEvent(**last, max_iter=max_iter, score_name=name, rows_per_second=0.0)
 
 
-def _function(
-    name: str, values: dict[str, Any], arrays: dict[str, AnyArray], cache_bytes: int
-) -> Expansion:
-    """Return one of the functions that :meth:`Course.describe` described."""
-    return restored_expansion(Record(values[name], below(name, arrays), name), cache_bytes)
+def _check_rank(value: Any, name: str) -> None:
+    check_numbers(list(value) if isinstance(value, tuple) else value, name, 2)
+
+
+def _function(name: str, record: Record, problem: Problem) -> Expansion | None:
+    """Take one of the functions that :meth:`Course.describe` described; None without it."""
+    if record.values.get(name) is None:
+        record.take(name, anything, None)
+        return None
+    part = record.part(name, C=problem.n_outputs, d=problem.n_features_in)
+    function = restored_expansion(part, problem.cache_bytes)
+    _check_home(part, function, problem)
+    return function
+
+
+def _check_home(record: Record, owner: Any, problem: Problem) -> None:
+    """Raise unless kernel, scaling and seed of a state or a function are those of a problem."""
+    home = getattr(owner, "exact", None) or getattr(owner, "stream", None)
+    if home is None:
+        return
+    found, wanted = describe_kernel(home.kernel), describe_kernel(problem.kernel)
+    d = home.scaling.width(problem.n_features_in)
+    known = describe_kernel(problem.kernel.resolve(sp.csr_matrix((1, d)), 0)) == wanted
+    same = found == wanted if known else found["name"] == wanted["name"]
+    if problem.scaling is not None:
+        pair = [contents_digest(({}, s.arrays())) for s in (home.scaling, problem.scaling)]
+        same = same and pair[0] == pair[1]
+    if not same or getattr(home, "seed", problem.seed) != problem.seed:
+        raise record.error(f"holds a function of {home.kernel!r} that is not of this fit")
+
+
+@dataclass
+class Resumed:
+    """Where a fit goes on from: what :meth:`Course.describe` described, checked."""
+
+    course: Course
+    state: State
+    tracker: Record  # of the responses to the rows for validation
+    reading: Callable[[], AbstractContextManager[None]]  # in which errors name the file
+    status: str | None = None  # of a fit that had ended
+    audit: dict[str, Any] | None = None
+    function: Expansion | None = None
+
+    @classmethod
+    def restore(
+        cls,
+        solver: Solver[Any],
+        problem: Problem,
+        max_iter: int,
+        record: Record,
+        reading: Callable[[], AbstractContextManager[None]],
+    ) -> Self:
+        """Return what a record tells of a fit of at most `max_iter` iterations."""
+        tracker, given = record.part("tracker"), record.contents()
+        course = Course.restore(record.part("course"), problem)
+        part, result = record.part("state"), record.part("result")
+        state: State = solver.restore(problem, part.values, part.arrays)
+        _check_home(part, state, problem)
+        told: Any = {}
+        if result.values:
+            told["status"] = result.take("status", one_of(STATUSES))
+            told["audit"] = result.take("audit", or_none(check_audit))
+            told["function"] = _function("function", result, problem)
+            if told["function"] is None:
+                raise result.error("lacks the function")
+        result.close()
+        t, done = record.take("iteration", check_int), course.done
+        if not 1 <= done <= min(max_iter, t) or [t] != course.history["iteration"][-1:]:
+            raise record.error(f"holds iteration {t} of which {done} are of this fit")
+        record.close()
+        record.check_same(given, course.describe(solver, state, None, **told))
+        return cls(course, state, tracker, reading, **told)
 
 
 @contextmanager
@@ -283,7 +430,7 @@ def run(
     callbacks: CallbackList | None = None,
     on_iteration: Callable[[FitEvent, State], bool] | None = None,
     history: dict[str, Any] | None = None,
-    resumed: Contents | None = None,
+    resumed: Resumed | None = None,
 ) -> FitResult:
     """Run `solver` over (batch, epochs done) pairs until `max_iter` more steps are done.
 
@@ -295,13 +442,12 @@ def run(
     know, for whoever is to raise the interrupt again; before the first finished step it is
     raised as usual.
 
-    `resumed` is what callbacks were given by `on_state` in a fit of the same solver and
+    `resumed` is of what callbacks were given by `on_state` in a fit of the same solver and
     problem, which goes on from there; `batches` are those that come next.
     """
     callbacks = callbacks if callbacks is not None else CallbackList([])
     if resumed is not None:
-        course = Course.restore(resumed, problem.cache_bytes)
-        state = solver.restore(problem, resumed[0]["state"], below("state", resumed[1]))
+        course, state = resumed.course, resumed.state
     else:
         named = new_history(validation.name if validation else None)
         course = Course(named if history is None else history)
@@ -325,8 +471,8 @@ def run(
     callbacks.on_begin(solver)
     try:
         with single_threaded_blas(), deferred_interrupt() as interrupted:
-            if resumed is not None and resumed[0]["result"]:
-                ended = resumed[0]["result"]["status"]
+            if resumed is not None and resumed.status is not None:
+                ended = resumed.status
                 over = ended in _OVER or course.done >= max_iter
                 if ended == "stopped" and not over:  # would they stop again?
                     over = callbacks.on_iteration(course.last_event(begun + max_iter))
@@ -342,11 +488,18 @@ def run(
                     problem.deadline.check()
                 batch, course.epoch = item
                 if validation is not None and tracker is None:
-                    tracker = solver.track(state, validation.X)
-                    if resumed is not None:
-                        tracker.restore(below("tracker", resumed[1]))
+                    with nullcontext() if resumed is None else resumed.reading():
+                        tracker = solver.track(state, validation.X)
+                        if resumed is not None:
+                            tracker.restore(resumed.tracker)
                 whole = False
-                info = solver.step(problem, state, batch)
+                try:
+                    info = solver.step(problem, state, batch)
+                except (CapabilityError, DataError):
+                    if steps or resumed is None or not problem.fixed_rows:
+                        raise
+                    with resumed.reading():  # the same rows were good before
+                        raise
                 whole = True
                 problem.progress.next_iteration()
                 steps += 1
@@ -412,10 +565,8 @@ def run(
         callbacks.on_end(status)
     if state is None:
         raise ValueError("There was no batch to learn from.")
-    if over and resumed is not None:
-        found = resumed[0]["result"]
-        expansion = _function("function", found, resumed[1], problem.cache_bytes)
-        audit = found["audit"]
+    if over and resumed is not None and resumed.function is not None:
+        expansion, audit = resumed.function, resumed.audit
     else:
         audit = None
         with single_threaded_blas(), deferred_interrupt() as interrupted:
@@ -423,7 +574,7 @@ def run(
                 audit = solver.finish(problem, state, batch)
             expansion = course.best if course.best is not None else solver.expansion(state)
             if steps and not problem.posterior:  # whose factorisation is in no file
-                told = {"function": expansion, "status": status, "audit": audit}
+                told: dict[str, Any] = {"function": expansion, "status": status, "audit": audit}
                 describe = partial(course.describe, solver, state, tracker, **told)
                 callbacks.on_state(describe, status)
             callbacks.interrupted |= interrupted()

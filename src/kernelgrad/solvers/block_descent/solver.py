@@ -85,21 +85,21 @@ class CachedTracker(Tracker):
         home = state.exact if state.exact is not None else state.stream
         assert home is not None
         self._rows: Any = home.prepare(X)
-        self._f: Float64Array | None = None
+        self._f = np.zeros((len(state.offset), X.shape[0]))
+        self._p = np.zeros_like(self._f)
+        self.ahead = state.iteration > 0
 
     def advance(self, info: StepInfo) -> None:
         """Apply one :class:`BlockMove`."""
         state = self._state
-        if self._f is None and state.iteration > 1:  # of a state that was there before
+        if self.ahead:
+            self.ahead = False
             zero = np.zeros(len(state.offset))
             self._f, self._p = (
                 self._solver.function(state, zero, which).raw_prediction(self._X).T
                 for which in ("coef", "momentum")
             )
             return
-        if self._f is None:
-            self._f = np.zeros((len(state.offset), self._X.shape[0]))
-            self._p = np.zeros_like(self._f)
         move: BlockMove = info.update
         update, f, p, C = move.update, self._f, self._p, len(self._f)
         K = move.block.products(self._rows, np.concatenate([update.kf, update.kp]))
@@ -108,7 +108,6 @@ class CachedTracker(Tracker):
 
     def raw_prediction(self) -> Float64Array:
         """Return the responses of the function that the solver would return now."""
-        assert self._f is not None
         state, it = self._state, self._state.iterate
         if it.is_poor:
             return np.tile(state.offset + it.first_bias, (self._f.shape[1], 1))

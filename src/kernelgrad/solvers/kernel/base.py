@@ -317,22 +317,24 @@ class SupportTracker(Tracker):
 
     def __init__(self, solver: Any, state: Any, rows: ExactRows) -> None:
         self._solver, self._state, self._rows = solver, state, rows
-        # of the current function and of the result; none before the rows of a restored state
-        self._both = None if state.rows is None else self._predict()
+        self.ahead = state.rows is None  # a restored one has no rows before its next step
+        # of the current function and of the result
+        self._both = self._predict()
 
     def _predict(self) -> list[Float64Array]:
         state, found = self._state, []
         for coef in self._solver.functions(state):
             used = np.flatnonzero(coef.any(axis=1))
             found.append(np.zeros((self._rows.n_rows, coef.shape[1])))
-            if len(used):
+            if len(used) and not self.ahead:
                 some = state.prepared.take(used)
                 state.exact.add_product(self._rows, some, coef[used], found[-1])
         return found
 
     def advance(self, info: StepInfo) -> None:
         """Apply one :class:`SupportUpdate`."""
-        if self._both is None:
+        if self.ahead:
+            self.ahead = False
             self._both = self._predict()
             return
         u: SupportUpdate = info.update
@@ -344,7 +346,6 @@ class SupportTracker(Tracker):
 
     def raw_prediction(self) -> FloatArray:
         """Return the responses of the result."""
-        assert self._both is not None
         scale, intercept = self._solver.output(self._state)
         f: FloatArray = scale * self._both[1] + intercept
         return f

@@ -37,7 +37,7 @@ class DualState(RowsState):
     alpha: float  # that the coefficients are for
     dual: Float64Array = sized("C", "n")  # u
     primal: Float64Array = sized("C")  # objective of each output
-    gap: Float64Array = sized("C")  # duality gap of each output
+    gap: Float64Array = sized("C", finite=False)  # duality gap of each output
 
 
 def check_alpha(name: str, alpha: float) -> None:

@@ -42,7 +42,7 @@ class SBPState(RowsState):
     square_norm: Float64Array = sized("C")  # |w|^2
     power: Float64Array = sized("C")  # sum of squared gradient norms so far
     weight_sum: float = 0.0  # of the average
-    nu: Float64Array = sized("C")  # nan until it is known
+    nu: Float64Array = sized("C", finite=False)  # nan until it is known
     scale: Float64Array = sized("C")  # of the result
     bias: Float64Array = sized("C")  # of the average, in its units
     # share of weight below the level, averaged as the iterates

@@ -194,7 +194,7 @@ class WorkingSetState(RowsState):
     """State of :class:`WorkingSet`; ``responses`` are f on the rows without the intercept."""
 
     alpha: float
-    violation: Float64Array = sized("C")  # of the optimality conditions
+    violation: Float64Array = sized("C", finite=False)  # of the optimality conditions
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class LinearSDCAState(LinearState):
     l2: float = 1.0  # of `sums`
     centre: Float64Array = sized("C", later=True)  # b_0, which pulls the next round's bias
     primal: Float64Array = sized("C", later=True)  # objective of each output
-    gap: Float64Array = sized("C", later=True)  # duality gap of each output
+    gap: Float64Array = sized("C", later=True, finite=False)  # duality gap of each output
     view: View | None = transient()
 
 

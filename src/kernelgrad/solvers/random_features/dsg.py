@@ -64,6 +64,11 @@ class DSGState(State):
     memory: RowMemory = field(default_factory=lambda: RowMemory(b"", None))
     has_intercept: bool = True  # False until a stream brings the first label
 
+    @property
+    def stream(self) -> FeatureStream:
+        """Of the features of all iterates."""
+        return self.iterates.x.stream
+
     def describe_parts(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         """Return stream, coefficients and the responses of rows that come again."""
         x, responses = self.iterates.x, self.memory.responses
