@@ -58,9 +58,12 @@ def entries(cls: type, section: str) -> tuple[list[Parameter], list[str]]:
         told = " ".join(entry.desc)
         other = re.match(r"As in :class:`~?(?:\w+\.)*(\w+)`", told)
         if other:
+            near = vars(sys.modules[cls.__module__])
             theirs = {
                 name: e._replace(name=name)
-                for e in entries(getattr(kernelgrad, other[1]), section)[0]
+                for e in entries(near.get(other[1]) or getattr(kernelgrad, other[1]), section)[
+                    0
+                ]
                 for name in e.name.split(", ")
             }
             found += [theirs.get(name, Parameter(name, "", [told])) for name in names]
@@ -80,10 +83,11 @@ def entries(cls: type, section: str) -> tuple[list[Parameter], list[str]]:
 def _expand(
     _app: Any, _what: str, _name: str, obj: Any, _options: Any, lines: list[str]
 ) -> None:
-    """Give estimators all of their parameters, with the defaults that hold."""
-    if not (inspect.isclass(obj) and obj.__module__.startswith("kernelgrad.estimators")):
+    """Give classes all of their parameters, with the defaults that hold."""
+    text = "\n".join(lines)
+    if not (inspect.isclass(obj) and "As in :class:" in text):
         return
-    doc, given = NumpyDocString("\n".join(lines)), inspect.signature(obj).parameters
+    doc, given = NumpyDocString(text), inspect.signature(obj).parameters
     for section in ("Parameters", "Attributes"):
         found, remarks = entries(obj, section)
         doc[section] = [

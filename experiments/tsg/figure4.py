@@ -83,6 +83,8 @@ class Curves(Experiment):
             for ax, name in zip(axes[0], names, strict=True):
                 for seed in distinct(rows, "seed"):
                     mine = where(rows, dataset=name, seed=seed)
-                    ax.plot([r["T"] for r in mine], [r["error"] for r in mine], "o-", ms=3)
+                    x, y = [r["T"] for r in mine], [r["error"] for r in mine]
+                    ax.plot(x, y, "o-", ms=3, label=f"draw {seed + 1}")
                 ax.set(xscale="log", title=name, xlabel="iterations", ylabel="test error")
                 ax.axvspan(*SOON, color="grey", alpha=0.15, lw=0)
+            axes[0][0].legend(fontsize=8)

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all; temporary ones that do not outlive a kill for long."""
+"""Atomic writes, and temporary files that are removed even after a kill."""
 
 from __future__ import annotations
 

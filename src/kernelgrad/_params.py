@@ -1,4 +1,4 @@
-"""Parameters declared once: name, default and domain.
+"""Declarations of parameters: name, default and domain.
 
 A class is decorated with :func:`parameters`; its fields are the keyword arguments of the
 constructor, in scikit-learn's sense (``get_params``, ``set_params``, ``clone``). A field made

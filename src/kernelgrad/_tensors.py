@@ -1,4 +1,4 @@
-"""Arrays in the safetensors format: a head in JSON, then the bytes of each array.
+"""Reads and writes the safetensors format: a JSON header, then the bytes of each array.
 
 Written and read here, since the library of that name holds a second copy of all arrays and
 ends the process where memory runs out.

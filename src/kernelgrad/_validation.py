@@ -1,4 +1,4 @@
-"""The few checks scikit-learn does not have."""
+"""Checks of parameters that scikit-learn does not provide."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Errors that only this package raises; the messages name the value, the cause, the remedy."""
+"""The errors of this package; messages name the value, the cause and the remedy."""
 
 from __future__ import annotations
 
 
 class KernelGradError(Exception):
-    """Base of the errors that only kernelgrad raises."""
+    """Base class of the errors of kernelgrad."""
 
 
 class DataError(KernelGradError, ValueError):
-    """The data cannot be used; the message names the place, the value and the remedy."""
+    """The data are invalid; the message names the place, the value and the remedy."""
 
 
 class ModelFileError(KernelGradError, ValueError):

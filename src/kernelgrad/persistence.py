@@ -1,4 +1,4 @@
-"""A versioned container: one safetensors file, checked on reading, free of pickle.
+"""A versioned container for models: one safetensors file, checked on reading, without pickle.
 
 The metadata of the file hold four texts: ``format`` (``kernelgrad-`` and what it holds),
 ``version``, ``header`` (JSON, see `encode_value`) and ``checksum``, the SHA-256 of the header

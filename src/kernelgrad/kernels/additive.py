@@ -102,7 +102,11 @@ class Chi2(AdditiveKernel):
 
     Frequencies have the density ``sech(pi w)`` (Table 1). With scikit-learn's
     ``additive_chi2_kernel`` it equals ``(additive_chi2_kernel + sum_j x_j + sum_j z_j) / 2``.
-    Parameters are those of :class:`AdditiveKernel`.
+
+    Parameters
+    ----------
+    form
+        As in :class:`AdditiveKernel`.
     """
 
     name: ClassVar[str] = "chi2"
@@ -115,7 +119,11 @@ class Intersection(AdditiveKernel):
 
     Frequencies are Cauchy with scale 1/2. (In Table 1 the density has mass 1/2, which the
     amplitude ``sqrt(2 x_j)`` compensates.)
-    Parameters are those of :class:`AdditiveKernel`.
+
+    Parameters
+    ----------
+    form
+        As in :class:`AdditiveKernel`.
     """
 
     name: ClassVar[str] = "intersection"
@@ -131,7 +139,11 @@ class JensenShannon(AdditiveKernel):
     Frequencies have the density ``sech(pi w) / (ln 2 (1 + 4 w^2))``; they are drawn as for
     :class:`Chi2` and accepted with probability ``1 / (1 + 4 w^2)``. (In Table 1 the density
     has mass 1/2, which the amplitude ``sqrt(2 x_j)`` compensates.)
-    Parameters are those of :class:`AdditiveKernel`.
+
+    Parameters
+    ----------
+    form
+        As in :class:`AdditiveKernel`.
     """
 
     name: ClassVar[str] = "jensen_shannon"

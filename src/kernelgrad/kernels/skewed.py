@@ -93,7 +93,12 @@ class SkewedIntersection(SkewedKernel):
     ``x_j > -c``, with values in (0, 1]. In terms of ``a = log(x + c)`` and ``b = log(z + c)``
     it is the Laplacian kernel ``exp(-||a - b||_1 / 2)``, so frequencies are Cauchy with scale
     1/2 (Table 1, skewed intersection; the density printed there, ``1 / (pi (1 + 4 w^2))``,
-    lacks a factor 2). Parameters are those of :class:`SkewedChi2`.
+    lacks a factor 2).
+
+    Parameters
+    ----------
+    c, form
+        As in :class:`SkewedChi2`.
     """
 
     name: ClassVar[str] = "skewed_intersection"

@@ -252,7 +252,11 @@ class Laplacian(_ByColumns):
 
     Frequencies are Cauchy with scale gamma in every coordinate (Table 1, row 2). The median
     rule uses Manhattan distances and sets ``gamma = 1 / median``.
-    Parameters are those of :class:`Gaussian`.
+
+    Parameters
+    ----------
+    gamma, bandwidth_factor, form, sampling
+        As in :class:`Gaussian`.
     """
 
     name: ClassVar[str] = "laplacian"
@@ -278,7 +282,11 @@ class Cauchy(_ByColumns):
     printed there would give ``k(x, x) = 2^d``). As gamma is an inverse length here, the rule
     ``"median"`` sets it to the inverse median of Euclidean distances, and ``"scale"`` to
     ``sqrt(1 / (d Var[X]))``.
-    Parameters are those of :class:`Gaussian`.
+
+    Parameters
+    ----------
+    gamma, bandwidth_factor, form, sampling
+        As in :class:`Gaussian`.
     """
 
     name: ClassVar[str] = "cauchy"

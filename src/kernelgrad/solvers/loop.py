@@ -245,7 +245,7 @@ def new_history(score_name: str | None) -> dict[str, Any]:
 
 @dataclass
 class Course:
-    """Where a fit is beside the state of its solver: what it tells, and the best so far."""
+    """Progress of a fit besides the state of its solver: history, and the best model so far."""
 
     history: dict[str, Any]
     done: int = 0  # iterations of this fit
@@ -432,18 +432,44 @@ def run(
     history: dict[str, Any] | None = None,
     resumed: Resumed | None = None,
 ) -> FitResult:
-    """Run `solver` over (batch, epochs done) pairs until `max_iter` more steps are done.
+    """Run a solver until `max_iter` more steps are done.
 
     The loop records the history, keeps the best iterate by the validation score, stops when
     the score has not improved by ``tol`` for ``patience`` steps, and lets callbacks stop it.
-    The deadline of the problem ends it with the model so far: a new one before its first step
-    with the solver's initial function, a constant, a continued one after one step at least.
-    Ctrl-C stops it too: the model fitted so far is kept, the status says so, and `callbacks`
-    know, for whoever is to raise the interrupt again; before the first finished step it is
-    raised as usual.
+    The deadline of the problem ends it with the model so far. If that happens before the first
+    step of a new fit, the model is the solver's initial function, a constant; a continued fit
+    takes at least one step. Ctrl-C stops the loop too: the model fitted so far is kept, and
+    ``callbacks.interrupted`` is True so that the caller can raise the interrupt again. Before
+    the first finished step the interrupt is raised at once.
 
-    `resumed` is of what callbacks were given by `on_state` in a fit of the same solver and
-    problem, which goes on from there; `batches` are those that come next.
+    Parameters
+    ----------
+    solver : Solver
+        The solver.
+    problem : Problem
+        Loss, kernel, penalty and options.
+    batches : iterator of (TrainBatch, float)
+        Batches, and the number of epochs done after each.
+    max_iter : int
+        Number of further steps.
+    state : State or None, default=None
+        The state to continue from; None starts with `solver.init`.
+    validation : Validation or None, default=None
+        Validation rows and the rule for early stopping.
+    callbacks : CallbackList or None, default=None
+        Called after every step.
+    on_iteration : callable or None, default=None
+        Called like a callback with the event and the state; True ends the loop.
+    history : dict or None, default=None
+        A history to continue.
+    resumed : Resumed or None, default=None
+        The state from a checkpoint of a fit of the same solver and problem, from which the fit
+        continues; `batches` must be the following ones.
+
+    Returns
+    -------
+    FitResult
+        The model, the state, the history and the status.
     """
     callbacks = callbacks if callbacks is not None else CallbackList([])
     if resumed is not None:

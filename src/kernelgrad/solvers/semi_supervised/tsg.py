@@ -65,7 +65,7 @@ class TSG(DSG):
     preconditioned : bool, default=False
         See :class:`~kernelgrad.solvers.DSG`; it helped on images and hurt elsewhere.
     damping, momentum, average, max_blocks, max_features
-        See :class:`~kernelgrad.solvers.DSG`. The paper's function is the last iterate,
+        As in :class:`~kernelgrad.solvers.DSG`. The paper's function is the last iterate,
         ``average=None``.
 
     References
@@ -229,7 +229,7 @@ class FRS3VM(TSG):
         rows.
     batch_size, step_size, theta, decay, ramp, horizon, preconditioned, damping, momentum, \
 average
-        See :class:`TSG`.
+        As in :class:`TSG`.
 
     References
     ----------
