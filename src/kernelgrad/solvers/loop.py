@@ -297,9 +297,9 @@ class Course:
         return values, arrays
 
     @classmethod
-    def restore(cls, record: Record, problem: Problem) -> Self:
-        """Return what :meth:`describe` described of it."""
-        found: dict[str, Any] = {"best": _function("best", record, problem)}
+    def restore(cls, record: Record, problem: Problem, home: str | None) -> Self:
+        """Return what :meth:`describe` described of it; `home` is that of the state."""
+        found: dict[str, Any] = {"best": _function("best", record, problem, home)}
         found["history"] = restored_history(record.part("history"))
         found["best_rank"] = record.take("best_rank", _check_rank)
         found |= restored_fields(cls, record, found)
@@ -318,22 +318,28 @@ def _check_rank(value: Any, name: str) -> None:
     check_numbers(list(value) if isinstance(value, tuple) else value, name, 2)
 
 
-def _function(name: str, record: Record, problem: Problem) -> Expansion | None:
+def _function(
+    name: str, record: Record, problem: Problem, home: str | None
+) -> Expansion | None:
     """Take one of the functions that :meth:`Course.describe` described; None without it."""
     if record.values.get(name) is None:
         record.take(name, anything, None)
         return None
     part = record.part(name, C=problem.n_outputs, d=problem.n_features_in)
     function = restored_expansion(part, problem.cache_bytes)
-    _check_home(part, function, problem)
+    if _home(part, function, problem) != home:
+        raise part.error("holds another kernel or scaling than the state")
     return function
 
 
-def _check_home(record: Record, owner: Any, problem: Problem) -> None:
-    """Raise unless kernel, scaling and seed of a state or a function are those of a problem."""
+def _home(record: Record, owner: Any, problem: Problem) -> str | None:
+    """Return a digest of kernel, scaling and seed of a state or a function; None without any.
+
+    Raise unless they are those of the problem.
+    """
     home = getattr(owner, "exact", None) or getattr(owner, "stream", None)
     if home is None:
-        return
+        return None
     found, wanted = describe_kernel(home.kernel), describe_kernel(problem.kernel)
     d = home.scaling.width(problem.n_features_in)
     known = describe_kernel(problem.kernel.resolve(sp.csr_matrix((1, d)), 0)) == wanted
@@ -343,6 +349,7 @@ def _check_home(record: Record, owner: Any, problem: Problem) -> None:
         same = same and pair[0] == pair[1]
     if not same or getattr(home, "seed", problem.seed) != problem.seed:
         raise record.error(f"holds a function of {home.kernel!r} that is not of this fit")
+    return contents_digest((home.describe(), home.scaling.arrays()))
 
 
 @dataclass
@@ -368,15 +375,15 @@ class Resumed:
     ) -> Self:
         """Return what a record tells of a fit of at most `max_iter` iterations."""
         tracker, given = record.part("tracker"), record.contents()
-        course = Course.restore(record.part("course"), problem)
         part, result = record.part("state"), record.part("result")
         state: State = solver.restore(problem, part.values, part.arrays)
-        _check_home(part, state, problem)
+        home = _home(part, state, problem)
+        course = Course.restore(record.part("course"), problem, home)
         told: Any = {}
         if result.values:
             told["status"] = result.take("status", one_of(STATUSES))
             told["audit"] = result.take("audit", or_none(check_audit))
-            told["function"] = _function("function", result, problem)
+            told["function"] = _function("function", result, problem, home)
             if told["function"] is None:
                 raise result.error("lacks the function")
         result.close()
