@@ -716,7 +716,7 @@ def test_version_and_help(cli):
     assert all(name in told for name in str(error.value).split(": ")[1][:-1].split(", "))
     defaults = KernelRegressor()
     assert (defaults.loss, defaults.max_iter, defaults.early_stopping) == ("squared", 40, False)
-    for default in ("hinge. [default: squared]", "Most iterations. [default: 40]"):
+    for default in ("hinge. [default: squared]", "Maximum of iterations. [default: 40]"):
         assert default in told
 
 

@@ -160,7 +160,7 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def _remove_abandoned(own: Path) -> None:
-    """Remove what killed processes of this user left beside a new temporary file or folder."""
+    """Remove temporary files that killed processes of this user left in the same folder."""
     with suppress(OSError):
         new = own.lstat()  # the time of the disk, whose clock may be another one
         for entry in os.scandir(own.parent):

@@ -8,7 +8,7 @@ _PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "threadpoolctl", "pyarro
 
 
 def show_versions() -> None:
-    """Print versions of kernelgrad and of what it runs on, for reports of faults.
+    """Print the versions of kernelgrad, its dependencies and the system, for bug reports.
 
     A line each for Python, the system, packages (``-`` where one is not installed), the number
     of threads, and every library of BLAS or OpenMP that is loaded, with its core type.

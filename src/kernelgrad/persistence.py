@@ -537,11 +537,11 @@ def restoring(
 
 
 class Record:
-    """What a file says of one object, taken piece by piece and checked on the way.
+    """The description of one object in a file; entries are checked when they are read.
 
-    Whoever makes the object takes what it needs, and so tells which names a file may hold:
-    :meth:`close` raises for what is left over. Sizes have names, such as "C" for the outputs:
-    the first array that has one decides, all others must agree.
+    The code that creates the object reads all entries that the file may hold; :meth:`close`
+    raises an error for any that remain. Sizes have names, such as "C" for the outputs: the
+    first array with a name determines the size, and all others must agree.
 
     Parameters
     ----------
@@ -676,7 +676,7 @@ class Record:
         return ModelFileError(f"The {self.place} {what}")
 
     def close(self) -> None:
-        """Raise if something is left that nobody asked for."""
+        """Raise if entries remain that have not been read."""
         left = sorted({*self.values, *self.arrays})
         if left:
             raise self.error(f"holds {left[0]!r}, which it does not have in this version")

@@ -190,7 +190,7 @@ def export(
 
 
 def _loaded(model: Path) -> Any:
-    """Return the estimator of a file, which tells of what is compiled."""
+    """Return the estimator of a file, which announces compilation."""
     from kernelgrad import load
 
     estimator: Any = load(model, key=signing_key())

@@ -64,7 +64,7 @@ def fit(
         ),
     ] = None,
     bandwidth_factor: Annotated[
-        float, typer.Option(help="Multiplies the bandwidth that a rule or search finds.")
+        float, typer.Option(help="Factor on the bandwidth that a rule or search finds.")
     ] = 1.0,
     solver: Annotated[
         str,
@@ -81,7 +81,7 @@ def fit(
         float | None, typer.Option("-C", "--cost", help="The C of an SVC, in place of --alpha.")
     ] = None,
     max_iter: Annotated[
-        int | None, typer.Option(min=1, help="Most iterations. [default: 40]")
+        int | None, typer.Option(min=1, help="Maximum of iterations. [default: 40]")
     ] = None,
     validation_fraction: Annotated[
         float, typer.Option(help="Share of the rows held out for early stopping.")
@@ -98,7 +98,7 @@ def fit(
     ] = None,
     class_weight: Annotated[
         Literal["balanced"] | None,
-        typer.Option(help="Give classes weights against their frequency."),
+        typer.Option(help="Weigh classes inversely to their frequency."),
     ] = None,
     standardize: Annotated[
         bool | None,
@@ -108,12 +108,12 @@ def fit(
     ] = None,
     time_limit: Annotated[
         float | None,
-        typer.Option(help="Seconds for search and fit; then the model so far is kept."),
+        typer.Option(help="Limit in seconds on search and fit; the model so far is kept."),
     ] = None,
     checkpoint: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for the state of the fit, so that it can go on after a crash."
+            help="Folder for the state of the fit, so that it can be resumed after a crash."
         ),
     ] = None,
     checkpoint_every: Annotated[
@@ -121,7 +121,7 @@ def fit(
     ] = "60 s",
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on from the latest checkpoint, if there is one."),
+        typer.Option("--resume", help="Resume from the latest checkpoint, if there is one."),
     ] = False,
     seed: Annotated[
         int | None,
@@ -245,7 +245,7 @@ def fit(
 
 
 def _save(estimator: Any, model: Path, key: bytes | None) -> None:
-    """Save the model, below TMPDIR if it cannot be where it should; an error tells where."""
+    """Save the model, in TMPDIR if its path is not writable; the error names the place."""
     try:
         estimator.save(model, key=key)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Rows with and without labels: how they are told apart, and their batches."""
+"""Rows with and without labels: their marks and their batches."""
 
 from __future__ import annotations
 

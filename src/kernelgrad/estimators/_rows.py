@@ -43,7 +43,7 @@ def weights_of(batch: Batch) -> Float64Array:
 
 
 def forever(batch: TrainBatch, start: int) -> Batches:
-    """Yield one batch with all rows for ever, a pass each time."""
+    """Yield the batch of all rows endlessly, one pass each time."""
     return ((batch, float(t)) for t in count(start + 1))
 
 
@@ -178,7 +178,7 @@ class TrainingRows:
     def drawn(
         self, solver: Solver[Any], iteration: int, epoch: float, size: int | None = None
     ) -> int:
-        """Return how many batches were drawn up to an iteration, with those of no weight."""
+        """Return the number of batches drawn up to an iteration, including zero-weight ones."""
         size = solver.resolve_batch_size(self.n_train) if size is None else size
         if self.all_weigh or self.n_train <= size:
             return iteration
@@ -241,7 +241,7 @@ class TrainingRows:
     def batches(
         self, solver: Solver[Any], seed: int, start: int, size: int | None = None
     ) -> tuple[Batches, bool]:
-        """Return training batches for ever from iteration `start`, and whether all are equal.
+        """Return endless training batches from iteration `start`, and whether all are equal.
 
         Batches have `size` rows, by default as many as `solver` takes.
         """
@@ -334,7 +334,7 @@ class TwoSamples(TrainingRows):
     def batches(
         self, solver: Solver[Any], seed: int, start: int, size: int | None = None
     ) -> tuple[Batches, bool]:
-        """Return batches for ever: half is drawn from each sample, independently."""
+        """Return endless batches; half of each is drawn from each sample, independently."""
         halves = [max(1, solver.resolve_batch_size(2 * s.n_rows) // 2) for s in self.sources]
         pairs = list(zip(self.sources, halves, strict=True))
         if all(s.n_rows <= half for s, half in pairs):

@@ -167,7 +167,7 @@ def reported(
 def iteration_report(
     estimator: Any, X: Any, y: Any, sample_weight: Any, solver: Solver[Any]
 ) -> Callable[[FitEvent, State], bool] | None:
-    """Return what tells scikit-learn's callbacks of an iteration; None without any."""
+    """Return the function that reports an iteration to scikit-learn's callbacks, or None."""
     ctx = getattr(estimator, _CONTEXT[0], None)
     if ctx is None:
         return None

@@ -153,7 +153,7 @@ class Classification(Task):
 
     @property
     def _sides(self) -> Float32Array:
-        """Return which classes a pair (i, j) tells apart, (n_pairs, K): i is -1, j is +1."""
+        """Return the classes of each pair (i, j), (n_pairs, K): i is -1, j is +1."""
         first, second = np.triu_indices(len(self.classes), 1)
         sides = np.zeros((len(first), len(self.classes)), np.float32)
         pair = np.arange(len(first))

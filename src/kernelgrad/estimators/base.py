@@ -199,7 +199,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         return {"expansion_": expansion, "intercept_": expansion.intercept}
 
     def _function_info(self) -> dict[str, Any]:
-        """Return what :meth:`model_info` tells of the family."""
+        """Return the entries of :meth:`model_info` that are specific to the family."""
         return {}
 
     @abstractmethod
@@ -230,7 +230,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         return parts
 
     def _check_continuation(self, parts: Parts) -> None:
-        """Raise if training cannot go on from here as the parameters now say."""
+        """Raise if training cannot continue with the current parameters."""
         if hasattr(self, "expansion_") and not hasattr(self, "_state"):
             raise ValueError(
                 "This model was loaded without the solver's state and cannot be continued; "
@@ -260,7 +260,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
 
     @contextmanager
     def _working(self, *, stream: bool = False) -> Iterator[None]:
-        """Fit inside: all or nothing, in time, and what is compiled is told and counted."""
+        """Context of a fit: restores attributes on failure, times and counts compilation."""
         start = compile_seconds()
         limit = self.memory_limit
         with all_or_nothing(self), announced(self.verbose > 0), within(limit):
@@ -344,7 +344,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         return make() if checkpoint is None else checkpoint.recall(name, make, pack, unpack)
 
     def _restored_seed(self, record: Record) -> int:
-        """Return the seed of a fit that is resumed, which a number as `random_state` tells."""
+        """Return the seed of a resumed fit, which requires a number as `random_state`."""
         seed: int = record.take("it", partial(check_int, high=2**31))
         known = isinstance(self.random_state, int | np.integer)
         return new_seed(self.random_state) if known else seed
@@ -359,7 +359,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         return solver, record.take("reason", check_text)
 
     def _kept_solver(self) -> Choice:
-        """Return the solver that training goes on with."""
+        """Return the solver with which training continues."""
         return self.solver_, self.history_["solver_reason"]
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, **more: Any) -> Self:
@@ -393,7 +393,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         return self._rows(parts, given, Reading(fresh))
 
     def _pose(self, parts: Parts, rows: TrainingRows, chosen: Choice, how: Reading) -> Posed:
-        """Return the problem that parameters and rows pose; if not fresh, one that goes on."""
+        """Return the problem given by parameters and rows; if not fresh, a continued one."""
         alpha = self._alpha_for(rows, stream=how.stream)
         problem = self._problem(parts.kernel, rows.task.loss, rows.task.n_outputs, alpha)
         problem = replace(problem, deadline=self._deadline)
@@ -434,7 +434,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         plan.solver.check_problem(plan.problem)
 
     def _run(self, plan: Plan, batches: Batches) -> None:
-        """Run the plan and set what it found."""
+        """Run the plan and set the fitted attributes."""
         self.loss_ = plan.rows.task.loss  # now: callbacks use the model on the way
         result = run(
             plan.solver,
@@ -559,7 +559,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         write_container(path, *_files.contents_of(self, resumable=resumable), key=key)
 
     def _extra_arrays(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        """Return what a model file must hold besides the function, as values and arrays."""
+        """Return the contents of a model file besides the function, as values and arrays."""
         return {}, {}
 
     def _restore_extra(self, record: Record) -> None:

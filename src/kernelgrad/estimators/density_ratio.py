@@ -185,7 +185,7 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
     def _two_sources(
         self, given: Given, *, fresh: bool
     ) -> tuple[BatchSource, BatchSource, AnyArray]:
-        """Return numerator, denominator and what tells them apart."""
+        """Return the numerator, the denominator and the values that distinguish them."""
         X, y, sample_weight, denominator = given
         if denominator is not None and y is not None:
             raise ValueError(f"{_NEEDS_BOTH}, not both y and denominator.")

@@ -312,7 +312,7 @@ class FeatureImportancesDisplay(Display):
 
 
 class ErrorTimeDisplay(Display):
-    """Test error against the seconds of fits, for any estimators beside each other.
+    """Test error against the time of fits, for several estimators.
 
     With `from_estimator` each point is a fit on a random part of the training rows; the last
     one is on all. With `from_history` each point is an iteration of one fit. A curve that lies
@@ -376,7 +376,7 @@ class ErrorTimeDisplay(Display):
         X_test, y_test : array-like or DataFrame, array-like
             Rows and targets for the error.
         train_sizes : sequence of floats in (0, 1], default=(0.1, 0.3, 1.0)
-            Parts of the training rows; three tell how time and error go on.
+            Fractions of the training rows; three show how time and error scale.
         metric : callable of (y_true, y_pred), default=None
             The error; smaller is better, and its ``__name__`` is the label. None is the share
             of wrong classes of a classifier, else the root mean squared error.

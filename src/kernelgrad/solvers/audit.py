@@ -14,4 +14,4 @@ class Audit:
     claimed: float
     objective: float
     drift: float  # their difference, relative to the claim
-    rows: int  # whose responses were made anew: all, or a sample where that is dear
+    rows: int  # number of rows evaluated again: all, or a sample if that is expensive

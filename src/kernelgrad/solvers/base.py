@@ -72,7 +72,7 @@ class Problem:
         When the fit must end. Long steps may check it, and either end with what they have or
         raise :class:`~kernelgrad.callbacks.TimeIsUp` while the state is as it was before.
     progress : Progress
-        ``progress(done, total)`` tells the callbacks how far a long step is.
+        ``progress(done, total)`` reports the progress of a long step to the callbacks.
     keep_coefficients : bool
         False, with `fixed_rows`, when only responses are wanted: trackers then work, the
         expansion does not.
@@ -212,10 +212,9 @@ def transient(
     default_factory: Callable[[], Any] | None = None,
     released: bool = True,
 ) -> Any:
-    """Return a field of a :class:`State` for what the next step can make again from the rows.
+    """Return a field of a :class:`State` that the next step can compute again from the rows.
 
-    It is in no file and no pickle, and `State.release` lets go of it unless `released` is
-    False.
+    It is not part of files or pickles, and `State.release` drops it unless `released` is False.
     """
     given: dict[str, Any] = {"default": default}
     if default_factory is not None:
@@ -282,7 +281,7 @@ class State:
         return dataclasses.replace(self, **own)
 
     def release(self) -> None:
-        """Let go of what the next step can make again."""
+        """Drop the fields that the next step can compute again."""
         for name, (default, released) in self._transient().items():
             if released:
                 setattr(self, name, default)
@@ -462,7 +461,7 @@ class Tracker(ABC):
 
 
 class RecomputedTracker(Tracker):
-    """Responses predicted anew, where that costs no more than to keep them up to date."""
+    """Responses that are predicted again, if that costs no more than updating them."""
 
     def __init__(self, solver: Solver[Any], state: State, X: Matrix) -> None:
         self._solver, self._state, self._X = solver, state, X
@@ -502,10 +501,10 @@ class Solver(Documented, ABC, Generic[S]):
     def least_bytes(
         self, problem: Problem, n_rows: int, row_bytes: float, *, stays: bool
     ) -> float:
-        """Return the least bytes of a fit of rows, as far as they are known before.
+        """Return a lower bound on the memory of a fit in bytes, as far as known beforehand.
 
-        `row_bytes` are those of the rows once prepared, beside which they are held as given
-        unless each `stays` where it is.
+        `row_bytes` is the size of the prepared rows. The given rows are held too, unless the
+        rows stay (`stays`) where they are.
         """
         return 0.0
 
@@ -585,7 +584,7 @@ def check_capabilities(solver: Solver[Any], loss: Loss, kernel: Kernel) -> None:
 
 
 def draws(seed: int, tag: int, *numbers: int) -> np.random.Generator:
-    """Return the generator of one iteration, or a part of it; `tag` tells users apart."""
+    """Return the generator of an iteration or a part of it; `tag` separates its uses."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, tag, *numbers])))
 
 

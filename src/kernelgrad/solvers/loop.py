@@ -62,7 +62,7 @@ class Validation:
     X: Matrix
     score: Callable[[FloatArray], float]
     name: str
-    patience: int | None  # None is for ever
+    patience: int | None  # None means no limit
     tol: float
     early_stopping: bool = True
     loss: Callable[[FloatArray], float] | None = None
@@ -110,23 +110,23 @@ class _Told(_Iterations):
 
 
 class History(_Told, total=False):
-    """The type of ``history_``: lists with an entry for each iteration, and more beside them.
+    """The type of ``history_``: lists with one entry per iteration, and further entries.
 
     Attributes
     ----------
     iteration, epoch, seconds, rows_seen, n_random_features, n_features_saved, n_support,
     kernel_evaluations, step_size, train_loss, objective, duality_gap, validation_score : list
-        Of numbers, or None where a solver does not know them; see
+        Numbers, or None if a solver does not compute them; see
         :class:`~kernelgrad.KernelClassifier`.
     score_name : str or None
-        What ``validation_score`` is.
+        Name of the measure in ``validation_score``.
     solver, solver_reason : str
     compile_seconds : float
-        What compiling took, which is no part of ``seconds``.
+        Time spent compiling loops, which is not part of ``seconds``.
     audit : dict
-        Of solvers that check their result.
+        Results of solvers that check their result in float64.
     search, metric : list of dict
-        What was tried to find parameters that were ``"auto"``.
+        The candidates tried for parameters that were ``"auto"``.
     metric_reason : str
         Why no weights of columns were learned.
     cv_accuracy : list of float
@@ -201,7 +201,7 @@ def restored_history(record: Record) -> dict[str, Any]:
 
 @dataclass
 class FitResult:
-    """What the loop returns."""
+    """The result of the loop."""
 
     state: State
     expansion: Expansion
@@ -213,11 +213,11 @@ class FitResult:
 
 
 def left_over(history: dict[str, Any]) -> float | None:
-    """Return how far the objective is above its least value, over its size, or None.
+    """Return the relative distance of the objective from its minimum, or None.
 
-    The duality gap tells it, else the objective by itself: what the last quarter of the
-    iterations gained, continued as a geometric series with the ratio to the quarter before.
-    Fewer than three iterations tell nothing: infinity. None without an objective.
+    It is the duality gap if known. Otherwise the decrease over the last quarter of the
+    iterations is extrapolated as a geometric series, with the ratio to the previous quarter;
+    with fewer than three iterations the result is infinity. None without an objective.
     """
     gap, values = history["duality_gap"][-1], history["objective"]
     if gap is not None:
@@ -307,7 +307,7 @@ class Course:
         return cls(**found)
 
     def last_event(self, max_iter: int) -> FitEvent:
-        """Return what was told of the last iteration."""
+        """Return the report of the last iteration."""
         told = {each.name for each in fields(FitEvent)} & set(HISTORY_KEYS)
         last = {key: self.history[key][-1] for key in told}
         name = self.history["score_name"]
@@ -354,7 +354,7 @@ def _home(record: Record, owner: Any, problem: Problem) -> str | None:
 
 @dataclass
 class Resumed:
-    """Where a fit goes on from: what :meth:`Course.describe` described, checked."""
+    """The checked contents of a checkpoint, from which a fit is resumed."""
 
     course: Course
     state: State
@@ -397,7 +397,7 @@ class Resumed:
 
 @contextmanager
 def deferred_interrupt() -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C wait for the end of a step, so that no update is half done.
+    """Delay Ctrl-C until the end of a step, so that no update is incomplete.
 
     Yields a function that tells whether an interrupt is pending; a second one is raised at
     once. Only the main thread gets signals, and only Python's own handler of Ctrl-C is

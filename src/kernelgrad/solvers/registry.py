@@ -46,13 +46,13 @@ LINEAR_SOLVERS: dict[str, type[LinearSolver[Any]]] = _by_name(
 
 
 def register_solver(cls: type[Solver[Any]]) -> type[Solver[Any]]:
-    """Give a solver class its string name everywhere; usable as a decorator."""
+    """Register a solver class under its ``name``; usable as a decorator."""
     SOLVERS[cls.name] = cls
     return cls
 
 
 def register_linear_solver(cls: type[LinearSolver[Any]]) -> type[LinearSolver[Any]]:
-    """Give a class of linear solvers its string name; usable as a decorator."""
+    """Register a class of linear solvers under its ``name``; usable as a decorator."""
     LINEAR_SOLVERS[cls.name] = cls
     return cls
 
@@ -77,25 +77,25 @@ def _get(
 
 
 def get_solver(solver: Any, *, marks: bool = True) -> Solver[Any]:
-    """Return a solver from a name, "auto" or a :class:`Solver`, checked.
+    """Return the solver given by a name or an object, after checking its parameters.
 
-    "auto" is DSG here; estimators choose by their data instead. Without `marks` messages leave
-    out the solvers for rows of which some have no label.
+    "auto" means DSG here; estimators choose by their data instead. Without `marks`, messages
+    do not list the solvers for partly labelled rows.
 
     Raises
     ------
     ValueError
-        Unknown name or a parameter outside its domain.
+        The name is unknown or a parameter is outside its domain.
     TypeError
-        Neither a name nor a solver.
+        `solver` is neither a name nor a solver.
     """
     return _get(solver, SOLVERS, "dsg", Solver, "kernelgrad solver", marks)  # type: ignore[type-abstract]
 
 
 def get_linear_solver(solver: Any) -> LinearSolver[Any]:
-    """Return a linear solver from a name or a :class:`LinearSolver`, checked.
+    """Return the linear solver given by a name or an object, after checking its parameters.
 
-    "auto" is SVRG here; estimators choose by their data instead. Errors are those of
+    "auto" means SVRG here; estimators choose by their data instead. Errors are those of
     :func:`get_solver`.
     """
     kind = "linear solver of kernelgrad"

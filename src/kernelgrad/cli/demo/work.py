@@ -1,4 +1,4 @@
-"""How a study of the demo works: it talks, fits and measures, and saves what it found."""
+"""The steps of a study in the demo: messages, fits, measurements and saved results."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _PARTS = 64  # partial sums of a product over all rows
 
 
 class BlockMatrix:
-    """The n x M values of a block on all rows: kept in `buffer`, or made anew when needed.
+    """The n x M values of a block for all rows, kept in `buffer` or recomputed when needed.
 
     Tiles are the same either way, so what is kept changes no bit. `tile` returns the values of
     a slice of rows, (t, M) float32, in one thread, in its second argument if that is not None.

@@ -29,7 +29,7 @@ from kernelgrad.solvers.block_descent.shards import (
 
 @dataclass
 class Iterate:
-    """The function of a fit beside its responses, which shards hold.
+    """The function of a fit; the shards hold its responses.
 
     f is kept without the constant b, whose rounding it would carry. Between blocks a momentum
     is all steps of the last block and, less and less, of those before. The jitter grows when

@@ -42,7 +42,7 @@ Home = ExactKernel | FeatureStream  # what prepares rows for functions
 
 @dataclass(frozen=True)
 class Point:
-    """Where the objective is looked at, beside the responses: constants (C,) and smoothing."""
+    """The point of evaluation besides the responses: constants (C,) and smoothing widths."""
 
     bias: Float64Array
     widths: Float64Array
@@ -243,7 +243,7 @@ class Shard:
             self._rows = self._read()
 
     def unload(self) -> None:
-        """Let go of rows that can be read again."""
+        """Drop rows that can be read again."""
         if self.store is not None:
             self._rows = self._matrix = None
 
@@ -271,7 +271,7 @@ class Shard:
         return self.arrays[name]
 
     def snapshot(self) -> dict[str, AnyArray]:
-        """Return what a fit that goes on needs of the shard."""
+        """Return the data of the shard that a resumed fit needs."""
         arrays = {name: np.array(self.arrays[name]) for name in ("f", "p")}
         coef = {"coef": self.coef, "coef_momentum": self.coef_momentum}
         return arrays | {"index": self.index + self.start, "last": self.last} | coef
@@ -554,7 +554,7 @@ class Shard:
         return a["f"], a["Y"], a["weight"]
 
     def refresh(self, blocks: Sequence[tuple[Block, Float64Array]]) -> None:
-        """Make the responses anew, and forget the last step."""
+        """Compute the responses again and drop the last step."""
         rows = self._read() if self._rows is None else self._rows
         f = np.zeros(self.arrays["Y"].shape)
         for block, coef in blocks:
@@ -615,15 +615,15 @@ class Team:
 
     @property
     def facts(self) -> list[Facts]:
-        """What each shard said at the beginning."""
+        """The facts reported by each shard when it was created."""
         return [shard.facts for shard in self.shards]
 
     def ask(
         self, method: str, *args: Any, each: Sequence[tuple[Any, ...] | None] | None = None
     ) -> list[Any]:
-        """Return the answers of all shards, in their order.
+        """Call a method of all shards and return the results in order.
 
-        `each` holds further arguments of each; a shard with None is not asked and answers None.
+        `each` holds further arguments per shard; a shard with None is skipped and gives None.
         """
         answers = []
         for i, shard in enumerate(self._visited(method in Shard.READS)):

@@ -234,7 +234,7 @@ class CachedBlockDescent(Solver[CachedState]):
     def least_bytes(
         self, problem: Problem, n_rows: int, row_bytes: float, *, stays: bool
     ) -> float:
-        """Return the least bytes of a fit, beside the rows as they are given.
+        """Return a lower bound on the memory of a fit in bytes, besides the given rows.
 
         Of rows in memory those prepared, in float32, and what belongs to responses; of rows
         that stay where they are one shard, and another as it is read and prepared.
@@ -296,7 +296,7 @@ class CachedBlockDescent(Solver[CachedState]):
     def _prepare(
         self, problem: Problem, state: CachedState, batch: Rows, rows: Any
     ) -> Workspace:
-        """Return the shards of the rows, in the state's function, and what they tell."""
+        """Return the shards of the rows for the function of the state, and their facts."""
         C, n, loss = problem.n_outputs, batch.n_rows, problem.loss
         home: Home | None = state.exact if state.exact is not None else state.stream
         assert home is not None
@@ -490,7 +490,7 @@ class CachedBlockDescent(Solver[CachedState]):
     def _sample_requests(
         self, problem: Problem, state: CachedState, steps: BlockSteps, M: int
     ) -> list[tuple[Any]]:
-        """Return what each shard is asked for of the Hessian's sample."""
+        """Return the sampled rows of the Hessian that each shard must provide."""
         team, n = steps.memory.team, steps.memory.objective.n
         m = self.hessian_rows
         if m == "auto":
@@ -560,7 +560,7 @@ class CachedBlockDescent(Solver[CachedState]):
     def _look(
         self, team: Team, blocks: list[tuple[Block, Float64Array]], rows: IntArray
     ) -> tuple[Float64Array, Float64Array, AnyArray, Float64Array]:
-        """Return f of increasing rows, made anew and as kept, their targets and weights."""
+        """Return f of increasing rows, recomputed and as cached, with targets and weights."""
         parts = [p for p in team.ask("look", each=_by_shard(team, rows)) if p is not None]
         prepared = join_prepared([p[0] for p in parts])
         f, Y = (np.concatenate([p[i] for p in parts], axis=1) for i in (1, 2))
@@ -603,7 +603,7 @@ class CachedBlockDescent(Solver[CachedState]):
         return [(SupportBlock(0, state.exact, centres, index), coef)]
 
     def _refresh(self, state: CachedState) -> None:
-        """Make the responses anew from the coefficients and forget the last step."""
+        """Compute the responses again from the coefficients and drop the last step."""
         assert state.memory is not None
         blocks = self._whole(state, *self.coefficients(state))
         state.memory.team.ask("refresh", blocks)

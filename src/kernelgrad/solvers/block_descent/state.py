@@ -35,7 +35,7 @@ class CachedState(State):
     memory: Workspace | None = transient()
 
     def release(self) -> None:
-        """Keep what shards hold, and let go of the rows."""
+        """Keep the data of the shards and drop the rows."""
         self.kept = self.snapshot()
         super().release()
 
@@ -51,7 +51,7 @@ class CachedState(State):
         }
 
     def copy(self) -> Self:
-        """Return a state without shards, which are made anew from the rows."""
+        """Return a state without shards, which are created again from the rows."""
         return dataclasses.replace(
             self,
             iterate=copy.deepcopy(self.iterate),

@@ -219,7 +219,7 @@ class KernelSolver(Solver[K], Generic[K]):
         step_size: float = 1.0,
         **own: Any,
     ) -> StepInfo:
-        """Return what a step tells the loop; a step of 1 goes all the way."""
+        """Return the report of a step; a step size of 1 is a full step."""
         return StepInfo(
             train_loss=train_loss,
             step_size=step_size,

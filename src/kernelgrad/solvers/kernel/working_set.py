@@ -136,7 +136,7 @@ def _newton(
 
     With ``K_FF = L L^T`` and the slopes g the way there is ``-L^{-T} P L^{-1} g``, where P
     projects on what changes neither the sum (if `balanced`) nor a coordinate that met its
-    bound: each such one adds a vector to those that P takes out, and the way goes on.
+    bound. Each coordinate that meets its bound is projected out too, and the step continues.
     """
     free = (beta > low) & (beta < high)
     if epsilon > 0.0:
@@ -456,12 +456,12 @@ class WorkingSet(RowsSolver[WorkingSetState]):
     ) -> Float64Array:
         """Solve sets until each violation is halved, or at most `tol`; return them.
 
-        Past the deadline it ends with what it has; violations not yet known are inf.
+        Past the deadline it returns early; violations that are not yet known are inf.
 
-        As many outputs go on together as the kept rows have room for. If these are not all,
-        they go on to `tol`, so that rows are not made again for each step. So do those that
-        one set solves. One whose violation stands still is left: what float32 can tell is
-        reached, or another step goes on.
+        As many outputs are solved together as fit into the cached rows. If these are not all
+        outputs, they are solved to `tol` at once, so that rows are not computed again in each
+        step; so are outputs that need only one set. An output whose violation no longer
+        decreases is left: either float32 cannot resolve more, or another step continues.
         """
         coef, responses = state.coef, state.responses
         assert state.rows is not None

@@ -135,8 +135,8 @@ def best_bias(
 
     The derivative does not decrease: its zero is bracketed from b on, then closed in by secant
     steps, each followed by a bisection where it did not halve the bracket. The end with the
-    slope nearer to zero is at most that slope times the bracket above the minimum. Where the
-    loss falls for ever the result is some way down. The responses f are those without bias.
+    slope nearer to zero is at most that slope times the bracket above the minimum. If the loss
+    decreases without bound the search stops. The responses f do not include the bias.
     """
     low = high = b
     slope_low = slope_high = _bias_slope(code, number, y, f, p, b)

@@ -320,7 +320,7 @@ class GroupReferences(NamedTuple):
 
 
 def _renew_table(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -> None:
-    """Compute the mean of the references anew."""
+    """Recompute the mean of the references."""
 
 
 def _renew_anchors(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -> None:

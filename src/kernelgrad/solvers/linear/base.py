@@ -619,10 +619,10 @@ class StochasticSolver(LinearSolver[L], Generic[L]):
         """Do what follows a run of n steps."""
 
     def _finish_round(self, r: Round[L], W: Float64Array, info: StepInfo) -> StepInfo:
-        """Return what is told of a round, of which `info` has the mean loss seen.
+        """Return the report of a round; `info` holds the mean loss of its rows.
 
-        Once as many rows were visited as there are, objective and gradient are computed and
-        decide whether the fit has converged.
+        After every n visited rows, the objective and the gradient are computed and decide
+        whether the fit has converged.
         """
         state, data = r.state, r.data
         state.rows_unseen += r.n_rows

@@ -103,7 +103,7 @@ class SIMBA(LinearSolver[SIMBAState]):
     In the iterations nu is at most the largest norm of a row, since slack and bias are bounded.
 
     The error falls as one over the square root of the number of iterations: use this solver as
-    a baseline, or for a rough answer on data with many rows and columns. There is no bound on
+    a baseline, or for a rough solution on data with many rows and columns. There is no bound on
     the error, so fits end by `max_iter`. A second copy of the rows is kept by columns.
 
     References
@@ -372,7 +372,7 @@ def _coordinate_at(S: Float64Array, target: float) -> int:
 
 
 class Game(NamedTuple):
-    """What the iterations of one output go by."""
+    """The data of the iterations for one output."""
 
     rows: Rows
     columns: Rows  # the transpose of the rows

@@ -173,7 +173,7 @@ class S3GD(StochasticSolver[S3GDState]):
 
     The mean of ``h_i x_i`` is exactly ``grad H``, so that g is unbiased; the noise of
     ``l' - h`` does not vanish at the minimum. When a pass lowers the objective by less than a
-    percent the solver therefore goes on with exact references (Prox-SVRG, one pass per
+    percent the solver therefore continues with exact references (Prox-SVRG, one pass per
     snapshot), as Section 3 of the paper suggests; ``history_["audit"]["switched"]`` is the last
     iteration with anchors.
 

@@ -42,11 +42,11 @@ from kernelgrad.solvers.schedules import averaging_weight, inverse_decay, smooth
 _TAG = 0x626C6B
 _AVERAGE_POWER = {"uniform": 0.0, "polynomial": 7.0}
 MAX_WIDTH, MIN_WIDTH = 2048, 128  # features of a block
-LEAST_BLOCKS = 16  # of a bounded number of features: more of them are cheaper steps
+LEAST_BLOCKS = 16  # for a bounded number of features; more blocks make cheaper steps
 ROWS_PER_FEATURE = 4
-# The block covariance is estimated on every k-th row, about this many per feature: with the
-# default damping more rows change no error by more than its noise and cost as they are many.
-# Smaller damping trusts the estimate more, and takes as many more rows.
+# The block covariance is estimated on every k-th row, about this many per feature. With the
+# default damping more rows change no error by more than its noise. Smaller damping relies more
+# on the estimate and uses proportionally more rows.
 CURVATURE_ROWS = 2
 MIN_CURVATURE_ROWS = 2048
 
@@ -104,7 +104,7 @@ class DSGState(State):
 
 @dataclass(frozen=True)
 class Proposal:
-    """What the choice of a block may look at."""
+    """The data by which a block is chosen."""
 
     step: Float64Array  # gamma of every output, (C,)
     mean_gradient: Float64Array  # weighted mean of the loss derivative over the batch, (C,)

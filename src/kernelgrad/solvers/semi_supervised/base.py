@@ -1,4 +1,4 @@
-"""What the exact semi-supervised machines share: convex sub-problems solved in the dual."""
+"""Shared by the exact semi-supervised machines: convex sub-problems solved in the dual."""
 
 from __future__ import annotations
 
@@ -233,10 +233,10 @@ class Subproblem(DualAscent):
     ) -> AnyArray:  # fmt: skip
         """Ascend until each output is solved to the tolerance and no higher than `start` (C,).
 
-        `among` tells the outputs to solve, all by default. One that does not get there goes
-        back to the snapshot `kept`; with `certify` it also stops when its dual tells that no
-        function is lower than `start` by more than the tolerance. Returns 1 for solved, 0 for
-        out of passes or not asked for, -1 for stopped by `certify`.
+        `among` selects the outputs to solve, by default all. An output that does not reach the
+        tolerance is reset to the snapshot `kept`. With `certify` it also stops when the dual
+        shows that no function is lower than `start` by more than the tolerance. Returns 1 for
+        solved, 0 for out of passes or not selected, -1 for stopped by `certify`.
         """
         s, tol = self.state, self.solver.tol
         asked = np.ones(len(start), bool) if among is None else among

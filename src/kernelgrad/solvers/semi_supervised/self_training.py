@@ -186,7 +186,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     def _recall(
         self, problem: Problem, state: SoftLabelsState, batch: TrainBatch
     ) -> _Workspace:
-        """Return what the rows give, made again if it was let go."""
+        """Return the arrays computed from the rows, again if they were released."""
         rows = self._attach(problem, state, batch).rows
         if state.memory is None:
             size = 4 * batch.n_rows * len(state.centre)
