@@ -32,7 +32,7 @@ _KINDS = {
 
 
 def special(path: str | os.PathLike[str]) -> str | None:
-    """Return what is at a path if it is no file of bytes, in words, else None."""
+    """Return a description of the object at a path if it is not a regular file, else None."""
     try:
         return _KINDS.get(stat.S_IFMT(os.stat(path).st_mode))
     except FileNotFoundError:
@@ -40,7 +40,7 @@ def special(path: str | os.PathLike[str]) -> str | None:
 
 
 def check_target(path: str | os.PathLike[str], what: str = "file") -> None:
-    """Raise unless a file can appear under a path, or take the place of one."""
+    """Raise unless a file can be created or replaced at a path."""
     folder = Path(os.path.realpath(path)).parent
     kind = special(path)
     if kind is not None:
@@ -54,11 +54,11 @@ def check_target(path: str | os.PathLike[str], what: str = "file") -> None:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Yield a file that appears under `path` only when it is complete and on disk.
+    """Yield a file that appears at `path` only when it is complete and on disk.
 
-    After any failure, an interrupt included, a file that was there before is as it was and no
-    other is left; a symbolic link is followed. What a kill leaves in the folder is removed by
-    a later call, once it is an hour old.
+    After a failure, including interrupts, an existing file is unchanged and no other file is
+    left; symbolic links are followed. Temporary files left by a kill are removed by a later
+    call once they are an hour old.
     """
     check_target(path)
     target = Path(os.path.realpath(path))
@@ -88,7 +88,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 class ScratchFolder:
     """A folder for temporary files below TMPDIR, removed with the object.
 
-    What a kill leaves is removed with a later one, once it is an hour old.
+    Folders left by a kill are removed by a later object once they are an hour old.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class _Named(io.FileIO):
 
 @contextmanager
 def named(path: Any, remedy: str = "make room or choose another place") -> Iterator[None]:
-    """Let errors of writing name the file and a remedy."""
+    """Make errors of writing name the file and a remedy."""
     try:
         yield
     except OSError as error:
@@ -134,7 +134,7 @@ def named(path: Any, remedy: str = "make room or choose another place") -> Itera
 
 
 def _lock(path: Path) -> list[int]:
-    """Open and lock a temporary file or folder; nothing where that cannot be."""
+    """Open and lock a temporary file or folder, if possible."""
     if sys.platform == "win32":
         return []
     flags = os.O_RDONLY if path.is_dir() else os.O_RDWR
@@ -149,7 +149,7 @@ def _lock(path: Path) -> list[int]:
 
 
 def _try_lock(descriptor: int) -> bool:
-    """Take the lock by which others see that the process lives; whether that worked."""
+    """Take the lock that shows other processes that this one lives; return the success."""
     if sys.platform == "win32":
         return False
     try:

@@ -59,7 +59,7 @@ def _field(
 def integer(
     *, default: Any, low: int = 0, words: Iterable[Any] = (), kw_only: bool = True
 ) -> Any:
-    """Return a field of integers of at least `low`, or one of `words` ("auto", None, ...)."""
+    """Return a field for integers of at least `low`, or one of `words` ("auto", None, ...)."""
     outside = (low - 1, low + 0.5, _STRANGE)
     return _field(default, lambda v, name: check_int(v, name, low=low), words, kw_only, outside)
 
@@ -74,7 +74,7 @@ def real(
     words: Iterable[Any] = (),
     kw_only: bool = True,
 ) -> Any:
-    """Return a field of finite numbers in an interval, or one of `words`."""
+    """Return a field for finite numbers in an interval, or one of `words`."""
 
     def check(value: Any, name: str) -> None:
         check_real(value, name, low=low, high=high, low_open=low_open, high_open=high_open)
@@ -93,7 +93,7 @@ def number_or_rule(
     low_open: bool = False,
     kw_only: bool = True,
 ) -> Any:
-    """Return a field of finite numbers in an interval, or names of rules that find one."""
+    """Return a field for finite numbers in an interval, or names of rules that find one."""
     known = tuple(rules)
 
     def check(value: Any, name: str) -> None:
@@ -108,7 +108,7 @@ def number_or_rule(
 
 
 def boolean(*, default: Any, words: Iterable[Any] = (), kw_only: bool = True) -> Any:
-    """Return a field of bools, or one of `words`."""
+    """Return a field for bools, or one of `words`."""
     return _field(default, check_bool, words, kw_only, (_STRANGE, 2))
 
 
@@ -120,9 +120,9 @@ def choice(
     what: str | None = None,
     kw_only: bool = True,
 ) -> Any:
-    """Return a field of strings among `names`, or one of `words` such as None.
+    """Return a field for strings in `names`, or one of `words` such as None.
 
-    `what` stands for the field's name in messages.
+    `what` replaces the name of the field in messages.
     """
     known = tuple(names)
     return _field(
@@ -135,7 +135,7 @@ def choice(
 
 
 def anything(*, default: Any, kw_only: bool = True) -> Any:
-    """Return a field that its class checks by itself."""
+    """Return a field that the class itself checks."""
     return dataclasses.field(default=default, kw_only=kw_only)
 
 
@@ -155,8 +155,8 @@ def anything(*, default: Any, kw_only: bool = True) -> Any:
 def parameters(cls: type[T]) -> type[T]:
     """Class decorator: make the annotated fields keyword arguments of the constructor.
 
-    Of several bases with the same field the first in the order of inheritance counts, as for
-    attributes; dataclasses take the last base, with all that it inherits.
+    If several bases have the same field, the first in the method resolution order counts, as
+    for attributes; plain dataclasses would use the last base.
     """
     first: dict[str, dataclasses.Field[Any]] = {}
     last: dict[str, dataclasses.Field[Any]] = {}
@@ -178,7 +178,7 @@ def check_params(obj: Any) -> None:
     Raises
     ------
     ValueError, TypeError
-        Naming the parameter, the value and what is allowed.
+        The message names the parameter, the value and the allowed values.
     """
     for each in dataclasses.fields(obj):
         if _CHECK in each.metadata:
@@ -195,8 +195,8 @@ def outside_values(obj: Any) -> Iterator[tuple[str, Any]]:
 class Documented(BaseEstimator):
     """An object with parameters whose HTML representation links to its page.
 
-    The environment variable ``KERNELGRAD_DOCS`` says where the pages are, such as the ``file:``
-    URL of the folder that ``make docs`` wrote; without it there is no link.
+    The environment variable ``KERNELGRAD_DOCS`` gives the location of the pages, such as the
+    ``file:`` URL of the folder that ``make docs`` wrote; without it there is no link.
     """
 
     _doc_link_module = "kernelgrad"

@@ -1,7 +1,7 @@
 """Reads and writes the safetensors format: a JSON header, then the bytes of each array.
 
-Written and read here, since the library of that name holds a second copy of all arrays and
-ends the process where memory runs out.
+The format is implemented here because the library of that name holds a second copy of all
+arrays and ends the process if memory runs out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WORDS = {"b": "BOOL", "i": "I", "u": "U", "f": "F"}
 
 
 class Layout(NamedTuple):
-    """What a head says: texts by name, and the dtype and shape of each array, in order."""
+    """Contents of a header: texts by name, and the dtype and shape of each array in order."""
 
     metadata: dict[str, str]
     arrays: dict[str, tuple[np.dtype[Any], tuple[int, ...]]]

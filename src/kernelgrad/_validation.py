@@ -16,9 +16,9 @@ from kernelgrad.exceptions import ModelFileError as ModelFileError
 
 
 def check_name(value: str, known: Iterable[str], what: str, *, instead: str = "") -> str:
-    """Return `value` if it is one of `known`; otherwise raise, naming all and the nearest.
+    """Return `value` if it is in `known`; otherwise raise, naming all and the most similar.
 
-    `instead` follows the names in the message: what else may be given.
+    `instead` is added to the message and names other valid values.
     """
     names = sorted(known)
     if value not in names:
@@ -70,9 +70,10 @@ def check_int(value: Any, name: str, *, low: int = 0, high: int | None = None) -
 
 
 def check_compressed(X: Any) -> None:
-    """Raise DataError where a CSR or CSC matrix names entries or columns that it has not.
+    """Raise DataError if a CSR or CSC matrix has invalid indices.
 
-    Scipy checks neither when it makes the matrix, and reads and writes beyond its arrays later.
+    SciPy does not check them when it creates the matrix, and later reads and writes beyond its
+    arrays.
     """
     if getattr(X, "format", None) not in ("csr", "csc") or X.ndim != 2:
         return
@@ -83,7 +84,7 @@ def check_compressed(X: Any) -> None:
     if not ends or not indptr[-1] <= min(len(indices), len(X.data)):
         raise DataError(
             f"The {X.format.upper()} matrix of shape {X.shape} has an indptr that does not "
-            f"rise from 0 to the number of its entries in {n + 1} steps; make the matrix anew."
+            f"rise from 0 to the number of its entries in {n + 1} steps; build it again."
         )
     used = indices[: indptr[-1]]
     if used.size and not 0 <= used.min() <= used.max() < d:

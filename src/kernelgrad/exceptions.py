@@ -16,8 +16,8 @@ class ModelFileError(KernelGradError, ValueError):
 
 
 class NewerFileError(ModelFileError):
-    """A file is of a later version than this one reads."""
+    """A file was written by a later version, whose format this one cannot read."""
 
 
 class CapabilityError(KernelGradError, ValueError):
-    """A solver needs something that the loss, the kernel or the data cannot give."""
+    """A solver needs a capability that the loss, the kernel or the data do not have."""

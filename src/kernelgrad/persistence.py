@@ -1,11 +1,11 @@
 """A versioned container for models: one safetensors file, checked on reading, without pickle.
 
-The metadata of the file hold four texts: ``format`` (``kernelgrad-`` and what it holds),
-``version``, ``header`` (JSON, see `encode_value`) and ``checksum``, the SHA-256 of the header
-and of every tensor's name, dtype, shape and bytes. The checksum finds damage; it says nothing
-about who wrote the file. A fifth, ``signature``, does: the HMAC-SHA256 of the same content and
-of the format under a key that writer and reader share. Reading parses numbers and text only,
-and what a file says is taken through a :class:`Record`, which checks it.
+The metadata of the file consist of four texts: ``format`` (``kernelgrad-`` and the kind of
+contents), ``version``, ``header`` (JSON, see `encode_value`) and ``checksum``, the SHA-256 of
+the header and of every tensor's name, dtype, shape and bytes. The checksum detects damage. A
+fifth text, ``signature``, authenticates the writer: the HMAC-SHA256 of the same content and of
+the format under a key that writer and reader share. Reading parses numbers and text only, and
+all contents are read through a :class:`Record`, which checks them.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _encode_labels(value: AnyArray, name: str) -> dict[str, Any]:
 
 
 def encode_value(value: Any, name: str = "value") -> Any:
-    """Return a JSON-ready form of `value` that `decode_value` turns back exactly.
+    """Return a JSON-compatible form of `value` from which `decode_value` restores it exactly.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def encode_value(value: Any, name: str = "value") -> Any:
         keys, a NumPy scalar (it becomes the Python one), or a 1-D array of labels (integers,
         floats, booleans, text, or objects that are all str), nested at will.
     name : str, default="value"
-        What error messages call the value.
+        Name of the value in error messages.
 
     Returns
     -------
@@ -163,9 +163,9 @@ def decode_value(value: Any, room: int = MOST_NESTED) -> Any:
     Parameters
     ----------
     value : object
-        The result of `encode_value`, possibly after a way through JSON text.
+        The result of `encode_value`, possibly converted to JSON text and back.
     room : int, default=200
-        How deep values may be nested.
+        Largest depth of nested values.
 
     Returns
     -------
@@ -245,7 +245,7 @@ def _check_tensor(name: Any, value: Any) -> AnyArray:
 
 
 def contents_digest(contents: Contents) -> str:
-    """Return a text that is the same where values and arrays are."""
+    """Return a digest of values and arrays."""
     values, arrays = contents
     text = json.dumps(encode_value(values), sort_keys=True)
     return _checksum(text, {name: _check_tensor(name, a) for name, a in arrays.items()})
@@ -278,12 +278,12 @@ def write_container(
     header : dict
         Values that `encode_value` accepts, under str keys.
     tensors : dict of str to ndarray
-        Boolean, integer and float arrays of any shape. Native byte order and C order are
-        what the reader gets back, values and dtype are kept.
+        Boolean, integer and float arrays of any shape. The reader gets the same values and
+        dtypes in native byte order and C order.
     kind : str, default="model"
-        What it is, which the reader must ask for.
+        Kind of contents, which the reader must request.
     key : bytes or None, default=None
-        Sign the file under this secret of at least 16 bytes.
+        Secret of at least 16 bytes with which to sign the file; None does not sign it.
 
     Raises
     ------
@@ -393,9 +393,9 @@ def read_container(
     path : str or path-like
         The file.
     kind : str, default="model"
-        What it must be.
+        The expected kind of contents.
     key : bytes or None, default=None
-        The secret under which the file must be signed; None takes any file.
+        The secret with which the file must be signed; None accepts all files.
 
     Returns
     -------
@@ -485,7 +485,7 @@ def check_number(value: Any, name: str) -> None:
 
 
 def or_none(check: Check) -> Check:
-    """Return a check that lets None pass too."""
+    """Return a check that also accepts None."""
     return lambda value, name: None if value is None else check(value, name)
 
 
@@ -495,7 +495,7 @@ def one_of(known: Iterable[str]) -> Check:
 
 
 def anything(value: Any, name: str) -> None:
-    """Let any value pass: who makes the object checks it."""
+    """Accept any value, which the code that creates the object checks."""
 
 
 def _outline(contents: Contents) -> dict[str, str]:
@@ -514,7 +514,7 @@ def _outline(contents: Contents) -> dict[str, str]:
 def restoring(
     path: object, kind: str = "model", remedy: str = "save it again with the installed version"
 ) -> Iterator[None]:
-    """Raise ModelFileError, which names a file, for all that its content brings about."""
+    """Convert all errors caused by the contents of a file to ModelFileError naming it."""
     try:
         yield
     except NewerFileError:
@@ -658,13 +658,13 @@ class Record:
         return X
 
     def contents(self) -> Contents:
-        """Return what is left."""
+        """Return the remaining entries."""
         return dict(self.values), dict(self.arrays)
 
     def check_same(self, given: Contents, described: Contents) -> None:
-        """Raise unless what was made of `given` describes itself with the same values.
+        """Raise unless the object created from `given` has the same description.
 
-        Of arrays dtype and shape must be the same: what they hold was taken as it is.
+        For arrays only dtype and shape are compared, as their contents were used unchanged.
         """
         before, after = _outline(given), _outline(described)
         for name in {**before, **after}:

@@ -1,4 +1,4 @@
-"""The commands by name, and what happens to a wrong command line."""
+"""The commands by name, and errors of the command line."""
 
 from __future__ import annotations
 

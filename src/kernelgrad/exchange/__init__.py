@@ -1,4 +1,4 @@
-"""Fitted functions as ONNX graphs, for programs that have no Python."""
+"""Export of fitted functions as ONNX graphs, for programs without Python."""
 
 from kernelgrad.exchange.functions import add_features, add_function, add_scaling
 from kernelgrad.exchange.graph import IR_VERSION, ML_OPSET, OPSET, Graph, Value, joined

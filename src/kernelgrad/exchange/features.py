@@ -1,4 +1,4 @@
-"""Random features: blocks of a stream with all that they are drawn from written out."""
+"""Random features of a stream, with frequencies and phases stored explicitly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of rows before the kernel, and sums over features, support rows or columns."""
+"""Scaling of rows, and sums over features, support rows or columns, as ONNX graphs."""
 
 from __future__ import annotations
 

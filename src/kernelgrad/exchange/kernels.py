@@ -1,4 +1,4 @@
-"""Exact kernels: values of new rows with kept ones, and with themselves, in float64."""
+"""Exact kernel values of new rows with support rows and themselves, in float64."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Displays: learning curves, importances, error against time, intervals and maps.
 
-They need matplotlib, and follow scikit-learn's displays: ``from_estimator`` computes and
-draws, ``ax_`` and ``figure_`` are what was drawn on, and ``plot`` draws again elsewhere. A
-figure of their own has a title and room for all labels; on axes that are given, an existing
-title stays. The colours are told apart by colour-blind readers, too.
+They need matplotlib and follow the conventions of scikit-learn's displays: ``from_estimator``
+computes and draws, ``ax_`` and ``figure_`` are the axes and the figure, and ``plot`` draws
+again elsewhere. A new figure has a title and room for all labels; on given axes an existing
+title is kept. The palette suits colour-blind readers.
 """
 
 from __future__ import annotations

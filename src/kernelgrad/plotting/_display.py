@@ -1,4 +1,4 @@
-"""What the displays share: axes, colours and columns."""
+"""Shared by the displays: axes, colours and columns."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ figure_ : matplotlib Figure
 
 
 class Display:
-    """What the displays share: axes that are given or made, with a title and labels.
+    """Base class of the displays: given or new axes, with a title and labels.
 
     The parameter `ax`, the attributes `ax_` and `figure_`, and that methods return the display
     are documented here for all of them.
@@ -78,7 +78,7 @@ class Display:
     def _open(
         self, ax: Any, title: str, x: str, y: str, size: tuple[float, float] | None = None
     ) -> Any:
-        """Return the axes to draw on, named; without any, those of a new figure."""
+        """Return labelled axes to draw on: the given ones, or those of a new figure."""
         plt = pyplot()
         if ax is None:
             _, ax = plt.subplots(figsize=size, layout="constrained")

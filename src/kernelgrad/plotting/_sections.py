@@ -1,4 +1,4 @@
-"""Rows along one or two columns, with the others held."""
+"""Rows that vary in one or two columns, with the others fixed."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ def span(column: Float64Array, resolution: int) -> Float64Array:
 
 
 def others(X: Any, shown: int) -> str:
-    """Return what to say of the columns that are not shown."""
+    """Return a note on the columns that are not shown."""
     return "; other columns at their medians" if np.shape(X)[1] > shown else ""

@@ -59,8 +59,8 @@ def _check_keys(history: Mapping[str, Any], *keys: str) -> None:
 class LearningCurveDisplay(Display):
     """Training loss and validation score over the course of a fit.
 
-    Make one with `from_estimator` or `from_history`. With both curves, the loss belongs to
-    the left y axis and the score to the right one.
+    Create it by `from_estimator` or `from_history`. If both curves are drawn, the loss has the
+    left y axis and the score the right one.
 
     Parameters
     ----------
@@ -71,20 +71,21 @@ class LearningCurveDisplay(Display):
     validation_score : array-like of shape (n_points,), default=None
         Validation score; None or NaN where it was not measured.
     score_name : str, default=None
-        What the score is.
+        Name of the score.
     x_name : str, default="seconds"
-        What `x` is: "seconds", "iteration", "epoch", "rows_seen" or "n_random_features".
+        Meaning of `x`: "seconds", "iteration", "epoch", "rows_seen" or "n_random_features".
     name : str, default=None
-        Put before the labels of the curves, to tell several displays apart.
+        Prefix of the labels of the curves, which distinguishes several displays.
     rivals : mapping of str to float, default=None
-        Scores of other models on the same rows, by name: drawn as lines across.
+        Scores of other models on the same rows by name, drawn as horizontal lines.
 
     Attributes
     ----------
     score_ax_ : matplotlib Axes or None
-        The axes of the score: beside a loss those on the right, else `ax_`; None without one.
+        The axes of the score: the right ones if there is a loss, else `ax_`; None without a
+        score.
     lines_ : list of matplotlib Line2D
-        The curves: loss, then score, then rivals, as far as there are any.
+        The curves that are drawn: loss, score, rivals.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class LearningCurveDisplay(Display):
         Parameters
         ----------
         history : dict
-            The ``history_`` of an estimator: lists of one length, and maybe "score_name".
+            The ``history_`` of an estimator: lists of equal length, optionally "score_name".
         x : str, default="seconds"
             `x_name` of the display.
         name, rivals
@@ -228,7 +229,7 @@ class LearningCurveDisplay(Display):
 
 
 class FeatureImportancesDisplay(Display):
-    """How much the columns count in the metric of a fitted estimator.
+    """Importances of the columns in the metric of a fitted estimator.
 
     Parameters
     ----------
@@ -237,8 +238,8 @@ class FeatureImportancesDisplay(Display):
     names : sequence of str
         Names of the columns.
     max_features : int or None, default=20
-        How many columns are drawn, the most important ones first; as many still have names
-        that can be read. None draws all.
+        Number of columns to draw, the most important ones first. With 20 the names are still
+        legible. None draws all.
 
     Attributes
     ----------
@@ -273,7 +274,7 @@ class FeatureImportancesDisplay(Display):
         names: Sequence[str] | None = None,
         ax: Any = None,
     ) -> Self:
-        """Plot the ``feature_importances_`` of an estimator, a new figure high enough for them.
+        """Plot the ``feature_importances_`` of an estimator; a new figure adapts its height.
 
         Parameters
         ----------
@@ -314,10 +315,10 @@ class FeatureImportancesDisplay(Display):
 class ErrorTimeDisplay(Display):
     """Test error against the time of fits, for several estimators.
 
-    With `from_estimator` each point is a fit on a random part of the training rows; the last
-    one is on all. With `from_history` each point is an iteration of one fit. A curve that lies
-    below and left of another has the smaller error in the same time. Draw several estimators
-    by giving the axes of the first display to the next.
+    With `from_estimator` each point is a fit on a random fraction of the training rows, and the
+    last one on all rows. With `from_history` each point is an iteration of one fit. A curve
+    below and to the left of another has a smaller error for the same time. To compare
+    estimators pass the axes of the first display to the next.
 
     Parameters
     ----------
@@ -326,7 +327,7 @@ class ErrorTimeDisplay(Display):
     error : array-like of shape (n_points,)
         Their test errors.
     error_name : str, default="Test error"
-        Label of the vertical axis, with the unit where there is one.
+        Label of the vertical axis, with the unit if there is one.
     name : str, default=None
         Label of the curve.
 
@@ -363,14 +364,14 @@ class ErrorTimeDisplay(Display):
         ax: Any = None,
         name: str | None = None,
     ) -> Self:
-        """Fit clones on growing parts of the rows, measure and plot.
+        """Fit clones on increasing fractions of the rows, measure and plot.
 
-        Compiling and loading are not on the clock: the smallest fit is made once before.
+        The time does not include compiling and loading: the smallest fit is run once before.
 
         Parameters
         ----------
         estimator : estimator
-            Of kernelgrad, scikit-learn or anything with that interface; it stays as it is.
+            An estimator of kernelgrad, scikit-learn or with the same interface. It is cloned.
         X, y : array-like or DataFrame, array-like
             Training rows and targets.
         X_test, y_test : array-like or DataFrame, array-like
@@ -378,12 +379,12 @@ class ErrorTimeDisplay(Display):
         train_sizes : sequence of floats in (0, 1], default=(0.1, 0.3, 1.0)
             Fractions of the training rows; three show how time and error scale.
         metric : callable of (y_true, y_pred), default=None
-            The error; smaller is better, and its ``__name__`` is the label. None is the share
-            of wrong classes of a classifier, else the root mean squared error.
+            The error, which is better if smaller; its ``__name__`` is the label. None means the
+            share of wrong classes for classifiers, else the root mean squared error.
         random_state : int, RandomState instance or None, default=0
-            Which rows are in the parts; the same for all displays by default.
+            Seed of the choice of rows; by default it is the same for all displays.
         name : str, default=None
-            Label of the curve; None is the name of the estimator's class.
+            Label of the curve; by default the name of the estimator's class.
         """
         from sklearn.metrics import root_mean_squared_error, zero_one_loss
 
@@ -423,7 +424,7 @@ class ErrorTimeDisplay(Display):
     def from_history(
         cls, history: Mapping[str, Any], *, ax: Any = None, name: str | None = None
     ) -> Self:
-        """Plot the error on rows for validation after each iteration of one fit.
+        """Plot the error on validation rows after each iteration of one fit.
 
         Parameters
         ----------
@@ -431,7 +432,7 @@ class ErrorTimeDisplay(Display):
             The ``history_`` of an estimator that was fitted with ``X_val`` and ``y_val``, or
             with ``early_stopping=True``.
         name : str, default=None
-            Label of the curve; None is the name of the solver.
+            Label of the curve; by default the name of the solver.
         """
         _check_keys(history, "seconds", "validation_score")
         score = flat_column(history["validation_score"], "validation_score")

@@ -1,4 +1,4 @@
-"""Intervals of a Gaussian process, and how many rows they hold."""
+"""Intervals of a Gaussian process, and their coverage."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class GaussianProcessIntervalDisplay(Display):
     x : array-like of shape (n_points,)
         Values of the column, ascending.
     mean, std : array-like of shape (n_points,)
-        Mean and standard deviation there.
+        Mean and standard deviation at `x`.
     x_name : str, default="x"
-        What the column is.
+        Name of the column.
     level : float in (0, 1), default=0.95
         Probability of the interval, ``mean ± z std`` with z of the normal distribution.
 
@@ -74,10 +74,10 @@ class GaussianProcessIntervalDisplay(Display):
         Parameters
         ----------
         estimator : fitted estimator
-            A :class:`~kernelgrad.KernelGaussianProcessRegressor`, or any other whose
-            ``predict`` takes ``return_std=True``.
+            A :class:`~kernelgrad.KernelGaussianProcessRegressor`, or another estimator whose
+            ``predict`` accepts ``return_std=True``.
         X : array-like of shape (n, d) or DataFrame
-            Rows that say from where to where, and the medians of the other columns.
+            Rows that determine the range of the column and the medians of the other columns.
         y : array-like of shape (n,), default=None
             Targets of `X`, drawn as points if given.
         feature : int or str, default=0
@@ -85,10 +85,10 @@ class GaussianProcessIntervalDisplay(Display):
         level : float in (0, 1), default=0.95
             Probability of the interval.
         include_noise : bool, default=True
-            Whether the interval is for new observations, which the points are, or for the
-            function without noise. Scikit-learn's estimators decide that by their kernel.
+            Whether the interval is for new observations, such as the points, or for the
+            function without noise. For scikit-learn's estimators the kernel decides.
         resolution : int, default=200
-            Points along the column.
+            Number of points along the column.
         """
         j, x_name = find_feature(X, feature)
         column = column_of(X, j)
@@ -115,7 +115,7 @@ class GaussianProcessIntervalDisplay(Display):
 
 
 def _with_std(estimator: Any, X: Any, include_noise: bool) -> tuple[Any, Any]:
-    """Return mean and standard deviation; of an estimator without the choice, its own."""
+    """Return mean and standard deviation, with the noise if the estimator has this option."""
     options = {"return_std": True}
     if "include_noise" in inspect.signature(last_step(estimator).predict).parameters:
         options["include_noise"] = include_noise
@@ -124,11 +124,11 @@ def _with_std(estimator: Any, X: Any, include_noise: bool) -> tuple[Any, Any]:
 
 
 class IntervalCoverageDisplay(Display):
-    """How many rows lie in the central intervals of a predictive normal distribution.
+    """Coverage of the central intervals of a predictive normal distribution.
 
-    A point at (0.8, 0.7) says that the 80 % intervals hold 70 % of the rows: below the diagonal
-    they are too narrow, above it too wide. The grey band is what chance makes of exact
-    intervals: two standard errors of a share of as many independent rows.
+    A point at (0.8, 0.7) means that the 80 % intervals contain 70 % of the rows. Below the
+    diagonal the intervals are too narrow, above it too wide. The grey band shows the random
+    variation for exact intervals: two standard errors of a share of as many independent rows.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class IntervalCoverageDisplay(Display):
     share : array-like of shape (n_levels,)
         Shares of the rows inside.
     n_rows : int
-        How many rows there are.
+        Number of rows.
     name : str, default=None
         Label of the curve.
 
@@ -169,18 +169,18 @@ class IntervalCoverageDisplay(Display):
         ax: Any = None,
         name: str | None = None,
     ) -> Self:
-        """Predict rows that were not fitted, and plot.
+        """Predict rows that are not training rows, and plot.
 
         Parameters
         ----------
         estimator : fitted estimator
-            As in :meth:`GaussianProcessIntervalDisplay.from_estimator`; the noise counts.
+            As in :meth:`GaussianProcessIntervalDisplay.from_estimator`, with noise.
         X : array-like of shape (n, d) or DataFrame
             Rows.
         y : array-like of shape (n,)
             Their targets.
         name : str, default=None
-            Label of the curve; None is the name of the estimator's class.
+            Label of the curve; by default the name of the estimator's class.
         """
         name = name or type(estimator).__name__
         return cls.from_predictions(y, *_with_std(estimator, X, True), ax=ax, name=name)
@@ -195,7 +195,7 @@ class IntervalCoverageDisplay(Display):
         ax: Any = None,
         name: str | None = None,
     ) -> Self:
-        """Plot how many of `y_true` lie in the intervals of `mean` and `std`."""
+        """Plot the share of `y_true` in the intervals given by `mean` and `std`."""
         y, m, s = columns_of_one_length(y_true=y_true, mean=mean, std=std)
         level = np.linspace(0.05, 0.95, 19)
         inside = np.abs(y - m) <= ndtri(0.5 + level[:, None] / 2) * s

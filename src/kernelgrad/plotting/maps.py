@@ -32,24 +32,25 @@ _GROUPS = {"novelty": ("inside", "outlier"), "ratio": ("sample of p", "sample of
 
 
 class ResponseMapDisplay(Display):
-    """What a fitted model says over the plane of two columns.
+    """Map of the predictions of a fitted model over the plane of two columns.
 
-    Classifiers show the class by colour, and by its strength how probable the class is;
-    novelty detectors how far rows are inside or outside, with the boundary; density ratios
-    p/q on a logarithmic scale, white where both densities are equal; regressors the predicted
-    value. Other columns of the rows are held at their medians, or most frequent values.
+    For classifiers the colour is the class and its intensity the probability; for novelty
+    detectors the map shows the decision function and its boundary; for density ratios p/q on a
+    logarithmic scale, white where both densities are equal; for regressors the predicted value.
+    All other columns are fixed at their medians, or at their most frequent values.
 
-    It goes beyond scikit-learn's ``DecisionBoundaryDisplay`` in that: rows of more than two
-    columns, scales whose middle is the boundary, and a legend or colour bar with its unit.
+    Unlike scikit-learn's ``DecisionBoundaryDisplay`` it supports rows with more than two
+    columns, centres colour scales at the boundary, and adds a legend or a labelled colour bar.
 
     Parameters
     ----------
     x0, x1 : array-like of shape (n_points,)
         Values along the axes.
     response : array-like of shape (n_points, n_points) or (n_points, n_points, n_classes)
-        What the model says at ``(x1[i], x0[j])``; probabilities or 0 and 1 of classes.
+        Prediction at ``(x1[i], x0[j])``; for classes probabilities, or 0 and 1.
     kind : {"classes", "novelty", "ratio", "value"}
-        What that is: classes, the decision function with its boundary at 0, p/q, or values.
+        Kind of prediction: classes, the decision function with its boundary at 0, p/q, or
+        values.
     names : pair of str, default=("x0", "x1")
         Labels of the axes.
     classes : sequence, default=()
@@ -60,7 +61,7 @@ class ResponseMapDisplay(Display):
     surface_ : matplotlib artist
         The coloured plane.
     colorbar_ : matplotlib Colorbar or None
-        Its scale, None for classes, which have a legend.
+        The colour bar; None for classes, which have a legend.
     """
 
     def __init__(
@@ -92,21 +93,21 @@ class ResponseMapDisplay(Display):
         resolution: int = 100,
         ax: Any = None,
     ) -> Self:
-        """Ask the model over a plane and plot.
+        """Predict over a plane and plot.
 
         Parameters
         ----------
         estimator : fitted estimator
-            Of kernelgrad or scikit-learn, or a pipeline that ends with one.
+            An estimator of kernelgrad or scikit-learn, or a pipeline that ends with one.
         X : array-like of shape (n, d) or DataFrame
-            Rows that say from where to where, and the medians of the other columns.
+            Rows that determine the range of the plane and the medians of the other columns.
         y : array-like of shape (n,), default=None
-            What the rows are; with it they are drawn: classes, values, or the two samples of
-            a density ratio. The rows of a novelty detector are drawn without any.
+            Classes, values, or the samples of a density ratio; if given, the rows are drawn.
+            The rows of a novelty detector are always drawn.
         features : pair of int or str, default=(0, 1)
             Numbers or names of the two columns, which must hold numbers.
         resolution : int, default=100
-            Points along each axis.
+            Number of points along each axis.
         """
         if len(features) != 2:
             raise ValueError(f"features must be two columns, got {features!r}.")
@@ -125,7 +126,7 @@ class ResponseMapDisplay(Display):
         return display.plot(ax=ax, points=points)
 
     def plot(self, ax: Any = None, points: tuple[Any, Any, Any] | None = None) -> Self:
-        """Draw the map, and rows on it: `points` are their coordinates, and what they are."""
+        """Draw the map, and rows if `points`, their coordinates and groups, are given."""
         title, label, colors = _MAPS[self.kind]
         ax = self._open(ax, title, *self.names)
         ax.grid(visible=False)
@@ -144,7 +145,7 @@ class ResponseMapDisplay(Display):
         return self
 
     def _draw_classes(self, ax: Any, label: str, colors: str) -> None:
-        """Colour the plane by class, the stronger the more probable, with its boundaries."""
+        """Colour the plane by class, with the probability as intensity, and its boundaries."""
         from matplotlib.colors import to_rgba_array
 
         n = len(self.classes)
@@ -185,7 +186,7 @@ class ResponseMapDisplay(Display):
             self.colorbar_.set_ticks(ticks, labels=names)
 
     def _draw_groups(self, ax: Any, points: tuple[Any, Any, Any] | None) -> None:
-        """Draw rows group by group; those of no group, as without a label, are dots."""
+        """Draw rows group by group; rows without a group, such as unlabelled ones, are dots."""
         names = self.classes or list(_GROUPS[self.kind])
         x, y, group = points if points is not None else ([], [], [])
         x, y = np.asarray(x), np.asarray(y)
@@ -202,7 +203,7 @@ class ResponseMapDisplay(Display):
 
 
 def _response(estimator: Any, X: Any) -> tuple[Float64Array, str]:
-    """Return what a model says of rows, and which kind of map that is."""
+    """Return the predictions of a model for rows, and the kind of the map."""
     if hasattr(last_step(estimator), "samples_"):
         said, kind = estimator.predict(X), "ratio"
     elif is_outlier_detector(estimator):
@@ -224,7 +225,7 @@ def _response(estimator: Any, X: Any) -> tuple[Float64Array, str]:
 
 
 def _groups(estimator: Any, X: Any, y: Any, kind: str) -> Any:
-    """Return what rows are on a map."""
+    """Return the groups of the rows on a map."""
     if kind == "novelty":
         inside, outlier = _GROUPS[kind]
         return np.where(np.asarray(estimator.predict(X)) > 0, inside, outlier)

@@ -25,7 +25,7 @@ _SAME = 0.02  # of the losses, too little to speak of
 
 @dataclass(frozen=True)
 class Result:
-    """How well a method predicted, and how long its fit took."""
+    """The test error of a method and the time of its fit."""
 
     name: str
     seconds: float  # of the fit on all training rows, less those of compilation
@@ -43,7 +43,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Study:
-    """What a study found."""
+    """The results of a study."""
 
     name: str
     title: str
@@ -59,7 +59,7 @@ class Study:
         return f"{error:.4f}" if self.results[0].square else f"{100 * error:.2f} %"
 
     def verdicts(self) -> list[str]:
-        """Return of each rival whether kernelgrad won; in a tie, neither clearly."""
+        """Return for each rival whether kernelgrad won, lost, or the errors are even."""
         ours, *rivals = self.results
         told = [""]
         for rival in rivals:
@@ -85,7 +85,7 @@ class Study:
 
 
 class Work:
-    """Measures for the studies, and never falls silent.
+    """Runs the fits of the studies and reports progress.
 
     Models and pictures go to `folder`; `quick` is for few rows.
     """
@@ -106,7 +106,7 @@ class Work:
         self._thread.join()
 
     def say(self, step: str) -> None:
-        """Say what is done from now on."""
+        """Print the current step."""
         self._step, self._since = step.strip(), time.monotonic()
         self._said = self._since
         _print(step)
