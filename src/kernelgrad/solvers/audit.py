@@ -1,4 +1,4 @@
-"""What a last look at a result found."""
+"""Final check of a result in float64."""
 
 from __future__ import annotations
 

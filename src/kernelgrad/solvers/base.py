@@ -245,7 +245,7 @@ def sized(
 
 @dataclass(kw_only=True)
 class State:
-    """What a solver carries from one step to the next; solvers extend it.
+    """The state that a solver carries from one step to the next; solvers extend it.
 
     The fields say how a state is copied, pickled and written: arrays and plain values (bool,
     int, float, str, bytes) are copied and written by their names, arrays as :func:`sized` says;
@@ -299,7 +299,7 @@ class State:
         return {}
 
     def fits(self, n: int) -> bool:
-        """Whether arrays of all training rows are of `n` rows."""
+        """Return whether the arrays of all training rows have `n` rows."""
         return all(
             n == size
             for each in dataclasses.fields(self)
@@ -396,7 +396,7 @@ _PLAIN: dict[str, Check] = {
 
 @dataclass(frozen=True)
 class StepInfo:
-    """What one step reports to the loop; `update` is for the solver's own tracker.
+    """The report of a step to the loop; `update` is for the solver's own tracker.
 
     ``n_features_saved`` counts the features that steps on old blocks did not add;
     ``n_support`` and ``kernel_evaluations`` are of solvers on exact kernels, the latter counted
@@ -450,7 +450,7 @@ class Tracker(ABC):
         return arrays
 
     def restore(self, record: Record) -> None:
-        """Take back what :meth:`describe` gave."""
+        """Restore the tracker from the result of :meth:`describe`."""
         for name, a in self.describe().items():
             found = record.array(name, *a.shape, kinds=a.dtype.kind)
             if found.dtype != a.dtype:
@@ -467,7 +467,7 @@ class RecomputedTracker(Tracker):
         self._solver, self._state, self._X = solver, state, X
 
     def advance(self, info: StepInfo) -> None:
-        """Nothing is kept."""
+        """Do nothing, as no response is kept."""
 
     def raw_prediction(self) -> FloatArray:
         """Return the responses of the function that the solver would return now."""

@@ -91,7 +91,7 @@ class Block(ABC):
     @property
     @abstractmethod
     def on_device(self) -> Any:
-        """What makes the values on a device; None on the CPU."""
+        """The source of values on a device; None on the CPU."""
 
     @abstractmethod
     def there(self, rows: Any) -> DeviceBlockMatrix:
@@ -160,7 +160,7 @@ class SupportBlock(Block):
 
     @property
     def on_device(self) -> KernelTiles | None:
-        """What makes kernel values on a device; None on the CPU."""
+        """The source of kernel values on a device; None on the CPU."""
         return self.exact.on_device
 
     def there(self, rows: ExactRows) -> DeviceBlockMatrix:
@@ -202,7 +202,7 @@ class FeatureBlock(Block):
 
     @property
     def on_device(self) -> DeviceFeatures | None:
-        """What makes features on a device; None on the CPU."""
+        """The source of features on a device; None on the CPU."""
         return self._stream.on_device
 
     def there(self, rows: Matrix) -> DeviceBlockMatrix:

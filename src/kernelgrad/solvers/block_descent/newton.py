@@ -75,7 +75,7 @@ class BlockUpdate:
         self.kp = np.zeros((n_outputs, width))
 
     def step(self, steps: Float64Array, moved: Any, d: Float64Array) -> None:
-        """Take one accepted step along (f, d, p)."""
+        """Apply one accepted step along (f, d, p)."""
         s = steps[:, :, None]
         on = np.asarray(moved)[:, None]
         p = s[:, 0] * self.f + s[:, 2] * self.p
@@ -84,18 +84,18 @@ class BlockUpdate:
         self.f, self.kf = np.where(on, self.f + p, self.f), np.where(on, self.kf + kp, self.kf)
 
     def carry(self, kept: float) -> None:
-        """Make the whole move of the block, and part of the p before it, the last step."""
+        """Set the last step to the total move of the block plus a part of the previous step."""
         self.p, self.kp = self.f + np.array([-1.0, kept]), self.kf
 
     def undo(self) -> None:
-        """Take the last step back."""
+        """Undo the last step."""
         self.f, self.kf = self.f - self.p, self.kf - self.kp
         self.p, self.kp = np.zeros_like(self.p), np.zeros_like(self.kp)
 
 
 @dataclass
 class Workspace:
-    """What comes from the rows and can be made again."""
+    """Data computed from the rows, which can be computed again."""
 
     team: Team
     objective: Objective
@@ -108,7 +108,7 @@ class Workspace:
 
     @property
     def too_many(self) -> bool:
-        """Whether the values of a block are too many to be kept, whatever memory there is."""
+        """Whether the values of a block are too many to be kept with any memory."""
         return 4 * self.objective.n * self.max_width > constants.STORE_BYTES
 
 
@@ -538,7 +538,7 @@ class BlockSteps:
         self.live = False
 
     def _settle(self) -> None:
-        """Leave the block as low as rounding lets it be: no reason for more damping."""
+        """Leave the block when rounding limits it, without increasing the damping."""
         it = self.it
         it.rejected += 1
         if it.damping > 1:
@@ -623,7 +623,7 @@ class BlockSteps:
         self.still = pace * gain <= least and not narrowed
 
     def _raise_share(self, settled: bool) -> None:
-        """Give rows without a label a larger loss, where the last share has done its work."""
+        """Increase the weight of unlabelled rows once the current weight has taken effect."""
         it = self.it
         it.stage += 1
         if settled or it.stage >= constants.STAGE:
@@ -632,7 +632,7 @@ class BlockSteps:
             it.claim, it.rejected = np.inf, 0
 
     def _level(self, penalty: float) -> None:
-        """Take the loss's own best constant where it lowers the exact objective."""
+        """Use the best constant of the loss if it lowers the exact objective."""
         it, objective = self.it, self.objective
         parts = self.memory.team.ask("look_at_all")
         f, Y = (np.concatenate([a[i] for a in parts], axis=1).T for i in (0, 1))

@@ -18,7 +18,7 @@ from kernelgrad.solvers.block_descent._loops import MOMENTUM, SCALE, STEP
 
 
 class Objective:
-    r"""What is minimised: the mean loss of n rows with C outputs, kinks smoothed.
+    r"""The objective: the mean loss of n rows with C outputs, with smoothed kinks.
 
     ``sum_i w_i l_delta(y_i, u_i) / n + sum_c linear_c b_c`` with weights of mean 1. A loss
     that this library has no loops for goes through its methods, with its majorising curvature
@@ -69,7 +69,7 @@ class Objective:
 
 
 class RowObjective(Objective):
-    """What some of the n rows, of targets Y (C, m), add to the objective.
+    """The contribution of some of the n rows, with targets Y (C, m), to the objective.
 
     Their weights are (m,); those of all rows have mean 1.
     """
@@ -183,7 +183,7 @@ class RowObjective(Objective):
 
 @dataclass(frozen=True)
 class Search:
-    """What :func:`minimise_on_span` found.
+    """The result of :func:`minimise_on_span`.
 
     ``steps`` are (C, 3), zero where nothing was gained (``moved`` is False there); ``before``
     and ``after`` are the smoothed objective.

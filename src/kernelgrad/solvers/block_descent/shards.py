@@ -1,4 +1,4 @@
-"""Training rows in pieces of fixed size, and what block descent asks of each of them.
+"""Training rows in shards of fixed size, and the operations of block descent on them.
 
 A fit cuts its rows into shards of `SHARD` rows, wherever they are: in memory, in a file, or in
 another process. A shard holds the responses of its rows and the coefficients of those of its
@@ -51,7 +51,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a shard says of its rows at the beginning.
+    """Facts about the rows of a shard, reported when it is created.
 
     Sums of weights, of weighted sizes of targets (C,), and of ``k(x, x)``; the largest
     ``k(x, x)``; and how many rows may be centres.
@@ -90,7 +90,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Response:
-    """What a move does: D and P at the block's own centres of this shard, and sums.
+    """The effect of a move: D and P at the centres of the block in this shard, and sums.
 
     ``norms`` (3, C) are ``<f, f>``, ``<f, P>``, ``<P, P>``; ``largest`` (3, C) of f, D, P;
     ``squares`` (2,) of the coefficients of f and P.
@@ -105,7 +105,7 @@ class Response:
 
 
 class Scratch(MutableMapping[str, Any]):
-    """Arrays in files of a folder; each access maps one, so that none stays mapped."""
+    """Arrays in files of a folder; each access maps one, and none stays mapped."""
 
     def __init__(self, folder: str, prefix: str) -> None:
         self._folder, self._prefix = folder, prefix
@@ -238,7 +238,7 @@ class Shard:
         return self.home.prepare(X)
 
     def load(self) -> None:
-        """Have the rows at hand, until :meth:`unload`."""
+        """Load the rows, until :meth:`unload`."""
         if self._rows is None:
             self._rows = self._read()
 
@@ -329,7 +329,7 @@ class Shard:
         return made
 
     def derive(self, point: Point) -> Slopes:
-        """Look at the loss at the responses and `point`; what follows is asked there."""
+        """Evaluate the loss at the responses and `point`; later calls refer to this point."""
         self._point, self._seen = point, {}
         _, R, W, smooth, exact = self._derivatives()
         curved = float(W.max(axis=0).sum(dtype=np.float64))
@@ -377,7 +377,7 @@ class Shard:
         return key, among + self.start
 
     def enter(self, block: Block, kept: float | None) -> None:
-        """Begin with a block; the way of the blocks before counts `kept`, None is no way."""
+        """Begin a block; previous steps are weighted by `kept`, or dropped if it is None."""
         self._block, self._matrix, self._passes = block, None, 0
         if block.index is not None:
             self._here = np.flatnonzero(
@@ -453,7 +453,7 @@ class Shard:
         return np.asarray(0.5 * W.max(axis=0).astype(np.float64) / max(mean, 1e-300) + 0.5)
 
     def respond(self, move: Float32Array, bias_move: Float64Array) -> Response:
-        """Make the responses D of a move (C, M) of the block's coefficients."""
+        """Compute the responses D of a move (C, M) of the coefficients of the block."""
         matrix = self._values()
         before = matrix.n_tiles_made
         D = np.empty((len(move), self.n), np.float32)
@@ -488,7 +488,7 @@ class Shard:
         )  # fmt: skip
 
     def take(self, steps: Float64Array, moved: Any, move: Float64Array, point: Point) -> Slopes:
-        """Take a step (C, 3) along f, the move and the last step; derive at the new point."""
+        """Apply a step (C, 3) along f, the move and the last step; differentiate there."""
         way = self._own("way") if "way" in self.arrays else None
         step_on(self._own("f"), self._own("p"), way, steps, moved, self.arrays["d"])
         self._own_coef()
@@ -502,7 +502,7 @@ class Shard:
             self.coef_way = None if self.coef_way is None else self.coef_way.copy()
 
     def roll_back(self, point: Point) -> Slopes:
-        """Take the last step back."""
+        """Undo the last step."""
         f, p = self._own("f"), self._own("p")
         f -= p
         p[:] = 0
@@ -566,7 +566,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How shards are made of rows."""
+    """The parameters for creating shards from rows."""
 
     home: Home
     loss: Loss

@@ -375,7 +375,7 @@ class CachedBlockDescent(Solver[CachedState]):
         return Team(shards, progress, folder)
 
     def _share_buffer(self, problem: Problem, memory: Workspace) -> None:
-        """Give shards in memory room to keep the values of a block, where there is enough."""
+        """Allocate memory in the shards for the values of a block, if there is enough."""
         shards = getattr(memory.team, "shards", [])
         n, M = memory.objective.n, memory.max_width
         limit = constants.STORE_BYTES if problem.memory_limit is None else problem.memory_limit
@@ -399,7 +399,7 @@ class CachedBlockDescent(Solver[CachedState]):
         return state.memory
 
     def step(self, problem: Problem, state: CachedState, batch: Rows) -> StepInfo:
-        """Take one block and make Newton steps on it."""
+        """Choose one block and apply Newton steps to it."""
         memory, it = self._attach(problem, state, batch), state.iterate
         if it.alpha != problem.alpha:
             it.alpha, it.claim = problem.alpha, np.inf

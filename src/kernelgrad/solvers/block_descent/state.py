@@ -82,7 +82,7 @@ class CachedState(State):
         return {"kind": kind, "home": home.describe(), "iterate": plain}, arrays
 
     def fits(self, n: int) -> bool:
-        """Whether what is kept of all rows is of `n` rows."""
+        """Return whether the data kept for all rows have `n` rows."""
         kept = self.kept
         return not kept or kept["f"].shape[1] == n
 
@@ -143,7 +143,7 @@ _KINDS = ("support", "features")
 def _kept_by_0_1_0(
     own: dict[str, AnyArray], used: AnyArray, support: bool
 ) -> tuple[dict[str, AnyArray], FeatureCoefficients | None]:
-    """Take the arrays of rows out of `own`; return them as shards and features hold them."""
+    """Remove the arrays of rows from `own`; return them in the form of shards and features."""
     coef, momentum = own.pop("coef"), own.pop("coef_momentum")
     kept = {"f": own.pop("responses"), "p": own.pop("momentum")}
     index = np.flatnonzero(used | coef.any(axis=0)) if support else np.empty(0, np.intp)

@@ -1,4 +1,4 @@
-"""What all solvers over exact kernels share: rows, coefficients, responses, trackers."""
+"""Shared by all solvers with exact kernels: rows, coefficients, responses, trackers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MERGE_ROWS = 8192  # duplicates are merged where there are no more rows than thi
 
 @dataclass(frozen=True)
 class SupportUpdate:
-    """How one step moved the functions w (current) and v (average) on all rows.
+    """The changes of the functions w (current) and v (average) on all rows in one step.
 
     ``w <- scale w + sum_i k(x_i, .) moved_i`` and
     ``v <- keep v + blend w_before + sum_i k(x_i, .) drift_i`` over the rows x_i of ``rows``;
@@ -111,7 +111,7 @@ class RowsState(State):
 
     @property
     def prepared(self) -> ExactRows:
-        """The training rows; only between a step and `release`."""
+        """The training rows, available between a step and `release`."""
         assert self.rows is not None
         return self.rows.rows
 
@@ -189,7 +189,7 @@ R = TypeVar("R", bound=RowsState)
 
 
 class KernelSolver(Solver[K], Generic[K]):
-    """Base of the solvers whose function is a sum over rows."""
+    """Base class of the solvers whose function is a sum over rows."""
 
     def functions(self, state: K) -> tuple[Float64Array, Float64Array]:
         """Return the coefficients of the current function and of the result, (S, C) each."""
@@ -236,7 +236,7 @@ class KernelSolver(Solver[K], Generic[K]):
 
 
 class RowsSolver(KernelSolver[R], Generic[R]):
-    """Base of the solvers on exact kernels that keep all rows and their responses."""
+    """Base class of the solvers on exact kernels that keep all rows and their responses."""
 
     streams = False
     max_support: int | None

@@ -32,7 +32,7 @@ _TAG = 0x73646361
 
 @dataclass(kw_only=True)
 class DualState(RowsState):
-    """State of a solver that ascends in the dual."""
+    """State of a solver by dual ascent."""
 
     alpha: float  # that the coefficients are for
     dual: Float64Array = sized("C", "n")  # u
@@ -84,7 +84,7 @@ class DualAscent:
         return np.asarray(0.5 * s.alpha * norm2)
 
     def rescale(self, alpha: float) -> float:
-        """Go over to another penalty; return the factor of the function.
+        """Change the penalty; return the factor of the function.
 
         u is feasible for any alpha, and the function is in proportion to it.
         """
@@ -120,7 +120,7 @@ class DualAscent:
             done += self._block(ahead, reach, least)
 
     def climb(self, n_steps: int) -> int:
-        """Move the coordinate whose step raises the dual most, again and again.
+        """Repeatedly update the coordinate that increases the dual most.
 
         Returns the number of steps, which is less than `n_steps` at the maximum.
         """
@@ -137,7 +137,7 @@ class DualAscent:
         return n_steps
 
     def _block(self, index: IntArray, reach: Float64Array, least: Float64Array) -> int:
-        """Visit rows of `index` in order up to the last of a block; return how many.
+        """Visit rows of `index` in order up to the end of a block; return their number.
 
         Rows that would stay now need no kernel values unless those before them change that.
         """

@@ -255,8 +255,8 @@ class _Rows:
         """Return the scale s that is best for alpha, and ``mean hinge(s w) / |s w|``.
 
         With a bias the lowest rows of both classes, of equal weight, have slacks that add up
-        to ``2 - s (a_k + b_k)`` whatever the bias. Where s is 0, w has too many rows of the
-        larger class under water: nu falls.
+        to ``2 - s (a_k + b_k)`` for any bias. If s is 0, too many rows of the larger class are
+        below the level of w, and nu is reduced.
         """
         square = float(w @ w)
         heights, p, margin = self.responses(c, w), self.p, 1.0
