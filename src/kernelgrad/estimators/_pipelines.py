@@ -116,16 +116,17 @@ def save(model: Any, path: str | os.PathLike[str], *, key: bytes | None = None) 
 def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsEstimator:
     """Load a model or pipeline that ``save`` wrote; never executes code from the file.
 
-    All that the file says is checked before anything is made of it: names, types, shapes,
-    ranges and indices. A file that passes is a model, though not need be the one that was
-    saved: whoever can write the file can write another. Where that matters, sign it.
+    The contents of the file are checked before they are used: names, types, shapes, ranges and
+    indices. A file that passes is a valid model, but not necessarily the one that was saved, as
+    anyone who can write to its folder can replace it. To prevent this, sign the file.
 
     Parameters
     ----------
     path : str or path-like
+        The file.
     key : bytes or None, default=None
-        The secret under which it must be signed, by ``save(path, key=key)``; with None
-        signatures are not looked at.
+        The secret with which the file must be signed, by ``save(path, key=key)``; with None
+        signatures are ignored.
 
     Returns
     -------

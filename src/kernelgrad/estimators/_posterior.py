@@ -95,8 +95,9 @@ class PosteriorOperator:
     left, right : FeatureStream
         Streams of the same kernel, block size and scaling with different seeds.
     n_blocks : int
-        Steps at most.
+        Largest number of steps.
     alpha : float
+        Weight of the squared norm.
     step_size : float
         ``gamma_0``; stable below twice the inverse top eigenvalue of C, with damping below 2.
     decay : float

@@ -413,7 +413,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         columns (d,), or a matrix (d, r) by which the columns are multiplied. None gives all
         columns the same weight.
     bandwidth_factor : float > 0, default=1.0
-        Multiplies the bandwidth that a rule or a search finds.
+        Factor on the bandwidth that a rule or a search finds.
     solver : str or Solver, default="auto"
         ``"newton"``, ``"direct"``, ``"working_set"``, ``"cached"``, ``"dsg"``, ``"udsg"``,
         ``"cdsg"``, ``"sbp"``, ``"sdca"``, ``"pegasos"``, ``"norma"`` or ``"perceptron"``: see
@@ -448,7 +448,9 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         `fit`; stop after ``n_iter_no_change`` iterations without progress there, and keep the
         best iterate.
     validation_fraction : float in (0, 1), default=0.1
+        Fraction of the rows that `early_stopping` holds out.
     n_iter_no_change : int >= 1, default=10
+        Iterations without progress after which `early_stopping` ends the fit.
     multi_class : {"auto", "ovo"}, default="auto"
         For more than two classes: ``"auto"`` is one output for each class, ``"ovo"`` one for
         each pair, fitted to the rows of these two classes alone, as in scikit-learn's SVC. The
@@ -516,14 +518,17 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     warm_start : bool, default=False
         Another fit continues with ``max_iter`` more iterations.
     random_state : int, RandomState or None, default=None
+        Seed of all random numbers; with an integer the fit is reproducible.
     verbose : int, default=0
         1 shows a progress bar, in terminals and notebooks; 2 writes lines for a log instead,
         wherever stderr goes.
     callbacks : Callback, list of Callback or None, default=None
+        Objects of :mod:`kernelgrad.callbacks`, called after every iteration.
 
     Attributes
     ----------
     classes_ : ndarray (n_classes,)
+        The class labels in sorted order.
     n_features_in_, feature_names_in_
         As in scikit-learn.
     expansion_ : RandomFeatureExpansion or SupportExpansion
@@ -541,6 +546,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     alpha_ : float
         The weight of the squared norm that was used: given, found, or computed from C.
     n_iter_, best_iteration_ : int
+        Number of iterations, and the iteration of the kept function.
     best_score_ : float or None
         Validation accuracy of the kept iterate.
     history_ : History

@@ -49,8 +49,9 @@ def competitor(
         Weight of half the squared norm; the estimators' own, so that a kernel estimator with
         the same alpha has the same objective.
     max_iter : int >= 1, default=100
+        Largest number of passes over the rows.
     random_state : int or None, default=None
-        Of features and solver.
+        Seed of features and solver.
 
     Returns
     -------

@@ -117,6 +117,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         Calibrate `predict_proba` by a sigmoid of each output, fitted to the responses on the
         held-out rows of such a cross-validation (at most 5,000 rows).
     n_folds : int >= 2, default=5
+        Number of folds of the cross-validation of `early_stopping` and `probability`.
     class_weight : dict, "balanced" or None, default=None
         As in scikit-learn, of labelled rows.
     fit_intercept : bool, default=True
@@ -131,6 +132,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     Attributes
     ----------
     classes_ : ndarray (n_classes,)
+        The class labels in sorted order.
     transduction_ : ndarray (n,)
         A label for each row of `fit`, rows of X before those of X_unlabelled: the given one, or
         the predicted one. Only after a fit to arrays; not part of a model file.

@@ -113,6 +113,7 @@ class RandomFeatures(
         ms for a single row. The limit never changes a result beyond the rounding of sparse
         rows.
     random_state : int, RandomState or None, default=None
+        Seed of the features.
 
     Attributes
     ----------

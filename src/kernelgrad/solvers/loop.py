@@ -177,14 +177,14 @@ _TOLD_TOO: dict[str, Check] = {
 
 
 def check_history(value: Any, name: str) -> None:
-    """Raise unless a value is what a history may hold beside the iterations."""
+    """Raise unless the entries of a history besides the iterations are valid."""
     check_entries([value], name)
     for key, it in value.items():
         _TOLD_TOO[check_name(key, _TOLD_TOO, f"an entry of {name}")](it, key)
 
 
 def restored_history(record: Record) -> dict[str, Any]:
-    """Return the history, with entries for what files from before do not tell."""
+    """Return the history in a record; columns that older files lack are filled with None."""
     told, steps = record.values, record.values.get("iteration")
     if not isinstance(steps, list):
         raise record.error("lacks the iterations")

@@ -175,10 +175,8 @@ class SSGD(SGD):
     ----------
     batch_size : int >= 1, default=10
         p: rows of a step, and strata.
-    step_size : float > 0 or "auto", default="auto"
-    round_size : int >= 1 or "auto", default="auto"
-        Steps of one iteration of the loop; "auto" is one pass over the rows.
-    average : bool, default=True
+    step_size, round_size, average
+        As in :class:`SGD`.
 
     Notes
     -----
@@ -253,6 +251,7 @@ class LinearPegasos(AveragingSolver):
     round_size : int >= 1 or "auto", default="auto"
         Steps of one iteration of the loop; "auto" is one pass over the rows.
     average : bool, default=True
+        False returns the last iterate.
     project : bool, default=True
         Only for rows that are all known from the start, since P(0) of a stream is unknown.
 

@@ -102,7 +102,9 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     last_round : int, default=8
         Rounds of the candidate that replaces the sum if the labels clearly prefer it.
     choose : bool, default=True
+        Whether cross-validation on the labels may replace the sum.
     n_folds : int >= 2, default=5
+        Number of folds of this cross-validation.
     temperature : float > 0, default=0.1
         t, in units of the margin. Between .05 and .2 there was no difference; at .4, none of
         the gain was left on some data.
