@@ -29,7 +29,7 @@ from kernelgrad import (
     SemiSupervisedKernelClassifier,
 )
 from kernelgrad.callbacks import Checkpoint
-from kernelgrad.exceptions import ModelFileError
+from kernelgrad.exceptions import DataError, ModelFileError
 from kernelgrad.persistence import contents_digest
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
 from kernelgrad.testing.estimator import timeless
@@ -134,7 +134,8 @@ class Checkpoints(Target):
                 with patch("os.fsync"):  # what a crash of the machine leaves is not asked here
                     model.fit(_X, y)
             except (ValueError, FloatingPointError) as error:
-                if latest not in str(error) and "diverged" not in str(error):  # later on
+                later = isinstance(error, DataError) or "diverged" in str(error)
+                if not later and latest not in str(error):
                     raise
                 raise ModelFileError(f"{path}: {error}") from error
             digest = hashlib.sha256(model.fit_status_.encode())

@@ -626,8 +626,10 @@ class Record:
         self.sizes.update(sizes)
         if finite and a.dtype.kind == "f" and not np.isfinite(a).all():
             raise self.error(f"holds NaN or infinity in the array {name!r}")
-        if least > -math.inf and a.size and not a.min() >= least:
-            raise self.error(f"holds {a.min()} in the array {name!r}, less than {least}")
+        if least > -math.inf and (a < least).any():
+            raise self.error(
+                f"holds {a[a < least][0]} in the array {name!r}, less than {least}"
+            )
         return a
 
     def _fitted(self, found: tuple[int, ...], shape: tuple[str | int, ...]) -> Any:

@@ -81,6 +81,8 @@ class Validation:
 
     def rank(self, raw: FloatArray) -> tuple[float, float]:
         """Return (score, negative loss); undefined scores rank last."""
+        if not np.isfinite(raw).all():  # of a fit that diverges
+            return -np.inf, -np.inf
         score = self.score(raw)
         loss = 0.0 if self.loss is None else self.loss(raw)
         return (score if np.isfinite(score) else -np.inf, -loss)

@@ -39,10 +39,10 @@ class SBPState(RowsState):
 
     average: Float64Array = sized("n", "C")
     mean_responses: Float64Array = sized("C", "n")
-    square_norm: Float64Array = sized("C")  # |w|^2
-    power: Float64Array = sized("C")  # sum of squared gradient norms so far
+    square_norm: Float64Array = sized("C", least=0.0)  # |w|^2
+    power: Float64Array = sized("C", least=0.0)  # sum of squared gradient norms so far
     weight_sum: float = 0.0  # of the average
-    nu: Float64Array = sized("C", finite=False)  # nan until it is known
+    nu: Float64Array = sized("C", finite=False, least=0.0)  # nan until it is known
     scale: Float64Array = sized("C")  # of the result
     bias: Float64Array = sized("C")  # of the average, in its units
     # share of weight below the level, averaged as the iterates

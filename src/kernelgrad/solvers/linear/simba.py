@@ -59,10 +59,10 @@ class SIMBAState(LinearState):
     The others are of rows divided by the largest norm.
     """
 
-    weights: Float64Array = sized("C", "n", later=True)  # q, of mean about 1
+    weights: Float64Array = sized("C", "n", later=True, least=0.0)  # q, of mean about 1
     drawn: Float64Array = sized("C", "d", later=True)  # sum of the rows drawn
     average: Float64Array = sized("C", "d", later=True)  # of w
-    nu: Float64Array = sized("C", later=True)
+    nu: Float64Array = sized("C", later=True, least=0.0)
     eta: float = 0.0  # step of q in the step before
     n_iterations: int = 0
     columns: Rows | None = transient()  # the transpose of the rows

@@ -40,6 +40,7 @@ from kernelgrad.solvers.random_features.base import (
 from kernelgrad.solvers.schedules import averaging_weight, inverse_decay, smoothness
 
 _TAG = 0x626C6B
+_LEAST = np.finfo(np.float64).tiny  # of what steps are divided by
 _AVERAGE_POWER = {"uniform": 0.0, "polynomial": 7.0}
 MAX_WIDTH, MIN_WIDTH = 2048, 128  # features of a block
 LEAST_BLOCKS = 16  # for a bounded number of features; more blocks make cheaper steps
@@ -56,8 +57,8 @@ class DSGState(State):
     """State of :class:`DSG`: iterates and the scales found on the first batch."""
 
     iterates: Iterates
-    smoothness: Float64Array = sized("C")  # L of every output
-    gamma0: Float64Array = sized("C")  # first step of every output
+    smoothness: Float64Array = sized("C", least=_LEAST)  # L of every output
+    gamma0: Float64Array = sized("C", least=0.0)  # first step of every output
     n_reused: int = 0  # steps on blocks that existed already
     # CDSG: beta of every block and output, (n_blocks, C)
     beta: Float64Array = sized("blocks", "C", empty=True)
@@ -91,8 +92,6 @@ class DSGState(State):
         for name, e in it.parts():
             e.coef = record.array(name, *shape)
         record.sizes["blocks"] = it.x.n_blocks
-        if not np.all(record.arrays.get("smoothness", 1.0) > 0):  # steps are divided by it
-            raise record.error("holds a smoothness that is not positive")
         memory = RowMemory(b"", None)
         if "rows" in record:
             responses = {
