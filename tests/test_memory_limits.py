@@ -26,7 +26,7 @@ from kernelgrad.compute.memory import (
     within,
 )
 from kernelgrad.compute.threads import one_thread
-from kernelgrad.solvers import DSG, base
+from kernelgrad.solvers import DSG, CachedBlockDescent, base
 from kernelgrad.solvers.kernel.metric import Machine, Metric, Sample, inverse, kernel_matrix
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -87,17 +87,19 @@ def test_everything_holds_its_limit_or_refuses(name, limit):
 
 def test_what_cannot_hold_a_limit_says_the_least_that_would_do(monkeypatch):
     monkeypatch.setattr(base, "available_bytes", lambda: 1e8)
+    monkeypatch.setattr(KernelRegressor, "_study", None)  # nothing is searched before
     for rows, columns, C, limit, options in (
         (200_000, 2, 1, 1e8, {"solver": "sdca"}),
-        (50_000, 2, 20, 1e8, {"solver": "cached"}),
+        (80_000, 2, 20, 1e8, {"solver": "cached"}),
         # rows beside those held out are a copy
-        (140_000, 30, 1, 1e8, {"solver": "cached", "early_stopping": True}),
+        (160_000, 30, 1, 1e8, {"solver": "cached", "early_stopping": True}),
         # without a limit there is what is free
-        (2000, 2, 1, None, {"solver": DSG(block_size=1500)}),
-        (2000, 2, 1, None, {"solver": "cached"}),
+        (2000, 2, 1, None, {"solver": DSG(block_size=1600), "alpha": "auto"}),
+        (3000, 2, 1, None, {"solver": CachedBlockDescent(block_size=3000)}),
     ):
         X = np.linspace(0.0, 1.0, columns * rows).reshape(rows, columns)
-        model = KernelRegressor(gamma=1.0, alpha=1e-4, memory_limit=limit, **options)
+        options = {"gamma": 1.0, "alpha": 1e-4} | options
+        model = KernelRegressor(memory_limit=limit, **options)
         with pytest.raises(CapabilityError, match="needs at least") as error:
             model.fit(X, np.tile(X[:, :1], C))
         least = float(str(error.value).split(" bytes")[0].split()[-1])
@@ -106,7 +108,7 @@ def test_what_cannot_hold_a_limit_says_the_least_that_would_do(monkeypatch):
 
 def test_row_groups_too_large_for_a_limit_are_not_read(tmp_path):
     path, names = tmp_path / "wide.parquet", [f"x{k}" for k in range(100)]
-    table = pa.table(dict.fromkeys([*names, "y"], np.zeros(30_000)))
+    table = pa.table(dict.fromkeys([*names, "y"], np.zeros(10_000)))
     pq.write_table(table, path)
     model = KernelRegressor(memory_limit=1e8, gamma=1.0, alpha=1e-3, max_iter=1, solver="dsg")
     with pytest.raises(CapabilityError, match=r"needs at least .* smaller row groups"):

@@ -48,15 +48,35 @@ def gram(P: FloatArray, out: Float64Array | None = None) -> Float64Array:
     return H
 
 
+def folded(
+    H: Float64Array, diagonal: Float64Array, K: Float32Array | None = None, factor: float = 0.0
+) -> Float64Array:
+    """Return ``H^T`` with a copy of the lower triangle of H, plus `factor` times K (k, k).
+
+    `diagonal` is the diagonal of H. H keeps its lower triangle except the diagonal, so a
+    matrix can be factorized in place, more than once, without memory for a copy.
+    """
+    m, k = len(H), 0 if K is None else len(K)
+    np.fill_diagonal(H, diagonal)
+    for a in range(0, m, _PANEL):
+        columns = slice(a, min(m, a + _PANEL))
+        part, rows = H[a:, columns].T.copy(), np.arange(m - a)
+        if K is not None:
+            part[: max(0, k - a), : max(0, k - a)] += factor * K[a:, columns].T
+        np.copyto(H[columns, a:], part, where=rows >= rows[: len(part), None])
+    return H.T
+
+
 def factor_damped(H: Float64Array, damping: float) -> Any:
     """Return the Cholesky factor of ``H + damping I`` for :func:`scipy.linalg.cho_solve`.
 
-    `H` holds the lower triangle of a positive semi-definite matrix. If rounding has made it
-    indefinite, the damping is multiplied by 10 until the factorization succeeds.
+    `H` holds the lower triangle of a positive semi-definite matrix; its memory is used for the
+    factor. If rounding has made it indefinite, the damping is multiplied by 10 until the
+    factorization succeeds.
     """
     diagonal = H.diagonal().copy()
     while True:
-        work = H.copy(order="F")  # the order of LAPACK avoids another copy
+        work = folded(H, diagonal)
         np.fill_diagonal(work, diagonal + damping)
         try:
             return scipy.linalg.cho_factor(

@@ -82,6 +82,8 @@ def give_back() -> None:
     """Give the system what is free between arrays that are still there, where that is known."""
     with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
+    if "pyarrow" in sys.modules:  # which has memory of its own
+        sys.modules["pyarrow"].default_memory_pool().release_unused()
 
 
 @functools.cache

@@ -114,6 +114,8 @@ class BatchSource(ABC):
         earlier row means starting again from the beginning.
     reading_bytes : float
         Approximate memory in bytes that reading takes besides the rows themselves.
+    kept_bytes : float
+        The part of `reading_bytes` that is held between two reads.
     """
 
     n_rows: int
@@ -126,6 +128,7 @@ class BatchSource(ABC):
     in_memory: bool = False
     seekable: bool = True
     reading_bytes: float = 0.0
+    kept_bytes: float = 0.0
     _summary: TargetSummary | None = None
 
     @abstractmethod

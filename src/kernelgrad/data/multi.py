@@ -58,6 +58,7 @@ class MultiSource(PagedSource):
         self._like(first)
         self.seekable = all(part.seekable for part in parts)
         self.reading_bytes = max(part.reading_bytes for part in parts)
+        self.kept_bytes = max(part.kept_bytes for part in parts)
         self._set_rows([part.n_rows for part in parts])
         counts = [part.counts for part in parts if isinstance(part, LibsvmSource)]
         self._summary = summarize(reduce(Counts.plus, counts)) if counts else None

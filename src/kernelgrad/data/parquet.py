@@ -72,6 +72,7 @@ class ParquetSource(ColumnSource):
         self._set_rows([sum(counts)])
         most = min(max(counts, default=0), _WHOLE_ROWS)
         self.reading_bytes = _DECODED * most * self.n_features * self._dtype.itemsize
+        self.kept_bytes = self.reading_bytes  # the row group that is read
 
     def block_starts(self) -> IntArray:
         """Return the first row of every row group that is not empty."""

@@ -19,6 +19,7 @@ from kernelgrad.data.base import (
 )
 from kernelgrad.exceptions import DataError
 
+BUFFER_ROWS = 131_072  # of a source that is not in memory, shuffled together
 _PAGES_PER_BUFFER = 16
 
 
@@ -59,7 +60,7 @@ def sample_batches(
     seed: int,
     start: int = 0,
     exclude: IntArray | None = None,
-    buffer_rows: int = 131072,
+    buffer_rows: int = BUFFER_ROWS,
     chunk_rows: int = 65536,
     max_epochs: int | None = None,
 ) -> Iterator[EpochBatch]:

@@ -30,6 +30,7 @@ from kernelgrad.compute.device import CPU, device_or_cpu, get_device
 from kernelgrad.compute.memory import within
 from kernelgrad.data import BatchSource
 from kernelgrad.data.base import all_finite
+from kernelgrad.data.sampling import BUFFER_ROWS
 from kernelgrad.estimators import _files
 from kernelgrad.estimators._auto import GIVEN
 from kernelgrad.estimators._blocks import lean, said
@@ -397,16 +398,21 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         alpha = self._alpha_for(rows, stream=how.stream)
         problem = self._problem(parts.kernel, rows.task.loss, rows.task.n_outputs, alpha)
         problem = replace(problem, deadline=self._deadline)
+        solver = chosen[0]
+        n, size = sum(one.n_rows for one in rows.sources), rows.nbytes
+        stays = rows.stays and solver.takes_stores
+        kept = max(source.kept_bytes for source in rows.sources)
+        least = max(source.reading_bytes for source in rows.sources) - kept
         if not how.stream:
-            solver = chosen[0]
-            n, size = sum(one.n_rows for one in rows.sources), rows.nbytes
-            stays = rows.stays and solver.takes_stores
             whole = not stays and solver.resolve_batch_size(n) >= n
-            copied = size * (rows.made + (whole and rows.copies))
-            problem = replace(problem, copied_bytes=copied)
-            size = min(size, 4.0 * n * self._width)  # prepared
-            least = solver.least_bytes(problem, n, size, stays=stays)
-            check_limit(solver.name, problem, least)
+            part = 0.0 if stays or rows.in_memory else min(1.0, BUFFER_ROWS / n)
+            copied = size * (rows.made + (rows.copies if whole else part))
+            problem = replace(problem, copied_bytes=copied + kept)
+        size = min(size, 4.0 * n * self._width)  # prepared
+        if stays:  # a piece as it is prepared beside another; of a file, in both forms
+            size *= 2 if rows.in_memory else 4
+        least = max(least, solver.least_bytes(problem, n, size, stays=stays))
+        check_limit(solver, problem, least)
         return Posed(problem, {})
 
     def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:

@@ -160,10 +160,7 @@ class RowStore(ABC):
         return self.take(rows).X
 
 
-def check_limit(
-    name: str, problem: Problem, least: float,
-    instead: str = "take a solver that holds a batch at a time ('dsg', 'tsg', linear 'sgd')",
-) -> None:  # fmt: skip
+def check_limit(solver: Solver[Any], problem: Problem, least: float) -> None:
     """Raise CapabilityError if `least` bytes beside copied rows are more than there may be.
 
     That is a memory limit that is a bound, or what is left of the machine's memory.
@@ -174,8 +171,8 @@ def check_limit(
         return
     room = "the {:.3g} that are free;" if limit is None else "memory_limit={:.3g}; raise it, or"
     raise CapabilityError(
-        f"solver {name!r} needs at least {least:.3g} bytes for these rows, outputs and "
-        f"parameters, more than {room.format(most)} {instead}."
+        f"solver {solver.name!r} needs at least {least:.3g} bytes for these rows, outputs and "
+        f"parameters, more than {room.format(most)} {solver.instead}."
     )
 
 
@@ -491,6 +488,10 @@ class Solver(Documented, ABC, Generic[S]):
     streams: ClassVar[bool] = True  # whether a batch may bring rows that were not there before
     marks: ClassVar[bool] = False  # whether it is for rows of which some have no label
     takes_stores: ClassVar[bool] = False  # whether a batch may be a RowStore
+    # what to do where memory does not do
+    instead: ClassVar[str] = (
+        "take a solver that holds a batch at a time ('dsg', 'tsg', linear 'sgd')"
+    )
 
     def check(self) -> None:
         """Raise if a parameter is outside its domain."""

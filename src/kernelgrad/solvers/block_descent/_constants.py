@@ -14,12 +14,13 @@ WHOLE = 2048  # up to so many rows one block holds them all
 FEATURE_BLOCKS = 16
 STORE_BYTES = 2 * 2**30  # of kept block values unless a memory limit is given
 WORK_BYTES = 64 * 2**20  # Hessian, its sample and tiles
-LEAST_WORK = 45_000_000  # of these, with few threads: least that a fit takes
+LEAST_WORK = 18_000_000  # of these, with few threads: least beside arrays of a block
 COMPILED_VALUES = 2**24  # of a block, from which compiled loops are worth their compilation
 # Rows of the Hessian's sample for each coordinate of a block: where the values of a block are
 # too many to be kept, one step must do, and a better one costs little beside the values.
 HESSIAN_ROWS, MANY_HESSIAN_ROWS = 4, 16
 HESSIAN_TILE = 512  # sampled rows that one task takes
+PART_BYTES = 2**23 + 2**13  # of kernel values that its sum takes at once
 MOST_INNER = 10  # Newton steps on a block
 REJECTIONS, MOST_REJECTIONS = 4, 16  # blocks in a row without a step that end the fit
 CHUNK = 65_536  # rows that a loss without loops of its own sees at once

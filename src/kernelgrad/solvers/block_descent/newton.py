@@ -9,6 +9,7 @@ import numpy as np
 import scipy.linalg
 
 from kernelgrad._typing import Float32Array, Float64Array
+from kernelgrad.compute import linalg
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses import scalar
 from kernelgrad.solvers.base import sized
@@ -275,15 +276,18 @@ class BlockSteps:
         root = np.sqrt(w)[:, None]
         m, M = len(w), self.block.width
         self._sample, values = None, None
-        if len(W) > 1 and self.objective.code != scalar.SQUARED:
-            values = self.block.sample(sample.rows)
-            self._sample = _Curvature(values, sample, W, self.objective)
         # where one block is all there is, its Newton steps are solved as exactly as they can be
         self.whole = m >= self.objective.n and self.memory.n_blocks == 1
+        if m == M == self.objective.n:  # all rows are centres
+            values = self.block.gram
+        if len(W) > 1 and self.objective.code != scalar.SQUARED:
+            values = self.block.sample(sample.rows) if values is None else values
+            self._sample = _Curvature(values, sample, W, self.objective)
         dtype: Any = np.float64 if self.whole else np.float32
         self.H = np.zeros((M + 1, M + 1))
-        for a in range(0, m, constants.WHOLE):
-            part = slice(a, a + constants.WHOLE)
+        rows = max(1, constants.PART_BYTES // ((M + 1) * np.dtype(dtype).itemsize))
+        for a in range(0, m, rows):
+            part = slice(a, a + rows)
             both = np.empty((len(root[part]), M + 1), dtype)
             some = take_rows(sample.rows, part)  # so few at a time that they take little room
             some = self.block.sample(some) if values is None else values[part]
@@ -291,8 +295,8 @@ class BlockSteps:
             both[:, M:] = root[part]
             self.block.add_squares(both, self.H)
         self.H /= m
-        diagonal = self.H.diagonal()[:M]
-        self.level = float(diagonal.mean())
+        self._diagonal = self.H.diagonal().copy()
+        self.level = float(self._diagonal[:M].mean())
         gram = self.block.gram
         self.size = 1.0 if gram is None else max(float(gram.diagonal().mean()), 1e-30)
 
@@ -315,11 +319,9 @@ class BlockSteps:
         it.jitter = max(it.jitter, least)
         jitter = it.jitter * (self.level + ridge * self.size)
         for _ in range(12):
-            H = self.H.copy(order="F")
+            H = linalg.folded(self.H, self._diagonal, gram, ridge)
             if gram is None:
                 H[np.arange(M), np.arange(M)] += ridge
-            else:
-                H[:M, :M] += ridge * gram
             H[np.arange(M), np.arange(M)] += jitter
             corner = H[M, M]
             H[M, M] = corner * (1 + 1e-6) + 1e-30

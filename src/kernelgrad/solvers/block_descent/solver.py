@@ -17,6 +17,7 @@ from kernelgrad.compute.memory import LEAST_LIMIT, system_bytes
 from kernelgrad.functions.expansions import Expansion, RandomFeatureExpansion, SupportExpansion
 from kernelgrad.kernels import Kernel
 from kernelgrad.kernels.device import check_feature_kernel, check_tiles
+from kernelgrad.losses import scalar
 from kernelgrad.losses.regression import ResidualLoss
 from kernelgrad.losses.unlabelled import SemiSupervised
 from kernelgrad.solvers.audit import AUDIT_LEAST, AUDIT_WORK, Audit
@@ -34,6 +35,7 @@ from kernelgrad.solvers.base import (
 )
 from kernelgrad.solvers.block_descent import _constants as constants
 from kernelgrad.solvers.block_descent.coordinates import (
+    TILE,
     Block,
     FeatureBlock,
     SupportBlock,
@@ -240,11 +242,18 @@ class CachedBlockDescent(Solver[CachedState]):
         that stay where they are one shard, and another as it is read and prepared.
         """
         M, C = self._width(n_rows), problem.n_outputs
-        more = max(0, M - constants.WIDTH)  # beyond the width that the work arrays are told for
-        work = constants.LEAST_WORK + 24.0 * more * (M + constants.WIDTH)
-        work += 16.0 * constants.WHOLE * more
-        n = min(n_rows, SHARD) if stays else n_rows
-        return work + n * (row_bytes / n_rows * (4 if stays else 1) + 72.0 * C)
+        work = constants.LEAST_WORK + 12.0 * M**2 + 4.0 * TILE * M  # Hessian, gram, a tile
+        if C > 1 and problem.loss.code != scalar.SQUARED and n_rows > M:
+            m = min(n_rows, self._sampled(M, 4 * n_rows * M > constants.STORE_BYTES))
+            work += max(0.0, 4.0 * M * m - constants.PART_BYTES)
+        n, each = (min(n_rows, SHARD), 40.0) if stays else (n_rows, 48.0)  # of a response
+        return work + n * (row_bytes / n_rows + each * C + 24.0)
+
+    def _sampled(self, M: int, many: bool) -> int:
+        """Return how many rows the sample for the Hessian of a block has."""
+        if self.hessian_rows != "auto":
+            return int(self.hessian_rows)
+        return M * (constants.MANY_HESSIAN_ROWS if many else constants.HESSIAN_ROWS)
 
     def _width(self, n: int) -> int:
         """Return coordinates in a block."""
@@ -492,11 +501,7 @@ class CachedBlockDescent(Solver[CachedState]):
     ) -> list[tuple[Any]]:
         """Return the sampled rows of the Hessian that each shard must provide."""
         team, n = steps.memory.team, steps.memory.objective.n
-        m = self.hessian_rows
-        if m == "auto":
-            many = steps.memory.too_many
-            m = M * (constants.MANY_HESSIAN_ROWS if many else constants.HESSIAN_ROWS)
-        m = int(m)
+        m = self._sampled(M, steps.memory.too_many)
         if m >= n:
             return [((0.0, 0.0, None),) for _ in team.starts]
         mean = float(sum(steps.curved)) / n

@@ -25,7 +25,6 @@ from kernelgrad.solvers.base import (
     State,
     StepInfo,
     TrainBatch,
-    check_limit,
     draws,
     sized,
 )
@@ -50,6 +49,7 @@ ROWS_PER_FEATURE = 4
 # on the estimate and uses proportionally more rows.
 CURVATURE_ROWS = 2
 MIN_CURVATURE_ROWS = 2048
+_WORK_BYTES = 12_000_000  # of a step, beside a covariance and the features for it
 
 
 @dataclass(kw_only=True)
@@ -170,6 +170,7 @@ class DSG(Solver[DSGState]):
     """
 
     name: ClassVar[str] = "dsg"
+    instead: ClassVar[str] = "take a smaller block_size or batch_size"
     requires: ClassVar[frozenset[str]] = frozenset({"gradient", "random_features"})
     state_class: ClassVar[type[DSGState]] = DSGState
     _paper_form: ClassVar[Form] = "phase"
@@ -318,8 +319,6 @@ class DSG(Solver[DSGState]):
 
     def start(self, problem: Problem, batch: TrainBatch, stream: FeatureStream) -> DSGState:
         """Return the state before the first step over a feature stream that exists."""
-        least = self._least_bytes(batch.n_rows, stream.width)
-        check_limit(self.name, problem, least, "take a smaller block_size or batch_size")
         intercept = np.zeros(problem.n_outputs)
         if problem.fit_intercept:
             intercept = problem.loss.intercept(batch.y, batch.sample_weight)
@@ -336,14 +335,24 @@ class DSG(Solver[DSGState]):
         per_feature = CURVATURE_ROWS / min(1.0, self.damping)
         return max(1, int(n_rows // max(per_feature * width, MIN_CURVATURE_ROWS)))
 
-    def _least_bytes(self, n_rows: int, width: int) -> float:
+    def least_bytes(
+        self, problem: Problem, n_rows: int, row_bytes: float, *, stays: bool
+    ) -> float:
         """Return the least bytes of a step on a batch: features and their covariance."""
+        kernel, d = problem.kernel, problem.n_features_in
+        if not kernel.has_random_features:
+            return 0.0
+        n = self.resolve_batch_size(n_rows)
+        # any numbers do for rules of the kernel: how wide a block is depends on none
+        planes = kernel.resolve(np.eye(2, d), 0).feature_map(d, 0, 1).planes
+        width = planes * self._resolve_block_size(problem, n, planes)
         covariance = 8.0 * width * width
         if self.preconditioned:
-            every = self._every(n_rows, width)
-            rows = min(n_rows, MOMENT_ROWS) * min(every, 2)
-            return covariance + max(covariance, 4.0 * width * rows)
-        return 2.0 * covariance + 4.0 * width * n_rows if self.step_size == "auto" else 0.0
+            every = self._every(n, width)
+            rows = min(n, MOMENT_ROWS) * min(every, 2)
+            return _WORK_BYTES + covariance + 4.0 * width * rows
+        part = 2.0 * covariance + 4.0 * width * n if self.step_size == "auto" else 0.0
+        return _WORK_BYTES + part
 
     def _first_step(
         self, problem: Problem, batch: TrainBatch, stream: FeatureStream, L: Float64Array
