@@ -38,7 +38,8 @@ told = pytest.mark.skipif(resident_bytes() is None, reason="the system tells no 
 
 @told
 def test_a_fit_holds_its_limit():
-    case = {"name": "dsg", "rows": 10_000, "columns": 30, "limit": 100.0, "threads": 2}
+    case = {"name": "cached, one block", "rows": 2048, "columns": 30}
+    case |= {"limit": 100.0, "threads": 2}
     found = limits.measured(case)
     assert 10.0 < found["MB"] <= 110.0, found
     assert 0.0 < available_bytes() <= system_bytes()

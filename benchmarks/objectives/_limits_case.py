@@ -25,6 +25,7 @@ from benchmarks.registry import Row
 from kernelgrad.compute.compiling import compile_seconds
 from kernelgrad.losses import Quantile
 from kernelgrad.solvers import LINEAR_SOLVERS
+from kernelgrad.solvers.block_descent._constants import WHOLE
 from kernelgrad.solvers.kernel.direct import direct_bytes
 from kernelgrad.solvers.kernel.newton import newton_bytes
 
@@ -48,6 +49,12 @@ def classes(cls: Any, **options: Any) -> Case:
 def numbers(cls: Any, **options: Any) -> Case:
     """Return a fit to numbers."""
     return lambda limit, X, labels, y: lambda: cls(**limit, **options).fit(X, y)
+
+
+def one_block(limit: dict[str, Any], X: Any, labels: Any, y: Any) -> Call:
+    """Return a fit of as many rows as one block of block descent holds."""
+    model = kg.KernelRegressor(**limit, **RIDGE, solver="cached")
+    return lambda: model.fit(X[:WHOLE], y[:WHOLE])
 
 
 def rows_alone(cls: Any, **options: Any) -> Case:
@@ -147,6 +154,7 @@ def all_cases() -> dict[str, Case]:
         "direct, at the edge": at_the_edge("direct", direct_bytes),
         "newton, at the edge": at_the_edge("newton", newton_bytes),
         "perceptron": classes(C, **GIVEN, loss="perceptron", solver="perceptron"),
+        "cached, one block": one_block,
         "cached, features": numbers(
             R, **RIDGE, solver=kg.CachedBlockDescent(blocks="features")
         ),
@@ -186,8 +194,9 @@ def all_cases() -> dict[str, Case]:
     for name in ("sbp", "working_set", "pegasos"):
         found[name] = classes(C, **GIVEN, C=1.0, loss="hinge", solver=name)
     for name in ("tsg", "fr_s3vm", "bgs3vm", "cccp_s3vm", "s3vm_light", "soft_labels"):
-        steps = 1 if name == "s3vm_light" else 2  # which take all their memory
-        found[name] = unlabelled(**GIVEN | {"max_iter": steps}, solver=name)
+        # no more steps than take all their memory, and these whatever their time
+        few = {"max_iter": 1 if name == "s3vm_light" else 2, "time_limit": None}
+        found[name] = unlabelled(**GIVEN | few, solver=name)
     for name in LINEAR_SOLVERS:
         options = SEARCHED | ({"loss": "hinge"} if name == "simba" else {})
         found[f"linear {name}"] = classes(kg.LinearClassifier, **options, solver=name)

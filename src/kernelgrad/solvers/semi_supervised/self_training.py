@@ -171,8 +171,11 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     def least_bytes(
         self, problem: Problem, n_rows: int, row_bytes: float, *, stays: bool
     ) -> float:
-        """Return the least bytes of a fit: the labels are fitted by block descent."""
-        return CachedBlockDescent().least_bytes(problem, n_rows, row_bytes, stays=False)
+        """Return the least bytes: of the fit to the labels, or of the factors of all lanes."""
+        first = CachedBlockDescent().least_bytes(problem, n_rows, row_bytes, stays=False)
+        M, lanes = min(n_rows, int(self.n_centres)), 1 + int(self.choose) * int(self.n_folds)
+        each = 8.0 * lanes + 12.0 * problem.n_outputs + 48.0
+        return max(first, row_bytes + 8.0 * M**2 * (lanes + 5) + each * n_rows)
 
     def _folds(self, y: Any, rng: np.random.Generator) -> IntArray:
         """Return the fold of each labelled row, every class spread over all of them."""
@@ -300,10 +303,12 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         for lane in range(len(state.bias)):
             H = cost * total
             held = state.labelled[self._held(state, lane)]
-            if len(held):
-                values = memory.exact.matrix(memory.rows.take(held), memory.centres)
-                change = self._round_weights(problem, state, weight, lane)[held] - base[held]
-                H += cost * (values.T.astype(np.float64) * change) @ values
+            change = self._round_weights(problem, state, weight, lane) - base
+            for a in range(0, len(held), _PART):
+                some = held[a : a + _PART]
+                values = memory.exact.matrix(memory.rows.take(some), memory.centres)
+                K = values.astype(np.float64)
+                H += cost * (K.T * change[some]) @ K
             H += gram
             size = float(np.abs(H).max())
             if not np.isfinite(size):
