@@ -50,8 +50,10 @@ SMALL = {"n_rows": 100, "row_bytes": 800.0, "memory": 1e8}
     [
         (Perceptron(), Gaussian(), "memory", "perceptron", "perceptron"),
         (Perceptron(), FUNCTION, "disk", "perceptron", "perceptron"),
-        (OneClass(), Gaussian(), "memory", "dsg", "without labels"),
-        (OneClass(), FUNCTION, "memory", "cached", "fit in memory"),
+        (OneClass(), Gaussian(), "memory", "working_set", "kinks"),
+        (OneClass(), FUNCTION, "memory", "working_set", "kinks"),
+        (OneClass(), Gaussian(), "disk", "dsg", "without labels"),
+        (OneClass(tau="steps"), Gaussian(), "memory", "dsg", "without labels"),
         (Logistic(), IMAGES, "memory", "cached features", "costly"),
         (SquaredError(), IMAGES + Gaussian(), "memory", "cached features", "costly"),
         (
@@ -196,8 +198,7 @@ def test_the_choice_and_its_reason_are_kept(tmp_path):
     little = plain_classifier(memory_limit=1000, **fast).fit(X, y)
     assert little.history_["solver"] == "cached"
     assert "more than" in little.model_info()["solver_reason"]
-    assert KernelNoveltyDetector(**fast).fit(X).history_["solver"] == "dsg"
-    assert KernelNoveltyDetector(kernel=linear, **fast).fit(X).history_["solver"] == "cached"
+    assert KernelNoveltyDetector(**fast).fit(X).history_["solver"] == "working_set"
     ratio = KernelDensityRatio(**fast).fit(X, denominator=X[:100] + 0.5)
     assert ratio.history_["solver"] == "dsg"
 
@@ -222,7 +223,7 @@ def test_rows_on_disk_and_streams(tmp_path):
     assert stream.solver_.max_features == 2**14
     novelty = KernelNoveltyDetector(**fast)
     assert novelty.partial_fit(X).solver_.max_features == 2**14
-    assert novelty.fit(X).solver_.max_features is None
+    assert novelty.fit(X).solver_.name == "working_set"
     assert plain_classifier(solver="dsg", **fast).partial_fit(X, y).solver_.max_features is None
     assert stream.fit(X, y).history_["solver"] == "newton"  # starts anew
     assert not hasattr(stream, "partial_fit")

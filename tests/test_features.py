@@ -222,6 +222,32 @@ def test_scaling_fit_against_numpy():
     assert InputScaling().apply(X) is X
 
 
+def test_only_columns_in_different_units_are_divided_by_their_deviations():
+    rng = np.random.default_rng(0)
+    X, w = rng.standard_normal((60, 4)), rng.integers(0, 3, 60).astype(float)
+    X[:, 3] = 7.7  # a constant is in no unit
+
+    def scale(X, w=w):
+        kept = InputScaling.fit(X, Gaussian(), standardize="units", sample_weight=w)
+        plain = InputScaling.fit(X, Gaussian(), standardize=False, sample_weight=w)
+        if not sp.issparse(X):
+            np.testing.assert_array_equal(kept.centre, plain.centre)
+        return kept.scale
+
+    assert scale(X * [1, 1, 6, 1]) is None
+    uneven = X * [1, 2, 100, 1]
+    expected = InputScaling.fit(uneven, Gaussian(), standardize=True, sample_weight=w).scale
+    np.testing.assert_array_equal(scale(uneven), expected)
+    repeated = np.repeat(uneven, w.astype(int), axis=0)
+    np.testing.assert_allclose(scale(repeated, np.ones(len(repeated))), expected)
+    assert scale(sp.csr_matrix(uneven)) is None
+    # a cell is no unit, and no deviation
+    X[np.flatnonzero(w)[0], 1] = 1e6
+    assert scale(X) is None
+    spread = scale(X * [1, 1, 100, 1])
+    assert 1 < spread[1] < 6
+
+
 def test_scaling_fit_of_sparse_rows_shifts_nothing():
     X = data(60) * [1, 10, 0.1, 1, 0]
     X[data(60, seed=5) < 0.5] = 0

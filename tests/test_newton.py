@@ -69,7 +69,8 @@ def test_the_minimum_of_every_penalty(loss, intercept):
         state, info = solve(NewtonCG(), posed, batch)
         least, _ = minimum(loss, K, y.astype(float), weight, alpha, intercept)
         assert info.converged
-        assert abs(info.objective - least) <= 1e-4 * least + 1e-9
+        # float32 values take up to 1.5e-4 where products are not fused, 4e-5 where they are
+        assert abs(info.objective - least) <= 2e-4 * least + 1e-9
         rounded = K if alpha < 3e-7 else state.exact.gram(state.prepared).astype(float)
         own, _ = minimum(loss, rounded, y.astype(float), weight, alpha, intercept)
         assert -1e-6 * own <= info.objective - own <= info.duality_gap + 1e-6 * own

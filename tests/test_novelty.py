@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import OneClassSVM
@@ -120,7 +121,8 @@ def test_the_duality_gap_closes():
     K = oracles.gaussian(X, X, GAMMA)
     assert abs(oracles.one_class_gap(K, exact(X, nu)[2], nu)) < 1e-5
 
-    model, outliers, gaps = detector(nu, max_iter=1, warm_start=True), [np.full(200, nu)], {}
+    model = detector(nu, max_iter=1, warm_start=True, solver="dsg")
+    outliers, gaps = [np.full(200, nu)], {}
     for t in range(1, 81):
         model.fit(X)
         gaps[t] = oracles.one_class_gap(K, oracles.frank_wolfe(np.array(outliers), nu), nu)
@@ -252,10 +254,22 @@ def test_other_kernels_meet_their_exact_optimum(kernel):
 GOOD = two_clusters(50)
 
 
+def test_columns_in_different_units_do_not_decide_alone():
+    X, y = load_wine(return_X_y=True)
+    found = {"auto": [], False: []}
+    for rule, areas in found.items():
+        for c in range(3):
+            model = KernelNoveltyDetector(standardize=rule).fit(X[y == c][::2])
+            areas.append(roc_auc_score(y == c, model.score_samples(X)))
+            assert model.history_["solver"] == "working_set"
+    assert np.mean(found["auto"]) > 0.95
+    assert np.mean(found[False]) < 0.9  # the control
+
+
 def test_misuse_is_explained():
     with pytest.raises(NotFittedError):
         detector().save("nowhere.kg")
-    model = detector(max_iter=2).fit(GOOD)
+    model = detector(max_iter=2, solver="dsg").fit(GOOD)
     before = model.score_samples(GOOD)
     with pytest.raises(ValueError, match="features"):
         model.predict(GOOD[:, :1])

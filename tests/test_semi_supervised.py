@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.datasets import make_blobs, make_moons
+from sklearn.datasets import load_wine, make_blobs, make_moons
 from sklearn.exceptions import DataConversionWarning, NotFittedError
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -833,3 +834,13 @@ def test_without_unlabelled_rows_the_cost_is_that_of_svc():
     with pytest.warns(UserWarning, match="no unlabelled rows"):
         model = make(solver="cached", C=3.0).fit(X, T)
     assert model.model_info()["alpha"] == pytest.approx(1 / (3.0 * len(X)))
+
+
+def test_columns_in_different_units_do_not_decide_alone():
+    X, y = load_wine(return_X_y=True)
+    marked = np.where(np.random.default_rng(0).random(len(y)) < 0.25, y, -1)
+    model = partial(SemiSupervisedKernelClassifier, random_state=0)
+    errors = [
+        1 - model(standardize=rule).fit(X, marked).score(X, y) for rule in ("auto", False)
+    ]
+    assert errors[0] < 0.1 < 0.25 < errors[1]

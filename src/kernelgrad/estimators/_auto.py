@@ -68,7 +68,11 @@ def choose_solver(
     loss or rows         kernel                                       solver
     ===================  ===========================================  ==================
     loss "perceptron"    any                                          perceptron
-    loss without labels  with random features                         dsg
+    one-class, in        not convolutional                            working_set
+    memory, not too
+    many rows
+    other losses         with random features                         dsg
+    without labels
     in memory, they fit  convolutional, alone or as a part, with      cached, blocks of
                          random features                              random features
     squared, up to       any other with random features               direct
@@ -107,7 +111,14 @@ def choose_solver(
         return KernelPerceptron(), "the loss is the perceptron's"
     unlabelled = not loss.tasks & {"classification", "regression"}
     dsg = DSG(**_STREAM) if rows == "stream" else DSG()
-    if unlabelled and kernel.has_random_features:
+    # the one-class loss may ask for the paper's steps of the level
+    kinked = penalised and loss.name in WorkingSet.losses
+    kinked = kinked and getattr(loss, "tau", "quantile") == "quantile" and rows == "memory"
+    price = n_rows * (n_rows + row_bytes / _PRICE_BYTES)
+    sets = least_bytes(n_rows, n_outputs, row_bytes, WorkingSet.least_rows)
+    small = n_rows <= _SETS_ROWS and sets <= max(memory, LEAST_LIMIT)
+    by_sets = kinked and price <= _SETS_WORK and small
+    if unlabelled and kernel.has_random_features and (not by_sets or _is_costly(kernel)):
         return dsg, "averaged random features regularise an estimate without labels"
     if rows == "memory":
         needed = bytes_needed(n_rows, row_bytes, n_outputs)
@@ -133,11 +144,7 @@ def choose_solver(
                 and newton_bytes(n_rows, n_outputs, row_bytes) <= memory
             ):
                 return NewtonCG(), "the kernel matrix fits in memory, and the loss is smooth"
-            price = n_rows * (n_rows + row_bytes / _PRICE_BYTES)
-            kinked = penalised and loss.name in WorkingSet.losses and not unlabelled
-            sets = least_bytes(n_rows, n_outputs, row_bytes, WorkingSet.least_rows)
-            small = n_rows <= _SETS_ROWS and sets <= max(memory, LEAST_LIMIT)
-            if kinked and price <= _SETS_WORK and small:
+            if by_sets:
                 return WorkingSet(), "the loss has kinks: exact by large working sets"
             return CachedBlockDescent(), "rows and responses fit in memory"
         why = f"rows and responses need {needed:.3g} bytes, more than {memory:.3g}"

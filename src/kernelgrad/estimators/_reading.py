@@ -48,6 +48,7 @@ from kernelgrad.estimators._tables import (
 )
 from kernelgrad.estimators._tasks import Task
 from kernelgrad.estimators._workers import HeldRows
+from kernelgrad.functions.scaling import UNITS
 from kernelgrad.solvers.block_descent.shards import SHARD
 
 _TABLE_ROWS = 50_000  # from which the columns of a large file are learned
@@ -90,7 +91,7 @@ class RowReader:
         """Raise if the rows of an array, already checked as numbers, are not for this model."""
         # columns that are divided by their deviation only have to have one
         scaled = getattr(self, "_standardize", False)
-        if scaled == "auto" and sp.issparse(X):  # stays as it is
+        if scaled == UNITS or (scaled == "auto" and sp.issparse(X)):  # may stay as it is
             scaled = False
         check_sizes(X, scaled=bool(scaled))
 

@@ -63,9 +63,9 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
     metric : array or None, default=None
         Weights of the scaled columns (d,), or a matrix (d, r) that they are multiplied by.
     solver : {"auto", "cached", "dsg", "udsg", "cdsg"} or Solver, default="auto"
-        ``"auto"`` is ``"cached"`` for rows in memory that fit there, else ``"dsg"``. Solvers of
-        the dsg family given by name use blocks of 256 frequencies and batches of 8,192 rows; an
-        object is used as it is.
+        ``"auto"`` is ``"dsg"``, or ``"cached"`` for rows in memory and a kernel without random
+        features. Solvers of the dsg family given by name use blocks of 256 frequencies and
+        batches of 8,192 rows; an object is used as it is.
     alpha : float >= 0, default=1e-4
         The default is larger than for supervised estimators, since the ratio of two samples is
         easily overfitted: in the tails a few rows decide. It is worth a search by ``score``;
@@ -73,7 +73,10 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
         samples.
     max_iter : int, default=40
     standardize : bool, "robust", "ranks" or "auto", default="auto"
-        How columns are scaled, as in :class:`KernelRegressor`; "auto" leaves them as they are.
+        How columns are scaled, as in :class:`KernelRegressor`. With "auto" and a rule for
+        gamma, dense columns in different units (one of which spreads more than ten times as
+        wide as half of the others) are divided by their deviations; others are left as they
+        are.
     categorical_features, device, memory_limit, time_limit, warm_start, random_state, verbose,
     callbacks
         As in :class:`KernelClassifier`.

@@ -40,6 +40,7 @@ from kernelgrad.estimators._support import as_numpy, is_auto, with_callbacks
 from kernelgrad.estimators._tasks import ScaledColumn
 from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.functions.expansions import SupportExpansion
+from kernelgrad.functions.scaling import UNITS
 from kernelgrad.kernels import get_kernel
 from kernelgrad.persistence import Check, Record, check_number, or_none
 from kernelgrad.solvers import DSG, DirectSolve, Solver, TrainBatch
@@ -107,7 +108,10 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         With random features, blocks of the mean and of each variance function. Below 5 a
         variance may be estimated as zero.
     standardize : bool, "robust", "ranks" or "auto", default="auto"
-        How columns are scaled, as in :class:`KernelRegressor`; "auto" leaves them as they are.
+        How columns are scaled, as in :class:`KernelRegressor`. With "auto" and a rule for
+        gamma, dense columns in different units (one of which spreads more than ten times as
+        wide as half of the others) are divided by their deviations; others are left as they
+        are.
         With a bandwidth for each column it only changes where the search starts.
     categorical_features, memory_limit, time_limit, random_state, verbose, callbacks
         As in :class:`KernelRegressor`.
@@ -189,7 +193,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
     _onnx_kind = "process"
     _y_numeric = True
     _tells_alpha = True
-    _sees_outliers = (True, False, "auto")  # the search of bandwidths follows them
+    _sees_outliers = (True, False, UNITS)  # the search of bandwidths follows them
 
     def _make_parts(self) -> Parts:
         check_name(self.variance, ("per_point", "operator"), "variance estimator")

@@ -48,7 +48,7 @@ from kernelgrad.estimators._warnings import SPREAD_ROWS, warn_of_outliers, warn_
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.estimators.supervised import BaseSupervisedEstimator
 from kernelgrad.functions.features import CACHE_BYTES
-from kernelgrad.functions.scaling import SCALINGS, InputScaling
+from kernelgrad.functions.scaling import SCALINGS, UNITS, InputScaling
 from kernelgrad.kernels import (
     Kernel,
     Matern,
@@ -105,8 +105,16 @@ class BaseKernelEstimator(BaseRowsEstimator):
 
     @property
     def _standardize(self) -> bool | str:
-        """What the columns are scaled by, "auto" to choose."""
-        return False if self.standardize == "auto" else self.standardize
+        """How columns are scaled; "auto" is a choice by the data, "units" by their units."""
+        if self.standardize != "auto":
+            return self.standardize
+        ruled = isinstance(self.gamma, str) and isinstance(self.kernel, str)
+        return UNITS if ruled and self._named("median").is_stationary else False
+
+    def _named(self, gamma: Any) -> Kernel:
+        """Return the kernel that is asked for, with this gamma."""
+        name = "rbf" if is_auto(self.kernel) else self.kernel
+        return get_kernel(name, gamma=gamma, bandwidth_factor=self.bandwidth_factor)
 
     def _check_metric(self) -> None:
         """Raise unless the metric is None, a word, weights of columns or a matrix."""
@@ -346,11 +354,6 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
             check_name(self.gamma, known, "rule for gamma", instead=", or give a number")
         kernel = self._named("median" if self._searches_gamma else self.gamma)
         return Parts(kernel, self._make_solver(), self._wanted(kernel))
-
-    def _named(self, gamma: Any) -> Kernel:
-        """Return the kernel that is asked for, with this gamma."""
-        name = "rbf" if is_auto(self.kernel) else self.kernel
-        return get_kernel(name, gamma=gamma, bandwidth_factor=self.bandwidth_factor)
 
     def _wanted(self, kernel: Kernel) -> Wanted | None:
         """Return what a study is to find; None if all is given."""

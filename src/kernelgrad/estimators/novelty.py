@@ -35,24 +35,27 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
     OneClassSVM is ``nu n`` times this one, which does not grow with n. A row is an outlier
     where ``f(x) < tau``; a fraction nu of the training rows are outliers.
 
-    The default solver takes plain steps of size ``(2 / nu) / (t + 2)``. With the level at the
-    nu-quantile of each batch these are Frank-Wolfe steps on the dual problem: f stays an
-    average of features over the fraction nu of rows with the lowest f.
+    Solvers of the dsg family take plain steps of size ``(2 / nu) / (t + 2)``. With the level
+    at the nu-quantile of each batch these are Frank-Wolfe steps on the dual problem: f stays
+    an average of features over the fraction nu of rows with the lowest f.
 
     Parameters
     ----------
     nu : float in (0, 1), default=0.1
         Fraction of training rows that are outliers.
     kernel : str or Kernel, default="rbf"
-    gamma : float, "median" or "scale", default="median"
+    gamma : float, "median" or "scale", default="scale"
+        The default is that of OneClassSVM, half as wide as ``"median"`` in distances: on nine
+        sets, each class in turn ordinary, the area under the ROC curve was .83 against .80.
     bandwidth_factor : float, default=1.0
     metric : array or None, default=None
         Weights of the scaled columns (d,), or a matrix (d, r) that they are multiplied by.
-    solver : {"auto", "dsg", "udsg", "cdsg", "cached"} or Solver, default="auto"
-        ``"auto"`` is ``"dsg"``, or ``"cached"`` for rows in memory and a kernel without random
-        features. Solvers of the dsg family given by name use the steps above, blocks of 256
-        frequencies and batches of 8,192 rows; an object is used as it is (give it
-        ``momentum=0``: momentum is slow here).
+    solver : {"auto", "working_set", "dsg", "udsg", "cdsg", "cached"} or Solver, default="auto"
+        ``"auto"`` is ``"working_set"``, which is exact, for rows in memory up to some 100,000,
+        else ``"dsg"``, or ``"cached"`` for rows in memory and a kernel without random
+        features. Solvers of the dsg family given by name use blocks of 256 frequencies and
+        batches of 8,192 rows; an object is used as it is (give it ``momentum=0``: momentum is
+        slow here).
     tau : {"quantile", "steps"}, default="quantile"
         ``"quantile"`` takes the best level for each batch. ``"steps"`` moves the level by
         gradient steps, as in the paper; it is slow, and meant for ``DSG.paper``.
@@ -60,7 +63,10 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
         Batches of ``"dsg"``, whose objective comes within O(1 / max_iter) of its minimum, or
         the largest number of blocks of ``"cached"``.
     standardize : bool, "robust", "ranks" or "auto", default="auto"
-        How columns are scaled, as in :class:`KernelRegressor`; "auto" leaves them as they are.
+        How columns are scaled, as in :class:`KernelRegressor`. With "auto" and a rule for
+        gamma, dense columns in different units (one of which spreads more than ten times as
+        wide as half of the others) are divided by their deviations; others are left as they
+        are.
     categorical_features, device, memory_limit, time_limit, warm_start, random_state, verbose,
     callbacks
         As in :class:`KernelClassifier`.
@@ -91,6 +97,7 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
 
     nu: float = anything(default=0.1, kw_only=False)
     kernel: Any = anything(default="rbf", kw_only=False)
+    gamma: float | str = anything(default="scale")
     tau: str = anything(default="quantile")
     max_iter: int = integer(default=100, low=1)
 

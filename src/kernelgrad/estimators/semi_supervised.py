@@ -125,7 +125,10 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     metric : array or None, default=None
         Weights of the scaled columns (d,), or a matrix (d, r) that they are multiplied by.
     standardize : bool, "robust", "ranks" or "auto", default="auto"
-        Divide columns by their standard deviation on the first batch, inside the model.
+        How columns are scaled, as in :class:`KernelRegressor`. With "auto" and a rule for
+        gamma, dense columns in different units (one of which spreads more than ten times as
+        wide as half of the others) are divided by their deviations; others are left as they
+        are.
     categorical_features, memory_limit, time_limit, warm_start, random_state, verbose, callbacks
         As in :class:`KernelClassifier`.
 

@@ -47,7 +47,7 @@ class Problem:
         Of the random features and of the batches.
     fit_intercept : bool
         Start from the loss's best constant, estimated on the first batch, unpenalised.
-    standardize : bool, "robust" or "ranks"
+    standardize : bool, "robust", "ranks" or "units"
         Divide columns by their standard deviation on the first batch, or as
         :class:`~kernelgrad.functions.InputScaling` says.
     metric : float64 array (d,) or (d, r), or None

@@ -21,6 +21,7 @@ from kernelgrad.callbacks import Callback, Checkpoint, FitEvent
 from kernelgrad.compute.threads import set_num_threads
 from kernelgrad.estimators import load
 from kernelgrad.estimators._warmup import METHODS
+from kernelgrad.functions.scaling import UNITS
 from kernelgrad.persistence import contents_digest, prefixed, read_container
 from kernelgrad.testing.parameters import check_parameters, pickled, require
 
@@ -244,7 +245,7 @@ def _check_csr(estimator: Any, model: Any, rows: _Rows) -> None:
     _require_close(model, expected, _outputs(model, sp.csr_matrix(rows.new)), "new CSR rows")
     if hasattr(model, "transform"):  # dense rows are centred: other features, the same kernel
         return
-    if getattr(estimator, "_standardize", False) == "auto":  # scales dense rows alone
+    if getattr(estimator, "_standardize", False) in ("auto", UNITS):  # of dense rows alone
         estimator = clone(estimator).set_params(standardize=False)
         expected = _outputs(rows.fit(estimator), rows.new)
     twin = replace(rows, X=sp.csr_matrix(rows.X)).fit(estimator)

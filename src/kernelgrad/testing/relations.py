@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier, i
 from sklearn.utils.validation import has_fit_parameter
 
 from kernelgrad._typing import AnyArray
+from kernelgrad.functions.scaling import UNITS
 from kernelgrad.testing.estimator import (
     _MANY_ROWS,
     _NO_LABEL,
@@ -168,7 +169,7 @@ def _check_columns(estimator: Any, model: Any, rows: _Rows) -> None:
 
     if kernel is not None:
         check(lambda X: X + 4.0, "columns plus 4")
-    if getattr(estimator, "_standardize", False):
+    if getattr(estimator, "_standardize", False) not in (False, UNITS):
         check(lambda X: X * [2.0, 0.25, 1.0, 64.0] - 3.0, "columns in other units")
     if _is_exact(model):
         check(lambda X: X[:, ::-1].copy(), "columns in reverse order")
