@@ -40,8 +40,8 @@ class AdditiveKernel(TiledKernel):
         ``sum_j s_j sqrt(x_j) [cos, sin](w_j ln x_j) / sqrt(F)`` with Rademacher signs and one
         frequency per feature and coordinate.
 
-        ``"auto"``: ``"coordinates"`` if ``F >= d``, else ``"hashed"``; the table below shows
-        why.
+        ``"auto"``: ``"coordinates"`` if ``F >= d``, where its variance is the least, else
+        ``"hashed"``.
 
     Notes
     -----
