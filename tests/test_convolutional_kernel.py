@@ -1,4 +1,5 @@
 import itertools
+import json
 import math
 
 import numpy as np
@@ -11,7 +12,7 @@ from cases import every
 from kernelgrad import set_num_threads
 from kernelgrad._validation import DataError
 from kernelgrad.features import _patches as patches
-from kernelgrad.kernels import Gaussian
+from kernelgrad.kernels import Gaussian, describe_kernel, restore_kernel
 from kernelgrad.kernels import convolutional as module
 from kernelgrad.kernels.base import ProductKernel, SumKernel
 from kernelgrad.kernels.convolutional import ConvolutionKernel
@@ -308,3 +309,9 @@ def test_rows_that_are_no_images():
 
 
 # Estimators
+
+
+@every("kernel", [*CASES, *COMPOSITE])
+def test_a_description_gives_the_kernel_back(kernel):
+    described = json.loads(json.dumps(describe_kernel(kernel)))
+    assert repr(restore_kernel(described)) == repr(kernel)

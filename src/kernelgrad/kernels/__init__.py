@@ -167,7 +167,8 @@ def _encode(value: Any) -> dict[str, Any]:
     if isinstance(value, Kernel):
         return {"kernel": describe_kernel(value)}
     if isinstance(value, list | tuple | np.ndarray):
-        return {"items": [_encode(v) for v in value]}
+        kind = "tuple" if isinstance(value, tuple) else "items"
+        return {kind: [_encode(v) for v in value]}
     return {"value": value.item() if isinstance(value, np.generic) else value}
 
 
@@ -178,8 +179,9 @@ def _decode(packed: Any) -> Any:
     record.close()
     if kind == "kernel":
         return restore_kernel(value)
-    if kind == "items" and isinstance(value, list):
-        return [_decode(v) for v in value]
+    if kind in ("items", "tuple") and isinstance(value, list):
+        items = [_decode(v) for v in value]
+        return tuple(items) if kind == "tuple" else items
     if kind != "value" or isinstance(value, list | tuple | dict | np.ndarray):
         raise record.error(f"holds a {kind!r} that it does not know")
     return value
