@@ -147,7 +147,9 @@ def _decode_labels(value: list[Any], dtype: str, room: int) -> AnyArray:
         labels[:] = items
         return labels
     known = np.dtype(dtype)
-    if known.kind not in "biufU" or known.itemsize > (MOST_LABELS if known.kind == "U" else 8):
+    # numpy 1 lets sizes of text overflow: the name it then gives is another
+    strange = known.kind not in "biufU" or known.str != dtype
+    if strange or known.itemsize > (MOST_LABELS if known.kind == "U" else 8):
         raise ValueError(f"A label array has the unknown dtype {dtype!r}.")
     if known.itemsize * len(items) > MOST_LABELS:
         raise ValueError(f"A label array of {dtype!r} takes more than {MOST_LABELS} bytes.")
@@ -603,12 +605,13 @@ class Record:
         *shape: str | int,
         kinds: str = "f",
         least: float = -math.inf,
+        most: float = math.inf,
         finite: bool = True,
         optional: bool = False,
     ) -> Any:
         """Take an array of a shape, of lengths or their names.
 
-        Numbers are of the `kinds` of numpy, at least `least`, and finite.
+        Numbers are of the `kinds` of numpy, between `least` and `most`, and finite.
         """
         if name not in self.arrays:
             if optional:
@@ -626,10 +629,10 @@ class Record:
         self.sizes.update(sizes)
         if finite and a.dtype.kind == "f" and not np.isfinite(a).all():
             raise self.error(f"holds NaN or infinity in the array {name!r}")
-        if least > -math.inf and (a < least).any():
-            raise self.error(
-                f"holds {a[a < least][0]} in the array {name!r}, less than {least}"
-            )
+        for bound, out, word in ((least, np.less, "less"), (most, np.greater, "more")):
+            if math.isfinite(bound) and out(a, bound).any():
+                strange = a[out(a, bound)][0]
+                raise self.error(f"holds {strange} in the array {name!r}, {word} than {bound}")
         return a
 
     def _fitted(self, found: tuple[int, ...], shape: tuple[str | int, ...]) -> Any:

@@ -227,17 +227,18 @@ def sized(
     empty: bool = False,
     finite: bool = True,
     least: float = -np.inf,
+    most: float = np.inf,
 ) -> Any:
     """Return a field of a :class:`State` for an array, whose shape files must keep.
 
     Axes have a length or its name: "C" outputs, "d" columns, "n" training rows, or one that
     arrays of the state share. Numbers are of the `kinds` of numpy, indices from -1 to below the
-    length of the axis `into`; they are not below `least`, and finite unless `finite` is False,
-    where infinity or NaN says that one is not known yet. Arrays that are made `later` are empty
-    until then, and those that may be `empty` also in files.
+    length of the axis `into`; they are between `least` and `most`, and finite unless `finite`
+    is False, where infinity or NaN says that one is not known yet. Arrays that are made `later`
+    are empty until then, and those that may be `empty` also in files.
     """
     given = {"default_factory": partial(np.zeros, (0,) * len(shape))} if later or empty else {}
-    metadata = {_SHAPE: (shape, kinds, into, finite, least, empty)}
+    metadata = {_SHAPE: (shape, kinds, into, finite, least, most, empty)}
     return dataclasses.field(metadata=metadata, **given)  # type: ignore[call-overload]
 
 
@@ -360,13 +361,15 @@ def restored_fields(
 
 def _restored_array(record: Record, each: dataclasses.Field[Any]) -> AnyArray:
     """Take the array of a field."""
-    shape, kinds, into, finite, least, empty = each.metadata.get(
-        _SHAPE, (None, "biuf", "", True, -np.inf, True)
+    shape, kinds, into, finite, least, most, empty = each.metadata.get(
+        _SHAPE, (None, "biuf", "", True, -np.inf, np.inf, True)
     )
     found = record.arrays[each.name]
     if shape is None or (empty and not found.size):
         shape = found.shape
-    array: AnyArray = record.array(each.name, *shape, kinds=kinds, finite=finite, least=least)
+    array: AnyArray = record.array(
+        each.name, *shape, kinds=kinds, finite=finite, least=least, most=most
+    )
     if into and array.size and not -1 <= array.min() <= array.max() < record.sizes[into]:
         raise record.error(f"holds indices in {each.name!r} that are out of range")
     return array

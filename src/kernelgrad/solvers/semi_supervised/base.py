@@ -55,8 +55,8 @@ class PseudoState(DualState):
     ``centre`` and ``mass``; ``coef`` is ``-p_i (u_i - shift_i) / alpha``.
     """
 
-    side: Float64Array = sized("C", "n")  # t of each row, see PseudoSolver
-    shift: Float64Array = sized("C", "n")  # beta of each row
+    side: Float64Array = sized("C", "n", least=-1.0, most=1.0)  # t of each row
+    shift: Float64Array = sized("C", "n", least=-1.0, most=1.0)  # beta of each row
     done: AnyArray = sized("C", kinds="b")  # outputs that no further step would change
     # mean kernel value of each row with the unlabelled ones, or 0
     centre: Float64Array = sized("n")
