@@ -98,7 +98,6 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
     fit_intercept = False
     warm_start = False
     early_stopping = False
-    n_iter_no_change = cast("int | None", None)
     tol = 0.0
     device = CPU
 
@@ -431,7 +430,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         if rows.apart is None and not stops:
             return None
         start = self.expansion_ if warm and stops else None
-        patience = self.n_iter_no_change
+        patience = getattr(self, "n_iter_no_change", None)
         return rows.validation(patience, self.tol, start=start, early_stopping=stops)
 
     def _check_plan(self, plan: Plan) -> None:
