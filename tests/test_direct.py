@@ -210,7 +210,7 @@ def test_rows_given_twice_and_no_penalty():
     history = noisy.history_
     assert history["audit"]["drift"] < 1e-3
     assert history["audit"]["alpha"] > 1e-13
-    assert np.mean(noisy.predict(X) - y) == pytest.approx(0.5, abs=0.01)
+    assert np.mean(noisy.predict(X) - y) == pytest.approx(0.5, abs=0.02)
 
 
 def test_the_audit_makes_kernel_values_anew():

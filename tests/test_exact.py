@@ -7,6 +7,7 @@ import scipy.sparse as sp
 from cases import every
 from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.compute.elementary import exp_flat
+from kernelgrad.functions import SupportExpansion
 from kernelgrad.functions.exact import ExactKernel, KernelRows
 from kernelgrad.kernels import (
     KERNELS,
@@ -132,6 +133,21 @@ def test_blocks_are_the_kernel(rows, kernel):
                 assert K.dtype == np.float32
                 assert K.shape == expected.shape
                 assert np.abs(K - expected).max() <= (3e-7 if wide else 2e-6) * scale
+
+
+@every_case
+def test_small_differences_of_large_terms_are_predicted_in_float64(rows, kernel):
+    new, coef = rows(20, D, seed=2), np.repeat([[1.0], [-1.0]], 15, axis=0)
+    for make, form in ((np.asarray, np.asarray), (sparse, sp.csr_matrix)):
+        half = make(rows(15, D))
+        support = form(np.concatenate([half, 0.9999 * half]))
+        exact = ExactKernel(kernel, D, wide=True)  # of rows as they are
+        f = SupportExpansion(exact, exact.prepare(support), coef, np.zeros(1))
+        expected = kernel.pairwise(new, support) @ coef
+        assert f.is_wide
+        error = np.abs(f.raw_prediction(new) - expected).max()
+        assert error <= 1e-6 * np.abs(f.fast_prediction(new) - expected).max()
+    assert not SupportExpansion(exact, f.support, np.abs(coef), f.intercept).is_wide
 
 
 @every_case

@@ -121,6 +121,10 @@ FAMILIES = {
         *classes(2, [0.0, 2.0])
     ),
     "numbers": lambda: kg.KernelRegressor(random_state=0, alpha=1e-2).fit(*table()),
+    # a difference of terms 1e5 times as large
+    "small penalty": lambda: kg.KernelRegressor(kernel="matern", gamma=0.4, alpha=1e-9).fit(
+        *table()
+    ),
     "outputs": lambda: kg.KernelRegressor(solver="dsg", max_iter=3, **ALPHA).fit(
         table()[0], table()[0][:, :2] ** 2
     ),

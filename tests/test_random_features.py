@@ -37,10 +37,10 @@ SLOPES = {
     [
         DSG(block_size=32, preconditioned=False),
         DSG(block_size=32, momentum=0.0, average=None),
-        DSG(block_size=32, max_blocks=3),
+        DSG(block_size=32, momentum=0.8, max_blocks=3),
         UDSG(block_size=32, new_blocks=2, reused_blocks=3, preconditioned=False),
         CDSG(block_size=32, max_step=4.0, preconditioned=False),
-        CDSG(block_size=32, max_blocks=3),
+        CDSG(block_size=32, momentum=0.8, max_blocks=3),
         DSG(block_size=32, max_features=192),
         UDSG(block_size=32, max_features=128, preconditioned=False),
     ],
@@ -413,6 +413,24 @@ def test_a_bounded_stream_goes_on_from_a_file_bit_for_bit(tmp_path):
     assert [one.n_random_features_ for one in models] == [128, 128]
     assert model.history_["n_features_saved"][-1] == 8 * 32
     assert model.n_iter_ == 12
+
+
+def test_momentum_is_for_batches_of_little_noise():
+    X, y = data(4096)
+
+    def way(n, fixed, **options):
+        solver = DSG(block_size=16, **options)
+        p, b = problem(alpha=0.0, fixed_rows=fixed), batch(X[:n], y[:n])
+        state = solver.init(p, b)
+        for some in (b, b, batch(X[:50], y[:50])):
+            solver.step(replace(p, fixed_rows=fixed and some is b), state, some)
+        v = state.iterates.v
+        # the last step added one block, and went on in the direction of those before or not
+        return None if v is None else bool(v.coef[:, :32].any())
+
+    assert way(4096, False) is way(60, True) is False
+    assert way(4095, False) is way(4096, False, preconditioned=False) is None
+    assert way(60, False, momentum=0.8) is True
 
 
 @pytest.mark.parametrize("parts", [("x",), ("x", "v"), ("x", "a"), ("x", "v", "a")])

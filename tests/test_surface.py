@@ -134,7 +134,7 @@ def divergence(model):
     "model, fitted, given, score",
     [
         (plain_classifier("hinge", solver="norma", max_iter=9), {"y": Y}, {}, None),
-        (plain_regressor(max_iter=4), {"y": Y}, {}, None),
+        (plain_regressor(max_iter=4, alpha=1e-3), {"y": Y}, {}, None),
         (LinearClassifier(max_iter=4), {"y": Y}, {}, None),
         (SemiSupervisedKernelClassifier(solver="tsg", max_iter=4), {"y": MARKED}, {}, None),
         (KernelGaussianProcessRegressor(solver="dsg", max_iter=2), {"y": 3 + Y}, {}, None),

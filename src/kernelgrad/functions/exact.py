@@ -124,6 +124,11 @@ class ExactKernel:
         kernel = self.kernel
         return kernel.precise_block(A, B) if self.precise else kernel.exact_block(A, B)
 
+    def wide_block(self, A: ExactRows, B: ExactRows) -> Float64Array:
+        """Return ``k(A, B)`` in float64, of rows in any precision."""
+        wide = self.kernel.widened
+        return self.kernel.precise_block(wide(A), wide(B))
+
     def fast_block(
         self, A: ExactRows, B: ExactRows, out: Float32Array | None = None, *,
         compiled: bool = False,
@@ -180,13 +185,16 @@ class ExactKernel:
 
     def add_product(
         self, A: ExactRows, B: ExactRows, coef: Float64Array, out: Float64Array, *,
-        fast: bool = False,
+        fast: bool = False, wide: bool = False,
     ) -> None:  # fmt: skip
-        """Add ``k(A, B) coef`` to `out` (n_A, C) in tiles, without storing ``k(A, B)``."""
+        """Add ``k(A, B) coef`` to `out` (n_A, C) in tiles, without storing ``k(A, B)``.
+
+        With `wide` the kernel values of the prepared rows are float64.
+        """
         if self.on_device is not None:
             self.on_device.add_product(A, B, coef, out)
             return
-        block: Any = self.fast_block if fast else self.block
+        block: Any = self.fast_block if fast else self.wide_block if wide else self.block
         product: Any = np.matmul if fast else row_products
         tiles = [slice(b, b + PREDICT_TILE) for b in range(0, B.n_rows, PREDICT_TILE)]
         parts = [(B.take(t), coef[t]) for t in tiles]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -19,6 +20,8 @@ from kernelgrad.persistence import Record, one_of
 
 # Rows processed at once by the CPU, and by a device.
 PREDICT_ROWS, DEVICE_NUMBERS = 8192, 2**24
+# Support rows that tell how far float32 kernel values are rounded, and what shows of that.
+_PROBES, _ROUNDING = 32, 2e-6
 
 
 class Expansion(ABC):
@@ -286,6 +289,23 @@ class SupportExpansion(Expansion):
         self.coef = np.ascontiguousarray(coef)  # a fixed order of summation, also after loading
         self.intercept = np.array(intercept, np.float64)
 
+    @cached_property
+    def is_wide(self) -> bool:
+        """Whether predictions need kernel values in float64.
+
+        If f is the difference of much larger terms, the rounding of float32 values shows. This
+        is measured at some of the support rows, in units of the largest response there.
+        """
+        if self.exact.precise or self.kernel.name == "precomputed" or not self.n_support:
+            return False
+        at = np.linspace(0, self.n_support - 1, min(self.n_support, _PROBES)).astype(int)
+        some, f = self.support.take(at), np.zeros((2, len(at), self.n_outputs))
+        for out, wide in zip(f, (False, True), strict=True):
+            self.exact.add_product(some, self.support, self.coef, out, wide=wide)
+        with np.errstate(over="ignore", invalid="ignore"):  # predictions tell
+            largest = np.abs(f[1] + self.intercept).max()
+            return bool(np.abs(f[0] - f[1]).max() > _ROUNDING * largest)
+
     @property
     def kernel(self) -> Kernel:
         """The kernel."""
@@ -346,10 +366,11 @@ class SupportExpansion(Expansion):
         n, step = X.shape[0], _rows_at_once(X, self.exact.device)
         out = np.tile(self.intercept, (n, 1))
         with single_threaded_blas():
+            how = {"fast": fast, "wide": not fast and self.is_wide}
             for start in range(0, n, step):
                 rows = slice(start, min(n, start + step))
                 prepared = self.exact.prepare(X[rows], first=start)
-                self.exact.add_product(prepared, self.support, self.coef, out[rows], fast=fast)
+                self.exact.add_product(prepared, self.support, self.coef, out[rows], **how)
         return out
 
     def compact(self) -> None:

@@ -123,6 +123,10 @@ class Kernel(Documented, ABC):
         """Return ``k(A_i, B_j)`` in float64, for rows prepared with ``wide=True``."""
         return self.pairwise(A.values, B.values)
 
+    def widened(self, rows: ExactRows) -> ExactRows:
+        """Return prepared rows, as they were rounded, in float64."""
+        return replace(rows, values=rows.values.astype(np.float64))
+
     def exact_diag(self, rows: ExactRows) -> Float64Array:
         """Return ``k(x_i, x_i)`` of prepared rows, shape (n,), from :meth:`exact_block`."""
         k = np.empty(rows.n_rows)
@@ -282,6 +286,13 @@ class TiledKernel(Kernel):
         """Return ``k(A_i, B_j)``, shape (n_A, n_B), float64."""
         return np.asarray(self.tile(A, B), np.float64)
 
+    def widened(self, rows: ExactRows) -> ExactRows:
+        """Return prepared rows, as they were rounded, in float64; squared norms are anew."""
+        rows = super().widened(rows)
+        if self.finish_code < tiles.HALF_SQUARE:
+            return rows
+        return replace(rows, square=tiles.squares(rows.values))
+
 
 def exact_values(X: Matrix, *, wide: bool) -> Matrix:
     """Return a copy of rows in the layout that `kernelgrad.kernels._tiles` needs.
@@ -434,6 +445,11 @@ class CompositeKernel(Kernel):
         """Return ``k(A_i, B_j)``, combined from the float64 blocks of the parts."""
         triples = zip(self.kernels, A.parts, B.parts, strict=True)
         return self._combined(kernel.precise_block(a, b) for kernel, a, b in triples)
+
+    def widened(self, rows: ExactRows) -> ExactRows:
+        """Return prepared rows, as they were rounded, in float64."""
+        pairs = zip(self.kernels, rows.parts, strict=True)
+        return replace(rows, parts=tuple(kernel.widened(part) for kernel, part in pairs))
 
     def check_domain(self, X: Matrix) -> None:
         """Raise DataError if a row is outside the domain of a part."""

@@ -44,6 +44,7 @@ _AVERAGE_POWER = {"uniform": 0.0, "polynomial": 7.0}
 MAX_WIDTH, MIN_WIDTH = 2048, 128  # features of a block
 LEAST_BLOCKS = 16  # for a bounded number of features; more blocks make cheaper steps
 ROWS_PER_FEATURE = 4
+_MOMENTUM_ROWS = 4096  # of a batch: with 2,500 momentum raised the error on a noisy table
 # The block covariance is estimated on every k-th row, about this many per feature. With the
 # default damping more rows change no error by more than its noise. Smaller damping relies more
 # on the estimate and uses proportionally more rows.
@@ -150,7 +151,9 @@ class DSG(Solver[DSGState]):
         ``alpha / L`` is used. Smaller follows the batch more closely, noise included.
     momentum : float in [0, 1) or "auto", default="auto"
         Bound of Nesterov's momentum ``(t + 1) / (t + 4)``; ``"auto"`` is 0.8 when
-        preconditioned and 0 (the paper) otherwise.
+        preconditioned, but 0 in steps on fewer than 4,096 rows unless these are all rows:
+        momentum adds up the noise of small batches. It is 0 (the paper) otherwise, and in
+        fits whose first step has none.
     average : {"polynomial", "uniform", None}, default="polynomial"
         The function returned: an average of iterates with weights growing as t^7, the
         uniform average of the paper's Figure 4(2), or the last iterate.
@@ -325,7 +328,9 @@ class DSG(Solver[DSGState]):
         f0 = np.tile(intercept, (batch.n_rows, 1))
         L = smoothness(problem.loss, batch.y, f0)
         gamma0 = self._first_step(problem, batch, stream, L)
-        it = self._iterates(stream, intercept)
+        momentum = self._momentum_of(problem, batch) > 0
+        average = self.average is not None
+        it = Iterates.zeros(stream, intercept, momentum=momentum, average=average)
         if not problem.keep_coefficients:
             it = BlockCount(it.x, it.v, it.a)
         return DSGState(iterates=it, smoothness=L, gamma0=gamma0)
@@ -382,16 +387,12 @@ class DSG(Solver[DSGState]):
         """Return the loss of iteration t."""
         return problem.loss
 
-    def _iterates(self, stream: FeatureStream, intercept: AnyArray) -> Iterates:
-        return Iterates.zeros(
-            stream, intercept, momentum=self._momentum > 0, average=self.average is not None
-        )
-
-    @property
-    def _momentum(self) -> float:
-        if self.momentum == "auto":
-            return 0.8 if self.preconditioned else 0.0
-        return float(self.momentum)
+    def _momentum_of(self, problem: Problem, batch: TrainBatch) -> float:
+        """Return the bound of the momentum in a step on this batch."""
+        if self.momentum != "auto":
+            return float(self.momentum)
+        noisy = batch.n_rows < _MOMENTUM_ROWS and not problem.fixed_rows
+        return 0.8 if self.preconditioned and not noisy else 0.0
 
     def _choose_block(
         self, problem: Problem, state: DSGState, proposal: Proposal
@@ -408,7 +409,8 @@ class DSG(Solver[DSGState]):
         """Predict on the batch, then add (or update) one block."""
         t, it = state.iteration, state.iterates
         loss = self._loss(problem, t)
-        momentum = min(self._momentum, (t + 1.0) / (t + 4.0))
+        bound = 0.0 if it.v is None else self._momentum_of(problem, batch)
+        momentum = min(bound, (t + 1.0) / (t + 4.0))
         gamma = self._step(problem, state)
         stream = it.x.stream
         stream.device = problem.device  # a fit may go on elsewhere
