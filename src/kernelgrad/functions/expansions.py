@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -77,7 +76,7 @@ class Expansion(ABC):
         """Return the function from the result of :meth:`describe`."""
 
     def compact(self) -> None:  # noqa: B027 - most functions need all they have
-        """Drop data that predictions do not need."""
+        """Prepare a fitted function for predictions: drop data that these do not need."""
 
     @abstractmethod
     def copy(self) -> Expansion:
@@ -273,6 +272,7 @@ class SupportExpansion(Expansion):
     """
 
     kind: ClassVar[str] = "support"
+    _wide: bool | None = False  # kernel values in float64; None is not known yet
 
     def __init__(
         self,
@@ -289,9 +289,8 @@ class SupportExpansion(Expansion):
         self.coef = np.ascontiguousarray(coef)  # a fixed order of summation, also after loading
         self.intercept = np.array(intercept, np.float64)
 
-    @cached_property
-    def is_wide(self) -> bool:
-        """Whether predictions need kernel values in float64.
+    def _needs_wide(self) -> bool:
+        """Return whether predictions need kernel values in float64.
 
         If f is the difference of much larger terms, the rounding of float32 values shows. This
         is measured at some of the support rows, in units of the largest response there.
@@ -348,11 +347,15 @@ class SupportExpansion(Expansion):
         rows = exact.restore_rows(record)
         coef, intercept = record.array("coef", "S", "C"), record.array("intercept", "C")
         coef = coef.astype(np.float64, copy=False)  # loops are compiled for float64 only
-        return cls(exact, rows, coef, intercept)
+        found = cls(exact, rows, coef, intercept)
+        found.compact()
+        return found
 
     def copy(self) -> SupportExpansion:
         """Return an expansion with its own coefficients on the same rows."""
-        return SupportExpansion(self.exact, self.support, self.coef.copy(), self.intercept)
+        twin = SupportExpansion(self.exact, self.support, self.coef.copy(), self.intercept)
+        twin._wide = self._wide
+        return twin
 
     def raw_prediction(self, X: Matrix) -> Float64Array:
         """Return f(X), shape (n, C), float64, in tiles, without storing n x S kernel values."""
@@ -366,7 +369,9 @@ class SupportExpansion(Expansion):
         n, step = X.shape[0], _rows_at_once(X, self.exact.device)
         out = np.tile(self.intercept, (n, 1))
         with single_threaded_blas():
-            how = {"fast": fast, "wide": not fast and self.is_wide}
+            if self._wide is None:
+                self._wide = self._needs_wide()
+            how = {"fast": fast, "wide": not fast and self._wide}
             for start in range(0, n, step):
                 rows = slice(start, min(n, start + step))
                 prepared = self.exact.prepare(X[rows], first=start)
@@ -374,7 +379,11 @@ class SupportExpansion(Expansion):
         return out
 
     def compact(self) -> None:
-        """Drop the values of a precomputed matrix and keep the row numbers."""
+        """Drop the values of a precomputed matrix and keep the row numbers.
+
+        Predictions then take the precision that they need; in a fit float32 is enough.
+        """
+        self._wide = None
         if self.support.ids is not None and self.kernel.name == "precomputed":
             self.support = ExactRows(
                 np.empty((self.n_support, 0), np.float32), ids=self.support.ids
