@@ -369,9 +369,9 @@ class SupportExpansion(Expansion):
         n, step = X.shape[0], _rows_at_once(X, self.exact.device)
         out = np.tile(self.intercept, (n, 1))
         with single_threaded_blas():
-            if self._wide is None:
+            if self._wide is None and not fast:
                 self._wide = self._needs_wide()
-            how = {"fast": fast, "wide": not fast and self._wide}
+            how = {"fast": fast, "wide": bool(self._wide) and not fast}
             for start in range(0, n, step):
                 rows = slice(start, min(n, start + step))
                 prepared = self.exact.prepare(X[rows], first=start)
