@@ -36,6 +36,7 @@ def methods() -> dict[str, Any]:
         "ours": KernelNoveltyDetector(**ours),
         "ours, columns as they are": KernelNoveltyDetector(standardize=False, **ours),
         "ours, gamma='median'": KernelNoveltyDetector(gamma="median", **ours),
+        "ours, gamma='scale'": KernelNoveltyDetector(gamma="scale", **ours),
         "ours, both": KernelNoveltyDetector(standardize=False, gamma="median", **ours),
         "ours, dsg": KernelNoveltyDetector(solver="dsg", **ours),
         "OneClassSVM": OneClassSVM(),

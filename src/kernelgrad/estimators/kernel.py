@@ -113,8 +113,7 @@ class BaseKernelEstimator(BaseRowsEstimator):
 
     def _named(self, gamma: Any) -> Kernel:
         """Return the kernel that is asked for, with this gamma."""
-        name = "rbf" if is_auto(self.kernel) else self.kernel
-        return get_kernel(name, gamma=gamma, bandwidth_factor=self.bandwidth_factor)
+        return get_kernel(self.kernel, gamma=gamma, bandwidth_factor=self.bandwidth_factor)
 
     def _check_metric(self) -> None:
         """Raise unless the metric is None, a word, weights of columns or a matrix."""
@@ -185,10 +184,7 @@ class BaseKernelEstimator(BaseRowsEstimator):
 
     def _make_parts(self) -> Parts:
         self._check_metric()
-        kernel = get_kernel(
-            self.kernel, gamma=self.gamma, bandwidth_factor=self.bandwidth_factor
-        )
-        return Parts(kernel, self._make_solver())
+        return Parts(self._named(self.gamma), self._make_solver())
 
     def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
         solver = get_solver(self.solver if auto is None else auto, marks=False)
@@ -354,6 +350,10 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
             check_name(self.gamma, known, "rule for gamma", instead=", or give a number")
         kernel = self._named("median" if self._searches_gamma else self.gamma)
         return Parts(kernel, self._make_solver(), self._wanted(kernel))
+
+    def _named(self, gamma: Any) -> Kernel:
+        name = "rbf" if is_auto(self.kernel) else self.kernel
+        return get_kernel(name, gamma=gamma, bandwidth_factor=self.bandwidth_factor)
 
     def _wanted(self, kernel: Kernel) -> Wanted | None:
         """Return what a study is to find; None if all is given."""

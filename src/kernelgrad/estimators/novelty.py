@@ -14,11 +14,14 @@ from kernelgrad._validation import CapabilityError
 from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._plan import Given, Parts
 from kernelgrad.estimators._rows import MAX_VALIDATION_ROWS, TrainingRows
-from kernelgrad.estimators._support import available_if, can_stream, with_callbacks
+from kernelgrad.estimators._support import available_if, can_stream, is_auto, with_callbacks
 from kernelgrad.estimators._tasks import Novelty
 from kernelgrad.estimators.kernel import BaseUnlabelledEstimator
+from kernelgrad.kernels import Kernel, get_kernel
 from kernelgrad.losses import Loss, OneClass, get_loss
 from kernelgrad.solvers import DSG, Solver
+
+_WIDTH = 0.5  # of the kernel, in median distances of two rows
 
 
 @parameters
@@ -44,9 +47,10 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
     nu : float in (0, 1), default=0.1
         Fraction of training rows that are outliers.
     kernel : str or Kernel, default="rbf"
-    gamma : float, "median" or "scale", default="scale"
-        The default is that of OneClassSVM, half as wide as ``"median"`` in distances: on nine
-        sets, each class in turn ordinary, the area under the ROC curve was .83 against .80.
+    gamma : float, "auto", "median" or "scale", default="auto"
+        ``"auto"`` is half the median distance of two rows. That is OneClassSVM's ``"scale"``
+        where columns are normal, but a few rows far out do not move it; ``"median"`` itself is
+        too wide to follow the rows.
     bandwidth_factor : float, default=1.0
     metric : array or None, default=None
         Weights of the scaled columns (d,), or a matrix (d, r) that they are multiplied by.
@@ -65,8 +69,8 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
     standardize : bool, "robust", "ranks" or "auto", default="auto"
         How columns are scaled, as in :class:`KernelRegressor`. With "auto" and a rule for
         gamma, dense columns in different units (one of which spreads more than ten times as
-        wide as half of the others) are divided by their deviations; others are left as they
-        are.
+        wide as half of the others, or a tenth as wide) are divided by their deviations; others
+        are left as they are.
     categorical_features, device, memory_limit, time_limit, warm_start, random_state, verbose,
     callbacks
         As in :class:`KernelClassifier`.
@@ -97,7 +101,7 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
 
     nu: float = anything(default=0.1, kw_only=False)
     kernel: Any = anything(default="rbf", kw_only=False)
-    gamma: float | str = anything(default="scale")
+    gamma: float | str = anything(default="auto")
     tau: str = anything(default="quantile")
     max_iter: int = integer(default=100, low=1)
 
@@ -106,6 +110,12 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
 
     _onnx_kind = "novelty"
     _task_type = Novelty
+
+    def _named(self, gamma: Any) -> Kernel:
+        if not is_auto(gamma):
+            return super()._named(gamma)
+        width = _WIDTH * float(self.bandwidth_factor)
+        return get_kernel(self.kernel, gamma="median", bandwidth_factor=width)
 
     def _alpha_for(self, rows: TrainingRows, *, stream: bool = False) -> float:
         return float(self.nu)  # the objective's own scale: another alpha rescales f and tau

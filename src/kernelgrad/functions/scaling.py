@@ -23,9 +23,9 @@ _FIT_ROWS = 8192  # rows converted to float64 at once
 _SQUARES = 1e-150  # squares of smaller numbers lose precision
 _CENTRE_ROWS = 2000  # sample for the test whether outliers have moved the mean
 _UNIT_ROWS = 10_000  # sample for the test whether columns are in different units
-# A column whose variance is 100 times that of half of the others drowns these in distances.
-# Columns in one unit, such as pixels, differ less (3 times in digits, 390 times in wine), and
-# their differences matter.
+# A column ten times as wide as half of the others drowns these in distances, one a tenth as
+# wide is drowned. Columns in one unit, such as pixels, differ less (at most 3 times in digits
+# without the nearly constant ones, 390 times in wine), and their differences matter.
 _UNEVEN = 10.0
 _CAP = 3.0  # robust deviations; larger ones are made by a few values far out
 _LIMIT, HEAVY_LIMIT = 12.0, 3.0  # limits in robust deviations; normal scores end at 3
@@ -116,9 +116,9 @@ class InputScaling:
         """Return a scaling of dense rows whose columns are in different units.
 
         These are columns of which one spreads more than ten times as wide as half of the
-        others. They are divided by their deviations, or by three robust deviations where a
-        few values far out have made the former larger. Other columns, and sparse rows, are
-        left as they are.
+        others, or less than a tenth as wide although its quartiles differ. They are divided by
+        their deviations, or by three robust deviations where a few values far out have made
+        the former larger. Other columns, and sparse rows, are left as they are.
         """
         plain = cls.fit(X, kernel, standardize=False, sample_weight=weight)
         if sp.issparse(X):
@@ -134,9 +134,12 @@ class InputScaling:
         assert robust is not None
         spread = np.minimum(deviation, _CAP * robust)
         varied = np.sort(spread[(X[0] != X).any(axis=0)])
-        if not len(varied) or varied[-1] <= _UNEVEN * varied[(len(varied) - 1) // 2]:
-            return plain
-        return replace(plain, scale=spread)
+        quartiles = np.array([_quantiles(x, weight, [0.25, 0.75]) for x in X.T])
+        full = spread[quartiles[:, 0] < quartiles[:, 1]]
+        middle = varied[(len(varied) - 1) // 2] if len(varied) else 0.0
+        wide = varied.max(initial=0.0) > _UNEVEN * middle
+        uneven = wide or middle > _UNEVEN * full.min(initial=np.inf)
+        return replace(plain, scale=spread) if uneven else plain
 
     @classmethod
     def robust(cls, X: AnyArray, weight: Float64Array, *, ranks: bool = False) -> InputScaling:
