@@ -235,6 +235,10 @@ def test_only_columns_in_different_units_are_divided_by_their_deviations():
         return kept.scale
 
     assert scale(X * [1, 1, 6, 1]) is None
+    assert scale(X * [1, 0.2, 1, 1]) is None
+    assert scale(X * [1, 0.05, 1, 1]) is not None
+    rare = np.where(rng.random(60) < 0.1, 1e-3, 0)  # as pixels at the edge: no unit
+    assert scale(np.c_[X, rare]) is None
     uneven = X * [1, 2, 100, 1]
     expected = InputScaling.fit(uneven, Gaussian(), standardize=True, sample_weight=w).scale
     np.testing.assert_array_equal(scale(uneven), expected)

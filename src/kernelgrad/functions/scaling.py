@@ -133,12 +133,12 @@ class InputScaling:
         assert deviation is not None
         assert robust is not None
         spread = np.minimum(deviation, _CAP * robust)
-        varied = np.sort(spread[(X[0] != X).any(axis=0)])
+        varied = (X[0] != X).any(axis=0)
         quartiles = np.array([_quantiles(x, weight, [0.25, 0.75]) for x in X.T])
-        full = spread[quartiles[:, 0] < quartiles[:, 1]]
-        middle = varied[(len(varied) - 1) // 2] if len(varied) else 0.0
-        wide = varied.max(initial=0.0) > _UNEVEN * middle
-        uneven = wide or middle > _UNEVEN * full.min(initial=np.inf)
+        full = quartiles[:, 0] < quartiles[:, 1]
+        wide = spread.max(where=varied, initial=0.0) > _UNEVEN * _middle(spread[varied])
+        narrow = deviation.min(where=full, initial=np.inf)  # capped, many zeros make it less
+        uneven = wide or _UNEVEN * narrow < _middle(deviation[varied])
         return replace(plain, scale=spread) if uneven else plain
 
     @classmethod
@@ -265,6 +265,11 @@ def restored_kernel(record: Record, scaling: Record | None) -> tuple[Kernel, int
     if describe_kernel(known) != describe_kernel(kernel):
         raise record.error(f"holds the kernel {kernel!r}, of which a parameter is no number")
     return kernel, d, found
+
+
+def _middle(values: Float64Array) -> float:
+    """Return the lower median, 0 of nothing."""
+    return float(np.sort(values)[(len(values) - 1) // 2]) if len(values) else 0.0
 
 
 def _quantiles(values: Float64Array, weight: Float64Array, levels: Any) -> Float64Array:
