@@ -12,20 +12,8 @@ import scipy.sparse as sp
 from fuzz.estimators import CLASSIFIES
 from sklearn.base import clone
 
+import kernelgrad as kg
 from cases import every
-from kernelgrad import (
-    DSG,
-    SDCA,
-    CachedBlockDescent,
-    KernelClassifier,
-    KernelDensityRatio,
-    KernelGaussianProcessRegressor,
-    KernelNoveltyDetector,
-    KernelRegressor,
-    LinearClassifier,
-    LinearRegressor,
-    SemiSupervisedKernelClassifier,
-)
 from kernelgrad.callbacks import Callback, Checkpoint, _checkpoint
 from kernelgrad.cli import main
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
@@ -52,13 +40,16 @@ def fits():
         solver = in_batches(cls)
         if cls.marks:
             marked = np.where(np.arange(N) % 3 > 0, -1, labels > 0)
-            yield SemiSupervisedKernelClassifier(solver=solver, **GIVEN), marked
+            yield kg.SemiSupervisedKernelClassifier(solver=solver, **GIVEN), marked
         else:
             loss = CLASSIFIES.get(name, "hinge")
-            yield KernelClassifier(loss, solver=solver, early_stopping=True, **KERNEL), labels
+            yield (
+                kg.KernelClassifier(loss, solver=solver, early_stopping=True, **KERNEL),
+                labels,
+            )
     for name, cls in LINEAR_SOLVERS.items():
         loss = "hinge" if name == "simba" else "logistic"
-        linear = LinearClassifier(loss, solver=in_batches(cls), early_stopping=True, **GIVEN)
+        linear = kg.LinearClassifier(loss, solver=in_batches(cls), early_stopping=True, **GIVEN)
         yield linear, labels
 
 
@@ -82,30 +73,30 @@ FRAME = pd.DataFrame(X, columns=["a", "b", "c"]).assign(
     kind=pd.Categorical(np.where(X[:, 2] > 0, "u", "v"))
 )
 FRAME.loc[::7, "a"] = np.nan
-SMALL = CachedBlockDescent(block_size=32)
+SMALL = kg.CachedBlockDescent(block_size=32)
 OTHERS = {
-    "searched": (KernelClassifier("log_loss", solver="dsg", **GIVEN), X, labels),
-    "table": (KernelRegressor("huber", solver=SMALL, **KERNEL), FRAME, signal_),
+    "searched": (kg.KernelClassifier("log_loss", solver="dsg", **GIVEN), X, labels),
+    "table": (kg.KernelRegressor("huber", solver=SMALL, **KERNEL), FRAME, signal_),
     "blocks": (
-        KernelRegressor("huber", solver=SMALL, early_stopping=True, **KERNEL), X, signal_
+        kg.KernelRegressor("huber", solver=SMALL, early_stopping=True, **KERNEL), X, signal_
     ),
     "features": (
-        KernelClassifier(
-            "log_loss", solver=CachedBlockDescent(block_size=32, blocks="features"), **KERNEL
+        kg.KernelClassifier(
+            "log_loss", solver=kg.CachedBlockDescent(block_size=32, blocks="features"), **KERNEL
         ), X, labels,
     ),
     "patience": (
-        LinearRegressor(
+        kg.LinearRegressor(
             solver="sgd", early_stopping=True, n_iter_no_change=4, tol=0.1, random_state=0
         ), X, signal_,
     ),
-    "sparse": (KernelRegressor(solver="dsg", **KERNEL), sp.csr_matrix(X * (X > 0)), signal_),
-    "novelty": (KernelNoveltyDetector(**GIVEN), X, None),
-    "ratio": (KernelDensityRatio(**GIVEN), X, (signal_ > 0).astype(int)),
-    "posterior": (KernelGaussianProcessRegressor(solver="dsg", **GIVEN), X, signal_),
-    "closed form": (KernelGaussianProcessRegressor(random_state=0), X, signal_),
+    "sparse": (kg.KernelRegressor(solver="dsg", **KERNEL), sp.csr_matrix(X * (X > 0)), signal_),
+    "novelty": (kg.KernelNoveltyDetector(**GIVEN), X, None),
+    "ratio": (kg.KernelDensityRatio(**GIVEN), X, (signal_ > 0).astype(int)),
+    "posterior": (kg.KernelGaussianProcessRegressor(solver="dsg", **GIVEN), X, signal_),
+    "closed form": (kg.KernelGaussianProcessRegressor(random_state=0), X, signal_),
     "folds": (
-        SemiSupervisedKernelClassifier(
+        kg.SemiSupervisedKernelClassifier(
             solver="tsg", early_stopping=True, probability=True, **GIVEN
         ), X, np.where(np.arange(N) % 3 > 0, -1, labels),
     ),
@@ -124,8 +115,8 @@ def test_files_go_on_with_the_same_bits(tmp_path, kind):
     # batches of one row: most weights are zero, so that batches are passed over
     weight = (np.arange(N) % 5 == 0).astype(float)
     source = opened(tmp_path, kind, X, signal_, weight)
-    solver = DSG(batch_size=1, block_size=8)
-    model = KernelRegressor(solver=solver, memory_limit=1000, **{**KERNEL, "max_iter": 12})
+    solver = kg.DSG(batch_size=1, block_size=8)
+    model = kg.KernelRegressor(solver=solver, memory_limit=1000, **{**KERNEL, "max_iter": 12})
     assert check_checkpoints(model, source) == 12
 
 
@@ -154,8 +145,10 @@ def stop():
     return True
 
 
-STREAM = KernelRegressor(
-    solver=DSG(batch_size=50, block_size=16), early_stopping=True, **{**KERNEL, "max_iter": 8}
+STREAM = kg.KernelRegressor(
+    solver=kg.DSG(batch_size=50, block_size=16),
+    early_stopping=True,
+    **{**KERNEL, "max_iter": 8},
 )
 
 
@@ -198,9 +191,9 @@ def test_a_crash_after_the_last_iteration(tmp_path, monkeypatch):
     def late(*_):
         raise CrashError
 
-    model = KernelRegressor(solver=SDCA(tol=0.0), **KERNEL)
+    model = kg.KernelRegressor(solver=kg.SDCA(tol=0.0), **KERNEL)
     whole = clone(model).fit(X, signal_)
-    monkeypatch.setattr(SDCA, "finish", late)
+    monkeypatch.setattr(kg.SDCA, "finish", late)
     with pytest.raises(CrashError):
         fit(tmp_path, estimator=model)
     monkeypatch.undo()
@@ -243,37 +236,37 @@ def test_time_limits_count_the_time_before(tmp_path):
 
 
 def test_searches_and_calibrations_are_not_done_again(tmp_path, monkeypatch):
-    model = KernelClassifier("hinge", solver="dsg", **GIVEN)
+    model = kg.KernelClassifier("hinge", solver="dsg", **GIVEN)
     expected = clone(model).fit(X, labels)
     crashed(tmp_path, at=2, estimator=model, data=(X, labels))
     monkeypatch.setattr(BaseSearchedEstimator, "_study", None)
-    monkeypatch.setattr(KernelClassifier, "_fit_a_part", None)
+    monkeypatch.setattr(kg.KernelClassifier, "_fit_a_part", None)
     found = fit(tmp_path, estimator=model, data=(X, labels))
     assert np.array_equal(found.predict_proba(X), expected.predict_proba(X))
     assert found.history_["search"] == expected.history_["search"]
 
 
 def test_a_search_that_took_an_interval_is_kept(tmp_path, monkeypatch):
-    model = KernelClassifier("hinge", solver="dsg", **GIVEN)
+    model = kg.KernelClassifier("hinge", solver="dsg", **GIVEN)
     expected = clone(model).fit(X, labels)
-    part = KernelClassifier._fit_a_part
+    part = kg.KernelClassifier._fit_a_part
 
     def late(*_):
         raise CrashError
 
-    monkeypatch.setattr(KernelClassifier, "_fit_a_part", late)
+    monkeypatch.setattr(kg.KernelClassifier, "_fit_a_part", late)
     for interval, kept in (("1 h", []), ("0.000001 s", ["checkpoint-000000000.kgc"])):
         with pytest.raises(CrashError):
             fit(tmp_path, every=interval, estimator=model, data=(X, labels))
         assert names(tmp_path) == kept
-    monkeypatch.setattr(KernelClassifier, "_fit_a_part", part)
+    monkeypatch.setattr(kg.KernelClassifier, "_fit_a_part", part)
     monkeypatch.setattr(BaseSearchedEstimator, "_study", None)
     found = fit(tmp_path, estimator=model, data=(X, labels))
     assert np.array_equal(found.predict_proba(X), expected.predict_proba(X))
 
 
 def test_an_interrupted_search_is_done_again(tmp_path, monkeypatch):
-    model = KernelRegressor(solver="dsg", **GIVEN)
+    model = kg.KernelRegressor(solver="dsg", **GIVEN)
     expected = clone(model).fit(X, signal_)
     study = BaseSearchedEstimator._study
 
@@ -381,7 +374,7 @@ def test_what_a_kill_left_is_removed(tmp_path):
         ({"data": (X, signal_, np.arange(N) + 1.0)}, "rows: other rows"),
         ({"estimator": clone(STREAM).set_params(alpha=0.5)}, r"alpha was .*0.001.*0.5"),
         ({"estimator": clone(STREAM).set_params(random_state=1)}, "random_state was"),
-        ({"estimator": LinearRegressor(random_state=0)}, "estimator: was KernelRegressor"),
+        ({"estimator": kg.LinearRegressor(random_state=0)}, "estimator: was KernelRegressor"),
     ],
 )
 def test_other_fits_are_refused(tmp_path, change, told):
@@ -421,14 +414,14 @@ def test_foreign_folders_are_refused(tmp_path):
 
 
 def test_only_fit_takes_a_checkpoint(tmp_path):
-    model = KernelRegressor(solver="dsg", callbacks=Checkpoint(tmp_path))
+    model = kg.KernelRegressor(solver="dsg", callbacks=Checkpoint(tmp_path))
     with pytest.raises(ValueError, match="resumable=True"):
         model.partial_fit(X, signal_)
     two = [Checkpoint(tmp_path), Checkpoint(tmp_path)]
     with pytest.raises(ValueError, match="more than one"):
-        KernelRegressor(callbacks=two).fit(X, signal_)
+        kg.KernelRegressor(callbacks=two).fit(X, signal_)
     with pytest.raises(TypeError, match="function"):
-        KernelRegressor(
+        kg.KernelRegressor(
             kernel=lambda a, b: a @ b.T, solver="sdca", alpha=1.0, callbacks=two[:1]
         ).fit(X, signal_)
 

@@ -11,17 +11,8 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import kernelgrad
+import kernelgrad as kg
 from cases import every
-from kernelgrad import (
-    KernelClassifier,
-    KernelDensityRatio,
-    KernelGaussianProcessRegressor,
-    KernelNoveltyDetector,
-    KernelRegressor,
-    LinearClassifier,
-    LinearRegressor,
-    SemiSupervisedKernelClassifier,
-)
 from kernelgrad.callbacks import Callback, Deadline, ProgressBar, TimeIsUp
 from kernelgrad.solvers import DSG, WorkingSet
 from kernelgrad.solvers.kernel.direct import SymmetricMatrix
@@ -29,22 +20,22 @@ from kernelgrad.solvers.kernel.direct import SymmetricMatrix
 PLAIN = {"standardize": False, "metric": None, "gamma": "median", "alpha": 1e-6}  # no search
 
 KERNEL = [
-    *(KernelClassifier("hinge", solver=s, alpha=1e-4) for s in (
+    *(kg.KernelClassifier("hinge", solver=s, alpha=1e-4) for s in (
         "working_set", "cached", "dsg", "cdsg", "udsg", "sbp", "sdca", "pegasos", "norma",
     )),
-    KernelClassifier("hinge", solver="working_set", multi_class="ovo"),
-    KernelClassifier("perceptron"),
-    *(KernelRegressor(solver=s) for s in ("direct", "newton", "cached", "dsg", "sdca")),
-    KernelRegressor("quantile", solver="working_set"),
+    kg.KernelClassifier("hinge", solver="working_set", multi_class="ovo"),
+    kg.KernelClassifier("perceptron"),
+    *(kg.KernelRegressor(solver=s) for s in ("direct", "newton", "cached", "dsg", "sdca")),
+    kg.KernelRegressor("quantile", solver="working_set"),
 ]  # fmt: skip
 OTHERS = [
-    KernelNoveltyDetector(),
-    KernelDensityRatio(),
-    KernelGaussianProcessRegressor(),
-    *(LinearClassifier(solver=s) for s in ("svrg", "sgd", "s3gd", "saga", "rbcd", "sbmd")),
-    LinearClassifier("hinge", solver="sdca"),
-    LinearRegressor(solver="scv"),
-    *(SemiSupervisedKernelClassifier(solver=s) for s in ("auto", "tsg", "fr_s3vm")),
+    kg.KernelNoveltyDetector(),
+    kg.KernelDensityRatio(),
+    kg.KernelGaussianProcessRegressor(),
+    *(kg.LinearClassifier(solver=s) for s in ("svrg", "sgd", "s3gd", "saga", "rbcd", "sbmd")),
+    kg.LinearClassifier("hinge", solver="sdca"),
+    kg.LinearRegressor(solver="scv"),
+    *(kg.SemiSupervisedKernelClassifier(solver=s) for s in ("auto", "tsg", "fr_s3vm")),
 ]
 
 
@@ -61,7 +52,7 @@ def test_no_time_at_all_gives_a_constant_that_says_so(estimator, rows, tmp_path)
     X, y = rows
     if hasattr(estimator, "multi_class"):
         y = y + (X[:, 2] > 0)
-    if isinstance(estimator, SemiSupervisedKernelClassifier):
+    if isinstance(estimator, kg.SemiSupervisedKernelClassifier):
         y = np.where(np.arange(len(y)) % 2 > 0, y, -1)
     estimator = estimator.set_params(time_limit=1e-9, random_state=0)
     with pytest.warns(ConvergenceWarning, match="the model is a constant; raise time_limit"):
@@ -103,9 +94,9 @@ def clock(monkeypatch):
 @pytest.mark.parametrize(
     "estimator",
     [
-        KernelClassifier(solver="dsg"),
-        KernelClassifier("hinge", solver="cached", early_stopping=True),
-        LinearClassifier(solver="svrg", tol=0),
+        kg.KernelClassifier(solver="dsg"),
+        kg.KernelClassifier("hinge", solver="cached", early_stopping=True),
+        kg.LinearClassifier(solver="svrg", tol=0),
     ],
     ids=repr,
 )
@@ -126,7 +117,7 @@ def test_the_model_so_far_is_kept(estimator, rows, clock):
 def test_each_call_of_partial_fit_has_its_time(rows, clock):
     X, y = rows
     solver = DSG(batch_size=20)
-    model = KernelClassifier(solver=solver, random_state=0, time_limit=3.5, callbacks=clock)
+    model = kg.KernelClassifier(solver=solver, random_state=0, time_limit=3.5, callbacks=clock)
     model.partial_fit(X, y)
     assert (model.fit_status_, model.n_iter_) == ("time_limit", 4)
     model.partial_fit(X, y)
@@ -136,11 +127,11 @@ def test_each_call_of_partial_fit_has_its_time(rows, clock):
 
 
 def test_a_stream_goes_on_after_a_call_without_time(rows):
-    model = KernelClassifier(solver="dsg", random_state=0, time_limit=1e-9, **PLAIN)
+    model = kg.KernelClassifier(solver="dsg", random_state=0, time_limit=1e-9, **PLAIN)
     with pytest.warns(ConvergenceWarning):
         model.partial_fit(*rows)
     model.set_params(time_limit=None).partial_fit(*rows)
-    expected = KernelClassifier(solver="dsg", random_state=0, **PLAIN).partial_fit(*rows)
+    expected = kg.KernelClassifier(solver="dsg", random_state=0, **PLAIN).partial_fit(*rows)
     f = (m.decision_function(rows[0]) for m in (model, expected))
     np.testing.assert_array_equal(*f)
 
@@ -149,13 +140,13 @@ def test_a_stream_goes_on_after_a_call_without_time(rows):
     ("estimator", "looks", "n_iter"),
     [
         (
-            KernelClassifier(
+            kg.KernelClassifier(
                 "hinge", solver=WorkingSet(set_size=20), probability=False, **PLAIN
             ),
             3,
             1,
         ),
-        (KernelClassifier("log_loss", solver="newton", **PLAIN), 7, 3),
+        (kg.KernelClassifier("log_loss", solver="newton", **PLAIN), 7, 3),
     ],
     ids=repr,
 )
@@ -175,7 +166,7 @@ def test_a_kernel_matrix_ends_in_the_middle(monkeypatch):
     X = rng.standard_normal((1500, 2))
     count = itertools.count()
     monkeypatch.setattr("kernelgrad.callbacks._base.clock", lambda: float(next(count)))
-    model = KernelRegressor(solver="direct", time_limit=2.5, **PLAIN)
+    model = kg.KernelRegressor(solver="direct", time_limit=2.5, **PLAIN)
     with pytest.warns(ConvergenceWarning, match="'direct': the model is a constant"):
         model.fit(X, X[:, 0])
     assert 3 < next(count) <= 4 + kernelgrad.get_num_threads()  # it ended at once
@@ -195,7 +186,7 @@ def test_a_factorisation_ends_in_the_middle(clock):
 def test_it_is_refused_where_it_is_no_time(rows):
     for wrong in (0, -1.0, "1s", np.nan):
         with pytest.raises((ValueError, TypeError), match="time_limit"):
-            KernelClassifier(time_limit=wrong).fit(*rows)
+            kg.KernelClassifier(time_limit=wrong).fit(*rows)
 
 
 def test_deadline():
@@ -235,7 +226,7 @@ class Phases(Callback):
         self.names.append(name)
 
 
-class Searching(KernelClassifier):
+class Searching(kg.KernelClassifier):
     def _plan(self, *args, **options):
         self._listeners.on_phase("search")
         if self.max_iter == 7:
