@@ -33,6 +33,7 @@ PUBLIC = [f"kernelgrad.{room}" for room in ROOMS]
 SEMI_SUPERVISED = ("tsg", "fr_s3vm", "bgs3vm", "cccp_s3vm", "s3vm_light", "soft_labels")
 FOREIGN = {  # of Python and scikit-learn
     "None", "SVC", "SVR", "LabelSpreading", "SelfTrainingClassifier", "LogisticRegression",
+    "IsolationForest", "LocalOutlierFactor", "HistGradientBoostingRegressor",
     "OneClassSVM", "LinearSVC", "SGDClassifier", "ElasticNet", "Lasso", "Ridge", "KernelRidge",
     "GaussianProcessRegressor", "ConstantKernel", "RBF", "Nystroem", "RBFSampler",
     "ScoringMonitor", "StandardScaler", "TransformedTargetRegressor", "CalibrationDisplay",
