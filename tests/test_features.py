@@ -245,6 +245,7 @@ def test_only_columns_in_different_units_are_divided_by_their_deviations():
     repeated = np.repeat(uneven, w.astype(int), axis=0)
     np.testing.assert_allclose(scale(repeated, np.ones(len(repeated))), expected)
     assert scale(sp.csr_matrix(uneven)) is None
+    assert 0.5e-200 < scale(X * [1e-200, 1, 1, 1])[0] < 2e-200
     # a cell is no unit, and no deviation
     X[np.flatnonzero(w)[0], 1] = 1e6
     assert scale(X) is None

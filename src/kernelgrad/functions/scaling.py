@@ -132,7 +132,7 @@ class InputScaling:
         robust = cls.robust(X, weight).scale
         assert deviation is not None
         assert robust is not None
-        spread = np.minimum(deviation, _CAP * robust)
+        spread = np.minimum(deviation, np.where(deviation < _SQUARES, 1.0, _CAP) * robust)
         varied = (X[0] != X).any(axis=0)
         quartiles = np.array([_quantiles(x, weight, [0.25, 0.75]) for x in X.T])
         full = quartiles[:, 0] < quartiles[:, 1]
