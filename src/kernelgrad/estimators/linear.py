@@ -168,7 +168,8 @@ class BaseLinearEstimator(BaseSupervisedEstimator):
         with np.errstate(over="ignore", invalid="ignore"):  # raised as an error that says why
             super()._run(plan, batches)
         audit = self.history_.get("audit", {})
-        objective, slope = audit.get("objective", 0.0), audit.get("optimality", 0.0)
+        objective = audit.get("objective", 0.0)
+        slope = audit.get("optimality") or 0.0
         if not np.isfinite(objective):
             raise ValueError(
                 f"solver {self.solver_.name!r} diverged: the objective is {objective!r} after "

@@ -121,6 +121,11 @@ class _Loss:
         H = (bend @ self.weight)[..., None] * np.eye(bend.shape[1])
         if self.loss.is_multinomial:
             H = H - (self.weight * bend) @ bend.transpose(0, 2, 1)
+        if not np.isfinite(H).all():
+            raise FloatingPointError(
+                "solver 'newton' diverged: responses are no finite numbers; raise alpha, or "
+                "scale the targets."
+            )
         return np.asarray(np.linalg.pinv(H, rcond=1e-10, hermitian=True), np.float64)
 
 

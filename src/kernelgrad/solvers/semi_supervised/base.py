@@ -244,7 +244,7 @@ class Subproblem(DualAscent):
         first = s.passes
         self.measure()
         while True:
-            solved = active & (s.gap <= tol * s.primal) & (s.primal <= start)
+            solved = active & (s.gap <= tol * np.abs(s.primal)) & (s.primal <= start)
             out[solved] = 1
             active &= ~solved
             if certify:

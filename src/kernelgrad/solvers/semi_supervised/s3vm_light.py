@@ -138,7 +138,7 @@ class S3VMLight(PseudoSolver):
         switched = np.zeros_like(active)
         for c in np.flatnonzero(active).tolist():
             pairs, gain = self._pairs(sub, c)
-            if gain <= self.tol * before[c]:
+            if gain <= self.tol * abs(before[c]):
                 continue
             switched[c] = True
             state.side[c, pairs] *= -1.0
