@@ -446,7 +446,7 @@ GOOD_Y = np.arange(12) % 2
         ({"loss": "hing"}, r"Unknown loss 'hing' \(did you mean 'hinge'\?\).*: (?!absolute)"),
         ({"loss": "huber"}, "huber.*classification"),
         ({"kernel": "gaus"}, r"'gaus' \(did you mean 'gaussian'\?\); .* arc_cosine, cauchy"),
-        ({"kernel": "sigmoid"}, "not positive definite"),
+        ({"kernel": "sigmoid"}, "not positive semi-definite"),
         ({"kernel": 3}, "kernel must be a name"),
         (
             {"gamma": "best"},

@@ -25,10 +25,10 @@ def setting(n=300, seed=0):
 
 
 SOLVERS = [
-    DSG(block_size=32),
+    DSG(block_size=32, momentum=0.8),
     DSG(block_size=32, preconditioned=False),
-    DSG(block_size=32, average=None),
-    CDSG(block_size=32, max_blocks=4),
+    DSG(block_size=32, average=None, momentum=0.8),
+    CDSG(block_size=32, max_blocks=4, momentum=0.8),
 ]
 
 
@@ -53,7 +53,7 @@ def test_kept_responses_are_predictions(solver):
 def test_other_rows_are_predicted_afresh():
     problem, batch = setting()
     _, other = setting(seed=1)
-    solver = DSG(block_size=32)
+    solver = DSG(block_size=32, momentum=0.8)
     infos = []
     for fixed in (False, True):
         p = replace(problem, fixed_rows=fixed)
@@ -70,10 +70,10 @@ def test_steps_on_a_stream_make_kept_responses_stale():
     X, other = rng.standard_normal((200, 3)), rng.standard_normal((200, 3))
     y, z = np.sin(2 * X[:, 0]), np.cos(other[:, 1])
     model = plain_regressor(
-        solver=DSG(block_size=32), max_iter=4, random_state=0, warm_start=True
+        solver=DSG(block_size=32, momentum=0.8), max_iter=4, random_state=0, warm_start=True
     )
     model.fit(X, y).partial_fit(other, z)
-    expected = plain_regressor(solver=DSG(block_size=32), random_state=0)
+    expected = plain_regressor(solver=DSG(block_size=32, momentum=0.8), random_state=0)
     expected.__setstate__(pickle.loads(pickle.dumps(model.__getstate__())))
     model.fit(X, y)
     for batch in [X] * 4:  # the same rows as a stream: predicted afresh in every step

@@ -329,7 +329,7 @@ def test_variance_is_lower_than_that_of_independent_frequencies(sampling, d, mos
 @pytest.mark.parametrize("cls", [Laplacian, Cauchy])
 def test_orthogonal_needs_a_law_that_no_rotation_changes(cls):
     kernel = cls(0.5, sampling="orthogonal")
-    message = rf"no rotation changes.*{cls.name}.*sampling='iid' or 'qmc'.*rbf or matern"
+    message = rf"rotation-invariant.*{cls.name}.*sampling='iid' or 'qmc'.*rbf or matern"
     for use in (kernel.check, lambda: kernel.feature_map(3, 0, 8), lambda: get_kernel(kernel)):
         with pytest.raises(ValueError, match=message):
             use()

@@ -283,7 +283,8 @@ def _restore_model(estimator: Any, record: Record, cache: int) -> None:
     function = restored_expansion(expansion, cache)
     estimator._set(estimator._function_attributes(function))
     told = {"solver": estimator.solver_.name, "solver_reason": "not in the file"}
-    estimator.history_ = told | restored_history(record.part("history"))
+    history = restored_history(record.part("history"))
+    estimator.history_ = history | {k: v for k, v in told.items() if k not in history}
     estimator._restore_extra(extra)
     extra.close()
     if state is not None:

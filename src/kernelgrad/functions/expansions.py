@@ -293,7 +293,8 @@ class SupportExpansion(Expansion):
         """Return whether predictions need kernel values in float64.
 
         If f is the difference of much larger terms, the rounding of float32 values shows. This
-        is measured at some of the support rows, in units of the largest response there.
+        is measured at some of the support rows, in units of the largest response there, without
+        the intercept, which may be set later.
         """
         if self.exact.precise or self.kernel.name == "precomputed" or not self.n_support:
             return False
@@ -302,8 +303,7 @@ class SupportExpansion(Expansion):
         for out, wide in zip(f, (False, True), strict=True):
             self.exact.add_product(some, self.support, self.coef, out, wide=wide)
         with np.errstate(over="ignore", invalid="ignore"):  # predictions tell
-            largest = np.abs(f[1] + self.intercept).max()
-            return bool(np.abs(f[0] - f[1]).max() > _ROUNDING * largest)
+            return bool(np.abs(f[0] - f[1]).max() > _ROUNDING * np.abs(f[1]).max())
 
     @property
     def kernel(self) -> Kernel:
