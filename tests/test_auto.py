@@ -113,6 +113,10 @@ def test_what_is_solved_exactly():
     assert choice() == choice(memory=needed) == "direct"
     assert choice(n_rows=16_385) == choice(stops=True) == choice(Logistic()) == "newton"
     assert choice(memory=needed - 1) == "newton"
+    sizes = {"n_rows": 60_000, "row_bytes": 1e7, "n_outputs": 1}
+    assert choice(OneClass(), **sizes) == choice(Hinge(), **sizes) == "working_set"
+    sizes |= {"n_rows": 90_000}
+    assert (choice(OneClass(), **sizes), choice(Hinge(), **sizes)) == ("dsg", "working_set")
     needed = newton_bytes(16_384, 2, 8e5)
     assert choice(memory=needed) == "newton"
     assert choice(memory=needed - 1) == "cached"

@@ -39,6 +39,7 @@ _DIRECT_ROWS, _CHEAP_ROWS, _LARGE_RIDGE = 16_384, 4096, 0.1
 _NEWTON_WORK = 1.6e9
 # Kernel values, each once, times its price, for large working sets: about a minute.
 _SETS_WORK = 6e10
+_ONE_CLASS_WORK = 6e9  # beyond, doubly stochastic gradients take half the time and less
 _PRICE_BYTES = 500.0  # of a row, whose products cost as much as the rest of a kernel value
 _SETS_ROWS = 100_000  # kept kernel rows beyond are too few for large sets
 _NARROW, _WIDE = 4, 16  # a product with one or two outputs costs as much as with four
@@ -100,7 +101,8 @@ def choose_solver(
     the solver "direct", float32 for "newton". That takes some hundred products with the kernel
     matrix: ``n^2 C`` is small up to 1.6e9, where C counts as 4 if it is less than 3, and else
     is rounded up to a multiple of 16, as products take that time. Large working sets take up
-    to 100,000 rows with ``n^2 (1 + B / 500)`` up to 6e10, B the bytes of a row.
+    to 100,000 rows with ``n^2 (1 + B / 500)`` up to 6e10, for one class 6e9, B the bytes of a
+    row.
 
     `row_bytes` are those of all rows as given, `n_outputs` outputs times values of alpha; with
     `stops` held-out rows may end the fit before its optimum; `penalised` is False where alpha
@@ -117,7 +119,7 @@ def choose_solver(
     price = n_rows * (n_rows + row_bytes / _PRICE_BYTES)
     sets = least_bytes(n_rows, n_outputs, row_bytes, WorkingSet.least_rows)
     small = n_rows <= _SETS_ROWS and sets <= max(memory, LEAST_LIMIT)
-    by_sets = kinked and price <= _SETS_WORK and small
+    by_sets = kinked and price <= (_ONE_CLASS_WORK if unlabelled else _SETS_WORK) and small
     if unlabelled and kernel.has_random_features and (not by_sets or _is_costly(kernel)):
         return dsg, "averaged random features regularise an estimate without labels"
     if rows == "memory":

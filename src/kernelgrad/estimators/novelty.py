@@ -55,7 +55,7 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
     metric : array or None, default=None
         Weights of the scaled columns (d,), or a matrix (d, r) that they are multiplied by.
     solver : {"auto", "working_set", "dsg", "udsg", "cdsg", "cached"} or Solver, default="auto"
-        ``"auto"`` is ``"working_set"``, which is exact, for rows in memory up to some 100,000,
+        ``"auto"`` is ``"working_set"``, which is exact, for rows in memory up to some 60,000,
         else ``"dsg"``, or ``"cached"`` for rows in memory and a kernel without random
         features. Solvers of the dsg family given by name use blocks of 256 frequencies and
         batches of 8,192 rows; an object is used as it is (give it ``momentum=0``: momentum is
