@@ -210,6 +210,26 @@ def test_rescaled_solution_keeps_the_bounds_of_lemma_2_1():
 # -- nu from alpha ---------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("penalty", [0.0, 0.01, 1.0, 100.0])
+@pytest.mark.parametrize("margin", [1.0, 2.0])
+def test_best_scale_is_exact_at_kinks_and_between(penalty, margin):
+    rng = np.random.default_rng(0)
+    for share in (0.0, 0.3, 1.0, 2.0):
+        c, p = rng.integers(-4, 5, 60) / 4 + share, rng.random(60)
+
+        def objective(s, c=c, p=p):
+            return penalty * s * s / 2 + p @ np.maximum(0.0, margin - np.multiply.outer(s, c)).T
+
+        found = sbp_module.best_scale(c, p, penalty, margin)
+        grid = np.concatenate([np.linspace(0.0, 8.0, 4001), margin / c[c > 0]])
+        assert objective(found) <= objective(grid).min() + 1e-12
+        # rounding that splits equal rows moves nothing
+        split = sbp_module.best_scale(
+            c * (1 + 1e-15 * rng.standard_normal(60)), p, penalty, margin
+        )
+        assert split == pytest.approx(found, rel=1e-12)
+
+
 @pytest.mark.parametrize("bias", [False, True])
 def test_nu_and_objective_reach_the_regularised_optimum(bias):
     X, y = data(300)

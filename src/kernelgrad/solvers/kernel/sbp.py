@@ -13,7 +13,6 @@ from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.kernels import Gaussian
-from kernelgrad.losses.base import monotone_root
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, sized
 from kernelgrad.solvers.kernel import minimax
 from kernelgrad.solvers.kernel.base import RowsSolver, RowsState, SupportUpdate
@@ -458,20 +457,20 @@ class _Round:
 
 
 def best_scale(c: Float64Array, p: Float64Array, penalty: float, margin: float = 1.0) -> float:
-    """Return the s >= 0 minimising ``penalty s^2 / 2 + sum_i p_i max(0, margin - s c_i)``."""
+    """Return the s >= 0 minimising ``penalty s^2 / 2 + sum_i p_i max(0, margin - s c_i)``.
 
-    def slope(s: float) -> float:
-        return penalty * s - float(np.where(s * c < margin, c, 0.0) @ p)
-
-    low = slope(0.0)
-    if low >= 0.0:
+    The slope rises by ``p_i c_i`` where s passes ``margin / c_i``, and is linear in between.
+    """
+    positive = c > 0
+    order = np.argsort(-c[positive], kind="stable")
+    kinks = margin / c[positive][order]
+    rises = (p * c)[positive][order]
+    # what pulls s up beyond each kink, and before the first
+    pulls = float((p * c)[~positive].sum()) + np.append(np.cumsum(rises[::-1])[::-1], 0.0)
+    if not pulls[0] > 0.0:
         return 0.0
-    # the objective at the minimiser is no more than at 0
-    high = float(np.sqrt(2.0 * margin * p.sum() / penalty)) if penalty > 0 else 1e12
-    top = slope(high)
-    if top <= 0.0:
-        return high
-    return monotone_root(slope, 0.0, high, low, top, rtol=1e-4, evaluations=60)
+    k = int(np.argmax(penalty * kinks >= pulls[1:]))
+    return min(float(kinks[k]), float(pulls[k]) / penalty if penalty > 0 else np.inf)
 
 
 def paired_heights(
