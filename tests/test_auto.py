@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -253,6 +254,26 @@ def test_gamma_is_found_where_the_median_is_too_wide():
     tried = sorted({trial["gamma"] for trial in wider.history_["search"]})
     assert len(tried) > 4  # beyond the end of the first four
     assert tried[0] < wider.kernel_.gamma < tried[-1]
+
+
+@pytest.mark.parametrize("shapes_from", [100, 10**6])
+@pytest.mark.parametrize("kernel", ["auto", "gaussian"])
+def test_blocks_of_many_rows_are_tried_with_other_kernels(monkeypatch, kernel, shapes_from):
+    """The kernel is that of the least loss on rows of which the blocks know nothing."""
+    monkeypatch.setattr("kernelgrad.estimators.kernel.TRIAL_ROWS", 100)
+    monkeypatch.setattr("kernelgrad.estimators._trials._SHAPE_ROWS", shapes_from)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((600, 3))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * np.cos(X[:, 2]) + 0.05 * rng.standard_normal(600)
+    settings = {"kernel": kernel, "solver": "cached", "random_state": 0}
+    model = KernelRegressor(**settings).fit(X, y)
+    tried = [trial for trial in model.history_["search"] if "kernel" in trial]
+    best = min(tried, key=lambda trial: trial["loss"])
+    assert repr(model.kernel_) == best["kernel"]
+    assert model.kernel_.gamma == best["gamma"]
+    assert len({trial["gamma"] for trial in tried}) > 1
+    shapes = {re.sub(r"gamma=[^,)]+", "", trial["kernel"]) for trial in tried}
+    assert (len(shapes) > 1) == (kernel == "auto" and shapes_from == 100)
 
 
 @pytest.mark.parametrize("name", ["auto", "laplacian"])

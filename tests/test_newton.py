@@ -79,7 +79,7 @@ def test_the_minimum_of_every_penalty(loss, intercept):
         value = (
             p @ posed.loss.value(y, f.T) + 0.5 * alpha * (state.coef.T @ K @ state.coef).trace()
         )
-        assert info.objective == pytest.approx(value, rel=1e-4)
+        assert info.objective == pytest.approx(value, rel=2e-4)
 
 
 @pytest.mark.parametrize("whole", [True, False])

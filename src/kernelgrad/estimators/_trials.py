@@ -22,10 +22,10 @@ from kernelgrad.estimators._pilot import (
     ridge_of,
 )
 from kernelgrad.functions.scaling import InputScaling
-from kernelgrad.kernels import Kernel, PrecomputedKernel
+from kernelgrad.kernels import Gaussian, Kernel, PrecomputedKernel
 from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import CachedBlockDescent, NewtonCG, Problem, WorkingSet
-from kernelgrad.solvers.kernel.metric import LEAST, MOST, Sample, ridge_errors
+from kernelgrad.solvers.kernel.metric import LEAST, MOST, Sample, kernel_of, ridge_errors
 
 _PLAIN_ROWS = 1000
 _RATIOS = (16.0, 4.0, 1.0, 0.25)  # alpha of another loss, beside that of the squared loss
@@ -33,6 +33,7 @@ _OWN_ROWS, _OWN_HELD, _OWN_STEPS, _FOLDS = 1000, 4000, 50, 3
 # Blocks that tell gamma for block descent: rows, centres, blocks; factors, up to which
 TRIAL_ROWS, _TRIAL_WIDTH, _TRIAL_BLOCKS = 30_000, 512, 8
 _TRIAL_FACTOR, _MOST_FACTOR = 2.0, 16.0
+_SHAPE_ROWS = 100_000  # whose fit takes many times the seconds of two more trials
 
 
 def plain_study(pool: Pool, wanted: Wanted, seed: int) -> Found:
@@ -154,14 +155,15 @@ def _unit(pool: Pool, problem: Problem) -> float:
     return float(4.0 ** np.round(np.log(own / square) / np.log(4.0))) if own > 0 else 1.0
 
 
-def descent_gamma(
-    pool: Pool, problem: Problem, seed: int, deadline: Deadline
+def descent_kernel(
+    pool: Pool, problem: Problem, shapes: Sequence[float], seed: int, deadline: Deadline
 ) -> tuple[Kernel, list[dict[str, Any]]]:
-    """Return the kernel with the gamma that block descent gets furthest with, and trials.
+    """Return the kernel that block descent gets furthest with, and trials.
 
     A bandwidth that suits an exact solution of a thousand rows may be too wide for blocks of
     many more, which are sums over few centres: what is as smooth hardly tells them apart. Some
-    blocks on the pool are compared on other rows, for gamma and for multiples of it.
+    blocks on the pool are compared on other rows, for multiples of gamma and, from 100,000
+    rows on, for the next smoother and rougher of `shapes`, and so on while they gain.
     """
     kernel, n = problem.kernel, len(pool.Y)
     order = purpose_rng(seed, 5).permutation(n)
@@ -170,35 +172,55 @@ def descent_gamma(
     others = pool.rows.validation(1, 0.0, rows=held)
     assert others.loss is not None
     solver = CachedBlockDescent(block_size=_TRIAL_WIDTH, tol=0.0)
-    losses: dict[float, float] = {}
+    shapes = sorted(shapes) if pool.n_rows >= _SHAPE_ROWS else []
+    nu = np.inf if isinstance(kernel, Gaussian) else getattr(kernel, "nu", None)
+    losses: dict[tuple[int, float], float] = {}
 
-    def loss(factor: float) -> float:
-        if factor not in losses:
+    def candidate(shape: int, factor: float) -> Kernel:
+        gamma = kernel.get_params()["gamma"] * factor
+        if shape < 0:
+            scaled: Kernel = clone(kernel).set_params(gamma=gamma)
+            return scaled
+        return kernel_of(shapes[shape], gamma)
+
+    def loss(shape: int, factor: float) -> float:
+        if (shape, factor) not in losses:
             if deadline.over:
                 return np.inf
-            one = replace(problem, kernel=_times(kernel, factor), fixed_rows=True)
+            one = replace(problem, kernel=candidate(shape, factor), fixed_rows=True)
             state = solver.init(one, rows)
             for _ in range(_TRIAL_BLOCKS):
                 solver.step(one, state, rows)
             assert others.loss is not None
-            losses[factor] = others.loss(solver.expansion(state).fast_prediction(others.X))
-        return losses[factor]
+            losses[shape, factor] = others.loss(
+                solver.expansion(state).fast_prediction(others.X)
+            )
+        return losses[shape, factor]
 
-    best, factor = loss(1.0), 1.0
-    while factor < _MOST_FACTOR and loss(factor * _TRIAL_FACTOR) < best:
-        factor *= _TRIAL_FACTOR
-        best = loss(factor)
+    def narrowed(shape: int, factor: float) -> float:
+        while factor < _MOST_FACTOR and loss(shape, factor * _TRIAL_FACTOR) < loss(
+            shape, factor
+        ):
+            factor *= _TRIAL_FACTOR
+        return factor
+
+    at = shapes.index(nu) if nu in shapes else -1
+    factor = narrowed(at, 1.0)
+    for step in (1, -1):
+        first = at
+        while at >= 0 and 0 <= at + step < len(shapes):
+            if loss(at + step, factor) >= loss(at, factor):
+                break
+            at += step
+            factor = narrowed(at, factor)
+        if at != first:
+            break
     told = [
-        {"alpha": problem.alpha, "gamma": _times(kernel, f).gamma, "score": -value,
-         "loss": value, "rows": rows.n_rows}
-        for f, value in losses.items()
+        {"alpha": problem.alpha, "gamma": tried.get_params()["gamma"], "kernel": repr(tried),
+         "score": -value, "loss": value, "rows": rows.n_rows}
+        for tried, value in ((candidate(*where), value) for where, value in losses.items())
     ]  # fmt: skip
-    return _times(kernel, factor), told
-
-
-def _times(kernel: Any, factor: float) -> Any:
-    """Return the kernel with gamma times a factor."""
-    return clone(kernel).set_params(gamma=float(kernel.gamma) * factor)
+    return candidate(at, factor), told
 
 
 def own_solver(problem: Problem) -> NewtonCG | WorkingSet | None:

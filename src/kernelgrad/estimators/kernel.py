@@ -43,7 +43,7 @@ from kernelgrad.estimators._plan import Choice, Parts, Plan, Posed, Reading
 from kernelgrad.estimators._rows import TrainingRows
 from kernelgrad.estimators._support import is_auto
 from kernelgrad.estimators._tasks import NoTargets
-from kernelgrad.estimators._trials import TRIAL_ROWS, descent_gamma, own_ratio, plain_study
+from kernelgrad.estimators._trials import TRIAL_ROWS, descent_kernel, own_ratio, plain_study
 from kernelgrad.estimators._warnings import SPREAD_ROWS, warn_of_outliers, warn_of_scales
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.estimators.supervised import BaseSupervisedEstimator
@@ -460,8 +460,8 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
             problem, trials = replace(problem, alpha=problem.alpha * ratio), trials + more
         narrows = isinstance(solver, CachedBlockDescent) and solver.blocks == "support"
         if narrows and wanted.shapes and wanted.gamma is None and pool.n_rows >= TRIAL_ROWS:
-            tell("search (gamma for block descent)")
-            kernel, more = descent_gamma(pool, problem, self._seed, deadline)
+            tell("search (kernel for block descent)")
+            kernel, more = descent_kernel(pool, problem, wanted.shapes, self._seed, deadline)
             problem, trials = replace(problem, kernel=kernel), trials + more
         told: dict[str, Any] = {"search": trials, "metric": found.rounds}
         return problem, told | ({} if reason is None else {"metric_reason": reason})
