@@ -256,12 +256,12 @@ def test_gamma_is_found_where_the_median_is_too_wide():
     assert tried[0] < wider.kernel_.gamma < tried[-1]
 
 
-@pytest.mark.parametrize("shapes_from", [100, 10**6])
+@pytest.mark.parametrize("many_from", [100, 10**6])
 @pytest.mark.parametrize("kernel", ["auto", "gaussian"])
-def test_blocks_of_many_rows_are_tried_with_other_kernels(monkeypatch, kernel, shapes_from):
+def test_blocks_of_many_rows_are_tried_with_other_kernels(monkeypatch, kernel, many_from):
     """The kernel is that of the least loss on rows of which the blocks know nothing."""
     monkeypatch.setattr("kernelgrad.estimators.kernel.TRIAL_ROWS", 100)
-    monkeypatch.setattr("kernelgrad.estimators._trials._SHAPE_ROWS", shapes_from)
+    monkeypatch.setattr("kernelgrad.estimators._trials._MANY_ROWS", many_from)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((600, 3))
     y = np.sin(2 * X[:, 0]) + X[:, 1] * np.cos(X[:, 2]) + 0.05 * rng.standard_normal(600)
@@ -273,7 +273,7 @@ def test_blocks_of_many_rows_are_tried_with_other_kernels(monkeypatch, kernel, s
     assert model.kernel_.gamma == best["gamma"]
     assert len({trial["gamma"] for trial in tried}) > 1
     shapes = {re.sub(r"gamma=[^,)]+", "", trial["kernel"]) for trial in tried}
-    assert (len(shapes) > 1) == (kernel == "auto" and shapes_from == 100)
+    assert (len(shapes) > 1) == (kernel == "auto" and many_from == 100)
 
 
 @pytest.mark.parametrize("name", ["auto", "laplacian"])

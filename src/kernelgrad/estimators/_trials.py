@@ -33,7 +33,7 @@ _OWN_ROWS, _OWN_HELD, _OWN_STEPS, _FOLDS = 1000, 4000, 50, 3
 # Blocks that tell gamma for block descent: rows, centres, blocks; factors, up to which
 TRIAL_ROWS, _TRIAL_WIDTH, _TRIAL_BLOCKS = 30_000, 512, 8
 _TRIAL_FACTOR, _MOST_FACTOR = 2.0, 16.0
-_SHAPE_ROWS = 100_000  # whose fit takes many times the seconds of two more trials
+_MANY_ROWS = 100_000  # whose fit takes many times the seconds of some more trials
 
 
 def plain_study(pool: Pool, wanted: Wanted, seed: int) -> Found:
@@ -162,8 +162,9 @@ def descent_kernel(
 
     A bandwidth that suits an exact solution of a thousand rows may be too wide for blocks of
     many more, which are sums over few centres: what is as smooth hardly tells them apart. Some
-    blocks on the pool are compared on other rows, for multiples of gamma and, from 100,000
-    rows on, for the next smoother and rougher of `shapes`, and so on while they gain.
+    blocks on the pool are compared on other rows, for gamma times powers of two. From 100,000
+    rows on the next smoother and rougher of `shapes` are tried too, and so on while they gain,
+    and a gamma between the powers.
     """
     kernel, n = problem.kernel, len(pool.Y)
     order = purpose_rng(seed, 5).permutation(n)
@@ -172,7 +173,8 @@ def descent_kernel(
     others = pool.rows.validation(1, 0.0, rows=held)
     assert others.loss is not None
     solver = CachedBlockDescent(block_size=_TRIAL_WIDTH, tol=0.0)
-    shapes = sorted(shapes) if pool.n_rows >= _SHAPE_ROWS else []
+    many = pool.n_rows >= _MANY_ROWS
+    shapes = sorted(shapes) if many else []
     nu = np.inf if isinstance(kernel, Gaussian) else getattr(kernel, "nu", None)
     losses: dict[tuple[int, float], float] = {}
 
@@ -215,6 +217,12 @@ def descent_kernel(
             factor = narrowed(at, factor)
         if at != first:
             break
+    if many and 1.0 < factor < _MOST_FACTOR:
+        low, mid, high = (loss(at, factor * f) for f in (1 / _TRIAL_FACTOR, 1.0, _TRIAL_FACTOR))
+        # the vertex of the parabola through three losses
+        vertex = 0.5 * (low - high) / max(low - 2.0 * mid + high, 1e-300)
+        between = factor * _TRIAL_FACTOR ** float(np.clip(vertex, -1.0, 1.0))
+        factor = min((factor, between), key=partial(loss, at))
     told = [
         {"alpha": problem.alpha, "gamma": tried.get_params()["gamma"], "kernel": repr(tried),
          "score": -value, "loss": value, "rows": rows.n_rows}
