@@ -211,10 +211,10 @@ def descent_kernel(
     for step in (1, -1):
         first = at
         while at >= 0 and 0 <= at + step < len(shapes):
-            if loss(at + step, factor) >= loss(at, factor):
+            own = narrowed(at + step, factor)
+            if loss(at + step, own) >= loss(at, factor):
                 break
-            at += step
-            factor = narrowed(at, factor)
+            at, factor = at + step, own
         if at != first:
             break
     if many and 1.0 < factor < _MOST_FACTOR:
