@@ -255,7 +255,8 @@ class Logistic(MarginLoss):
         positive, negative, half = _class_weights(y, sample_weight)
         up = np.where(positive > 0.0, positive, half)
         down = np.where(negative > 0.0, negative, half)
-        return np.asarray(np.log(up) - np.log(down))
+        total = up + down  # shares, which no unit of the weights moves by a bit
+        return np.asarray(np.log(up / total) - np.log(down / total))
 
     def predict_proba(self, f: FloatArray) -> FloatArray:
         """Return class probabilities.
@@ -342,7 +343,7 @@ class Multinomial(Loss):
         half a row of mean weight, which keeps the result finite.
         """
         weights, _, half = _class_weights(y, sample_weight)
-        logs = np.log(np.where(weights > 0.0, weights, half))
+        logs = np.log(np.where(weights > 0.0, weights, half) / weights.sum())
         return np.asarray(logs - logs.mean())
 
     def predict_proba(self, f: FloatArray) -> FloatArray:

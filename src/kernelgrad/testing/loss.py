@@ -42,7 +42,8 @@ def check_loss(loss: Loss, *, random_state: int = 0) -> None:
     - ``value`` is convex along lines and ``gradient`` monotone, and, where ``smoothness`` is a
       number L, ``|g(a) - g(b)| <= L |a - b|``;
     - ``curvature`` is finite and at least 0, and at most L;
-    - no constant near ``intercept`` has a lower loss, and weights act as repeated rows;
+    - no constant near ``intercept`` has a lower loss, weights act as repeated rows, and their
+      unit, a power of two, changes no bit;
     - ``|f| = 1e4`` gives finite results without warnings;
     - permuting rows permutes the results;
     - ``clone`` and ``get_params`` reproduce the loss.
@@ -149,6 +150,9 @@ def _check_intercept(loss: Loss, y: AnyArray, rng: np.random.Generator) -> None:
     least = total(best)
     allowed = least + 1e-6 * (1.0 + abs(least))
     require(total(repeated) <= allowed, loss, "intercept: weights do not act as repeats.")
+    for unit in (0.25, 4.0, 2.0**20):
+        same = np.array_equal(loss.intercept(y, unit * counts), best)
+        require(same, loss, f"intercept: weights times {unit:g} change its bits.")
     for c in range(y.shape[1]):
         for step in (-3.0, -1.0, -0.3, -0.1, -0.03, -0.01, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0):
             other = best + step * (np.arange(y.shape[1]) == c)
