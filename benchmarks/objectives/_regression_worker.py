@@ -24,6 +24,11 @@ PREDICTIONS = 3
 FEW_LABELS = ("tsg", "fr_s3vm", "bgs3vm", "cccp_s3vm", "s3vm_light", "soft_labels")
 NO_REGRESSION = ("sbp", "perceptron", "simba", "pegasos")
 LOSSES = {"direct": "squared", "perceptron": "perceptron", "simba": "hinge"}
+# the same work in a tree whose defaults search
+PLAIN = {
+    "kernel": "gaussian", "gamma": "median", "metric": None, "standardize": False,
+    "probability": False,
+}  # fmt: skip
 NEED_OBJECTS = ("sum", "product", "dot_product", "convolutional", "precomputed")
 
 
@@ -38,7 +43,9 @@ def cases(n: int) -> dict[str, tuple[Callable[[], Any], Any, Any]]:
     found: dict[str, tuple[Callable[[], Any], Any, Any]] = {}
 
     def add(name: str, cls: Any, X: Any, y: Any, *args: Any, **options: Any) -> None:
-        found[name] = (lambda: cls(*args, random_state=0, **options), X, y)
+        known = cls().get_params()
+        options = {k: v for k, v in PLAIN.items() if k in known} | {"random_state": 0} | options
+        found[name] = (lambda: cls(*args, **options), X, y)
 
     options: dict[str, Any] = {"max_iter": 10, "alpha": 1e-3}
     for name in SOLVERS:
@@ -56,7 +63,7 @@ def cases(n: int) -> dict[str, tuple[Callable[[], Any], Any, Any]]:
             for solver in ("dsg", "cached"):
                 add(
                     f"kernel {name}/{solver}", kg.KernelClassifier, X[:n], label[:n],
-                    kernel=name, solver=solver, max_iter=6,
+                    kernel=name, solver=solver, max_iter=6, alpha=1e-6,
                 )  # fmt: skip
     for name in LINEAR_SOLVERS:
         for rows, A in (("dense", X), ("csr", sparse)):
