@@ -14,7 +14,8 @@ from sklearn.preprocessing import StandardScaler
 import kernelgrad as kg
 from cases import every
 from kernelgrad.compute.ranges import check_range
-from kernelgrad.kernels import Gaussian, Laplacian
+from kernelgrad.exceptions import DataError
+from kernelgrad.kernels import Gaussian, Laplacian, Polynomial
 from kernelgrad.solvers import Validation
 
 SOLVERS = ("direct", "newton", "cached", "working_set", "dsg", "sbp", "sdca", "pegasos")
@@ -263,3 +264,12 @@ def test_worse_than_a_constant_is_worse_by_score_and_clearly_by_loss():
     assert validation.beaten((0.4, -1.1)) == "score 0.4 against 0.5, loss 1.1, 1"
     for rank in ((0.6, -1.1), (0.4, -1.01), (0.4, -0.9)):
         assert validation.beaten(rank) is None
+
+
+def test_features_beyond_float32_are_an_error_and_not_nan():
+    X = np.random.default_rng(0).standard_normal((20, 5))
+    for rows in (X, sp.csr_matrix(X)):
+        model = kg.RandomFeatures(Polynomial(degree=500), random_state=0).fit(X)
+        with pytest.raises(DataError, match="features are not finite at row"):
+            model.transform(rows)
+    assert np.isfinite(kg.RandomFeatures(Polynomial(degree=3)).fit(X).transform(X)).all()

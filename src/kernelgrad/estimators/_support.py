@@ -16,10 +16,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from kernelgrad._disk import replacing
-from kernelgrad._typing import Float64Array, Matrix
+from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import DataError
 from kernelgrad.callbacks import FitEvent
 from kernelgrad.data import BatchSource
+from kernelgrad.data.base import all_finite
 from kernelgrad.solvers import Solver, State
 
 try:  # scikit-learn >= 1.9
@@ -257,6 +258,16 @@ def checked_weights(
         )
     # what is lost beside the others in any sum of float64 would overflow where it divides
     return np.where(weight < _NO_WEIGHT * weight.max(), 0.0, weight)
+
+
+def check_values(values: AnyArray, what: str, first: int = 0) -> None:
+    """Raise DataError if a row of values is not finite; `first` is the number of the first."""
+    if not all_finite(values):
+        row = first + int(np.flatnonzero(~np.isfinite(values).all(axis=1))[0])
+        raise DataError(
+            f"{what} at row {row} (rows count from 0) of those given at once: the row, or "
+            "parameters of the kernel, are too large; correct or scale them."
+        )
 
 
 def check_numbers(y: Any, name: str) -> None:

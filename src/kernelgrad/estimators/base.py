@@ -29,7 +29,6 @@ from kernelgrad.compute.compiling import announced, compile_seconds
 from kernelgrad.compute.device import CPU, device_or_cpu, get_device
 from kernelgrad.compute.memory import within
 from kernelgrad.data import BatchSource
-from kernelgrad.data.base import all_finite
 from kernelgrad.data.sampling import BUFFER_ROWS
 from kernelgrad.estimators import _files
 from kernelgrad.estimators._auto import GIVEN
@@ -42,6 +41,7 @@ from kernelgrad.estimators._support import (
     OnnxMixin,
     all_or_nothing,
     check_columns,
+    check_values,
     is_auto,
     iteration_report,
     new_seed,
@@ -483,13 +483,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         self.expansion_.set_device(device_or_cpu(self.device))
         with announced(self.verbose > 0):
             values: Float64Array = self.expansion_.raw_prediction(X)
-        if not all_finite(values):
-            row = int(np.flatnonzero(~np.isfinite(values).all(axis=1))[0])
-            raise DataError(
-                f"The model has no finite value at row {row} (rows count from 0) of those "
-                "given at once: the row, or parameters of the kernel, are too large; correct "
-                "or scale them."
-            )
+        check_values(values, "The model has no finite value")
         return values
 
     def _responses(self, X: Any) -> Iterator[Float64Array]:

@@ -37,6 +37,7 @@ from kernelgrad.estimators._support import (
     all_or_nothing,
     as_numpy,
     check_columns,
+    check_values,
     new_seed,
     reported,
     with_callbacks,
@@ -289,7 +290,7 @@ class RandomFeatures(
         ------
         ValueError
             For another number or other names of columns than in fit, NaN or infinite
-            values, or rows outside the kernel's domain.
+            values, rows outside the kernel's domain, or features beyond float32.
         """
         check_is_fitted(self, "stream_")
         if isinstance(X, BatchSource):
@@ -309,7 +310,8 @@ class RandomFeatures(
         stream, width = self.stream_, self.stream_.width
         factor = np.float32(np.sqrt(width / out.shape[1]))
         step = self._chunk_rows(X)
-        with single_threaded_blas():
+        # checked below; beyond float32 a kernel has no features
+        with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
             for start in range(0, len(out), step):
                 part = out[start : start + step]
                 rows = _pad(stream.prepare(X[start : start + step]))
@@ -318,6 +320,7 @@ class RandomFeatures(
                     if j == self.n_blocks_ - 1 and len(self._last) < width:
                         block = block[:, self._last]
                     np.multiply(block, factor, out=part[:, j * width : (j + 1) * width])
+                check_values(part, "The random features are not finite", start)
 
     def save(self, path: str | os.PathLike[str], *, key: bytes | None = None) -> None:
         """Write the fitted transformer to one file, as :meth:`KernelClassifier.save`."""
