@@ -15,7 +15,8 @@ import kernelgrad as kg
 from cases import every
 from kernelgrad.compute.ranges import check_range
 from kernelgrad.exceptions import DataError
-from kernelgrad.kernels import Gaussian, Laplacian, Polynomial
+from kernelgrad.functions.scaling import InputScaling
+from kernelgrad.kernels import Chi2, Gaussian, Laplacian, Polynomial
 from kernelgrad.solvers import Validation
 
 SOLVERS = ("direct", "newton", "cached", "working_set", "dsg", "sbp", "sdca", "pegasos")
@@ -273,3 +274,18 @@ def test_features_beyond_float32_are_an_error_and_not_nan():
         with pytest.raises(DataError, match="features are not finite at row"):
             model.transform(rows)
     assert np.isfinite(kg.RandomFeatures(Polynomial(degree=3)).fit(X).transform(X)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_constant_column_of_sparse_rows_is_not_divided_by_its_rounding(dtype):
+    rng = np.random.default_rng(0)
+    weight = rng.random(500)
+    for constant in (0.03107825, 1e-5, 3.3, 1e5):
+        X = rng.random((500, 3)).astype(dtype)
+        X[:, 1] = constant
+        dense, sparse = (
+            InputScaling.fit(rows, Chi2(), standardize=True, sample_weight=weight).scale
+            for rows in (X, sp.csr_matrix(X))
+        )
+        assert dense[1] == sparse[1] == 1.0
+        np.testing.assert_allclose(sparse, dense, rtol=1e-12)

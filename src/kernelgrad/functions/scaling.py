@@ -84,7 +84,11 @@ class InputScaling:
             return cls()
         if sp.issparse(X):
             mean = np.asarray(p @ X).ravel()
-            square = np.asarray(p @ X.multiply(X)).ravel()
+            # the variance is what float32 squares would round away
+            squares = sp.csr_matrix(
+                (X.data.astype(np.float64) ** 2, X.indices, X.indptr), X.shape
+            )
+            square = np.asarray(p @ squares).ravel()
             variance = square - mean**2
             most = np.abs(X).max(axis=0).toarray().ravel()
             rounding = np.sqrt(max(1e-14, len(p) * np.finfo(float).eps) * square)
