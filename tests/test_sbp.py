@@ -228,6 +228,10 @@ def test_best_scale_is_exact_at_kinks_and_between(penalty, margin):
             c * (1 + 1e-15 * rng.standard_normal(60)), p, penalty, margin
         )
         assert split == pytest.approx(found, rel=1e-12)
+    tiny = np.array([1e-310, 1.0, -0.5])  # kernel values of rows far apart
+    expected = sbp_module.best_scale(tiny[1:], np.ones(2), penalty, margin)
+    assert sbp_module.best_scale(tiny, np.ones(3), penalty, margin) == expected
+    assert sbp_module.best_scale(tiny[:1], np.ones(1), penalty, margin) == 0.0
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -25,6 +25,7 @@ _LEAST_NU = 1e-12
 _NU_RATIO = 1.25  # largest ratio of alphas followed at once
 _ROUNDING = 1e-6  # of a squared gradient, relative to the largest k(x, x)
 _NU_GROWTH = 1.1  # nu follows alpha again after a tenth more iterations
+_FLAT = 1e-300  # of a response, whose inverse overflows
 _Chances = list[tuple[IntArray, Float64Array]]  # rows of a class and their probabilities
 
 
@@ -461,6 +462,7 @@ def best_scale(c: Float64Array, p: Float64Array, penalty: float, margin: float =
 
     The slope rises by ``p_i c_i`` where s passes ``margin / c_i``, and is linear in between.
     """
+    c = np.where(np.abs(c) < _FLAT, 0.0, c)  # no kink of theirs is a number
     positive = c > 0
     order = np.argsort(-c[positive], kind="stable")
     kinks = margin / c[positive][order]
