@@ -54,10 +54,11 @@ def _claim(method: str, name: str) -> Claim:
         control = where(rows, method=method, dataset=CONTROL)
         if name == RARE and control:
             held = mean_error(where(rows, method=method, dataset=name), loss=BALANCED)
-            gained = gains(control)
+            gained = np.array(gains(control))
+            error = gained.std(ddof=1) / np.sqrt(len(gained))
             text += (
                 f"; balanced {held:.4f}; {EVEN} {errors(rows, CONTROL)}, "
-                f"a gain of {np.mean(gained):.4f} ± {np.std(gained, ddof=1) / len(gained) ** 0.5:.2g}"
+                f"a gain of {gained.mean():.4f} ± {error:.2g}"
             )
         return text
 
