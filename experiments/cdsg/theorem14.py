@@ -24,7 +24,8 @@ LATE = LONG**0.75
 
 def _part(rows: list[Row], bound: float, *, long: bool = False) -> list[Row]:
     """Return the rows with this bound of the line search, those of the long runs or others."""
-    return [r for r in where(rows, max_step=bound) if (r["iterations"] == LONG) == long]
+    some = [r for r in rows if r.get("max_step", SEARCHED) == bound]
+    return [r for r in some if (r["iterations"] == LONG) == long]
 
 
 def _late(rows: list[Row]) -> float:
@@ -77,17 +78,17 @@ class CheckedRate(TheoremRate):
         """Return a cell for each seed and product, and those without the line search."""
         T, seeds = (2**7, 2) if quick else (2**12, 15)
         cells = [
-            {"seed": seed, "product": name, "iterations": T, "max_step": SEARCHED}
+            {"seed": seed, "product": name, "iterations": T}
             for seed in range(seeds)
             for name in PRODUCTS
         ]
         alone = [c | {"max_step": ALONE} for c in cells if c["product"] == "1"]
-        few = [c for c in (cells + alone) if c["product"] == "1" and c["seed"] < 5]
+        few = [c for c in (cells + alone) if c["product"] == "1" and c["seed"] < 3]
         return cells + alone + ([] if quick else [c | {"iterations": LONG} for c in few])
 
     def measure(self, cell: Cell) -> Iterator[Row]:
         """Return the error at iterations evenly spaced in the logarithm."""
-        options = {"max_step": cell["max_step"], "batch_size": 16}
+        options = {"max_step": cell.get("max_step", SEARCHED), "batch_size": 16}
         bounded: Any = type("Bounded", (TheoremRate,), {"solver": CDSG, "options": options})
         yield from bounded().measure(cell)
 
