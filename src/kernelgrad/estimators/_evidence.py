@@ -30,7 +30,8 @@ from kernelgrad.callbacks import FOREVER, Deadline, TimeIsUp
 from kernelgrad.compute.threads import parallel_for, single_threaded_blas
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.scaling import InputScaling
-from kernelgrad.kernels import Gaussian, Kernel, Matern
+from kernelgrad.kernels import Kernel
+from kernelgrad.solvers.kernel.metric import smoothness
 
 MOST_ROWS = 2000  # of the last search; one evaluation is three factorisations of them
 # Rows on which the noise is found once more, given bandwidths: a factorisation an evaluation.
@@ -310,14 +311,6 @@ def _half_squares(Z: Matrix) -> Float64Array:
     np.maximum(u, 0.0, out=u)
     np.fill_diagonal(u, 0.0)
     return u
-
-
-def smoothness(kernel: Kernel) -> float | None:
-    """Return nu of a kernel that :class:`Radial` knows, infinite for the Gaussian."""
-    if type(kernel) is Gaussian:
-        return np.inf
-    known = type(kernel) is Matern and kernel.nu in (0.5, 1.5, 2.5)
-    return float(kernel.nu) if known else None
 
 
 def has_rule(kernel: Kernel) -> bool:

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from scipy.spatial.distance import cdist
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.memory import LEAST_LIMIT
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.data import ArraySource
@@ -262,7 +263,7 @@ def study(
     the errors by at least a standard error of the paired difference; with few rows the errors
     are those on thirds of the rows that the weights were not learned from.
     """
-    X = pool.X.toarray() if sp.issparse(pool.X) else np.asarray(pool.X)
+    X = dense(pool.X)
     d = X.shape[1]
     groups = np.arange(d) if groups is None else groups
     scalings = _scalings(X, pool.weight, wanted, sparse=sp.issparse(pool.X))
