@@ -19,6 +19,7 @@ from kernelgrad.solvers.kernel import direct
 from kernelgrad.solvers.kernel.direct import SymmetricMatrix, direct_bytes
 from kernelgrad.solvers.loop import run
 from plain import plain_regressor
+from steps import solve
 
 
 def setting(n=170, *, alpha=1e-3, outputs=2, weighted=True, seed=0, **options):
@@ -32,9 +33,7 @@ def setting(n=170, *, alpha=1e-3, outputs=2, weighted=True, seed=0, **options):
 
 def fit(problem, batch):
     solver = DirectSolve()
-    state = solver.init(problem, batch)
-    with single_threaded_blas():
-        info = solver.step(problem, state, batch)
+    state, (info,) = solve(solver, problem, batch, 1)
     return solver, state, info
 
 

@@ -200,10 +200,8 @@ def test_files_pickles_and_threads(rows, kernel, sparse, tmp_path):
     gp.save(tmp_path / "gp.kg")
     loaded, copy = load(tmp_path / "gp.kg"), pickle.loads(pickle.dumps(gp))
     set_num_threads(3)
-    try:
-        again = process(kernel=kernel).fit(X, y, sample_weight=weight)
-    finally:
-        set_num_threads(None)
+    again = process(kernel=kernel).fit(X, y, sample_weight=weight)
+    set_num_threads(None)
     for twin in (loaded, copy, again):
         assert twin.log_marginal_likelihood_ == gp.log_marginal_likelihood_
         np.testing.assert_array_equal(twin.sample_y(Z[:4]), gp.sample_y(Z[:4]))

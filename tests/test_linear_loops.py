@@ -15,11 +15,11 @@ import oracles_linear as oracles
 from cases import every
 from kernelgrad import losses
 from kernelgrad.compute import rows as accessor
-from kernelgrad.kernels import Polynomial
 from kernelgrad.solvers.base import TrainBatch
 from kernelgrad.solvers.linear import _loops as loops
 from kernelgrad.solvers.linear._loops import AnchorGraph, Moments
-from kernelgrad.solvers.linear.base import LinearProblem, PreparedRows
+from kernelgrad.solvers.linear.base import PreparedRows
+from steps import linear_problem
 
 SMOOTH = [
     losses.SquaredError(), losses.Logistic(), losses.Multinomial(), losses.SquaredHinge(),
@@ -34,11 +34,8 @@ PENALTIES = [(0.0, 0.0), (0.2, 0.0), (0.0, 0.3), (0.1, 0.2)]
 def prepared(loss, X, Y, weights=None, l1=0.0, l2=0.0, fit_bias=True, **options):
     """Problem and prepared rows, dense and CSR, in both precisions."""
     alpha = l1 + l2
-    problem = LinearProblem(
-        loss=loss, kernel=Polynomial(degree=1, gamma=1.0, coef0=0.0), alpha=alpha,
-        l1_ratio=l1 / alpha if alpha else 0.0, n_outputs=Y.shape[1],
-        n_features_in=X.shape[1], seed=0, fit_intercept=fit_bias,
-    )  # fmt: skip
+    ratio = l1 / alpha if alpha else 0.0
+    problem = linear_problem(loss, X, Y, alpha, 0, l1_ratio=ratio, fit_intercept=fit_bias)
     weights = np.ones(len(X)) if weights is None else weights
     for dtype in (np.float64, np.float32):
         for form in (np.asarray, sps.csr_matrix):

@@ -15,17 +15,16 @@ import oracles_linear as oracles
 from cases import every
 from kernelgrad import losses
 from kernelgrad._validation import CapabilityError
-from kernelgrad.kernels import Polynomial
 from kernelgrad.solvers.base import TrainBatch
 from kernelgrad.solvers.linear.anchors import build_graph, cluster_rows, nearest_points
 from kernelgrad.solvers.linear.base import (
-    LinearProblem,
     PreparedRows,
     draw_batches,
     evaluate,
 )
 from kernelgrad.solvers.linear.sgd import SGD, SSGD, LinearPegasos
 from kernelgrad.solvers.linear.variance_reduced import S3GD, SAGA, SCV, SVRG, group_moments
+from steps import linear_problem, solve
 
 CASES = {
     "squared": (losses.SquaredError(), 0.0),
@@ -66,10 +65,10 @@ class Setting:
         stored = X.astype(dtype)
         self.batch = TrainBatch(sps.csr_matrix(stored) if sparse else stored,
                                 Y.astype(np.float32), self.weights)  # fmt: skip
-        self.problem = LinearProblem(
-            loss=CASES[loss][0], kernel=Polynomial(degree=1, gamma=1.0, coef0=0.0), alpha=alpha,
-            n_outputs=Y.shape[1], n_features_in=X.shape[1], seed=3 + seed, l1_ratio=l1_ratio,
-            fit_intercept=fit_intercept, tol=tol)  # fmt: skip
+        self.problem = linear_problem(
+            CASES[loss][0], X, Y, alpha, 3 + seed, l1_ratio=l1_ratio,
+            fit_intercept=fit_intercept, tol=tol,
+        )  # fmt: skip
         self.penalty = (alpha * l1_ratio, alpha * (1 - l1_ratio))
         self._best = None
 
@@ -102,12 +101,8 @@ class Setting:
         return PreparedRows.build(self.problem, self.batch)
 
     def fit(self, solver, steps, state=None):
-        state = solver.init(self.problem, self.batch) if state is None else state
-        for _ in range(steps):
-            info = solver.step(self.problem, state, self.batch)
-            if info.converged:
-                break
-        return state, info
+        state, infos = solve(solver, self.problem, self.batch, steps, state)
+        return state, infos[-1]
 
 
 @cache
@@ -732,24 +727,10 @@ def test_pegasos_stays_in_its_ball():
 
 def drive(solver, X, y, loss, steps, *, alpha=0.0, weight=None, seed=0, **settings):
     """Return the state after some passes over rows given as one batch."""
-    given = {
-        "l1_ratio": 0.0,
-        "tol": 1e-10,
-        "fit_intercept": True,
-        "fixed_rows": True,
-    } | settings
-    problem = LinearProblem(
-        loss=loss, kernel=Polynomial(degree=1, gamma=1.0, coef0=0.0), alpha=alpha,
-        n_outputs=1, n_features_in=X.shape[1], seed=seed, **given,
-    )  # fmt: skip
+    given = {"tol": 1e-10, "fit_intercept": True, "fixed_rows": True} | settings
+    problem = linear_problem(loss, X, y[:, None], alpha, seed, **given)
     batch = TrainBatch(X, y[:, None], np.ones(len(y)) if weight is None else weight)
-    state = solver.init(problem, batch)
-    infos = []
-    for _ in range(steps):
-        infos.append(solver.step(problem, state, batch))
-        if infos[-1].converged:
-            break
-    return problem, state, infos
+    return problem, *solve(solver, problem, batch, steps)
 
 
 @every("loss", [losses.Absolute(), losses.Quantile(0.3), losses.EpsilonInsensitive(0.0)])

@@ -20,6 +20,7 @@ from kernelgrad.solvers.base import Problem, TrainBatch
 from kernelgrad.solvers.kernel.dual_ascent import visit_order
 from kernelgrad.solvers.kernel.sdca import SDCA
 from kernelgrad.solvers.loop import run
+from steps import solve
 
 LOSSES = [
     losses.Hinge(), losses.SquaredHinge(), losses.Logistic(), losses.SquaredError(),
@@ -49,12 +50,8 @@ def gram(problem, batch):
 
 def fit(problem, batch, n_steps=2000, **parameters):
     solver = SDCA(**parameters)
-    state = solver.init(problem, batch)
-    for _ in range(n_steps):
-        info = solver.step(problem, state, batch)
-        if info.converged:
-            break
-    return solver, state, info
+    state, infos = solve(solver, problem, batch, n_steps)
+    return solver, state, infos[-1]
 
 
 def objective(problem, batch, state):

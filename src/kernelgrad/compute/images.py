@@ -13,7 +13,6 @@ from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import over_tiles
 
 TAG_IMAGE = 16
-N_AFFINE = 5  # normal variates of a row: angle, log size, slant, vertical, horizontal shift
 _ROWS = 64  # rows of a task
 
 
@@ -104,7 +103,7 @@ def deform(
 
     Rows below n are not deformed. The standard deviations are, in pixels, `smoothness` for the
     Gaussian that smooths the fields and `elastic` for the displacement in each direction, and
-    `affine` (N_AFFINE,) for the angle (radians), the logarithm of the size, the slant, and the
+    `affine` (5,) for the angle (radians), the logarithm of the size, the slant, and the
     vertical and horizontal shift (pixels).
     """
     B, C = (bumps(side, smoothness) for side in images.shape[1:3])

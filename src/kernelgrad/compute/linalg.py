@@ -31,6 +31,11 @@ _HASHED = 2**15  # entries hashed at once, whose work arrays stay in the cache
 _FAST = {"contract", "nsz", "arcp"}
 
 
+def dense(X: Matrix, dtype: Any = None) -> AnyArray:
+    """Return rows as a dense array of a type, by default their own."""
+    return np.asarray(X.toarray() if sp.issparse(X) else X, dtype)
+
+
 def gram(P: FloatArray, out: Float64Array | None = None) -> Float64Array:
     """Return the lower triangle of ``P^T P``, computed in the precision of P, in float64.
 
