@@ -242,6 +242,11 @@ def fill(W: Any, columns: Any, i0: int, k0: int, k1: int, law: int, scale: Any) 
             out[i] = row[i] * scale
 
 
+def draws(*key: int) -> np.random.Generator:
+    """Return NumPy's generator of a key: a seed, a tag of its use, and further numbers."""
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
+
+
 def split_seed(seed: int) -> tuple[int, int]:
     """Return the two 32-bit key words of a seed below 2^64."""
     return seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
