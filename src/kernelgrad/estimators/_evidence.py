@@ -27,6 +27,7 @@ from scipy.linalg import lapack
 
 from kernelgrad._typing import Float64Array, Matrix
 from kernelgrad.callbacks import FOREVER, Deadline, TimeIsUp
+from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import parallel_for, single_threaded_blas
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.scaling import InputScaling
@@ -479,8 +480,7 @@ def maximise(
         Seed of the order of the rows.
     """
     n = len(y)
-    key = np.random.SeedSequence([seed, 0x65766964])
-    order = np.random.Generator(np.random.Philox(key)).permutation(n)
+    order = draws(seed, 0x65766964).permutation(n)
     X = X[order]
     d = X.shape[1]
     if sp.issparse(X) and d <= _MOST_COLUMNS:

@@ -15,6 +15,7 @@ from scipy.spatial.distance import cdist
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.memory import LEAST_LIMIT
+from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.data import ArraySource
 from kernelgrad.estimators._rows import TrainingRows, no_rows
@@ -203,7 +204,7 @@ def study_tasks(memory_limit: float | None) -> int:
 
 
 def purpose_rng(seed: int, purpose: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, _TAG, purpose])))
+    return draws(seed, _TAG, purpose)
 
 
 def why_not(wanted: Wanted, pool: Pool) -> str | None:

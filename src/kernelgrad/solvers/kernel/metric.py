@@ -26,6 +26,7 @@ import numpy as np
 from scipy.linalg import get_lapack_funcs, lapack
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray
+from kernelgrad.compute.rng import draws
 from kernelgrad.kernels import Gaussian, Kernel, Matern
 
 LEAST, MOST = 1e-7, 100.0  # lambda, of kernels with k(x, x) = 1
@@ -312,7 +313,7 @@ class Schedule:
 
 def subsets(n: int, size: int, seed: Sequence[int]) -> Callable[[], IntArray]:
     """Return a function that returns disjoint random subsets of n rows, pass after pass."""
-    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed)))
+    rng = draws(*seed)
     left: list[IntArray] = []
 
     def draw() -> IntArray:

@@ -155,8 +155,7 @@ def build_graph(
         for e in range(E):
             part = weighted * (code[:, e] == v)[:, None]
             M = sp.csr_matrix((part.ravel(), near.ravel(), indptr), shape=(n, m))
-            found = M.T @ X
-            product[v, e] = found.toarray() if sp.issparse(found) else found
+            product[v, e] = dense(M.T @ X)
             product_bias[v, e] = np.asarray(M.sum(axis=0)).ravel()
     shares = spread * data.share[:, None]
     return AnchorGraph(
