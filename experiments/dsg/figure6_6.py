@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from experiments.dsg._rivals import CLOCK, OURS, claim
 from experiments.dsg.figure6_3 import Figure6Panel3
@@ -23,3 +23,7 @@ class Figure6Panel6(Figure6Panel3):
             lambda e: min(e[m] for m in e if m not in (OURS, "NORMA")) - e[OURS],
         ),
     )  # fmt: skip
+
+    def others(self, n: int, gamma: float, step: float, seed: int) -> dict[str, Any]:
+        """Return nothing: Figure 6(3) has them."""
+        return {}
