@@ -253,7 +253,7 @@ class Rivals(Experiment):
 
     def plot(self, rows: list[Row], path: Path) -> None:
         """Draw errors against seconds, a point for each seed."""
-        with picture(path, size=(4.6, 3.4)) as axes:
+        with picture(path, size=(5.8, 3.4)) as axes:
             ax = axes[0][0]
             for i, name in enumerate(distinct(rows, "method")):
                 mine = where(rows, method=name)
