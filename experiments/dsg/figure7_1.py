@@ -61,9 +61,16 @@ class DigitsByConvolution(Experiment):
     departures = f"""
     Random convolutions (Section 2; kernel of 5 x 5 patches, pooled 3 x 3, half the median
     distance of patches) in place of a Gaussian kernel on the features of a trained network.
-    The library's deformed digits in place of MNIST8M. At most 2^20 rows and 2^14 features, by
-    preconditioned steps with batches of {BATCH:,} rows; each number of rows is a fit of its
-    own. No neural network beside it.
+    The library's deformed digits in place of MNIST8M. At most 2^14 features, by preconditioned
+    steps with batches of {BATCH:,} rows; each number of rows is a fit of its own. Results go as
+    far as 2^19 rows: the fits on 2^20, for which the goal of {GOAL} % was set, have not been
+    made. No neural network beside it.
+    """
+    explanation = """
+    The rows are too few: 2^19 are less than a fifteenth of the paper's 8.1 million, and from
+    2^18 to 2^19 the error still falls on each seed (median from 1.32 to 1.17 %). Whether it
+    falls to 0.5 % is open. The line of all points says so, but up to 2^17 rows more rows bring
+    more features too; from there on the error falls more slowly.
     """
     claims: ClassVar = (
         Claim(
