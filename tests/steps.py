@@ -23,6 +23,12 @@ def solve(solver, problem, batch, most, state=None):
     return state, infos
 
 
+def gram(problem, X):
+    """Return the kernel matrix of rows, rounded to float32."""
+    X = X.astype(np.float64)
+    return problem.kernel.pairwise(X, X).astype(np.float32).astype(np.float64)
+
+
 def linear_problem(loss, X, y, alpha, seed, **options):
     """Return the problem of a linear function of X (n, d) with targets y (n, C)."""
     return LinearProblem(

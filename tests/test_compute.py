@@ -32,12 +32,6 @@ LAWS = ("normal", "cauchy", "laplace")
 ALL = 2**32 - 1
 
 
-@pytest.fixture(autouse=True)
-def _default_threads():
-    yield
-    set_num_threads(None)
-
-
 # Random numbers
 
 

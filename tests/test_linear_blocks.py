@@ -27,6 +27,7 @@ from kernelgrad.solvers.linear import _loops as loops
 from kernelgrad.solvers.linear._blocks import LossState, cut_into_blocks
 from kernelgrad.solvers.linear.base import PreparedRows, draw_batches
 from kernelgrad.solvers.linear.blocks import RBCD, SBMD
+from oracles_losses import spec
 from steps import linear_problem, solve
 
 SMOOTH = [
@@ -61,7 +62,7 @@ def plain(batch):
 
 def value(problem, batch, W, b):
     X, y, p = plain(batch)
-    return oracles.objective(oracles.spec(problem.loss), X, y, p, W, b, problem.l1, problem.l2)
+    return oracles.objective(spec(problem.loss), X, y, p, W, b, problem.l1, problem.l2)
 
 
 @each_form
@@ -73,7 +74,7 @@ def test_rbcd_ends_at_the_minimum(loss, form, l1_ratio, block_size):
         loss, form=form, l1_ratio=l1_ratio, alpha=3e-2, weighted=True, outputs=3
     )
     X, y, p = plain(batch)
-    W, b = oracles.optimum(oracles.spec(loss), X, y, p, problem.l1, problem.l2, True)
+    W, b = oracles.optimum(spec(loss), X, y, p, problem.l1, problem.l2, True)
     state, (*_, info) = solve(RBCD(block_size=block_size), problem, batch, 300)
     assert info.converged
     best = value(problem, batch, W, b)
@@ -281,7 +282,7 @@ def test_sbmd_steps_are_those_of_the_formula(loss, form):
                             chosen, blocks, eta_bias)  # fmt: skip
     X, y, _ = plain(batch)
     expected, bias = oracles.mirror_steps(
-        oracles.spec(loss), X, y, state.coef.copy(), state.bias.copy(), order, chosen, first,
+        spec(loss), X, y, state.coef.copy(), state.bias.copy(), order, chosen, first,
         eta, eta_bias, problem.l1, problem.l2,
     )  # fmt: skip
     np.testing.assert_allclose(data.native(W), expected, atol=1e-12)

@@ -16,6 +16,7 @@ from kernelgrad.solvers.base import TrainBatch, draws
 from kernelgrad.solvers.linear import _dual as dual
 from kernelgrad.solvers.linear.sdca import LinearSDCA
 from kernelgrad.solvers.linear.simba import SIMBA, _split
+from oracles_losses import spec
 from steps import linear_problem, solve
 
 SMOOTH = [
@@ -82,7 +83,7 @@ def test_smooth_losses_come_to_the_minimum(loss, alpha, fit_intercept):
 
 def minimum(problem, batch):
     """Return (objective, w, b) by L-BFGS-B, of one output."""
-    (y, p), loss = target(batch), oracles.spec(problem.loss)
+    (y, p), loss = target(batch), spec(problem.loss)
     own = loss, batch.X, y[:, None], p
     W, b = oracles.optimum(*own, problem.l1, problem.l2, problem.fit_intercept)
     return oracles.objective(*own, W, b, problem.l1, problem.l2), W[:, 0], b[0]

@@ -29,13 +29,13 @@ from steps import linear_problem, solve
 CASES = {
     "squared": (losses.SquaredError(), 0.0),
     "logistic": (losses.Logistic(), 0.0),
-    "multinomial": (losses.Multinomial(), 0.0),
+    "log_loss": (losses.Multinomial(), 0.0),
     "squared_hinge": (losses.SquaredHinge(), 0.0),
     "huber": (losses.Huber(0.4), 0.4),
     "smoothed_hinge": (losses.SmoothedHinge(0.6), 0.6),
     "modified_logistic": (losses.ModifiedLogistic(5.0), 5.0),
     "hinge": (losses.Hinge(), 0.0),
-    "epsilon": (losses.EpsilonInsensitive(0.2), 0.2),
+    "epsilon_insensitive": (losses.EpsilonInsensitive(0.2), 0.2),
     "quantile": (losses.Quantile(0.3), 0.3),
 }
 SMOOTH = list(CASES)[:7]
@@ -56,7 +56,7 @@ class Setting:
     def __init__(self, loss="logistic", n=300, d=6, C=1, *, seed=0, sparse=False, weights=None,
                  alpha=1e-2, l1_ratio=0.0, fit_intercept=True, tol=1e-7, dtype=np.float64,
                  clusters=0, X=None, Y=None):  # fmt: skip
-        C = max(C, 3) if loss == "multinomial" else C
+        C = max(C, 3) if loss == "log_loss" else C
         if X is None:
             X, Y = oracles.data(loss, n, d, C, seed, clusters)
         self.X, self.Y, self.loss, self.sparse = X, Y, (loss, CASES[loss][1]), sparse
@@ -156,7 +156,7 @@ def test_comes_within_a_percent(name, loss):
 @every("l1_ratio", [1.0, 0.7])
 @storage
 def test_finds_the_support(name, l1_ratio, sparse):
-    for loss, C in [("logistic", 1), ("squared", 2), ("multinomial", 3)]:
+    for loss, C in [("logistic", 1), ("squared", 2), ("log_loss", 3)]:
         case = Setting(loss, 300, 10, C, sparse=sparse, alpha=0.03, l1_ratio=l1_ratio)
         state, _ = case.fit(ALL[name], 300)
         W, b = case.best()[:2]
@@ -308,7 +308,7 @@ def test_product_of_anchors_is_the_mean_over_all_rows(loss, C):
             G, g = fast_gradient(case, graph, W, b)
             np.testing.assert_allclose(G, case.X.T @ (case.p[:, None] * h), atol=1e-12)
             np.testing.assert_allclose(g, case.p @ h, atol=1e-12)
-            assert len(graph.targets) == {"squared": 1, "logistic": 1, "multinomial": 1,
+            assert len(graph.targets) == {"squared": 1, "logistic": 1, "log_loss": 1,
                                           "huber": 16}.get(loss, 2)  # fmt: skip
     noise = np.mean((oracles.slope(loss, case.Y, case.X @ W + b, case.loss[1]) - h) ** 2)
     plain = np.var(oracles.slope(loss, case.Y, case.X @ W + b, case.loss[1]))
@@ -399,13 +399,13 @@ def test_graph_is_kept_for_other_penalties():
 # Moments --------------------------------------------------------------------------------
 
 
-@every("loss", ["logistic", "squared", "multinomial"])
+@every("loss", ["logistic", "squared", "log_loss"])
 @storage
 def test_mean_of_class_references_has_a_closed_form(loss, sparse):
     weights = np.random.default_rng(2).integers(0, 3, 250).astype(float)
     case = Setting(loss, 250, C=1, sparse=sparse, weights=weights)
     M = group_moments(case.data(), loss != "squared")
-    assert len(M.part) == {"logistic": 2, "squared": 1, "multinomial": 3}[loss]
+    assert len(M.part) == {"logistic": 2, "squared": 1, "log_loss": 3}[loss]
     assert M.part.sum() == pytest.approx(1.0)
     for c in range(len(M.part)):
         i = M.group == c
@@ -576,7 +576,7 @@ def test_rows_are_drawn_by_weight(name):
 def test_references_keep_their_weighted_mean(name, sparse):
     """In the last mini-batch as in the first: else gradients would be biased within a pass."""
     weights = np.random.default_rng(3).integers(0, 4, 200).astype(float)
-    case = Setting("multinomial", 200, weights=weights, sparse=sparse)
+    case = Setting("log_loss", 200, weights=weights, sparse=sparse)
     state, _ = case.fit(ALL[name], 2)
     before = ALL[name].solution(state)
     r = record(case, ALL[name], state)[2]

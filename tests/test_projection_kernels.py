@@ -249,7 +249,6 @@ CASES = [
     (ArcCosine(2), normal, 4000),
     (ArcCosine(2, scale=0.5, bias=1.0), normal, 4000),
 ]
-IDS = [repr(kernel) for kernel, *_ in CASES]
 
 
 @every(("kernel", "rows", "n_blocks"), CASES)

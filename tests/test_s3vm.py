@@ -31,7 +31,7 @@ from kernelgrad.solvers.semi_supervised import bgs3vm
 from kernelgrad.solvers.semi_supervised.bgs3vm import BGS3VM
 from kernelgrad.solvers.semi_supervised.cccp_s3vm import CCCPS3VM
 from kernelgrad.solvers.semi_supervised.s3vm_light import S3VMLight
-from steps import solve
+from steps import gram, solve
 
 EXACT = [CCCPS3VM(), CCCPS3VM(balance=True), S3VMLight(start=0.01)]
 ALL = [*EXACT, BGS3VM(labelled_budget=8, unlabelled_budget=30, ramp=(0, 0), batch_size=40)]
@@ -70,11 +70,6 @@ def setting(n=160, n_labelled=14, seed=0, *, outputs=1, ratio=0.5, unlabelled=No
     alpha = options.pop("alpha")
     problem = Problem(loss, Gaussian(5.0), alpha, outputs, 2, 3, **options)
     return problem, TrainBatch(X, y, w), truth
-
-
-def gram(problem, X):
-    X = X.astype(np.float64)
-    return problem.kernel.pairwise(X, X).astype(np.float32).astype(np.float64)
 
 
 def parts(problem, batch):

@@ -27,10 +27,12 @@ from scipy.linalg import lapack
 
 from kernelgrad._typing import Float64Array, Matrix
 from kernelgrad.callbacks import FOREVER, Deadline, TimeIsUp
+from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import parallel_for, single_threaded_blas
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.scaling import InputScaling
-from kernelgrad.kernels import Gaussian, Kernel, Matern
+from kernelgrad.kernels import Kernel
+from kernelgrad.solvers.kernel.metric import smoothness
 
 MOST_ROWS = 2000  # of the last search; one evaluation is three factorisations of them
 # Rows on which the noise is found once more, given bandwidths: a factorisation an evaluation.
@@ -312,14 +314,6 @@ def _half_squares(Z: Matrix) -> Float64Array:
     return u
 
 
-def smoothness(kernel: Kernel) -> float | None:
-    """Return nu of a kernel that :class:`Radial` knows, infinite for the Gaussian."""
-    if type(kernel) is Gaussian:
-        return np.inf
-    known = type(kernel) is Matern and kernel.nu in (0.5, 1.5, 2.5)
-    return float(kernel.nu) if known else None
-
-
 def has_rule(kernel: Kernel) -> bool:
     """Whether the bandwidth of a kernel is left to a rule."""
     return isinstance(getattr(kernel, "gamma", None), str) and hasattr(
@@ -486,8 +480,7 @@ def maximise(
         Seed of the order of the rows.
     """
     n = len(y)
-    key = np.random.SeedSequence([seed, 0x65766964])
-    order = np.random.Generator(np.random.Philox(key)).permutation(n)
+    order = draws(seed, 0x65766964).permutation(n)
     X = X[order]
     d = X.shape[1]
     if sp.issparse(X) and d <= _MOST_COLUMNS:

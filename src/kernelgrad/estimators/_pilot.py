@@ -13,7 +13,9 @@ import scipy.sparse as sp
 from scipy.spatial.distance import cdist
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.memory import LEAST_LIMIT
+from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.data import ArraySource
 from kernelgrad.estimators._rows import TrainingRows, no_rows
@@ -202,7 +204,7 @@ def study_tasks(memory_limit: float | None) -> int:
 
 
 def purpose_rng(seed: int, purpose: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, _TAG, purpose])))
+    return draws(seed, _TAG, purpose)
 
 
 def why_not(wanted: Wanted, pool: Pool) -> str | None:
@@ -262,7 +264,7 @@ def study(
     the errors by at least a standard error of the paired difference; with few rows the errors
     are those on thirds of the rows that the weights were not learned from.
     """
-    X = pool.X.toarray() if sp.issparse(pool.X) else np.asarray(pool.X)
+    X = dense(pool.X)
     d = X.shape[1]
     groups = np.arange(d) if groups is None else groups
     scalings = _scalings(X, pool.weight, wanted, sparse=sp.issparse(pool.X))

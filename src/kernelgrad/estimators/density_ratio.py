@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from kernelgrad._params import anything, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import DataError
+from kernelgrad.compute.linalg import stacked
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.estimators import _files
 from kernelgrad.estimators._blocks import by_blocks
@@ -19,7 +20,6 @@ from kernelgrad.estimators._rows import (
     MAX_VALIDATION_ROWS,
     TrainingRows,
     TwoSamples,
-    stacked,
     weights_of,
 )
 from kernelgrad.estimators._support import checked_weights, with_callbacks

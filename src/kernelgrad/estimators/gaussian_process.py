@@ -27,7 +27,7 @@ from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import over_tiles, single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.estimators._auto import rows_nbytes, usable_memory
-from kernelgrad.estimators._evidence import Evidence, has_rule, smoothness
+from kernelgrad.estimators._evidence import Evidence, has_rule
 from kernelgrad.estimators._hyperparameters import VARIANCES, hyperparameters
 from kernelgrad.estimators._plan import Choice, Given, Parts, Plan
 from kernelgrad.estimators._posterior import (
@@ -45,6 +45,7 @@ from kernelgrad.kernels import get_kernel
 from kernelgrad.persistence import Check, Record, check_number, or_none
 from kernelgrad.solvers import DSG, DirectSolve, Solver, TrainBatch
 from kernelgrad.solvers.kernel.direct import SymmetricMatrix, direct_bytes, kernel_matrix
+from kernelgrad.solvers.kernel.metric import smoothness
 from kernelgrad.solvers.loop import check_entries
 
 _TEST_ROWS = 1024  # rows of one group of predict(return_std=True) by random features

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from kernelgrad._params import anything, integer, parameters
 from kernelgrad._typing import Float64Array, IntArray
 from kernelgrad._validation import CapabilityError
+from kernelgrad.compute.rng import draws
 from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._plan import Given, Parts
 from kernelgrad.estimators._rows import MAX_VALIDATION_ROWS, TrainingRows
@@ -186,8 +187,7 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
             return expansion
         n, at = rows.source.n_rows, rows.train
         if n > MAX_VALIDATION_ROWS:
-            key = np.random.SeedSequence([self._seed, 0x6C766C])
-            rng = np.random.Generator(np.random.Philox(key))
+            rng = draws(self._seed, 0x6C766C)
             at = np.sort(rng.choice(n, MAX_VALIDATION_ROWS, replace=False))
         X, _, weight, _ = rows.usable(rows.source.take(at))
         loss = rows.task.loss

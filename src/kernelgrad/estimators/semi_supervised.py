@@ -329,12 +329,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     def _labels_of_source(
         self, source: BatchSource, declared: AnyArray | None
     ) -> tuple[AnyArray, AnyArray]:
-        summary = source.summarize_target()
-        if summary.classes is None:
-            raise DataError(
-                "The target has more than 1,000 distinct values; classes are needed here."
-            )
-        found, counts = np.asarray(summary.classes), np.asarray(summary.counts)
+        found, counts = super()._labels_of_source(source, declared)
         known = is_labelled(found, self._signed(found, declared, True))
         if declared is None and not known.any():
             raise DataError(

@@ -26,6 +26,7 @@ import numpy as np
 from scipy.linalg import get_lapack_funcs, lapack
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray
+from kernelgrad.compute.rng import draws
 from kernelgrad.kernels import Gaussian, Kernel, Matern
 
 LEAST, MOST = 1e-7, 100.0  # lambda, of kernels with k(x, x) = 1
@@ -34,6 +35,7 @@ _FADE, _MEAN, _SQUARE = 0.6, 0.9, 0.99  # of Adam: share of full steps, decay of
 _FLOOR = 8.0  # logarithm by which a column may weigh less than the first
 _NEAR = 1e-6
 _PANEL = 256  # rows of a matrix that are worked on at a time
+_FACTOR = 4.0  # between values of lambda that are tried
 _GAIN = 1e-3  # of the objective: below, a smaller lambda is not worth it
 # Standard deviation of a normal prior on logarithms of weights around their mean
 _SPREAD = 2.0
@@ -311,7 +313,7 @@ class Schedule:
 
 def subsets(n: int, size: int, seed: Sequence[int]) -> Callable[[], IntArray]:
     """Return a function that returns disjoint random subsets of n rows, pass after pass."""
-    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed)))
+    rng = draws(*seed)
     left: list[IntArray] = []
 
     def draw() -> IntArray:
@@ -391,7 +393,7 @@ def judged(machine: Machine, parts: Sequence[Sample]) -> Machine:
 
 
 def best_ridge(
-    values: Callable[[Sequence[float]], Sequence[float]], start: float, *, factor: float = 4.0
+    values: Callable[[Sequence[float]], Sequence[float]], start: float
 ) -> tuple[float, list[tuple[float, float]]]:
     """Return the lambda with the smallest value, and all pairs that were tried.
 
@@ -408,19 +410,19 @@ def best_ridge(
 
     best = start
     while True:
-        low, high = best / factor, best * factor
+        low, high = best / _FACTOR, best * _FACTOR
         ask(low, best, high)
         near = min((low, high), key=lambda r: tried.get(r, np.inf))
         if not tried.get(near, np.inf) < tried[best] - _GAIN:
             break
         best = near
     enough = tried[best] + _GAIN
-    while tried.get(high := best * factor, np.inf) < enough:  # in doubt the larger
+    while tried.get(high := best * _FACTOR, np.inf) < enough:  # in doubt the larger
         best = high
-        ask(best * factor)
-    low = best / factor
+        ask(best * _FACTOR)
+    low = best / _FACTOR
     left, mid, right = (tried.get(r, np.inf) for r in (low, best, high))
     if np.isfinite([left, mid, right]).all() and left + right > 2 * mid:
         shift = 0.5 * (left - right) / (left + right - 2 * mid)
-        best *= factor ** float(np.clip(shift, -0.5, 0.5))
+        best *= _FACTOR ** float(np.clip(shift, -0.5, 0.5))
     return best, sorted(tried.items())
