@@ -49,13 +49,11 @@ def _section(experiment: Experiment, result: Result) -> list[str]:
     ):  # fmt: skip
         if text:
             lines += ["", f"*{heading}.* {inspect.cleandoc(text)}"]
-    n, planned = len(content["cells"]), len(experiment.cells(quick=False))
-    count = str(n) if n == planned else f"{n} of {planned}"
     commits = sorted({run["commit"] for run in content["cells"]})
     seconds = sum(run["seconds"] for run in content["cells"])
     lines += [
         "",
-        f"{count} cells, {seconds:.0f} s on {content['environment']['cpu']}, "
+        f"{len(content['cells'])} cells, {seconds:.0f} s on {content['environment']['cpu']}, "
         f"commit {', '.join(commits)}: [{result.path.name}]"
         f"({result.path.relative_to(PAGES)}).",
         "",
