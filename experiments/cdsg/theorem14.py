@@ -68,6 +68,13 @@ class CheckedRate(TheoremRate):
     The paper proves this rate and draws no picture of it. With single rows the check of
     Equation 9 hardly ever lets an old frequency pass, hence the batches.
     """
+    explanation = """
+    The line search is the cause, neither a transient nor a factor log t: without it the slope
+    is that of 1/t, and stays so in longer runs; with it the error falls the slower the longer
+    the run. By Equation 9 the length of a step depends on the derivatives of its own batch, so
+    that the mean of length times derivative is not the product of their means. The proof takes
+    the lengths as given.
+    """
     solver: ClassVar[type[DSG]] = CDSG
     claims: ClassVar = tuple(
         _searched(claim, causes=name == "1")
