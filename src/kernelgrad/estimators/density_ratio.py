@@ -73,7 +73,7 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
         samples.
     max_iter : int, default=40
     standardize : bool, "robust", "ranks" or "auto", default="auto"
-        How columns are scaled, as in :class:`KernelNoveltyDetector`.
+        As in :class:`KernelNoveltyDetector`.
     categorical_features, device, memory_limit, time_limit, warm_start, random_state, verbose,
     callbacks
         As in :class:`KernelClassifier`.

@@ -125,7 +125,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     metric : array or None, default=None
         Weights of the scaled columns (d,), or a matrix (d, r) that they are multiplied by.
     standardize : bool, "robust", "ranks" or "auto", default="auto"
-        How columns are scaled, as in :class:`KernelNoveltyDetector`.
+        As in :class:`KernelNoveltyDetector`.
     categorical_features, memory_limit, time_limit, warm_start, random_state, verbose, callbacks
         As in :class:`KernelClassifier`.
 
