@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from experiments.dsg._rivals import CLOCK, claim
-from experiments.dsg.figure6_1 import Figure6Panel1
+from experiments.dsg._rivals import CLOCK, claim, makers
+from experiments.dsg.figure6_1 import Figure6Panel1, longer
 
 
 class Figure6Panel4(Figure6Panel1):
@@ -24,3 +24,7 @@ class Figure6Panel4(Figure6Panel1):
             "similar", lambda e: 2 - max(e.values()) + min(e.values()),
         ),
     )  # fmt: skip
+
+    def others(self, n: int, gamma: float, step: float, seed: int) -> dict[str, Any]:
+        """Return longer SDCA."""
+        return longer(makers(n, self.penalty / n, self.sizes, gamma, step, seed))
