@@ -171,4 +171,4 @@ class Iterations(Experiment):
             ax.set(xscale="log", yscale="log", ylabel="processor seconds of a row")
             ax.xaxis.set_minor_formatter("")
             ax.set_xlabel("random features: t of doubly SGD, n of the others")
-            ax.legend(fontsize=7, loc=(0.02, 0.24))
+            ax.legend(fontsize=7, loc=(0.15, 0.24))
