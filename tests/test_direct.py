@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 import oracles_direct as oracles
 from kernelgrad import DataError, DirectSolve
@@ -182,11 +181,6 @@ def curve(n=250, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.uniform(-3, 3, (n, 2))
     return X, np.sin(2 * X[:, 0]) + X[:, 1] + 0.2 * rng.standard_normal(n)
-
-
-def gaussian(X, Z):
-    X, Z = (A.toarray() if sp.issparse(A) else A for A in (X, Z))
-    return np.exp(-((X[:, None] - Z[None]) ** 2).sum(axis=2))
 
 
 def test_an_indefinite_matrix_is_refused():

@@ -42,10 +42,6 @@ def name(solver):
     return solver.name + ("+balance" if getattr(solver, "balance", False) else "")
 
 
-def balanced(solver):
-    return bool(getattr(solver, "balance", False))
-
-
 each = pytest.mark.parametrize("solver", ALL, ids=name)
 each_exact = pytest.mark.parametrize("solver", EXACT, ids=name)
 
@@ -453,7 +449,8 @@ def test_budgets_take_any_losses(labelled, unlabelled):
 
 @each
 def test_two_moons_from_ten_labels(solver):
-    problem, batch, truth = setting(n=400, n_labelled=10, fit_intercept=balanced(solver))
+    bias = bool(getattr(solver, "balance", False))
+    problem, batch, truth = setting(n=400, n_labelled=10, fit_intercept=bias)
     if isinstance(solver, BGS3VM):
         solver = BGS3VM()
         state = solver.init(problem, batch)

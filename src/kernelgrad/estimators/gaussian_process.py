@@ -110,11 +110,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         With random features, blocks of the mean and of each variance function. Below 5 a
         variance may be estimated as zero.
     standardize : bool, "robust", "ranks" or "auto", default="auto"
-        How columns are scaled, as in :class:`KernelRegressor`. With "auto" and a rule for
-        gamma, dense columns in different units (one of which spreads more than ten times as
-        wide as half of the others, or a tenth as wide) are divided by their deviations; others
-        are left as they are.
-        With a bandwidth for each column it only changes where the search starts.
+        As in :class:`KernelNoveltyDetector`. With a bandwidth for each column `standardize`
+        only changes where the search starts.
     categorical_features, memory_limit, time_limit, random_state, verbose, callbacks
         As in :class:`KernelRegressor`.
 

@@ -575,9 +575,7 @@ class NORMA(OnlineSolver):
 
     Notes
     -----
-    Sample weights are divided by their mean so far and multiply the derivative. A step of a
-    weight v above 1 is ``ceil(v)`` equal ones, each with the derivative where the last led.
-    Any convex loss of labelled rows, at full speed if it has a ``code``.
+    Losses and sample weights are as in :class:`Pegasos`.
 
     References
     ----------
