@@ -63,7 +63,8 @@ def _gains(rows: list[Row], better: str, worse: str) -> list[float]:
 
 
 def _percent(gains: list[float]) -> str:
-    return f"{100 * np.expm1(np.median(gains)):.1f} % in {len(gains)} curves"
+    percent = round(100 * float(np.expm1(np.median(gains))), 1) + 0.0  # no -0.0
+    return f"{percent:.1f} % in {len(gains)} curves"
 
 
 def _control(rows: list[Row]) -> str:
@@ -118,6 +119,15 @@ class Digits(Experiment):
     one-vs-rest, not one-vs-one. Objective and errors are of 5,000 rows.
     {" ".join(STEPS.split())}
     """
+    explanation = """
+    After so few iterations UDSG descends as far in each as DSG does, and its iterations are
+    cheaper, as it has half the features. A control isolates that: 100 iterations with 1,024
+    rows, 256 frequencies and twice the automatic step for all methods, first seed. There the
+    two are alike at equal iterations, and UDSG is ahead at equal time: neither the trial of
+    steps nor the size of the blocks is the cause. Its lead in the figure is larger, with steps
+    so large that the objective rises at times; how much of it they are is not isolated, nor
+    how far one has to go until the worse bound of UDSG shows.
+    """
     claims: ClassVar = (
         _claim(
             "CDSG consistently outperforms the other two in training objective and test error "
@@ -140,7 +150,8 @@ class Digits(Experiment):
         ]
         small = {"iterations": 4 if quick else 100, "batch": 256 if quick else 1024}
         small |= {"block": 64 if quick else 256}
-        return cells + [cell | small | {"factor": FACTOR} for cell in cells]
+        first = [cell for cell in cells if cell["seed"] == 0]
+        return cells + [cell | small | {"factor": FACTOR} for cell in first]
 
     def measure(self, cell: Cell) -> Iterator[Row]:
         """Run the methods for the seconds of DSG."""
