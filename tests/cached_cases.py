@@ -58,9 +58,8 @@ class Case:
 
     def value(self, y, f):
         if self.loss == "quantile":
-            return oracles.pinball(
-                f - y, oracles.QUANTILE if self.quantiles is None else self.quantiles
-            )
+            q = oracles.QUANTILE if self.quantiles is None else np.array(self.quantiles)
+            return oracles.LOSSES["quantile"](y, f, a=q)
         return oracles.LOSSES[self.loss](y, f)
 
     def minimum(self, K, y, p, alpha, bias):

@@ -1,61 +1,29 @@
 """Slow references for regularised risks with a bias, from the formulas alone."""
 
+from functools import partial
+
 import numpy as np
 from scipy.linalg import eigh
 from scipy.optimize import minimize
-from scipy.special import expit, logsumexp, softmax
-from sklearn.metrics.pairwise import rbf_kernel
+
+import oracles_direct
+import oracles_losses as losses
+from oracles import gaussian as gaussian
 
 DELTA, EPSILON, QUANTILE = 0.4, 0.1, 0.3
 
 
-def huber(z, delta=DELTA):
-    return np.where(abs(z) <= delta, z * z / 2, delta * (abs(z) - delta / 2))
-
-
-def pinball(z, q=QUANTILE):
-    return np.maximum(-np.asarray(q) * z, (1 - np.asarray(q)) * z)
-
-
 # losses of targets y (n, C) and responses f (n, C), one value a row and output
-LOSSES = {
-    "logistic": lambda y, f: np.logaddexp(0, -y * f),
-    "log_loss": lambda y, f: (
-        logsumexp(f, axis=1, keepdims=True) - (y * f).sum(1, keepdims=True)
-    ),
-    "squared": lambda y, f: (f - y) ** 2 / 2,
-    "squared_hinge": lambda y, f: np.maximum(0, 1 - y * f) ** 2,
-    "hinge": lambda y, f: np.maximum(0, 1 - y * f),
-    "huber": lambda y, f: huber(f - y),
-    "epsilon_insensitive": lambda y, f: np.maximum(0, abs(f - y) - EPSILON),
-    "absolute": lambda y, f: abs(f - y),
-    "quantile": lambda y, f: pinball(f - y),
-    "one_class": lambda y, f: np.maximum(0, -f),
-    # from 30 on exp goes on as its tangent
-    "kl": lambda y, f: np.where(
-        y > 0, -f, np.exp(np.minimum(f, 30)) * (1 + np.maximum(f - 30, 0))
-    ),
-    "least_squares": lambda y, f: np.where(y > 0, -f, f * f / 2),
-    # below 0.05 -log goes on as its tangent
-    "kl_ratio": lambda y, f: np.where(
-        y > 0, -np.log(np.maximum(f, 0.05)) + np.maximum(0.05 - f, 0) / 0.05, f
-    ),
-}
-SLOPES = {
-    "logistic": lambda y, f: -y * expit(-y * f),
-    "log_loss": lambda y, f: softmax(f, axis=1) - y,
-    "squared": lambda y, f: f - y,
-    "squared_hinge": lambda y, f: -2 * y * np.maximum(0, 1 - y * f),
-    "huber": lambda y, f: np.clip(f - y, -DELTA, DELTA),
-    "kl": lambda y, f: np.where(y > 0, -1.0, np.exp(np.minimum(f, 30))),
-    "least_squares": lambda y, f: np.where(y > 0, -1.0, f),
-    "kl_ratio": lambda y, f: np.where(y > 0, -1.0 / np.maximum(f, 0.05), 1.0),
-}
-
-
-def gaussian(X, Z, gamma):
-    """exp(-gamma |x - z|^2) of all pairs of rows, in float64."""
-    return rbf_kernel(np.asarray(X, np.float64), np.asarray(Z, np.float64), gamma=gamma)
+NUMBERS = {
+    "huber": DELTA, "epsilon_insensitive": EPSILON, "quantile": QUANTILE, "kl_ratio": 0.05
+}  # fmt: skip
+SMOOTH = (
+    "logistic", "log_loss", "squared", "squared_hinge", "huber", "kl", "least_squares",
+    "kl_ratio",
+)  # fmt: skip
+KINKED = ("hinge", "epsilon_insensitive", "absolute", "quantile", "one_class")
+LOSSES = {name: partial(losses.value, name, a=NUMBERS.get(name)) for name in SMOOTH + KINKED}
+SLOPES = {name: partial(losses.slope, name, a=NUMBERS.get(name)) for name in SMOOTH}
 
 
 def penalty(K, a, alpha):
@@ -65,15 +33,7 @@ def penalty(K, a, alpha):
 
 def ridge(K, y, p, alpha, bias):
     """Least squared loss plus penalty, and a, b: stationary where p (f - y) = -alpha a."""
-    n = len(y)
-    A = np.block(
-        [[K + alpha * np.diag(1 / p), np.ones((n, 1))], [np.ones((1, n)), np.zeros((1, 1))]]
-    )
-    if not bias:
-        a, b = np.linalg.solve(A[:n, :n], y), np.zeros(y.shape[1])
-    else:
-        both = np.linalg.solve(A, np.vstack([y, np.zeros((1, y.shape[1]))]))
-        a, b = both[:n], both[n]
+    a, b = oracles_direct.ridge(K, y, p, alpha, bias)
     return p @ LOSSES["squared"](y, K @ a + b).sum(1) + penalty(K, a, alpha), a, b
 
 

@@ -1,68 +1,23 @@
 """Slow references for the linear solvers, from the formulas alone."""
 
+from functools import partial
+
 import numpy as np
 from scipy.optimize import LinearConstraint, minimize
-from scipy.special import expit, softmax
+from scipy.special import expit
 from sklearn.svm import SVC
 
-NUMBERS = {"huber": "delta", "smoothed_hinge": "width", "modified_logistic": "beta",
-           "epsilon": "epsilon", "quantile": "quantile"}  # fmt: skip
-
-
-def spec(loss):
-    """Name and number of a loss object."""
-    name = {"log_loss": "multinomial", "absolute": "epsilon",
-            "epsilon_insensitive": "epsilon"}.get(loss.name, loss.name)  # fmt: skip
-    return name, getattr(loss, NUMBERS.get(name, ""), 0.0)
-
-
-def ramp(t, g):
-    """max(0, t), or its quadratic smoothing of width g (at most g/2 lower)."""
-    if g == 0:
-        return np.maximum(t, 0.0)
-    return np.where(t <= 0, 0.0, np.where(t >= g, t - g / 2, t * t / (2 * g)))
-
-
-def rise(t, g):
-    """Derivative of `ramp`; 0 at the kink of the unsmoothed one."""
-    return np.clip(t / g, 0.0, 1.0) if g else (t > 0).astype(float)
+import oracles_losses as losses
 
 
 def value(name, y, u, a=0.0, g=0.0):
     """Loss of each row, outputs summed; `a` is the loss's number, g smooths kinks."""
-    m, z = y * u, u - y
-    if name == "multinomial":
-        top = u.max(1)
-        return top + np.log(np.exp(u - top[:, None]).sum(1)) - (y * u).sum(1)
-    each = {
-        "squared": lambda: z**2 / 2,
-        "logistic": lambda: np.logaddexp(0, -m),
-        "squared_hinge": lambda: np.maximum(0, 1 - m) ** 2,
-        "hinge": lambda: ramp(1 - m, g),
-        "huber": lambda: np.where(abs(z) <= a, z**2 / 2, a * abs(z) - a * a / 2),
-        "smoothed_hinge": lambda: ramp(1 - m, a),
-        "modified_logistic": lambda: np.logaddexp(0, a * (1 - m)) / a,
-        "epsilon": lambda: ramp(z - a, g) + ramp(-z - a, g),
-        "quantile": lambda: a * ramp(-z, g) + (1 - a) * ramp(z, g),
-    }[name]()
-    return each.sum(1)
+    return losses.value(name, y, u, a, partial(losses.ramp, g=g)).sum(1)
 
 
 def slope(name, y, u, a=0.0, g=0.0):
     """Derivative in every output, (n, C)."""
-    m, z = y * u, u - y
-    return {
-        "multinomial": lambda: softmax(u, axis=1) - y,
-        "squared": lambda: z,
-        "logistic": lambda: -y * expit(-m),
-        "squared_hinge": lambda: -2 * y * np.maximum(0, 1 - m),
-        "hinge": lambda: -y * rise(1 - m, g),
-        "huber": lambda: np.clip(z, -a, a),
-        "smoothed_hinge": lambda: -y * rise(1 - m, a),
-        "modified_logistic": lambda: -y * expit(a * (1 - m)),
-        "epsilon": lambda: rise(z - a, g) - rise(-z - a, g),
-        "quantile": lambda: (1 - a) * rise(z, g) - a * rise(-z, g),
-    }[name]()
+    return losses.slope(name, y, u, a, partial(losses.rise, g=g))
 
 
 def prox(w, eta, l1, l2):
@@ -192,9 +147,9 @@ def data(name, n, d, C, seed=0, clusters=0):
     X[rng.random((n, d)) < 0.3] = 0.0
     W = rng.standard_normal((d, C)) * (np.arange(d) % 3 != 0)[:, None]
     U = 2 * X @ W + 0.3 + 0.5 * rng.standard_normal((n, C))
-    if name == "multinomial":
+    if name == "log_loss":
         Y = np.eye(C)[U.argmax(1)]
-    elif name in ("squared", "huber", "epsilon", "quantile"):
+    elif name in ("squared", "huber", "epsilon_insensitive", "quantile"):
         Y = U
     else:
         Y = np.where(U > 0.1, 1.0, -1.0)

@@ -51,21 +51,3 @@ def perceptron(K, order, y, weight, *, constant=0.0):
                 a[i] += y[i] * w / max(1, np.ceil(w - 1e-9))
         total += a
     return a, total / len(order)
-
-
-def slope_of(name, y, f, p=0.0):
-    """dl/df of one output, with the choices at kinks that the losses document."""
-    z, sign = f - y, np.sign(f - y)
-    return {
-        "hinge": lambda: -y * (y * f < 1),
-        "squared_hinge": lambda: -2 * y * max(0.0, 1 - y * f),
-        "smoothed_hinge": lambda: -y * float(np.clip((1 - y * f) / p, 0, 1)),
-        "modified_logistic": lambda: -y / (1 + np.exp(-p * (1 - y * f))),
-        "logistic": lambda: -y / (1 + np.exp(y * f)),
-        "perceptron": lambda: -y * (y * f <= 0),
-        "squared": lambda: z,
-        "huber": lambda: float(np.clip(z, -p, p)),
-        "epsilon_insensitive": lambda: sign * (abs(z) > p),
-        "absolute": lambda: sign,
-        "quantile": lambda: -p if z < 0 else (1 - p if z > 0 else 0.0),
-    }[name]()

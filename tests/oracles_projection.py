@@ -4,20 +4,6 @@ import math
 
 import numpy as np
 
-from oracles import _horner
-
-
-def float32_log_of(x):
-    """ln x of positive float32 numbers, every step rounded to float32."""
-    bits = x.view(np.int32)
-    e = (bits - np.int32(0x3F3504F3)) >> np.int32(23)
-    m = (bits - (e << np.int32(23))).view(np.float32) - np.float32(1)
-    p = m * m * _horner(
-        m, -0.49999982, 0.33334225, -0.2500249147, 0.1995361447,
-        -0.16552335, 0.149792835, -0.1444187611, 0.0873363688,
-    )  # fmt: skip
-    return (m + p) + e.astype(np.float32) * np.float32(math.log(2))
-
 
 def features(X, W, kind):
     """float64 features of weights W (d, F); kind by its name."""

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from oracles import gaussian as gaussian
+
 
 def keyed(seed, t):
     """Generator of update t: Philox keyed by (seed, 0x736270, t)."""
@@ -93,8 +95,3 @@ def svm(K, y, cost):
 def primal(K, y, a, b, alpha):
     """Return alpha / 2 |w|^2 plus the mean hinge loss of K a + b."""
     return alpha / 2 * a @ K @ a + np.maximum(0, 1 - y * (K @ a + b)).mean()
-
-
-def gaussian(X, Z, gamma):
-    """exp(-gamma |x - z|^2) of all pairs of rows."""
-    return np.exp(-gamma * ((X[:, None] - Z[None]) ** 2).sum(-1))

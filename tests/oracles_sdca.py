@@ -10,24 +10,6 @@ def primal(loss, K, y, p, alpha, a, b=0.0):
     return p @ loss(y, b + g) + 0.5 * alpha * a @ g
 
 
-LOSSES = {
-    "hinge": lambda y, f: np.maximum(0.0, 1.0 - y * f),
-    "smoothed_hinge": lambda y, f: np.where(
-        y * f <= 0.4, 0.7 - y * f, np.maximum(1.0 - y * f, 0.0) ** 2 / 1.2
-    ),
-    "squared_hinge": lambda y, f: np.maximum(0.0, 1.0 - y * f) ** 2,
-    "logistic": lambda y, f: np.logaddexp(0.0, -y * f),
-    "modified_logistic": lambda y, f: np.logaddexp(0.0, 5.0 * (1.0 - y * f)) / 5.0,
-    "squared": lambda y, f: 0.5 * (f - y) ** 2,
-    "epsilon_insensitive": lambda y, f: np.maximum(0.0, np.abs(f - y) - 0.1),
-    "absolute": lambda y, f: np.abs(f - y),
-    "huber": lambda y, f: np.where(
-        np.abs(f - y) <= 0.4, 0.5 * (f - y) ** 2, 0.4 * np.abs(f - y) - 0.08
-    ),
-    "quantile": lambda y, f: np.maximum(0.3 * (y - f), 0.7 * (f - y)),
-}
-
-
 def one_pass(loss, K, y, p, alpha, order, b=0.0):
     """Sequential dual ascent: row i gets the response z of least q loss(z) + (z - t)^2 / 2."""
     a, f = np.zeros(len(y)), np.full(len(y), b)
@@ -60,13 +42,3 @@ def greedy(K, y, cost, steps):
         i = np.argmax(slope * move - np.diag(K) * move**2 / 2)
         b[i] += move[i]
     return b * y
-
-
-def smooth_minimum(K, y, p, alpha):
-    """Logistic optimum over coefficients by Newton's method."""
-    a = np.zeros(len(y))
-    for _ in range(20):
-        s = 1.0 / (1.0 + np.exp(y * (K @ a)))
-        H = np.diag(p * s * (1 - s)) @ K + alpha * np.eye(len(y))
-        a -= np.linalg.solve(H, alpha * a - p * y * s)
-    return a

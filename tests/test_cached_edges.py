@@ -64,12 +64,6 @@ def test_a_matrix_or_a_function_is_a_kernel(case):
         np.testing.assert_allclose(raw(other, rows), raw(built_in, Z), atol=2e-2 * scale)
 
 
-def positive(n, d, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.random((n, d)) + 0.01
-    return X / X.sum(axis=1, keepdims=True)
-
-
 COMPOSED = {
     "sum": SumKernel([Gaussian(2.0), Chi2(), ArcCosine(1)], [0.5, 2.0, 1.0]),
     "product": ProductKernel([Laplacian(0.3), Chi2()]),
@@ -82,7 +76,8 @@ each_kernel = every("name", sorted(set(KERNELS) - {"precomputed"}))
 @each_kernel
 @each_block
 def test_every_kernel_runs(name, blocks):
-    X = positive(160, 36)
+    X = np.random.default_rng(0).random((160, 36)) + 0.01
+    X /= X.sum(axis=1, keepdims=True)
     t = 40 * (X[:, 0] - X[:, 1]) + 0.1 * np.random.default_rng(1).standard_normal(160)
     kernel = KERNELS[name]() if name not in COMPOSED else COMPOSED[name]
     solver = cached(blocks=blocks, block_size=64)

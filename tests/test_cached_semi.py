@@ -11,12 +11,12 @@ from sklearn.svm import SVC, LinearSVC
 from cached_cases import coefficients
 from cases import every
 from kernelgrad import CapabilityError
-from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Hinge, Ramp, SemiSupervised, get_loss, get_unlabelled_loss
 from kernelgrad.solvers import CachedBlockDescent, Problem, TrainBatch
 from kernelgrad.solvers.block_descent._constants import SHARES
 from kernelgrad.solvers.block_descent.objective import RowObjective
+from steps import solve
 
 MATCHES = [
     ("hinge", "symmetric_hinge"),
@@ -54,14 +54,7 @@ def kernel(X):
 def descend(one, batch, steps=60, **params):
     solver = CachedBlockDescent(**params)
     solver.check_problem(one)
-    infos = []
-    with single_threaded_blas():  # as the common loop does
-        state = solver.init(one, batch)
-        for _ in range(steps):
-            infos.append(solver.step(one, state, batch))
-            if infos[-1].converged:
-                break
-    return solver, state, infos
+    return solver, *solve(solver, one, batch, steps)
 
 
 def value(one, batch, K, coef, bias):

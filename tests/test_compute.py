@@ -26,22 +26,10 @@ from kernelgrad.compute.threads import (
     single_threaded_blas,
 )
 from kernelgrad.features import _fused as projections
+from steps import draw
 
-LAWS = {"normal": rng.NORMAL, "cauchy": rng.CAUCHY, "laplace": rng.LAPLACE}
+LAWS = ("normal", "cauchy", "laplace")
 ALL = 2**32 - 1
-
-
-@pytest.fixture(autouse=True)
-def _default_threads():
-    yield
-    set_num_threads(None)
-
-
-def draw(law, *, seed=5, first=0, n_tiles=4, d=16, tile=256, scale=1.0, columns=None):
-    columns = np.arange(d) if columns is None else np.asarray(columns)
-    W = np.empty((n_tiles, len(columns), tile), np.float32)
-    rng.fill_tiles(W, columns, seed, first, LAWS[law], scale)
-    return W
 
 
 # Random numbers

@@ -32,7 +32,6 @@ COMPOSITE = [
     ConvolutionKernel((6, 6), 3) * ConvolutionKernel((6, 6), 3),
     ConvolutionKernel((6, 6), 3, gamma=0.3) * Gaussian(0.02) + 0.5 * Gaussian(0.1),
 ]
-IDS = range(len(CASES))
 
 
 def size(kernel):

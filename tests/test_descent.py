@@ -7,45 +7,28 @@ import pytest
 
 import oracles_descent as oracles
 from cases import every
-from kernelgrad.losses import (
-    Absolute,
-    EpsilonInsensitive,
-    Hinge,
-    Huber,
-    KLDensityRatio,
-    KLRatio,
-    LeastSquaresDensityRatio,
-    Logistic,
-    ModifiedLogistic,
-    Multinomial,
-    OneClass,
-    Quantile,
-    SmoothedHinge,
-    SquaredError,
-    SquaredHinge,
-    scalar,
-)
+from kernelgrad import losses
 from kernelgrad.solvers.block_descent import _loops as descent
 from kernelgrad.solvers.block_descent.objective import RowObjective, minimise_on_span
+from oracles_losses import spec
 from plain import plain_classifier
 
-# name of the oracle, code, number, loss
 KINDS = {
-    "squared": ("squared", scalar.SQUARED, 0.0, SquaredError()),
-    "logistic": ("logistic", scalar.LOGISTIC, 0.0, Logistic()),
-    "multinomial": ("multinomial", scalar.MULTINOMIAL, 0.0, Multinomial()),
-    "squared_hinge": ("squared_hinge", scalar.SQUARED_HINGE, 0.0, SquaredHinge()),
-    "smoothed_hinge": ("smoothed_hinge", scalar.SMOOTHED_HINGE, 0.6, SmoothedHinge(0.6)),
-    "modified": ("modified_logistic", scalar.MODIFIED, 5.0, ModifiedLogistic(5.0)),
-    "hinge": ("hinge", scalar.HINGE, 0.0, Hinge()),
-    "huber": ("huber", scalar.HUBER, 0.7, Huber(0.7)),
-    "epsilon": ("epsilon", scalar.EPSILON, 0.3, EpsilonInsensitive(0.3)),
-    "absolute": ("epsilon", scalar.EPSILON, 0.0, Absolute()),
-    "quantile": ("quantile", scalar.QUANTILE, 0.2, Quantile(0.2)),
-    "one_class": ("one_class", scalar.ONE_CLASS, 0.0, OneClass()),
-    "kl": ("kl", scalar.KL, 0.0, KLDensityRatio()),
-    "least_squares": ("least_squares", scalar.LEAST_SQUARES, 0.0, LeastSquaresDensityRatio()),
-    "ratio": ("ratio", scalar.RATIO, 0.3, KLRatio(0.3)),
+    "squared": losses.SquaredError(),
+    "logistic": losses.Logistic(),
+    "multinomial": losses.Multinomial(),
+    "squared_hinge": losses.SquaredHinge(),
+    "smoothed_hinge": losses.SmoothedHinge(0.6),
+    "modified": losses.ModifiedLogistic(5.0),
+    "hinge": losses.Hinge(),
+    "huber": losses.Huber(0.7),
+    "epsilon": losses.EpsilonInsensitive(0.3),
+    "absolute": losses.Absolute(),
+    "quantile": losses.Quantile(0.2),
+    "one_class": losses.OneClass(),
+    "kl": losses.KLDensityRatio(),
+    "least_squares": losses.LeastSquaresDensityRatio(),
+    "ratio": losses.KLRatio(0.3),
 }
 KINKED = ["hinge", "epsilon", "absolute", "quantile", "one_class"]
 REGRESSION = ["squared", "huber", "epsilon", "absolute", "quantile"]
@@ -70,20 +53,18 @@ def setting(key, C, n, seed=0, scale=2.0):
 
 
 def derivatives(key, U, Y, w, width):
-    _, kind, number, _ = KINDS[key]
-    C = len(U)
+    loss, C = KINDS[key], len(U)
     R, W = np.full_like(U, np.nan), np.full_like(U, np.nan)
-    params = np.full(C, number)
-    sums = descent.derivatives(kind, params, np.full(C, width), U, Y, w, R, W)
+    params = np.full(C, spec(loss)[1])
+    sums = descent.derivatives(loss.code, params, np.full(C, width), U, Y, w, R, W)
     return (*sums, R, W)
 
 
 def along(key, U, base, D, P, Y, w, steps, width, **options):
-    _, kind, number, _ = KINDS[key]
-    C = len(U)
-    params = np.full(C, number)
+    loss, C = KINDS[key], len(U)
+    params = np.full(C, spec(loss)[1])
     widths = np.full(C, width)
-    return descent.along(kind, params, widths, U, base, D, P, Y, w, steps, **options)
+    return descent.along(loss.code, params, widths, U, base, D, P, Y, w, steps, **options)
 
 
 @every(
@@ -91,7 +72,7 @@ def along(key, U, base, D, P, Y, w, steps, width, **options):
     [(key, C, n) for key in KINDS for C, n in SHAPES if key != "multinomial" or C > 1],
 )
 def test_agrees_with_the_losses(key, C, n):
-    loss = KINDS[key][3]
+    loss = KINDS[key]
     U, Y, w = setting(key, C, n)
     smooth, exact, R, _ = derivatives(key, U, Y, w, 1e-9)
     y, f = Y.T.astype(np.float64), U.T.astype(np.float64)
@@ -109,7 +90,7 @@ def test_agrees_with_the_losses(key, C, n):
 @each_kind
 @each_shape
 def test_smoothed_losses_agree_with_the_oracle(key, C, n):
-    name, _, number, _ = KINDS[key]
+    name, number = spec(KINDS[key])
     U, Y, w = setting(key, C, n, seed=1)
     width = 0.5
     smooth, _, R, W = derivatives(key, U, Y, w, width)
@@ -161,7 +142,7 @@ def test_curvatures_have_their_closed_forms():
 @every("key", [*KINKED, "huber", "smoothed_hinge", "modified", "logistic"])
 def test_parabolas_of_kinks_lie_above_the_loss(key):
     # 1/4 bounds the logistic curvature only everywhere: its own W is no majoriser (control)
-    name, _, number, _ = KINDS[key]
+    name, number = spec(KINDS[key])
     n, d = 3000, 0.4
     U, Y, _ = setting(key, 1, n, seed=3)
     ones = np.ones(n, np.float32)
@@ -180,7 +161,7 @@ def test_parabolas_of_kinks_lie_above_the_loss(key):
 @every(("C", "n"), [(1, 700), (3, 1500), (10, 2003)])
 @every("mask", [7, 6, 3, 5, 2, 0])
 def test_along_agrees_with_differences(key, C, n, mask):
-    name, _, number, _ = KINDS[key]
+    name, number = spec(KINDS[key])
     U, Y, w = setting(key, C, n, seed=4, scale=1.0)
     rng = np.random.default_rng(5)
     D, P = (rng.normal(size=(2, C, n))).astype(np.float32)
@@ -208,7 +189,7 @@ def test_along_agrees_with_differences(key, C, n, mask):
 @every("some", [descent.STEP, descent.STEP | descent.MOMENTUM, descent.SCALE])
 def test_steps_go_where_they_may(some):
     U, D, P = np.random.default_rng(0).standard_normal((3, 1, 50)).astype(np.float32)
-    objective = RowObjective(Logistic(), np.sign(D - U), np.ones(50, np.float32), 50)
+    objective = RowObjective(losses.Logistic(), np.sign(D - U), np.ones(50, np.float32), 50)
 
     def along(steps):
         return objective.along(np.ones(1), U, np.zeros(1), D, P, steps, some)
@@ -220,7 +201,7 @@ def test_steps_go_where_they_may(some):
     np.testing.assert_array_equal(found.steps[0] != 0, [bool(some & bit) for bit in bits])
 
 
-@every(("loss", "at"), [(Absolute(), 0.0), (Hinge(), 1.0)])
+@every(("loss", "at"), [(losses.Absolute(), 0.0), (losses.Hinge(), 1.0)])
 def test_smoothing_adds_at_most_what_it_adds_at_the_kinks(loss, at):
     Y, widths = np.full((1, 4), at, np.float32), np.array([0.5])
     objective = RowObjective(loss, Y, np.ones(4, np.float32), 4)
@@ -238,7 +219,7 @@ def test_along_takes_the_losses_themselves(key):
     np.testing.assert_allclose(got[:, 0], exact, rtol=len(w) * np.finfo(float).eps)
     assert np.all(smooth > exact + 1.0)
     f, y = U.T.astype(np.float64), Y.T.astype(np.float64)
-    slope = (w[:, None] * KINDS[key][3].gradient(y, f) * f).sum(axis=0)
+    slope = (w[:, None] * KINDS[key].gradient(y, f) * f).sum(axis=0)
     np.testing.assert_allclose(got[:, 1], slope, rtol=1e-5, atol=1e-3)
     assert not got[:, 4:].any()
 
@@ -247,7 +228,7 @@ def test_outputs_have_parameters_widths_and_steps_of_their_own():
     U, Y, w = setting("quantile", 3, 1500, seed=7)
     params = np.array([0.1, 0.5, 0.95])
     widths, steps = np.array([0.1, 0.4, 1.0]), np.diag([0.1, 0.2, 0.3])
-    base, kind = np.array([0.5, -0.5, 0.0]), scalar.QUANTILE
+    base, kind = np.array([0.5, -0.5, 0.0]), losses.scalar.QUANTILE
     R, W, D = np.empty_like(U), np.empty_like(U), U[::-1].copy()
     both = descent.derivatives(kind, params, widths, U, Y, w, R, W)
     sums = descent.along(kind, params, widths, U, base, D, Y, Y, w, steps)
@@ -295,7 +276,7 @@ def test_extreme_values_stay_finite(key):
         assert np.all(np.isfinite(along(key, U, np.ones(C), U, U, Y, w, ones, width)))
     for array in (smooth, exact, R, W):
         assert np.all(np.isfinite(array))
-    loss = KINDS[key][3]
+    loss = KINDS[key]
     value = loss.value(Y.T.astype(np.float64), U.T.astype(np.float64)) @ w
     assert exact.sum() == pytest.approx(value, rel=1e-6)
     if key == "kl":  # a straight line there
@@ -324,7 +305,7 @@ def test_softmax_and_the_multinomial_hessian(C, n):
     np.testing.assert_array_equal(U, P)
 
 
-class MethodsAlone(SmoothedHinge):
+class MethodsAlone(losses.SmoothedHinge):
     """A loss that the loops do not know."""
 
     code = None
@@ -335,14 +316,14 @@ def test_the_smoothed_hinge_is_that_of_its_methods(g):
     U, Y, w = setting("smoothed_hinge", 1, 1500, seed=15)
     D, P = np.random.default_rng(16).normal(size=(2, 1, 1500)).astype(np.float32)
     widths, results = np.full(1, 0.5), []
-    for loss in (SmoothedHinge(g), MethodsAlone(g)):
+    for loss in (losses.SmoothedHinge(g), MethodsAlone(g)):
         objective = RowObjective(loss, Y, w, 1500)
         R, W = np.full_like(U, np.nan), np.full_like(U, np.nan)
         values = objective.derivatives(widths, U, R, W)
         steps = np.array([[0.1, -0.2, 0.3]])
         sums = objective.along(widths, U, np.ones(1), D, P, steps, 7)
         results.append((objective.code, values, R, W, sums[:, :4]))
-    assert [kind for kind, *_ in results] == [scalar.SMOOTHED_HINGE, None]
+    assert [kind for kind, *_ in results] == [losses.scalar.SMOOTHED_HINGE, None]
     for own, other in zip(results[0][1:], results[1][1:], strict=True):
         # rounded margins on the steepest parabola
         np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6 + 3e-7 / g)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 import oracles_direct as oracles
 from kernelgrad import DataError, DirectSolve
@@ -19,6 +18,7 @@ from kernelgrad.solvers.kernel import direct
 from kernelgrad.solvers.kernel.direct import SymmetricMatrix, direct_bytes
 from kernelgrad.solvers.loop import run
 from plain import plain_regressor
+from steps import solve
 
 
 def setting(n=170, *, alpha=1e-3, outputs=2, weighted=True, seed=0, **options):
@@ -32,9 +32,7 @@ def setting(n=170, *, alpha=1e-3, outputs=2, weighted=True, seed=0, **options):
 
 def fit(problem, batch):
     solver = DirectSolve()
-    state = solver.init(problem, batch)
-    with single_threaded_blas():
-        info = solver.step(problem, state, batch)
+    state, (info,) = solve(solver, problem, batch, 1)
     return solver, state, info
 
 
@@ -183,11 +181,6 @@ def curve(n=250, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.uniform(-3, 3, (n, 2))
     return X, np.sin(2 * X[:, 0]) + X[:, 1] + 0.2 * rng.standard_normal(n)
-
-
-def gaussian(X, Z):
-    X, Z = (A.toarray() if sp.issparse(A) else A for A in (X, Z))
-    return np.exp(-((X[:, None] - Z[None]) ** 2).sum(axis=2))
 
 
 def test_an_indefinite_matrix_is_refused():

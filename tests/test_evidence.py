@@ -174,20 +174,6 @@ def test_the_metric_finds_the_columns_and_is_left_out_where_it_does_not_pay():
     assert process(metric="diagonal").fit(X[:, :3], radial).metric_ is not None
 
 
-def test_weights_are_repeats(rows):
-    X, y, weight, Z = rows
-    a = process().fit(X, y, sample_weight=weight)
-    index = np.random.default_rng(0).permutation(np.repeat(np.arange(60), weight.astype(int)))
-    b = process().fit(X[index], y[index])
-    assert a.noise_variance_ == b.noise_variance_
-    assert a.log_marginal_likelihood_ == b.log_marginal_likelihood_
-    pairs = zip(a.predict(Z, return_std=True), b.predict(Z, return_std=True), strict=True)
-    for first, second in pairs:
-        np.testing.assert_array_equal(first, second)
-    plain = process().fit(X, y)
-    assert abs(plain.noise_variance_ / a.noise_variance_ - 1) > 0.02  # weights do count
-
-
 @every("kernel", ["rbf", Matern(0.5), "laplacian", "cauchy",
                                     Polynomial(2) + Laplacian()])  # fmt: skip
 @every("sparse", [False, True])
@@ -200,10 +186,8 @@ def test_files_pickles_and_threads(rows, kernel, sparse, tmp_path):
     gp.save(tmp_path / "gp.kg")
     loaded, copy = load(tmp_path / "gp.kg"), pickle.loads(pickle.dumps(gp))
     set_num_threads(3)
-    try:
-        again = process(kernel=kernel).fit(X, y, sample_weight=weight)
-    finally:
-        set_num_threads(None)
+    again = process(kernel=kernel).fit(X, y, sample_weight=weight)
+    set_num_threads(None)
     for twin in (loaded, copy, again):
         assert twin.log_marginal_likelihood_ == gp.log_marginal_likelihood_
         np.testing.assert_array_equal(twin.sample_y(Z[:4]), gp.sample_y(Z[:4]))

@@ -32,6 +32,7 @@ from kernelgrad.kernels import (
     Polynomial,
     StationaryKernel,
 )
+from steps import expansion
 
 STATIONARY = [n for n, cls in KERNELS.items() if issubclass(cls, StationaryKernel)]
 
@@ -42,13 +43,6 @@ def data(n=40, d=5, seed=0):
 
 def stream(kernel=None, d=5, block_size=64, seed=3, **options):
     return FeatureStream(kernel or Gaussian(0.2), d, seed, block_size, **options)
-
-
-def expansion(features, n_blocks=3, C=2, seed=1):
-    f = RandomFeatureExpansion(features, C)
-    shape = (features.planes, n_blocks * features.block_size, C)
-    f.coef = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-    return f
 
 
 # Fourier features of a kernel

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import ndimage
-from tests.oracles import float32_variates, philox4x32
 
 from cases import every
 from kernelgrad import KernelClassifier, set_num_threads
 from kernelgrad.compute.images import TAG_IMAGE, bumps
 from kernelgrad.data import DeformedImages, sample_batches
 from kernelgrad.exceptions import DataError
+from oracles import float32_variates, philox4x32
 
 N, H, W = 7, 12, 9
 IMAGES = np.random.default_rng(0).uniform(0, 255, (N, H, W, 2)).astype(np.uint8)
@@ -67,12 +67,9 @@ def test_order_chunks_and_threads_change_no_bit():
     taken = some.take(rows)
     np.testing.assert_array_equal(taken.X, whole.X[rows])
     np.testing.assert_array_equal(taken.y, LABELS[rows % N])
-    try:
-        for n_threads in (1, 3):
-            set_num_threads(n_threads)
-            np.testing.assert_array_equal(some.read(0, 500).X, whole.X)
-    finally:
-        set_num_threads(None)
+    for n_threads in (1, 3):
+        set_num_threads(n_threads)
+        np.testing.assert_array_equal(some.read(0, 500).X, whole.X)
 
 
 def test_first_rows_and_types():

@@ -28,7 +28,6 @@ NUS = (0.3, 0.5, 1.5, 2.5, 7)
 STATIONARY = [n for n, cls in KERNELS.items() if issubclass(cls, StationaryKernel)]
 CASES = [(name, {}) for name in STATIONARY if name != "matern"]
 CASES += [("matern", {"nu": nu}) for nu in NUS]
-IDS = [name + str(params.get("nu", "")) for name, params in CASES]
 
 
 def data(n=40, d=3, seed=0):

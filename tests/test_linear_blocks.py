@@ -11,7 +11,6 @@ import scipy.sparse as sp
 import oracles_linear as oracles
 from cases import every
 from kernelgrad.compute.rows import as_rows
-from kernelgrad.kernels import Polynomial
 from kernelgrad.losses import (
     Absolute,
     Hinge,
@@ -26,8 +25,10 @@ from kernelgrad.losses import (
 from kernelgrad.solvers.base import TrainBatch
 from kernelgrad.solvers.linear import _loops as loops
 from kernelgrad.solvers.linear._blocks import LossState, cut_into_blocks
-from kernelgrad.solvers.linear.base import LinearProblem, PreparedRows, draw_batches
+from kernelgrad.solvers.linear.base import PreparedRows, draw_batches
 from kernelgrad.solvers.linear.blocks import RBCD, SBMD
+from oracles_losses import spec
+from steps import linear_problem, solve
 
 SMOOTH = [
     SquaredError(), Logistic(), SquaredHinge(), SmoothedHinge(), Huber(0.4), Multinomial(),
@@ -50,21 +51,8 @@ def setting(
     elif "classification" in loss.tasks:
         y = np.where(y > 0.2, 1.0, -1.0)
     weight = rng.integers(0, 4, n).astype(float) if weighted else np.ones(n)
-    settings = {"alpha": 1e-2, "l1_ratio": 0.0, "tol": 1e-9} | options
-    kernel = Polynomial(degree=1, gamma=1.0, coef0=0.0)
-    problem = LinearProblem(
-        loss=loss, kernel=kernel, n_outputs=outputs, n_features_in=d, seed=7, **settings
-    )
+    problem = linear_problem(loss, X, y, **{"alpha": 1e-2, "seed": 7, "tol": 1e-9} | options)
     return problem, TrainBatch(form(X), y, weight)
-
-
-def fit(solver, problem, batch, n_steps=300):
-    state = solver.init(problem, batch)
-    for _ in range(n_steps):
-        info = solver.step(problem, state, batch)
-        if info.converged:
-            break
-    return state, info
 
 
 def plain(batch):
@@ -74,7 +62,7 @@ def plain(batch):
 
 def value(problem, batch, W, b):
     X, y, p = plain(batch)
-    return oracles.objective(oracles.spec(problem.loss), X, y, p, W, b, problem.l1, problem.l2)
+    return oracles.objective(spec(problem.loss), X, y, p, W, b, problem.l1, problem.l2)
 
 
 @each_form
@@ -86,8 +74,8 @@ def test_rbcd_ends_at_the_minimum(loss, form, l1_ratio, block_size):
         loss, form=form, l1_ratio=l1_ratio, alpha=3e-2, weighted=True, outputs=3
     )
     X, y, p = plain(batch)
-    W, b = oracles.optimum(oracles.spec(loss), X, y, p, problem.l1, problem.l2, True)
-    state, info = fit(RBCD(block_size=block_size), problem, batch)
+    W, b = oracles.optimum(spec(loss), X, y, p, problem.l1, problem.l2, True)
+    state, (*_, info) = solve(RBCD(block_size=block_size), problem, batch, 300)
     assert info.converged
     best = value(problem, batch, W, b)
     assert value(problem, batch, state.coef, state.bias) <= best + 1e-9 * best
@@ -149,7 +137,7 @@ def test_a_bias_apart_is_visited():
     y = np.where(rng.random((n, 1)) < 0.8, 1.0, -1.0)
     problem, _ = setting(Logistic(), d=d, outputs=1, alpha=1e-3)
     batch = TrainBatch(X, y, np.ones(n))
-    state, info = fit(RBCD(block_size=2), problem, batch)
+    state, (*_, info) = solve(RBCD(block_size=2), problem, batch, 300)
     assert state.blocks.apart
     assert info.converged
     W, b = oracles.optimum(("logistic", 0.0), *plain(batch), 0.0, problem.l2, True)
@@ -185,7 +173,7 @@ def test_units_and_means_of_columns_do_not_matter(form, case, alpha, l1_ratio, b
         SquaredError(), d=X.shape[1], outputs=1, alpha=alpha, l1_ratio=l1_ratio, tol=1e-6
     )
     batch = TrainBatch(form(X), y[:, None], np.ones(len(X)))
-    state, info = fit(RBCD(block_size=block_size), problem, batch, n_steps=100)
+    state, (*_, info) = solve(RBCD(block_size=block_size), problem, batch, 100)
     assert info.converged
     assert state.iteration < (10 if block_size == "auto" else 60)
     w, b = oracles.elastic_net(X, y, np.full(len(X), 1 / len(X)), problem.l1, problem.l2)
@@ -219,8 +207,8 @@ def test_means_of_columns_do_not_matter_to_other_losses(loss, form, dtype, l1_ra
     offset[[2, 5, 8]] = far, -far, 2 * far
     moved = (X + offset).astype(dtype)
     X = moved - offset
-    one, first = fit(RBCD(block_size=4), problem, replace(batch, X=X))
-    two, second = fit(RBCD(block_size=4), problem, replace(batch, X=form(moved)))
+    one, (*_, first) = solve(RBCD(block_size=4), problem, replace(batch, X=X), 300)
+    two, (*_, second) = solve(RBCD(block_size=4), problem, replace(batch, X=form(moved)), 300)
     assert first.converged
     assert second.converged
     assert two.iteration <= one.iteration + 3
@@ -234,7 +222,7 @@ def test_constant_columns_far_from_zero_stay_at_zero(form):
     problem, batch = setting(SquaredError(), alpha=0.0, tol=1e-7)
     X = batch.X.copy()
     X[:, 4], X[:, 7] = 1e7 / 3, -0.1
-    state, info = fit(RBCD(), problem, replace(batch, X=form(X)))
+    state, (*_, info) = solve(RBCD(), problem, replace(batch, X=form(X)), 300)
     assert info.converged
     assert not state.coef[[4, 7]].any()
     rest = np.setdiff1d(np.arange(13), [4, 7])
@@ -246,7 +234,7 @@ def test_constant_columns_far_from_zero_stay_at_zero(form):
 def test_rbcd_stops_by_the_tolerance_at_all_columns_at_once():
     problem, batch = setting(Logistic(), tol=1e-3)
     solver = RBCD(block_size=2)
-    state, info = fit(solver, problem, batch)
+    state, (*_, info) = solve(solver, problem, batch, 300)
     assert info.converged
     assert 1 < state.iteration < 100
     X, y, p = plain(batch)
@@ -257,7 +245,7 @@ def test_rbcd_stops_by_the_tolerance_at_all_columns_at_once():
     aim = 1e-3 * np.abs(Z.T @ start / size).max()
     least = np.abs((Z.T @ G + problem.l2 * state.coef) / size).max()
     assert max(least, np.abs(G.sum(axis=0)).max()) <= aim
-    tight, _ = fit(solver, replace(problem, tol=1e-10), batch)
+    tight, _ = solve(solver, replace(problem, tol=1e-10), batch, 300)
     assert tight.iteration > state.iteration
 
 
@@ -266,7 +254,7 @@ def test_zero_and_repeated_columns_without_penalty():
     X = batch.X.copy()
     X[:, 3], X[:, 4], X[:, 5] = 0.0, 1.0, X[:, 6]
     for form in (np.asarray, sp.csr_matrix):
-        state, info = fit(RBCD(), problem, replace(batch, X=form(X)))
+        state, (*_, info) = solve(RBCD(), problem, replace(batch, X=form(X)), 300)
         assert info.converged
         assert not state.coef[3].any()
         f, *_ = np.linalg.lstsq(np.c_[X, np.ones(len(X))], batch.y, rcond=None)
@@ -294,7 +282,7 @@ def test_sbmd_steps_are_those_of_the_formula(loss, form):
                             chosen, blocks, eta_bias)  # fmt: skip
     X, y, _ = plain(batch)
     expected, bias = oracles.mirror_steps(
-        oracles.spec(loss), X, y, state.coef.copy(), state.bias.copy(), order, chosen, first,
+        spec(loss), X, y, state.coef.copy(), state.bias.copy(), order, chosen, first,
         eta, eta_bias, problem.l1, problem.l2,
     )  # fmt: skip
     np.testing.assert_allclose(data.native(W), expected, atol=1e-12)
@@ -316,7 +304,7 @@ def test_sbmd_comes_near_the_minimum(l1_ratio, weighted):
         *oracles.optimum(("logistic", 0.0), X, y, p, problem.l1, problem.l2, True),
     )
     solver = SBMD()
-    state, info = fit(solver, problem, batch, n_steps=60)
+    state, (*_, info) = solve(solver, problem, batch, 60)
     reached = value(problem, batch, *solver.solution(state)) / best - 1
     start = solver.init(problem, batch)
     assert not info.converged
@@ -326,7 +314,7 @@ def test_sbmd_comes_near_the_minimum(l1_ratio, weighted):
 def test_sbmd_takes_new_rows_and_larger_ones():
     problem, batch = setting(Logistic(), n=600, outputs=1, alpha=1e-3)
     solver = SBMD()
-    state, _ = fit(solver, problem, batch, n_steps=1)
+    state, _ = solve(solver, problem, batch, 1)
     before = state.top.copy()
     larger = replace(batch, X=30.0 * batch.X)
     info = solver.step(problem, state, larger)

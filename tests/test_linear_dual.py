@@ -12,13 +12,12 @@ import oracles_linear as oracles
 from cases import every
 from kernelgrad import losses
 from kernelgrad._validation import CapabilityError
-from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.kernels import Polynomial
 from kernelgrad.solvers.base import TrainBatch, draws
 from kernelgrad.solvers.linear import _dual as dual
-from kernelgrad.solvers.linear.base import LinearProblem
 from kernelgrad.solvers.linear.sdca import LinearSDCA
 from kernelgrad.solvers.linear.simba import SIMBA, _split
+from oracles_losses import spec
+from steps import linear_problem, solve
 
 SMOOTH = [
     losses.SquaredError(),
@@ -40,11 +39,8 @@ def rows(loss, n=300, d=6, *, outputs=1, seed=0, offset=0.5, dtype=np.float64):
 
 
 def setting(loss, X, y, *, alpha=1e-2, l1_ratio=0.0, weight=None, **options):
-    problem = LinearProblem(
-        loss=loss, kernel=Polynomial(degree=1, gamma=1.0, coef0=0.0), alpha=alpha,
-        n_outputs=y.shape[1], n_features_in=X.shape[1], l1_ratio=l1_ratio,
-        **{"seed": 3, "tol": 1e-8} | options,
-    )  # fmt: skip
+    given = {"seed": 3, "tol": 1e-8} | options
+    problem = linear_problem(loss, X, y, alpha, l1_ratio=l1_ratio, **given)
     weight = np.ones(len(y)) if weight is None else weight
     return problem, TrainBatch(X, y.astype(np.float32), weight)
 
@@ -53,14 +49,7 @@ def fit(problem, batch, solver=None, *, steps=400, state=None):
     """Return solver, state and what each step told."""
     solver = LinearSDCA() if solver is None else solver
     solver.check()
-    state = solver.init(problem, batch) if state is None else state
-    infos = []
-    with single_threaded_blas():
-        for _ in range(steps):
-            infos.append(solver.step(problem, state, batch))
-            if infos[-1].converged:
-                break
-    return solver, state, infos
+    return solver, *solve(solver, problem, batch, steps, state)
 
 
 def target(batch):
@@ -94,7 +83,7 @@ def test_smooth_losses_come_to_the_minimum(loss, alpha, fit_intercept):
 
 def minimum(problem, batch):
     """Return (objective, w, b) by L-BFGS-B, of one output."""
-    (y, p), loss = target(batch), oracles.spec(problem.loss)
+    (y, p), loss = target(batch), spec(problem.loss)
     own = loss, batch.X, y[:, None], p
     W, b = oracles.optimum(*own, problem.l1, problem.l2, problem.fit_intercept)
     return oracles.objective(*own, W, b, problem.l1, problem.l2), W[:, 0], b[0]

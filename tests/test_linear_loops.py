@@ -15,11 +15,12 @@ import oracles_linear as oracles
 from cases import every
 from kernelgrad import losses
 from kernelgrad.compute import rows as accessor
-from kernelgrad.kernels import Polynomial
 from kernelgrad.solvers.base import TrainBatch
 from kernelgrad.solvers.linear import _loops as loops
 from kernelgrad.solvers.linear._loops import AnchorGraph, Moments
-from kernelgrad.solvers.linear.base import LinearProblem, PreparedRows
+from kernelgrad.solvers.linear.base import PreparedRows
+from oracles_losses import spec
+from steps import linear_problem
 
 SMOOTH = [
     losses.SquaredError(), losses.Logistic(), losses.Multinomial(), losses.SquaredHinge(),
@@ -34,11 +35,8 @@ PENALTIES = [(0.0, 0.0), (0.2, 0.0), (0.0, 0.3), (0.1, 0.2)]
 def prepared(loss, X, Y, weights=None, l1=0.0, l2=0.0, fit_bias=True, **options):
     """Problem and prepared rows, dense and CSR, in both precisions."""
     alpha = l1 + l2
-    problem = LinearProblem(
-        loss=loss, kernel=Polynomial(degree=1, gamma=1.0, coef0=0.0), alpha=alpha,
-        l1_ratio=l1 / alpha if alpha else 0.0, n_outputs=Y.shape[1],
-        n_features_in=X.shape[1], seed=0, fit_intercept=fit_bias,
-    )  # fmt: skip
+    ratio = l1 / alpha if alpha else 0.0
+    problem = linear_problem(loss, X, Y, alpha, 0, l1_ratio=ratio, fit_intercept=fit_bias)
     weights = np.ones(len(X)) if weights is None else weights
     for dtype in (np.float64, np.float32):
         for form in (np.asarray, sps.csr_matrix):
@@ -112,7 +110,7 @@ def test_block_norms():
 
 @each_smooth
 def test_second_derivatives(loss):
-    C, (name, number) = 3, oracles.spec(loss)
+    C, (name, number) = 3, spec(loss)
     _, Y = oracles.data(name, 20, 3, C)
     U = np.random.default_rng(1).standard_normal(Y.shape)
     for y, u in zip(Y, U, strict=True):
@@ -189,7 +187,7 @@ def loop_case(name, C, p, seed=0, T=37, n=24, d=7):
 @every(("C", "p"), [(1, 1), (1, 10), (3, 3)])
 @every("mode", ["none", "table", "moving"])
 def test_loops_take_the_steps_of_the_formula(loss, C, p, mode):
-    C, eta, own = max(C, 3 * loss.is_multinomial), 0.17, oracles.spec(loss)
+    C, eta, own = max(C, 3 * loss.is_multinomial), 0.17, spec(loss)
     for trial, (l1, l2) in enumerate(PENALTIES):
         fit_bias = bool(trial % 2) ^ (p == 1)
         case = loop_case(own[0], C, p, seed=trial)
@@ -247,7 +245,7 @@ def small_graph(name, case, C, k=3, m=5):
     near = np.array([rng.permutation(m)[:k] for _ in range(n)])
     gamma = rng.random((n, k))
     gamma /= gamma.sum(1, keepdims=True)
-    shared = name in ("squared", "logistic", "multinomial")
+    shared = name in ("squared", "logistic", "log_loss")
     targets = case.Y[:1] if shared else np.stack([case.Y.max(0), case.Y.min(0)])
     code = np.zeros((n, C), np.int8) if shared else rng.integers(0, 2, (n, C)).astype(np.int8)
     spread = rng.standard_normal((n, C)) if shared else np.zeros((n, C))
@@ -267,7 +265,7 @@ def small_graph(name, case, C, k=3, m=5):
 @each_smooth
 @every(("C", "p"), [(1, 1), (3, 3)])
 def test_loops_with_anchors_take_the_steps_of_the_formula(loss, C, p):
-    C, eta, inner, own = max(C, 3 * loss.is_multinomial), 0.11, 8, oracles.spec(loss)
+    C, eta, inner, own = max(C, 3 * loss.is_multinomial), 0.11, 8, spec(loss)
     for trial, (l1, l2) in enumerate(PENALTIES):
         case = loop_case(own[0], C, p, seed=10 + trial)
         graph = small_graph(own[0], case, C)
@@ -295,7 +293,7 @@ def test_loops_with_anchors_take_the_steps_of_the_formula(loss, C, p):
 @every("C", [1, 3])
 def test_loop_with_moments_takes_the_steps_of_the_formula(loss, C):
     """References from two groups, their mean in closed form at every step."""
-    C, own = max(C, 3 * loss.is_multinomial), oracles.spec(loss)
+    C, own = max(C, 3 * loss.is_multinomial), spec(loss)
     l1, l2, eta = 0.03, 0.2, 0.1
     case = loop_case(own[0], C, 3, T=25)
     X, p, n = case.X, case.weights, 24

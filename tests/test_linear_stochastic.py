@@ -15,28 +15,27 @@ import oracles_linear as oracles
 from cases import every
 from kernelgrad import losses
 from kernelgrad._validation import CapabilityError
-from kernelgrad.kernels import Polynomial
 from kernelgrad.solvers.base import TrainBatch
 from kernelgrad.solvers.linear.anchors import build_graph, cluster_rows, nearest_points
 from kernelgrad.solvers.linear.base import (
-    LinearProblem,
     PreparedRows,
     draw_batches,
     evaluate,
 )
 from kernelgrad.solvers.linear.sgd import SGD, SSGD, LinearPegasos
 from kernelgrad.solvers.linear.variance_reduced import S3GD, SAGA, SCV, SVRG, group_moments
+from steps import linear_problem, solve
 
 CASES = {
     "squared": (losses.SquaredError(), 0.0),
     "logistic": (losses.Logistic(), 0.0),
-    "multinomial": (losses.Multinomial(), 0.0),
+    "log_loss": (losses.Multinomial(), 0.0),
     "squared_hinge": (losses.SquaredHinge(), 0.0),
     "huber": (losses.Huber(0.4), 0.4),
     "smoothed_hinge": (losses.SmoothedHinge(0.6), 0.6),
     "modified_logistic": (losses.ModifiedLogistic(5.0), 5.0),
     "hinge": (losses.Hinge(), 0.0),
-    "epsilon": (losses.EpsilonInsensitive(0.2), 0.2),
+    "epsilon_insensitive": (losses.EpsilonInsensitive(0.2), 0.2),
     "quantile": (losses.Quantile(0.3), 0.3),
 }
 SMOOTH = list(CASES)[:7]
@@ -57,7 +56,7 @@ class Setting:
     def __init__(self, loss="logistic", n=300, d=6, C=1, *, seed=0, sparse=False, weights=None,
                  alpha=1e-2, l1_ratio=0.0, fit_intercept=True, tol=1e-7, dtype=np.float64,
                  clusters=0, X=None, Y=None):  # fmt: skip
-        C = max(C, 3) if loss == "multinomial" else C
+        C = max(C, 3) if loss == "log_loss" else C
         if X is None:
             X, Y = oracles.data(loss, n, d, C, seed, clusters)
         self.X, self.Y, self.loss, self.sparse = X, Y, (loss, CASES[loss][1]), sparse
@@ -66,10 +65,10 @@ class Setting:
         stored = X.astype(dtype)
         self.batch = TrainBatch(sps.csr_matrix(stored) if sparse else stored,
                                 Y.astype(np.float32), self.weights)  # fmt: skip
-        self.problem = LinearProblem(
-            loss=CASES[loss][0], kernel=Polynomial(degree=1, gamma=1.0, coef0=0.0), alpha=alpha,
-            n_outputs=Y.shape[1], n_features_in=X.shape[1], seed=3 + seed, l1_ratio=l1_ratio,
-            fit_intercept=fit_intercept, tol=tol)  # fmt: skip
+        self.problem = linear_problem(
+            CASES[loss][0], X, Y, alpha, 3 + seed, l1_ratio=l1_ratio,
+            fit_intercept=fit_intercept, tol=tol,
+        )  # fmt: skip
         self.penalty = (alpha * l1_ratio, alpha * (1 - l1_ratio))
         self._best = None
 
@@ -102,12 +101,8 @@ class Setting:
         return PreparedRows.build(self.problem, self.batch)
 
     def fit(self, solver, steps, state=None):
-        state = solver.init(self.problem, self.batch) if state is None else state
-        for _ in range(steps):
-            info = solver.step(self.problem, state, self.batch)
-            if info.converged:
-                break
-        return state, info
+        state, infos = solve(solver, self.problem, self.batch, steps, state)
+        return state, infos[-1]
 
 
 @cache
@@ -161,7 +156,7 @@ def test_comes_within_a_percent(name, loss):
 @every("l1_ratio", [1.0, 0.7])
 @storage
 def test_finds_the_support(name, l1_ratio, sparse):
-    for loss, C in [("logistic", 1), ("squared", 2), ("multinomial", 3)]:
+    for loss, C in [("logistic", 1), ("squared", 2), ("log_loss", 3)]:
         case = Setting(loss, 300, 10, C, sparse=sparse, alpha=0.03, l1_ratio=l1_ratio)
         state, _ = case.fit(ALL[name], 300)
         W, b = case.best()[:2]
@@ -313,7 +308,7 @@ def test_product_of_anchors_is_the_mean_over_all_rows(loss, C):
             G, g = fast_gradient(case, graph, W, b)
             np.testing.assert_allclose(G, case.X.T @ (case.p[:, None] * h), atol=1e-12)
             np.testing.assert_allclose(g, case.p @ h, atol=1e-12)
-            assert len(graph.targets) == {"squared": 1, "logistic": 1, "multinomial": 1,
+            assert len(graph.targets) == {"squared": 1, "logistic": 1, "log_loss": 1,
                                           "huber": 16}.get(loss, 2)  # fmt: skip
     noise = np.mean((oracles.slope(loss, case.Y, case.X @ W + b, case.loss[1]) - h) ** 2)
     plain = np.var(oracles.slope(loss, case.Y, case.X @ W + b, case.loss[1]))
@@ -404,13 +399,13 @@ def test_graph_is_kept_for_other_penalties():
 # Moments --------------------------------------------------------------------------------
 
 
-@every("loss", ["logistic", "squared", "multinomial"])
+@every("loss", ["logistic", "squared", "log_loss"])
 @storage
 def test_mean_of_class_references_has_a_closed_form(loss, sparse):
     weights = np.random.default_rng(2).integers(0, 3, 250).astype(float)
     case = Setting(loss, 250, C=1, sparse=sparse, weights=weights)
     M = group_moments(case.data(), loss != "squared")
-    assert len(M.part) == {"logistic": 2, "squared": 1, "multinomial": 3}[loss]
+    assert len(M.part) == {"logistic": 2, "squared": 1, "log_loss": 3}[loss]
     assert M.part.sum() == pytest.approx(1.0)
     for c in range(len(M.part)):
         i = M.group == c
@@ -581,7 +576,7 @@ def test_rows_are_drawn_by_weight(name):
 def test_references_keep_their_weighted_mean(name, sparse):
     """In the last mini-batch as in the first: else gradients would be biased within a pass."""
     weights = np.random.default_rng(3).integers(0, 4, 200).astype(float)
-    case = Setting("multinomial", 200, weights=weights, sparse=sparse)
+    case = Setting("log_loss", 200, weights=weights, sparse=sparse)
     state, _ = case.fit(ALL[name], 2)
     before = ALL[name].solution(state)
     r = record(case, ALL[name], state)[2]
@@ -732,24 +727,10 @@ def test_pegasos_stays_in_its_ball():
 
 def drive(solver, X, y, loss, steps, *, alpha=0.0, weight=None, seed=0, **settings):
     """Return the state after some passes over rows given as one batch."""
-    given = {
-        "l1_ratio": 0.0,
-        "tol": 1e-10,
-        "fit_intercept": True,
-        "fixed_rows": True,
-    } | settings
-    problem = LinearProblem(
-        loss=loss, kernel=Polynomial(degree=1, gamma=1.0, coef0=0.0), alpha=alpha,
-        n_outputs=1, n_features_in=X.shape[1], seed=seed, **given,
-    )  # fmt: skip
+    given = {"tol": 1e-10, "fit_intercept": True, "fixed_rows": True} | settings
+    problem = linear_problem(loss, X, y[:, None], alpha, seed, **given)
     batch = TrainBatch(X, y[:, None], np.ones(len(y)) if weight is None else weight)
-    state = solver.init(problem, batch)
-    infos = []
-    for _ in range(steps):
-        infos.append(solver.step(problem, state, batch))
-        if infos[-1].converged:
-            break
-    return problem, state, infos
+    return problem, *solve(solver, problem, batch, steps)
 
 
 @every("loss", [losses.Absolute(), losses.Quantile(0.3), losses.EpsilonInsensitive(0.0)])

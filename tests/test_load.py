@@ -10,16 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernelgrad import (
-    KernelClassifier,
-    KernelDensityRatio,
-    KernelGaussianProcessRegressor,
-    KernelNoveltyDetector,
-    KernelRegressor,
-    LinearClassifier,
-    SemiSupervisedKernelClassifier,
-    load,
-)
+import kernelgrad as kg
 from kernelgrad.testing.estimator import _outputs
 
 slow = pytest.mark.slow
@@ -37,14 +28,18 @@ def saved(folder):
     k = np.digitize(y, (-0.5, 0.5))
     given = {"gamma": 0.3, "max_iter": 5, "random_state": 0}
     models = [
-        KernelClassifier(solver="dsg", **given).fit(X, k),
-        KernelClassifier("hinge", solver="working_set", multi_class="ovo", **given).fit(X, k),
-        KernelRegressor(random_state=0).fit(X, y),
-        KernelGaussianProcessRegressor(gamma=0.3, random_state=0).fit(X, y),
-        LinearClassifier(random_state=0).fit(X, k),
-        KernelNoveltyDetector(**given).fit(X),
-        KernelDensityRatio(**given).fit(X, k == 0),
-        SemiSupervisedKernelClassifier(**given).fit(X, np.where(np.arange(200) % 3, -1, k > 0)),
+        kg.KernelClassifier(solver="dsg", **given).fit(X, k),
+        kg.KernelClassifier("hinge", solver="working_set", multi_class="ovo", **given).fit(
+            X, k
+        ),
+        kg.KernelRegressor(random_state=0).fit(X, y),
+        kg.KernelGaussianProcessRegressor(gamma=0.3, random_state=0).fit(X, y),
+        kg.LinearClassifier(random_state=0).fit(X, k),
+        kg.KernelNoveltyDetector(**given).fit(X),
+        kg.KernelDensityRatio(**given).fit(X, k == 0),
+        kg.SemiSupervisedKernelClassifier(**given).fit(
+            X, np.where(np.arange(200) % 3, -1, k > 0)
+        ),
     ]
     for i, model in enumerate(models):
         model.save(folder / f"{i}.kgm")
@@ -63,10 +58,10 @@ def test_threads_share_a_loaded_model(tmp_path, n, rounds):
     parts = [rows(1 + 7 * i, seed=i)[0] for i in range(5)]
     with ThreadPoolExecutor(n) as pool:
         for path in saved(tmp_path):
-            twin = load(path)
+            twin = kg.load(path)
             expected = [_outputs(twin, part) for part in parts]
             for _ in range(rounds):
-                model, start = load(path), threading.Barrier(n)  # nothing is cached yet
+                model, start = kg.load(path), threading.Barrier(n)  # nothing is cached yet
                 waiting = [pool.submit(served, model, parts, start, i) for i in range(n)]
                 for j, value in (pair for each in waiting for pair in each.result().items()):
                     for name, known in expected[j].items():
@@ -79,12 +74,12 @@ def test_models_that_are_dropped_leave_nothing(tmp_path, n):
     X = np.random.default_rng(0).standard_normal((2000, 200))
     given = {"gamma": 0.01, "max_iter": 1, "random_state": 0, "alpha": 1e-3}
     for i, solver in enumerate(("cached", "pegasos")):
-        KernelRegressor(solver=solver, **given).fit(X, X[:, 0]).save(tmp_path / f"{i}.kgm")
+        kg.KernelRegressor(solver=solver, **given).fit(X, X[:, 0]).save(tmp_path / f"{i}.kgm")
     paths = sorted(tmp_path.glob("*.kgm"))
 
     def serve(times):
         for i in range(times):
-            load(paths[i % 2]).predict(X[:50])
+            kg.load(paths[i % 2]).predict(X[:50])
         gc.collect()
         handles = len(list(Path("/proc/self/fd").iterdir()))
         return int(STATM.read_text().split()[1]) * 4096, handles

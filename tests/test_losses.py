@@ -5,6 +5,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 from sklearn.base import clone
 
+import oracles_losses as oracles
 from cases import every
 from kernelgrad._validation import CapabilityError
 from kernelgrad.losses import (
@@ -35,7 +36,6 @@ from kernelgrad.losses import (
 )
 from kernelgrad.losses.base import monotone_root
 from kernelgrad.testing import check_loss
-from oracles import loss_row
 
 VARIANTS = [
     *(cls() for cls in LOSSES.values()),
@@ -75,13 +75,12 @@ def test_contract(loss):
 @every("loss", VARIANTS)
 def test_agrees_with_oracle(loss):
     y, f = batch(loss, np.random.default_rng(3))
-    rows = [
-        loss_row(loss.name, t, u, 0.2, **loss.get_params())
-        for t, u in zip(y.tolist(), f.tolist(), strict=True)
-    ]
-    np.testing.assert_allclose(loss.value(y, f), [r[0] for r in rows], rtol=1e-12)
-    np.testing.assert_allclose(loss.gradient(y, f), [r[1] for r in rows], rtol=1e-12)
-    np.testing.assert_allclose(loss.curvature(y, f, 0.2), [r[2] for r in rows], rtol=1e-12)
+    name, a = oracles.spec(loss)
+    values, slopes = oracles.value(name, y, f, a).sum(1), oracles.slope(name, y, f, a)
+    weights = oracles.curvature(name, y, f, a, 0.2).max(1)
+    np.testing.assert_allclose(loss.value(y, f), values, rtol=1e-12)
+    np.testing.assert_allclose(loss.gradient(y, f), slopes, rtol=1e-12)
+    np.testing.assert_allclose(loss.curvature(y, f, 0.2), weights, rtol=1e-12)
     np.testing.assert_allclose(
         loss.value(y, f.astype(np.float32)), loss.value(y, f), rtol=1e-4, atol=1e-6
     )
@@ -352,22 +351,30 @@ def test_smoothed_hinge_has_the_conjugate_of_the_dual_step(width):
         assert peak[end] == peak.max()
 
 
-@every("width", [0.2, 1.0, 1.4, 3.0])
-@every("lighter", [0.0, 0.4, 2.9])
-def test_smoothed_hinge_has_the_best_constant(width, lighter):
-    loss, y, w = SmoothedHinge(width), np.array([[1.0], [-1.0]]), np.array([lighter, 3.0])
+def check_constant(loss, y, w, end):
+    """Return the constant for a row of each class, and the best one by search."""
 
     def total(b):
         return w @ loss.value(y, np.full((2, 1), b))
 
     [b] = loss.intercept(y, w)
     np.testing.assert_array_equal(loss.intercept(-y, w), [-b])
-    assert -1.0 <= b < 0.0
-    best = minimize_scalar(total, bounds=(-2, 2), method="bounded", options={"xatol": 1e-10})
+    np.testing.assert_array_equal(loss.intercept(y, [2.0, 2.0]), [0.0])
+    bounds, options = (-end, end), {"xatol": 1e-10}
+    best = minimize_scalar(total, bounds=bounds, method="bounded", options=options)
     assert total(b) <= best.fun + 1e-12
+    return b, best
+
+
+@every("width", [0.2, 1.0, 1.4, 3.0])
+@every("lighter", [0.0, 0.4, 2.9])
+def test_smoothed_hinge_has_the_best_constant(width, lighter):
+    loss, y, w = SmoothedHinge(width), np.array([[1.0], [-1.0]]), np.array([lighter, 3.0])
+
+    b, best = check_constant(loss, y, w, 2)
+    assert -1.0 <= b < 0.0
     if lighter:  # else all below -1 is alike
         assert b == pytest.approx(best.x, abs=1e-6)
-    np.testing.assert_array_equal(loss.intercept(y, [2.0, 2.0]), [0.0])
 
 
 @every("beta", [0.5, 5.0, 900.0])
@@ -382,15 +389,8 @@ def test_modified_logistic_tends_to_the_hinge_and_has_the_best_constant(beta, li
     [at_zero] = loss.curvature(y[:1], np.zeros((1, 1)))
     assert loss.typical_curvature == pytest.approx(at_zero)
 
-    def total(b):
-        return w @ loss.value(y, np.full((2, 1), b))
-
-    [b] = loss.intercept(y, w)
-    np.testing.assert_array_equal(loss.intercept(-y, w), [-b])
-    best = minimize_scalar(total, bounds=(-9, 9), method="bounded", options={"xatol": 1e-10})
-    assert total(b) <= best.fun + 1e-12
+    b, _ = check_constant(loss, y, w, 9)
     assert w @ loss.gradient(y, np.full((2, 1), b))[:, 0] == pytest.approx(0, abs=1e-9)
-    np.testing.assert_array_equal(loss.intercept(y, [2.0, 2.0]), [0.0])
     assert np.isfinite(loss.intercept(y[:1])).all()
 
 

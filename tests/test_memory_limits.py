@@ -47,15 +47,12 @@ def test_a_fit_holds_its_limit():
 
 def test_a_limit_leaves_fewer_threads():
     set_num_threads(8)
-    try:
-        with within(2e8):
-            assert get_num_threads() == 3
-            with within(1.0), one_thread():
-                assert get_num_threads() == 1
-        with within(None):
-            assert get_num_threads() == 8
-    finally:
-        set_num_threads(None)
+    with within(2e8):
+        assert get_num_threads() == 3
+        with within(1.0), one_thread():
+            assert get_num_threads() == 1
+    with within(None):
+        assert get_num_threads() == 8
 
 
 def test_matrices_of_a_search_are_made_in_place():

@@ -18,6 +18,7 @@ from kernelgrad.testing import check_checkpoints
 from oracles_cached import DELTA, gaussian, smooth_minimum
 from oracles_newton import minimum
 from plain import plain_classifier, plain_regressor
+from steps import solve
 
 ALPHAS = (1.0, 1e-3, 1e-6, 1e-9)
 LOSSES = ("logistic", "log_loss", "squared_hinge", "squared", "poisson", "gamma")
@@ -49,15 +50,6 @@ def problem(name, alpha, outputs, **changed):
     return replace(made, **changed)
 
 
-def solve(solver, posed, batch, most=60):
-    state = solver.init(posed, batch)
-    for _ in range(most):
-        info = solver.step(posed, state, batch)
-        if info.converged:
-            break
-    return state, info
-
-
 @every("intercept", [True, False])
 @every("loss", LOSSES)
 def test_the_minimum_of_every_penalty(loss, intercept):
@@ -66,7 +58,7 @@ def test_the_minimum_of_every_penalty(loss, intercept):
     batch = TrainBatch(X, y, weight)
     for alpha in ALPHAS:
         posed = problem(loss, alpha, y.shape[1], fit_intercept=intercept)
-        state, info = solve(NewtonCG(), posed, batch)
+        state, (*_, info) = solve(NewtonCG(), posed, batch, 60)
         least, _ = minimum(loss, K, y.astype(float), weight, alpha, intercept)
         assert info.converged
         # float32 values take up to 2.1e-4 where products are not fused, 4e-5 where they are
@@ -90,7 +82,7 @@ def test_help_changes_the_way_only(whole, monkeypatch):
     batch = TrainBatch(X, np.where(y, 1.0, -1.0).astype(np.float32), np.ones(700))
     posed = problem("logistic", 1e-6, 1, n_features_in=2, kernel=Gaussian(8.0))
     monkeypatch.setattr(newton, "_DOUBLE_ROWS", 2048 if whole else 0)
-    state, info = solve(NewtonCG(), posed, batch)
+    state, (*_, info) = solve(NewtonCG(), posed, batch, 60)
     assert state.coarse
     assert (state.descent.coarse is None) == whole
     least, f = minimum("logistic", Gaussian(8.0)(X), batch.y.astype(float), np.ones(700), 1e-6)
@@ -99,7 +91,7 @@ def test_help_changes_the_way_only(whole, monkeypatch):
     products = state.descent.n_products
     monkeypatch.setattr(newton, "_PATIENCE", newton._MOST_INNER)  # so that no help comes
     monkeypatch.setattr(newton, "_SHORT", 0.0)
-    alone, _ = solve(NewtonCG(), posed, batch)
+    alone, _ = solve(NewtonCG(), posed, batch, 60)
     assert not alone.coarse
     assert products < alone.descent.n_products
 
@@ -112,7 +104,7 @@ def test_a_path_is_its_single_fits(loss):
     alphas = (1e-1, 1e-3, 1e-4)
     _, found = solver.path(posed, batch, alphas, X, 60)
     for alpha, f in zip(alphas, found, strict=True):
-        state, _ = solve(solver, replace(posed, alpha=alpha), batch)
+        state, _ = solve(solver, replace(posed, alpha=alpha), batch, 60)
         single = solver.expansion(state).raw_prediction(X)
         np.testing.assert_allclose(f, single, atol=2e-3 * np.abs(single).max())
     spread = np.abs(found[0] - found[2]).max()

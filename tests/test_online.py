@@ -27,7 +27,8 @@ from kernelgrad.losses import (
 from kernelgrad.solvers import base
 from kernelgrad.solvers.kernel import online
 from kernelgrad.solvers.kernel.online import NORMA, KernelPerceptron, Pegasos
-from oracles_online import norma, pegasos, perceptron, projected, slope_of
+from oracles_losses import slope_of
+from oracles_online import norma, pegasos, perceptron, projected
 
 N = 300
 ALPHA = 1e-2
@@ -102,14 +103,6 @@ def gram(state, X):
     return state.exact.matrix(rows, rows).astype(np.float64)
 
 
-def slope(loss, y, f):
-    p = {
-        "huber": "delta", "quantile": "quantile", "epsilon_insensitive": "epsilon",
-        "smoothed_hinge": "width", "modified_logistic": "beta",
-    }  # fmt: skip
-    return slope_of(loss.name, y, f, getattr(loss, p.get(loss.name, ""), 0.0))
-
-
 def test_pegasos_is_the_recursion():
     for loss in LOSSES:
         check_pegasos(loss, "linear")
@@ -126,7 +119,7 @@ def check_pegasos(loss, average):
     omega = {None: None, "uniform": lambda t: 1.0, "linear": float}[average]
     bias = float(loss.intercept(y[order[:64]])[0])
     last, mean = pegasos(
-        gram(state, X), order, y[:, 0].astype(float), lambda *a: slope(loss, *a), ALPHA,
+        gram(state, X), order, y[:, 0].astype(float), slope_of(loss), ALPHA,
         t0=t0, bias=bias, omega=omega,
     )  # fmt: skip
     scale = np.abs(last).max()
@@ -147,7 +140,7 @@ def test_projection_is_on_the_ball():
     )
     oracle = [
         pegasos(
-            gram(ball, X), order, y[:, 0].astype(float), lambda *a: slope(Hinge(), *a), ALPHA,
+            gram(ball, X), order, y[:, 0].astype(float), slope_of(Hinge()), ALPHA,
             bias=float(Hinge().intercept(y[order[:64]])[0]), radius=r,
         )[0]
         for r in (np.inf, ALPHA**-0.5)
@@ -169,7 +162,7 @@ def test_norma_is_the_recursion(loss, limit, decay):
     state, info = visit(solver, problem(loss), X, y, order, size=100)
     start = float(loss.intercept(y[order[:100]])[0])
     coef, bias = norma(
-        gram(state, X), order, y[:, 0].astype(float), lambda *a: slope(loss, *a), ALPHA,
+        gram(state, X), order, y[:, 0].astype(float), slope_of(loss), ALPHA,
         eta=0.3, decay=decay, bias=start, limit=limit or N,
     )  # fmt: skip
     np.testing.assert_allclose(dense(state, state.current)[:, 0], coef, atol=1e-6)
@@ -364,7 +357,7 @@ def test_rows_of_a_sum_of_kernels():
     centre = state.exact.scaling.centre
     rows = X if centre is None else X - centre
     coef, _ = norma(
-        kernel(rows), orders(), y[:, 0].astype(float), lambda *a: slope(SquaredError(), *a),
+        kernel(rows), orders(), y[:, 0].astype(float), slope_of(SquaredError()),
         ALPHA, eta=0.1, decay=0.0, bias=0.0, limit=N, learn_bias=False,
     )  # fmt: skip
     np.testing.assert_allclose(dense(state, state.current)[:, 0], coef, atol=1e-4)

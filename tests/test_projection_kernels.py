@@ -18,13 +18,8 @@ from kernelgrad.kernels.hellinger import Hellinger
 from kernelgrad.kernels.semigroup import ExponentialSemigroup, ReciprocalSemigroup
 from kernelgrad.kernels.skewed import SkewedChi2, SkewedIntersection
 from kernelgrad.testing import check_kernel
+from steps import draw
 
-LAWS = {
-    "sech": rng.SECH,
-    "levy": rng.LEVY,
-    "exponential": rng.EXPONENTIAL,
-    "rademacher": rng.RADEMACHER,
-}
 KINDS = ["LINEAR", "STEP", "RAMP", "RAMP2", "DECAY"]
 SKEWED = [SkewedChi2, SkewedIntersection]
 SEMIGROUP = [ExponentialSemigroup, ReciprocalSemigroup]
@@ -40,13 +35,6 @@ def normal(n=40, d=3, seed=0):
 
 
 # Laws of the weights
-
-
-def draw(law, *, seed=5, first=0, n_tiles=4, d=16, tile=256, scale=1.0, columns=None):
-    columns = np.arange(d) if columns is None else np.asarray(columns)
-    W = np.empty((n_tiles, len(columns), tile), np.float32)
-    rng.fill_tiles(W, columns, seed, first, LAWS[law], scale)
-    return W
 
 
 @pytest.mark.parametrize(
@@ -261,7 +249,6 @@ CASES = [
     (ArcCosine(2), normal, 4000),
     (ArcCosine(2, scale=0.5, bias=1.0), normal, 4000),
 ]
-IDS = [repr(kernel) for kernel, *_ in CASES]
 
 
 @every(("kernel", "rows", "n_blocks"), CASES)

@@ -246,16 +246,12 @@ def test_presets_are_algorithms_3_and_4_step_by_step(solver, options, loss):
 
     gammas = [theta / (offset + t) for t in range(1, n + 1)]
     A, _, log = oracles.reuse(features, batches, choose, y, slope, alpha=0.1, gammas=gammas)
-    assert [k if new else None for k, new in first_uses(log)] == used
+    assert [None if k in log[:t] else k for t, k in enumerate(log)] == used
     assert 5 < len(A) < n - 3
     assert model.expansion_.intercept == 0
     for j, a in enumerate(A):
         got = model.expansion_.block(j).ravel()
         np.testing.assert_allclose(got, a, atol=1e-4 * np.abs(a).max())
-
-
-def first_uses(log):
-    return [(k, k not in log[:t]) for t, k in enumerate(log)]
 
 
 def udsg_blocks(seed, used):

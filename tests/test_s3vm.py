@@ -31,6 +31,7 @@ from kernelgrad.solvers.semi_supervised import bgs3vm
 from kernelgrad.solvers.semi_supervised.bgs3vm import BGS3VM
 from kernelgrad.solvers.semi_supervised.cccp_s3vm import CCCPS3VM
 from kernelgrad.solvers.semi_supervised.s3vm_light import S3VMLight
+from steps import gram, solve
 
 EXACT = [CCCPS3VM(), CCCPS3VM(balance=True), S3VMLight(start=0.01)]
 ALL = [*EXACT, BGS3VM(labelled_budget=8, unlabelled_budget=30, ramp=(0, 0), batch_size=40)]
@@ -39,10 +40,6 @@ BUDGETS = {"labelled_budget": 6, "unlabelled_budget": 25, "ramp": (0, 0)}
 
 def name(solver):
     return solver.name + ("+balance" if getattr(solver, "balance", False) else "")
-
-
-def balanced(solver):
-    return bool(getattr(solver, "balance", False))
 
 
 each = pytest.mark.parametrize("solver", ALL, ids=name)
@@ -71,26 +68,10 @@ def setting(n=160, n_labelled=14, seed=0, *, outputs=1, ratio=0.5, unlabelled=No
     return problem, TrainBatch(X, y, w), truth
 
 
-def gram(problem, X):
-    X = X.astype(np.float64)
-    return problem.kernel.pairwise(X, X).astype(np.float32).astype(np.float64)
-
-
 def parts(problem, batch):
     """K, y and p of the first output."""
     p = batch.sample_weight / batch.sample_weight.sum()
     return gram(problem, batch.X), batch.y[:, 0].astype(float), p
-
-
-def fit(solver, problem, batch, n_steps=60):
-    state = solver.init(problem, batch)
-    history = []
-    for _ in range(n_steps):
-        info = solver.step(problem, state, batch)
-        history.append(info)
-        if info.converged:
-            break
-    return state, history
 
 
 def minibatches(batch, size, n, seed=0):
@@ -185,14 +166,14 @@ def test_balance_holds_and_is_the_centred_program():
     f = solver.expansion(state).raw_prediction(batch.X)[:, 0]
     np.testing.assert_allclose(f, centred @ best + label, atol=5e-3)
     assert mean @ f == pytest.approx(label, abs=1e-5)
-    free = fit(CCCPS3VM(), problem, batch)[0]
+    free = solve(CCCPS3VM(), problem, batch, 60)[0]
     f = CCCPS3VM().expansion(free).raw_prediction(batch.X)[:, 0]
     assert abs(mean @ f - label) > 1e-2
 
 
 def test_too_few_passes_leave_a_function_that_is_not_worse():
     problem, batch, _ = setting(ratio=1.0)
-    _, history = fit(CCCPS3VM(tol=1e-6, max_passes=2), problem, batch, n_steps=30)
+    _, history = solve(CCCPS3VM(tol=1e-6, max_passes=2), problem, batch, 30)
     values = [info.objective for info in history[1:]]
     assert np.all(np.diff(values) <= 1e-12)
     assert values[-1] < values[0]
@@ -226,7 +207,7 @@ def test_the_class_ratio_is_kept_by_every_switch(fraction, monkeypatch):
         return found
 
     monkeypatch.setattr(S3VMLight, "_pairs", seen)
-    fit(solver, problem, batch)
+    solve(solver, problem, batch, 60)
     weight = batch.sample_weight[~others]
     expected = weight @ (batch.y[~others, 0] > 0) / weight.sum()
     wanted = np.broadcast_to(expected if fraction is None else fraction, outputs)
@@ -258,7 +239,7 @@ def test_each_round_of_switches_lowers_the_objective(max_switches, seed, monkeyp
         return used
 
     monkeypatch.setattr(S3VMLight, "_round", watched)
-    fit(solver, problem, batch)
+    solve(solver, problem, batch, 60)
     assert len(falls) >= 2
     assert min(falls) > -1e-7
     assert max(falls) > 1e-4
@@ -300,7 +281,7 @@ def test_the_last_machine_is_that_of_its_guesses():
     problem, batch, _ = setting(ratio=0.7, alpha=2e-2, fit_intercept=False)
     problem = replace(problem, kernel=Polynomial(degree=2, gamma=1.0, coef0=1.0))
     solver = S3VMLight(tol=1e-6, start=0.1)
-    state, history = fit(solver, problem, batch)
+    state, history = solve(solver, problem, batch, 60)
     assert history[-1].converged
     X = batch.X.astype(float)
     phi = np.column_stack(
@@ -358,7 +339,7 @@ def test_the_constant_schedule_keeps_its_step():
     problem, batch, _ = setting(alpha=0.02)
     for schedule, last in (("constant", 3.0), ("inverse", 3.0 / (1.0 + 3.0 * 0.02 * 4))):
         solver = BGS3VM(step_size=3.0, schedule=schedule)
-        _, history = fit(solver, problem, batch, n_steps=5)
+        _, history = solve(solver, problem, batch, 5)
         assert history[0].step_size == 3.0
         assert history[-1].step_size == pytest.approx(last)
 
@@ -373,7 +354,7 @@ def test_the_unlabelled_loss_rises_along_the_ramp():
     assert iterations("auto", replace(problem, max_iter=None)) == 100
     # the loss of a step is that of its share: with none of it others gain no coefficient
     for ramp, some in (((1.0, 1.0), False), ((0.0, 0.0), True)):
-        state, _ = fit(BGS3VM(ramp=ramp), problem, batch, n_steps=6)
+        state, _ = solve(BGS3VM(ramp=ramp), problem, batch, 6)
         assert bool((~state.labelled).any()) == some
 
 
@@ -458,7 +439,7 @@ def test_budgets_take_any_losses(labelled, unlabelled):
     problem, batch, truth = setting(n_labelled=30)
     problem = replace(problem, loss=SemiSupervised(labelled, unlabelled, 0.5))
     solver = BGS3VM(step_size=8.0)
-    state, _ = fit(solver, problem, batch, n_steps=150)
+    state, _ = solve(solver, problem, batch, 150)
     f = solver.expansion(state).raw_prediction(batch.X)
     assert np.mean(np.sign(f) != truth) < 0.1
 
@@ -468,14 +449,15 @@ def test_budgets_take_any_losses(labelled, unlabelled):
 
 @each
 def test_two_moons_from_ten_labels(solver):
-    problem, batch, truth = setting(n=400, n_labelled=10, fit_intercept=balanced(solver))
+    bias = bool(getattr(solver, "balance", False))
+    problem, batch, truth = setting(n=400, n_labelled=10, fit_intercept=bias)
     if isinstance(solver, BGS3VM):
         solver = BGS3VM()
         state = solver.init(problem, batch)
         for part in minibatches(batch, 128, 100):
             solver.step(problem, state, part)
     else:
-        state, _ = fit(solver, problem, batch)
+        state, _ = solve(solver, problem, batch, 60)
     f = solver.expansion(state).raw_prediction(batch.X)
     others = ~batch.y.any(axis=1)
     # of rows drawn at random one half is wrong, to five standard errors of .025
@@ -486,8 +468,7 @@ def test_two_moons_from_ten_labels(solver):
 def test_bits_do_not_depend_on_memory(solver):
     problem, batch, _ = setting(n=1300, n_labelled=60)
     free, tight = (
-        fit(solver, replace(problem, memory_limit=limit), batch, n_steps=3)[0]
-        for limit in (None, 0)
+        solve(solver, replace(problem, memory_limit=limit), batch, 3)[0] for limit in (None, 0)
     )
     np.testing.assert_array_equal(free.coef, tight.coef)
     assert len(tight.rows.buffer) <= dual_ascent.BLOCK  # never more rows than a block
@@ -496,12 +477,9 @@ def test_bits_do_not_depend_on_memory(solver):
 @each
 def test_another_alpha_can_go_on(solver):
     problem, batch, _ = setting()
-    state, _ = fit(solver, problem, batch, n_steps=30)
+    state, _ = solve(solver, problem, batch, 30)
     milder = replace(problem, alpha=1e-2)
-    for _ in range(30):
-        info = solver.step(milder, state, batch)
-        if info.converged:
-            break
+    _, (*_, info) = solve(solver, milder, batch, 30, state)
     assert np.isfinite(info.train_loss)
     if not isinstance(solver, BGS3VM):
         assert info.converged
@@ -513,10 +491,10 @@ def test_another_alpha_can_go_on(solver):
 @each_exact
 def test_outputs_do_not_see_each_other(solver):
     problem, batch, _ = setting(outputs=3, ratio=1.0)
-    state, _ = fit(solver, problem, batch, n_steps=4)
+    state, _ = solve(solver, problem, batch, 4)
     for c in range(3):
         alone = replace(batch, y=batch.y[:, [c]])
-        single, _ = fit(solver, replace(problem, n_outputs=1), alone, n_steps=4)
+        single, _ = solve(solver, replace(problem, n_outputs=1), alone, 4)
         np.testing.assert_allclose(state.coef[:, [c]], single.coef, atol=1e-7)
 
 

@@ -182,7 +182,7 @@ def test_margin_rises_to_the_optimum_at_the_rate_of_lemma_3_2(monkeypatch):
     assert late < 0.03 * best
 
     # rows drawn from everywhere, not from below the level
-    everywhere = lambda c, level, weight=None: np.arange(len(c))  # noqa: E731
+    everywhere = lambda c, level: np.arange(len(c))  # noqa: E731
     monkeypatch.setattr(sbp_module.minimax, "rows_below", everywhere)
     wrong = margins(X, y, nu, K, 1024, seeds=8)
     mean, error = mean_and_error(best - wrong)

@@ -14,6 +14,7 @@ from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Hinge, SemiSupervised, SymmetricHinge
 from kernelgrad.solvers import Problem, SoftLabels, TrainBatch
 from oracles_s3vm import soft_labels_oracle
+from steps import solve
 
 LABELLED, GAMMA, C = 24, 0.5, 10.0
 
@@ -40,12 +41,7 @@ def case(n=300, outputs=1, seed=0, weights=None, ratio=0.5, centres=None):
 def fit(solver, one, batch, steps=20):
     solver.check()
     solver.check_problem(one)
-    with single_threaded_blas():  # as the common loop does
-        state = solver.init(one, batch)
-        for _ in range(steps):
-            if solver.step(one, state, batch).converged:
-                break
-    return state
+    return solve(solver, one, batch, steps)[0]
 
 
 def kernel(A, B):

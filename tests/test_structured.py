@@ -20,7 +20,6 @@ from kernelgrad.features.structured import (
     SobolMap,
     _chi_of_normal,
 )
-from kernelgrad.functions.expansions import RandomFeatureExpansion
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import (
     Cauchy,
@@ -31,6 +30,7 @@ from kernelgrad.kernels import (
     get_kernel,
 )
 from kernelgrad.testing import check_kernel
+from steps import expansion
 
 SAMPLERS = [(cls, "orthogonal") for cls in (Gaussian, Matern)]
 SAMPLERS += [(cls, "qmc") for cls in (Gaussian, Matern, Laplacian, Cauchy)]
@@ -49,13 +49,6 @@ def data(n=40, d=5, seed=0):
 def stream(kernel=None, d=WIDE, block_size=100, seed=3, **options):
     kernel = kernel or Gaussian(1 / d, sampling="orthogonal")
     return FeatureStream(kernel, d, seed, block_size, **options)
-
-
-def expansion(features, n_blocks=3, C=2, seed=1):
-    f = RandomFeatureExpansion(features, C)
-    shape = (features.planes, n_blocks * features.block_size, C)
-    f.coef = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-    return f
 
 
 # The contract

@@ -177,13 +177,18 @@ def follow(
     return rows
 
 
-def tune(task: Task, penalty: float, size: Size, names: list[str]) -> dict[str, float]:
-    """Return for each method the first step with the least objective on a short run."""
+def automatic(task: Task, penalty: float, size: Size) -> float:
+    """Return the library's first step, the unit of those on trial."""
     auto = DSG(block_size=size.block, batch_size=size.batch, preconditioned=False)
     problem = task.problem(preset("DSG", penalty, size, 1.0), 10**6)
     with one_thread():
         first = next(task.batches(size.batch, 10**6))
-        unit = float(auto.init(problem, first).gamma0.max())
+        return float(auto.init(problem, first).gamma0.max())
+
+
+def tune(task: Task, penalty: float, size: Size, names: list[str]) -> dict[str, float]:
+    """Return for each method the first step with the least objective on a short run."""
+    unit = automatic(task, penalty, size)
     found = {}
     for name in names:
         ends = {}

@@ -12,13 +12,26 @@ from benchmarks.objectives._shared import distinct, draw, picture, where
 from benchmarks.registry import Row
 
 from experiments.base import Cell, Claim, Experiment
-from experiments.cdsg._courses import STEPS, Size, Task, courses, ends, principal, tune
+from experiments.cdsg._courses import (
+    MOST,
+    STEPS,
+    Size,
+    Task,
+    automatic,
+    courses,
+    ends,
+    follow,
+    preset,
+    principal,
+    tune,
+)
 from kernelgrad.data import DeformedImages
 
 PENALTY, ROWS, PCA_ROWS = 1e-6, 8_100_000, 10_000
 NAMES = ["DSG", "UDSG", "CDSG"]
 LOSSES = {"log_loss": "logistic regression", "hinge": "SVM"}
 PANELS = [("log_loss", "objective"), ("log_loss", "test"), ("hinge", "test")]
+FACTOR = 2.0  # the common step of the control, in units of the automatic one
 
 
 def digits(loss: str, n_rows: int, seen: int) -> Task:
@@ -35,8 +48,13 @@ def digits(loss: str, n_rows: int, seen: int) -> Task:
     )  # fmt: skip
 
 
+def _tuned(rows: list[Row]) -> list[Row]:
+    """Return the rows of the figure, without those of the control."""
+    return [row for row in rows if "factor" not in row]
+
+
 def _gains(rows: list[Row], better: str, worse: str) -> list[float]:
-    """Return log ratios at equal time, for the panels and seeds."""
+    """Return log ratios at the last rows, for the panels and seeds."""
     return [
         np.log(e[worse] / e[better])
         for loss, column in PANELS
@@ -44,16 +62,46 @@ def _gains(rows: list[Row], better: str, worse: str) -> list[float]:
     ]
 
 
-def _claim(text: str, theirs: str, *pairs: tuple[str, str]) -> Claim:
+def _percent(gains: list[float]) -> str:
+    percent = round(100 * float(np.expm1(np.median(gains))), 1) + 0.0  # no -0.0
+    return f"{percent:.1f} % in {len(gains)} curves"
+
+
+def _control(rows: list[Row]) -> str:
+    """Tell by how much UDSG is behind DSG with the same step, at equal iterations and time."""
+    mine = [row for row in rows if "factor" in row]
+    if not mine:
+        return ""
+    at = {
+        name: _percent(_gains(where(mine, at=name), "DSG", "UDSG"))
+        for name in ("iterations", "seconds")
+    }
+    return (
+        f"; with the same step for both: {at['iterations']} at equal iterations, "
+        f"{at['seconds']} at equal time"
+    )
+
+
+def _claim(text: str, theirs: str, *pairs: tuple[str, str], control: bool = False) -> Claim:
     def least(rows: list[Row]) -> list[float]:
-        found = [_gains(rows, *pair) for pair in pairs]
+        found = [_gains(_tuned(rows), *pair) for pair in pairs]
         return [min(gains) for gains in zip(*found, strict=True)]
 
-    def shown(rows: list[Row]) -> str:
-        gains = least(rows)
-        return f"{100 * np.expm1(np.median(gains)):.1f} % in {len(gains)} curves"
+    return Claim(
+        text, theirs,
+        lambda rows: _percent(least(rows)) + (_control(rows) if control else ""), least,
+    )  # fmt: skip
 
-    return Claim(text, theirs, shown, least)
+
+def _same_step(task: Task, size: Size, cell: Cell) -> Iterator[Row]:
+    """Yield where methods with one step are after DSG's iterations, and after its seconds."""
+    step, limit = cell["factor"] * automatic(task, PENALTY, size), np.inf
+    for name in NAMES:
+        most = size.iterations if name == "DSG" else MOST
+        rows = follow(task, preset(name, PENALTY, size, step), cell["seed"], most, limit)
+        limit = rows[-1]["seconds"] if name == "DSG" else limit
+        for at, place in {"iterations": size.iterations - 1, "seconds": -1}.items():
+            yield {"method": name, "at": at} | rows[min(place, len(rows) - 1)]
 
 
 class Digits(Experiment):
@@ -71,6 +119,15 @@ class Digits(Experiment):
     one-vs-rest, not one-vs-one. Objective and errors are of 5,000 rows.
     {" ".join(STEPS.split())}
     """
+    explanation = """
+    After so few iterations UDSG descends as far in each as DSG does, and its iterations are
+    cheaper, as it has half the features. A control isolates that: 100 iterations with 1,024
+    rows, 256 frequencies and twice the automatic step for all methods, first seed. There the
+    two are alike at equal iterations, and UDSG is ahead at equal time: neither the trial of
+    steps nor the size of the blocks is the cause. Its lead in the figure is larger, with steps
+    so large that the objective rises at times; how much of it they are is not isolated, nor
+    how far one has to go until the worse bound of UDSG shows.
+    """
     claims: ClassVar = (
         _claim(
             "CDSG consistently outperforms the other two in training objective and test error "
@@ -79,23 +136,30 @@ class Digits(Experiment):
         ),
         _claim(
             "UDSG does not perform as well as in Figure 1: it is not ahead of DSG",
-            "behind", ("DSG", "UDSG"),
+            "behind", ("DSG", "UDSG"), control=True,
         ),
     )  # fmt: skip
 
     def cells(self, quick: bool) -> list[Cell]:
         """Return a cell for each loss and seed."""
         T, batch, block = (4, 256, 64) if quick else (12, 4096, 4096)
-        return [
+        cells = [
             {"seed": s, "loss": loss, "iterations": T, "batch": batch, "block": block}
             for s in range(1 if quick else 2)
             for loss in LOSSES
         ]
+        small = {"iterations": 4 if quick else 100, "batch": 256 if quick else 1024}
+        small |= {"block": 64 if quick else 256}
+        first = [cell for cell in cells if cell["seed"] == 0]
+        return cells + [cell | small | {"factor": FACTOR} for cell in first]
 
     def measure(self, cell: Cell) -> Iterator[Row]:
         """Run the methods for the seconds of DSG."""
         size = Size(cell["block"], cell["batch"], cell["iterations"])
         task = digits(cell["loss"], ROWS, min(5000, cell["batch"]))
+        if "factor" in cell:
+            yield from _same_step(task, size, cell)
+            return
         yield from courses(task, PENALTY, size, cell["seed"], tune(task, PENALTY, size, NAMES))
 
     def plot(self, rows: list[Row], path: Path) -> None:
@@ -103,8 +167,8 @@ class Digits(Experiment):
         labels: dict[str, Any] = {"objective": "training objective", "test": "test error"}
         with picture(path, 1, 3, size=(3.4, 2.9)) as axes:
             for ax, (loss, column) in zip(axes[0], PANELS, strict=True):
-                mine = where(rows, loss=loss, seed=0)
-                draw(ax, mine, "method", "seconds", column, distinct(rows, "method"))
+                mine = where(_tuned(rows), loss=loss, seed=0)
+                draw(ax, mine, "method", "seconds", column, distinct(mine, "method"))
                 ax.set(xscale="log", yscale="log", xlabel="seconds", ylabel=labels[column])
                 ax.set_title(LOSSES[loss])
             axes[0][0].legend(fontsize=7)

@@ -13,17 +13,51 @@ from benchmarks.registry import Row
 from sklearn.svm import SVC
 
 from experiments.base import Cell, Claim, Experiment
-from experiments.cdsg._courses import STEPS, Size, archive, courses, ends, tune
+from experiments.cdsg._courses import (
+    MOST,
+    STEPS,
+    Size,
+    archive,
+    courses,
+    ends,
+    follow,
+    preset,
+    tune,
+)
 from kernelgrad import DSG
 
 PENALTY, NAMES = 1e-5, ["DSG", "UDSG", "CDSG"]
 CLOSE = 0.021  # the largest difference of the paper's table, 0.407 - 0.386
+# controls: the C of the paper's Epsilon, 1 / (1e-5 * 400,000), and more of LIBSVM's seconds
+SMALL, TIMES = 0.25, 4
+
+
+def _whole(rows: list[Row]) -> list[Row]:
+    """Return the rows of the table, without those of the controls."""
+    return [row for row in rows if "control" not in row]
 
 
 def _excess(rows: list[Row], choose: str = "max") -> list[float]:
     """Return by how much the three are above LIBSVM, for each data set and seed."""
     worst = max if choose == "max" else min
-    return [worst(e[m] for m in NAMES) - e["LIBSVM"] for e in ends(rows, "train", "data")]
+    found = ends(rows, "train", "data")
+    return [worst(e[m] for m in NAMES) - e["LIBSVM"] for e in found]
+
+
+def _controls(rows: list[Row]) -> str:
+    """Tell the excess on each data set: in the table, at the smaller C, and with more time."""
+    parts = []
+    for name in sorted({row["data"] for row in rows}):
+        mine = where(rows, data=name, seed=0)
+        found = {"": _excess(_whole(mine))[0]}
+        for control in sorted({row["control"] for row in mine if "control" in row}):
+            some = where([row for row in mine if "control" in row], control=control)
+            found[control] = _excess([row for row in some if row["times"] == 1])[0]
+            late = [row for row in some if row["times"] == TIMES or row["method"] == "LIBSVM"]
+            found[f"{control}, {TIMES} times the seconds"] = _excess(late)[0]
+        shown = [f"{what} {e:.4f}".strip() for what, e in found.items()]
+        parts.append(f"{name}: {'; '.join(shown)}")
+    return ". ".join(parts)
 
 
 class ExactSolver(Experiment):
@@ -39,46 +73,74 @@ class ExactSolver(Experiment):
     and the others one-vs-rest, as they do on one set of two classes alike. Batches of 1,024
     rows and blocks of 128 frequencies. {" ".join(STEPS.split())}
     """
+    explanation = f"""
+    With 8,000 rows lambda = 1e-5 is C = 12.5; with the paper's 60,000 and 400,000 it is 1.67
+    and {SMALL}. The larger C is, the more rows the exact solution fits that few iterations do
+    not. With C = {SMALL} the excess on a9a is within the claim, and on MNIST less than half as
+    large. With {TIMES} times the seconds of LIBSVM it falls too, but by less: the time is the
+    lesser cause. What is left on MNIST falls with the time.
+    """
     claims: ClassVar = (
         Claim(
             "Exact optimisation is preferable: LIBSVM's training error is the least",
             "0.386 against 0.402, 0.143 against 0.145",
-            lambda rows: f"{np.median(_excess(rows, 'min')):.4f} below the best of the three",
-            lambda rows: _excess(rows, "min"),
+            lambda rows: (
+                f"{np.median(_excess(_whole(rows), 'min')):.4f} below the best of the three"
+            ),
+            lambda rows: _excess(_whole(rows), "min"),
         ),
         Claim(
             f"All three are satisfactory by then: at most {CLOSE} above LIBSVM",
             "0.016 to 0.021, and 0.002 to 0.003",
-            lambda rows: f"{np.median(_excess(rows)):.4f} above",
-            lambda rows: [CLOSE - e for e in _excess(rows)],
+            lambda rows: (
+                f"{np.median(_excess(_whole(rows))):.4f} above. First seed, {_controls(rows)}"
+            ),
+            lambda rows: [CLOSE - e for e in _excess(_whole(rows))],
         ),
     )
 
     def cells(self, quick: bool) -> list[Cell]:
         """Return a cell for each data set and seed."""
-        return [
+        cells: list[Cell] = [
             {"seed": s, "data": name, "rows": 500 if quick else 8000}
             for s in range(1 if quick else 3)
             for name in (["a9a"] if quick else ["a9a", "mnist"])
+        ]
+        names = {f"C = {SMALL}": SMALL, "C as above": None}
+        return cells + [
+            cell | {"control": control} | ({} if C is None else {"C": C})
+            for cell in cells[: 1 if quick else 2]
+            for control, C in names.items()
         ]
 
     def measure(self, cell: Cell) -> Iterator[Row]:
         """Fit LIBSVM, and run the methods for its seconds."""
         n = cell["rows"]
+        penalty = 1 / (cell["C"] * n) if "C" in cell else PENALTY
         task = archive(cell["data"], n, seen=min(5000, n), loss="hinge")
         batch = task.whole(task.source.read(0, n))
-        kernel = DSG.paper(nu=PENALTY)["kernel"].resolve(batch.X, cell["seed"])
+        kernel = DSG.paper(nu=penalty)["kernel"].resolve(batch.X, cell["seed"])
         y = batch.y[:, 0] if batch.y.shape[1] == 1 else batch.y.argmax(axis=1)
         truth = task.y[:, 0] if task.y.shape[1] == 1 else task.y.argmax(axis=1)
-        svm = SVC(C=1 / (PENALTY * n), gamma=kernel.gamma, cache_size=500)
+        svm = SVC(C=1 / (penalty * n), gamma=kernel.gamma, cache_size=500)
         start = time.process_time()
         svm.fit(batch.X, y)
         limit = time.process_time() - start
         error = float(np.mean(svm.predict(task.X) != truth))
-        yield {"method": "LIBSVM", "seconds": limit, "train": error}
+        exact = {"method": "LIBSVM", "seconds": limit, "train": error}
+        yield exact | ({"times": 1} if "control" in cell else {})
         size = Size(8, 64, 4) if n < 1000 else Size(128, 1024, 24)
-        steps = tune(task, PENALTY, size, NAMES)
-        for row in courses(task, PENALTY, size, cell["seed"], steps, limit):
+        steps = tune(task, penalty, size, NAMES)
+        if "control" in cell:
+            for name, step in steps.items():
+                chosen = preset(name, penalty, size, step)
+                course = follow(task, chosen, cell["seed"], MOST, TIMES * limit)
+                early = next(row for row in course if row["seconds"] >= limit)
+                for times, row in {1: early, TIMES: course[-1]}.items():
+                    kept = {key: row[key] for key in ("seconds", "train")}
+                    yield {"method": name, "times": times} | kept
+            return
+        for row in courses(task, penalty, size, cell["seed"], steps, limit):
             yield {key: row[key] for key in ("method", "seconds", "train")}
 
     def plot(self, rows: list[Row], path: Path) -> None:
@@ -86,7 +148,7 @@ class ExactSolver(Experiment):
         names = sorted({row["data"] for row in rows})
         with picture(path, 1, len(names), size=(3.6, 2.9)) as axes:
             for ax, name in zip(axes[0], names, strict=True):
-                mine = where(rows, data=name, seed=0)
+                mine = where(_whole(rows), data=name, seed=0)
                 for i, method in enumerate(NAMES):
                     points = [(r["seconds"], r["train"]) for r in where(mine, method=method)]
                     ax.plot(*zip(*points, strict=True), ".-", color=f"C{i}", label=method)

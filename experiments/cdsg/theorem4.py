@@ -15,7 +15,7 @@ class UniformRate(TheoremRate):
 
     Algorithm 3 as printed, a row and a frequency in each iteration, every second one an old
     one, on the data of the rate of DSG: 1,000 rows of the synthetic regression, Gaussian kernel
-    with sigma = 2, lambda = 0.1 (nu in the names here). Drawn is the mean squared difference
+    with sigma = 2, lambda = 1 (nu in the names here). Drawn is the mean squared difference
     from the exact solution of kernel ridge regression on these rows, on 200 points.
     """
 

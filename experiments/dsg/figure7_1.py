@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.datasets.archives import Mnist
-from benchmarks.objectives._shared import picture, where
+from benchmarks.objectives._shared import distinct, picture, where
 from benchmarks.registry import Row
 
 from experiments.base import Cell, Claim, Experiment, by_seed
@@ -19,7 +19,15 @@ from kernelgrad.kernels import ConvolutionKernel
 
 PAPER, NETWORK, PAPER_ROWS = 0.5, 0.6, 8_100_000  # percent
 ALPHA, BATCH = 1e-7, 8192
+HALF = 2**18  # rows with half the features too
 GOAL = 0.8  # percent, at 2^20 rows
+
+
+def _whole(rows: list[Row]) -> list[Row]:
+    """Return the rows with the features of the claims, for numbers of rows of every seed."""
+    rows = where(rows, features=max(r["features"] for r in rows))
+    seeds = len(distinct(rows, "seed"))
+    return [r for r in rows if len(where(rows, rows=r["rows"])) == seeds]
 
 
 def _line(mine: list[Row]) -> Any:
@@ -27,13 +35,18 @@ def _line(mine: list[Row]) -> Any:
     return np.polyfit(*(np.log([r[k] for r in mine]) for k in ("rows", "error")), 1)
 
 
-def _at_paper(rows: list[Row]) -> list[float]:
-    """Return for each seed the error in percent that the line promises at 8.1 million rows."""
-    return by_seed(rows, lambda mine: np.exp(np.polyval(_line(mine), np.log(PAPER_ROWS))))
+def _at_paper(rows: list[Row], points: int = 0) -> list[float]:
+    """Return for each seed the error in percent that the line promises at 8.1 million rows.
+
+    The line is that of the last `points` numbers of rows, by default of all.
+    """
+    sizes = sorted(distinct(_whole(rows), "rows"))[-points:]
+    late = [r for r in _whole(rows) if r["rows"] in sizes]
+    return by_seed(late, lambda mine: np.exp(np.polyval(_line(mine), np.log(PAPER_ROWS))))
 
 
 def _last(rows: list[Row]) -> list[float]:
-    return by_seed(rows, lambda mine: max(mine, key=lambda row: row["rows"])["error"])
+    return by_seed(_whole(rows), lambda mine: max(mine, key=lambda row: row["rows"])["error"])
 
 
 class DigitsByConvolution(Experiment):
@@ -48,16 +61,24 @@ class DigitsByConvolution(Experiment):
     departures = f"""
     Random convolutions (Section 2; kernel of 5 x 5 patches, pooled 3 x 3, half the median
     distance of patches) in place of a Gaussian kernel on the features of a trained network.
-    The library's deformed digits in place of MNIST8M. At most 2^20 rows and 2^14 features, by
-    preconditioned steps with batches of {BATCH:,} rows; each number of rows is a fit of its
-    own. No neural network beside it.
+    The library's deformed digits in place of MNIST8M. At most 2^14 features, by preconditioned
+    steps with batches of {BATCH:,} rows; each number of rows is a fit of its own. Results go as
+    far as 2^19 rows: the fits on 2^20, for which the goal of {GOAL} % was set, have not been
+    made. No neural network beside it.
+    """
+    explanation = """
+    Features are too few, and so are rows. On 2^18 rows 2^14 features have 1.32 % where half as
+    many have 1.67 % (medians); with 2^14 features the error falls from 1.32 to 1.17 % when 2^19
+    rows take the place of 2^18, less than a fifteenth of the paper's 8.1 million. Whether more
+    of both lead to 0.5 % is open: the line of all points says so, but up to 2^17 rows more rows
+    bring more features too, and from there on the error falls more slowly.
     """
     claims: ClassVar = (
         Claim(
             f"With the most rows the error is below {GOAL} %",
             f"{PAPER} % after 8.1 million rows",
             lambda rows: (
-                f"{np.median(_last(rows)):.2f} % after {max(r['rows'] for r in rows):,}"
+                f"{np.median(_last(rows)):.2f} % after {max(r['rows'] for r in _whole(rows)):,}"
             ),
             lambda rows: [np.log(GOAL / max(e, 0.01)) for e in _last(rows)],
         ),
@@ -67,17 +88,23 @@ class DigitsByConvolution(Experiment):
             lambda rows: f"{np.median(_at_paper(rows)):.2f} %",
             lambda rows: [np.log(PAPER / e) for e in _at_paper(rows)],
         ),
+        Claim(
+            "So is the line of the last three points, which have as many features",
+            f"{PAPER} %",
+            lambda rows: f"{np.median(_at_paper(rows, 3)):.2f} %",
+            lambda rows: [np.log(PAPER / e) for e in _at_paper(rows, 3)],
+        ),
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each number of rows and seed, the cheap ones first."""
+        """Return cells with half the features, then those of each number of rows and seed."""
         sizes, features = (
             ([2**8, 2**9], 256) if quick else ([2**k for k in range(14, 21)], 2**14)
         )
-        return [
-            {"seed": seed, "rows": n, "features": features}
-            for n in sizes
-            for seed in range(1 if quick else 3)
+        seeds = range(1 if quick else 3)
+        half = [{"seed": s, "rows": HALF, "features": features // 2} for s in seeds]
+        return (half if not quick else []) + [
+            {"seed": seed, "rows": n, "features": features} for n in sizes for seed in seeds
         ]
 
     def measure(self, cell: Cell) -> Iterator[Row]:
@@ -104,8 +131,13 @@ class DigitsByConvolution(Experiment):
         """Draw errors, and their line to the paper's number of rows."""
         with picture(path, size=(4.6, 3.4)) as axes:
             ax = axes[0][0]
-            ax.plot([r["rows"] for r in rows], [r["error"] for r in rows], ".", label="here")
-            mine = where(rows, seed=0)
+            most = max(r["features"] for r in rows)
+            for name, mark in (("here", "C0."), ("here, half the features", "C1x")):
+                found = [r for r in rows if (r["features"] == most) == (name == "here")]
+                ax.plot(
+                    [r["rows"] for r in found], [r["error"] for r in found], mark, label=name
+                )
+            mine = where(_whole(rows), seed=0)
             n = np.array([min(r["rows"] for r in rows), PAPER_ROWS])
             ax.plot(n, np.exp(np.polyval(_line(mine), np.log(n))), "C0:", lw=0.8)
             ax.plot(PAPER_ROWS, PAPER, "k*", label="doubly SGD, paper")

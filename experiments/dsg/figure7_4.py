@@ -12,6 +12,7 @@ import numpy as np
 from benchmarks.datasets.qm7 import Molecules, Qm7, random_sorting
 from benchmarks.objectives._shared import distinct, draw, log_grid, picture, where
 from benchmarks.registry import Row
+from scipy.linalg import solve
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPRegressor
 from sklearn.preprocessing import StandardScaler
@@ -24,8 +25,10 @@ from kernelgrad.kernels import Laplacian
 from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import Problem, TrainBatch
 
-OURS, NET = "doubly SGD", "neural network"
+OURS, NET, EXACT = "doubly SGD", "neural network", "exact kernel"
+FACTOR, PENALTY = 4.0, 1e-9  # of the kernel's bandwidth
 PAPER, THEIR_NET = 2.97, 3.51  # kcal/mol
+COPIES = (1, 2)  # matrices of a training molecule, for the closed form
 RATES = (1e-3, 3e-4, 1e-4)  # of the network, each for a third of the time
 
 
@@ -47,8 +50,8 @@ def doubly(
 ) -> Iterator[tuple[float, int, Any]]:
     """Yield seconds, features and predictions of Z after each iteration."""
     solver = DSG(block_size=size, batch_size=8 * size, damping=0.001, momentum=0.0)
-    kernel = Laplacian("median", bandwidth_factor=4.0)
-    problem = Problem(SquaredError(), kernel, 1e-9, 1, X.shape[1], seed, fit_intercept=False)
+    kernel = Laplacian("median", bandwidth_factor=FACTOR)
+    problem = Problem(SquaredError(), kernel, PENALTY, 1, X.shape[1], seed, fit_intercept=False)
     spent, state = 0.0, None
     for item in sample_batches(ArraySource(X, y, checked=True), 8 * size, seed=seed):
         start = time.process_time()
@@ -89,6 +92,16 @@ def network(
         yield spent, epochs, model.predict(Z)
 
 
+def exact(X: Any, y: Any, Z: Any, seed: int) -> Any:
+    """Return predictions of Z by the regression with the kernel itself, in closed form."""
+    X, Z = X.astype(np.float64), Z.astype(np.float64)
+    kernel = Laplacian("median", bandwidth_factor=FACTOR).resolve(X, seed)
+    K = kernel.pairwise(X, X)
+    K[np.diag_indices(len(K))] += PENALTY * len(K)
+    coef = solve(K, y, assume_a="pos", overwrite_a=True, check_finite=False)
+    return np.concatenate([kernel.pairwise(part, X) @ coef for part in np.array_split(Z, 16)])
+
+
 def _last(rows: list[Row], name: str) -> list[float]:
     return by_seed(where(rows, method=name), lambda mine: mine[-1]["MAE"])
 
@@ -110,6 +123,13 @@ class Molecule(Experiment):
     512 frequencies, batches of 4,096 rows, 40 iterations, so 40,960 features and not 2^20.
     This set of 7,101 molecules has its own energies. The network has two layers (400, 100), as
     many seconds, and Adam at three falling rates.
+    """
+    explanation = """
+    Energies, kernel, penalty and molecules are not to blame: in closed form the same regression
+    has 3.50 kcal/mol with one matrix of each training molecule and 2.65 with two (medians),
+    which is less than the paper's 2.97. Doubly SGD is short of features and steps: its error
+    still falls at the end of its course, on the first seed from 7.27 at 18,432 features to 6.48
+    at 40,960. How far the paper's 2^20 would take it is not measured.
     """
     claims: ClassVar = (
         Claim(
@@ -163,13 +183,23 @@ class Molecule(Experiment):
                 seconds = rows[-1]["seconds"]
                 for t in log_grid(1, len(rows), 1.3):
                     yield {"method": name} | rows[t - 1]
+            for copies in COPIES:
+                start = time.process_time()
+                X = random_sorting(train.C, copies, 1.0, 2 * seed)
+                error = energies.error(exact(X, np.repeat(energies.y, copies), Z, seed), test)
+                spent = time.process_time() - start
+                name = f"{EXACT}, {copies} of a molecule"
+                yield {"method": name, "seconds": spent, "steps": copies, "MAE": error}
 
     def plot(self, rows: list[Row], path: Path) -> None:
         """Draw the first seed."""
         with picture(path, size=(4.6, 3.4)) as axes:
             ax = axes[0][0]
             mine = where(rows, seed=0)
-            draw(ax, mine, "method", "seconds", "MAE", distinct(rows, "method"))
+            draw(ax, mine, "method", "seconds", "MAE", (OURS, NET))
+            for name, mark in zip(distinct(rows, "method")[2:], "xo", strict=True):
+                point = where(mine, method=name)[0]
+                ax.plot(point["seconds"], point["MAE"], f"k{mark}", mfc="none", label=name)
             ax.axhline(PAPER, color="C0", ls=":", lw=0.8, label="doubly SGD, paper")
             ax.axhline(THEIR_NET, color="C1", ls=":", lw=0.8, label="neural network, paper")
             ax.set(xscale="log", yscale="log", xlabel="training seconds")

@@ -24,13 +24,36 @@ PAPER = {
     ("mnist", True): (25.0, 1000.0, 6.42e-11),
 }
 TOLERANCE, SEPARABLE = 0.05, 1e-6
+# Adult with a bias and another lambda, or another kernel
+CONTROLS = {"C": ("1 / (n lambda)", 300.0), "square": ("sigma^2", 10.0)}
+
+
+def _plain(rows: list[Row]) -> list[Row]:
+    """Return the rows of the table, without those of the controls."""
+    return [row for row in rows if not any(key in row for key in CONTROLS)]
+
+
+def _controls(rows: list[Row]) -> str:
+    """Tell nu and test error with the table's parameters, and with one of them replaced."""
+    (own,) = _plain(rows)
+    text = f" (test error {own['error']:.2f} %"
+    for key, (name, value) in CONTROLS.items():
+        for row in rows:
+            if key in row:
+                text += f"; with {name} = {value:g}: {row['nu']:.3g}, {row['error']:.2f} %"
+    return text + ")"
 
 
 def _claim(name: str, bias: bool) -> Claim:
     theirs = PAPER[name, bias][2]
 
     def found(rows: list[Row]) -> list[float]:
-        return [r["nu"] for r in where(rows, dataset=name, bias=bias) if "C" not in r]
+        return [r["nu"] for r in _plain(where(rows, dataset=name, bias=bias))]
+
+    def ours(rows: list[Row]) -> str:
+        mine = where(rows, dataset=name, bias=bias)
+        text = ", ".join(f"{nu:.3g}" for nu in found(rows))
+        return text + (_controls(mine) if len(mine) > 1 else "")
 
     def margin(nu: float) -> float:
         if theirs < SEPARABLE:
@@ -41,7 +64,7 @@ def _claim(name: str, bias: bool) -> Claim:
     return Claim(
         f"{name}, with{'' if bias else 'out'} a bias: nu is {what}",
         f"{theirs:.3g}",
-        lambda rows: ", ".join(f"{nu:.3g}" for nu in found(rows)),
+        ours,
         lambda rows: [margin(nu) for nu in found(rows)],
         error=0.0,
     )
@@ -60,9 +83,11 @@ class Slack(Experiment):
     at hand.
     """
     explanation = """
-    Adult with a bias: this solution and LIBSVM's (Section 5) have the same test error, 14.86 %,
-    and the paper's has 14.9 %. With 1 / (n lambda) = 300 in place of 100 nu is 7.3e-4: the
-    paper's belongs to a smaller lambda or a narrower kernel than its table says.
+    Adult with a bias: the test error of 14.9 % that the paper has of LIBSVM (Section 5) is that
+    of the table's parameters here. A smaller lambda or a narrower kernel lowers nu, the second
+    to below the paper's value, but the controls have a higher test error than 14.9 %. The
+    paper's nu is that of neither control; which solution it belongs to is not isolated. The
+    rows and the definition of nu are not the cause: without a bias they give its value.
     """
     claims: ClassVar = tuple(_claim(*key) for key in PAPER)
 
@@ -72,13 +97,13 @@ class Slack(Experiment):
         cells = [
             {"seed": 0, "dataset": name, "bias": bias, "rows": rows} for name, bias in PAPER
         ]
-        return [*cells, cells[1] | {"C": 300.0}]
+        return cells + [cells[1] | {key: value} for key, (_, value) in CONTROLS.items()]
 
     def measure(self, cell: Cell) -> Iterator[Row]:
         """Return nu, its parts, and the test error."""
         name, bias = cell["dataset"], cell["bias"]
         square, C, _ = PAPER[name, bias]
-        C = cell.get("C", C)
+        square, C = cell.get("square", square), cell.get("C", C)
         p = load(SETS[name][0], cell["rows"], 300 if cell["rows"] else None)
         model = KernelClassifier(
             "hinge", solver=WorkingSet(tol=1e-4), C=C, gamma=1 / (2 * square), metric=None,
@@ -100,9 +125,7 @@ class Slack(Experiment):
         with picture(path, size=(4.2, 3.6)) as axes:
             ax = axes[0][0]
             ax.plot([1e-11, 0.1], [1e-11, 0.1], ":", color="grey", lw=0.8)
-            for r in rows:
-                if "C" in r:
-                    continue
+            for r in _plain(rows):
                 label = f"{r['dataset']}, with{'' if r['bias'] else 'out'} a bias"
                 ax.plot(
                     PAPER[r["dataset"], r["bias"]][2], max(r["nu"], 1e-12), "o", label=label

@@ -21,6 +21,7 @@ from kernelgrad.solvers import BGS3VM, FRS3VM, TSG
 
 LABELS, BATCH = 200, 256
 SPEND, MOST = 4000, 40_000  # held-out rows that choose parameters, and that measure errors
+EVEN = "with even classes"  # ends the name of a set
 FEW = 2000  # rows without a label on which the exact machines choose
 THEIRS, OTHERS = ("cod_rna", "ijcnn1"), ("a9a", "mnist 8 v 6")
 COSTS, SIGMAS = (1.0, 10.0, 100.0, 1000.0), (0.001, 0.01, 0.1, 1.0)
@@ -69,7 +70,19 @@ def table(name: str) -> tuple[Any, Any]:
         return X[some], (y[some] == 8).astype(int)
     if name == "cod_rna":  # its parts are of one set of 59,535 rows
         X, y = np.concatenate([X, data.X_test]), np.concatenate([y, data.y_test])
-    return X, (y > 0).astype(int)
+    y = (y > 0).astype(int)
+    if name.endswith(EVEN):
+        X, y = _even(X, y)
+    return X, y
+
+
+def _even(X: Any, y: Any) -> tuple[Any, Any]:
+    """Return all rows of the rarer class and as many others."""
+    rare = int(y.mean() < 0.5)
+    few, many = np.flatnonzero(y == rare), np.flatnonzero(y != rare)
+    some = np.random.default_rng(0).choice(many, len(few), replace=False)
+    rows = np.sort(np.append(few, some))
+    return X[rows], y[rows]
 
 
 def split(name: str, seed: int, *, part: float = 0.2) -> Split:
@@ -160,16 +173,18 @@ def grid(
     return [Setting(*at) for at in product(COSTS, SIGMAS, etas, ratios)]
 
 
-def tuned(method: str, rows: Split, seed: int, among: Sequence[Setting]) -> tuple[Setting, Any]:
+def tuned(
+    method: str, rows: Split, seed: int, among: Sequence[Setting], **more: Any
+) -> tuple[Setting, Any]:
     """Return the setting of the least error on the rows that tune, and its model."""
     few = rows if method in STEPPING else rows.first(FEW)
     best, least, model = among[0], np.inf, None
     for at in among:
-        now = fit(method, few, at, seed)
+        now = fit(method, few, at, seed, **more)
         wrong = error(now, rows.tune)
         if wrong < least:
             best, least, model = at, wrong, now
-    return best, model if few.others == rows.others else fit(method, rows, best, seed)
+    return best, model if few.others == rows.others else fit(method, rows, best, seed, **more)
 
 
 def mean_error(rows: Iterable[Row], **values: Any) -> float:

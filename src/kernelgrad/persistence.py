@@ -685,3 +685,25 @@ class Record:
         left = sorted({*self.values, *self.arrays})
         if left:
             raise self.error(f"holds {left[0]!r}, which it does not have in this version")
+
+
+def registered_part(
+    record: Record, kind: str, registry: dict[str, Any], decode: Callable[[Any], Any]
+) -> Any:
+    """Take the name and the parameters of a part, such as a kernel, and return the part.
+
+    Raises
+    ------
+    ModelFileError
+        The name is not registered here.
+    """
+    name, params = record.take("name", check_text), record.part("params")
+    record.close()
+    if name not in registry:
+        raise ModelFileError(
+            f"The model uses the {kind} {name!r}, which is not registered here; import the "
+            "module that registers it, then load again."
+        )
+    part = registry[name](**{k: decode(v) for k, v in params.values.items()})
+    part.check()
+    return part

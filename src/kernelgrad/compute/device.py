@@ -24,10 +24,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
 import numpy as np
-import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
 from kernelgrad._validation import CapabilityError
+from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.memory import system_bytes
 
 CPU = "cpu"
@@ -282,11 +282,6 @@ def _full_float32(torch: Any) -> Iterator[None]:
                         torch.set_float32_matmul_precision(value)
                     else:
                         module.fp32_precision = value
-
-
-def dense(a: Matrix) -> AnyArray:
-    """Return rows as a dense array."""
-    return np.asarray(a.toarray() if sp.issparse(a) else a)
 
 
 class DeviceRows:

@@ -13,25 +13,18 @@ from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import over_tiles
 
 TAG_IMAGE = 16
-N_AFFINE = 5  # normal variates of a row: angle, log size, slant, vertical, horizontal shift
 _ROWS = 64  # rows of a task
 
 
 @njit(nogil=True, cache=True)
-def _draw_field(B: Any, Z: Any, C: Any, half: Any, field: Any) -> None:
-    """Set field to B Z C^T, summed in a fixed order."""
-    for i in range(B.shape[0]):
-        for q in range(C.shape[1]):
+def _multiply(A: Any, B: Any, out: Any) -> None:
+    """Set out to A B, summed in a fixed order."""
+    for i in range(A.shape[0]):
+        for j in range(B.shape[1]):
             total = np.float32(0)
-            for p in range(B.shape[1]):
-                total += B[i, p] * Z[p, q]
-            half[i, q] = total
-    for i in range(B.shape[0]):
-        for j in range(C.shape[0]):
-            total = np.float32(0)
-            for q in range(C.shape[1]):
-                total += half[i, q] * C[j, q]
-            field[i, j] = total
+            for p in range(A.shape[1]):
+                total += A[i, p] * B[p, j]
+            out[i, j] = total
 
 
 @njit(nogil=True, cache=True)
@@ -56,8 +49,10 @@ def _deform(
             continue
         rng.fill(z, columns, rows[r], k0, k1, rng.NORMAL, np.float32(1))
         Z = z[5:, 0].copy()
-        _draw_field(B, Z[:size].reshape(n_down, n_across), C, half, down)
-        _draw_field(B, Z[size:].reshape(n_down, n_across), C, half, across)
+        _multiply(B, Z[:size].reshape(n_down, n_across), half)
+        _multiply(half, C.T, down)
+        _multiply(B, Z[size:].reshape(n_down, n_across), half)
+        _multiply(half, C.T, across)
         angle, slant = affine[0] * z[0, 0], affine[2] * z[2, 0]
         growth = math.exp(affine[1] * z[1, 0])
         cos, sin = growth * math.cos(angle), growth * math.sin(angle)
@@ -104,7 +99,7 @@ def deform(
 
     Rows below n are not deformed. The standard deviations are, in pixels, `smoothness` for the
     Gaussian that smooths the fields and `elastic` for the displacement in each direction, and
-    `affine` (N_AFFINE,) for the angle (radians), the logarithm of the size, the slant, and the
+    `affine` (5,) for the angle (radians), the logarithm of the size, the slant, and the
     vertical and horizontal shift (pixels).
     """
     B, C = (bumps(side, smoothness) for side in images.shape[1:3])

@@ -31,6 +31,18 @@ _HASHED = 2**15  # entries hashed at once, whose work arrays stay in the cache
 _FAST = {"contract", "nsz", "arcp"}
 
 
+def dense(X: Matrix, dtype: Any = None) -> AnyArray:
+    """Return rows as a dense array of a type, by default their own."""
+    return np.asarray(X.toarray() if sp.issparse(X) else X, dtype)
+
+
+def stacked(parts: list[Matrix]) -> Matrix:
+    """Return the rows of all parts, CSR where any part is."""
+    if any(sp.issparse(part) for part in parts):
+        return sp.vstack(parts, format="csr")
+    return np.concatenate(parts)
+
+
 def gram(P: FloatArray, out: Float64Array | None = None) -> Float64Array:
     """Return the lower triangle of ``P^T P``, computed in the precision of P, in float64.
 

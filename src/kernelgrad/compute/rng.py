@@ -131,6 +131,15 @@ def _normals(words: Any, z: Any, scratch: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
+def _tangents(t: Any, scratch: Any, out: Any) -> None:
+    """Set out to tan 2 pi t for |t| <= 1/2; two rows of scratch are overwritten."""
+    s, c = scratch[1], scratch[2]
+    _sin_cos_turns(t, s, c)
+    for i in range(t.size):
+        out[i] = s[i] / c[i]
+
+
+@njit(nogil=True, cache=True)
 def cauchys(words: Any, z: Any, scratch: Any) -> None:
     """tan(pi (u - 1/2)): words (4, F) -> four rows of standard Cauchy variates."""
     for h in range(4):
@@ -139,10 +148,7 @@ def cauchys(words: Any, z: Any, scratch: Any) -> None:
         for i in range(t.size):
             u = _f(np.int32((w[i] >> np.uint32(9)) * np.uint32(2) + np.uint32(1))) * _TWO24
             t[i] = (u - _HALF) * _HALF
-        _sin_cos_turns(t, scratch[1], scratch[2])
-        s, c, out = scratch[1], scratch[2], z[h]
-        for i in range(t.size):
-            out[i] = s[i] / c[i]
+        _tangents(t, scratch, z[h])
 
 
 @njit(nogil=True, cache=True)
@@ -167,10 +173,8 @@ def sechs(words: Any, z: Any, scratch: Any) -> None:
         t = scratch[0]
         for i in range(t.size):
             t[i] = _f(np.int32((w[i] >> np.uint32(9)) * np.uint32(2) + np.uint32(1))) * _TWO26
-        _sin_cos_turns(t, scratch[1], scratch[2])
-        s, c, out = scratch[1], scratch[2], z[h]
-        for i in range(t.size):
-            out[i] = s[i] / c[i]
+        out = z[h]
+        _tangents(t, scratch, out)
         _log(out, w, t, _f(0))
         for i in range(t.size):
             out[i] = out[i] * _INV_PI
@@ -236,6 +240,11 @@ def fill(W: Any, columns: Any, i0: int, k0: int, k1: int, law: int, scale: Any) 
         out = W[p]
         for i in range(F):
             out[i] = row[i] * scale
+
+
+def draws(*key: int) -> np.random.Generator:
+    """Return NumPy's generator of a key: a seed, a tag of its use, and further numbers."""
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
 
 
 def split_seed(seed: int) -> tuple[int, int]:

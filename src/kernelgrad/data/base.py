@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad._validation import check_int
+from kernelgrad.compute.linalg import stacked
 from kernelgrad.data.prefetch import prefetched
 from kernelgrad.exceptions import DataError
 
@@ -405,7 +406,7 @@ def stack_rows(parts: list[Any]) -> Any:
         import pyarrow as pa
 
         return pa.concat_tables(parts, promote_options="permissive")
-    return sp.vstack(parts, format="csr") if sp.issparse(parts[0]) else np.concatenate(parts)
+    return stacked(parts)
 
 
 def check_batch(batch: Batch, feature_names: Sequence[str] | None = None) -> Batch:

@@ -9,6 +9,7 @@ import numpy as np
 
 from kernelgrad._typing import AnyArray, IntArray
 from kernelgrad._validation import check_int, check_real
+from kernelgrad.compute.rng import draws
 from kernelgrad.data.base import (
     Batch,
     BatchSource,
@@ -130,7 +131,7 @@ def sample_batches(
             plan: Iterable[_Buffer]
             if source.in_memory:
                 rows = _kept(0, source.n_rows, excluded)
-                order = _rng(seed, epoch, 0).permutation(len(rows))
+                order = draws(seed, epoch, 0).permutation(len(rows))
                 plan = [_Buffer(rows[:0], [], rows, order)]
             else:
                 plan = _plan_paged(source, size, epoch, seed, excluded, max(buffer_rows, size))
@@ -159,10 +160,6 @@ def sample_batches(
     return batches()
 
 
-def _rng(seed: int, epoch: int, stream: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, epoch, stream))))
-
-
 def _kept(low: int, high: int, excluded: IntArray) -> IntArray:
     rows = np.arange(low, high, dtype=np.int64)
     i, j = np.searchsorted(excluded, (low, high))
@@ -173,7 +170,7 @@ def _plan_paged(
     source: BatchSource, size: int, epoch: int, seed: int, excluded: IntArray, buffer_rows: int
 ) -> Iterator[_Buffer]:
     """Plan the contents of every buffer of an epoch, without reading any row."""
-    rng = _rng(seed, epoch, 0) if source.seekable else None
+    rng = draws(seed, epoch, 0) if source.seekable else None
     pages = _page_order(source, max(1, buffer_rows // _PAGES_PER_BUFFER), rng)
     carried: IntArray = np.empty(0, dtype=np.int64)
     taken: list[tuple[int, int]] = []
@@ -185,7 +182,7 @@ def _plan_paged(
         full = n_held >= size and n_held + len(rows) > buffer_rows
         if taken and (full or high == 0):
             held = np.concatenate(parts)
-            order = _rng(seed, epoch, stream).permutation(len(held))
+            order = draws(seed, epoch, stream).permutation(len(held))
             yield _Buffer(carried, taken, held, order)
             carried = held[order[len(held) // size * size :]]
             taken, parts, n_held = [], [carried], len(carried)
@@ -315,7 +312,7 @@ def split_rows(
     k = min(max(1, round(fraction * n)), n - 1)
     if max_rows is not None:
         k = min(k, check_int(max_rows, "max_rows", low=1))
-    rng = _rng(seed, 0, 0)
+    rng = draws(seed, 0, 0)
     if stratify is None:
         return np.sort(rng.choice(n, size=k, replace=False, shuffle=False)).astype(np.int64)
     if np.shape(stratify) != (n,):

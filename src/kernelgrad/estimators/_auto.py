@@ -164,18 +164,18 @@ def choose_solver(
 
 
 def bytes_needed(n_rows: int, row_bytes: float, n_outputs: int = 1) -> float:
-    """Return the bytes that rows in memory, a copy of them and their responses take."""
+    """Return the bytes of rows in memory, a copy of them and their responses (n, C)."""
     return 2.0 * row_bytes + float(_RESPONSE_BYTES) * n_rows * n_outputs
 
 
 def fits_in_memory(source: BatchSource, memory_limit: float | None) -> bool:
-    """Whether the rows of a source are treated as rows in memory."""
+    """Whether the rows of a source are in memory, or few enough to be read into it."""
     needed = bytes_needed(source.n_rows, rows_nbytes(source))
     return source.in_memory or needed <= usable_memory(memory_limit)
 
 
 def check_reading(source: BatchSource, memory_limit: float | None) -> None:
-    """Raise CapabilityError if reading takes more than a limit that is a bound leaves."""
+    """Raise CapabilityError if reading the source takes more memory than the limit allows."""
     if memory_limit is None or memory_limit < LEAST_LIMIT or not source.reading_bytes:
         return
     least = source.reading_bytes + _WORK_BYTES
@@ -190,10 +190,10 @@ def check_reading(source: BatchSource, memory_limit: float | None) -> None:
 def settled_solver(
     chosen: tuple[Solver[Any], str], n_rows: int, n_outputs: int, ridge: float
 ) -> tuple[Solver[Any], str]:
-    """Return the choice for the squared loss once ``ridge = n alpha`` is known.
+    """Return the solver for the squared loss once ``ridge = n alpha`` is known.
 
-    From 4,096 rows on few products solve what a large ridge has made easy; with several
-    outputs a product costs more, a factorisation does not.
+    From 4,096 rows on, a large ridge needs few products with the kernel matrix, which then cost
+    less than a factorisation. Products cost more with more outputs, a factorisation does not.
     """
     large = ridge >= _LARGE_RIDGE * (1 if n_outputs < 3 else _WIDE / _NARROW)
     if isinstance(chosen[0], DirectSolve) and n_rows > _CHEAP_ROWS and large:
@@ -207,12 +207,12 @@ def _is_costly(kernel: Kernel) -> bool:
 
 
 def usable_memory(memory_limit: float | None) -> float:
-    """Return `memory_limit`; None is half of the memory that the system has, or 4 GiB."""
+    """Return the memory limit in bytes; None means half of the system's memory, or 4 GiB."""
     return 0.5 * system_bytes() if memory_limit is None else float(memory_limit)
 
 
 def rows_nbytes(source: BatchSource) -> float:
-    """Return about how many bytes the rows of a source in memory take."""
+    """Return the approximate number of bytes of a source's rows in memory."""
     X: Any = source.read(0, min(source.n_rows, _SIZED_ROWS)).X
     arrays = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
     nbytes = sum(int(a.nbytes) for a in arrays)

@@ -27,10 +27,12 @@ from scipy.linalg import lapack
 
 from kernelgrad._typing import Float64Array, Matrix
 from kernelgrad.callbacks import FOREVER, Deadline, TimeIsUp
+from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import parallel_for, single_threaded_blas
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.scaling import InputScaling
-from kernelgrad.kernels import Gaussian, Kernel, Matern
+from kernelgrad.kernels import Kernel
+from kernelgrad.solvers.kernel.metric import smoothness
 
 MOST_ROWS = 2000  # of the last search; one evaluation is three factorisations of them
 # Rows on which the noise is found once more, given bandwidths: a factorisation an evaluation.
@@ -56,7 +58,7 @@ _CLOSE = np.log(2.0)  # so far from that of more rows is the ratio of many
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What was found on `n_rows` rows; variances are those of the targets given."""
+    """Hyperparameters found on `n_rows` rows; variances are in squared units of the targets."""
 
     kernel: Kernel  # without rules, of columns divided by `bandwidths` where there are any
     noise_variance: float
@@ -64,15 +66,15 @@ class Hyperparameters:
     bandwidths: Float64Array | None = None
     log_marginal_likelihood: float = np.nan
     n_rows: int = 0
-    total: float = 0.0  # their weight
+    total: float = 0.0  # weight of the rows
 
     @property
     def n_bandwidths(self) -> int:
-        """How many numbers the metric has."""
+        """The number of bandwidths."""
         return 1 if self.bandwidths is None else len(self.bandwidths)
 
     def summary(self, scale: float) -> dict[str, Any]:
-        """Return plain values, for targets that were divided by `scale`; see `history_`."""
+        """Return an entry of ``history_["search"]``; targets were divided by `scale`."""
         gamma: Any = getattr(self.kernel, "gamma", None)
         each = self.bandwidths
         return {
@@ -86,9 +88,9 @@ class Hyperparameters:
 
 
 class Evidence:
-    """The marginal likelihood of some rows, as a function of K and the ratio of variances.
+    """The marginal likelihood of n rows, as a function of K (n, n) and the ratio of variances.
 
-    ``noise`` and ``signal`` are given variances, or None.
+    ``noise`` and ``signal`` are the variances, or None where they are to be found.
     """
 
     def __init__(
@@ -101,36 +103,36 @@ class Evidence:
 
     @property
     def fixed_ratio(self) -> float | None:
-        """The logarithm of the ratio, where both variances are given."""
+        """The logarithm of the ratio if both variances are given, otherwise None."""
         if self.noise is None or self.signal is None:
             return None
         return float(np.log(self.noise / self.signal))
 
     def variance(self, square: float, ratio: float) -> float:
-        """Return the signal variance, given ``y^T C^-1 y``."""
+        """Return the signal variance; `square` is ``y^T C^-1 y``."""
         if self.signal is not None:
             return self.signal
         return square / self.total if self.noise is None else self.noise / ratio
 
     def likelihood(self, square: float, log_determinant: float, ratio: float) -> float:
-        """Return the logarithm of the likelihood, given ``y^T C^-1 y`` and ``log |C|``."""
+        """Return the log likelihood; `square` is ``y^T C^-1 y``."""
         s2 = self.variance(square, ratio)
         copies = (self.total - len(self.y)) * np.log(ratio)
         value = square / s2 + self.total * np.log(s2) + log_determinant + copies
         return float(self.constant - 0.5 * value)
 
     def look(self, K: Float64Array, log_ratio: float) -> tuple[float, float]:
-        """Return the logarithm of the likelihood and the signal variance."""
+        """Return the log likelihood and the signal variance."""
         L, ratio = self._factor(K, log_ratio)
         square = float(self.y @ _solved(L, self.y))
         value = self.likelihood(square, 2.0 * float(np.log(L.diagonal()).sum()), ratio)
         return value, self.variance(square, ratio)
 
     def slope(self, K: Float64Array, log_ratio: float) -> tuple[float, float, Float64Array]:
-        """Return the logarithm of the likelihood and its slopes by the log ratio and by C.
+        """Return the log likelihood and its slopes by the log ratio and by C.
 
-        The last as a matrix whose entries (i, j) and (j, i) count together, not alone, and with
-        zeros on the diagonal, where no stationary K moves.
+        Of the entries (i, j) and (j, i) of the latter (n, n) only the sum has a meaning. Its
+        diagonal is 0, as the diagonal of a stationary K is constant.
         """
         L, ratio = self._factor(K, log_ratio)
         a = _solved(L, self.y)
@@ -148,7 +150,7 @@ class Evidence:
         return value, by_ratio, A
 
     def _factor(self, K: Float64Array, log_ratio: float) -> tuple[Float64Array, float]:
-        """Return the factor of C, below the diagonal zero, and the ratio."""
+        """Return the Cholesky factor of C, with zeros in the other triangle, and the ratio."""
         ratio = float(np.exp(log_ratio))
         diagonal = K.diagonal() + ratio / self.weight
         jitter = 0.0
@@ -167,9 +169,10 @@ def _solved(L: Float64Array, y: Float64Array) -> Float64Array:
 
 
 class Radial:
-    """Evidence of a Gaussian or Matern kernel, by bandwidths and the ratio of variances.
+    """Evidence of a Gaussian or Matern kernel, as a function of theta.
 
-    ``units`` (one for all columns, or one each) are the bandwidths where theta is 0.
+    theta holds the logarithms of the bandwidths, in units of ``units`` ((1,) if all columns
+    share one, otherwise (d,)), and that of the ratio of variances unless both are given.
     """
 
     def __init__(
@@ -181,7 +184,7 @@ class Radial:
         self.half = None if each else _half_squares(self.X)
 
     def bounds(self) -> list[tuple[float, float]]:
-        """Return the ends of the search."""
+        """Return the ends of the search for each entry of theta."""
         shortest = _SHORTEST
         if self.half is not None:
             # rows that nearly all are without a neighbour tell nothing of the bandwidth
@@ -195,7 +198,7 @@ class Radial:
         return columns if self.fixed is not None else [*columns, _RATIO]
 
     def _parts(self, theta: Float64Array) -> tuple[Any, Float64Array, float]:
-        """Return scaled columns, u and the log ratio."""
+        """Return the scaled rows, u (n, n) and the log ratio."""
         if self.fixed is None:
             theta, log_ratio = theta[:-1], float(theta[-1])
         else:
@@ -206,12 +209,12 @@ class Radial:
         return Z, _half_squares(Z), log_ratio
 
     def value(self, theta: Float64Array) -> float:
-        """Return the logarithm of the likelihood."""
+        """Return the log likelihood."""
         _, u, log_ratio = self._parts(theta)
         return self.evidence.look(profile(u, self.nu)[0], log_ratio)[0]
 
     def __call__(self, theta: Float64Array) -> tuple[float, Float64Array]:
-        """Return the logarithm of the likelihood and its slope."""
+        """Return the log likelihood and its slope by theta."""
         Z, u, log_ratio = self._parts(theta)
         K, W = profile(u, self.nu)
         value, by_ratio, A = self.evidence.slope(K, log_ratio)
@@ -226,10 +229,10 @@ class Radial:
         return value, np.append(by_columns, by_ratio)
 
     def starts(self, deadline: Deadline, known: Float64Array | None) -> list[Float64Array]:
-        """Return the best points of a coarse grid; TimeIsUp past the deadline.
+        """Return the best points of a coarse grid; raise TimeIsUp past the deadline.
 
-        Of fewer rows the best point may be `known`: it is tried beside shorter bandwidths, as
-        more rows see more.
+        `known` is the best point for fewer rows, if there is one: it is tried with shorter
+        bandwidths too, because more rows resolve shorter ones.
         """
         d = len(self.units)
         if known is None:
@@ -251,7 +254,7 @@ class Radial:
     def climb(
         self, start: Float64Array, tolerance: float, deadline: Deadline
     ) -> tuple[float, Float64Array]:
-        """Return the largest likelihood that L-BFGS finds in time, and where."""
+        """Return the largest log likelihood that L-BFGS finds in time, and its theta."""
         scale = self.evidence.total
 
         best = -np.inf, start
@@ -274,9 +277,10 @@ class Radial:
 
 
 def profile(u: Float64Array, nu: float) -> tuple[Float64Array, Float64Array]:
-    """Return k of half the squared distances in bandwidths, and its slope, 0 where u is 0.
+    """Return k(u) and its derivative, both (n, n); the derivative is 0 where u is 0.
 
-    nu is infinite for the Gaussian.
+    u holds half the squared distances in units of the bandwidths; nu is infinity for the
+    Gaussian.
     """
     if not np.isfinite(nu):
         K = np.negative(u)
@@ -300,7 +304,7 @@ def profile(u: Float64Array, nu: float) -> tuple[Float64Array, Float64Array]:
 
 
 def _half_squares(Z: Matrix) -> Float64Array:
-    """Return ``|z_i - z_j|^2 / 2``, 0 on the diagonal."""
+    """Return ``|z_i - z_j|^2 / 2`` (n, n), with zeros on the diagonal."""
     u: Float64Array = (Z @ Z.T).toarray() if sp.issparse(Z) else Z @ Z.T
     half = 0.5 * u.diagonal()
     np.subtract(half[:, None], u, out=u)
@@ -308,14 +312,6 @@ def _half_squares(Z: Matrix) -> Float64Array:
     np.maximum(u, 0.0, out=u)
     np.fill_diagonal(u, 0.0)
     return u
-
-
-def smoothness(kernel: Kernel) -> float | None:
-    """Return nu of a kernel that :class:`Radial` knows, infinite for the Gaussian."""
-    if type(kernel) is Gaussian:
-        return np.inf
-    known = type(kernel) is Matern and kernel.nu in (0.5, 1.5, 2.5)
-    return float(kernel.nu) if known else None
 
 
 def has_rule(kernel: Kernel) -> bool:
@@ -327,9 +323,9 @@ def has_rule(kernel: Kernel) -> bool:
 
 @dataclass(frozen=True)
 class Search:
-    """Rows in random order, and what is asked of them.
+    """Rows in random order and the settings of the search.
 
-    ``noise`` and ``signal`` are variances that are given, or None.
+    ``noise`` and ``signal`` are the variances, or None where they are to be found.
     """
 
     X: Matrix
@@ -342,14 +338,14 @@ class Search:
     deadline: Deadline
 
     def evidence(self, n: int) -> Evidence:
-        """Return that of the first n rows."""
+        """Return the evidence of the first n rows."""
         return Evidence(self.y[:n], self.weight[:n], self.noise, self.signal)
 
     def at(
         self, kernel: Kernel, n: int, bandwidths: Float64Array | None = None,
         near: float | None = None,
     ) -> Hyperparameters:  # fmt: skip
-        """Return the best variances for a kernel on the first n rows, `near` a ratio or any."""
+        """Return the best variances for a kernel on the first n rows, `near` a log ratio."""
         exact = ExactKernel(
             kernel, self.X.shape[1], InputScaling(None, bandwidths), precise=True
         )
@@ -383,7 +379,7 @@ class Search:
         return Hyperparameters(kernel, noise, signal, bandwidths, value, n, evidence.total)
 
     def radial(self, trials: list[Hyperparameters], nu: float, each: bool | None) -> None:
-        """Add trials on more and more rows; the first is the best on most of them."""
+        """Insert trials on more and more rows; the first is the best one on the most rows."""
         gamma = self.kernel.resolve(self.X, self.seed).gamma_value
         d = self.X.shape[1]
         spread = np.ones(d) if sp.issparse(self.X) else self.X.std(axis=0)
@@ -436,7 +432,7 @@ class Search:
             trials[:0] = level
 
     def merit(self, trial: Hyperparameters) -> float:
-        """Return Schwarz's criterion: a bandwidth more must gain half a log of the rows."""
+        """Return Schwarz's criterion: one more bandwidth must gain ``log(total) / 2``."""
         penalty = 0.5 * trial.n_bandwidths * float(np.log(trial.total))
         return trial.log_marginal_likelihood - penalty
 
@@ -465,7 +461,7 @@ def maximise(
     seed: int,
     deadline: Deadline = FOREVER,
 ) -> list[Hyperparameters]:
-    """Return what maximises the marginal likelihood, then what else was tried in time.
+    """Return what maximises the marginal likelihood, followed by the other trials.
 
     Parameters
     ----------
@@ -475,17 +471,16 @@ def maximise(
     weight : float64 array (n,)
     kernel : Kernel
     noise, signal : float or None
-        Variances that are given.
+        Variances; None where they are to be found.
     searched : bool
         Whether the bandwidth is searched, where the kernel has a rule for it.
     each : bool or None
-        Whether each column has a bandwidth of its own; None is for what the rows prefer.
+        Whether each column has a bandwidth of its own; None takes the better by `merit`.
     seed : int
-        Of the order of the rows.
+        Seed of the order of the rows.
     """
     n = len(y)
-    key = np.random.SeedSequence([seed, 0x65766964])
-    order = np.random.Generator(np.random.Philox(key)).permutation(n)
+    order = draws(seed, 0x65766964).permutation(n)
     X = X[order]
     d = X.shape[1]
     if sp.issparse(X) and d <= _MOST_COLUMNS:

@@ -24,6 +24,7 @@ from kernelgrad.persistence import (
     contents_digest,
     encode_value,
     prefixed,
+    registered_part,
 )
 from kernelgrad.solvers import (
     LINEAR_SOLVERS,
@@ -115,24 +116,12 @@ def unpack(packed: Any) -> Any:
     kind = next((k for k in ("pairs", "kernel", "part") if k in record), "value")
     value = record.take(kind, anything)
     if kind == "part":
-        value = _restored_part(value, record)
+        _, registry = _PARTS[check_name(value, _PARTS, "part")]
+        return registered_part(record, value, registry, unpack)
     record.close()
     if kind == "pairs":
         return {k: v for k, v in value}
     return restore_kernel(value) if kind == "kernel" else value
-
-
-def _restored_part(kind: Any, record: Record) -> Any:
-    _, registry = _PARTS[check_name(kind, _PARTS, "part")]
-    name, params = record.take("name", check_text), record.part("params")
-    if name not in registry:
-        raise ModelFileError(
-            f"The model uses the {kind} {name!r}, which is not registered here; import the "
-            "module that registers it, then load again."
-        )
-    part = registry[name](**{k: unpack(v) for k, v in params.values.items()})
-    part.check()
-    return part
 
 
 def packed_params(estimator: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernelgrad.callbacks import Deadline
+from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import at_most
 from kernelgrad.estimators._auto import usable_memory
 from kernelgrad.estimators._evidence import NOISE_ROWS, has_rule, maximise
@@ -54,8 +55,7 @@ def hyperparameters(model: Any, kernel: Kernel, rows: TrainingRows, varies: bool
     most = int(np.clip(np.sqrt(limit), _FEWEST_ROWS, NOISE_ROWS))
     some = np.arange(n)
     if n > most:  # a source is read once, in its order
-        key = np.random.SeedSequence([model._seed, 0x726F7773])
-        some = np.sort(np.random.Generator(np.random.Philox(key)).choice(n, most, False))
+        some = np.sort(draws(model._seed, 0x726F7773).choice(n, most, False))
     X, y, weight, _ = rows.usable(rows.source.take(some))
     standard = InputScaling.fit(X, kernel, standardize=model._standardize, sample_weight=weight)
     each = {"auto": None, "diagonal": True}.get(model.metric, False)

@@ -11,6 +11,7 @@ from sklearn.utils.validation import column_or_1d
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad._validation import DataError
+from kernelgrad.compute.linalg import stacked
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches
 from kernelgrad.estimators._rows import (
     Batches,
@@ -18,7 +19,6 @@ from kernelgrad.estimators._rows import (
     canonical_rows,
     forever,
     no_rows,
-    stacked,
     weights_of,
 )
 from kernelgrad.estimators._tables import is_gap

@@ -1,4 +1,4 @@
-"""A study of some training rows: what shape, bandwidth, metric and penalty suit them."""
+"""A study of a sample of training rows finds their shape, bandwidth, metric and penalty."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import scipy.sparse as sp
 from scipy.spatial.distance import cdist
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.memory import LEAST_LIMIT
+from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.data import ArraySource
 from kernelgrad.estimators._rows import TrainingRows, no_rows
@@ -81,17 +83,17 @@ _TAG = 0x70696C6F
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a study may choose; a number is given.
+    """What a study may choose; what is a number or an array is given.
 
     Attributes
     ----------
     shapes : tuple of float
-        Smoothnesses to choose from; none where no metric can be learned.
+        Smoothnesses to choose from; empty where no metric can be learned.
     kernels : tuple of Kernel
-        To choose from where rows are not for a metric.
+        Kernels to choose from where the rows do not allow a metric.
     metric : "auto", "diagonal", "full", None or array
     gamma, alpha : float or None
-        None is to be found.
+        None means that the study finds it.
     scaled : "auto", "robust", "ranks", True or False
         Scaling of the columns; True is by standard deviations.
     bandwidth_factor : float
@@ -114,21 +116,21 @@ class Wanted:
 
     @property
     def learns(self) -> bool:
-        """Whether weights are to be learned."""
+        """Whether the study learns weights of the columns."""
         return isinstance(self.metric, str)
 
     @property
     def given(self) -> Float64Array | None:
-        """The metric that is given."""
+        """The metric that is given, (d,) or (d, r); None if there is none."""
         fixed = self.metric is not None and not self.learns
         return np.asarray(self.metric, np.float64) if fixed else None
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Rows drawn for the study: as they are, targets, weights, and how many rows there are.
+    """The m rows drawn for a study: X (m, d), targets Y (m, C) and weights (m,) of mean 1.
 
-    `numbers` are theirs in `rows`, which are in memory.
+    `numbers` (m,) are their places in `rows`, which are in memory; `n_rows` counts all rows.
     """
 
     rows: TrainingRows
@@ -140,13 +142,13 @@ class Pool:
 
     @property
     def varies(self) -> bool:
-        """Whether there is something to learn."""
+        """Whether there are three rows or more and the targets differ."""
         return len(self.Y) >= 3 and bool((self.Y != 0).any())
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a study found; ``alpha`` is that of the squared loss."""
+    """What a study found; ``alpha`` is the penalty for the squared loss on all rows."""
 
     kernel: Kernel
     scaling: InputScaling | None
@@ -157,7 +159,7 @@ class Found:
 
 @dataclass(frozen=True)
 class ScaledSample(Sample):
-    """Many rows, of which some are scaled when they are taken: those of certain numbers."""
+    """Rows `numbers` of a larger sample, which are scaled only when they are taken."""
 
     scaling: InputScaling
     numbers: IntArray
@@ -169,7 +171,7 @@ class ScaledSample(Sample):
         return Sample(X, self.Y[at], self.weight[at])
 
     def only(self, rows: IntArray) -> ScaledSample:
-        """Return some rows, still to be scaled."""
+        """Return the sample of some of these rows, not yet scaled."""
         return replace(self, numbers=self.numbers[rows])
 
     @property
@@ -179,7 +181,7 @@ class ScaledSample(Sample):
 
 
 def draw_pool(rows: TrainingRows, seed: int, memory_limit: float | None = None) -> Pool:
-    """Return at most 50,000 random training rows, and at most a quarter of the limit."""
+    """Return up to 50,000 random training rows, within a quarter of the memory limit."""
     limit = np.inf if memory_limit is None else max(LEAST_LIMIT, memory_limit)
     cells = min(_POOL_CELLS, limit / (4 * 8))
     most = int(min(POOL_ROWS, max(1000, cells // rows.source.n_features)))
@@ -198,17 +200,17 @@ def draw_pool(rows: TrainingRows, seed: int, memory_limit: float | None = None) 
 
 
 def study_tasks(memory_limit: float | None) -> int:
-    """Return how many tasks of a study may run at a time."""
+    """Return how many tasks of a study may run at the same time within a limit in bytes."""
     most = sys.maxsize if memory_limit is None else int(memory_limit / _TASK_BYTES)
     return max(1, most)
 
 
 def purpose_rng(seed: int, purpose: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, _TAG, purpose])))
+    return draws(seed, _TAG, purpose)
 
 
 def why_not(wanted: Wanted, pool: Pool) -> str | None:
-    """Return why no metric is learned where one could be; AS_GIVEN or EQUAL if a shape is."""
+    """Return why no metric is learned, or None; with AS_GIVEN or EQUAL a shape still is."""
     d = pool.X.shape[1]
     if not wanted.shapes:
         return "no metric is learned for this kernel, or gamma is given"
@@ -227,9 +229,10 @@ def why_not(wanted: Wanted, pool: Pool) -> str | None:
 
 
 def targets_of(task: Task, y: AnyArray, weight: Float64Array) -> Float64Array:
-    """Return centred targets of the squared loss, of variance 1; classes as indicators.
+    """Return targets (m, C) for the squared loss, centred; classes become indicators.
 
-    Of losses of a logarithm these are ``log(1 + y / mean)``, which many zeros do not move.
+    Numbers are divided by their deviation. For losses whose f is a logarithm the targets are
+    ``log(1 + y / mean)``, which remain stable with many zeros.
     """
     if isinstance(task, Classification):
         k = len(task.classes)
@@ -255,15 +258,16 @@ def study(
     seed: int,
     over: Callable[[], bool],
 ) -> Found:
-    """Return the machine that does best on rows which it leaves out.
+    """Return the machine with the smallest errors on rows that it was not trained on.
 
     Weights of columns are learned for several shapes beside machines with equal weights, on
     random subsets that grow while candidates get fewer (see
-    :mod:`kernelgrad.solvers.kernel.metric`). Weights are kept only if errors are less by a
-    standard error of the paired difference; of few rows on thirds that did not teach them,
-    which choose the prior of the weights, too, and where the constant must be worse as well.
+    :mod:`kernelgrad.solvers.kernel.metric`). Weights are kept only if they lower
+    the errors by at least a standard error of the paired difference. With few rows the errors
+    are those on thirds of the rows that the weights were not learned from; these thirds also
+    choose the prior of the weights, and the mean of the targets must be worse as well.
     """
-    X = pool.X.toarray() if sp.issparse(pool.X) else np.asarray(pool.X)
+    X = dense(pool.X)
     d = X.shape[1]
     groups = np.arange(d) if groups is None else groups
     scalings = _scalings(X, pool.weight, wanted, sparse=sp.issparse(pool.X))
@@ -390,7 +394,7 @@ def _fit_for_many(
     seed: int,
     n_rows: int,
 ) -> tuple[int, Machine]:
-    """Return which machine will do best on all rows, of each shape one; the first of few."""
+    """Return which of the best machines of each shape will do best on all rows."""
     best: dict[float, tuple[int, Machine]] = {}
     for k, machine in ranked:
         if machine.score < ranked[0][1].score + _CLOSE:
@@ -410,7 +414,7 @@ def _fit_for_many(
 
 
 def _duel(contenders: Sequence[Any], seed: int, n_rows: int) -> list[float]:
-    """Return the logarithms of errors to expect of `n_rows` rows.
+    """Return the logarithm of the error that each contender will have with `n_rows` rows.
 
     Kernels of different roughness gain differently from more rows: errors on the rows that
     judge, predicted from 500 rows that teach and from 2,000, are carried on as a power of the
@@ -445,7 +449,7 @@ def _duel(contenders: Sequence[Any], seed: int, n_rows: int) -> list[float]:
 def _scalings(
     X: AnyArray, weight: Float64Array, wanted: Wanted, *, sparse: bool
 ) -> list[InputScaling]:
-    """Return the scalings to choose from: ranks only where a column has heavy tails."""
+    """Return the scalings to choose from; ranks are among them if a column has heavy tails."""
     rule = wanted.scaled
     if sparse and rule in ("auto", False):  # a shift would fill the rows
         return [InputScaling(metric=wanted.given)]
@@ -462,7 +466,7 @@ def _scalings(
 
 
 def _split(samples: Sequence[Sample], seed: int) -> tuple[list[Sample], list[list[Sample]]]:
-    """Return the rows that teach, and subsets that judge; of few rows all do both."""
+    """Return rows to train on and subsets to score on; few rows serve for both."""
     n = samples[0].n_rows
     if n <= _TURNS_ROWS:
         return list(samples), [_parts(sample, seed, _JUDGED) for sample in samples]
@@ -475,7 +479,7 @@ def _split(samples: Sequence[Sample], seed: int) -> tuple[list[Sample], list[lis
 
 
 def _start(sample: Sample, nu: float, metric: Metric, wanted: Wanted) -> Machine:
-    """Return the machine at the median distance of some random rows."""
+    """Return the machine whose bandwidth is the median distance of the rows, or as given."""
     Z = metric.apply(sample.X)
     pairs = squared_distances(Z)[np.triu_indices(len(Z), 1)]
     pairs = pairs[pairs > 0]
@@ -488,13 +492,13 @@ def _start(sample: Sample, nu: float, metric: Metric, wanted: Wanted) -> Machine
 
 
 def _grouped(machine: Machine, groups: IntArray) -> Machine:
-    """Return the same machine with a weight of its own for each group."""
+    """Return the same machine with a separate weight for each group of columns."""
     theta = np.full(int(groups.max()) + 1, machine.metric.theta[0])
     return replace(machine, metric=Metric(theta, groups))
 
 
 def _parts(sample: Sample, seed: int, size: int, most: int = 2) -> list[Sample]:
-    """Return disjoint random subsets of a size; all rows if there are not enough."""
+    """Return disjoint random subsets of `size` rows, or all rows if there are too few."""
     n = sample.n_rows
     if n < min(most, 2) * size:
         return [sample]
@@ -508,7 +512,7 @@ def _parts(sample: Sample, seed: int, size: int, most: int = 2) -> list[Sample]:
 def _rivals(
     ranked: Sequence[tuple[int, Machine]], shapes: tuple[float, ...]
 ) -> list[tuple[int, Machine]]:
-    """Return the second best, the best rough one, and Matern 5/2 beside a smooth one."""
+    """Return what to try beside the best machine: the second, a rough one, Matern 5/2."""
     k, best = ranked[0]
     rivals = list(ranked[1:2])
     if all(machine.nu > 1 for _, machine in (ranked[0], *rivals)):
@@ -519,7 +523,7 @@ def _rivals(
 
 
 def _pays(gain: float, equal: Float64Array, learned: Float64Array) -> bool:
-    """Whether errors of learned weights are less by a standard error of the difference."""
+    """Whether the gain of learned weights exceeds a standard error of the paired difference."""
     difference = equal - learned
     mean = float(equal.mean())
     error = float(difference.std()) / np.sqrt(len(difference)) / (2 * mean) if mean else 0.0
@@ -532,9 +536,9 @@ def _errors_in_turns(
     seed: int,
     given: dict[str, Any],
 ) -> Float64Array:
-    """Return squared errors of few rows, each predicted by machines that others taught.
+    """Return squared errors of few rows, each predicted by machines that other rows taught.
 
-    `starts` are scalings and machines, which learn anew without each third of the rows.
+    `starts` holds scalings and machines, which learn anew without each third of the rows.
     """
     n = len(samples[0].Y)
     mixed = purpose_rng(seed, 5).permutation(n)
@@ -565,10 +569,10 @@ def _penalty(
     seed: int,
     over: Callable[[], bool],
 ) -> tuple[float, list[dict[str, Any]]]:
-    """Return alpha for all rows, and what was tried; `matrix` is the kernel's.
+    """Return alpha for all rows and what was tried; `matrix` returns the kernel matrix of rows.
 
-    Lambda is best for the leave-one-out errors of 2,000 rows, or all if there are no more;
-    of more it goes on as a power of their number as from 500 rows to 2,000.
+    Lambda minimises the leave-one-out errors of up to 2,000 rows. For more rows it is continued
+    as a power of their number, fitted from 500 to 2,000 rows.
     """
 
     def best(parts: list[Sample], start: float) -> tuple[float, list[dict[str, Any]]]:
@@ -599,7 +603,7 @@ def _penalty(
 def ridge_of(
     matrices: Sequence[Float64Array], parts: Sequence[Sample], start: float
 ) -> tuple[float, list[tuple[float, float]]]:
-    """Return the lambda of the least mean objective, and all that were tried."""
+    """Return the lambda with the smallest mean objective over `parts`, and all pairs tried."""
 
     def values(ridges: Sequence[float]) -> list[float]:
         found = np.empty((len(ridges), len(parts)))
@@ -619,8 +623,8 @@ def ridge_of(
 def _laplacian(parts: Sequence[Sample]) -> tuple[float, float, float]:
     """Return score, gamma and lambda of the Laplacian kernel with the best of four bandwidths.
 
-    Its distances are no products of rows, so that weights would cost d times more to learn;
-    on tables with many columns that are mostly 0 it may win without.
+    Its distances are not functions of inner products, so that learning weights would cost d
+    times as much; on tables with many columns that are mostly 0 it may win without weights.
     """
     D = [cdist(part.X, part.X, "cityblock") for part in parts]
     median = float(np.median(D[0][D[0] > 0])) if (D[0] > 0).any() else 1.0
@@ -635,9 +639,9 @@ def _laplacian(parts: Sequence[Sample]) -> tuple[float, float, float]:
 
 
 def best_factor(value: Callable[[float], Any]) -> Any:
-    """Return what `value` gives for the factor where its first item is least.
+    """Return the result of `value` whose first item is smallest, over factors of a bandwidth.
 
-    Factors of the median bandwidth from 1/4 to 2, and beyond while the least is at an end.
+    The factors go from 1/4 to 2, and beyond while the smallest is at an end.
     """
     found = {factor: value(factor) for factor in _FACTORS}
     for _ in range(_FURTHER):
@@ -650,14 +654,14 @@ def best_factor(value: Callable[[float], Any]) -> Any:
 
 
 def carried(few: float, many: float, growth: float, rows: int, n_rows: int) -> float:
-    """Return alpha of `n_rows` from the best lambdas of `rows`, and of fewer by `growth`."""
+    """Return alpha for `n_rows` from the best lambdas of `rows` and ``rows / growth`` rows."""
     power = float(np.clip(np.log(many / few) / np.log(growth), -0.5, 0.0))
     ridge = float(np.clip(many * (min(n_rows, _FAR_ROWS) / rows) ** power, LEAST, MOST))
     return ridge / n_rows
 
 
 def _settled(machine: Machine, scaling: InputScaling) -> tuple[Kernel, InputScaling]:
-    """Return kernel and scaling of a machine: the largest weight that is learned is 1."""
+    """Return the kernel and scaling of a machine; the largest learned weight becomes 1."""
     kernel, metric = kernel_of(machine.nu, machine.gamma), machine.metric
     if metric.groups is not None and len(metric.theta) == 1:
         return kernel, scaling
@@ -665,7 +669,7 @@ def _settled(machine: Machine, scaling: InputScaling) -> tuple[Kernel, InputScal
 
 
 def _told(machine: Machine, scaling: InputScaling) -> dict[str, Any]:
-    """Return an entry of the history."""
+    """Return the entry of a machine in ``history_["metric"]``."""
     metric = machine.metric
     name = "matrix" if metric.groups is None else "weights"
     if metric.groups is not None and len(metric.theta) == 1:

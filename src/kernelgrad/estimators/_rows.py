@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad._validation import DataError
+from kernelgrad.compute.linalg import dense, stacked
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches, split_rows
 from kernelgrad.data.base import index_batch
 from kernelgrad.data.sampling import EpochBatch
@@ -45,13 +46,6 @@ def weights_of(batch: Batch) -> Float64Array:
 def forever(batch: TrainBatch, start: int) -> Batches:
     """Yield the batch of all rows endlessly, one pass each time."""
     return ((batch, float(t)) for t in count(start + 1))
-
-
-def stacked(parts: list[Matrix]) -> Matrix:
-    """Return the rows of all parts, CSR where any part is."""
-    if any(sp.issparse(part) for part in parts):
-        return sp.vstack(parts, format="csr")
-    return np.concatenate(parts)
 
 
 class EncodedSource(BatchSource):
@@ -405,15 +399,9 @@ def canonical_rows(
     keep = weight > 0
     if not keep.all():
         X, y, weight = X[np.flatnonzero(keep)], y[keep], weight[keep]
-    if not merge:
+    if not merge or (sp.issparse(X) and X.shape[0] * X.shape[1] > _MERGE_CELLS):
         return X, y, weight
-    if sp.issparse(X):
-        if X.shape[0] * X.shape[1] > _MERGE_CELLS:
-            return X, y, weight
-        dense = X.toarray()
-    else:
-        dense = np.asarray(X)
-    columns = [dense.astype(np.float64), y.reshape(len(y), -1).astype(np.float64)]
+    columns = [dense(X, np.float64), y.reshape(len(y), -1).astype(np.float64)]
     table = np.ascontiguousarray(np.concatenate(columns, axis=1)) + 0.0  # -0.0 becomes 0.0
     rows = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))).ravel()
     _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)

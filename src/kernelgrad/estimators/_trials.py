@@ -1,4 +1,4 @@
-"""Trials of whole machines on some rows: a kernel without metric, a loss, block descent."""
+"""Trials of machines on a part of the rows choose kernels, penalties and shapes."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _MANY_ROWS = 100_000  # whose fit takes many times the seconds of some more tria
 
 
 def plain_study(pool: Pool, wanted: Wanted, seed: int) -> Found:
-    """Return the best of some kernels, and alpha, by errors on at most 1,000 rows left out.
+    """Return the best of some kernels and its alpha, by errors on up to 1,000 rows left out.
 
-    For kernels without a metric to learn, whose rows are scaled only if they are stationary.
+    This is for kernels without a metric to learn; rows are scaled for stationary kernels only.
     """
     kernels, alpha = wanted.kernels, wanted.alpha
     n = len(pool.Y)
@@ -94,10 +94,10 @@ def plain_study(pool: Pool, wanted: Wanted, seed: int) -> Found:
 def own_ratio(
     pool: Pool, problem: Problem, seed: int, deadline: Deadline
 ) -> tuple[float, list[dict[str, Any]]]:
-    """Return by what the alpha of a loss differs from that of the squared loss, and trials.
+    """Return the ratio of the loss's best alpha to that of the squared loss, and the trials.
 
-    A path of solutions for some rows of the pool is compared on others, of few rows in turns;
-    the ratio is then that for all rows.
+    Solutions for a part of the pool, for several ratios, are compared on other rows of it; if
+    there are few rows, each fold is left out in turn. The ratio holds for all rows.
     """
     solver = own_solver(problem)
     n = len(pool.Y)
@@ -139,10 +139,10 @@ def own_ratio(
 
 
 def _unit(pool: Pool, problem: Problem) -> float:
-    """Return a power of 4 near which the ratio of a regression loss is, by the unit of targets.
+    """Return a power of 4 near the ratio that the unit of the targets implies; 1 for classes.
 
-    Of a constant the squared loss grows with the square of the unit, and others more slowly;
-    logarithms of means have no unit.
+    The squared loss of the best constant grows with the square of the unit, other losses grow
+    more slowly. The ratio is 1 where f is the logarithm of a mean, which has no unit.
     """
     if "regression" not in problem.loss.tasks or problem.loss.lowest_target is not None:
         return 1.0
@@ -158,7 +158,7 @@ def _unit(pool: Pool, problem: Problem) -> float:
 def descent_kernel(
     pool: Pool, problem: Problem, shapes: Sequence[float], seed: int, deadline: Deadline
 ) -> tuple[Kernel, list[dict[str, Any]]]:
-    """Return the kernel that block descent gets furthest with, and trials.
+    """Return the kernel with which block descent has the smallest loss, and the trials.
 
     A bandwidth that suits an exact solution of a thousand rows may be too wide for blocks of
     many more, which are sums over few centres: what is as smooth hardly tells them apart. Some
@@ -232,7 +232,7 @@ def descent_kernel(
 
 
 def own_solver(problem: Problem) -> NewtonCG | WorkingSet | None:
-    """Return what solves paths of the problem's loss exactly; None where nothing does."""
+    """Return a solver that solves the problem exactly for several alphas, or None."""
     if problem.loss.is_smooth and problem.kernel.has_random_features:
         return NewtonCG()
     return WorkingSet() if problem.loss.name in WorkingSet.losses else None

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
+from kernelgrad.compute.linalg import dense
 from kernelgrad.estimators._plan import Plan
 from kernelgrad.estimators._rows import TrainingRows
 from kernelgrad.solvers.loop import FitResult, left_over
@@ -98,13 +98,9 @@ def _check_learned(model: Any, rows: TrainingRows) -> None:
         )
 
 
-def _dense(X: Matrix) -> AnyArray:
-    return np.asarray(X.toarray() if sp.issparse(X) else X)
-
-
 def _some(X: Matrix) -> Float64Array:
     """Return some rows, dense, that tell how wide columns spread."""
-    return np.asarray(_dense(X[:: -(-X.shape[0] // SPREAD_ROWS)]), np.float64)
+    return dense(X[:: -(-X.shape[0] // SPREAD_ROWS)], np.float64)
 
 
 def warn_of_scales(X: AnyArray, told: Callable[[Any], Any]) -> None:
@@ -126,7 +122,7 @@ def warn_of_outliers(X: Matrix, told: Callable[[Any], Any]) -> None:
     """Warn if a few values make a deviation by which the others become nearly alike."""
     some = _some(X)
     low, middle, high = np.quantile(some, (0.25, 0.5, 0.75), axis=0)
-    ends = np.array([_dense(X.max(axis=0)).ravel(), _dense(X.min(axis=0)).ravel()], np.float64)
+    ends = np.array([dense(X.max(axis=0)).ravel(), dense(X.min(axis=0)).ravel()], np.float64)
     far = np.abs(ends - middle).max(axis=0) / np.sqrt(X.shape[0])
     times = np.zeros(len(low))
     np.divide(np.maximum(some.std(axis=0), far), high - low, out=times, where=high > low)

@@ -46,6 +46,7 @@ from kernelgrad.estimators._support import (
     iteration_report,
     new_seed,
     reported,
+    with_callbacks,
 )
 from kernelgrad.estimators._warnings import warn_of_fit
 from kernelgrad.functions.expansions import Expansion
@@ -203,14 +204,45 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         return {}
 
     @abstractmethod
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the model."""
-
-    @abstractmethod
     def predict(self, X: Any) -> AnyArray:
         """Return what the model says of every row."""
 
     # -- fitting -----------------------------------------------------------------------
+
+    @with_callbacks
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+        sample_weight_val: Any = None,
+    ) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix (n, d), memory map, DataFrame, BatchSource, or of dask
+            A :class:`~kernelgrad.data.BatchSource` carries its own targets and weights and is
+            read in chunks if it does not fit in memory. Memory maps, dask arrays and dask
+            frames are read in pieces too; y and sample_weight may then be dask collections.
+        y : array-like (n,) or (n, n_outputs); None with a BatchSource
+            Of a classifier at least two classes, of a Gaussian process one column. A novelty
+            detector ignores it: X holds mostly ordinary rows.
+        sample_weight : array-like (n,) or None
+            Non-negative; a weight of 2 is a row given twice, 0 is a row left out.
+        X_val, y_val, sample_weight_val : as X, y and sample_weight, or None
+            Rows for validation, which are not fitted: each iteration is scored on them, in
+            ``history_["validation_score"]``. With ``early_stopping=True``, where it is a
+            parameter, they replace `validation_fraction` and decide when to stop and which
+            iterate to keep; otherwise they do not change the model. A source contributes up to
+            20,000 random rows. For a novelty detector y_val is +1 for ordinary rows and -1 for
+            outliers, both of which must be there; the score is the area under the ROC curve.
+        """
+        given = Given(X, y, sample_weight)
+        return self._fit_checked(given, Given(X_val, y_val, sample_weight_val))
 
     @property
     def _searches_alpha(self) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
@@ -163,7 +165,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
                 "calibration",
                 lambda: self._fit_a_part(plan, self.n_iter_ if plan.goes_on else 0),
                 lambda it: ({}, {} if it is None else dict(zip("zyw", it, strict=True))),
-                self._restored_responses,
+                partial(self._restored_responses, names="zyw"),
             )
             if not plan.goes_on:
                 plan = replace(plan, seconds=plan.seconds + clock() - start)
@@ -176,15 +178,16 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
             some = _thinned(rows.held) if len(rows.held) else _some(rows)
             self._calibrate(plan, self._seen_by(self.expansion_, rows, some))
 
-    def _restored_responses(self, record: Record) -> Responses | None:
-        """Return what :meth:`_fit_a_part` found in a fit that is resumed."""
-        if not record.arrays:
+    def _restored_responses(self, record: Record, names: Sequence[str]) -> Responses | None:
+        """Take responses, codes and weights under these names; None if there are none."""
+        z, y, w = names
+        if z not in record:
             return None
         K = len(self.classes_)
-        z, y = record.array("z", "n", K), record.array("y", "n", kinds="i", least=0)
-        if y.size and y.max() >= K:
-            raise record.error(f"holds class {y.max()} in 'y', of {K}")
-        return z, y, record.array("w", "n", least=0.0)
+        responses, codes = record.array(z, "n", K), record.array(y, "n", kinds="iu", least=0)
+        if codes.size and codes.max() >= K:
+            raise record.error(f"holds class {codes.max()} in {y!r}, of {K}")
+        return responses, codes, record.array(w, "n", least=0.0)
 
     def _calibrate(
         self, plan: Plan, found: Responses, known: Calibration | None = None
@@ -261,15 +264,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
         record.sizes["K"] = len(self.classes_)
         if "calibration.unit" in record:
             self._calibration = Calibration.restore(record)
-        if "latest.0" in record:
-            z, weight = (
-                record.array("latest.0", "n", "K"),
-                record.array("latest.2", "n", least=0),
-            )
-            y = record.array("latest.1", "n", kinds="iu", least=0)
-            if (y >= len(self.classes_)).any():
-                raise record.error("holds rows of classes that there are not")
-            self._latest = z, y, weight
+        self._latest = self._restored_responses(record, ("latest.0", "latest.1", "latest.2"))
 
     def _check_restored(self) -> None:
         super()._check_restored()

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from kernelgrad._params import anything, parameters, real
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import DataError
+from kernelgrad.compute.linalg import stacked
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.estimators import _files
 from kernelgrad.estimators._blocks import by_blocks
@@ -19,7 +20,6 @@ from kernelgrad.estimators._rows import (
     MAX_VALIDATION_ROWS,
     TrainingRows,
     TwoSamples,
-    stacked,
     weights_of,
 )
 from kernelgrad.estimators._support import checked_weights, with_callbacks
@@ -73,10 +73,7 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
         samples.
     max_iter : int, default=40
     standardize : bool, "robust", "ranks" or "auto", default="auto"
-        How columns are scaled, as in :class:`KernelRegressor`. With "auto" and a rule for
-        gamma, dense columns in different units (one of which spreads more than ten times as
-        wide as half of the others, or a tenth as wide) are divided by their deviations; others
-        are left as they are.
+        As in :class:`KernelNoveltyDetector`.
     categorical_features, device, memory_limit, time_limit, warm_start, random_state, verbose,
     callbacks
         As in :class:`KernelClassifier`.

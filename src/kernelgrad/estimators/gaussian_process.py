@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, overload
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,7 +27,7 @@ from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import over_tiles, single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.estimators._auto import rows_nbytes, usable_memory
-from kernelgrad.estimators._evidence import Evidence, has_rule, smoothness
+from kernelgrad.estimators._evidence import Evidence, has_rule
 from kernelgrad.estimators._hyperparameters import VARIANCES, hyperparameters
 from kernelgrad.estimators._plan import Choice, Given, Parts, Plan
 from kernelgrad.estimators._posterior import (
@@ -36,7 +36,7 @@ from kernelgrad.estimators._posterior import (
     explained_covariance,
 )
 from kernelgrad.estimators._rows import TrainingRows
-from kernelgrad.estimators._support import as_numpy, is_auto, with_callbacks
+from kernelgrad.estimators._support import as_numpy, is_auto
 from kernelgrad.estimators._tasks import ScaledColumn
 from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.functions.expansions import SupportExpansion
@@ -45,6 +45,7 @@ from kernelgrad.kernels import get_kernel
 from kernelgrad.persistence import Check, Record, check_number, or_none
 from kernelgrad.solvers import DSG, DirectSolve, Solver, TrainBatch
 from kernelgrad.solvers.kernel.direct import SymmetricMatrix, direct_bytes, kernel_matrix
+from kernelgrad.solvers.kernel.metric import smoothness
 from kernelgrad.solvers.loop import check_entries
 
 _TEST_ROWS = 1024  # rows of one group of predict(return_std=True) by random features
@@ -96,7 +97,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         Subtract the mean of y before fitting, so that the prediction far from all rows is the
         mean, not 0. (Variances are in units of y either way.)
     variance : {"per_point", "operator"}, default="per_point"
-        ``"per_point"`` keeps the training rows and is accurate. ``"operator"`` (experimental,
+        ``"per_point"`` keeps the training rows, in the model's file too, and is accurate (a
+        source is kept, not its rows; it is no part of a file). ``"operator"`` (experimental,
         random features only) estimates the operator of the paper's Appendix D in `fit`: no rows
         are kept and any number of test rows is cheap, but its noise is as large as small
         variances.
@@ -108,11 +110,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         With random features, blocks of the mean and of each variance function. Below 5 a
         variance may be estimated as zero.
     standardize : bool, "robust", "ranks" or "auto", default="auto"
-        How columns are scaled, as in :class:`KernelRegressor`. With "auto" and a rule for
-        gamma, dense columns in different units (one of which spreads more than ten times as
-        wide as half of the others, or a tenth as wide) are divided by their deviations; others
-        are left as they are.
-        With a bandwidth for each column it only changes where the search starts.
+        As in :class:`KernelNoveltyDetector`. With a bandwidth for each column `standardize`
+        only changes where the search starts.
     categorical_features, memory_limit, time_limit, random_state, verbose, callbacks
         As in :class:`KernelRegressor`.
 
@@ -134,7 +133,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
     history_ : dict
         ``history_["search"]`` lists what the search found, with its choice first: ``n_rows``,
         ``log_marginal_likelihood``, ``noise_variance``, ``signal_variance`` and ``gamma``,
-        which is a list if each column has its own.
+        which is a list if each column has its own. ``history_["validation_score"]`` is R^2 of
+        the mean on rows for validation.
     expansion_, n_random_features_, n_support_, n_iter_, fit_status_, n_features_in_,
     feature_names_in_
         As in :class:`KernelRegressor`.
@@ -263,34 +263,6 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
 
     def _task(self) -> ScaledColumn:
         return ScaledColumn(self.y_mean_, self.y_scale_)
-
-    @with_callbacks
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        X_val: Any = None,
-        y_val: Any = None,
-        sample_weight_val: Any = None,
-    ) -> Self:
-        """Fit the posterior mean (and the operator with ``variance="operator"``).
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix (n, d), memory map, DataFrame, or BatchSource
-            With ``variance="per_point"`` the model, and its file, keep these rows (a source
-            is kept, not its rows; it is no part of a file).
-        y : array-like (n,); None with a BatchSource
-        sample_weight : array-like (n,) or None
-            A weight of 2 is a row observed twice.
-        X_val, y_val, sample_weight_val : as X, y and sample_weight, or None
-            Rows for validation, which do not change the model:
-            ``history_["validation_score"]`` holds R^2 of the mean after each iteration on them.
-        """
-        given = Given(X, y, sample_weight)
-        return self._fit_checked(given, Given(X_val, y_val, sample_weight_val))
 
     def _fit(self, parts: Parts, given: Given, apart: Given) -> TrainingRows:
         rows = super()._fit(parts, given, apart)

@@ -320,12 +320,8 @@ class LinearRegressor(BaseRegressor, BaseLinearEstimator):
     Parameters
     ----------
     loss : str or Loss, default="squared"
-        ``"squared"``, ``"huber"``, ``"epsilon_insensitive"``, ``"absolute"``, ``"quantile"``,
-        ``"poisson"`` or ``"gamma"``. To set a parameter of the loss give an object, such as
-        ``Quantile(0.9)``; Huber's delta and epsilon are in the units of y.
-        ``Quantile((0.1, 0.5, 0.9))`` fits several quantiles of one target, one output each.
-        ``"poisson"``, for counts, and ``"gamma"``, for amounts, fit the logarithm of the mean;
-        `predict` returns the mean. Each solver supports some of the losses (docs/linear.md).
+        As in :class:`KernelRegressor`. Each solver supports some of the losses
+        (docs/linear.md).
     penalty, l1_ratio, alpha, C, max_iter, tol, early_stopping, validation_fraction,
     n_iter_no_change, fit_intercept, categorical_features, memory_limit, time_limit,
     warm_start, random_state, verbose, callbacks

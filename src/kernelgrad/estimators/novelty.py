@@ -11,10 +11,11 @@ from sklearn.utils.validation import check_is_fitted
 from kernelgrad._params import anything, integer, parameters
 from kernelgrad._typing import Float64Array, IntArray
 from kernelgrad._validation import CapabilityError
+from kernelgrad.compute.rng import draws
 from kernelgrad.estimators._blocks import by_blocks
 from kernelgrad.estimators._plan import Given, Parts
 from kernelgrad.estimators._rows import MAX_VALIDATION_ROWS, TrainingRows
-from kernelgrad.estimators._support import available_if, can_stream, is_auto, with_callbacks
+from kernelgrad.estimators._support import available_if, can_stream, is_auto
 from kernelgrad.estimators._tasks import Novelty
 from kernelgrad.estimators.kernel import BaseUnlabelledEstimator
 from kernelgrad.kernels import Kernel, get_kernel
@@ -142,36 +143,8 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
             "momentum": 0.0, "average": None, "block_size": 256, "batch_size": 8192,
         }  # fmt: skip
 
-    @with_callbacks
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        X_val: Any = None,
-        y_val: Any = None,
-        sample_weight_val: Any = None,
-    ) -> Self:
-        """Fit the detector.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix (n, d), memory map, DataFrame, or BatchSource
-            Mostly ordinary rows.
-        y : ignored
-            Present for the API's sake.
-        sample_weight : array-like (n,) or None
-            Non-negative; a weight of 2 is a row given twice.
-        X_val, sample_weight_val : as X and sample_weight, or None
-            Rows for validation, which do not change the model:
-            ``history_["validation_score"]`` holds the area under the ROC curve of each
-            iteration on them.
-        y_val : array-like (m,) or None
-            +1 for the ordinary rows of `X_val`, -1 for the outliers; both must be there.
-        """
-        given = Given(X, None, sample_weight)
-        return self._fit_checked(given, Given(X_val, y_val, sample_weight_val))
+    def _fit_checked(self, given: Given, apart: Given) -> Self:
+        return super()._fit_checked(given._replace(y=None), apart)  # there for the API's sake
 
     @available_if(can_stream)
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -186,8 +159,7 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
             return expansion
         n, at = rows.source.n_rows, rows.train
         if n > MAX_VALIDATION_ROWS:
-            key = np.random.SeedSequence([self._seed, 0x6C766C])
-            rng = np.random.Generator(np.random.Philox(key))
+            rng = draws(self._seed, 0x6C766C)
             at = np.sort(rng.choice(n, MAX_VALIDATION_ROWS, replace=False))
         X, _, weight, _ = rows.usable(rows.source.take(at))
         loss = rows.task.loss

@@ -125,10 +125,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     metric : array or None, default=None
         Weights of the scaled columns (d,), or a matrix (d, r) that they are multiplied by.
     standardize : bool, "robust", "ranks" or "auto", default="auto"
-        How columns are scaled, as in :class:`KernelRegressor`. With "auto" and a rule for
-        gamma, dense columns in different units (one of which spreads more than ten times as
-        wide as half of the others, or a tenth as wide) are divided by their deviations; others
-        are left as they are.
+        As in :class:`KernelNoveltyDetector`.
     categorical_features, memory_limit, time_limit, warm_start, random_state, verbose, callbacks
         As in :class:`KernelClassifier`.
 
@@ -329,12 +326,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     def _labels_of_source(
         self, source: BatchSource, declared: AnyArray | None
     ) -> tuple[AnyArray, AnyArray]:
-        summary = source.summarize_target()
-        if summary.classes is None:
-            raise DataError(
-                "The target has more than 1,000 distinct values; classes are needed here."
-            )
-        found, counts = np.asarray(summary.classes), np.asarray(summary.counts)
+        found, counts = super()._labels_of_source(source, declared)
         known = is_labelled(found, self._signed(found, declared, True))
         if declared is None and not known.any():
             raise DataError(

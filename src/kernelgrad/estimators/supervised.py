@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Self
+from typing import Any
 
 from kernelgrad._params import anything, boolean, integer, parameters, real
 from kernelgrad._validation import check_real
-from kernelgrad.estimators._plan import Choice, Given, Parts, Plan
+from kernelgrad.estimators._plan import Choice, Parts, Plan
 from kernelgrad.estimators._rows import TrainingRows
-from kernelgrad.estimators._support import with_callbacks
 from kernelgrad.estimators.base import BaseRowsEstimator
 
 
@@ -58,38 +57,6 @@ class BaseSupervisedEstimator(BaseRowsEstimator):
                 "does not tell before it is read; give alpha instead."
             )
         return 1.0 / (float(self.C) * total)
-
-    @with_callbacks
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        X_val: Any = None,
-        y_val: Any = None,
-        sample_weight_val: Any = None,
-    ) -> Self:
-        """Fit the model.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix (n, d), memory map, DataFrame, BatchSource, or of dask
-            A :class:`~kernelgrad.data.BatchSource` carries its own targets and weights and is
-            read in chunks if it does not fit in memory. Memory maps, dask arrays and dask
-            frames are read in pieces too; y and sample_weight may then be dask collections.
-        y : array-like (n,) or (n, n_outputs); None with a BatchSource
-            Of a classifier at least two classes.
-        sample_weight : array-like (n,) or None
-            Non-negative; a weight of 2 is a row given twice, 0 is a row left out.
-        X_val, y_val, sample_weight_val : as X, y and sample_weight, or None
-            Rows for validation, which are not fitted: each iteration is scored on them, in
-            ``history_["validation_score"]``. With ``early_stopping=True`` they replace
-            `validation_fraction` and decide when to stop and which iterate to keep; otherwise
-            they do not change the model. A source contributes up to 20,000 random rows.
-        """
-        given = Given(X, y, sample_weight)
-        return self._fit_checked(given, Given(X_val, y_val, sample_weight_val))
 
     def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
         if self.early_stopping and rows.apart is None:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
-from kernelgrad._typing import AnyArray, Matrix
+from kernelgrad._typing import AnyArray
 from kernelgrad._validation import CapabilityError
+from kernelgrad.compute.linalg import dense
 from kernelgrad.exchange.graph import Graph, Value, multiplied, summed
 from kernelgrad.exchange.numerics import TINY, angle, clip
 from kernelgrad.kernels import (
@@ -322,11 +322,6 @@ def contrast(patches: Value) -> tuple[Value, Value]:
     patches = patches - op("ReduceMean", patches, np.array([2]))
     norms = _norm(patches, 2)
     return patches / op("Max", norms, 1e-30), norms
-
-
-def dense(X: Matrix) -> AnyArray:
-    """Return rows as a dense array."""
-    return np.asarray(X.toarray() if sp.issparse(X) else X)
 
 
 def chunks_of(kernel: Kernel, n_rows: int) -> list[slice]:

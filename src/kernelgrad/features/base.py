@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import Float32Array, Float64Array, IntArray, Matrix
+from kernelgrad._typing import Float32Array, IntArray, Matrix
 from kernelgrad.compute.linalg import row_products
 
 # Density above which dense rows are faster than sparse ones (measured).
@@ -100,11 +100,6 @@ def narrow_indices(X: Matrix) -> Matrix:
         return X
     parts = (X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32))
     return sp.csr_matrix(parts, shape=X.shape)
-
-
-def dense64(X: Matrix) -> Float64Array:
-    """Return rows as a dense float64 array."""
-    return np.asarray(X.toarray() if sp.issparse(X) else X, np.float64)
 
 
 def float64_rows(X: Matrix) -> Matrix:

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad._typing import Float32Array, Matrix
+from kernelgrad.compute.linalg import dense
 from kernelgrad.features.base import FeatureMap
 
 
@@ -49,7 +50,7 @@ class PartsMap(FeatureMap):
             return pieces[0]
         if all(sp.issparse(piece) for piece in pieces):
             return sp.hstack(pieces, format="csr")
-        return np.hstack([p.toarray() if sp.issparse(p) else p for p in pieces])
+        return np.hstack([dense(piece) for piece in pieces])
 
     def part_rows(self, X: Matrix, i: int) -> Matrix:
         """Return the columns of prepared rows that belong to part i."""

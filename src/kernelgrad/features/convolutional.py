@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 
 from kernelgrad._typing import Float32Array, IntArray, Matrix
 from kernelgrad.compute import rng
+from kernelgrad.compute.linalg import dense
 from kernelgrad.features import _patches as patches
 from kernelgrad.features.base import FeatureMap
 
@@ -76,7 +76,7 @@ class ConvolutionMap(FeatureMap):
         out = np.empty((X.shape[0], self.width), np.float32)
         g, scale = self.grid, float(np.sqrt(1.0 / self.block_size))
         drawn = self.cells(block), self.filters(block)
-        rows = X.toarray() if sp.issparse(X) else X
+        rows = dense(X)
         patches.transform(
             rows, g.origins, g.starts, g.within, *drawn, self.contrast, scale, out
         )

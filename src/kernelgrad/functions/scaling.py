@@ -12,7 +12,7 @@ from scipy.special import ndtri
 
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import check_int
-from kernelgrad.compute.linalg import row_products
+from kernelgrad.compute.linalg import dense, row_products
 from kernelgrad.kernels import Kernel, describe_kernel, restore_kernel
 from kernelgrad.kernels.base import steady_centre
 from kernelgrad.persistence import Record, anything
@@ -76,8 +76,7 @@ class InputScaling:
         if standardize == UNITS:
             return cls.units(X, kernel, sample_weight)
         if isinstance(standardize, str):
-            dense = X.toarray() if sp.issparse(X) else np.asarray(X)
-            return cls.robust(dense, sample_weight, ranks=standardize == "ranks")
+            return cls.robust(dense(X), sample_weight, ranks=standardize == "ranks")
         p = sample_weight / sample_weight.sum()
         centred = kernel.is_stationary and not sp.issparse(X)
         if not (centred or standardize):

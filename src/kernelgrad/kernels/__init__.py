@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from kernelgrad._validation import ModelFileError, check_name
+from kernelgrad._validation import check_name
 from kernelgrad.kernels._tiles import blas_products as blas_products
 from kernelgrad.kernels.additive import Chi2 as Chi2
 from kernelgrad.kernels.additive import Intersection as Intersection
@@ -35,7 +35,7 @@ from kernelgrad.kernels.stationary import Gaussian as Gaussian
 from kernelgrad.kernels.stationary import Laplacian as Laplacian
 from kernelgrad.kernels.stationary import Matern as Matern
 from kernelgrad.kernels.stationary import StationaryKernel as StationaryKernel
-from kernelgrad.persistence import Record, anything, check_text
+from kernelgrad.persistence import Record, anything, registered_part
 
 KERNELS: dict[str, type[Kernel]] = {}
 _ALIASES = {"gaussian": "rbf", "poly": "polynomial"}
@@ -151,15 +151,7 @@ def restore_kernel(description: dict[str, Any]) -> Kernel:
         The kernel's name is not registered here.
     """
     record = Record(description, place="kernel")
-    name, params = record.take("name", check_text), record.part("params")
-    record.close()
-    if name not in KERNELS:
-        raise ModelFileError(
-            f"The model uses the kernel {name!r}, which is not registered here; import the "
-            "module that registers it, then load again."
-        )
-    kernel = KERNELS[name](**{k: _decode(v) for k, v in params.values.items()})
-    kernel.check()
+    kernel: Kernel = registered_part(record, "kernel", KERNELS, _decode)
     return kernel
 
 

@@ -89,7 +89,7 @@ _PI, _INVERSE_PI = _f(np.pi), _f(1 / np.pi)
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _dots(A: Any, k0: int, P: Any, depth: int, T: Any) -> None:
-    """T += A[:, k0:k0 + depth] P[:depth], P (., WIDTH) and T (n, WIDTH), n a multiple of 4."""
+    """Add ``A[:, k0 : k0 + depth] @ P[:depth]`` to T (n, WIDTH); n is a multiple of 4."""
     p = P.reshape(P.size)
     for i in range(0, A.shape[0], 4):
         t = T[i : i + 4].reshape(4 * WIDTH)
@@ -124,10 +124,10 @@ def _dots(A: Any, k0: int, P: Any, depth: int, T: Any) -> None:
 
 @njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
 def _column(form: int, a: Any, a2: Any, w: Any, w2: Any, t: Any) -> None:
-    """Accumulate one column, of entry a in one row and w in others, into t; not SHANNON.
+    """Add the terms of one column to t (m,): a is the entry of one row, w (m,) those of others.
 
-    For COSH a2 and w2 are ``1 / (1 + a)`` and ``1 / (1 + w)``. Numbers are typed by t: a
-    literal would turn float32 into float64.
+    Every form but SHANNON is handled. For COSH a2 and w2 are ``1 / (1 + a)`` and
+    ``1 / (1 + w)``. Numbers have the type of t: a literal would turn float32 into float64.
     """
     one = t.dtype.type(1)
     half = t.dtype.type(0.5)
@@ -165,7 +165,7 @@ def _column(form: int, a: Any, a2: Any, w: Any, w2: Any, t: Any) -> None:
 
 @njit(nogil=True, cache=True)  # fused, the sum would depend on which row comes first
 def _column_shannon(a: Any, a2: Any, w: Any, w2: Any, t: Any, s: Any, logs: Any) -> None:
-    """As :func:`_column` for SHANNON; in float32 a2 and w2 are log2, s and logs scratch."""
+    """Do as :func:`_column` for SHANNON; in float32 a2 and w2 are log2, s and logs scratch."""
     if a <= 0:
         return
     if t.itemsize == 8:
@@ -184,7 +184,7 @@ def _column_shannon(a: Any, a2: Any, w: Any, w2: Any, t: Any, s: Any, logs: Any)
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _columns(form: int, A: Any, A2: Any, k0: int, P: Any, P2: Any, depth: int, T: Any) -> None:
-    """Accumulate dense rows A[:, k0:k0 + depth] against a panel P of columns into T."""
+    """Add the terms of ``A[:, k0 : k0 + depth]`` and a panel P (depth, m) to T (n, m)."""
     s, logs = np.empty(T.shape[1], np.float32), np.empty(T.shape[1], np.float32)
     for i in range(A.shape[0]):
         for k in range(depth):
@@ -200,7 +200,7 @@ def _nonzeros(
     form: int, indptr: Any, indices: Any, data: Any, data2: Any, place: Any, P: Any, P2: Any,
     T: Any,
 ) -> None:  # fmt: skip
-    """Accumulate CSR rows against a panel; `place` of a column in it, -1 where it has none."""
+    """Add the terms of CSR rows and a panel P to T; `place` (d,) holds rows of P, or -1."""
     s, logs = np.empty(T.shape[1], np.float32), np.empty(T.shape[1], np.float32)
     for i in range(T.shape[0]):
         for p in range(indptr[i], indptr[i + 1]):
@@ -222,7 +222,7 @@ def _squares_csr(indptr: Any, data: Any, out: Any) -> None:
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _squares_dense(C: Any, out: Any) -> None:
-    """out[i] = sum_k C[k, i]^2, C the columns of the rows."""
+    """Add the squared norms of n rows, whose columns are C (d, n), to `out` (n,)."""
     for k in range(C.shape[0]):
         c = C[k]
         for i in range(out.size):
@@ -230,9 +230,9 @@ def _squares_dense(C: Any, out: Any) -> None:
 
 
 def squares(X: Matrix) -> Float64Array:
-    """Return ``|x|^2`` of rows, rounded to their precision as :func:`block` does for DOT.
+    """Return ``|x|^2`` of rows (n,), rounded to their precision as :func:`block` does for DOT.
 
-    Inside :func:`blas_products` those of float64 rows are only nearly so.
+    Inside :func:`blas_products` the norms of float64 rows may differ in the last bits.
     """
     out = np.zeros(X.shape[0], X.dtype)
     if sp.issparse(X):
@@ -265,7 +265,7 @@ def _exp_of_type(t: Any, bits: Any) -> Any:
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _half_squares(t: Any, a: Any, b: Any) -> None:
-    """Turn t into ``a + b - t``, not below 0: half a squared distance."""
+    """Turn inner products t (m,) into half the squared distances ``max(a + b - t, 0)``."""
     for j in range(t.size):
         u = (a + b[j]) - t[j]
         t[j] = u if u > _ZERO else _ZERO
@@ -308,7 +308,7 @@ def _arc(t: Any, a: Any, b: Any, order: int) -> None:
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _gauss(T: Any, left: Any, right: Any, bits: Any) -> None:
-    """As :func:`_finish_others` for GAUSS."""
+    """Turn inner products T into kernel values, as :func:`_finish_others` does, for GAUSS."""
     for i in range(T.shape[0]):
         t = T[i]
         a = left[i]
@@ -320,8 +320,13 @@ def _gauss(T: Any, left: Any, right: Any, bits: Any) -> None:
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _matern(T: Any, left: Any, right: Any, order: int, bits: Any) -> None:
+<<<<<<< HEAD
     """As :func:`_finish_others` for MATERN1, 3 and 5: order 0, 1 and 2."""
     keep = np.empty_like(T[0])
+=======
+    """Do as :func:`_gauss` for MATERN1, MATERN3 and MATERN5, which have order 0, 1 and 2."""
+    keep = np.empty(T.shape[1], np.float32)
+>>>>>>> 86c2ff4644dc3e1d27a9c953d9398ada6f5e49f7
     for i in range(T.shape[0]):
         t = T[i]
         _half_squares(t, left[i], right)
@@ -339,7 +344,7 @@ def _matern(T: Any, left: Any, right: Any, order: int, bits: Any) -> None:
 def _finish_others(
     T: Any, finish: int, coef: Any, degree: int, left: Any, right: Any, scratch: Any, bits: Any
 ) -> None:
-    """Turn T into values; `scratch` (width,) and its int32 view are overwritten."""
+    """Turn sums T (n, m) into values; `scratch` (m,) and its int32 view are overwritten."""
     for i in range(T.shape[0]):
         t = T[i]
         if finish >= HALF_SQUARE:
@@ -370,7 +375,7 @@ def _finish_others(
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _narrow(T: Any, left: Any, right: Any, out: Any, start: int) -> None:
-    """Set columns of `out` from `start` to minus half the squared distances, from products T.
+    """Write minus half the squared distances of inner products T to `out[:, start:]`.
 
     Their roots and exponentials are then as exact as float32 values can be.
     """
@@ -385,9 +390,15 @@ def _narrow(T: Any, left: Any, right: Any, out: Any, start: int) -> None:
 def _finish(
     T: AnyArray, finish: int, coef: AnyArray, degree: int, left: AnyArray, right: AnyArray
 ) -> None:
+<<<<<<< HEAD
     """Turn what was accumulated in T (n, width) into values; `left` (n,), `right` (width,)."""
     scratch = np.empty(T.shape[1], T.dtype)
     bits = scratch.view(f"i{T.itemsize}")
+=======
+    """Turn sums T (n, m) into values; `left` (n,) and `right` (m,) are as in :func:`block`."""
+    scratch = np.empty(T.shape[1], np.float32)
+    bits = scratch.view(np.int32)
+>>>>>>> 86c2ff4644dc3e1d27a9c953d9398ada6f5e49f7
     if finish == GAUSS:  # of default fits: compiled without the others
         _gauss(T, left, right, bits)
     elif finish > GAUSS:
@@ -399,7 +410,7 @@ def _finish(
 def arc_values(
     order: int, sine: Float64Array, c: Float64Array, rest: Float64Array
 ) -> Float64Array:
-    """Return J of the arc-cosine kernel, from sine and cosine of angles and pi minus them."""
+    """Return J of the arc-cosine kernel; c is the cosine of an angle, `rest` pi minus it."""
     if order == 0:
         return rest
     return sine + rest * c if order == 1 else 3 * sine * c + rest * (1 + 2 * c**2)
@@ -408,9 +419,9 @@ def arc_values(
 def _finish_plainly(
     T: AnyArray, finish: int, coef: AnyArray, degree: int, left: Any, right: Any
 ) -> AnyArray:
-    """As :func:`_finish` by NumPy, in the precision of T, which may hold the result.
+    """Do as :func:`_finish` with NumPy, in the precision of T, which may hold the result.
 
-    Without `left` and `right` T is minus half a squared distance.
+    Without `left` and `right`, T holds minus half the squared distances.
     """
     if finish == EXP:
         return np.exp(T)
@@ -458,11 +469,12 @@ def _finish_plainly(
 
 @contextmanager
 def blas_products(*, out: AnyArray | None = None, compiled: bool = False) -> Iterator[None]:
-    """Let BLAS multiply dense rows and NumPy do the rest, in this thread, while inside.
+    """Let BLAS multiply dense rows in this thread within the context; NumPy does the rest.
 
-    The values of the next block are written into `out`, if it suits them. With `compiled`
-    loops do the rest, in less than half the time; else nothing is compiled. It is faster, up to
-    twice below 30 columns; the bits of an entry then depend on the shape of its block too.
+    The values of the next block are written into `out`, if its shape and type fit. With
+    `compiled`, compiled loops do the rest, in less than half the time; otherwise nothing is
+    compiled. BLAS is up to twice as fast, below 30 columns, but the bits of an entry then also
+    depend on the shape of its block.
     """
     before = [getattr(_mode, name, None) for name in ("blas", "out", "compiled")]
     _mode.blas, _mode.out, _mode.compiled = True, out, compiled
@@ -473,7 +485,7 @@ def blas_products(*, out: AnyArray | None = None, compiled: bool = False) -> Ite
 
 
 def _scratch(name: str, n: int, m: int, dtype: Any) -> AnyArray:
-    """Return an array of this thread's, until the next call with this name.
+    """Return an array (n, m) of this thread, which the next call with this name overwrites.
 
     The first touch of new memory would cost more than the values of a tile.
     """
@@ -488,7 +500,7 @@ def _scratch(name: str, n: int, m: int, dtype: Any) -> AnyArray:
 
 
 def _second(form: int, values: AnyArray) -> AnyArray:
-    """Return what a form needs beside entries, of the same shape, or the entries."""
+    """Return what a form needs beside the entries, in their shape, or the entries."""
     if form == COSH:
         return np.asarray(1 / (1 + values), values.dtype)
     if form == SHANNON and values.dtype == np.float32:
@@ -512,7 +524,7 @@ def _by_blas(
     A: AnyArray, B: AnyArray, finish: int, numbers: AnyArray, degree: int, left: AnyArray,
     right: AnyArray, out: AnyArray,
 ) -> None:  # fmt: skip
-    """Set `out` to the values of dense rows, whose products BLAS makes."""
+    """Write the kernel values of dense rows to `out` (n_A, n_B); BLAS computes the products."""
     compiled = out.dtype == np.float32 and getattr(_mode, "compiled", False)
     n, narrow = len(A), out.dtype != A.dtype
     for j in range(0, len(B), WIDTH):
@@ -540,11 +552,16 @@ def _by_blas(
         _finish(out, finish, numbers, degree, left, right)
 
 
+<<<<<<< HEAD
 def _dense(A: AnyArray, B: AnyArray, form: int, out: AnyArray, emit: Any) -> None:
     """Hand over tiles of dense rows; `emit` takes T, rows of A, rows of B.
 
     A whole tile, as most of a prediction are, is accumulated in `out` itself.
     """
+=======
+def _dense(A: AnyArray, B: AnyArray, form: int, emit: Any) -> None:
+    """Call `emit` with each tile of sums of dense rows and its slices of A and B."""
+>>>>>>> 86c2ff4644dc3e1d27a9c953d9398ada6f5e49f7
     n, d = A.shape
     padded = -(-n // _PAD) * _PAD
     rows = np.zeros((padded, d), A.dtype)
@@ -564,7 +581,7 @@ def _dense(A: AnyArray, B: AnyArray, form: int, out: AnyArray, emit: Any) -> Non
 
 
 def _used(*parts: Matrix) -> IntArray:
-    """Return the columns that some rows use, all of them if any part is dense."""
+    """Return the columns with stored entries in any part; all columns if a part is dense."""
     d = parts[0].shape[1]
     if not all(sp.issparse(part) for part in parts):
         return np.arange(d)
@@ -575,7 +592,7 @@ def _used(*parts: Matrix) -> IntArray:
 
 
 def _panel(X: Matrix, columns: IntArray, place: IntArray, width: int) -> AnyArray:
-    """Return columns of rows, shape (n_columns, width): one row a column, zeros behind."""
+    """Return some columns of n rows, transposed to (n_columns, width) and padded with zeros."""
     n = X.shape[0]
     P = np.zeros((len(columns), width), X.dtype)
     if not sp.issparse(X):
@@ -592,7 +609,7 @@ def _places(columns: IntArray, d: int) -> IntArray:
 
 
 def _by_used_columns(A: Matrix, B: Matrix, form: int, emit: Any) -> None:
-    """Hand over tiles of rows of which some are CSR, dense in the columns a tile uses."""
+    """Do as :func:`_dense` where A or B is CSR; a tile is dense in the columns that it uses."""
     for j in range(0, B.shape[0], _SPARSE_WIDTH):
         b = B[j : j + _SPARSE_WIDTH]
         for i in range(0, A.shape[0], _SPARSE_ROWS):
@@ -607,7 +624,7 @@ def _by_used_columns(A: Matrix, B: Matrix, form: int, emit: Any) -> None:
 
 
 def _by_nonzeros(A: Matrix, B: Matrix, form: int, emit: Any) -> None:
-    """Hand over tiles of CSR rows A against panels of rows B, dense or CSR."""
+    """Do as :func:`_dense` for CSR rows A, entry by entry, and rows B, dense or CSR."""
     d = A.shape[1]
     narrow = sp.issparse(B) or d > _DENSE_COLUMNS
     width = _SPARSE_WIDTH if narrow else WIDTH

@@ -12,9 +12,10 @@ from sklearn.utils.extmath import row_norms, safe_sparse_dot
 from kernelgrad._params import integer, parameters, real
 from kernelgrad._typing import Float64Array, Matrix
 from kernelgrad.compute import rng
+from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.threads import over_tiles, single_threaded_blas
 from kernelgrad.features import _fused as projections
-from kernelgrad.features.base import FeatureMap, dense64, float64_rows
+from kernelgrad.features.base import FeatureMap, float64_rows
 from kernelgrad.features.projections import ProjectionMap
 from kernelgrad.kernels import _tiles as tiles
 from kernelgrad.kernels.base import ExactRows, TiledKernel, exact_values
@@ -151,7 +152,7 @@ def _angles(U: Matrix, V: Matrix) -> Float64Array:
     pairs = max(1, _TILE_BYTES // (8 * max(1, U.shape[1])))
     for a in range(0, len(sign), pairs):
         i, j, s = near[0][a : a + pairs], near[1][a : a + pairs], sign[a : a + pairs]
-        chord = row_norms(dense64(U[i]) - s[:, None] * dense64(V[j]))
+        chord = row_norms(dense(U[i], np.float64) - s[:, None] * dense(V[j], np.float64))
         angle = 2 * np.arcsin(np.minimum(chord / 2, 1.0))
         theta[i, j] = np.where(s > 0, angle, np.pi - angle)
     return np.asarray(theta, np.float64)

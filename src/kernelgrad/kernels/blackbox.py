@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.sparse as sp
 
 from kernelgrad._params import parameters
 from kernelgrad._typing import Float32Array, Float64Array, Matrix
 from kernelgrad._validation import CapabilityError, DataError
+from kernelgrad.compute.linalg import dense
 from kernelgrad.kernels.base import ExactRows, Kernel
 
 _DIAGONAL_ROWS = 64
@@ -52,7 +52,7 @@ class CallableKernel(Kernel):
             The values are not finite real numbers or not of shape (n, m).
         """
         result = self.function(X, Z)
-        result = result.toarray() if sp.issparse(result) else np.asarray(result)
+        result = dense(result)
         name = getattr(self.function, "__name__", repr(self.function))
         if result.dtype.kind not in "buif":
             raise DataError(
@@ -110,9 +110,8 @@ class PrecomputedKernel(Kernel):
 
     def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
         """Return rows of the matrix, dense."""
-        dense = X.toarray() if sp.issparse(X) else X
         with np.errstate(over="ignore"):
-            values = np.array(dense, np.float64 if wide else np.float32, order="C")
+            values = np.array(dense(X), np.float64 if wide else np.float32, order="C")
         if not np.isfinite(values).all():
             raise DataError(
                 "The kernel matrix holds values too large for float32; scale it, and alpha too."

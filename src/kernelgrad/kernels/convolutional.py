@@ -19,7 +19,7 @@ from kernelgrad._params import boolean, integer, number_or_rule, parameters, rea
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import DataError, check_int
 from kernelgrad.compute import rng
-from kernelgrad.features.base import dense64
+from kernelgrad.compute.linalg import dense
 from kernelgrad.features.convolutional import ConvolutionMap, PatchGrid
 from kernelgrad.kernels import _tiles as tiles
 from kernelgrad.kernels.base import ExactRows, TiledKernel, median_distance
@@ -172,7 +172,9 @@ class ConvolutionKernel(TiledKernel):
         drawn = np.empty(columns.shape)
         for a in range(0, MEDIAN_PATCHES, _CHUNK):
             part = slice(a, a + _CHUNK)
-            drawn[part] = np.take_along_axis(dense64(X[rows[part]]), columns[part], axis=1)
+            drawn[part] = np.take_along_axis(
+                dense(X[rows[part]], np.float64), columns[part], axis=1
+            )
         return drawn
 
     def _compared(self, P: Float64Array) -> tuple[Float64Array, Float64Array]:
@@ -191,7 +193,7 @@ class ConvolutionKernel(TiledKernel):
         k = np.zeros(X.shape[0])
         side = max(1, _SIDE**2 // int(np.diff(grid.starts).max()) ** 2)
         for a in range(0, len(k), side):
-            x = dense64(X[a : a + side])
+            x = dense(X[a : a + side], np.float64)
             for cell in range(grid.n_cells):
                 P, u = self._compared(x[:, grid.columns(cell)])
                 squares = (P**2).sum(axis=2)
@@ -203,7 +205,7 @@ class ConvolutionKernel(TiledKernel):
     def embedded(self, X: Matrix) -> Matrix:
         """Return the images, dense."""
         self._check_width(X.shape[1])
-        return X.toarray() if sp.issparse(X) else X
+        return dense(X)
 
     def tile_rows(self, X: Matrix, *, wide: bool) -> ExactRows:
         """Return the images, dense and in C order."""

@@ -150,10 +150,7 @@ class StationaryKernel(ProjectionKernel):
         else:
             n = X.shape[0]
             if n > MEDIAN_ROWS:
-                key = np.random.SeedSequence([seed, 0x6D656469])
-                rows = np.random.Generator(np.random.Philox(key)).choice(
-                    n, MEDIAN_ROWS, replace=False
-                )
+                rows = rng.draws(seed, 0x6D656469).choice(n, MEDIAN_ROWS, replace=False)
                 X = X[np.sort(rows)]
             if not sp.issparse(X):
                 X = _centred(X)

@@ -20,6 +20,7 @@ from kernelgrad._validation import check_bool, check_int, check_real
 from kernelgrad.callbacks import FOREVER, SILENT, Deadline, Progress
 from kernelgrad.compute.device import CPU
 from kernelgrad.compute.memory import LEAST_LIMIT, available_bytes
+from kernelgrad.compute.rng import draws as draws
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.exceptions import CapabilityError
 from kernelgrad.functions.expansions import Expansion
@@ -201,6 +202,13 @@ def fit_scaling(problem: Problem, batch: TrainBatch) -> tuple[InputScaling, Kern
         shift = mean - np.asarray((p / p.sum()) @ X).ravel()
         X = np.array([shift + deviation, shift - deviation])
     return scaling, kernel.resolve(X, problem.seed)
+
+
+def first_constant(problem: Problem, batch: TrainBatch) -> Float64Array:
+    """Return the constant (C,) that a fit starts from: the loss's best one on a batch, or 0."""
+    if not problem.fit_intercept:
+        return np.zeros(problem.n_outputs)
+    return np.asarray(problem.loss.intercept(batch.y, batch.sample_weight), np.float64)
 
 
 def transient(
@@ -586,11 +594,6 @@ def check_capabilities(solver: Solver[Any], loss: Loss, kernel: Kernel) -> None:
             f"solver {solver.name!r} needs {', '.join(missing)}, which loss {loss.name!r} with "
             f"kernel {kernel.name!r} does not offer; choose another solver, loss or kernel."
         )
-
-
-def draws(seed: int, tag: int, *numbers: int) -> np.random.Generator:
-    """Return the generator of an iteration or a part of it; `tag` separates its uses."""
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, tag, *numbers])))
 
 
 def rows_digest(X: Matrix) -> bytes:

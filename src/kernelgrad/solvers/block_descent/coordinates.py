@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from kernelgrad._typing import Float32Array, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.compute import linalg
 from kernelgrad.compute.device import BlockValues, DeviceBlockMatrix
+from kernelgrad.compute.linalg import stacked
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.features.device import DeviceFeatures
 from kernelgrad.functions.exact import ExactKernel, join_rows
@@ -244,6 +244,4 @@ def join_prepared(parts: list[Any]) -> Any:
     """Return prepared rows of either kind, one after another."""
     if isinstance(parts[0], ExactRows):
         return join_rows(parts)
-    if any(sp.issparse(part) for part in parts):
-        return sp.vstack(parts, format="csr")
-    return np.concatenate(parts)
+    return stacked(parts)

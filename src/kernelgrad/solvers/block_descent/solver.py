@@ -32,6 +32,7 @@ from kernelgrad.solvers.base import (
     batch_digest,
     check_same_rows,
     draws,
+    first_constant,
 )
 from kernelgrad.solvers.block_descent import _constants as constants
 from kernelgrad.solvers.block_descent.coordinates import (
@@ -271,9 +272,7 @@ class CachedBlockDescent(Solver[CachedState]):
                 f"All sample weights of {first.n_rows:,} rows are zero; at least one row must "
                 "count."
             )
-        start = np.zeros(C)
-        if problem.fit_intercept:
-            start = np.asarray(problem.loss.intercept(first.y, first.sample_weight), float)
+        start = first_constant(problem, first)
         shifts = isinstance(problem.loss, ResidualLoss)
         exact, stream, rows = None, None, None
         if self.blocks == "support":

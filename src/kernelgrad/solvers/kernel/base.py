@@ -33,6 +33,7 @@ from kernelgrad.solvers.base import (
     TrainBatch,
     batch_digest,
     check_same_rows,
+    first_constant,
     fit_scaling,
     sized,
     transient,
@@ -256,9 +257,7 @@ class RowsSolver(KernelSolver[R], Generic[R]):
         """Return a state of the loss's best constant; `own` are the fields of the solver."""
         exact, rows = build_exact(problem, batch)
         C, n = problem.n_outputs, batch.n_rows
-        intercept = np.zeros(C)
-        if problem.fit_intercept:
-            intercept = problem.loss.intercept(batch.y, batch.sample_weight)
+        intercept = first_constant(problem, batch)
         own = {"responses": np.zeros((C, n)), "intercept": intercept} | own
         digest, kept = batch_digest(problem, batch), kernel_rows(problem, exact, rows)
         state: R = self.state_class(

@@ -56,7 +56,7 @@ class DirectState(RowsState):
 
 
 def direct_bytes(n_rows: int, n_outputs: int, row_bytes: float) -> float:
-    """Return the bytes that :class:`DirectSolve` takes, rows in both forms included."""
+    """Return the bytes that :class:`DirectSolve` needs, including both forms of the rows."""
     return matrix_bytes(n_rows, n_outputs, row_bytes, np.float64)
 
 
@@ -103,12 +103,12 @@ class DirectSolve(RowsSolver[DirectState]):
     max_support = None  # all rows are support
 
     def init(self, problem: Problem, batch: TrainBatch) -> DirectState:
-        """Start from the mean; CapabilityError where the matrix exceeds the memory limit."""
+        """Start from the mean; raise CapabilityError if the matrix exceeds the memory limit."""
         check_matrix(self.name, problem, batch, direct_bytes, _MOST_BYTES)
         return self._new_state(problem, batch, alpha=problem.alpha)
 
     def step(self, problem: Problem, state: DirectState, batch: TrainBatch) -> StepInfo:
-        """Solve; errors as in `init`, DataError where K is not positive semi-definite."""
+        """Solve; raise as `init` does, and DataError if K is not positive semi-definite."""
         check_matrix(self.name, problem, batch, direct_bytes, _MOST_BYTES)
         rows = self._attach(problem, state, batch).rows
         n, C = batch.n_rows, problem.n_outputs
@@ -156,10 +156,10 @@ class DirectSolve(RowsSolver[DirectState]):
         )
 
     def finish(self, problem: Problem, state: DirectState, batch: TrainBatch) -> dict[str, Any]:
-        """Return the objective claimed and the one found from kernel values made anew.
+        """Return the objective claimed, and the one computed anew from kernel values.
 
-        From the responses of all rows or, where that is dear, of a sample; with the alpha that
-        was solved for.
+        The latter uses the responses of all rows or, if that takes long, of a sample. The alpha
+        that was solved for is returned too.
         """
         prepared = self._attach(problem, state, batch).rows
         n = batch.n_rows
@@ -188,7 +188,7 @@ def kernel_matrix(
     exact: ExactKernel, rows: ExactRows, deadline: Deadline = FOREVER,
     dtype: type[np.floating[Any]] = np.float64,
 ) -> SymmetricMatrix:  # fmt: skip
-    """Return K of these rows."""
+    """Return K (n, n) of the rows."""
     tiles = exact.fast_block
     return SymmetricMatrix(
         rows.n_rows, lambda i, j: tiles(rows.take(i), rows.take(j)), deadline, dtype
@@ -196,9 +196,9 @@ def kernel_matrix(
 
 
 def _holds_both(problem: Problem, batch: TrainBatch) -> bool:
-    """Whether there is room for a float32 matrix beside the float64 one that is made of it.
+    """Whether a float32 matrix fits in memory beside the float64 one that is made from it.
 
-    Values that are made again instead are the same: no result depends on the memory.
+    If not, its values are computed again; they are the same, so no result depends on memory.
     """
     limit = available_bytes() if problem.memory_limit is None else problem.memory_limit
     needed = direct_bytes(batch.n_rows, problem.n_outputs, sizes(batch.X))
@@ -206,13 +206,13 @@ def _holds_both(problem: Problem, batch: TrainBatch) -> bool:
 
 
 def _weights(batch: TrainBatch) -> Float64Array:
-    """Return weights of mean 1."""
+    """Return the weights (n,), divided by their mean."""
     weight = np.asarray(batch.sample_weight, np.float64)
     return np.asarray(weight / weight.mean())
 
 
 def _ridges(K: SymmetricMatrix, scale: Float64Array, wanted: float) -> Iterator[float]:
-    """Yield the ridge wanted, then larger ones up to all that rounding could ask for."""
+    """Yield the ridge wanted, then larger ones, up to the largest that rounding may require."""
     yield wanted
     trace = float(scale**2 @ np.maximum(K.diagonal, 0.0)) or 1.0
     more = _ROUNDING * trace / K.n
@@ -229,7 +229,7 @@ def _ridges(K: SymmetricMatrix, scale: Float64Array, wanted: float) -> Iterator[
 def _solve(
     K: SymmetricMatrix, scale: Float64Array, ridge: float, y: Float64Array, fit_intercept: bool
 ) -> tuple[Float64Array, Float64Array] | None:
-    """Return coefficients and responses, (n, C) each; None where rounding won."""
+    """Return coefficients and responses (n, C), or None if rounding makes K indefinite."""
     single = K.dtype == np.float32
     most, settled, solved = _CORRECTIONS, _SETTLED, _SOLVED
     if single:
@@ -243,7 +243,7 @@ def _solve(
     bend = float(scale @ z) or 1.0
 
     def projected(v: Float64Array) -> Float64Array:
-        """Return the preconditioned v; the sum of the coefficients stays 0."""
+        """Return v (n, C), preconditioned; the coefficients still sum to 0."""
         u = K.solve(v)
         return u - z[:, None] * ((scale @ u) / bend) if fit_intercept else u
 
@@ -273,13 +273,14 @@ def _solve(
 class SymmetricMatrix:
     r"""K, symmetric, and the factor L of ``S K S + ridge I = L L^T`` with S diagonal.
 
-    K is above the diagonal of one array and L on and below it, so that residuals against K can
-    be had after the factorisation, and another one with a larger ridge costs no new K.
+    One array holds K above the diagonal and L on and below it. Residuals can therefore be
+    computed after the factorisation, and a second one with a larger ridge needs no new K.
 
-    LAPACK's factor has other bits for another number of threads. This one is made of products
-    of tiles fixed by n alone, each in one thread; to be used inside ``single_threaded_blas``.
-    ``tile(rows, columns)`` returns K for slices; it is asked for on and above the diagonal
-    only, from several threads, for ``n_values`` values in all. TimeIsUp past the deadline.
+    The bits of LAPACK's factor depend on the number of threads. This factor consists of
+    products of tiles that depend on n only, each computed in one thread; it must be used inside
+    ``single_threaded_blas``. ``tile(rows, columns)`` returns K for two slices, on and above the
+    diagonal only; several threads call it, for ``n_values`` values in all. Past the deadline
+    TimeIsUp is raised.
     """
 
     def __init__(
@@ -302,14 +303,14 @@ class SymmetricMatrix:
         self.diagonal = self._array.diagonal().copy()
 
     def _square(self, a: int, b: int) -> AnyArray:
-        """Return K of rows and columns a to b, which L has overwritten in part."""
+        """Return rows and columns a to b of K, a part of which L has overwritten."""
         upper = np.triu(self._array[a:b, a:b], 1)
         square = upper + upper.T
         np.fill_diagonal(square, self.diagonal[a:b])
         return square
 
     def wide(self) -> SymmetricMatrix:
-        """Return K in float64, from above the diagonal, which no factor overwrites."""
+        """Return K in float64, read from above the diagonal, where no factor overwrites it."""
 
         def tile(rows: slice, columns: slice) -> AnyArray:
             if rows == columns:
@@ -333,12 +334,12 @@ class SymmetricMatrix:
         return out
 
     def factor(self, scale: Float64Array, ridge: float) -> None:
-        """Factor ``S K S + ridge I``, S the diagonal matrix of `scale`, in K's precision.
+        """Factor ``S K S + ridge I`` in K's precision, with S the diagonal matrix of `scale`.
 
-        Column panels are updated by all those before them, then divided by the factor of
-        their diagonal block, by way of its inverse: ``n^3 / 3`` operations, nearly all of them
-        in products. LinAlgError where the matrix is not positive definite to rounding; K is
-        then as it was.
+        Column panels are updated by all panels before them, then multiplied by the inverse of
+        the factor of their diagonal block: ``n^3 / 3`` operations, nearly all of them in
+        products. LinAlgError is raised, and K left as it was, if the matrix is not positive
+        definite up to rounding.
         """
         A, n = self._array, self.n
         self.scale, self.ridge = scale, ridge
@@ -382,7 +383,7 @@ class SymmetricMatrix:
             parallel_for(len(parts) - 1, divide)
 
     def solve(self, B: Float64Array) -> Float64Array:
-        """Return ``(S K S + ridge I)^-1 B``, (n, C), of the last factorisation."""
+        """Return ``(S K S + ridge I)^-1 B`` (n, C) by the last factorisation."""
         A, Z = self._array, self.half_solve(B)
         for i, inverse in reversed(list(enumerate(self._inverses))):
             a, b = i * PANEL, min(self.n, (i + 1) * PANEL)
@@ -390,7 +391,7 @@ class SymmetricMatrix:
         return Z.astype(np.float64)
 
     def half_solve(self, B: Float64Array) -> AnyArray:
-        """Return ``L^-1 B``, (n, C), of the last factorisation."""
+        """Return ``L^-1 B`` (n, C) by the last factorisation."""
         A, Z = self._array, B.astype(self.dtype)
         for i, inverse in enumerate(self._inverses):
             a, b = i * PANEL, min(self.n, (i + 1) * PANEL)
@@ -398,5 +399,5 @@ class SymmetricMatrix:
         return Z
 
     def log_determinant(self) -> float:
-        """Return that of ``K + ridge S^-2``, of the last factorisation."""
+        """Return ``log |K + ridge S^-2|`` by the last factorisation."""
         return 2.0 * float((np.log(self._array.diagonal()) - np.log(self.scale)).sum())

@@ -26,6 +26,7 @@ import numpy as np
 from scipy.linalg import get_lapack_funcs, lapack
 
 from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray
+from kernelgrad.compute.rng import draws
 from kernelgrad.kernels import Gaussian, Kernel, Matern
 
 LEAST, MOST = 1e-7, 100.0  # lambda, of kernels with k(x, x) = 1
@@ -34,6 +35,7 @@ _FADE, _MEAN, _SQUARE = 0.6, 0.9, 0.99  # of Adam: share of full steps, decay of
 _FLOOR = 8.0  # logarithm by which a column may weigh less than the first
 _NEAR = 1e-6
 _PANEL = 256  # rows of a matrix that are worked on at a time
+_FACTOR = 4.0  # between values of lambda that are tried
 _GAIN = 1e-3  # of the objective: below, a smaller lambda is not worth it
 # Standard deviations of a normal prior on logarithms of weights around their mean: of few
 # columns that count, and of columns that all count
@@ -73,7 +75,7 @@ SHAPES = tuple(_PROFILES)  # smoothness nu
 
 
 def smoothness(kernel: Kernel) -> float | None:
-    """Return nu of a kernel whose metric can be learned, infinite of the Gaussian; or None."""
+    """Return nu of a kernel whose metric can be learned, infinity for Gaussian; or None."""
     if type(kernel) is Gaussian:
         return np.inf
     if type(kernel) is Matern and kernel.nu in _PROFILES:
@@ -82,13 +84,13 @@ def smoothness(kernel: Kernel) -> float | None:
 
 
 def kernel_of(nu: float, gamma: float) -> Kernel:
-    """Return the kernel of a smoothness; its length scale is ``1 / sqrt(2 gamma)``."""
+    """Return the kernel of smoothness nu with length scale ``1 / sqrt(2 gamma)``."""
     return Gaussian(gamma) if nu == np.inf else Matern(nu, gamma)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows to learn from: scaled, targets centred, weights of mean 1."""
+    """Scaled rows X (m, d) to learn from, centred targets Y (m, C), weights (m,) of mean 1."""
 
     X: AnyArray
     Y: Float64Array
@@ -108,8 +110,8 @@ class Sample:
 class Metric:
     """A map of the columns: weights of groups of columns, or a matrix.
 
-    `theta` are logarithms of weights, one for each group, or the matrix (d, d) itself;
-    `groups` (d,) number the group of each column, None is for a matrix.
+    `theta` holds the logarithm of the weight of each group, or the matrix (d, d) itself;
+    `groups` (d,) holds the number of each column's group, and is None for a matrix.
     """
 
     theta: Float64Array
@@ -117,7 +119,7 @@ class Metric:
 
     @property
     def weights(self) -> Float64Array:
-        """Weights of the columns (d,), or the matrix."""
+        """The weights of the columns, (d,), or the matrix (d, d)."""
         return self.theta if self.groups is None else np.exp(self.theta)[self.groups]
 
     def full(self) -> Metric:
@@ -125,12 +127,12 @@ class Metric:
         return Metric(np.diag(self.weights), None)
 
     def apply(self, X: AnyArray) -> AnyArray:
-        """Return mapped rows."""
+        """Return the mapped rows, (m, d)."""
         M = self.weights.astype(X.dtype)
         return np.asarray(X @ M if self.groups is None else X * M)
 
     def slope(self, X: AnyArray, Z: AnyArray, A: AnyArray) -> Float64Array:
-        """Return the derivative by theta of ``sum_ij A_ij ||z_i - z_j||^2``, A symmetric."""
+        """Return the derivative by theta of ``sum_ij A_ij ||z_i - z_j||^2`` for symmetric A."""
         s = A.sum(axis=1)
         if self.groups is None:
             S = X.T @ (s[:, None] * X - A @ X)
@@ -139,7 +141,7 @@ class Metric:
         return np.asarray(np.bincount(self.groups, of_columns, len(self.theta)), np.float64)
 
     def moved(self, step: Float64Array) -> Metric:
-        """Return the metric after a step; no weight falls out of sight of the largest."""
+        """Return the metric after a step; weights stay within a fixed factor of the largest."""
         theta = self.theta - step
         if self.groups is not None:
             theta = np.maximum(theta, theta.max() - _FLOOR)
@@ -152,16 +154,17 @@ class Metric:
 
     @property
     def largest(self) -> float:
-        """The largest weight, or singular value."""
+        """The largest weight, or the largest singular value of the matrix."""
         return float(np.linalg.norm(self.weights, np.inf if self.groups is not None else 2))
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A ridge regression: smoothness nu, metric, ``lambda`` in ``K + lambda I`` and its size.
+    """A ridge regression: its smoothness nu, its metric, and ``lambda`` in ``K + lambda I``.
 
-    ``score`` is its objective on the last subsets, least is best; ``errors`` are the squared
-    leave-one-out errors of their rows. ``spread`` is the deviation of the prior on weights.
+    ``score`` is its objective on the last subsets (smaller is better), ``errors`` are the
+    squared leave-one-out errors of their rows, and ``spread`` is the standard deviation of the
+    prior of the weights.
     """
 
     nu: float
@@ -173,12 +176,12 @@ class Machine:
 
     @property
     def gamma(self) -> float:
-        """Inverse bandwidth where the largest weight is scaled to 1."""
+        """The gamma of the kernel if the metric is scaled so that its largest weight is 1."""
         return 0.5 * self.metric.largest**2
 
 
 def squared_distances(A: AnyArray, B: AnyArray | None = None) -> AnyArray:
-    """Return the squared distances of rows, (m, n); of all pairs of `A` without `B`."""
+    """Return the squared distances (m, n) of rows A (m, d) and B (n, d); B defaults to A."""
     left = np.einsum("ij,ij->i", A, A)
     right = left if B is None else np.einsum("ij,ij->i", B, B)
     D = A @ (A if B is None else B).T
@@ -192,7 +195,7 @@ def squared_distances(A: AnyArray, B: AnyArray | None = None) -> AnyArray:
 
 
 def inverse(K: AnyArray, diagonal: AnyArray) -> AnyArray | None:
-    """Return ``(K + diag(diagonal))^-1`` in the place of K; None if it is not definite."""
+    """Return ``(K + diag(diagonal))^-1``, which overwrites K; None if it is not definite."""
     K[np.diag_indices(len(K))] += diagonal
     potrf, potri = get_lapack_funcs(("potrf", "potri"), (K,))
     L, info = potrf(K.T, lower=True, overwrite_a=True, clean=True)
@@ -211,7 +214,7 @@ def inverse(K: AnyArray, diagonal: AnyArray) -> AnyArray | None:
 
 
 def left_out(C: AnyArray, sample: Sample) -> tuple[Float64Array, Float64Array, float]:
-    """Return a = C y, leave-one-out errors (m, C), and the sum of their weighted squares."""
+    """Return ``C y``, leave-one-out errors (m, C), and the weighted sum of their squares."""
     a = np.asarray(C @ sample.Y.astype(C.dtype), np.float64)
     e = a / np.diag(C).astype(np.float64)[:, None]
     return a, e, float(sample.weight @ (e**2).sum(axis=1))
@@ -222,7 +225,7 @@ def _variation(sample: Sample) -> float:
 
 
 def kernel_matrix(machine: Machine, A: Sample, B: Sample | None = None) -> Float64Array:
-    """Return the kernel values of rows with those of `B`, without it with each other."""
+    """Return the kernel values (m, n) of the rows of A with those of B; B defaults to A."""
     other = None if B is None else machine.metric.apply(B.X)
     K = squared_distances(machine.metric.apply(A.X), other)
     for a in range(0, len(K), _PANEL):  # in place: one array of this size, not five
@@ -231,12 +234,12 @@ def kernel_matrix(machine: Machine, A: Sample, B: Sample | None = None) -> Float
 
 
 def evaluate(machine: Machine, sample: Sample) -> tuple[float, Float64Array]:
-    """Return the objective and the squared leave-one-out errors of the rows."""
+    """Return the objective and the squared leave-one-out errors (m,) of the rows."""
     return ridge_errors(kernel_matrix(machine, sample), sample, machine.ridge)
 
 
 def ridge_errors(K: FloatArray, sample: Sample, ridge: float) -> tuple[float, Float64Array]:
-    """Return the objective and the squared leave-one-out errors, K overwritten."""
+    """Return the objective and the squared leave-one-out errors (m,); K is overwritten."""
     C = inverse(K, ridge / sample.weight)
     if C is None:
         return np.inf, np.full(sample.n_rows, np.inf)
@@ -250,7 +253,7 @@ def ridge_errors(K: FloatArray, sample: Sample, ridge: float) -> tuple[float, Fl
 def gradient(machine: Machine, sample: Sample) -> tuple[float, Float64Array, float] | None:
     """Return the objective, its derivatives by theta and by the logarithm of lambda.
 
-    None if the matrix is not positive definite, or its inverse not finite.
+    The result is None if the matrix is not positive definite or its inverse is not finite.
     """
     single = machine.ridge > SURE
     X = sample.X.astype(np.float32 if single else np.float64, copy=False)
@@ -280,15 +283,15 @@ def gradient(machine: Machine, sample: Sample) -> tuple[float, Float64Array, flo
 def held_out_errors(
     K: Float64Array, cross: AnyArray, ridge: float, sample: Sample, held: Sample
 ) -> Float64Array:
-    """Return the squared errors of other rows, predicted from those of `sample`.
+    """Return the squared errors (n,) on the rows `held`, predicted from the m rows of `sample`.
 
-    K (m, m) and `cross` (n, m) are kernel values among the rows and of the others with them.
+    K (m, m) holds the kernel values of `sample`, `cross` (n, m) those of `held` with `sample`.
     """
     return squared_errors(cross, coefficients(K, ridge, sample), held)
 
 
 def coefficients(K: Float64Array, ridge: float, sample: Sample) -> Float64Array | None:
-    """Return those of the rows, shaped as their targets; None if K is not definite."""
+    """Return the coefficients (m, C) of the ridge regression; None if K is not definite."""
     H = K.copy()
     H[np.diag_indices(len(H))] += ridge / sample.weight
     L, info = lapack.dpotrf(H.T, lower=True, overwrite_a=True)
@@ -296,7 +299,7 @@ def coefficients(K: Float64Array, ridge: float, sample: Sample) -> Float64Array 
 
 
 def squared_errors(cross: AnyArray, a: Float64Array | None, held: Sample) -> Float64Array:
-    """Return those of other rows, of values `cross` with the rows of the coefficients."""
+    """Return the squared errors (n,) on `held`, predicted by ``cross @ a`` from a (m, C)."""
     if a is None:
         return np.full(held.n_rows, np.inf)
     return np.asarray(((held.Y - cross @ a) ** 2).sum(axis=1))
@@ -304,7 +307,7 @@ def squared_errors(cross: AnyArray, a: Float64Array | None, held: Sample) -> Flo
 
 @dataclass(frozen=True)
 class Schedule:
-    """Rows of a subset, subsets of a step, steps, and the length of the first ones."""
+    """The rows of a subset, the number of steps, and the length of the first steps."""
 
     n_rows: int
     n_steps: int
@@ -312,8 +315,8 @@ class Schedule:
 
 
 def subsets(n: int, size: int, seed: Sequence[int]) -> Callable[[], IntArray]:
-    """Return what gives disjoint random subsets of n rows, pass after pass."""
-    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed)))
+    """Return a function that returns disjoint random subsets of n rows, pass after pass."""
+    rng = draws(*seed)
     left: list[IntArray] = []
 
     def draw() -> IntArray:
@@ -342,7 +345,7 @@ def descend(
     machine, sample, schedule
         Where to start, all rows, and how far to go.
     seed : sequence of int
-        Of the subsets.
+        Seed of the subsets.
     alpha : float or None
         The penalty where it is given: lambda is then alpha times the rows of a subset.
     gamma : float or None
@@ -383,7 +386,7 @@ def descend(
 
 
 def judged(machine: Machine, parts: Sequence[Sample]) -> Machine:
-    """Return the machine with its score and errors on all rows of `parts`."""
+    """Return the machine with its score and its errors, computed on all rows of `parts`."""
     found = [evaluate(machine, part) for part in parts]
     errors = np.concatenate([e for _, e in found])
     weight = np.concatenate([part.weight for part in parts])
@@ -393,13 +396,13 @@ def judged(machine: Machine, parts: Sequence[Sample]) -> Machine:
 
 
 def best_ridge(
-    values: Callable[[Sequence[float]], Sequence[float]], start: float, *, factor: float = 4.0
+    values: Callable[[Sequence[float]], Sequence[float]], start: float
 ) -> tuple[float, list[tuple[float, float]]]:
-    """Return the lambda of the least value, and all that were tried.
+    """Return the lambda with the smallest value, and all pairs that were tried.
 
-    From `start` downhill by `factor`, past any end of a grid; of values that differ by less
-    than .001 the one of the largest lambda; then the least of the parabola through it and its
-    neighbours, on the logarithmic scale.
+    The search goes downhill from `start` by factors of 4. Among values that differ by less than
+    .001 it prefers the largest lambda. The result is the minimum of the parabola through this
+    value and its neighbours, on the logarithmic scale.
     """
     tried: dict[float, float] = {}
 
@@ -410,19 +413,19 @@ def best_ridge(
 
     best = start
     while True:
-        low, high = best / factor, best * factor
+        low, high = best / _FACTOR, best * _FACTOR
         ask(low, best, high)
         near = min((low, high), key=lambda r: tried.get(r, np.inf))
         if not tried.get(near, np.inf) < tried[best] - _GAIN:
             break
         best = near
     enough = tried[best] + _GAIN
-    while tried.get(high := best * factor, np.inf) < enough:  # in doubt the larger
+    while tried.get(high := best * _FACTOR, np.inf) < enough:  # in doubt the larger
         best = high
-        ask(best * factor)
-    low = best / factor
+        ask(best * _FACTOR)
+    low = best / _FACTOR
     left, mid, right = (tried.get(r, np.inf) for r in (low, best, high))
     if np.isfinite([left, mid, right]).all() and left + right > 2 * mid:
         shift = 0.5 * (left - right) / (left + right - 2 * mid)
-        best *= factor ** float(np.clip(shift, -0.5, 0.5))
+        best *= _FACTOR ** float(np.clip(shift, -0.5, 0.5))
     return best, sorted(tried.items())

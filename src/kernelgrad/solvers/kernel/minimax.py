@@ -173,19 +173,13 @@ def slack_level(
     return float(_rise(c, weight, volume, start)[0])
 
 
-def rows_below(c: Float64Array, level: float, weight: Float64Array | None = None) -> IntArray:
+def rows_below(c: Float64Array, level: float) -> IntArray:
     """Return the rows below the level, where the minimax distribution follows the weights.
 
-    All rows with the lowest response where none is below, as at volume 0; none of weight 0.
+    If no row is below it, as at volume 0, these are the rows with the lowest response.
     """
-    mask = c < level
-    if weight is not None:
-        mask &= weight > 0.0
-    rows = np.flatnonzero(mask)
-    if rows.size:
-        return rows
-    lowest = c == _lowest(c, weight)[0]
-    return np.flatnonzero(lowest if weight is None else lowest & (weight > 0.0))
+    rows = np.flatnonzero(c < level)
+    return rows if rows.size else np.flatnonzero(c == c.min())
 
 
 class _Window(NamedTuple):

@@ -19,7 +19,7 @@ from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import SemiSupervised, loss_code
 from kernelgrad.losses.scalar import slopes_of_row
 from kernelgrad.persistence import Record
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, sized
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, first_constant, sized
 from kernelgrad.solvers.kernel.base import (
     KernelSolver,
     SupportState,
@@ -185,9 +185,7 @@ class OnlineSolver(KernelSolver[OnlineState]):
 
     def _start(self, problem: Problem, batch: TrainBatch, kappa: float) -> _Pair:
         """Return (bias, pace), (C,) each; kappa is the mean of ``k(x, x)``."""
-        bias = np.zeros(problem.n_outputs)
-        if problem.fit_intercept:
-            bias = problem.loss.intercept(batch.y, batch.sample_weight)
+        bias = first_constant(problem, batch)
         given = getattr(self, self.pace_parameter)
         if given != "auto":
             return bias, np.full(problem.n_outputs, float(given))
@@ -577,9 +575,7 @@ class NORMA(OnlineSolver):
 
     Notes
     -----
-    Sample weights are divided by their mean so far and multiply the derivative. A step of a
-    weight v above 1 is ``ceil(v)`` equal ones, each with the derivative where the last led.
-    Any convex loss of labelled rows, at full speed if it has a ``code``.
+    Losses and sample weights are as in :class:`Pegasos`.
 
     References
     ----------

@@ -347,8 +347,7 @@ class WorkingSet(RowsSolver[WorkingSetState]):
     set_size : int >= 2 or "auto", default="auto"
         Rows of a working set; "auto" is 2,048, or all rows if there are fewer.
     max_support : int or None, default=None
-        Keep that many rows (see :meth:`~kernelgrad.functions.SupportExpansion.limited`). The
-        gap is that of the function before.
+        As in :class:`~kernelgrad.solvers.SDCA`.
 
     Notes
     -----

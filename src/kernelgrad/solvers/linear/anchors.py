@@ -9,6 +9,7 @@ from threadpoolctl import threadpool_limits
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.caching import njit
+from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.losses import scalar
 from kernelgrad.solvers.base import draws
@@ -63,7 +64,7 @@ def find_centres(data: PreparedRows, n_clusters: int, seed: int) -> Float64Array
     shadow = np.asarray(some @ rng.standard_normal(X.shape[1])).ravel()
     distinct = np.unique(shadow, return_index=True)[1]
     if len(distinct) < k:
-        centres = dense_rows(some[distinct])
+        centres = dense(some[distinct], np.float64)
     else:
         # sums of several threads would differ in the last bits
         with threadpool_limits(1, user_api="openmp"):
@@ -119,11 +120,6 @@ def _smallest(D: Float64Array, k: int, places: IntArray, values: Float64Array) -
             filled = min(filled + 1, k)
 
 
-def dense_rows(X: Matrix) -> Float64Array:
-    """Return a few rows as a float64 array."""
-    return np.asarray(X.toarray() if sp.issparse(X) else X, np.float64)
-
-
 def build_graph(
     problem: LinearProblem, data: PreparedRows, n_anchors: int, n_neighbors: int
 ) -> AnchorGraph:
@@ -141,7 +137,7 @@ def build_graph(
     X, n, C = data.batch.X, data.n, data.Y.shape[1]
     centres = find_centres(data, n_anchors, problem.seed)
     anchors = np.unique(_snap(X, data.share > 0, centres))
-    points = dense_rows(X[anchors])
+    points = dense(X[anchors], np.float64)
     near, distance = nearest_points(X, points, n_neighbors)
     width = np.maximum(distance[:, :1], _FLOOR * float(np.median(distance)))
     width = np.where(width > _NOTHING, width, 1.0)  # all anchors of a row are the row itself
@@ -159,8 +155,7 @@ def build_graph(
         for e in range(E):
             part = weighted * (code[:, e] == v)[:, None]
             M = sp.csr_matrix((part.ravel(), near.ravel(), indptr), shape=(n, m))
-            found = M.T @ X
-            product[v, e] = found.toarray() if sp.issparse(found) else found
+            product[v, e] = dense(M.T @ X)
             product_bias[v, e] = np.asarray(M.sum(axis=0)).ravel()
     shares = spread * data.share[:, None]
     return AnchorGraph(

@@ -27,6 +27,7 @@ from kernelgrad.solvers.base import (
     batch_digest,
     check_same_rows,
     draws,
+    first_constant,
     sized,
     transient,
 )
@@ -453,9 +454,7 @@ class LinearSolver(Solver[L], Generic[L]):
         """Start from zero coefficients and the best constant."""
         self.check_problem(problem)
         own = as_linear(problem)
-        bias = np.zeros(problem.n_outputs)
-        if problem.fit_intercept:
-            bias = problem.loss.intercept(batch.y, batch.sample_weight)
+        bias = first_constant(problem, batch)
         data = PreparedRows.build(problem, batch)
         coef = np.zeros((problem.n_features_in, problem.n_outputs))
         found = evaluate(own, data, data.native(coef), bias)

@@ -12,9 +12,10 @@ import numpy as np
 from kernelgrad._params import boolean, integer, parameters, real
 from kernelgrad._typing import Float64Array
 from kernelgrad._validation import CapabilityError, check_real
+from kernelgrad.compute.linalg import dense
 from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, sized, transient
 from kernelgrad.solvers.linear import _loops as loops
-from kernelgrad.solvers.linear.anchors import build_graph, dense_rows
+from kernelgrad.solvers.linear.anchors import build_graph
 from kernelgrad.solvers.linear.base import (
     LinearState,
     PreparedRows,
@@ -408,11 +409,11 @@ def group_moments(data: PreparedRows, by_class: bool) -> loops.Moments:
         w = share[members] / max(part[g], 1e-300)
         for start in range(0, len(members), _CHUNK):
             some, ws = members[start : start + _CHUNK], w[start : start + _CHUNK]
-            rows = dense_rows(X[some])
+            rows = dense(X[some], np.float64)
             centre[g] += ws @ rows
         for start in range(0, len(members), _CHUNK):
             some, ws = members[start : start + _CHUNK], w[start : start + _CHUNK]
-            rows = dense_rows(X[some]) - centre[g]
+            rows = dense(X[some], np.float64) - centre[g]
             covariance[g] += (rows * ws[:, None]).T @ rows
     return loops.Moments(
         group, part, centre, covariance, np.ascontiguousarray(targets, np.float64)

@@ -26,6 +26,7 @@ from kernelgrad.solvers.base import (
     StepInfo,
     TrainBatch,
     draws,
+    first_constant,
     sized,
 )
 from kernelgrad.solvers.random_features.base import (
@@ -322,9 +323,7 @@ class DSG(Solver[DSGState]):
 
     def start(self, problem: Problem, batch: TrainBatch, stream: FeatureStream) -> DSGState:
         """Return the state before the first step over a feature stream that exists."""
-        intercept = np.zeros(problem.n_outputs)
-        if problem.fit_intercept:
-            intercept = problem.loss.intercept(batch.y, batch.sample_weight)
+        intercept = first_constant(problem, batch)
         f0 = np.tile(intercept, (batch.n_rows, 1))
         L = smoothness(problem.loss, batch.y, f0)
         gamma0 = self._first_step(problem, batch, stream, L)

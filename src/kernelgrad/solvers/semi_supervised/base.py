@@ -12,7 +12,7 @@ from kernelgrad._typing import AnyArray, Float64Array, IntArray
 from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.losses import Hinge, SemiSupervised
 from kernelgrad.losses.scalar import HINGE_OR_TUBE
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, sized
+from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, sized
 from kernelgrad.solvers.kernel.base import RowsSolver, SupportUpdate
 from kernelgrad.solvers.kernel.dual_ascent import BLOCK, DualAscent, DualState, check_alpha
 
@@ -267,8 +267,8 @@ class Subproblem(DualAscent):
         s = self.state
         live = np.flatnonzero(self.weights)
         # no output sees in its order of visits how long the others took
-        key = np.random.SeedSequence([self.seed, _TAG, s.iteration, self.n_solved, number])
-        order = live[np.random.Generator(np.random.Philox(key)).permutation(len(live))]
+        rng = draws(self.seed, _TAG, s.iteration, self.n_solved, number)
+        order = live[rng.permutation(len(live))]
         self.visit(order, self.solver.tol, active)
         s.passes += 1
         s.rows_seen += len(live)

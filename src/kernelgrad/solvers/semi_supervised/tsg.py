@@ -57,9 +57,9 @@ class TSG(DSG):
     decay : float > 0, default=50
         t0 of the decay of steps; ``inf`` is a constant step.
     ramp : (start, end), default=(0.3, 0.6)
-        Fractions of the horizon: the weight of the unlabelled loss is 0 before the first, 1
-        after the second, and linear in between, since signs of f mean little before labels
-        shape them. ``(0, 0)`` is the paper, whose whole algorithm :meth:`paper` gives.
+        Fractions of the horizon between which the weight of the unlabelled loss grows from 0 to
+        1, as in :class:`~kernelgrad.solvers.BGS3VM`. ``(0, 0)`` is the paper, whose whole
+        algorithm :meth:`paper` gives.
     horizon : int or "auto", default="auto"
         T, iterations of the whole fit; ``"auto"`` is its ``max_iter``, and 100 on streams.
     preconditioned : bool, default=False
