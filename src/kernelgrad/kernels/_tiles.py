@@ -253,7 +253,7 @@ def squares(X: Matrix) -> Float64Array:
 
 
 def _exp(t: AnyArray, bits: AnyArray) -> None:
-    """Replace t by exp(t), in compiled loops; `bits` are integers as wide as t."""
+    """Replace t by exp(t) in compiled loops; `bits` holds integers as wide as the entries."""
 
 
 @overload(_exp, strict=False)
@@ -320,13 +320,8 @@ def _gauss(T: Any, left: Any, right: Any, bits: Any) -> None:
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _matern(T: Any, left: Any, right: Any, order: int, bits: Any) -> None:
-<<<<<<< HEAD
-    """As :func:`_finish_others` for MATERN1, 3 and 5: order 0, 1 and 2."""
-    keep = np.empty_like(T[0])
-=======
     """Do as :func:`_gauss` for MATERN1, MATERN3 and MATERN5, which have order 0, 1 and 2."""
-    keep = np.empty(T.shape[1], np.float32)
->>>>>>> 86c2ff4644dc3e1d27a9c953d9398ada6f5e49f7
+    keep = np.empty_like(T[0])
     for i in range(T.shape[0]):
         t = T[i]
         _half_squares(t, left[i], right)
@@ -390,15 +385,9 @@ def _narrow(T: Any, left: Any, right: Any, out: Any, start: int) -> None:
 def _finish(
     T: AnyArray, finish: int, coef: AnyArray, degree: int, left: AnyArray, right: AnyArray
 ) -> None:
-<<<<<<< HEAD
-    """Turn what was accumulated in T (n, width) into values; `left` (n,), `right` (width,)."""
+    """Turn sums T (n, m) into values; `left` (n,) and `right` (m,) are as in :func:`block`."""
     scratch = np.empty(T.shape[1], T.dtype)
     bits = scratch.view(f"i{T.itemsize}")
-=======
-    """Turn sums T (n, m) into values; `left` (n,) and `right` (m,) are as in :func:`block`."""
-    scratch = np.empty(T.shape[1], np.float32)
-    bits = scratch.view(np.int32)
->>>>>>> 86c2ff4644dc3e1d27a9c953d9398ada6f5e49f7
     if finish == GAUSS:  # of default fits: compiled without the others
         _gauss(T, left, right, bits)
     elif finish > GAUSS:
@@ -552,16 +541,11 @@ def _by_blas(
         _finish(out, finish, numbers, degree, left, right)
 
 
-<<<<<<< HEAD
 def _dense(A: AnyArray, B: AnyArray, form: int, out: AnyArray, emit: Any) -> None:
-    """Hand over tiles of dense rows; `emit` takes T, rows of A, rows of B.
+    """Call `emit` with each tile of sums of dense rows and its slices of A and B.
 
     A whole tile, as most of a prediction are, is accumulated in `out` itself.
     """
-=======
-def _dense(A: AnyArray, B: AnyArray, form: int, emit: Any) -> None:
-    """Call `emit` with each tile of sums of dense rows and its slices of A and B."""
->>>>>>> 86c2ff4644dc3e1d27a9c953d9398ada6f5e49f7
     n, d = A.shape
     padded = -(-n // _PAD) * _PAD
     rows = np.zeros((padded, d), A.dtype)
