@@ -51,9 +51,11 @@ def _section(experiment: Experiment, result: Result) -> list[str]:
             lines += ["", f"*{heading}.* {inspect.cleandoc(text)}"]
     commits = sorted({run["commit"] for run in content["cells"]})
     seconds = sum(run["seconds"] for run in content["cells"])
+    last = content["environment"]["cpu"]
+    cpus = sorted({run.get("cpu", last) for run in content["cells"]})
     lines += [
         "",
-        f"{len(content['cells'])} cells, {seconds:.0f} s on {content['environment']['cpu']}, "
+        f"{len(content['cells'])} cells, {seconds:.0f} s on {' and '.join(cpus)}, "
         f"commit {', '.join(commits)}: [{result.path.name}]"
         f"({result.path.relative_to(PAGES)}).",
         "",

@@ -73,16 +73,18 @@ class Result:
     def add(self, cell: Cell, rows: list[Row], seconds: float) -> None:
         """Add a cell and write the file."""
         rows = [{key: _short(value) for key, value in row.items()} for row in rows]
+        described = environment.describe()
         self.content["cells"].append(
             {
                 "cell": cell,
                 "commit": commit(),
+                "cpu": described["cpu"],
                 "seconds": round(seconds, 1),
                 "load": environment.load_average(),
                 "rows": rows,
             }
         )
-        self.content["environment"] = environment.describe()
+        self.content["environment"] = described
         self.write()
 
     def decide(self) -> str:
