@@ -6,7 +6,7 @@ import scipy.sparse as sp
 
 from cases import every
 from kernelgrad._validation import CapabilityError, DataError
-from kernelgrad.compute.elementary import exp_flat
+from kernelgrad.compute.elementary import exp_flat, exp_wide
 from kernelgrad.functions import SupportExpansion
 from kernelgrad.functions.exact import ExactKernel, KernelRows
 from kernelgrad.kernels import (
@@ -231,13 +231,20 @@ def test_wide_sparse_rows_are_never_dense():
         assert np.abs(K - expected).max() <= 2e-6 * np.abs(expected).max()
 
 
-def test_exponentials_over_their_range():
-    x = np.linspace(-87.2, 88.3, 200_001).astype(np.float32)
+@every(
+    ("loop", "dtype", "bits", "low", "high", "rtol"),
+    [
+        (exp_flat, np.float32, np.int32, -87.2, 88.3, 2e-7),
+        (exp_wide, np.float64, np.int64, -708.0, 709.0, 4e-16),
+    ],
+)
+def test_exponentials_over_their_range(loop, dtype, bits, low, high, rtol):
+    x = np.linspace(low, high, 200_001).astype(dtype)
     y = x.copy()
-    exp_flat(y, np.empty(x.size, np.int32))
-    np.testing.assert_allclose(y, np.exp(x.astype(np.float64)), rtol=2e-7)
-    ends = np.array([-1e30, -88.0, 0.0, -0.0], np.float32)
-    exp_flat(ends, np.empty(4, np.int32))
+    loop(y, np.empty(x.size, bits))
+    np.testing.assert_allclose(y, np.exp(x.astype(np.float64)), rtol=rtol)
+    ends = np.array([-1e30, low - 0.8, 0.0, -0.0], dtype)
+    loop(ends, np.empty(4, bits))
     np.testing.assert_array_equal(ends, [0, 0, 1, 1])
 
 

@@ -26,6 +26,7 @@ from kernelgrad.losses import SquaredError
 from kernelgrad.solvers.kernel.metric import (
     LEAST,
     MOST,
+    SPREADS,
     SURE,
     Machine,
     Metric,
@@ -72,6 +73,7 @@ _FAR_ROWS = 32_000  # as far as two sizes of hundreds and thousands tell
 _ROUGH = 0.04
 _LOWER = (1.0, 0.2)  # of a lambda found on 500 rows, on 2,000
 _TURNS_ROWS = 1500  # up to which weights are learned in turns, to be sure of them
+_PRIOR_ROWS = 8000  # of more rows a tight prior changes nothing
 FALLBACK_ALPHA = 1e-6  # where there is nothing to learn from
 STREAM_ROWS = 100_000  # that a stream is taken for, whose length nobody knows
 AS_GIVEN = "the metric is given, or None"
@@ -261,8 +263,9 @@ def study(
     Weights of columns are learned for several shapes beside machines with equal weights, on
     random subsets that grow while candidates get fewer (see
     :mod:`kernelgrad.solvers.kernel.metric`). Weights are kept only if they lower
-    the errors by at least a standard error of the paired difference; with few rows the errors
-    are those on thirds of the rows that the weights were not learned from.
+    the errors by at least a standard error of the paired difference. With few rows the errors
+    are those on thirds of the rows that the weights were not learned from; these thirds also
+    choose the prior of the weights, and the mean of the targets must be worse as well.
     """
     X = dense(pool.X)
     d = X.shape[1]
@@ -304,20 +307,40 @@ def study(
         }
         own = [(0, machine) for machine in tried.values()]
         own += [(k, start[isotropic[0][1].nu]) for k in range(1, len(samples))]
+        few = len(pool.Y) <= _TURNS_ROWS  # which teach and judge
         learned = train(own, *_FIRST)
+        if not few and len(pool.Y) <= _PRIOR_ROWS:
+            k, machine = learned[0]
+            tighter = [replace(start[min(ends)], nu=machine.nu, spread=s) for s in SPREADS[1:]]
+            variants = [learned[0], *train([(k, each) for each in tighter], *_FIRST)]
+            learned[0] = min(variants, key=lambda item: item[1].score)
         best = [learned[0], *_rivals(learned, wanted.shapes), isotropic[0]]
         # few rows would be seen again and again
         ranked = train(best, *_SECOND) if len(pool.Y) > _SECOND[0] else [learned[0], best[-1]]
         k, machine = next(r for r in ranked if len(r[1].metric.theta) > 1)
         rival_at, rival = next(r for r in ranked if len(r[1].metric.theta) == 1)
-        if wanted.metric == "auto":
-            if len(pool.Y) <= _TURNS_ROWS:
-                pair = [(rival_at, rival, isotropic[0][1]), (k, machine, start[min(ends)])]
-                paid = not over() and _pays_in_turns(pair, samples, seed, given)
-            else:
-                paid = _pays(rival.score - machine.score, rival.errors, machine.errors)
-            if not paid:
-                k, machine = rival_at, rival
+        gain, errors = rival.score - machine.score, (rival.errors, machine.errors)
+        if few and over():
+            gain = -np.inf
+        elif few:
+            starts = [
+                replace(start[min(ends)], nu=machine.nu, spread=spread) for spread in SPREADS
+            ]
+            turns = [(rival_at, replace(isotropic[0][1], nu=rival.nu))]
+            turns += [(k, start) for start in starts]
+            constant = pool.weight * (pool.Y**2).sum(axis=1)
+            equal, *learnt = _errors_in_turns(turns, samples, seed, given)
+            which = int(np.argmin([each.mean() for each in learnt]))
+            errors = min(equal, constant, key=np.mean), learnt[which]
+            means = np.maximum([each.mean() for each in errors], 1e-300)
+            gain = 0.5 * float(np.log(means[0] / means[1]))
+            if which:
+                k, machine = train([(k, starts[which])], *_FIRST)[0]
+                if len(pool.Y) > _SECOND[0]:
+                    k, machine = train([(k, machine)], *_SECOND)[0]
+                ranked = [(k, machine), (rival_at, rival)]
+        if wanted.metric == "auto" and not _pays(gain, *errors):
+            k, machine = rival_at, rival
         alike = [r for r in ranked if len(r[1].metric.theta) == len(machine.metric.theta)]
         if not over():
             contenders = [(k, machine), *alike]
@@ -507,38 +530,34 @@ def _pays(gain: float, equal: Float64Array, learned: Float64Array) -> bool:
     return gain > error
 
 
-def _pays_in_turns(
-    pair: Sequence[tuple[int, Machine, Machine]],
+def _errors_in_turns(
+    starts: Sequence[tuple[int, Machine]],
     samples: Sequence[Sample],
     seed: int,
     given: dict[str, Any],
-) -> bool:
-    """Whether weights learned from a part of few rows predict the other rows better.
+) -> Float64Array:
+    """Return squared errors of few rows, each predicted by machines that other rows taught.
 
-    `pair` holds the scaling, the machine and its start, with equal weights and with weights of
-    columns. Both are learned anew without each third of the rows.
+    `starts` holds scalings and machines, which learn anew without each third of the rows.
     """
     n = len(samples[0].Y)
     mixed = purpose_rng(seed, 5).permutation(n)
-    errors = np.empty((2, n))
+    errors = np.empty((len(starts), n))
 
     def task(i: int) -> None:
         which, fold = divmod(i, _FOLDS)
-        k, machine, start = pair[which]
+        k, start = starts[which]
         held = np.sort(mixed[fold::_FOLDS])
         rest = np.setdiff1d(mixed, held)
         rows = samples[k].take(rest)
         schedule = Schedule(min(_FIRST[0], len(rest)), *_FIRST[1:])
-        start = replace(start, nu=machine.nu)
         learned = descend(start, rows, schedule, [seed, _TAG, fold], **given)
         others = samples[k].take(held)
         K, cross = kernel_matrix(learned, rows), kernel_matrix(learned, others, rows)
         errors[which, held] = held_out_errors(K, cross, learned.ridge, rows, others)
 
-    parallel_for(2 * _FOLDS, task)
-    errors *= samples[0].weight
-    means = np.maximum(errors.mean(axis=1), 1e-300)
-    return _pays(0.5 * float(np.log(means[0] / means[1])), errors[0], errors[1])
+    parallel_for(len(starts) * _FOLDS, task)
+    return errors * samples[0].weight
 
 
 def _penalty(

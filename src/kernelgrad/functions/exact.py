@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import fields
 from typing import Any, Self
 
@@ -189,12 +190,13 @@ class ExactKernel:
     ) -> None:  # fmt: skip
         """Add ``k(A, B) coef`` to `out` (n_A, C) in tiles, without storing ``k(A, B)``.
 
-        With `wide` the kernel values of the prepared rows are float64.
+        With `wide` the kernel values of the prepared rows are float64. If `fast`, BLAS and
+        NumPy make all of them: nothing is compiled, and bits depend on other rows too.
         """
         if self.on_device is not None:
             self.on_device.add_product(A, B, coef, out)
             return
-        block: Any = self.fast_block if fast else self.wide_block if wide else self.block
+        block: Any = self.wide_block if wide else self.block
         product: Any = np.matmul if fast else row_products
         tiles = [slice(b, b + PREDICT_TILE) for b in range(0, B.n_rows, PREDICT_TILE)]
         parts = [(B.take(t), coef[t]) for t in tiles]
@@ -202,8 +204,9 @@ class ExactKernel:
         def task(i: int) -> None:
             rows = slice(i * PREDICT_TILE, (i + 1) * PREDICT_TILE)
             some = A.take(rows)
-            for part, weights in parts:
-                out[rows] += product(block(some, part), weights)
+            with blas_products() if fast else nullcontext():
+                for part, weights in parts:
+                    out[rows] += product(block(some, part), weights)
 
         parallel_for(-(-A.n_rows // PREDICT_TILE), task)
 

@@ -49,10 +49,12 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numba import types
+from numba.extending import overload
 
 from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.compute.caching import fused, njit
-from kernelgrad.compute.elementary import exp_flat, log2_flat
+from kernelgrad.compute.elementary import exp_flat, exp_wide, log2_flat
 
 DOT, CHI2, LEAST, SHANNON, ABSOLUTE, ROOTS, LORENTZ, SUMS, COSH = range(9)
 RAW, EXP, EXP_MINUS, INVERSE, POWER, POLE, SERIES, ARC0, ARC1, ARC2 = range(10)
@@ -78,7 +80,7 @@ _A0, _A1, _A2 = _f(1.570796251296997), _f(-0.21459849178791046), _f(0.0889740958
 _A3, _A4, _A5 = _f(-0.05014502629637718), _f(0.030808253213763237), _f(-0.01696547120809555)
 _A6, _A7 = _f(0.006580885034054518), _f(-0.0012370048789307475)
 _ZERO, _HALF, _ONE, _TWO, _THREE = _f(0), _f(0.5), _f(1), _f(2), _f(3)
-_PI, _INVERSE_PI, _THIRD = _f(np.pi), _f(1 / np.pi), _f(1 / 3)
+_PI, _INVERSE_PI = _f(np.pi), _f(1 / np.pi)
 
 
 # Accumulation over columns. Where there are quotients error_model="numpy" leaves out the checks
@@ -247,7 +249,18 @@ def squares(X: Matrix) -> Float64Array:
     return out.astype(np.float64)
 
 
-# What becomes of a tile, in float32
+# What becomes of a tile: in float32, for GAUSS and MATERN also in float64
+
+
+def _exp(t: AnyArray, bits: AnyArray) -> None:
+    """Replace t by exp(t), in compiled loops; `bits` are integers as wide as t."""
+
+
+@overload(_exp, strict=False)
+def _exp_of_type(t: Any, bits: Any) -> Any:
+    if t.dtype == types.float64:
+        return lambda t, bits: exp_wide(t, bits)
+    return lambda t, bits: exp_flat(t, bits)
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
@@ -302,21 +315,26 @@ def _gauss(T: Any, left: Any, right: Any, bits: Any) -> None:
         for j in range(t.size):
             u = (a + right[j]) - t[j]
             t[j] = -(u if u > _ZERO else _ZERO)
-        exp_flat(t, bits)
+        _exp(t, bits)
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _matern(T: Any, left: Any, right: Any, order: int, bits: Any) -> None:
+<<<<<<< HEAD
+    """As :func:`_finish_others` for MATERN1, 3 and 5: order 0, 1 and 2."""
+    keep = np.empty_like(T[0])
+=======
     """Do as :func:`_gauss` for MATERN1, MATERN3 and MATERN5, which have order 0, 1 and 2."""
     keep = np.empty(T.shape[1], np.float32)
+>>>>>>> 86c2ff4644dc3e1d27a9c953d9398ada6f5e49f7
     for i in range(T.shape[0]):
         t = T[i]
         _half_squares(t, left[i], right)
         for j in range(t.size):
             s = np.sqrt(t[j])
             t[j] = -s
-            keep[j] = _ONE + s + (_THIRD if order == 2 else _ZERO) * (s * s)
-        exp_flat(t, bits)
+            keep[j] = _ONE + s + (s * s / _THREE if order == 2 else _ZERO)
+        _exp(t, bits)
         if order > 0:
             for j in range(t.size):
                 t[j] *= keep[j]
@@ -372,9 +390,15 @@ def _narrow(T: Any, left: Any, right: Any, out: Any, start: int) -> None:
 def _finish(
     T: AnyArray, finish: int, coef: AnyArray, degree: int, left: AnyArray, right: AnyArray
 ) -> None:
+<<<<<<< HEAD
+    """Turn what was accumulated in T (n, width) into values; `left` (n,), `right` (width,)."""
+    scratch = np.empty(T.shape[1], T.dtype)
+    bits = scratch.view(f"i{T.itemsize}")
+=======
     """Turn sums T (n, m) into values; `left` (n,) and `right` (m,) are as in :func:`block`."""
     scratch = np.empty(T.shape[1], np.float32)
     bits = scratch.view(np.int32)
+>>>>>>> 86c2ff4644dc3e1d27a9c953d9398ada6f5e49f7
     if finish == GAUSS:  # of default fits: compiled without the others
         _gauss(T, left, right, bits)
     elif finish > GAUSS:
@@ -528,14 +552,23 @@ def _by_blas(
         _finish(out, finish, numbers, degree, left, right)
 
 
+<<<<<<< HEAD
+def _dense(A: AnyArray, B: AnyArray, form: int, out: AnyArray, emit: Any) -> None:
+    """Hand over tiles of dense rows; `emit` takes T, rows of A, rows of B.
+
+    A whole tile, as most of a prediction are, is accumulated in `out` itself.
+    """
+=======
 def _dense(A: AnyArray, B: AnyArray, form: int, emit: Any) -> None:
     """Call `emit` with each tile of sums of dense rows and its slices of A and B."""
+>>>>>>> 86c2ff4644dc3e1d27a9c953d9398ada6f5e49f7
     n, d = A.shape
     padded = -(-n // _PAD) * _PAD
     rows = np.zeros((padded, d), A.dtype)
     rows[:n] = A
     rows2 = _second(form, rows)
-    T = _scratch("sums", padded, WIDTH, A.dtype)
+    whole = (out.shape, out.dtype) == ((padded, WIDTH), A.dtype)
+    T = out if whole else _scratch("sums", padded, WIDTH, A.dtype)
     P = np.zeros((min(d, DEPTH), WIDTH), A.dtype)
     for j in range(0, B.shape[0], WIDTH):
         m = min(WIDTH, B.shape[0] - j)
@@ -662,13 +695,15 @@ def block(
     out = np.empty((n, m), dtype)
     swapped = form <= SHANNON and sp.issparse(B) and (not sp.issparse(A) or n < m)
 
+    compiled = finish != RAW and (dtype == np.float32 or finish >= GAUSS)
+
     def emit(T: AnyArray, rows: slice, columns: slice) -> None:
         height, width = rows.stop - rows.start, columns.stop - columns.start
-        if finish != RAW and dtype == np.float32:
+        if compiled:
             behind = np.zeros(T.shape[1], T.dtype)
             behind[:width] = (lefts if swapped else rights)[columns]
             ahead = (rights if swapped else lefts)[rows]
-            T = T[:height]
+            T = T if T is out else T[:height]
             if narrow:
                 sums, T = T, _scratch("values", len(T), T.shape[1], dtype)
                 _narrow(sums, ahead, behind, T, 0)
@@ -676,18 +711,18 @@ def block(
             _finish(T, finish, numbers, degree, ahead, behind)
         if swapped:
             out[columns, rows] = T[:height, :width].T
-        else:
+        elif T is not out:
             out[rows, columns] = T[:height, :width]
 
     if dense:
-        _dense(A, B, form, emit)
+        _dense(A, B, form, out, emit)
     elif form > SHANNON:
         _by_used_columns(A, B, form, emit)
     elif swapped:
         _by_nonzeros(B, A, form, emit)
     else:
         _by_nonzeros(A, B, form, emit)
-    if dtype == np.float32:
+    if compiled or finish == RAW:
         return out
     return _finish_plainly(out, finish, numbers, degree, lefts, rights)
 

@@ -37,8 +37,9 @@ _NEAR = 1e-6
 _PANEL = 256  # rows of a matrix that are worked on at a time
 _FACTOR = 4.0  # between values of lambda that are tried
 _GAIN = 1e-3  # of the objective: below, a smaller lambda is not worth it
-# Standard deviation of a normal prior on logarithms of weights around their mean
-_SPREAD = 2.0
+# Standard deviations of a normal prior on logarithms of weights around their mean: of few
+# columns that count, and of columns that all count
+SPREADS = (2.0, 0.5, 0.2)
 
 Values = tuple[AnyArray, AnyArray]
 
@@ -162,7 +163,8 @@ class Machine:
     """A ridge regression: its smoothness nu, its metric, and ``lambda`` in ``K + lambda I``.
 
     ``score`` is its objective on the last subsets (smaller is better), ``errors`` are the
-    squared leave-one-out errors of their rows.
+    squared leave-one-out errors of their rows, and ``spread`` is the standard deviation of the
+    prior of the weights.
     """
 
     nu: float
@@ -170,6 +172,7 @@ class Machine:
     ridge: float
     score: float = np.inf
     errors: Float64Array = field(default_factory=lambda: np.empty(0), repr=False)
+    spread: float = SPREADS[0]
 
     @property
     def gamma(self) -> float:
@@ -354,7 +357,7 @@ def descend(
     draw = subsets(sample.n_rows, size, seed)
     matrix = machine.metric.groups is None
     length = schedule.length * (machine.metric.largest if matrix else 1.0)
-    prior = 0.0 if matrix else 1.0 / (_SPREAD**2 * sample.n_rows)
+    prior = 0.0 if matrix else 1.0 / (machine.spread**2 * sample.n_rows)
     mean, square = 0.0, 0.0
     for t in range(1, schedule.n_steps + 1):
         if over():
