@@ -75,8 +75,8 @@ class Iterations(Experiment):
     on top of some 1.8, by which the power of the whole is below 1. For SBMD no such constant
     explains it: over the same sizes its row costs 36.5, 53.2 and 68.8 microseconds more, which
     does not double. Nor can the search for its first steps be shown to: with given steps the
-    power is 0.82, which decides nothing. These rows are of the processor named below, beside
-    other work, where times are longer; all others are of an AMD EPYC. The cause is open.
+    power is 0.82, which decides nothing. These rows are of an Intel Xeon beside other
+    work, where times are longer; all others are of an AMD EPYC. The cause is open.
     """
     claims: ClassVar = (
         _grows("Computation of doubly SGD grows with the features so far, t", OURS, "seconds"),
