@@ -14,7 +14,7 @@ import kernelgrad
 import kernelgrad as kg
 from cases import every
 from kernelgrad.callbacks import Callback, Deadline, ProgressBar, TimeIsUp
-from kernelgrad.solvers import DSG, WorkingSet
+from kernelgrad.solvers import CCCPS3VM, DSG, CachedBlockDescent, SoftLabels, WorkingSet
 from kernelgrad.solvers.kernel.direct import SymmetricMatrix
 
 PLAIN = {"standardize": False, "metric": None, "gamma": "median", "alpha": 1e-6}  # no search
@@ -159,6 +159,30 @@ def test_long_iterations_end_with_what_they_have(estimator, looks, n_iter, rows,
     assert model.history_["objective"][:-1] == whole[:-1]
     assert model.history_["objective"][-1] > whole[-1]
     assert len(set(model.predict(rows[0]))) == 2
+
+
+@pytest.mark.parametrize("solver", [CCCPS3VM(tol=1e-9), SoftLabels()], ids=repr)
+def test_semi_supervised_machines_end_within_their_first_iteration(solver, rows, monkeypatch):
+    X, y = rows
+    some = np.where(np.arange(len(y)) % 3 == 0, y, -1)
+    blocks: list[int] = []
+    step = CachedBlockDescent.step
+    monkeypatch.setattr(
+        CachedBlockDescent, "step", lambda *args: blocks.append(1) or step(*args)
+    )
+
+    model = kg.SemiSupervisedKernelClassifier(solver=solver, gamma=1.0, max_iter=1)
+
+    def work():
+        blocks.clear()
+        model.fit(X, some)
+        assert len(set(model.predict(X))) == 2
+        return model.history_["rows_seen"][-1] + 1000 * len(blocks)
+
+    whole, count = work(), itertools.count()
+    monkeypatch.setattr("kernelgrad.callbacks._base.clock", lambda: float(next(count)))
+    model.set_params(time_limit=3.5)
+    assert work() < 0.7 * whole
 
 
 def test_a_kernel_matrix_ends_in_the_middle(monkeypatch):

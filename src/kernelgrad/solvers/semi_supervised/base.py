@@ -161,6 +161,7 @@ class Subproblem(DualAscent):
         super().__init__(state, rows, (HINGE_OR_TUBE, none), state.side, p)
         loss = semi_supervised(problem, solver.name)
         self.solver, self.state, self.seed = solver, state, problem.seed
+        self.deadline = problem.deadline
         self.n_solved = 0  # sub-problems that went through `solve`
         self.labels = batch.y
         self.known: AnyArray = np.asarray(batch.y.any(axis=1))
@@ -235,8 +236,9 @@ class Subproblem(DualAscent):
 
         `among` selects the outputs to solve, by default all. An output that does not reach the
         tolerance is reset to the snapshot `kept`. With `certify` it also stops when the dual
-        shows that no function is lower than `start` by more than the tolerance. Returns 1 for
-        solved, 0 for out of passes or not selected, -1 for stopped by `certify`.
+        shows that no function is lower than `start` by more than the tolerance. The end of the
+        time is that of the passes, after the first. Returns 1 for solved, 0 for out of passes
+        or not selected, -1 for stopped by `certify`.
         """
         s, tol = self.state, self.solver.tol
         asked = np.ones(len(start), bool) if among is None else among
@@ -251,9 +253,12 @@ class Subproblem(DualAscent):
                 stuck = active & (start - (s.primal - s.gap) <= tol * start)
                 out[stuck] = -1
                 active &= ~stuck
-            if not active.any() or s.passes - first == self.solver.max_passes:
+            made = s.passes - first
+            if not active.any() or made == self.solver.max_passes:
                 break
-            self._ascend(active, s.passes - first)
+            if made and self.deadline.over:
+                break
+            self._ascend(active, made)
             self.measure()
         self.n_solved += 1
         out[active & (s.primal <= start)] = 1  # short of the tolerance, but lower

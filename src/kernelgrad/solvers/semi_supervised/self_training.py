@@ -260,7 +260,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
             )  # fmt: skip
             inner = solver.init(one, part)
             for _ in range(_SUPERVISED_BLOCKS):
-                if solver.step(one, inner, part).converged:
+                if solver.step(one, inner, part).converged or problem.deadline.over:
                     break
             it = inner.iterate
             bias = it.first_bias if it.is_poor else it.result_bias
@@ -295,6 +295,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         base = self._round_weights(problem, state, weight, 0)
         total = np.zeros((M, M))
         for i in range(-(-memory.n // _TILE)):
+            problem.deadline.check()
             # in float64: sums of so many rows would lose the small eigenvalues in float32
             root = np.sqrt(base[i * _TILE : (i + 1) * _TILE])
             total += linalg.gram(memory.tile(i) * root[:, None])
@@ -335,6 +336,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         supervised = state.supervised.transpose(1, 0, 2).reshape(-1, lanes * C)
         labelled = memory.rows.take(state.labelled)
         for i in range(-(-memory.n // _TILE)):
+            problem.deadline.check()
             start, stop = i * _TILE, min(memory.n, (i + 1) * _TILE)
             K = memory.tile(i)
             f = np.zeros((stop - start, lanes * C))
