@@ -300,9 +300,9 @@ class SupportExpansion(Expansion):
             return False
         at = np.linspace(0, self.n_support - 1, min(self.n_support, _PROBES)).astype(int)
         some, f = self.support.take(at), np.zeros((2, len(at), self.n_outputs))
-        for out, wide in zip(f, (False, True), strict=True):
-            self.exact.add_product(some, self.support, self.coef, out, wide=wide, fast=True)
         with np.errstate(over="ignore", invalid="ignore"):  # predictions tell
+            for out, wide in zip(f, (False, True), strict=True):
+                self.exact.add_product(some, self.support, self.coef, out, wide=wide, fast=True)
             return bool(np.abs(f[0] - f[1]).max() > _ROUNDING * np.abs(f[1]).max())
 
     @property

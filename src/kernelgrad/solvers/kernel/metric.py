@@ -39,7 +39,7 @@ _FACTOR = 4.0  # between values of lambda that are tried
 _GAIN = 1e-3  # of the objective: below, a smaller lambda is not worth it
 # Standard deviations of a normal prior on logarithms of weights around their mean: of few
 # columns that count, and of columns that all count
-SPREADS = (2.0, 0.5, 0.2)
+SPREADS = (2.0, 0.5)
 
 Values = tuple[AnyArray, AnyArray]
 
