@@ -183,11 +183,12 @@ def test_without_the_gpu_the_error_says_so(torch_is, name, gpus, message):
     ],
 )
 def test_what_a_device_cannot_do_is_refused(params, message):
-    model = KernelClassifier(device="torch", **params)
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(CapabilityError, match=message):
+    model, X = KernelClassifier(device="torch", **params), rows_of(30, 2)
+    with pytest.MonkeyPatch.context() as patch:
         if "solver" in params:  # before any work
             patch.setattr(KernelClassifier, "_fit", lambda *args: pytest.fail("works"))
-        model.fit(rows_of(30, 2), [0, 1, 1] * 10)
+        with pytest.raises(CapabilityError, match=message):
+            model.fit(X, [0, 1, 1] * 10)
 
 
 @needs_torch
