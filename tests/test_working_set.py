@@ -20,9 +20,11 @@ from kernelgrad import (
     KernelNoveltyDetector,
     KernelRegressor,
 )
+from kernelgrad.functions.exact import ExactKernel, KernelRows
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import EpsilonInsensitive, Quantile
 from kernelgrad.solvers import TrainBatch, WorkingSet
+from kernelgrad.solvers.kernel import working_set
 
 
 def _machine(cls, loss, **params):
@@ -262,3 +264,15 @@ def test_a_path_is_its_single_fits():
         single = KernelClassifier("hinge", alpha=alpha, **settings).fit(X, y[:, 0])
         np.testing.assert_allclose(f[:, 0], single.decision_function(X), atol=1e-2)
     assert np.abs(path[0] - path[2]).max() > 0.1
+
+
+def test_a_start_with_more_rows_than_are_kept_reads_its_own_rows(monkeypatch):
+    monkeypatch.setattr(working_set, "_LEAST_ROWS", 40)
+    rng = np.random.default_rng(0)
+    X, coef = rng.standard_normal((300, 3)), rng.standard_normal((300, 2))
+    exact = ExactKernel(Gaussian(gamma=0.3), 3)
+    K = KernelRows(exact, exact.prepare(X), 4 * 300 * 5)
+    responses = np.zeros((2, 300))
+    working_set._add(K, coef, responses)
+    np.testing.assert_allclose(responses, (Gaussian(gamma=0.3)(X) @ coef).T, atol=1e-4)
+    assert len(K.buffer) == 40

@@ -549,6 +549,8 @@ def _among(
 def _add(rows: KernelRows, coef: Float64Array, responses: Float64Array) -> None:
     """Add ``sum_i k(x_i, .) coef_i`` to the responses (C, n); coef is (n, C)."""
     index = np.flatnonzero(coef.any(axis=1))
-    for a in range(0, len(index), _SET_ROWS):
-        some = index[a : a + _SET_ROWS]
-        add_rows(rows.buffer, rows.load(some), coef[some], responses)
+    step = min(_SET_ROWS, max(_LEAST_ROWS, len(rows.buffer)))  # within the memory limit
+    for a in range(0, len(index), step):
+        some = index[a : a + step]
+        slots = rows.load(some)  # may replace the buffer
+        add_rows(rows.buffer, slots, coef[some], responses)
