@@ -59,7 +59,9 @@ class Claim:
         """Say "agrees" or "differs" where the mean margin is two standard errors from 0."""
         values = np.asarray(self.margins(rows), np.float64)
         n = len(values)
-        error = float(values.std(ddof=1) / math.sqrt(n)) if n > 1 else self.error
+        error = self.error
+        if n > 1:  # the deviation of equal margins is rounded to 0 on any processor
+            error = round(float(values.std(ddof=1) / math.sqrt(n)), 15)
         mean = float(values.mean()) if n else math.nan
         verdict = UNDECIDED
         if mean - 2 * error > 0 or (error == 0 and mean == 0):
