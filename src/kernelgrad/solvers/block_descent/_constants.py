@@ -34,7 +34,13 @@ DRIFT = 1e-5  # of the objective, above which responses are made anew
 DAMPING = 1e-2  # of the first step, in units of the block's mean curvature
 LEAST_DAMPING, MOST_DAMPING = 1e-9, 1e3
 STALE = 10.0  # times the damping wanted: a factor with so much serves
-JITTER, JITTER_WHOLE, MOST_JITTER = 1e-5, 1e-6, 1e-3  # on coefficients: float32 kernel values
+# On coefficients, in units of the Hessian's mean diagonal. The Hessian is summed in float64, as
+# it squares the condition of the kernel values: sums in float32 would need 1e-5, which hides all
+# but the smoothest part of a smooth kernel from every block. More is taken, up to the safe one,
+# where rounding could cost more of the objective than is allowed: in the responses, or in the
+# norm, which one block visited again and again would exploit.
+JITTER, JITTER_GRAM, MOST_JITTER = 1e-11, 1e-5, 1e-3
+SAFE_JITTER, LOST_ROWS, LOST_NORM = (1e-6, 1e-5), 1e-5, (1e-7, 1e-5)  # of one block, of many
 # With few labels most directions have no curvature but the kernel's own, and float32 kernel
 # values give some of them a negative norm: coefficients grew to 3,000 along them.
 JITTER_SIDES = 1e-4

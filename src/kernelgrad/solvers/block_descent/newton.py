@@ -236,11 +236,14 @@ class BlockSteps:
             self._kept = constants.KEPT if it.moving else 0.0
             self._way = self._kept * it.bias_momentum
         kept = None if self._way is None else self._kept
-        self.memory.team.ask("enter", block, kept)
+        parts = self.memory.team.ask("enter", block, kept)
+        self._coef: Float64Array = np.concatenate(parts, axis=1)
         if self.features is not None:
+            self._coef = self.features.coef[:, block.at].copy()
             self.features.way = None if kept is None else kept * self.features.momentum
         self._factor: Any = None
         self._factored = np.full(2, np.nan)
+        self._safe = constants.SAFE_JITTER[self.memory.n_blocks > 1]
 
     def slopes(
         self, requests: list[tuple[Any]] | None = None
@@ -276,19 +279,16 @@ class BlockSteps:
         root = np.sqrt(w)[:, None]
         m, M = len(w), self.block.width
         self._sample, values = None, None
-        # where one block is all there is, its Newton steps are solved as exactly as they can be
-        self.whole = m >= self.objective.n and self.memory.n_blocks == 1
         if m == M == self.objective.n:  # all rows are centres
             values = self.block.gram
         if len(W) > 1 and self.objective.code != scalar.SQUARED:
             values = self.block.sample(sample.rows) if values is None else values
             self._sample = _Curvature(values, sample, W, self.objective)
-        dtype: Any = np.float64 if self.whole else np.float32
         self.H = np.zeros((M + 1, M + 1))
-        rows = max(1, constants.PART_BYTES // ((M + 1) * np.dtype(dtype).itemsize))
+        rows = max(1, constants.PART_BYTES // (8 * (M + 1)))
         for a in range(0, m, rows):
             part = slice(a, a + rows)
-            both = np.empty((len(root[part]), M + 1), dtype)
+            both = np.empty((len(root[part]), M + 1))
             some = take_rows(sample.rows, part)  # so few at a time that they take little room
             some = self.block.sample(some) if values is None else values[part]
             np.multiply(some, root[part], out=both[:, :M])
@@ -313,11 +313,12 @@ class BlockSteps:
     def _factorise(self) -> bool:
         it, gram, M = self.it, self.block.gram, self.block.width
         ridge = it.alpha + it.damping * self.level / self.size
-        least = constants.JITTER_WHOLE if self.whole else constants.JITTER
-        if self.objective.semi_supervised:
-            least = constants.JITTER_SIDES
+        sides = self.objective.semi_supervised
+        least = constants.JITTER_SIDES if sides else constants.JITTER
         it.jitter = max(it.jitter, least)
-        jitter = it.jitter * (self.level + ridge * self.size)
+        # the kernel's own part, of float32 values, may have negative eigenvalues
+        part = max(it.jitter, constants.JITTER_GRAM) * ridge * self.size
+        jitter = it.jitter * self.level + part
         for _ in range(12):
             H = linalg.folded(self.H, self._diagonal, gram, ridge)
             if gram is None:
@@ -348,19 +349,38 @@ class BlockSteps:
         if self.fit_bias:
             slope = self.total / n + self.objective.linear
         self.bias_slope = slope
-        wanted = np.array([it.damping, it.jitter])
-        serves = (wanted <= self._factored) & (self._factored <= constants.STALE * wanted)
-        if not serves.all() and not self._factorise():
-            self.live = False
         right = np.concatenate([self.gradient, slope[:, None]], axis=1)
         move = np.zeros((C, self.block.width + 1))
-        if self.live:
+        while self.live:
+            wanted = np.array([it.damping, it.jitter])
+            serves = (wanted <= self._factored) & (self._factored <= constants.STALE * wanted)
+            if not serves.all() and not self._factorise():
+                self.live = False
+                break
             move = -self._apply(right)
-            if self._sample is not None:
-                move = self._refine(right, move)
+            if self._factored[1] >= self._safe or self._lost(move) <= 1:
+                break
+            it.jitter = min(10 * self._factored[1], self._safe)
+        if self.live and self._sample is not None:
+            move = self._refine(right, move)
         with np.errstate(over="ignore"):
             self.move = np.ascontiguousarray(move[:, :-1], np.float32)
         self.bias_move = move[:, -1] if self.fit_bias else np.zeros(C)
+
+    def _lost(self, move: Float64Array) -> float:
+        """Return the objective that rounding of responses may cost, over what it may be.
+
+        Large coefficients of opposite signs are a small function with large rounding errors.
+        """
+        it, n = self.it, self.objective.n
+        coef = self.update.f[:, :1] * self._coef + self.update.kf + move[:, :-1]
+        length = float(np.linalg.norm(coef))
+        error = constants.EPSILON * self.memory.peak**2 * length
+        rows = 0.5 * sum(self.curved) / n * error**2
+        norm = it.alpha * np.sqrt(self.block.width) * length * error
+        size = max(abs(self.smooth), constants.LEAST_SHARE * abs(it.start), 1e-300)
+        lost = constants.LOST_NORM[self.memory.n_blocks > 1]
+        return max(rows / (constants.LOST_ROWS * size), norm / (lost * size))
 
     def _apply(self, right: Float64Array) -> Float64Array:
         """Return the inverse of the damped Hessian times `right` (C, M + 1)."""

@@ -376,8 +376,11 @@ class Shard:
             key, among = key[best], among[best]
         return key, among + self.start
 
-    def enter(self, block: Block, kept: float | None) -> None:
-        """Begin a block; previous steps are weighted by `kept`, or dropped if it is None."""
+    def enter(self, block: Block, kept: float | None) -> Float64Array:
+        """Begin a block; return the coefficients of its centres.
+
+        Previous steps are weighted by `kept`, or dropped if it is None.
+        """
         self._block, self._matrix, self._passes = block, None, 0
         if block.index is not None:
             self._here = np.flatnonzero(
@@ -395,6 +398,7 @@ class Shard:
         if kept is not None:
             self.arrays["way"] = np.multiply(self.arrays["p"], kept, dtype=np.float32)
             self.coef_way = kept * self.coef_momentum
+        return np.array(self.coef[:, self._slots])
 
     def _widen(self, local: IntArray) -> None:
         index = np.union1d(self.index, local)
