@@ -93,7 +93,7 @@ def test_shards_add_up_to_the_same_steps(monkeypatch):
         found.append([info.objective for info in infos])
         assert len(state.memory.team.shards) == -(-700 // size)
         assert descent.finish(problem, state, batch)["drift"] < 1e-5
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
+    np.testing.assert_allclose(found[0], found[1], rtol=5e-5)
 
 
 @pytest.mark.parametrize("loss", ["squared", "log_loss", "hinge", "squared_hinge"])

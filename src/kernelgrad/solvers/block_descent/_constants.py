@@ -38,9 +38,11 @@ STALE = 10.0  # times the damping wanted: a factor with so much serves
 # it squares the condition of the kernel values: sums in float32 would need 1e-5, which hides all
 # but the smoothest part of a smooth kernel from every block. More is taken, up to the safe one,
 # where rounding could cost more of the objective than is allowed: in the responses, or in the
-# norm, which one block visited again and again would exploit.
+# norm, where steps on few blocks, visited again and again, exploit it.
 JITTER, JITTER_GRAM, MOST_JITTER = 1e-11, 1e-5, 1e-3
-SAFE_JITTER, LOST_ROWS, LOST_NORM = (1e-6, 1e-5), 1e-5, (1e-7, 1e-5)  # of one block, of many
+SAFE_JITTER = 1e-6, 1e-5  # of one block, of many
+LOST_ROWS, LOST_NORM, MOST_LOST_NORM = 1e-4, 1e-7, 1e-5  # the second for each block
+LOST_SAFE = 1e-3  # of rows, with the safe jitter and more
 # With few labels most directions have no curvature but the kernel's own, and float32 kernel
 # values give some of them a negative norm: coefficients grew to 3,000 along them.
 JITTER_SIDES = 1e-4

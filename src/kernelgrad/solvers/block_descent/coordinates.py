@@ -17,11 +17,13 @@ from kernelgrad.compute.threads import parallel_for
 from kernelgrad.features.device import DeviceFeatures
 from kernelgrad.functions.exact import ExactKernel, join_rows
 from kernelgrad.functions.features import FeatureStream
-from kernelgrad.kernels import ExactRows
+from kernelgrad.kernels import ExactRows, blas_products
 from kernelgrad.kernels.device import KernelTiles
+from kernelgrad.solvers.block_descent import _constants as constants
 
 TILE = 2048  # rows that one task takes
 _SUB = 256  # rows of a tile whose kernel values stay in the second cache
+_PROBES = 64  # centres that tell the rounding of kernel values
 _PARTS = 64  # partial sums of a product over all rows
 
 
@@ -87,6 +89,7 @@ class Block(ABC):
     index: IntArray | None = None  # numbers of the rows that are centres, (M,)
     at = slice(None)  # of features, their places among all coefficients
     gram: Float32Array | None = None  # inner products of the coordinates; None: the identity
+    rounding: float = constants.EPSILON  # of values of the size that they have on their own row
 
     @property
     @abstractmethod
@@ -154,6 +157,21 @@ class SupportBlock(Block):
     def gram(self) -> Float32Array:  # type: ignore[override]
         """``k(Z, Z)``."""
         return self.sample(self.centres)
+
+    @cached_property
+    def rounding(self) -> float:  # type: ignore[override]
+        """The largest rounding error of values at some of the centres.
+
+        Distances in float32 lose more than the values themselves do.
+        """
+        at = np.linspace(0, self.width - 1, min(self.width, _PROBES)).astype(int)
+        some = self.centres.take(at)
+        least = constants.EPSILON * float(self.exact.kernel.exact_diag(some).max())
+        if self.exact.precise or self.exact.kernel.name == "precomputed":
+            return least
+        with blas_products():
+            wide = self.exact.wide_block(some, some)
+        return max(least, float(np.abs(self.exact.fast_block(some, some) - wide).max()))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "gram"}

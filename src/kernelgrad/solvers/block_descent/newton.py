@@ -358,29 +358,33 @@ class BlockSteps:
                 self.live = False
                 break
             move = -self._apply(right)
-            if self._factored[1] >= self._safe or self._lost(move) <= 1:
+            if self._factored[1] >= constants.MOST_JITTER or self._keeps(move):
                 break
-            it.jitter = min(10 * self._factored[1], self._safe)
+            it.jitter = min(10 * self._factored[1], constants.MOST_JITTER)
         if self.live and self._sample is not None:
             move = self._refine(right, move)
         with np.errstate(over="ignore"):
             self.move = np.ascontiguousarray(move[:, :-1], np.float32)
         self.bias_move = move[:, -1] if self.fit_bias else np.zeros(C)
 
-    def _lost(self, move: Float64Array) -> float:
-        """Return the objective that rounding of responses may cost, over what it may be.
+    def _keeps(self, move: Float64Array) -> bool:
+        """Return whether rounding costs no more of the objective than it may.
 
-        Large coefficients of opposite signs are a small function with large rounding errors.
+        Large coefficients of opposite signs are a small function with large rounding errors:
+        those of a move change the responses, those of all the block's coefficients the norm.
         """
-        it, n = self.it, self.objective.n
+        it, size = self.it, max(abs(self.smooth), constants.LEAST_SHARE * abs(self.it.start))
+        new = float(np.linalg.norm(move[:, :-1]))
+        error = self.block.rounding * new
+        bend, n = sum(self.curved) / self.objective.n, self.objective.n
+        # errors of rows have other signs than their slopes, whose size is that of a square loss
+        rows = 0.5 * bend * error**2 + error * np.sqrt(2.0 * bend * abs(self.smooth) / n)
+        if self._factored[1] >= self._safe:
+            return bool(rows <= constants.LOST_SAFE * size)
         coef = self.update.f[:, :1] * self._coef + self.update.kf + move[:, :-1]
-        length = float(np.linalg.norm(coef))
-        error = constants.EPSILON * self.memory.peak**2 * length
-        rows = 0.5 * sum(self.curved) / n * error**2
-        norm = it.alpha * np.sqrt(self.block.width) * length * error
-        size = max(abs(self.smooth), constants.LEAST_SHARE * abs(it.start), 1e-300)
-        lost = constants.LOST_NORM[self.memory.n_blocks > 1]
-        return max(rows / (constants.LOST_ROWS * size), norm / (lost * size))
+        norm = it.alpha * self.block.rounding * np.sqrt(self.block.width) * (coef**2).sum()
+        lost = min(constants.LOST_NORM * self.memory.n_blocks, constants.MOST_LOST_NORM)
+        return bool(rows <= constants.LOST_ROWS * size and norm <= lost * size)
 
     def _apply(self, right: Float64Array) -> Float64Array:
         """Return the inverse of the damped Hessian times `right` (C, M + 1)."""
