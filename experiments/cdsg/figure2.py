@@ -70,16 +70,17 @@ def _percent(gains: list[float]) -> str:
 def _control(rows: list[Row]) -> str:
     """Tell by how much UDSG is behind DSG with the same step, at equal iterations and time."""
     mine = [row for row in rows if "factor" in row]
-    if not mine:
-        return ""
-    at = {
-        name: _percent(_gains(where(mine, at=name), "DSG", "UDSG"))
-        for name in ("iterations", "seconds")
-    }
-    return (
-        f"; with the same step for both: {at['iterations']} at equal iterations, "
-        f"{at['seconds']} at equal time"
-    )
+    text = ""
+    for T in distinct(mine, "iterations"):
+        at = {
+            name: _percent(_gains(where(mine, at=name, iterations=T), "DSG", "UDSG"))
+            for name in ("iterations", "seconds")
+        }
+        text += (
+            f"; with the same step for both, {T} iterations: {at['iterations']} at equal "
+            f"iterations, {at['seconds']} at equal time"
+        )
+    return text
 
 
 def _claim(text: str, theirs: str, *pairs: tuple[str, str], control: bool = False) -> Claim:
@@ -151,7 +152,8 @@ class Digits(Experiment):
         small = {"iterations": 4 if quick else 100, "batch": 256 if quick else 1024}
         small |= {"block": 64 if quick else 256}
         first = [cell for cell in cells if cell["seed"] == 0]
-        return cells + [cell | small | {"factor": FACTOR} for cell in first]
+        control = {"factor": FACTOR}
+        return cells + [cell | size | control for size in (small, {}) for cell in first]
 
     def measure(self, cell: Cell) -> Iterator[Row]:
         """Run the methods for the seconds of DSG."""
