@@ -17,13 +17,15 @@ from experiments.dsg._synthetic import batches, processor_seconds
 from kernelgrad import DSG
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.estimators import competitor
+from kernelgrad.estimators._rows import canonical_rows
 from kernelgrad.kernels import Polynomial
 from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import SBMD, LinearProblem, Problem, TrainBatch
 
 OURS, FIXED = "doubly SGD", ("r-sdca", "r-pegasos", "r-sbmd", "r-rbcd")
 GIVEN, STEP = "r-sbmd, given steps", 0.01
-FEATURES, ALONE = "random features alone", "r-sbmd, steps alone"
+ALONE, FEATURES, MERGING = "its steps", "its features", "merging of equal rows"  # its parts
+BOTH = "steps and features"
 SIZE, TOLERANCE = 64, 0.2
 
 
@@ -62,20 +64,23 @@ def _ratios(rows: list[Row]) -> list[float]:
 
 def _parts(rows: list[Row]) -> str:
     """Tell the powers of the parts of SBMD's pass, and their seconds at the most features."""
+
+    def middle(name: str) -> float:
+        return float(np.median(by_seed(parts, lambda mine: power(mine, name))))
+
     text = f"{np.median(by_seed(rows, lambda mine: power(mine, GIVEN))):.2f}"
     parts = [row for row in rows if row.get("parts")]
     if not parts:
         return text
+    names = (ALONE, FEATURES, BOTH, MERGING)
+    text += "; of its parts: " + ", ".join(f"{name} {middle(name):.2f}" for name in names)
     most = max(row["features"] for row in rows)
-    for name in (ALONE, FEATURES):
-        found = np.median(by_seed(parts, lambda mine, name=name: power(mine, name)))
-        text += f"; {name} {found:.2f}"
     shown = {
         name: 1e6 * np.median([r["seconds"] for r in where(rows, method=name, features=most)])
-        for name in (GIVEN, ALONE, FEATURES)
+        for name in (GIVEN, ALONE, FEATURES, MERGING)
     }
     listed = ", ".join(f"{name} {value:.0f}" for name, value in shown.items())
-    return f"{text}; microseconds at {most:,} features: {listed}"
+    return f"{text}; microseconds of a row with {most:,} features: {listed}"
 
 
 class Iterations(Experiment):
@@ -162,7 +167,7 @@ class Iterations(Experiment):
         return processor_seconds(model, X, y)
 
     def _apart(self, X: Any, y: Any, sizes: list[int], seed: int) -> Iterator[Row]:
-        """Yield a row's seconds of SBMD's steps, and of making features: the least of five."""
+        """Yield a row's seconds of SBMD's steps, features and merging: the least of five."""
         kernel, solver = Polynomial(degree=1, gamma=1.0, coef0=0.0), SBMD(step_size=STEP)
         for number, n in enumerate([sizes[0], *sizes]):  # the first one compiles
             problem = LinearProblem(SquaredError(), kernel, 1e-4, 1, n, seed, fixed_rows=True)
@@ -170,7 +175,7 @@ class Iterations(Experiment):
                 "r-sbmd", gamma=1 / (2 * X.shape[1]), loss="squared", task="regression",
                 n_features=n, random_state=seed,
             )[0].fit(X, y)  # fmt: skip
-            spent: dict[str, list[float]] = {FEATURES: [], ALONE: []}
+            spent: dict[str, list[float]] = {ALONE: [], FEATURES: [], MERGING: []}
             with single_threaded_blas():
                 for _ in range(5):
                     start = process_time()
@@ -181,6 +186,10 @@ class Iterations(Experiment):
                     start = process_time()
                     solver.step(problem, state, batch)
                     spent[ALONE].append(process_time() - start)
+                    start = process_time()
+                    canonical_rows(Z, y, np.ones(len(y)), merge=True)
+                    spent[MERGING].append(process_time() - start)
+            spent[BOTH] = [min(spent[ALONE]) + min(spent[FEATURES])]
             for name, seconds in spent.items() if number else ():
                 each = min(seconds) / len(X)
                 yield {"method": name, "features": n, "seconds": each, "numbers": n}
