@@ -31,6 +31,7 @@ PENALTY, ROWS, PCA_ROWS = 1e-6, 8_100_000, 10_000
 NAMES = ["DSG", "UDSG", "CDSG"]
 LOSSES = {"log_loss": "logistic regression", "hinge": "SVM"}
 PANELS = [("log_loss", "objective"), ("log_loss", "test"), ("hinge", "test")]
+NARROW = {"iterations": 400, "batch": 512, "block": 16, "seen": 5000}  # few new frequencies
 FACTOR = 2.0  # the common step of the control, in units of the automatic one
 
 
@@ -153,12 +154,14 @@ class Digits(Experiment):
         small |= {"block": 64 if quick else 256}
         first = [cell for cell in cells if cell["seed"] == 0]
         control = {"factor": FACTOR}
-        return cells + [cell | size | control for size in (small, {}) for cell in first]
+        narrow = {"iterations": 4, "batch": 128, "block": 16} if quick else NARROW
+        cells += [cell | size | control for size in (small, {}) for cell in first]
+        return cells + [cell | narrow | control for cell in cells if "factor" not in cell]
 
     def measure(self, cell: Cell) -> Iterator[Row]:
         """Run the methods for the seconds of DSG."""
         size = Size(cell["block"], cell["batch"], cell["iterations"])
-        task = digits(cell["loss"], ROWS, min(5000, cell["batch"]))
+        task = digits(cell["loss"], ROWS, cell.get("seen", min(5000, cell["batch"])))
         if "factor" in cell:
             yield from _same_step(task, size, cell)
             return
