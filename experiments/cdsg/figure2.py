@@ -98,6 +98,8 @@ def _claim(text: str, theirs: str, *pairs: tuple[str, str], control: bool = Fals
 def _same_step(task: Task, size: Size, cell: Cell) -> Iterator[Row]:
     """Yield where methods with one step are after DSG's iterations, and after its seconds."""
     step, limit = cell["factor"] * automatic(task, PENALTY, size), np.inf
+    for name in NAMES:  # compiles
+        follow(task, preset(name, PENALTY, size, step), cell["seed"], 3)
     for name in NAMES:
         most = size.iterations if name == "DSG" else MOST
         rows = follow(task, preset(name, PENALTY, size, step), cell["seed"], most, limit)

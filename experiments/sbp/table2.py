@@ -24,8 +24,13 @@ PAPER = {
     ("mnist", True): (25.0, 1000.0, 6.42e-11),
 }
 TOLERANCE, SEPARABLE = 0.05, 1e-6
-# Adult with a bias and another lambda, or another kernel
-CONTROLS = {"C": ("1 / (n lambda)", (300.0, 500.0)), "square": ("sigma^2", (10.0, 20.0, 50.0))}
+TOL = 1e-4
+# Adult with a bias and another lambda, another kernel, or an early end
+CONTROLS = {
+    "C": ("1 / (n lambda)", (300.0, 500.0)),
+    "square": ("sigma^2", (10.0, 20.0, 50.0)),
+    "tol": ("tolerance", (1.0,)),
+}
 
 
 def _plain(rows: list[Row]) -> list[Row]:
@@ -111,7 +116,7 @@ class Slack(Experiment):
         square, C = cell.get("square", square), cell.get("C", C)
         p = load(SETS[name][0], cell["rows"], 300 if cell["rows"] else None)
         model = KernelClassifier(
-            "hinge", solver=WorkingSet(tol=1e-4), C=C, gamma=1 / (2 * square), metric=None,
+            "hinge", solver=WorkingSet(tol=cell.get("tol", TOL)), C=C, gamma=1 / (2 * square), metric=None,
             standardize=False, fit_intercept=bias, probability=False, random_state=0,
         ).fit(p.X, p.y)  # fmt: skip
         f = np.ravel(model.decision_function(p.X))
