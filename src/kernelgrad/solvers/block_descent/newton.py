@@ -280,7 +280,7 @@ class BlockSteps:
         self.whole = m >= self.objective.n and self.memory.n_blocks == 1
         if m == M == self.objective.n:  # all rows are centres
             values = self.block.gram
-        if len(W) > 1 and self.objective.code != scalar.SQUARED:
+        if self.objective.C > 1 and self.objective.code != scalar.SQUARED:
             values = self.block.sample(sample.rows) if values is None else values
             self._sample = _Curvature(values, sample, W, self.objective)
         dtype: Any = np.float64 if self.whole else np.float32
@@ -513,7 +513,7 @@ class BlockSteps:
         if self.features is not None:
             own = self.features
             step_on(own.coef, own.momentum, own.way, s, moved, moves, self.block.at)
-        answers = self.memory.team.ask("take", s, moved, moves, self._point)
+        answers = self.memory.team.ask("take", s, moved, self._point)
         it.moving = True
         self.update.step(s, found.moved, moves)
         typical = float(np.median(s[moved, 1]))
