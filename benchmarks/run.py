@@ -62,7 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     env = environment.describe()
     print("\n".join(environment.lines(env)), flush=True)
     tables: dict[str, list[Row]] = {}
-    options = {k: v for k, v in vars(args).items() if k != "json"}
+    given = {k: v for k, v in vars(args).items() if k != "json"}
+    options = {k: v for k, v in given.items() if not Path(str(v)).is_absolute()}
     options |= {
         k: [Path(path).name for path in v] for k, v in options.items() if k == "peers_from"
     }

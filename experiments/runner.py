@@ -74,6 +74,8 @@ class Result:
         """Add a cell and write the file."""
         rows = [{key: _short(value) for key, value in row.items()} for row in rows]
         described = environment.describe()
+        for run in self.content["cells"]:  # early results name the processor once
+            run.setdefault("cpu", self.content["environment"]["cpu"])
         self.content["cells"].append(
             {
                 "cell": cell,

@@ -254,6 +254,7 @@ def test_equal_rows_have_distance_zero_whatever_their_size():
         for Z in (X, sp.csr_matrix(sparse(X))):
             for kernel in (Gaussian(0.5 / 123), Matern(1.5, 0.5 / 123), Matern(0.5, 0.5)):
                 rows = kernel.exact_rows(Z)
+                np.testing.assert_array_equal(np.diagonal(kernel.exact_block(rows, rows)), 1)
                 np.testing.assert_array_equal(kernel.exact_diag(rows), 1)
 
 

@@ -83,10 +83,19 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(Coins, "fails", 2)
     assert runner.attempt(coins, tmp_path, quick=False, again=False) == "skipped: no more coins"
     assert len(runner.Result(coins, tmp_path).rows) == 2
+    path = next(tmp_path.rglob("*.json"))
+    early = json.loads(path.read_text())
+    early["environment"]["cpu"] = "an earlier one"
+    for run in early["cells"]:  # as results once were
+        del run["cpu"]
+    path.write_text(json.dumps(early))
     monkeypatch.setattr(Coins, "fails", -1)
     assert runner.attempt(coins, tmp_path, quick=False, again=False) == AGREES
     assert Coins.measured == 4
-    content = json.loads(next(tmp_path.rglob("*.json")).read_text())
+    content = json.loads(path.read_text())
+    assert [run["cpu"] == "an earlier one" for run in content["cells"]] == [True] * 2 + [
+        False
+    ] * 2
     assert content["claims"][0]["verdict"] == content["verdict"] == AGREES
     assert content["claims"][0]["n"] == 4
     assert {"cpu", "versions"} <= set(content["environment"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cached_cases import even, signal
-from kernelgrad import KernelClassifier, KernelRegressor, set_num_threads
+from kernelgrad import KernelClassifier, KernelRegressor, load, set_num_threads
 from kernelgrad.data import ArraySource, open_source
 from kernelgrad.estimators._rows import StoredRows, TrainingRows
 from kernelgrad.estimators._tasks import NoTargets
@@ -148,6 +148,15 @@ def test_a_fit_from_a_file_goes_on(small_shards, tmp_path):
     part = plain_regressor(max_iter=3, warm_start=True, **settings).fit(source).fit(source)
     np.testing.assert_array_equal(whole.expansion_.coef, part.expansion_.coef)
     assert whole.history_["objective"][-1] == part.history_["objective"][-1]
+    brief = plain_regressor(max_iter=3, **settings).fit(source)  # responses are not kept
+    assert sorted(brief._state.kept) == ["coef", "coef_momentum", "index", "last"]
+    brief.save(tmp_path / "brief", resumable=True)
+    for model in (brief, load(tmp_path / "brief")):
+        model.set_params(warm_start=True).fit(source)
+        assert model.history_["objective"][3] < brief.history_["objective"][2]
+        assert model.history_["objective"][-1] == pytest.approx(
+            whole.history_["objective"][-1], rel=0.02
+        )
     other = saved(tmp_path, X, t + 1.0)
     with pytest.raises(ValueError, match="same rows"):
         part.fit(other)
@@ -166,7 +175,8 @@ def test_rows_that_are_held_out_are_no_rows(small_shards, tmp_path):
     X, t = rows_of()
     source = saved(tmp_path, X, t)
     settings = {"solver": BLOCKS[0], "max_iter": 5, "random_state": 0, "gamma": 0.3}
-    model = plain_regressor(early_stopping=True, memory_limit=1, **settings).fit(source)
+    model = plain_regressor(early_stopping=True, memory_limit=1, warm_start=True, **settings)
+    model.fit(source)
     held = model._state.kept["f"].shape[1]
     assert held == 900
     assert 0.5 < model.best_score_ <= 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import multiprocessing
 import os
 import pickle
 import signal
@@ -11,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,14 @@ from kernelgrad import (
     open_source,
     set_num_threads,
 )
-from kernelgrad.callbacks import Checkpoint
+from kernelgrad.callbacks import Callback, Checkpoint
 from kernelgrad.kernels import get_kernel
 from kernelgrad.solvers import DSG, CachedBlockDescent
 
 TILE = 512  # rows whose values of a block stay in a cache
 DISK_BYTES, DECODED_ROWS = 2**30, 2**22
 FEATURES = 2**14  # of streams, as solver="auto" has them
+OF_WHAT = {"products": 0, "rows_at": 0, "draw": 1}  # block and bundle; else each shard
 SGD_ROWS, SGD_FEATURES, SGD_STEPS = 2**14, 2048, (0.1, 0.3, 1.0)
 
 
@@ -86,6 +88,16 @@ def machine(case: Row) -> Row:
     }  # fmt: skip
 
 
+def control(case: Row) -> Row:
+    """Return what two processes of one thread get done in the time of one, times."""
+    one = case | {"threads": 1}
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(machine, 2 * [one]))  # imports
+        alone = pool.submit(machine, one).result()["all s"]
+        both = max(row["all s"] for row in pool.map(machine, 2 * [one]))
+    return {"two processes, times": 2 * alone / both}
+
+
 def disk(case: Row) -> Row:
     """Read the file once past the page cache, where the system lets go of it, and decode it."""
     path, size = Path(case["path"]), 0
@@ -112,12 +124,12 @@ def disk(case: Row) -> Row:
 
 def estimator(case: Row, **more: Any) -> Any:
     """Return the estimator of a case: as it comes, or with blocks and their number given."""
-    given: Row = {"random_state": 0} | more
+    given: Row = {"random_state": 0, "memory_limit": case["memory"]} | more
     if case["estimator"] != "defaults":
         solver = CachedBlockDescent(block_size=case["block"], tol=0.0, **case["solver"])
         given |= {
             "solver": solver, "max_iter": case["blocks"], "gamma": "median", "alpha": 1e-6,
-            "early_stopping": False,
+            "early_stopping": False, "metric": None,
         }  # fmt: skip
     return (KernelClassifier if case.get("classes") else KernelRegressor)(**given)
 
@@ -222,6 +234,81 @@ def kill(local: Any, pauses: Sequence[float]) -> None:
         os.kill(nanny.pid, signal.SIGKILL)
 
 
+class Messages(Callback):
+    """Counts what a driver and its workers exchange while this context is open.
+
+    Totals are calls, tasks, MB of arguments for every worker and MB of answers and of arguments
+    of single shards, these in three parts: those of the size of a block and its sample, those
+    of each bundle of shards, and those of each shard. All of these are pickled sizes; the last
+    total is MB that all processes write to sockets.
+    """
+
+    def __init__(self) -> None:
+        self.sent: dict[str, Any] = {}
+        self.marks: list[Any] = []
+        self.wire: Callable[[], int] = lambda: 0
+
+    def on_iteration(self, event: Any) -> bool:
+        """Note the totals after a block."""
+        self.marks.append(self.totals())
+        return False
+
+    def totals(self) -> Any:
+        """Return the totals so far."""
+        wire = np.array([0, 0, 0, 0, 0, 0, 1e-6 * self.wire()])
+        return sum(self.sent.values(), wire)
+
+    def per_block(self) -> Any:
+        """Return the mean totals of a block, of all but the first."""
+        return (self.marks[-1] - self.marks[0]) / max(1, len(self.marks) - 1)
+
+    def __enter__(self) -> Messages:
+        from kernelgrad.compute.workers import DaskTeam
+
+        self._ask = ask = DaskTeam.ask
+
+        def counted(team: Any, method: str, *args: Any, **more: Any) -> Any:
+            answers = ask(team, method, *args, **more)
+            told = list(answers)
+            if method in team._summed:  # what all but the first have stays with the workers
+                told[1:] = [None if a is None else a[1:] for a in told[1:]]
+            once, each = (1e-6 * len(pickle.dumps(x, protocol=5)) for x in (args, (more, told)))
+            parts = each * np.eye(3)[OF_WHAT.get(method, 2)]
+            summed, changed = method in team._summed, method in team._changes
+            tasks = len(team._spans) * (1 + changed + 2 * summed)
+            self.sent[method] = self.sent.get(method, 0) + np.array([1, tasks, once, *parts, 0])
+            return answers
+
+        DaskTeam.ask = counted  # type: ignore[method-assign]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        from kernelgrad.compute.workers import DaskTeam
+
+        DaskTeam.ask = self._ask  # type: ignore[method-assign]
+
+
+def count_writes() -> None:
+    """Count what this process writes to other processes of a cluster."""
+    from distributed.comm.tcp import TCP
+
+    write: Any = TCP.write
+
+    async def counted(self: Any, *args: Any, **more: Any) -> Any:
+        n = await write(self, *args, **more)
+        TCP.written += n  # type: ignore[attr-defined]
+        return n
+
+    TCP.written, TCP.write = 0, counted  # type: ignore[attr-defined, method-assign]
+
+
+def written() -> int:
+    """Return the bytes counted by :func:`count_writes`."""
+    from distributed.comm.tcp import TCP
+
+    return int(getattr(TCP, "written", 0))  # a worker that was started again does not count
+
+
 def cluster(case: Row) -> Row:
     """Fit on workers of one thread, or here without any; count what would go by wire."""
     set_num_threads(1)
@@ -237,18 +324,8 @@ def cluster(case: Row) -> Row:
         return {"skipped": "distributed is not installed"}
     from kernelgrad.compute import workers
 
-    sent: dict[str, list[int]] = {}
-    ask = workers.DaskTeam.ask
-
-    def counted(self: Any, method: str, *args: Any, **more: Any) -> Any:
-        answers = ask(self, method, *args, **more)
-        total = sent.setdefault(method, [0, 0, 0])
-        total[0] += 1
-        total[1] += len(pickle.dumps(args, protocol=5))
-        total[2] += len(pickle.dumps((more, answers), protocol=5))
-        return answers
-
-    workers.DaskTeam.ask = counted  # type: ignore[method-assign]
+    watch = Messages()
+    count_writes()
     with (
         LocalCluster(
             n_workers=case["workers"], threads_per_worker=1, host="127.0.0.1",
@@ -256,16 +333,25 @@ def cluster(case: Row) -> Row:
         ) as local,
         Client(local) as client,
     ):  # fmt: skip
+        if "kills" not in case:
+            client.run(count_writes)
+            watch.wire = lambda: sum([written(), *client.run(written).values()])
         killer = threading.Thread(target=kill, args=(local, case.get("kills", [])), daemon=True)
         killer.start()
-        model = estimator(case, engine=workers.DaskEngine(client))
-        seconds, _ = timed(lambda: model.fit(opened(case)))
-    blocks = max(1, model.n_iter_)
-    calls, once, each = (sum(total[k] for total in sent.values()) / blocks for k in range(3))
+        model = estimator(case, engine=workers.DaskEngine(client), callbacks=[watch])
+        with watch:
+            cpu = time.process_time()
+            seconds, _ = timed(lambda: model.fit(opened(case)))
+            cpu = time.process_time() - cpu
+        whole = watch.totals()
+    calls, tasks, to_worker, of_block, of_bundles, of_shards, wire = watch.per_block()
+    n = case["workers"]
     return fitted(case, model, seconds) | {
-        "digest": digest(model), "outputs": model.expansion_.n_outputs,
-        "calls per block": calls, "MB to a worker": once / 1e6, "MB of shards": each / 1e6,
-        "MB per block": (case["workers"] * once + each) / 1e6,
+        "digest": digest(model), "outputs": model.expansion_.n_outputs, "driver CPU s": cpu,
+        "calls per block": calls, "tasks per block": tasks, "MB to a worker": to_worker,
+        "MB of a block": of_block, "MB of bundles": of_bundles, "MB of shards": of_shards,
+        "MB per block": n * to_worker + of_block + of_bundles + of_shards,
+        "wire MB per block": wire, "MB of the fit": n * whole[2] + sum(whole[3:6]),
     }  # fmt: skip
 
 
@@ -291,7 +377,7 @@ def checkpoint(case: Row) -> Row:
 
 KINDS: dict[str, Callable[[Row], Any]] = {
     "machine": machine, "disk": disk, "fit": fit, "stream": stream, "sgd": sgd,
-    "dask": cluster, "checkpoint": checkpoint,
+    "dask": cluster, "checkpoint": checkpoint, "control": control,
 }  # fmt: skip
 
 

@@ -39,7 +39,7 @@ def write(path: Path, function: str, rows: int, columns: int) -> None:
     names = [f"x{k}" for k in range(columns)]
     schema = pa.schema([(name, pa.float32()) for name in [*names, "y"]] + [("c", pa.int8())])
     part = path.with_suffix(".part")
-    with pq.ParquetWriter(part, schema) as writer:
+    with pq.ParquetWriter(part, schema, use_dictionary=False) as writer:
         for group, start in enumerate(range(0, rows, GROUP)):
             rng = np.random.default_rng([0, columns, group])
             X = rng.standard_normal((columns, GROUP), np.float32)[:, : rows - start]

@@ -28,7 +28,8 @@ SHARD, WIRE_BLOCKS = 2**17, 4  # rows of a message; blocks that are enough to co
 OURS_BOUNDED, OURS_GROWING = "dsg, 16,384 features", "dsg, a block a step"
 FIRST_SECONDS = 38.0  # of LightGBM on 3e6 rows and two slow cores, where it is not here
 # what is assumed on paper, beside what is measured
-WIRE, DELAY, PAPER_ROWS, PAPER_WORKERS = 1.25e3, 1e-3, (10**9, 10**10), (10, 100, 1000)
+WIRE, DELAY, TASK = 1.25e3, 1e-3, 1.3e-3  # MB/s, s of a round, s of a task in the driver
+PAPER_ROWS, PAPER_WORKERS = (10**9, 10**10), (10, 100, 1000)
 
 
 def sizes(text: str) -> list[int]:
@@ -36,22 +37,24 @@ def sizes(text: str) -> list[int]:
     return [int(float(part)) for part in text.split(",")]
 
 
-def projected(rows: int, workers: int, outputs: int, found: Row) -> Row:
+def projected(rows: int, workers: int, found: Row) -> Row:
     """Return time and bytes of a fit on workers of one core each.
 
-    A worker works through its rows, ``core ns`` of each in a block. In every block each worker
-    gets ``to worker`` MB and each shard of 2^17 rows answers with ``of shard`` MB, over one
-    wire into the driver, which adds the answers up and solves for the block; each of
-    ``calls`` rounds costs a delay. Messages grow with the outputs.
+    A worker works through its rows, ``core ns`` of each in a block. Over one wire into the
+    driver go, in every block, what is of the size of the block, its sample for one, what each
+    worker gets, and what each bundle and each shard of 2^17 rows answers with. The driver
+    solves for the block, starts the tasks of each bundle and waits for each round.
     """
     work = found["core ns"] * 1e-9 * rows / workers
-    shards = max(workers, -(-rows // SHARD))
-    message = outputs * (workers * found["to worker"] + shards * found["of shard"])
-    wire, alone = message / WIRE, found["solve s"] + found["calls"] * DELAY
-    total = work + wire + alone
+    shards, bundles = max(workers, -(-rows // SHARD)), max(workers, min(4 * workers, 256))
+    message = found["block"] + workers * found["to worker"]
+    message += bundles * found["bundle"] + shards * found["shard"]
+    tasks = bundles * found["tasks"] * TASK
+    total = work + message / WIRE + tasks + found["solve s"] + found["calls"] * DELAY
     return {
-        "rows": rows, "outputs": outputs, "workers": workers, "s per block": total,
-        "share of rows": work / total, "share of wire": wire / total, "MB per block": message,
+        "rows": rows, "outputs": found["outputs"], "workers": workers, "s per block": total,
+        "share of rows": work / total, "share of wire": message / WIRE / total,
+        "share of tasks": tasks / total, "MB per block": message,
         "hours": BLOCKS * total / 3600,
     }  # fmt: skip
 
@@ -70,8 +73,9 @@ class Scale(Objective):
     less that after import. The disk is read once past the page cache where the system allows.
     Streams end after ``--seconds`` of learning. LightGBM runs where it is installed, or under
     ``--peer-python``. On paper: measured seconds of a row, block and core, of a solution,
-    rounds and bytes of a block; one wire of 1.25 GB/s into the driver and 1 ms a round are
-    assumed. Bytes are counted from the pickled messages, not on the wire.
+    rounds, tasks and bytes of a block; one wire of 1.25 GB/s into the driver, 1 ms a round and
+    1.3 ms a task are assumed. Its bytes are those of pickled messages; a gathered one passes
+    the scheduler, and so is on the wire twice.
     """
 
     name: ClassVar[str] = "scale"
@@ -91,6 +95,9 @@ class Scale(Objective):
         parser.add_argument("--solver", type=json.loads, default={}, help="more parameters of "
                             "the solver of given blocks, as JSON")  # fmt: skip
         parser.add_argument("--stream-solver", type=json.loads, default={}, help="of streams")
+        parser.add_argument("--block", type=int, default=BLOCK, help="coordinates of a block")
+        parser.add_argument("--blocks", type=int, default=BLOCKS)
+        parser.add_argument("--memory-limit", type=float, help="bytes, of fits")
         parser.add_argument("--every", default="60 s", help="of checkpoints")
         parser.add_argument("--peer-python", default=sys.executable)
 
@@ -125,7 +132,8 @@ class Scale(Objective):
                 case: Row = {
                     "path": str(path), "function": function, "columns": columns, "rows": rows,
                     "threads": args.threads, "repeat": args.repeat, "scratch": str(scratch),
-                    "block": 64 if args.quick else BLOCK, "blocks": 2 if args.quick else BLOCKS,
+                    "block": 64 if args.quick else args.block, "memory": args.memory_limit,
+                    "blocks": 2 if args.quick else args.blocks,
                     "solver": args.solver, "estimator": "defaults", "every": args.every,
                     "seconds": 1.0 if args.quick else args.seconds, "outputs": 1,
                     "slice": 2048 if args.quick else SLICE, "quick": args.quick,
@@ -176,7 +184,7 @@ def of_file(case: Row, task: str, args: argparse.Namespace) -> Iterator[tuple[st
             for row in asked(case | {"kind": kind}, args):
                 yield MACHINE, {"measured": kind} | first | row
     for part in ("blocks", "defaults"):
-        if part in args.part and (part == "defaults" or task != "ten" or args.quick):
+        if part in args.part:
             for row in asked(case | {"kind": "fit", "estimator": part}, args):
                 yield FITS, first | {"method": part} | row
     if "peers" in args.part:
@@ -190,6 +198,8 @@ def of_file(case: Row, task: str, args: argparse.Namespace) -> Iterator[tuple[st
             for row in asked(case | stream, args):
                 yield STREAMS, first | {"method": name} | row
     if "dask" in args.part:
+        for row in asked(case | {"kind": "control"}, args):
+            yield DASK, first | {"measured": "two processes"} | row
         seconds = 0.0
         for workers in (0, 2):
             for row in asked(given | {"kind": "dask", "workers": workers}, args):
@@ -214,19 +224,21 @@ def on_paper(tables: dict[str, list[Row]], args: argparse.Namespace) -> Iterator
         return
     last = max(fits, key=lambda row: row["rows"])
     shared = [row for row in tables.get(DASK, []) if row.get("MB of shards")]
-    if not shared:
-        return
-    calls = max(shared, key=lambda row: row["rows"])
-    found = {
-        "core ns": last["ns per row and iteration"] * args.threads,
-        "solve s": machines[-1]["solve s"], "calls": calls["calls per block"],
-        "to worker": calls["MB to a worker"] / calls["outputs"],
-        "of shard": calls["MB of shards"] / calls["outputs"] / -(-calls["rows"] // SHARD),
-    }  # fmt: skip
-    for rows in PAPER_ROWS:
-        for workers in PAPER_WORKERS:
-            for outputs in (1, 10):
-                yield projected(rows, workers, outputs, found)
+    longest = max((row["rows"] for row in shared), default=0)
+    for row in where(shared, rows=longest):
+        if row["measured"] == "four killed":
+            continue
+        shards, bundles = -(-longest // SHARD), 4 * row["workers"]
+        found = {
+            "core ns": last["ns per row and iteration"] * args.threads,
+            "solve s": machines[-1]["solve s"], "calls": row["calls per block"],
+            "to worker": row["MB to a worker"], "block": row["MB of a block"],
+            "bundle": row["MB of bundles"] / bundles, "shard": row["MB of shards"] / shards,
+            "tasks": row["tasks per block"] / bundles, "outputs": row["outputs"],
+        }  # fmt: skip
+        for rows in PAPER_ROWS:
+            for workers in PAPER_WORKERS:
+                yield projected(rows, workers, found)
 
 
 def aim(text: str, measured: float, most: float, least: bool = False) -> Row:
@@ -278,12 +290,12 @@ def aims(tables: dict[str, list[Row]]) -> Iterator[Row]:
                 "dask: two workers, times", alone["fit s"] / row["fit s"], 1.8, least=True
             )
             for other in where(dask, workers=2, **same):
-                if other["measured"] != "ten classes":
+                if other["measured"] in ("speed", "four killed"):
                     text = f"dask, {other['measured']}: the model of one process"
                     equal = float(other["digest"] == alone["digest"])
                     yield aim(text, equal, 1.0, least=True)
     for row in where(dask, measured="ten classes"):
         if row["MB per block"] > 0:  # one shard is fitted here
-            yield aim("dask: MB per block of ten classes", row["MB per block"], 10.0)
+            yield aim("dask: wire MB per block of ten classes", row["wire MB per block"], 10.0)
     for row in tables.get(SAVES, []):
         yield aim("checkpoints: overhead", row["overhead"], 0.02)

@@ -25,6 +25,7 @@ from kernelgrad.solvers.linear.base import PreparedRows, draw_batches, evaluate
 
 SETS = tuple(linear.SETS)
 IMAGES = "mnist 10000"  # the first rows, in place of CIFAR10
+BY = " by "  # before the number of principal components
 METHODS = {"SGD": SGD, "SSGD": SSGD, "SVRG": SVRG, "SCV": SCV, "S3GD": S3GD}
 COLOURS = {name: f"C{i}" for i, name in enumerate(METHODS)}
 ETAS = (0.1, 1.0, 5.0, 10.0)
@@ -81,10 +82,16 @@ class Task:
 
 @lru_cache(maxsize=2)
 def load(name: str, quick: bool) -> Task:
-    """Return the task of a set, or of the first rows of one: ``"mnist 10000"``."""
+    """Return the task of a set, of the first rows of one, or of some principal components.
+
+    Such as ``"mnist 10000"``, and ``"mnist 10000 by 20"`` components of it.
+    """
     set_num_threads(1)
-    archive, _, rows = name.partition(" ")
+    some, _, components = name.partition(BY)
+    archive, _, rows = some.partition(" ")
     case = linear.load(archive, quick=quick, rows=int(rows) if rows else None)
+    if components:
+        case = principal(case, int(components))
 
     def with_ones(X: Any) -> Any:
         ones = np.ones((X.shape[0], 1))
@@ -96,6 +103,15 @@ def load(name: str, quick: bool) -> Task:
         y_test=case.y_test[few], weight_test=case.weight_test[few],
     )  # fmt: skip
     return Task(case, 1.0 if np.ptp(case.weight) == 0 else 2.0)
+
+
+def principal(case: linear.Case, k: int) -> linear.Case:
+    """Return the first k principal components of the rows, of mean squared norm 1 again."""
+    mean = case.X.mean(axis=0)
+    V = np.linalg.eigh(np.cov(case.X.T))[1][:, : -k - 1 : -1]
+    X, X_test = ((A - mean) @ V for A in (case.X, case.X_test))
+    size = np.sqrt((X * X).sum() / len(X))
+    return replace(case, X=X / size, X_test=X_test / size)
 
 
 def warm(task: Task, one: Any) -> None:

@@ -13,16 +13,43 @@ from experiments.base import Cell, Claim, Experiment, by_seed
 from experiments.s3gd import _paper as paper
 
 CALM, OTHERS = ("SVRG", "S3GD"), ("SGD", "SSGD", "SCV")
+COMPONENTS = 20
+LARGE = (5.0, 10.0)
+OWN = {"inner_steps": 1, "n_anchors": 1000}  # of S3GD, one at a time
 
 
 def _gap(rows: list[Row]) -> float:
     """Return log10 of the least shaking of the others over the most of the calm, eta >= 5."""
     out = []
-    for eta in (5.0, 10.0):
+    for eta in LARGE:
         shaking = {row["method"]: row["shaking"] for row in where(rows, eta=eta)}
         least, most = min(shaking[m] for m in OTHERS), max(shaking[m] for m in CALM)
         out.append(np.log10(least / most))
     return float(min(out))
+
+
+def _plain(rows: list[Row]) -> list[Row]:
+    """Return the rows of the figure, without those of the controls."""
+    return [r for r in rows if paper.BY not in r["data"] and not any(k in r for k in OWN)]
+
+
+def _shaking(rows: list[Row]) -> str:
+    """Tell by how much methods shake, in the figure and in the controls."""
+
+    def shown(mine: list[Row]) -> str:
+        five = where(mine, eta=5.0)
+        return paper.listed(paper.means(five, "shaking", lambda r: r["method"]))
+
+    text = "shaking over the minimum at eta = 5: " + shown(_plain(rows))
+    few = [r for r in rows if paper.BY in r["data"]]
+    if few:
+        gaps = ", ".join(f"{gap:.2g}" for gap in by_seed(few, _gap))
+        text += f"; on {COMPONENTS} principal components: {shown(few)}, margins {gaps}"
+    for key, value in OWN.items():
+        mine = [r for r in rows if key in r]
+        if mine:
+            text += f"; {key} = {value}: {shown(mine)}"
+    return text
 
 
 class Steps(Experiment):
@@ -40,10 +67,14 @@ class Steps(Experiment):
         "Three draws instead of five; the first is drawn."
     )
     explanation = """
-    SVRG and S3GD differ here in nothing but their references, the derivatives of all rows or
-    those of anchors: what shakes is what 100 anchors leave, which does not vanish at the
-    minimum. More anchors leave less of it (Figure 7). The moments of the two classes, SCV's
-    references, follow the iterate at each step.
+    How near the anchors are to the rows is the cause, shown by two controls. References of
+    anchors know where a row is, those of SCV know its response. With 1,000 anchors in place of
+    100 S3GD shakes by 0.0165 at eta = 5, in the mean less than SCV. So it does with 100 anchors
+    on 20 principal components of the same rows, where they are near: by 0.0215 against 0.0599,
+    less than all but SVRG at eta = 5 in each draw, and at eta = 10 in two of three (the margins
+    are of the worse of the two steps). References renewed at each step and not each 20th leave
+    0.0504: old references are not the cause. The paper does not tell what its 800 columns of
+    CIFAR10 are.
     """
     claims = (
         Claim(
@@ -51,13 +82,8 @@ class Steps(Experiment):
             "shakes less over the last iterations than that of any other method (margin: "
             "log10 of the least ratio)",
             "the two lowest curves",
-            lambda rows: (
-                "shaking over the minimum at eta = 5: "
-                + paper.listed(
-                    paper.means(where(rows, eta=5.0), "shaking", lambda r: r["method"])
-                )
-            ),
-            lambda rows: by_seed(rows, _gap),
+            _shaking,
+            lambda rows: by_seed(_plain(rows), _gap),
         ),
         Claim(
             "SGD, SSGD and SCV fluctuate drastically with eta = 5: their mean over the last "
@@ -66,10 +92,12 @@ class Steps(Experiment):
             "no",
             lambda rows: (
                 "excess: "
-                + paper.listed(paper.means(where(rows, eta=5.0), "tail", lambda r: r["method"]))
+                + paper.listed(
+                    paper.means(where(_plain(rows), eta=5.0), "tail", lambda r: r["method"])
+                )
             ),
             lambda rows: by_seed(
-                where(rows, eta=5.0),
+                where(_plain(rows), eta=5.0),
                 lambda mine: (
                     min(r["tail"] for r in mine if r["method"] in OTHERS) - paper.STABLE
                 ),
@@ -78,15 +106,24 @@ class Steps(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each draw."""
-        return paper.cells(quick, (paper.IMAGES,))
+        """Return a cell for each draw, and those of the controls."""
+        plain = paper.cells(quick, (paper.IMAGES,))
+        few = [cell | {"data": f"{cell['data']}{paper.BY}{COMPONENTS}"} for cell in plain]
+        return plain + few + [cell | {key: v} for key, v in OWN.items() for cell in plain]
 
     def measure(self, cell: Cell) -> Iterable[Row]:
-        """Run all methods with all steps."""
+        """Run all methods with all steps, or S3GD with large steps and one other parameter."""
         quick = cell["quick"]
         steps = paper.QUICK_STEPS if quick else 10_000
+        own = {key: cell[key] for key in OWN if key in cell}
+        if own:
+            task = paper.load(cell["data"], quick)
+            for eta in LARGE:
+                row = paper.curve(task, "S3GD", eta, cell["seed"], steps, **own)
+                yield {"method": "S3GD", "eta": eta} | {k: row[k] for k in ("tail", "shaking")}
+            return
         for row in paper.runs(cell["data"], cell["seed"], quick, steps, every=True):
-            points = row["curve"] if cell["seed"] == 0 else []
+            points = row["curve"] if cell["seed"] == 0 and _plain([cell]) else []
             yield {key: row[key] for key in ("method", "eta", "tail", "shaking")} | {
                 "curve": [point[:2] for point in points]
             }
@@ -96,7 +133,7 @@ class Steps(Experiment):
         with picture(path, 1, len(paper.METHODS), size=(2.6, 2.6), sharey=True) as axes:
             for ax, name in zip(axes[0], paper.METHODS, strict=True):
                 for i, eta in enumerate(paper.ETAS):
-                    for row in where(rows, method=name, eta=eta, seed=0):
+                    for row in where(_plain(rows), method=name, eta=eta, seed=0):
                         if row["curve"]:
                             at, above = np.array(row["curve"]).T
                             ax.plot(at, np.maximum(above, 1e-6), f"C{i}", label=f"{eta:g}")

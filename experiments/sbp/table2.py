@@ -24,8 +24,13 @@ PAPER = {
     ("mnist", True): (25.0, 1000.0, 6.42e-11),
 }
 TOLERANCE, SEPARABLE = 0.05, 1e-6
-# Adult with a bias and another lambda, or another kernel
-CONTROLS = {"C": ("1 / (n lambda)", 300.0), "square": ("sigma^2", 10.0)}
+TOL = 1e-4
+# Adult with a bias and another lambda, another kernel, or an early end
+CONTROLS = {
+    "C": ("1 / (n lambda)", (300.0, 500.0)),
+    "square": ("sigma^2", (10.0, 20.0, 50.0)),
+    "tol": ("tolerance", (1.0,)),
+}
 
 
 def _plain(rows: list[Row]) -> list[Row]:
@@ -37,10 +42,12 @@ def _controls(rows: list[Row]) -> str:
     """Tell nu and test error with the table's parameters, and with one of them replaced."""
     (own,) = _plain(rows)
     text = f" (test error {own['error']:.2f} %"
-    for key, (name, value) in CONTROLS.items():
+    if "wrong" in own:
+        text += f"; training error over norm {own['wrong'] / own['norm']:.3g}"
+    for key, (name, _) in CONTROLS.items():
         for row in rows:
             if key in row:
-                text += f"; with {name} = {value:g}: {row['nu']:.3g}, {row['error']:.2f} %"
+                text += f"; with {name} = {row[key]:g}: {row['nu']:.3g}, {row['error']:.2f} %"
     return text + ")"
 
 
@@ -84,10 +91,13 @@ class Slack(Experiment):
     """
     explanation = """
     Adult with a bias: the test error of 14.9 % that the paper has of LIBSVM (Section 5) is that
-    of the table's parameters here. A smaller lambda or a narrower kernel lowers nu, the second
-    to below the paper's value, but the controls have a higher test error than 14.9 %. The
-    paper's nu is that of neither control; which solution it belongs to is not isolated. The
-    rows and the definition of nu are not the cause: without a bias they give its value.
+    of the table's parameters here. The controls replace one of them at a time. The paper's nu
+    is between those of 1 / (n lambda) = 300 and 500, and between those of sigma^2 = 10 and 20,
+    and all of these have a test error of at least 15.1 %: no such replacement gives both. The
+    training error in place of the mean hinge loss, the average error of Section 2, is 7 % off.
+    An early end of the solver, at 10,000 times the tolerance, does not lower nu.
+    The rows and the definition of nu are not the cause: without a bias they give its value.
+    Which solution the paper's nu belongs to is not isolated.
     """
     claims: ClassVar = tuple(_claim(*key) for key in PAPER)
 
@@ -97,7 +107,8 @@ class Slack(Experiment):
         cells = [
             {"seed": 0, "dataset": name, "bias": bias, "rows": rows} for name, bias in PAPER
         ]
-        return cells + [cells[1] | {key: value} for key, (_, value) in CONTROLS.items()]
+        controls = [{key: v} for key, (_, values) in CONTROLS.items() for v in values]
+        return cells + [cells[1] | control for control in controls]
 
     def measure(self, cell: Cell) -> Iterator[Row]:
         """Return nu, its parts, and the test error."""
@@ -106,17 +117,20 @@ class Slack(Experiment):
         square, C = cell.get("square", square), cell.get("C", C)
         p = load(SETS[name][0], cell["rows"], 300 if cell["rows"] else None)
         model = KernelClassifier(
-            "hinge", solver=WorkingSet(tol=1e-4), C=C, gamma=1 / (2 * square), metric=None,
-            standardize=False, fit_intercept=bias, probability=False, random_state=0,
+            "hinge", solver=WorkingSet(tol=cell.get("tol", TOL)), C=C, gamma=1 / (2 * square),
+            metric=None, standardize=False, fit_intercept=bias, probability=False,
+            random_state=0,
         ).fit(p.X, p.y)  # fmt: skip
         f = np.ravel(model.decision_function(p.X))
-        loss = float(np.maximum(0, 1 - np.where(p.y > 0, 1.0, -1.0) * f).mean())
+        signed = np.where(p.y > 0, 1.0, -1.0) * f
+        loss = float(np.maximum(0, 1 - signed).mean())
         e = model.expansion_
         on_support = np.zeros(e.coef.shape)
         e.exact.add_product(e.support, e.support, e.coef, on_support)
         norm = float(np.sqrt((e.coef * on_support).sum()))
         yield {
             "nu": loss / norm, "loss": loss, "norm": norm, "support": len(e.coef),
+            "wrong": float(np.mean(signed <= 0)),
             "error": 100 * (1 - model.score(p.X_test, p.y_test)),
         }  # fmt: skip
 

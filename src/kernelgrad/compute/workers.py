@@ -11,10 +11,12 @@ from __future__ import annotations
 import pickle
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,8 +26,11 @@ from kernelgrad.compute.memory import keep_freed_memory
 from kernelgrad.compute.threads import one_thread
 from kernelgrad.exceptions import DataError, KernelGradError
 
-_BUNDLES = 4  # bundles of pieces per thread, enough to balance the load
+# Bundles of pieces per thread, enough to balance the load; with many threads the tasks of more
+# bundles would cost the scheduler more than that, some 2 ms each.
+_BUNDLES, _MOST_BUNDLES = 4, 256
 _FOUND_EVERY = 32  # number of calls after which the places of bundles are looked up
+_TELL = 0.5  # seconds between reports of progress
 _LOOK = 5.0  # seconds without a result after which workers are checked
 _INLINE = 1024  # largest size of arguments, in bytes, that are part of each task
 _LOSSES = 3  # consecutive losses of workers after which a fit fails
@@ -103,6 +108,10 @@ class _Held:
     pieces: list[Any]
     answers: list[Any] | None = None
 
+    def __sizeof__(self) -> int:
+        """Bytes of the pieces, by which dask weighs whether a task is worth moving."""
+        return 64 + sum(getattr(piece, "nbytes", 0) for piece in self.pieces)
+
 
 class DaskTeam:
     """Pieces held by workers, whose methods are called one at a time.
@@ -126,6 +135,9 @@ class DaskTeam:
         Methods that return tuples whose first element is an array of which only the sum over
         all pieces is needed. Workers add these arrays in the order of the pieces; the first
         result has the sum, the others have zeros.
+    condensed : mapping of str to callable, optional
+        Methods, and functions that make less of the answers of neighbouring pieces; they get
+        the list of these answers and the arguments of the method.
     """
 
     def __init__(
@@ -136,10 +148,11 @@ class DaskTeam:
         places: Sequence[str],
         progress: Callable[[int, int], None] | None = None,
         summed: frozenset[str] = frozenset(),
+        condensed: Mapping[str, Callable[..., list[Any]]] = MappingProxyType({}),
     ) -> None:
         self._client, self._retries = engine.resolved(), engine.retries
         self._makers, self._changes, self._places = list(makers), changes, list(places)
-        self._progress, self._summed = progress, summed
+        self._progress, self._summed, self._condensed = progress, summed, condensed
         self._log: list[bytes] = []  # all changes so far
         self._begin()
 
@@ -157,7 +170,8 @@ class DaskTeam:
 
         self._held = []
         n, cores = len(self), self._client.ncores()
-        bundles = min(n, _BUNDLES * max(1, sum(cores.values())))
+        threads = max(1, sum(cores.values()))
+        bundles = min(n, max(threads, min(_BUNDLES * threads, _MOST_BUNDLES)))
         cuts = np.linspace(0, n, bundles + 1).astype(int).tolist()
         self._spans = list(pairwise(cuts))
         held = [dask.delayed(_Held, pure=False)(self._makers[a:b]) for a, b in self._spans]
@@ -229,6 +243,8 @@ class DaskTeam:
             # sent once to the cluster, and from worker to worker
             args = client.submit(_same, args, key=f"args-{name}", **options)
         task = _changed if method in self._changes else _asked
+        if method in self._condensed:
+            task = partial(_condensed, self._condensed[method])
         futures: list[Any] = []
         total = None
         for i, (a, b) in enumerate(self._spans):
@@ -236,7 +252,7 @@ class DaskTeam:
             if more is not None and all(m is None for m in more):
                 futures.append(None)
                 continue
-            key = (f"{task.__name__[1:]}-{name}", i)
+            key = (f"asked-{name}", i)
             where = options | self._home(i)
             made = client.submit(task, self._held[i], a, method, args, more, key=key, **where)
             answers = made
@@ -257,12 +273,17 @@ class DaskTeam:
 
         wanted = [future for future in futures if future is not None]
         with self._client.as_current(), suppress(CancelledError):
-            left = set(wanted)
+            left, quiet = set(wanted), 0
             while left:
-                try:
-                    left = wait(left, _LOOK, return_when="FIRST_COMPLETED").not_done
+                try:  # to be woken by every result would cost more than the results
+                    left = wait(left, _TELL).not_done
                 except TimeoutError:
-                    self._check_homes()
+                    before = len(left)
+                    left = {future for future in left if not future.done()}
+                    quiet = quiet + 1 if len(left) == before else 0
+                    if quiet * _TELL >= _LOOK:
+                        self._check_homes()
+                        quiet = 0
                 if self._progress is not None:
                     done = len(wanted) - len(left)
                     self._progress(done * len(self) // len(wanted), len(self))
@@ -350,6 +371,13 @@ def _asked(held: _Held, start: int, method: str, args: Any, more: Any) -> list[A
         None if extra is None else _said(piece, start + i, method, args, extra)
         for i, (piece, extra) in enumerate(_with(held, more))
     ]
+
+
+def _condensed(
+    condense: Callable[..., list[Any]], held: _Held, start: int, method: str, args: Any,
+    more: Any,
+) -> list[Any]:  # fmt: skip
+    return condense(_asked(held, start, method, args, more), *args)
 
 
 def _changed(held: _Held, start: int, method: str, args: Any, more: Any) -> _Held:

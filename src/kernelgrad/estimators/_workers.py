@@ -58,6 +58,7 @@ class HeldRows(StoredRows):
             places,
             progress,
             frozenset({"products"}),
+            {"draw": _best_drawn},
         )
         team.starts, team.facts = starts, team.ask("facts")
         return team
@@ -73,6 +74,12 @@ class ShardTeam(DaskTeam):
 
     starts: Any
     facts: list[Any]
+
+
+def _best_drawn(drawn: list[Any], *args: Any) -> list[Any]:
+    """Return the one answer to :meth:`Shard.draw`, with these arguments, of several shards."""
+    *_, width, _ = args
+    return [shards.best_drawn(drawn, width)]
 
 
 class _Piece(BatchSource):

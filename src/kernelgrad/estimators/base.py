@@ -485,7 +485,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
             history=dict(copy.deepcopy(self.history_)) if plan.goes_on else None,
             resumed=plan.resumed,
         )
-        result.state.release()
+        result.state.release(brief=plan.rows.stays and not self.warm_start)
         self._state: State = result.state
         self.solver_: Solver[Any] = plan.solver
         self._fitted_alpha = plan.problem.alpha
@@ -569,7 +569,9 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         path : str or path-like
         resumable : bool, default=False
             Also write the solver's state, so that ``partial_fit`` and ``warm_start`` go on
-            exactly where they were (up to three times the size).
+            exactly where they were (up to three times the size). Block descent on rows that
+            stay in files or with workers must have been fitted with ``warm_start=True`` for
+            that; otherwise it goes on from the same function but for rounding.
         key : bytes or None, default=None
             Sign the file by HMAC-SHA256 under this secret of at least 16 bytes, for
             ``load(path, key=key)`` to refuse files that anyone else wrote.

@@ -162,6 +162,10 @@ class StationaryKernel(ProjectionKernel):
         """Return ones, since ``k(x, x) = 1``."""
         return np.ones(X.shape[0])
 
+    def exact_diag(self, rows: ExactRows) -> Float64Array:
+        """Return ones, as :meth:`exact_block` has on its diagonal."""
+        return np.ones(rows.n_rows)
+
     def per_feature(self) -> StationaryKernel:
         """Return the kernel with independent frequencies in place of a Sobol' sequence."""
         return self._replaced(sampling="iid") if self.sampling == "qmc" else self

@@ -287,8 +287,11 @@ class State:
                 own[name] = value.copy()
         return dataclasses.replace(self, **own)
 
-    def release(self) -> None:
-        """Drop the fields that the next step can compute again."""
+    def release(self, *, brief: bool = False) -> None:
+        """Drop the fields that the next step can compute again, bit for bit.
+
+        `brief` allows to drop more, which the next step computes again but for rounding.
+        """
         for name, (default, released) in self._transient().items():
             if released:
                 setattr(self, name, default)

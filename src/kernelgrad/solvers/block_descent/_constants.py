@@ -35,10 +35,10 @@ DAMPING = 1e-2  # of the first step, in units of the block's mean curvature
 LEAST_DAMPING, MOST_DAMPING = 1e-9, 1e3
 STALE = 10.0  # times the damping wanted: a factor with so much serves
 # On coefficients, in units of the Hessian's mean diagonal. The Hessian squares the condition of
-# the kernel values: summed in float32 it would need 1e-5, which hides all but the smoothest part
-# of a smooth kernel from every block. Summed in float64 it takes the least, and more, up to the
-# safe one, where rounding could cost more of the objective than is allowed: in the responses,
-# or in the norm, where steps on few blocks, visited again and again, exploit it.
+# the kernel values: summed in float32 it would need 1e-5, which hides all but the smoothest
+# part of a smooth kernel from every block. Summed in float64 it takes the least, and more, up
+# to the safe one, where rounding could cost more of the objective than is allowed: in the
+# responses, or in the norm, where steps on few blocks, visited again and again, exploit it.
 JITTER, JITTER_GRAM, MOST_JITTER = 1e-11, 1e-5, 1e-3
 SAFE_JITTER = 1e-6, 1e-5  # of one block, of many
 LOST_ROWS, LOST_NORM, MOST_LOST_NORM = 1e-4, 1e-7, 1e-5  # the second for each block

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -31,14 +31,15 @@ class BlockMatrix:
     """The n x M values of a block for all rows, kept in `buffer` or recomputed when needed.
 
     Tiles are the same either way, so what is kept changes no bit. `tile` returns the values of
-    a slice of rows, (t, M) float32, in one thread, in its second argument if that is not None.
-    The buffer has at least n M entries.
+    up to `height` rows, (t, M) float32, in one thread, in its second argument if that is not
+    None. The buffer has at least n M entries.
     """
 
     def __init__(
-        self, n: int, width: int, tile: Callable[..., Float32Array], buffer: Float32Array | None
-    ) -> None:
-        self.n, self.width, self._tile = n, width, tile
+        self, n: int, width: int, tile: Callable[..., Float32Array],
+        buffer: Float32Array | None, height: int,
+    ) -> None:  # fmt: skip
+        self.n, self.width, self._tile, self._height = n, width, tile, height
         self._kept = None if buffer is None else buffer[: n * width].reshape(n, width)
         self._filled = False
         self.n_tiles_made = 0
@@ -56,8 +57,7 @@ class BlockMatrix:
         parts = np.zeros((-(-self.n // chunk), len(R), self.width))
 
         def task(i: int) -> None:
-            for a in range(i * chunk, min(self.n, (i + 1) * chunk), TILE):
-                rows = slice(a, min(self.n, a + TILE))
+            for rows in self._tiles(i * chunk, (i + 1) * chunk):
                 parts[i] += R[:, rows] @ self._values(rows)
 
         parallel_for(len(parts), task)
@@ -69,11 +69,16 @@ class BlockMatrix:
         """Write ``V K^T`` for V (C, M) to `out` (C, n)."""
 
         def task(i: int) -> None:
-            rows = slice(i * TILE, min(self.n, (i + 1) * TILE))
-            out[:, rows] = V @ self._values(rows).T
+            for rows in self._tiles(i * TILE, (i + 1) * TILE):
+                out[:, rows] = (self._values(rows) @ V.T).T
 
         parallel_for(-(-self.n // TILE), task)
         self._passed()
+
+    def _tiles(self, start: int, stop: int) -> Iterator[slice]:
+        """Yield the slices of rows whose values are made, and used, at once."""
+        stop, height = min(stop, self.n), self._height
+        return (slice(a, min(stop, a + height)) for a in range(start, stop, height))
 
     def _passed(self) -> None:
         if self._kept is None or not self._filled:
@@ -86,6 +91,7 @@ class Block(ABC):
 
     number: int  # blocks before this one, counted from the start of the fit
     width: int  # M
+    height = TILE  # rows whose values are made at once
     index: IntArray | None = None  # numbers of the rows that are centres, (M,)
     at = slice(None)  # of features, their places among all coefficients
     gram: Float32Array | None = None  # inner products of the coordinates; None: the identity
@@ -137,6 +143,7 @@ class Block(ABC):
             self.width,
             lambda part, out: self.tile(take_rows(rows, part), out),
             buffer,
+            self.height,
         )
 
 
@@ -145,6 +152,8 @@ class SupportBlock(Block):
 
     With `compiled` loops make the values, for many rows.
     """
+
+    height = _SUB
 
     def __init__(
         self, number: int, exact: ExactKernel, centres: ExactRows, index: IntArray,
@@ -190,11 +199,7 @@ class SupportBlock(Block):
         """Return ``k(X, Z)``."""
         if out is None:
             out = np.empty((rows.n_rows, self.width), np.float32)
-        for a in range(0, rows.n_rows, _SUB):
-            part = slice(a, a + _SUB)
-            self.exact.fast_block(
-                rows.take(part), self.centres, out[part], compiled=self._compiled
-            )
+        self.exact.fast_block(rows, self.centres, out, compiled=self._compiled)
         return out
 
     def products(self, rows: ExactRows, coef: Float64Array) -> Float64Array:

@@ -281,7 +281,7 @@ class BlockSteps:
         self._sample, values = None, None
         if m == M == self.objective.n:  # all rows are centres
             values = self.block.gram
-        if len(W) > 1 and self.objective.code != scalar.SQUARED:
+        if self.objective.C > 1 and self.objective.code != scalar.SQUARED:
             values = self.block.sample(sample.rows) if values is None else values
             self._sample = _Curvature(values, sample, W, self.objective)
         self.H = np.zeros((M + 1, M + 1))
@@ -537,7 +537,7 @@ class BlockSteps:
         if self.features is not None:
             own = self.features
             step_on(own.coef, own.momentum, own.way, s, moved, moves, self.block.at)
-        answers = self.memory.team.ask("take", s, moved, moves, self._point)
+        answers = self.memory.team.ask("take", s, moved, self._point)
         it.moving = True
         self.update.step(s, found.moved, moves)
         typical = float(np.median(s[moved, 1]))

@@ -24,7 +24,7 @@ from kernelgrad.compute.linalg import first_of_equals, row_hashes
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import ExactRows
-from kernelgrad.losses import Loss
+from kernelgrad.losses import Loss, scalar
 from kernelgrad.solvers.base import RowStore, draws
 from kernelgrad.solvers.block_descent.coordinates import (
     Block,
@@ -79,6 +79,8 @@ class Sample:
     """Rows of the Hessian's sample, with the factors that make their mean that of all rows.
 
     Curvatures, responses with constants, and weights are those of the rows, (C, m) or (m,).
+    Only the largest curvature of a row is there, (1, m), for losses that need no other, and
+    responses only for the one that needs them.
     """
 
     rows: Any
@@ -222,8 +224,10 @@ class Shard:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows."""
+        """Bytes of the rows; none where they are read again."""
         rows = self._rows
+        if self.store is not None:
+            return 0
         if isinstance(rows, ExactRows):
             return rows.nbytes
         return int(4 * self.n * self.home.n_features_in)
@@ -270,20 +274,21 @@ class Shard:
             self.arrays[name] = self.arrays[name].copy()
         return self.arrays[name]
 
-    def snapshot(self) -> dict[str, AnyArray]:
-        """Return the data of the shard that a resumed fit needs."""
-        arrays = {name: np.array(self.arrays[name]) for name in ("f", "p")}
+    def snapshot(self, brief: bool) -> dict[str, AnyArray]:
+        """Return the data of the shard that a resumed fit needs, `brief` without responses."""
+        arrays = {} if brief else {name: np.array(self.arrays[name]) for name in ("f", "p")}
         coef = {"coef": self.coef, "coef_momentum": self.coef_momentum}
         return arrays | {"index": self.index + self.start, "last": self.last} | coef
 
     def start_from(self, snapshot: dict[str, AnyArray] | None) -> None:
         """Begin with f = 0, or where a snapshot was taken."""
-        if snapshot is None:
-            for name in ("f", "p"):
-                self.arrays[name] = np.zeros(self.arrays["Y"].shape, np.float32)
-            return
         for name in ("f", "p"):
-            self.arrays[name] = np.array(snapshot[name], np.float32)
+            if snapshot is None or name not in snapshot:
+                self.arrays[name] = np.zeros(self.arrays["Y"].shape, np.float32)
+            else:
+                self.arrays[name] = np.array(snapshot[name], np.float32)
+        if snapshot is None:
+            return
         self.index, self.last = snapshot["index"] - self.start, snapshot["last"].copy()
         self.coef = np.array(snapshot["coef"], np.float64)
         self.coef_momentum = np.array(snapshot["coef_momentum"], np.float64)
@@ -371,10 +376,7 @@ class Shard:
         w[self.index] *= np.clip((number - self.last) / n_blocks, _JUST_USED, 1.0)
         u = draws(seed, TAG, number, *([self.number] if self.number else [])).random(len(among))
         key = np.log(w[among]) - np.log(-np.log(np.maximum(u, 1e-300)))
-        if len(among) > width:
-            best = np.sort(np.argpartition(-key, width - 1)[:width])
-            key, among = key[best], among[best]
-        return key, among + self.start
+        return best_drawn([(key, among + self.start)], width)
 
     def enter(self, block: Block, kept: float | None) -> Float64Array:
         """Begin a block; return the coefficients of its centres.
@@ -444,13 +446,11 @@ class Shard:
             rows = np.minimum(rows, self.n - 1)
             share = (total / self.n_all / p[rows]).astype(np.float32)
         assert self._point is not None
-        return Sample(
-            self.rows_at(rows),
-            share,
-            W[:, rows],
-            self._raised("f", self._point.bias)[:, rows],
-            objective.weight[rows],
-        )
+        U, W, code = self._raised("f", self._point.bias), W[:, rows], objective.code
+        if code in (scalar.MULTINOMIAL, scalar.SQUARED):
+            W = W.max(axis=0, keepdims=True)
+        kept = U[: len(U) if code == scalar.MULTINOMIAL else 0, rows]
+        return Sample(self.rows_at(rows), share, W, kept, objective.weight[rows])
 
     def _probabilities(self, W: Float32Array, mean: float) -> Float64Array:
         """Return what makes half of the sample follow the curvature."""
@@ -465,6 +465,7 @@ class Shard:
         self._passes += matrix.n_tiles_made - before
         self._seen = {k: v for k, v in self._seen.items() if k not in ("raised d", "raised p")}
         self.arrays["d"] = D
+        self._move = move[:, self._here].astype(np.float64)
         f, p = self.arrays["f"], self.arrays["p"]
         R, raised = self._derivatives()[1], self._raised("d", bias_move)
         at = self.index
@@ -491,13 +492,13 @@ class Shard:
             self._raised("d", bias_move), self._raised("p", bias_momentum), steps, directions,
         )  # fmt: skip
 
-    def take(self, steps: Float64Array, moved: Any, move: Float64Array, point: Point) -> Slopes:
+    def take(self, steps: Float64Array, moved: Any, point: Point) -> Slopes:
         """Apply a step (C, 3) along f, the move and the last step; differentiate there."""
         way = self._own("way") if "way" in self.arrays else None
         step_on(self._own("f"), self._own("p"), way, steps, moved, self.arrays["d"])
         self._own_coef()
-        part = move[:, self._here]
-        step_on(self.coef, self.coef_momentum, self.coef_way, steps, moved, part, self._slots)
+        own = self.coef, self.coef_momentum, self.coef_way
+        step_on(*own, steps, moved, self._move, self._slots)
         return self.derive(point)
 
     def _own_coef(self) -> None:
@@ -664,6 +665,17 @@ def joined(samples: Sequence[Sample]) -> Sample:
         np.concatenate([s.responses for s in samples], axis=1),
         np.concatenate([s.weight for s in samples]),
     )
+
+
+def best_drawn(
+    drawn: Sequence[tuple[Float64Array, IntArray]], width: int
+) -> tuple[Float64Array, IntArray]:
+    """Return the `width` largest keys of all and their rows, in the order of the rows."""
+    keys, rows = (np.concatenate([part[i] for part in drawn]) for i in (0, 1))
+    if len(keys) > width:
+        best = np.sort(np.argpartition(-keys, width - 1)[:width])
+        keys, rows = keys[best], rows[best]
+    return keys, rows
 
 
 def hashes_of(rows: ExactRows) -> AnyArray:

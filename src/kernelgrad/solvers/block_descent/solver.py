@@ -57,6 +57,7 @@ from kernelgrad.solvers.block_descent.shards import (
     Home,
     Recipe,
     Team,
+    best_drawn,
     hashes_of,
     joined,
 )
@@ -406,7 +407,10 @@ class CachedBlockDescent(Solver[CachedState]):
         if state.memory is None:
             same = _digest(problem, batch) == state.digest and state.fits(batch.n_rows)
             check_same_rows(self, same, "the responses", "'dsg'")
+            brief = bool(state.kept) and "f" not in state.kept
             state.memory = self._prepare(problem, state, batch, None)
+            if brief:
+                self._refresh(state)
         return state.memory
 
     def step(self, problem: Problem, state: CachedState, batch: Rows) -> StepInfo:
@@ -460,11 +464,7 @@ class CachedBlockDescent(Solver[CachedState]):
         drawn = team.ask(
             "draw", state.iterate.alpha, total, number, n_blocks, memory.max_width, problem.seed
         )
-        keys, rows = (np.concatenate([d[i] for d in drawn]) for i in (0, 1))
-        M = min(memory.max_width, len(keys))
-        if len(keys) > M:
-            rows = rows[np.argpartition(-keys, M - 1)[:M]]
-        index, centres = self._rows_at(team, np.sort(rows))
+        index, centres = self._rows_at(team, best_drawn(drawn, memory.max_width)[1])
         first = first_of_equals(hashes_of(centres))  # shards do not know each other's rows
         if not first.all():
             index, centres = index[first], centres.take(np.flatnonzero(first))
@@ -691,6 +691,6 @@ def _by_shard(team: Team, rows: IntArray) -> list[tuple[IntArray] | None]:
 def _part(kept: dict[str, AnyArray], start: int, stop: int) -> dict[str, AnyArray]:
     """Return the part of a snapshot that belongs to one shard."""
     own = (kept["index"] >= start) & (kept["index"] < stop)
-    part = {name: kept[name][:, start:stop] for name in ("f", "p")}
-    part |= {name: kept[name][own] for name in ("index", "last")}
-    return part | {name: kept[name][:, own] for name in ("coef", "coef_momentum")}
+    part = {name: kept[name][own] for name in ("index", "last")}
+    part |= {name: kept[name][:, own] for name in ("coef", "coef_momentum")}
+    return part | {name: kept[name][:, start:stop] for name in kept if name in ("f", "p")}

@@ -28,22 +28,22 @@ class CachedState(State):
     offset: Float64Array = sized("C")
     iterate: Iterate
     features: FeatureCoefficients | None = None
-    # responses and coefficients of the shards while there is no `memory`
+    # responses, if they are kept, and coefficients of the shards while there is no `memory`
     kept: dict[str, AnyArray] = field(default_factory=dict)
     kernel_evaluations: int = 0
     slow: int = 0
     memory: Workspace | None = transient()
 
-    def release(self) -> None:
-        """Keep the data of the shards and drop the rows."""
-        self.kept = self.snapshot()
+    def release(self, *, brief: bool = False) -> None:
+        """Keep the data of the shards and drop the rows; `brief` drops responses too."""
+        self.kept = self.snapshot(brief=brief)
         super().release()
 
-    def snapshot(self) -> dict[str, AnyArray]:
-        """Return responses (C, n), centres and coefficients of all shards."""
+    def snapshot(self, *, brief: bool = False) -> dict[str, AnyArray]:
+        """Return responses (C, n) unless `brief`, centres and coefficients of all shards."""
         if self.memory is None:
             return self.kept
-        parts = self.memory.team.ask("snapshot")
+        parts = self.memory.team.ask("snapshot", brief)
         axes = {"index": 0, "last": 0}
         return {
             name: np.concatenate([part[name] for part in parts], axis=axes.get(name, 1))
@@ -84,7 +84,7 @@ class CachedState(State):
     def fits(self, n: int) -> bool:
         """Return whether the data kept for all rows have `n` rows."""
         kept = self.kept
-        return not kept or kept["f"].shape[1] == n
+        return "f" not in kept or kept["f"].shape[1] == n
 
     @classmethod
     def restore_parts(cls, problem: Problem, record: Record) -> dict[str, Any]:
@@ -126,13 +126,15 @@ def _restored_shards(record: Record, kept: dict[str, AnyArray]) -> dict[str, Any
     if not kept:
         return {}
     part = Record({}, kept, f"{record.place}, kept", record.sizes)
-    found = {
-        **{name: part.array(name, "C", "n") for name in ("f", "p")},
+    responses = [name for name in ("f", "p") if name in kept]
+    found: dict[str, AnyArray] = {
+        **{name: part.array(name, "C", "n") for name in responses},
         **{name: part.array(name, "centres", kinds="i", least=0) for name in ("index", "last")},
         **{name: part.array(name, "C", "centres") for name in ("coef", "coef_momentum")},
     }
     part.close()
-    if (np.diff(found["index"]) <= 0).any() or (found["index"] >= record.sizes["n"]).any():
+    last = record.sizes.get("n", np.inf)  # where responses tell
+    if (np.diff(found["index"]) <= 0).any() or (found["index"] >= last).any():
         raise part.error("holds centres that are no rows in order")
     return {name: np.array(a) for name, a in found.items()}
 
