@@ -486,7 +486,7 @@ def test_bytes_do_not_grow_with_rows(client, rows, monkeypatch):
     row = 4 * D + 8  # and its square
     most = {  # to each worker, and to and from shards
         "draw": (200, 8 * 16 * M),
-        "enter": (M * row + 3000, 0),
+        "enter": (M * row + 3000, 8 * C * M),
         # responses, curvature, weight, share, place; products; values at centres
         "products": (0, sampled * (row + 4 * C + 20) + 8 * C * M + 4 * C * M),
         "respond": (4 * C * M, 8 * C * M + 12 * 36 * C),  # values, and sums of each shard
