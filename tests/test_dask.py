@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -418,6 +419,7 @@ def held_keys(dask_worker):
 def all_free(client):
     """Whether workers hold nothing any more, once they have heard of it."""
     for _ in range(200):
+        gc.collect()  # futures of earlier tests may be in cycles
         if not any(client.run(held_keys).values()):
             return True
         time.sleep(0.05)

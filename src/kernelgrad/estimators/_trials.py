@@ -33,7 +33,7 @@ _OWN_ROWS, _OWN_HELD, _OWN_STEPS, _FOLDS = 1000, 4000, 50, 3
 # Blocks that tell gamma for block descent: rows, centres, blocks; factors, up to which
 TRIAL_ROWS, _TRIAL_WIDTH, _TRIAL_BLOCKS = 30_000, 512, 8
 _TRIAL_FACTOR, _MOST_FACTOR = 2.0, 16.0
-_NARROWER = 0.01  # larger losses of narrower kernels, which gain more from further blocks
+_RISE = 0.01  # of the loss, after which narrower kernels may still have a smaller one
 _MANY_ROWS = 100_000  # whose fit takes many times the seconds of some more trials
 
 
@@ -163,10 +163,9 @@ def descent_kernel(
 
     A bandwidth that suits an exact solution of a thousand rows may be too wide for blocks of
     many more, which are sums over few centres: what is as smooth hardly tells them apart. Some
-    blocks on the pool are compared on other rows, for gamma times powers of two; a narrower
-    kernel may lose a little, as a fit has more blocks than a trial. From 100,000 rows on the
-    next smoother and rougher of `shapes` are tried too, and so on while they gain, and a gamma
-    between the powers.
+    blocks on the pool are compared on other rows, for gamma times powers of two, up to a clear
+    rise. From 100,000 rows on the next smoother and rougher of `shapes` are tried too, and so
+    on while they gain, and a gamma between the powers.
     """
     kernel, n = problem.kernel, len(pool.Y)
     order = purpose_rng(seed, 5).permutation(n)
@@ -202,13 +201,13 @@ def descent_kernel(
         return losses[shape, factor]
 
     def narrowed(shape: int, factor: float) -> float:
-        least = loss(shape, factor)
+        best = factor
         while factor < _MOST_FACTOR:
-            least = min(least, loss(shape, factor))
-            if loss(shape, factor * _TRIAL_FACTOR) > (1 + _NARROWER) * least:
-                break
             factor *= _TRIAL_FACTOR
-        return factor
+            if loss(shape, factor) > (1 + _RISE) * loss(shape, best):
+                break
+            best = min((best, factor), key=partial(loss, shape))
+        return best
 
     at = shapes.index(nu) if nu in shapes else -1
     factor = narrowed(at, 1.0)
