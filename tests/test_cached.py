@@ -37,10 +37,11 @@ from cases import every
 from kernelgrad import KernelDensityRatio, KernelNoveltyDetector, set_num_threads
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import SquaredError
-from kernelgrad.solvers import Problem, TrainBatch
-from kernelgrad.solvers.block_descent._constants import KEPT
+from kernelgrad.solvers import CachedBlockDescent, Problem, TrainBatch
+from kernelgrad.solvers.block_descent import _constants as constants
 from kernelgrad.solvers.block_descent.newton import _positive
 from kernelgrad.solvers.block_descent.shards import Point
+from plain import plain_regressor
 
 # -- the minimum -----------------------------------------------------------------------
 
@@ -489,8 +490,25 @@ def test_the_momentum_is_the_way_of_several_blocks(blocks):
     for _ in range(6):
         tracker.advance(solver.step(problem, state, batch))
         now = state.snapshot()
-        way = KEPT * way + now["f"] - before
+        way = constants.KEPT * way + now["f"] - before
         before = now["f"]
         np.testing.assert_allclose(now["p"], way, atol=1e-5)
         f = solver.expansion(state).raw_prediction(X[:30])
         np.testing.assert_allclose(tracker.raw_prediction(), f, atol=1e-4)
+
+
+def test_blocks_resolve_the_fine_part_of_a_smooth_kernel(monkeypatch):
+    """As much jitter as float32 sums would need hides it, which is the control."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (3000, 3))
+    y = np.sin(6 * X[:, 0]) * np.cos(4 * X[:, 1]) + X[:, 2] ** 2
+    y += 0.01 * rng.standard_normal(3000)
+    found = []
+    for jitter in (constants.JITTER, 1e-5):
+        monkeypatch.setattr(constants, "JITTER", jitter)
+        model = plain_regressor(
+            alpha=1e-9, gamma=0.5, max_iter=8, random_state=0,
+            solver=CachedBlockDescent(block_size=256, tol=0.0),
+        ).fit(X, y)  # fmt: skip
+        found.append(model.history_["objective"][-1])
+    assert found[0] < 0.75 * found[1]
