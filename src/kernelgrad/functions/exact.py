@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import fields
 from typing import Any, Self
@@ -27,7 +27,6 @@ from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.scaling import InputScaling, restored_kernel
 from kernelgrad.kernels import ExactRows, Kernel, describe_kernel
 from kernelgrad.kernels._tiles import blas_products
-from kernelgrad.kernels.base import TiledKernel
 from kernelgrad.kernels.device import KernelTiles
 from kernelgrad.persistence import Record
 
@@ -36,6 +35,9 @@ ROW_TILE = 256  # and its rows: 1 MiB of float32, which stays in the cache
 GRAM_TILE = 256  # rows and columns of a tile of a symmetric matrix, which stays in the cache
 PREDICT_TILE = 512  # rows and support rows of a prediction tile: 1 MiB of float32
 PREPARE_ROWS = 8192
+# Of the mean of k(x, x): with this penalty float32 values raise the objective of a fit by up
+# to 1e-5 of itself, which grows with the square of what the penalty is smaller.
+SMALL_ALPHA = 3e-6
 _CSR = ("data", "indices", "indptr")
 # Bytes of cached kernel rows unless a memory limit is given. Touching new memory may take as
 # long as a kernel value of some 200 columns, so only expensive values deserve a larger cache.
@@ -156,26 +158,17 @@ class ExactKernel:
         parallel_for(-(-B.n_rows // COLUMN_TILE), task)
         return out
 
-    def gram(self, rows: ExactRows, X: Matrix | None = None) -> FloatArray:
-        """Return ``k(A, A)``, shape (n, n), computing one half in tiles of fixed shape.
-
-        If the unprepared rows `X` are given, values are float64 where the kernel allows it.
-        """
+    def gram(self, rows: ExactRows, *, wide: bool = False) -> FloatArray:
+        """Return ``k(A, A)``, (n, n), in tiles of fixed shape on one half; float64 if `wide`."""
         n = rows.n_rows
-        block: Any = self.block
-        wide = X is not None and isinstance(self.kernel, TiledKernel)
-        if wide:
-            with blas_products():
-                rows = self.kernel.exact_rows(self.scaling.apply(X), wide=True)
-            block = self.kernel.tile
+        tile = self.tiles(rows, wide=wide)
         out = np.empty((n, n), np.float64 if wide or self.precise else np.float32)
         starts = range(0, n, GRAM_TILE)
         pairs = [(i, j) for i in starts for j in starts if i <= j]
 
         def task(number: int) -> None:
             first, second = (slice(a, min(n, a + GRAM_TILE)) for a in pairs[number])
-            with blas_products():
-                K = block(rows.take(first), rows.take(second))
+            K = tile(first, second)
             if first == second:  # symmetric to the last bit
                 K = np.triu(K) + np.triu(K, 1).T
             out[first, second] = K
@@ -183,6 +176,27 @@ class ExactKernel:
 
         parallel_for(len(pairs), task)
         return out
+
+    def tiles(
+        self, A: ExactRows, B: ExactRows | None = None, *, wide: bool = False
+    ) -> Callable[[slice, slice], FloatArray]:
+        """Return what makes ``k(A_i, B_j)`` for slices i, j, as :meth:`fast_block` does.
+
+        With `wide` values are float64, of the rows as they were prepared.
+        """
+        B = A if B is None else B
+        block: Callable[..., FloatArray] = self.wide_block if wide else self.fast_block
+
+        def tile(i: slice, j: slice) -> FloatArray:
+            with blas_products():
+                return block(A.take(i), B.take(j))
+
+        return tile
+
+    def is_small(self, alpha: float, rows: ExactRows) -> bool:
+        """Whether the penalty is so small that a fit to the rows needs float64 values."""
+        with blas_products():
+            return alpha < SMALL_ALPHA * float(self.kernel.exact_diag(rows).mean())
 
     def add_product(
         self, A: ExactRows, B: ExactRows, coef: Float64Array, out: Float64Array, *,

@@ -140,6 +140,10 @@ class PrecomputedKernel(Kernel):
             )
         return np.asarray(A.values[:, B.ids], np.float32)
 
+    def precise_block(self, A: ExactRows, B: ExactRows) -> Float64Array:
+        """Return what :meth:`exact_block` does in float64; values of the matrix stay float32."""
+        return self.exact_block(A, B).astype(np.float64)
+
     def exact_diag(self, rows: ExactRows) -> Float64Array:
         """Return the entry of each row in its own column; raise DataError if it has none."""
         if rows.ids is None:

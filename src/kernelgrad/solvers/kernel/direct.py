@@ -40,10 +40,9 @@ _CORRECTIONS, _SINGLE_CORRECTIONS = 5, 25
 # solution of a float32 factor; a solution at all
 _SETTLED, _SINGLE_SETTLED, _SINGLE_SOLVED, _SOLVED = 1e-13, 1e-11, 1e-9, 1e-6
 _ASTRAY = 100.0  # times the least residual: rounding has won
-# Rounding to float32 moves no eigenvalue of a positive semi-definite matrix by more than eps
-# times its trace; kernel values are good to some eps.
-_ROUNDING = float(np.finfo(np.float32).eps)
-_INDEFINITE, _GROWTH = 1e-5, 4.0
+# Rounding moves no eigenvalue of a positive semi-definite matrix by more than eps times its
+# trace; kernel values are good to some eps.
+_INDEFINITE, _GROWTH = 1e-5, 8.0
 
 
 @dataclass(kw_only=True)
@@ -80,10 +79,11 @@ class DirectSolve(RowsSolver[DirectState]):
     ``history_["duality_gap"]`` bounds how far the objective is from its minimum for these
     kernel values: with ``e = alpha c - w (y - f - b) / n``, it is ``e^T K e / (2 alpha)``.
 
-    Kernel values are float32. If alpha is so small that their rounding makes the equations
-    indefinite, ``1.2e-7 / n`` times the mean of ``k(x, x)`` is added to alpha, then four times
-    as much, and so on until the equations are positive definite; ``history_["audit"]["alpha"]``
-    is the alpha used. The reported objective is always that of the given alpha. A matrix that
+    Kernel values are float32, or float64 where alpha is below 3e-6 times the mean of
+    ``k(x, x)``: there rounding would raise the objective by more than 1e-5 of itself. If the
+    equations are indefinite by rounding, eps / n (1.2e-7 / n, or 2.2e-16 / n) times the mean of
+    ``k(x, x)`` is added to alpha, then eight times as much, and so on until they are positive
+    definite; ``history_["audit"]["alpha"]`` is the alpha used. The reported objective is always that of the given alpha. A matrix that
     needs more than ``1e-5`` of its trace raises an error.
 
     Notes
@@ -116,16 +116,17 @@ class DirectSolve(RowsSolver[DirectState]):
         y = batch.y.astype(np.float64)
         start = weight @ y / n if problem.fit_intercept else np.zeros(C)
         y -= start
+        small = state.exact.is_small(problem.alpha, rows)
         scale = np.sqrt(weight)
         ridge, found = problem.alpha * n, None
         K = None
-        if n > _SINGLE_ROWS and not problem.posterior:
+        if n > _SINGLE_ROWS and not (problem.posterior or small):
             K = kernel_matrix(state.exact, rows, problem.deadline, np.float32)
             found = _solve(K, scale, ridge, y, problem.fit_intercept)
         if K is None or found is None:
             K = K.wide() if K is not None and _holds_both(problem, batch) else None
-            K = K or kernel_matrix(state.exact, rows, problem.deadline)
-            ridges = _ridges(K, scale, ridge)
+            K = K or kernel_matrix(state.exact, rows, problem.deadline, wide=small)
+            ridges = _ridges(K, scale, ridge, state.exact.precise or small)
         while found is None:
             ridge = next(ridges)
             found = _solve(K, scale, ridge, y, problem.fit_intercept)
@@ -169,10 +170,11 @@ class DirectSolve(RowsSolver[DirectState]):
         if m < n:
             rows = np.sort(draws(problem.seed, _TAG, state.iteration).choice(n, m, False))
         true = np.zeros((len(rows), problem.n_outputs))
+        small = state.exact.is_small(problem.alpha, prepared)
+        tile = state.exact.tiles(prepared.take(rows), prepared, wide=small)
         for start in range(0, len(rows), _FILL):  # as the matrix, by nothing that is compiled
             some = slice(start, start + _FILL)
-            K = state.exact.fast_block(prepared.take(rows[some]), prepared)
-            true[some] = K.astype(np.float64) @ state.coef
+            true[some] = tile(some, slice(None)).astype(np.float64) @ state.coef
         kept = state.responses[:, rows].T
         weight, y = _weights(batch)[rows], batch.y[rows].astype(np.float64)
         losses = [problem.loss.value(y, f + state.intercept) for f in (true, kept)]
@@ -186,13 +188,10 @@ class DirectSolve(RowsSolver[DirectState]):
 
 def kernel_matrix(
     exact: ExactKernel, rows: ExactRows, deadline: Deadline = FOREVER,
-    dtype: type[np.floating[Any]] = np.float64,
+    dtype: type[np.floating[Any]] = np.float64, *, wide: bool = False,
 ) -> SymmetricMatrix:  # fmt: skip
-    """Return K (n, n) of the rows."""
-    tiles = exact.fast_block
-    return SymmetricMatrix(
-        rows.n_rows, lambda i, j: tiles(rows.take(i), rows.take(j)), deadline, dtype
-    )
+    """Return K (n, n) of the rows, of values in float64 if `wide`."""
+    return SymmetricMatrix(rows.n_rows, exact.tiles(rows, wide=wide), deadline, dtype)
 
 
 def _holds_both(problem: Problem, batch: TrainBatch) -> bool:
@@ -211,11 +210,16 @@ def _weights(batch: TrainBatch) -> Float64Array:
     return np.asarray(weight / weight.mean())
 
 
-def _ridges(K: SymmetricMatrix, scale: Float64Array, wanted: float) -> Iterator[float]:
-    """Yield the ridge wanted, then larger ones, up to the largest that rounding may require."""
+def _ridges(
+    K: SymmetricMatrix, scale: Float64Array, wanted: float, precise: bool
+) -> Iterator[float]:
+    """Yield the ridge wanted, then larger ones, up to the largest that rounding may require.
+
+    It is that of float32 values unless they are `precise`.
+    """
     yield wanted
     trace = float(scale**2 @ np.maximum(K.diagonal, 0.0)) or 1.0
-    more = _ROUNDING * trace / K.n
+    more = float(np.finfo(np.float64 if precise else np.float32).eps) * trace / K.n
     while more <= _INDEFINITE * trace:
         yield wanted + more
         more *= _GROWTH

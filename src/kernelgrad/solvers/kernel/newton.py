@@ -15,6 +15,7 @@ from kernelgrad._validation import DataError
 from kernelgrad.callbacks import FOREVER, Deadline
 from kernelgrad.compute.linalg import factor_damped
 from kernelgrad.compute.threads import over_tiles, parallel_for
+from kernelgrad.functions.exact import SMALL_ALPHA
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss, scalar
@@ -42,9 +43,6 @@ _HALVINGS = 30
 _SHORT_STEPS = 8  # at most in one iteration
 _SHORT = 0.1  # part of a step: systems are better solved more exactly
 _DOUBLE_ROWS = 2048  # up to here the matrix is of float64 for small penalties: it stays small
-# Of the mean of k(x, x): below such a penalty the large eigenvalues, times the rounding of
-# float32, are more than the penalty.
-_SMALL = 3e-7
 _INDEFINITE = 1e-3  # of the parts of a squared norm: more than rounding makes negative
 _SETTLED = 1e-10  # of the loss: a constant is moved for no less
 
@@ -180,7 +178,7 @@ class NewtonDescent:
         self, K: FloatArray, loss: Loss, y: AnyArray, weight: Float64Array,
         alphas: Float64Array, fit_intercept: bool, seed: int, deadline: Deadline = FOREVER,
     ) -> None:  # fmt: skip
-        precise = float(alphas.min()) < _SMALL * float(K.diagonal().mean())
+        precise = float(alphas.min()) < SMALL_ALPHA * float(K.diagonal().mean())
         self.K, self.dtype = K, np.float64 if precise else np.float32
         self.loss, self.alpha = _Loss(loss, y, weight), alphas[:, None, None]
         self.fit_intercept, self.seed, self.deadline = fit_intercept, seed, deadline
@@ -592,8 +590,9 @@ class NewtonCG(RowsSolver[NewtonState]):
         """Return what descends for the penalties `alphas`; makes the kernel matrix."""
         rows = self._attach(problem, state, batch)
         weight = np.asarray(batch.sample_weight, np.float64)
-        wide = batch.n_rows <= _DOUBLE_ROWS and min(alphas) < _SMALL
-        K = state.exact.gram(rows.rows, batch.X if wide else None)
+        exact = state.exact
+        wide = batch.n_rows <= _DOUBLE_ROWS and exact.is_small(min(alphas), rows.rows)
+        K = exact.gram(rows.rows, wide=wide)
         state.kernel_evaluations += K.size
         return NewtonDescent(
             K, problem.loss, batch.y, weight / weight.sum(), alphas, problem.fit_intercept,
