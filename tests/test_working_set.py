@@ -20,6 +20,7 @@ from kernelgrad import (
     KernelNoveltyDetector,
     KernelRegressor,
 )
+from kernelgrad.functions import exact
 from kernelgrad.functions.exact import ExactKernel, KernelRows
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import EpsilonInsensitive, Quantile
@@ -116,6 +117,29 @@ def test_objective_is_the_least(alpha, fit_intercept):
     )  # fmt: skip
     assert m.fit_status_ == "converged"
     assert _dual_value(m) == pytest.approx(-found.fun, rel=1e-3, abs=1e-12)
+
+
+def test_small_penalties_get_the_minimum_of_float64_values(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (300, 3)).astype(np.float32)
+    y = 2 * np.sin(6 * X[:, 0]) * np.cos(4 * X[:, 1]) + 0.1 * rng.standard_normal(300)
+
+    def told(alpha):
+        """The objective that a fit tells over what it is, and its gap."""
+        m = _machine(
+            KernelRegressor, EpsilonInsensitive(0.1), alpha=alpha, gamma=0.5, max_iter=200
+        ).fit(X, y)
+        Z, beta = m.expansion_.support.values.astype(float), m.expansion_.coef[:, 0]
+        norm = beta @ np.exp(-0.5 * ((Z[:, None] - Z) ** 2).sum(axis=2)) @ beta
+        error = np.maximum(0.0, np.abs(y - m.predict(X)) - 0.1)
+        own = error.mean() + 0.5 * alpha * norm
+        history = m.history_
+        return history["objective"][-1] / own - 1, history["duality_gap"][-1] / own
+
+    for alpha in (1e-3, 1e-6, 1e-8):
+        assert np.abs(told(alpha)).max() < 1e-3
+    monkeypatch.setattr(exact, "SMALL_ALPHA", 0.0)
+    assert np.abs(told(1e-8)).max() > 1e-2  # the control
 
 
 def test_a_constant_in_the_targets_moves_the_intercept():
@@ -254,7 +278,7 @@ def test_losses_without_kinks_are_refused():
 
 def test_a_path_is_its_single_fits():
     X, y = load_breast_cancer(return_X_y=True)
-    X, alphas = scale(X), (1e-2, 1e-3, 1e-5)
+    X, alphas = scale(X), (1e-2, 1e-3, 1e-5, 1e-7)
     settings = {"solver": "working_set", "gamma": 0.02, "random_state": 0}
     found = KernelClassifier("hinge", alpha=alphas[0], **settings).fit(X, y)
     y = np.where(y > 0, 1.0, -1.0).astype(np.float32)[:, None]
@@ -263,7 +287,7 @@ def test_a_path_is_its_single_fits():
     for alpha, f in zip(alphas, path, strict=True):
         single = KernelClassifier("hinge", alpha=alpha, **settings).fit(X, y[:, 0])
         np.testing.assert_allclose(f[:, 0], single.decision_function(X), atol=1e-2)
-    assert np.abs(path[0] - path[2]).max() > 0.1
+    assert np.abs(path[0] - path[3]).max() > 0.1
 
 
 def test_a_start_with_more_rows_than_are_kept_reads_its_own_rows(monkeypatch):

@@ -266,38 +266,56 @@ class KernelRows:
     rows : ExactRows
         The n rows X.
     cache_bytes : int
-        Size of the cache; a row takes 4 n bytes. Memory is touched only when it is needed. The
-        size does not change results.
+        Size of the cache; a row takes 4 n bytes, or 8 n of float64. Memory is touched only when
+        it is needed. The size does not change results.
 
     Attributes
     ----------
     n_evaluations : int
         Number of kernel values computed so far.
-    buffer : float32 array (slots, n)
+    buffer : float32 or float64 array (slots, n)
         The cached rows; valid until the next load.
+    wide : bool
+        Whether they are float64.
     fast : bool
         Whether new rows are computed by :meth:`ExactKernel.fast_block`, whose last bits depend
         on which rows are computed together.
     """
 
-    fast = False
+    fast = wide = False
 
     def __init__(self, exact: ExactKernel, rows: ExactRows, cache_bytes: int) -> None:
         self.exact = exact
         self.rows = rows
         self.n_evaluations = 0
-        self._budget = max(1, min(rows.n_rows, int(cache_bytes) // (4 * max(1, rows.n_rows))))
-        self.buffer = untouched(self._budget, rows.n_rows, in_order=True)
+        self._bytes = int(cache_bytes)
+        self._clear(self._most)
+
+    @property
+    def _most(self) -> int:
+        """The rows that the cache may hold."""
+        n = self.rows.n_rows
+        return max(1, min(n, self._bytes // ((8 if self.wide else 4) * max(1, n))))
+
+    def _clear(self, n_slots: int) -> None:
+        self.buffer = untouched(n_slots, self.rows.n_rows, in_order=True, wide=self.wide)
         self._slot: OrderedDict[int, int] = (
             OrderedDict()
         )  # row -> slot, least recently used first
+
+    def widen(self, wide: bool) -> bool:
+        """Keep rows in float64 or float32 from now on; return whether this is a change."""
+        if wide == self.wide:
+            return False
+        self.wide = wide
+        self._clear(self._most)
+        return True
 
     def load(self, index: IntArray) -> IntArray:
         """Cache these rows, all distinct; return their slots, valid until the next call."""
         wanted = index.tolist()
         if len(wanted) > len(self.buffer):
-            self.buffer = untouched(len(wanted), self.rows.n_rows, in_order=True)
-            self._slot.clear()
+            self._clear(len(wanted))
         missing = []
         for i in wanted:
             if i in self._slot:
@@ -315,7 +333,10 @@ class KernelRows:
 
     def _compute(self, index: IntArray, slots: IntArray) -> None:
         some = [self.rows.take(index[a : a + ROW_TILE]) for a in range(0, len(index), ROW_TILE)]
-        n, block = self.rows.n_rows, self.exact.fast_block if self.fast else self.exact.block
+        n, exact = self.rows.n_rows, self.exact
+        block: Any = exact.fast_block if self.fast else exact.block
+        if self.wide:
+            block = exact.wide_block
 
         def task(i: int) -> None:
             j, k = divmod(i, len(some))
@@ -326,10 +347,10 @@ class KernelRows:
         parallel_for(-(-n // COLUMN_TILE) * len(some), task)
         self.n_evaluations += len(index) * n
 
-    def among(self, first: IntArray, second: IntArray) -> Float32Array:
+    def among(self, first: IntArray, second: IntArray) -> FloatArray:
         """Return ``k(x_i, x_j)`` for any rows, using cached rows i if possible."""
         kept = np.array([i in self._slot for i in first.tolist()], bool)
-        K = np.empty((len(first), len(second)), np.float32)
+        K = np.empty((len(first), len(second)), self.buffer.dtype)
         if kept.any():
             K[kept] = self.square(self.load(first[kept]), second)
         if not kept.all():
@@ -338,9 +359,9 @@ class KernelRows:
             self.n_evaluations += len(second) * some.n_rows
         return K
 
-    def square(self, slots: IntArray, index: IntArray) -> Float32Array:
+    def square(self, slots: IntArray, index: IntArray) -> FloatArray:
         """Return ``k(x_i, x_j)`` for loaded rows i and any rows j."""
-        K: Float32Array = self.buffer[slots[:, None], index[None, :]]
+        K: FloatArray = self.buffer[slots[:, None], index[None, :]]
         return K
 
     def product(self, slots: IntArray, coef: Float64Array) -> Float32Array:

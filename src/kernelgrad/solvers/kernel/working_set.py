@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg.blas import dtrsv
 
 from kernelgrad._params import integer, parameters, real
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray
+from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray
 from kernelgrad._validation import CapabilityError
 from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.caching import njit
@@ -21,13 +21,14 @@ from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, sized
 from kernelgrad.solvers.kernel.base import RowsSolver, RowsState, SupportUpdate
 from kernelgrad.solvers.kernel.dual_ascent import add_rows, check_alpha
 
+_ROUGH = 0.1  # of the penalty that is small to smooth losses: kinked ones end at 1e-3
 _BIG = np.float32(1e38)  # stands for "may not move that way"
 _LEAST_BEND = np.float32(1e-6)  # of k_ii + k_jj - 2 k_ij, for equal rows
 _SETTLED = 0.1  # of the violation of all rows, at which a set is left
 _STEPS = 8  # on pairs, for each row of a set, between two Newton steps
 _ROUNDS = 25  # of both
 _BLOCKED = 32  # bounds that one Newton step may meet: each costs a good part of a factorisation
-_DAMPING = 1e-7  # of Newton systems, in units of the largest k_ii: rounding of float32
+_ROUNDING = 1.0  # damping of Newton systems, in units of eps times the largest k_ii
 _SET_ROWS = 2048  # measured: a quarter to a half of the time of sets of 1,024 rows
 _LEAST_ROWS = 64  # of a set, whatever the memory
 _GATHER_ROWS = 64  # of a task
@@ -39,7 +40,7 @@ _FAST = {"contract", "nsz", "arcp", "nnan"}
 
 
 @njit(nogil=True, cache=True)
-def _place(a: Float32Array) -> int:
+def _place(a: FloatArray) -> int:
     """Return where the largest entry is."""
     best = 0
     for t in range(a.size):
@@ -67,11 +68,11 @@ def _solve_set(
     The first of a pair violates most, the second promises the largest decrease. A coordinate
     stops at 0, where the slope of ``epsilon |beta|`` jumps.
     """
-    q, L = len(beta), _LANES
-    zero, two = np.float32(0), np.float32(2)
-    diagonal, gain = np.empty(q, np.float32), np.empty(q, np.float32)
-    rise, fall = np.empty(q, np.float32), np.empty(q, np.float32)
-    pull, push, best = np.empty(L, np.float32), np.empty(L, np.float32), np.empty(L, np.float32)
+    q, L, of = len(beta), _LANES, K.dtype
+    zero, two, least = of.type(0), of.type(2), of.type(_LEAST_BEND)
+    diagonal, gain = np.empty(q, of), np.empty(q, of)
+    rise, fall = np.empty(q, of), np.empty(q, of)
+    pull, push, best = np.empty(L, of), np.empty(L, of), np.empty(L, of)
     for t in range(q):
         diagonal[t] = K[t, t]
         _renew(t, beta, low, high, epsilon, rise, fall)
@@ -101,7 +102,7 @@ def _solve_set(
             v, g = fall[a : a + L], gain[a : a + L]
             for t in range(o.size):
                 d = max(o[t] + v[t] - first, zero)
-                d = d * d / max(kii + e[t] - two * x[t], _LEAST_BEND)
+                d = d * d / max(kii + e[t] - two * x[t], least)
                 g[t] = d
                 best[t] = max(best[t], d)
         lane = _place(best)
@@ -109,7 +110,7 @@ def _solve_set(
         for t in range(lane, q, L):
             if gain[t] > gain[j]:
                 j = t
-        bend = max(kii + diagonal[j] - two * K[i, j], _LEAST_BEND)
+        bend = max(kii + diagonal[j] - two * K[i, j], least)
         end_i = 0.0 if epsilon[i] > 0.0 and beta[i] < 0.0 else high[i]
         end_j = 0.0 if epsilon[j] > 0.0 and beta[j] > 0.0 else low[j]
         room_i, room_j = end_i - beta[i], beta[j] - end_j
@@ -118,14 +119,14 @@ def _solve_set(
         beta[j] = end_j if move == room_j else beta[j] - move
         _renew(i, beta, low, high, epsilon, rise, fall)
         _renew(j, beta, low, high, epsilon, rise, fall)
-        step = np.float32(move)
+        step = of.type(move)
     return False
 
 
 def _newton(
-    K: Float32Array,
+    K: FloatArray,
     beta: Float64Array,
-    r: Float32Array,
+    r: FloatArray,
     low: Float64Array,
     high: Float64Array,
     epsilon: float,
@@ -148,7 +149,8 @@ def _newton(
     least = np.where(side > 0.0, 0.0, low[index])
     largest = np.where(side < 0.0, 0.0, high[index])
     H = K[np.ix_(index, index)].astype(np.float64)
-    L = np.asfortranarray(factor_damped(H, _DAMPING * float(H.diagonal().max()))[0])
+    damping = _ROUNDING * float(np.finfo(K.dtype).eps) * float(H.diagonal().max())
+    L = np.asfortranarray(factor_damped(H, damping)[0])
     way = dtrsv(L, r[index] + epsilon * side, lower=1)
     open_, fixed = np.ones(len(x), bool), np.zeros((0, len(x)))  # rows are orthonormal
     more = np.ones(len(x))
@@ -174,13 +176,13 @@ def _newton(
         more = np.zeros(len(x))
         more[first] = 1.0
     x = np.clip(x, least, largest)
-    r += ((x - beta[index]) @ K[index]).astype(np.float32)
+    r += ((x - beta[index]) @ K[index]).astype(r.dtype)
     beta[index] = x
 
 
 @njit(nogil=True, cache=True)
 def _gather(
-    rows: Float32Array, slots: AnyArray, columns: AnyArray, start: int, K: Float32Array
+    rows: FloatArray, slots: AnyArray, columns: AnyArray, start: int, K: FloatArray
 ) -> None:
     """Set rows of K from `start` on, a task of them, to ``rows[slots][:, columns]``."""
     for a in range(start, min(slots.size, start + _GATHER_ROWS)):
@@ -284,7 +286,7 @@ class _Dual:
 
     def solve(
         self,
-        K: Float32Array,
+        K: FloatArray,
         index: IntArray,
         beta: Float64Array,
         f: Float64Array,
@@ -295,11 +297,11 @@ class _Dual:
         slopes = f - self.y[index]
         if self.has_bias:  # a constant is nothing to pairs; without it float32 sees more
             slopes -= slopes.mean()
-        b, r = beta.copy(), slopes.astype(np.float32)
+        b, r = beta.copy(), slopes.astype(K.dtype)
         low, high = self.low[index], self.high[index]
         epsilon = np.full(m, self.epsilon)
         if not self.has_bias:  # one more coordinate, without kernel, price or bounds
-            b, r, epsilon = np.append(b, 0), np.append(r, np.float32(0)), np.append(epsilon, 0)
+            b, r, epsilon = np.append(b, 0), np.append(r, r.dtype.type(0)), np.append(epsilon, 0)
             low, high = np.append(low, -np.inf), np.append(high, np.inf)
         own = K[:m, :m], b[:m], r[:m], low[:m], high[:m]
         whole = m == np.count_nonzero(self.counts)
@@ -352,7 +354,8 @@ class WorkingSet(RowsSolver[WorkingSetState]):
     Notes
     -----
     One step of the loop halves the violation; it solves the whole problem if one set holds all
-    rows, or if the memory for kernel rows does not hold a set of each output.
+    rows, or if the memory for kernel rows does not hold a set of each output. Kernel values
+    are float32, or float64 where alpha is below 3e-7 times the mean of ``k(x, x)``.
     ``history_["duality_gap"]`` bounds the distance of the objective from its minimum. With the
     ``C`` and ``gamma`` of scikit-learn's ``SVC``, ``SVR`` or ``OneClassSVM`` the function is
     the same as theirs, to the tolerance.
@@ -399,10 +402,14 @@ class WorkingSet(RowsSolver[WorkingSetState]):
         rows = self._attach(problem, state, batch)
         rows.fast = problem.n_features_in >= _BLAS_COLUMNS
         evaluations, before = rows.n_evaluations, state.coef.copy()
+        renewed = rows.widen(state.exact.is_small(problem.alpha / _ROUGH, rows.rows))
         factor = state.alpha / problem.alpha
         if factor != 1.0:  # the bounds are in proportion to it, and so is the function
             state.alpha = problem.alpha
             state.coef, state.responses = factor * state.coef, factor * state.responses
+        if renewed:  # responses are sums of values of the other precision
+            state.responses[:] = 0.0
+            _add(rows, state.coef, state.responses)
         p = np.asarray(batch.sample_weight, np.float64)
         p = p / p.sum()
         outputs = range(problem.n_outputs)
@@ -530,12 +537,13 @@ class WorkingSet(RowsSolver[WorkingSetState]):
 
 def _among(
     rows: KernelRows, slots: list[IntArray], sets: list[IntArray], extra: int
-) -> list[Float32Array]:
+) -> list[FloatArray]:
     """Return the kernel among the loaded rows of each set, and `extra` rows of zeros."""
     n = rows.buffer.shape[1]
     if not extra and all(len(s) == n for s in slots) and np.array_equal(slots[0], sets[0]):
         return [rows.buffer] * len(sets)  # all rows, in their order
-    K = [np.zeros((len(index) + extra, len(index) + extra), np.float32) for index in sets]
+    sizes, dtype = [len(index) + extra for index in sets], rows.buffer.dtype
+    K = [np.zeros((size, size), dtype) for size in sizes]
     tiles = [(i, a) for i, s in enumerate(slots) for a in range(0, len(s), _GATHER_ROWS)]
 
     def task(k: int) -> None:
