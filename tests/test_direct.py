@@ -106,8 +106,10 @@ def test_first_order_conditions_hold_in_float64():
 def test_the_gap_bounds_how_far_the_minimum_is(monkeypatch):
     problem, batch = setting(200)
     minimum = fit(problem, batch)[2].objective
-    ridges = direct._ridges
-    monkeypatch.setattr(direct, "_ridges", lambda K, s, ridge, *more: ridges(K, s, 1.5 * ridge, *more))
+    made = direct._ridges
+    monkeypatch.setattr(
+        direct, "_ridges", lambda K, s, x, precise: made(K, s, 1.5 * x, precise)
+    )
     _, state, info = fit(problem, batch)
     assert state.alpha == pytest.approx(1.5 * problem.alpha)
     missing = info.objective - minimum

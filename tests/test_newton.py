@@ -81,7 +81,7 @@ def test_help_changes_the_way_only(whole, monkeypatch):
     y = (np.sin(3 * X[:, :1]) * np.cos(2 * X[:, 1:]) + 0.5 * rng.standard_normal((700, 1))) > 0
     batch = TrainBatch(X, np.where(y, 1.0, -1.0).astype(np.float32), np.ones(700))
     posed = problem("logistic", 1e-6, 1, n_features_in=2, kernel=Gaussian(8.0))
-    monkeypatch.setattr(newton, "_DOUBLE_ROWS", 2048 if whole else 0)
+    monkeypatch.setattr(newton, "_WHOLE", 2048 if whole else 0)
     state, (*_, info) = solve(NewtonCG(), posed, batch, 60)
     assert state.coarse
     assert (state.descent.coarse is None) == whole

@@ -108,7 +108,8 @@ class Penalties(Objective):
         """Add the rows, losses and penalties."""
         parser.add_argument("--rows", type=int, default=1000)
         parser.add_argument("--losses", nargs="+", default=[*SMOOTH, *KINKED])
-        parser.add_argument("--alphas", type=float, nargs="+", default=[10.0**k for k in range(-9, 1)])
+        alphas = [10.0**k for k in range(-9, 1)]
+        parser.add_argument("--alphas", type=float, nargs="+", default=alphas)
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
         """Yield a row for each loss and penalty."""

@@ -360,8 +360,7 @@ def check_matrix(
     name: str, problem: Problem, batch: TrainBatch, bytes_of: Callable[..., float], most: float
 ) -> None:
     """Raise CapabilityError if `bytes_of` (n, C, rows) exceed the memory limit, or `most`."""
-    given = problem.memory_limit
-    limit = min(most, available_bytes()) if given is None else given
+    limit = matrix_limit(problem, most)
     needed = bytes_of(batch.n_rows, problem.n_outputs, sizes(batch.X))
     if needed > limit:
         raise CapabilityError(
@@ -369,6 +368,12 @@ def check_matrix(
             f"{batch.n_rows} rows, more than the {limit:.3g} of memory_limit (by default "
             f"{most / 2**30:g} GiB or what is free); raise it, or take solver='cached'."
         )
+
+
+def matrix_limit(problem: Problem, most: float) -> float:
+    """Return the memory limit, or `most` and no more than is free."""
+    given = problem.memory_limit
+    return min(most, available_bytes()) if given is None else float(given)
 
 
 def sizes(X: Matrix) -> int:

@@ -13,7 +13,6 @@ from kernelgrad._params import parameters
 from kernelgrad._typing import AnyArray, Float64Array
 from kernelgrad._validation import DataError
 from kernelgrad.callbacks import FOREVER, Deadline
-from kernelgrad.compute.memory import available_bytes
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.functions.exact import GRAM_TILE, ExactKernel
 from kernelgrad.kernels import ExactRows
@@ -25,6 +24,7 @@ from kernelgrad.solvers.kernel.base import (
     SupportUpdate,
     check_matrix,
     matrix_bytes,
+    matrix_limit,
     sizes,
 )
 
@@ -83,8 +83,9 @@ class DirectSolve(RowsSolver[DirectState]):
     ``k(x, x)``: there rounding would raise the objective by more than 1e-5 of itself. If the
     equations are indefinite by rounding, eps / n (1.2e-7 / n, or 2.2e-16 / n) times the mean of
     ``k(x, x)`` is added to alpha, then eight times as much, and so on until they are positive
-    definite; ``history_["audit"]["alpha"]`` is the alpha used. The reported objective is always that of the given alpha. A matrix that
-    needs more than ``1e-5`` of its trace raises an error.
+    definite; ``history_["audit"]["alpha"]`` is the alpha used. The reported objective is always
+    that of the given alpha. A matrix that needs more than ``1e-5`` of its trace raises an
+    error.
 
     Notes
     -----
@@ -199,9 +200,8 @@ def _holds_both(problem: Problem, batch: TrainBatch) -> bool:
 
     If not, its values are computed again; they are the same, so no result depends on memory.
     """
-    limit = available_bytes() if problem.memory_limit is None else problem.memory_limit
     needed = direct_bytes(batch.n_rows, problem.n_outputs, sizes(batch.X))
-    return 1.5 * needed <= limit
+    return 1.5 * needed <= matrix_limit(problem, np.inf)
 
 
 def _weights(batch: TrainBatch) -> Float64Array:

@@ -26,6 +26,8 @@ from kernelgrad.solvers.kernel.base import (
     SupportUpdate,
     check_matrix,
     matrix_bytes,
+    matrix_limit,
+    sizes,
 )
 
 _TAG = 0x6E7774
@@ -42,7 +44,7 @@ _COARSE = 16.0  # factorisations of the coarse space may cost that many products
 _HALVINGS = 30
 _SHORT_STEPS = 8  # at most in one iteration
 _SHORT = 0.1  # part of a step: systems are better solved more exactly
-_DOUBLE_ROWS = 2048  # up to here the matrix is of float64 for small penalties: it stays small
+_WHOLE = 2048  # rows times outputs up to which systems are factored as they are
 _INDEFINITE = 1e-3  # of the parts of a squared norm: more than rounding makes negative
 _SETTLED = 1e-10  # of the loss: a constant is moved for no less
 
@@ -249,7 +251,7 @@ class NewtonDescent:
         """Draw centres and factor the kernel among them; few rows are solved as a whole."""
         n = len(self.K)
         columns = self.alpha.size * self.loss.y.shape[1]
-        self.whole = n * columns <= _DOUBLE_ROWS
+        self.whole = n * columns <= _WHOLE
         if self.whole:
             return
         r = _coarse_rows(n, columns)
@@ -505,9 +507,9 @@ class NewtonCG(RowsSolver[NewtonState]):
 
     Each step solves a Newton system by conjugate gradients in the inner product of the kernel's
     space, to half of its residual, and halves the step while it raises the objective. The
-    kernel matrix is computed once, in float32, or in float64 for penalties below 3e-7 and up to
-    2,048 rows. An inner step costs one product with it, of ``2 n^2`` operations for each
-    output. Sums are in float64.
+    kernel matrix is computed once, in float32, or in float64 for penalties below 3e-6 times the
+    mean of ``k(x, x)`` if the memory limit, or 8 GiB, allows. An inner step costs one product
+    with it, of ``2 n^2`` operations for each output. Sums are in float64.
 
     The loss must be twice differentiable or have a majorising curvature: log_loss, logistic,
     squared, squared_hinge, smoothed_hinge, modified_logistic, huber and your own. It may have
@@ -591,8 +593,10 @@ class NewtonCG(RowsSolver[NewtonState]):
         rows = self._attach(problem, state, batch)
         weight = np.asarray(batch.sample_weight, np.float64)
         exact = state.exact
-        wide = batch.n_rows <= _DOUBLE_ROWS and exact.is_small(min(alphas), rows.rows)
-        K = exact.gram(rows.rows, wide=wide)
+        n = batch.n_rows
+        narrow = newton_bytes(n, problem.n_outputs, sizes(batch.X))
+        fits = narrow + 4.0 * n**2 <= matrix_limit(problem, _MOST_BYTES)
+        K = exact.gram(rows.rows, wide=fits and exact.is_small(min(alphas), rows.rows))
         state.kernel_evaluations += K.size
         return NewtonDescent(
             K, problem.loss, batch.y, weight / weight.sum(), alphas, problem.fit_intercept,

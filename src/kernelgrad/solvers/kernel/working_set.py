@@ -301,7 +301,8 @@ class _Dual:
         low, high = self.low[index], self.high[index]
         epsilon = np.full(m, self.epsilon)
         if not self.has_bias:  # one more coordinate, without kernel, price or bounds
-            b, r, epsilon = np.append(b, 0), np.append(r, r.dtype.type(0)), np.append(epsilon, 0)
+            b, epsilon = np.append(b, 0), np.append(epsilon, 0)
+            r = np.append(r, r.dtype.type(0))
             low, high = np.append(low, -np.inf), np.append(high, np.inf)
         own = K[:m, :m], b[:m], r[:m], low[:m], high[:m]
         whole = m == np.count_nonzero(self.counts)
