@@ -52,7 +52,7 @@ def test_it_is_the_solution_of_the_bordered_system(n, alpha, fit_intercept):
         n, alpha=alpha, weighted=n > 5, outputs=3, fit_intercept=fit_intercept
     )
     _, state, info = fit(problem, batch)
-    K, y = values(state, wide=alpha < 3e-6), batch.y.astype(float)
+    K, y = values(state, wide=alpha < 2e-6), batch.y.astype(float)
     w = batch.sample_weight
     coef, intercept = oracles.ridge(K, y, w, alpha, fit_intercept)
     near = 1e-7 * np.abs(coef).max() + 1e-14
@@ -82,7 +82,7 @@ def test_a_float32_factor_serves_where_it_can(monkeypatch):
         problem, batch = setting(600, alpha=alpha)
         _, state, info = fit(problem, batch)
         assert used == dtypes
-        K, y, w = values(state, wide=alpha < 3e-6), batch.y.astype(float), batch.sample_weight
+        K, y, w = values(state, wide=alpha < 2e-6), batch.y.astype(float), batch.sample_weight
         coef, intercept = oracles.ridge(K, y, w, alpha, True)
         np.testing.assert_allclose(state.coef, coef, rtol=0, atol=1e-6 * np.abs(coef).max())
         np.testing.assert_allclose(state.intercept, intercept, rtol=0, atol=1e-7)

@@ -58,6 +58,9 @@ _ZEROTH, _FIRST, _SECOND, _THIRD = (
 )
 _MANY = 4000
 _MATRIX = (500, 40, 0.03)  # with shorter steps
+# Where bandwidths of the order of the distances explain next to nothing, weights are learned
+# once more, from narrow ones and more rows: fine structure in few columns shows there only.
+_NARROW, _NARROWER, _UNEXPLAINED = (1000, 20, 0.2), 4.0, -0.05
 _JUDGED = 500  # rows of a subset that machines are compared on
 _FEW, _SOME = 500, 2000  # the two sizes that tell how lambda moves
 RIDGE = 0.1
@@ -309,6 +312,14 @@ def study(
         own += [(k, start[isotropic[0][1].nu]) for k in range(1, len(samples))]
         few = len(pool.Y) <= _TURNS_ROWS  # which teach and judge
         learned = train(own, *_FIRST)
+        found = min(learned[0][1].score, isotropic[0][1].score)
+        if len(pool.Y) >= _MANY and wanted.gamma is None and found > _UNEXPLAINED:
+            wide = [_grouped(_start(judges[0][0], nu, equal, wanted), groups) for nu in ends]
+            narrow = [replace(m, metric=m.metric.times(_NARROWER)) for m in wide]
+            learned = sorted(
+                [*learned, *train([(0, machine) for machine in narrow], *_NARROW)],
+                key=lambda item: item[1].score,
+            )
         if not few and len(pool.Y) <= _PRIOR_ROWS:
             k, machine = learned[0]
             tighter = [replace(start[min(ends)], nu=machine.nu, spread=s) for s in SPREADS[1:]]

@@ -35,14 +35,19 @@ ROW_TILE = 256  # and its rows: 1 MiB of float32, which stays in the cache
 GRAM_TILE = 256  # rows and columns of a tile of a symmetric matrix, which stays in the cache
 PREDICT_TILE = 512  # rows and support rows of a prediction tile: 1 MiB of float32
 PREPARE_ROWS = 8192
-# Of the mean of k(x, x): with this penalty float32 values raise the objective of a fit by up
-# to 1e-5 of itself, which grows with the square of what the penalty is smaller.
-SMALL_ALPHA = 3e-6
+# Of the mean of k(x, x), over the root of the rows: with this penalty float32 values raise the
+# objective of a fit by up to 1e-5 of itself, and with smaller ones by the inverse square.
+SMALL_ALPHA = 6e-5
 _CSR = ("data", "indices", "indptr")
 # Bytes of cached kernel rows unless a memory limit is given. Touching new memory may take as
 # long as a kernel value of some 200 columns, so only expensive values deserve a larger cache.
 CHEAP_CACHE, MOST_CACHE, CACHE_PART = 2**30, 4 * 2**30, 6
 DEAR_COLUMNS = 256
+
+
+def small_alpha(diagonal: Float64Array) -> float:
+    """Return the penalty below which a fit to rows with these k(x, x) needs float64 values."""
+    return SMALL_ALPHA / np.sqrt(max(1, len(diagonal))) * float(diagonal.mean())
 
 
 class ExactKernel:
@@ -196,7 +201,7 @@ class ExactKernel:
     def is_small(self, alpha: float, rows: ExactRows) -> bool:
         """Whether the penalty is so small that a fit to the rows needs float64 values."""
         with blas_products():
-            return alpha < SMALL_ALPHA * float(self.kernel.exact_diag(rows).mean())
+            return alpha < small_alpha(self.kernel.exact_diag(rows))
 
     def add_product(
         self, A: ExactRows, B: ExactRows, coef: Float64Array, out: Float64Array, *,

@@ -15,7 +15,7 @@ from kernelgrad._validation import DataError
 from kernelgrad.callbacks import FOREVER, Deadline
 from kernelgrad.compute.linalg import factor_damped
 from kernelgrad.compute.threads import over_tiles, parallel_for
-from kernelgrad.functions.exact import SMALL_ALPHA
+from kernelgrad.functions.exact import small_alpha
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss, scalar
@@ -180,7 +180,7 @@ class NewtonDescent:
         self, K: FloatArray, loss: Loss, y: AnyArray, weight: Float64Array,
         alphas: Float64Array, fit_intercept: bool, seed: int, deadline: Deadline = FOREVER,
     ) -> None:  # fmt: skip
-        precise = float(alphas.min()) < SMALL_ALPHA * float(K.diagonal().mean())
+        precise = float(alphas.min()) < small_alpha(K.diagonal())
         self.K, self.dtype = K, np.float64 if precise else np.float32
         self.loss, self.alpha = _Loss(loss, y, weight), alphas[:, None, None]
         self.fit_intercept, self.seed, self.deadline = fit_intercept, seed, deadline
@@ -507,9 +507,10 @@ class NewtonCG(RowsSolver[NewtonState]):
 
     Each step solves a Newton system by conjugate gradients in the inner product of the kernel's
     space, to half of its residual, and halves the step while it raises the objective. The
-    kernel matrix is computed once, in float32, or in float64 for penalties below 3e-6 times the
-    mean of ``k(x, x)`` if the memory limit, or 8 GiB, allows. An inner step costs one product
-    with it, of ``2 n^2`` operations for each output. Sums are in float64.
+    kernel matrix is computed once, in float32, or in float64 for penalties below
+    ``6e-5 / sqrt(n)`` times the mean of ``k(x, x)`` if the memory limit, or 8 GiB, allows. An
+    inner step costs one product with it, of ``2 n^2`` operations for each output. Sums are in
+    float64.
 
     The loss must be twice differentiable or have a majorising curvature: log_loss, logistic,
     squared, squared_hinge, smoothed_hinge, modified_logistic, huber and your own. It may have
