@@ -63,7 +63,8 @@ def test_the_minimum_of_every_penalty(loss, intercept):
         assert info.converged
         # float32 values take up to 2.1e-4 where products are not fused, 4e-5 where they are
         assert abs(info.objective - least) <= 5e-4 * least + 1e-9
-        small, fine = alpha < 6e-5 / np.sqrt(len(X)), state.exact.gram(state.prepared, wide=True)
+        small = alpha < 6e-5 / np.sqrt(len(X))
+        fine = state.exact.gram(state.prepared, wide=True)
         rounded = fine if small else state.exact.gram(state.prepared).astype(float)
         own, _ = minimum(loss, rounded, y.astype(float), weight, alpha, intercept)
         assert -1e-6 * own <= info.objective - own <= info.duality_gap + 1e-6 * own
