@@ -28,7 +28,9 @@ CHUNK = 65_536  # rows that a loss without loops of its own sees at once
 # -- audits
 AUDIT_EVERY = 16  # blocks
 DOUBT = 1e-2  # of the constant's objective, above which a function is not returned
-DRIFT = 1e-5  # of the objective, above which responses are made anew
+# Of the objective: the drift beyond three standard errors above which responses are made anew,
+# which takes as long as some ten blocks, and the standard error above which they are anyway.
+DRIFT, DOUBTFUL = 1e-5, 1e-3
 
 # -- Newton steps
 DAMPING = 1e-2  # of the first step, in units of the block's mean curvature

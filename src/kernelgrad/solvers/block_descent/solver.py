@@ -419,8 +419,8 @@ class CachedBlockDescent(Solver[CachedState]):
         if it.alpha != problem.alpha:
             it.alpha, it.claim = problem.alpha, np.inf
         if state.iteration and state.iteration % constants.AUDIT_EVERY == 0:
-            audit = self._audit(problem, state)
-            if audit.drift > constants.DRIFT:
+            audit, doubt = self._audit(problem, state)
+            if audit.drift > constants.DRIFT + 3.0 * doubt or doubt > constants.DOUBTFUL:
                 self._refresh(state)
         steps = BlockSteps(it, memory, state.features)
         block = self._draw(problem, state, memory)
@@ -522,13 +522,14 @@ class CachedBlockDescent(Solver[CachedState]):
         self._attach(problem, state, batch)
         it = state.iterate
         if not it.is_poor:
-            audit = self._audit(problem, state)
+            audit, _ = self._audit(problem, state)
             if audit.objective <= it.constant + constants.DOUBT * abs(it.constant):
                 return vars(audit)
             it.objective = np.inf  # not what it claims: the best constant is the result
         return vars(Audit(it.constant, it.constant, 0.0, batch.n_rows))
 
-    def _audit(self, problem: Problem, state: CachedState) -> Audit:
+    def _audit(self, problem: Problem, state: CachedState) -> tuple[Audit, float]:
+        """Return the audit and the standard error of its drift, which samples of rows have."""
         memory, it = state.memory, state.iterate
         assert memory is not None
         n = memory.objective.n
@@ -544,9 +545,10 @@ class CachedBlockDescent(Solver[CachedState]):
         truth, cached, Y, w = self._look(memory.team, blocks, rows)
         loss = memory.objective.loss
         with np.errstate(over="ignore", invalid="ignore"):
-            true = w @ loss.value(Y.T, (truth + it.result_bias[:, None]).T)
-            kept = w @ loss.value(Y.T, (cached + it.result_bias[:, None]).T)
-        change = float(true - kept) / len(rows)
+            true = w * loss.value(Y.T, (truth + it.result_bias[:, None]).T)
+            kept = w * loss.value(Y.T, (cached + it.result_bias[:, None]).T)
+        change = float((true - kept).mean())
+        error = float((true - kept).std()) * np.sqrt(max(0.0, 1.0 / len(rows) - 1.0 / n))
         norm = 0.0
         if state.exact is not None and len(index):
             strength = np.abs(coef).sum(axis=0)
@@ -557,12 +559,17 @@ class CachedBlockDescent(Solver[CachedState]):
                 share = coef[:, at] / (p[at] * m)
             if strength.any():
                 truth, cached, _, _ = self._look(memory.team, blocks, index[at])
-                norm = float((share * (truth - cached)).sum())
+                parts = (share * (truth - cached)).sum(axis=0)
+                norm = float(parts.sum())
+                if len(at) < len(index):
+                    spread = float(parts.std()) * np.sqrt(len(at))
+                    error = float(np.hypot(error, 0.5 * it.alpha * spread))
         found = it.objective + change + 0.5 * it.alpha * norm
         size = max(abs(it.objective), 1e-3 * abs(it.start))
         drift = abs(found - it.objective) / size if size > 0 else 0.0
         drift = drift if np.isfinite(drift) else np.inf
-        return Audit(it.objective, found, drift, len(rows))
+        doubt = error / size if size > 0 and np.isfinite(error) else 0.0
+        return Audit(it.objective, found, drift, len(rows)), doubt
 
     def _look(
         self, team: Team, blocks: list[tuple[Block, Float64Array]], rows: IntArray
