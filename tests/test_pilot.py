@@ -28,7 +28,7 @@ from kernelgrad import (
     set_num_threads,
 )
 from kernelgrad.callbacks import Deadline
-from kernelgrad.estimators import _pilot
+from kernelgrad.estimators import _pilot, _trials
 from kernelgrad.kernels import Matern
 from kernelgrad.solvers.kernel.metric import Machine, Metric
 
@@ -571,6 +571,30 @@ def test_many_rows_are_judged_by_others(monkeypatch):
     rows = np.concatenate([part.weight for part in (taught, *judges)])
     assert [part.n_rows for part in judges] == [30, 30]
     np.testing.assert_array_equal(np.sort(rows), np.arange(240))
+
+
+def test_fine_structure_in_few_columns_is_seen_from_narrow_bandwidths(monkeypatch):
+    monkeypatch.setattr(_pilot, "_MANY", 2000)
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((2400, 16))
+    y = np.sin(3 * x[:, 0]) * np.sin(3 * x[:, 1]) + 0.1 * rng.standard_normal(2400)
+    model = regressor(solver="direct").fit(x[:2200], y[:2200])
+    assert model.metric_[:2].min() > 2 * model.metric_[2:].max()
+    assert model.score(x[2200:], y[2200:]) > 0.3
+    monkeypatch.setattr(_pilot, "_UNEXPLAINED", np.inf)  # the control
+    assert regressor(solver="direct").fit(x[:2200], y[:2200]).score(x[2200:], y[2200:]) < 0.1
+
+
+def test_trials_of_bandwidths_go_on_after_a_small_rise_only():
+    def chosen(*losses):
+        return _trials.narrowed(
+            dict(zip((1.0, 2.0, 4.0, 8.0, 16.0), losses, strict=True)).get, 1.0
+        )
+
+    assert chosen(1.0, 1.005, 0.9, 0.8, 0.85) == 8.0
+    assert chosen(1.0, 1.02, 0.9, 0.8, 0.7) == 1.0
+    assert chosen(1.0, 0.9, 0.905, 0.908, 0.91) == 2.0
+    assert chosen(1.0, 0.9, 0.8, 0.7, 0.6) == 16.0
 
 
 def test_threads_of_blas_change_nothing():

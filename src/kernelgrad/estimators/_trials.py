@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -200,21 +200,12 @@ def descent_kernel(
             )
         return losses[shape, factor]
 
-    def narrowed(shape: int, factor: float) -> float:
-        best = factor
-        while factor < _MOST_FACTOR:
-            factor *= _TRIAL_FACTOR
-            if loss(shape, factor) > (1 + _RISE) * loss(shape, best):
-                break
-            best = min((best, factor), key=partial(loss, shape))
-        return best
-
     at = shapes.index(nu) if nu in shapes else -1
-    factor = narrowed(at, 1.0)
+    factor = narrowed(partial(loss, at), 1.0)
     for step in (1, -1):
         first = at
         while at >= 0 and 0 <= at + step < len(shapes):
-            own = narrowed(at + step, factor)
+            own = narrowed(partial(loss, at + step), factor)
             if loss(at + step, own) >= loss(at, factor):
                 break
             at, factor = at + step, own
@@ -232,6 +223,20 @@ def descent_kernel(
         for tried, value in ((candidate(*where), value) for where, value in losses.items())
     ]  # fmt: skip
     return candidate(at, factor), told
+
+
+def narrowed(loss: Callable[[float], float], factor: float) -> float:
+    """Return the factor of gamma with the least loss, from `factor` on until the loss rises.
+
+    A rise of less than 1 % may be noise of the held-out rows: the next factor is tried too.
+    """
+    best = factor
+    while factor < _MOST_FACTOR:
+        factor *= _TRIAL_FACTOR
+        if loss(factor) > (1 + _RISE) * loss(best):
+            break
+        best = min((best, factor), key=loss)
+    return best
 
 
 def own_solver(problem: Problem) -> NewtonCG | WorkingSet | None:

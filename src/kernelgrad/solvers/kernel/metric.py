@@ -34,6 +34,9 @@ SURE = 1e-2  # above this lambda float32 factorises as well
 _FADE, _MEAN, _SQUARE = 0.6, 0.9, 0.99  # of Adam: share of full steps, decay of its moments
 _FLOOR = 8.0  # logarithm by which a column may weigh less than the first
 _NEAR = 1e-6
+# Smaller kernel values are raised to this: products of a few of them would be subnormal
+# numbers, with which processors are up to ten times slower.
+_NOTHING = 1e-12
 _PANEL = 256  # rows of a matrix that are worked on at a time
 _FACTOR = 4.0  # between values of lambda that are tried
 _GAIN = 1e-3  # of the objective: below, a smaller lambda is not worth it
@@ -240,6 +243,8 @@ def evaluate(machine: Machine, sample: Sample) -> tuple[float, Float64Array]:
 
 def ridge_errors(K: FloatArray, sample: Sample, ridge: float) -> tuple[float, Float64Array]:
     """Return the objective and the squared leave-one-out errors (m,); K is overwritten."""
+    if K.dtype == np.float32:
+        np.maximum(K, np.float32(_NOTHING), out=K)
     C = inverse(K, ridge / sample.weight)
     if C is None:
         return np.inf, np.full(sample.n_rows, np.inf)
@@ -259,6 +264,8 @@ def gradient(machine: Machine, sample: Sample) -> tuple[float, Float64Array, flo
     X = sample.X.astype(np.float32 if single else np.float64, copy=False)
     Z = machine.metric.apply(X)
     k, slope = _PROFILES[machine.nu](squared_distances(Z))
+    slope[k < _NOTHING] = 0.0
+    np.maximum(k, k.dtype.type(_NOTHING), out=k)
     diagonal = (machine.ridge / sample.weight).astype(k.dtype)
     C = inverse(k, diagonal)
     if C is None:
