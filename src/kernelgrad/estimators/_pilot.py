@@ -58,9 +58,10 @@ _ZEROTH, _FIRST, _SECOND, _THIRD = (
 )
 _MANY = 4000
 _MATRIX = (500, 40, 0.03)  # with shorter steps
-# Where bandwidths of the order of the distances explain next to nothing, weights are learned
-# once more, from narrow ones and more rows: fine structure in few columns shows there only.
-_NARROW, _NARROWER, _UNEXPLAINED = (1000, 20, 0.2), 4.0, -0.05
+# Where bandwidths of the order of the distances explain next to nothing, or, with rows enough
+# for it to matter, less than a third of the variation, weights are learned once more, from
+# narrow bandwidths and more rows: fine structure in few columns shows there only.
+_NARROW, _NARROWER, _UNEXPLAINED = (1000, 20, 0.2), 4.0, (-0.05, -0.25)
 _JUDGED = 500  # rows of a subset that machines are compared on
 _FEW, _SOME = 500, 2000  # the two sizes that tell how lambda moves
 RIDGE = 0.1
@@ -313,13 +314,12 @@ def study(
         few = len(pool.Y) <= _TURNS_ROWS  # which teach and judge
         learned = train(own, *_FIRST)
         found = min(learned[0][1].score, isotropic[0][1].score)
-        if len(pool.Y) >= _MANY and wanted.gamma is None and found > _UNEXPLAINED:
+        hidden: list[tuple[int, Machine]] = []
+        little = found > _UNEXPLAINED[pool.n_rows > _FAR_ROWS]
+        if len(pool.Y) >= _MANY and wanted.gamma is None and little:
             wide = [_grouped(_start(judges[0][0], nu, equal, wanted), groups) for nu in ends]
             narrow = [replace(m, metric=m.metric.times(_NARROWER)) for m in wide]
-            learned = sorted(
-                [*learned, *train([(0, machine) for machine in narrow], *_NARROW)],
-                key=lambda item: item[1].score,
-            )
+            hidden = train([(0, machine) for machine in narrow], *_NARROW)
         if not few and len(pool.Y) <= _PRIOR_ROWS:
             k, machine = learned[0]
             tighter = [replace(start[min(ends)], nu=machine.nu, spread=s) for s in SPREADS[1:]]
@@ -328,6 +328,9 @@ def study(
         best = [learned[0], *_rivals(learned, wanted.shapes), isotropic[0]]
         # few rows would be seen again and again
         ranked = train(best, *_SECOND) if len(pool.Y) > _SECOND[0] else [learned[0], best[-1]]
+        if hidden and not over():
+            more = train(hidden, *_NARROW)
+            ranked = sorted([*ranked, *more], key=lambda item: item[1].score)
         k, machine = next(r for r in ranked if len(r[1].metric.theta) > 1)
         rival_at, rival = next(r for r in ranked if len(r[1].metric.theta) == 1)
         gain, errors = rival.score - machine.score, (rival.errors, machine.errors)
