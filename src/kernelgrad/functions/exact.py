@@ -45,9 +45,9 @@ CHEAP_CACHE, MOST_CACHE, CACHE_PART = 2**30, 4 * 2**30, 6
 DEAR_COLUMNS = 256
 
 
-def small_alpha(diagonal: Float64Array) -> float:
+def small_alpha(diagonal: FloatArray) -> float:
     """Return the penalty below which a fit to rows with these k(x, x) needs float64 values."""
-    return SMALL_ALPHA / np.sqrt(max(1, len(diagonal))) * float(diagonal.mean())
+    return float(SMALL_ALPHA / np.sqrt(max(1, len(diagonal))) * diagonal.mean())
 
 
 class ExactKernel:
