@@ -5,7 +5,8 @@ function that is kept is ``f + g`` with g the minimum of ``J(f + g)`` to second 
 
     ``mean_i w_i h_i g(x_i)^2 / 2 + (alpha / 2) ||g||^2``, h the curvature of the loss,
 
-(for smooth losses that are not quadratic of the loss itself) subject to
+(for smooth losses that are not quadratic of the loss itself; for losses with kinks h is that of
+a parabola with the same mean loss and mean squared slope at f) subject to
 ``s_j (f + g)(b) >= s_j (f + g)(a)`` for neighbours a, b on *curves*: copies of a training row
 whose column j runs over the range of that column, s_j = 1 or -1. As curves are made of rows in
 the units of the table, this holds for every kernel, scaling and metric. Nothing but values of
@@ -42,17 +43,18 @@ from kernelgrad.losses.scalar import SQUARED
 TOLERANCE = 1e-3  # of the range of responses: the fall along a curve that is left
 _TAG = 0x6D6F6E6F
 _ROUNDS, _CURVES, _POINTS = 16, 384, 32
-_WORST = 128  # curves of a round that give constraints
+_WORST = 64  # curves of a round that give constraints
 _LOSS_ROWS = 8192  # of the loss; g has far fewer degrees of freedom
 _CENTRES, _FIRST, _MORE = 1024, 384, 160  # in all, support rows, and points of each round
 _PAIRS = 3000  # constraints from which on those without a multiplier make room
-# parts of the tolerance: what curves must rise in all, and the fall that is worth constraints
-_LEAST, _NEAR = 0.1, 0.25
+# parts of the tolerance: what curves must rise in all, the fall that is worth constraints, and
+# the fall that ends the rounds: other curves may fall further
+_LEAST, _NEAR, _ENDS = 0.1, 0.25, 0.5
 _EXPANSIONS = 3  # of a loss that is not quadratic, in each round
 _FLOOR = 0.05  # of the mean curvature: responses far out are not free to move
 _JITTER = 1e-10  # of the kernel's diagonal
 _TILE = 512
-_PENALTY, _STEPS = 10.0, 60  # of augmented Lagrangians, whose constraints have norm 1
+_PENALTY, _STEPS = 100.0, 25  # of augmented Lagrangians, whose constraints have norm 1
 
 
 def directions(given: Any, names: Any, d: int) -> IntArray:
@@ -132,10 +134,11 @@ def swept_columns(signs: IntArray, names: Any, table: Table | None) -> list[Swep
 
 
 class _Pairs(NamedTuple):
-    """Points a, b of curves, (p, d) each, and how much g is to rise from a to b, (p, C)."""
+    """Points a, b of curves, and how much f rises and g is to rise from a to b, (p, C)."""
 
     a: AnyArray
     b: AnyArray
+    own: Float64Array
     rise: Float64Array
 
     def take(self, index: Any) -> _Pairs:
@@ -146,7 +149,10 @@ class _Pairs(NamedTuple):
 
 
 class _Change:
-    """The function g, a sum over m centres: ``L^-1 k(Z, x)`` are orthonormal functions."""
+    """The function g, a sum over m centres: ``L^-1 k(Z, x)`` are orthonormal functions.
+
+    Values of f are without its constant.
+    """
 
     def __init__(self, f: SupportExpansion, index: IntArray) -> None:
         self.f, self.index = f, index
@@ -159,6 +165,7 @@ class _Change:
 
     @property
     def n_centres(self) -> int:
+        """Number of centres m."""
         return self.centres.n_rows
 
     def extend(self, X: AnyArray) -> None:
@@ -186,22 +193,21 @@ class _Change:
         parallel_for(-(-len(X) // _TILE), task)
         return out
 
-    def coef(self) -> Float64Array:
-        """Return the coefficients of the centres, (m, C)."""
+    def _coef(self) -> Float64Array:
         return np.asarray(scipy.linalg.solve_triangular(self.L, self.u, lower=True, trans=1))
 
     def values(self, X: AnyArray) -> tuple[Float64Array, Float64Array]:
-        """Return f and f + g at rows, without f's constant, in float64."""
+        """Return f and f + g at rows."""
         rows = self.exact.prepare(X)
         f, g = np.zeros((2, len(X), self.f.n_outputs))
         how: dict[str, Any] = {"wide": True, "fast": True}
         self.exact.add_product(rows, self.f.support, self.f.coef, f, **how)
-        self.exact.add_product(rows, self.centres, self.coef(), g, **how)
+        self.exact.add_product(rows, self.centres, self._coef(), g, **how)
         return f, f + g + self.shift
 
     def expansion(self) -> SupportExpansion:
         """Return f + g."""
-        f, coef, d = self.f, self.f.coef.copy(), self.coef()
+        f, coef, d = self.f, self.f.coef.copy(), self._coef()
         coef[self.index] += d[: len(self.index)]
         coef = np.concatenate([coef, d[len(self.index) :]])
         support = join_rows([f.support, *self.points])
@@ -209,13 +215,18 @@ class _Change:
 
 
 def nearest(
-    H: Float64Array, q: Float64Array, B: Float64Array, c: Float64Array, enough: float
+    H: Float64Array,
+    q: Float64Array,
+    B: Float64Array,
+    c: Float64Array,
+    enough: float,
+    start: Float64Array | None = None,
 ) -> tuple[Float64Array, Float64Array]:
     """Return the minimum of ``u^T H u / 2 + q^T u`` with ``B u >= c``, and multipliers.
 
     By augmented Lagrangians whose minima Newton's method finds, in the variables that make H
     the identity; systems are as large as there are active constraints. It ends where no
-    constraint is violated by more than `enough`.
+    constraint is violated by more than `enough`; `start` are multipliers to start from.
     """
     R = np.tril(factor_damped(H, 0.0)[0])
     free = -scipy.linalg.cho_solve((R, True), q, check_finite=False)
@@ -225,7 +236,8 @@ def nearest(
     multiplier = np.zeros(len(c))
     T, scale = T[kept] / norm[kept, None], norm[kept]
     gap = (c - B @ free)[kept] / scale
-    v, price, rho = np.zeros(len(H)), np.zeros(len(gap)), _PENALTY
+    price = np.zeros(len(gap)) if start is None else start[kept] * scale
+    v, rho = price @ T, _PENALTY
     worst = np.inf
     for _ in range(_STEPS):
         v = _unconstrained(T, gap + price / rho, v, rho)
@@ -235,7 +247,7 @@ def nearest(
         if now <= enough:
             break
         if now > 0.5 * worst and rho < 1e6:
-            rho *= _PENALTY
+            rho *= 10.0
         worst = min(worst, now)
     multiplier[kept] = price / scale
     step = scipy.linalg.solve_triangular(R, v, lower=True, trans=1, check_finite=False)
@@ -315,13 +327,31 @@ class _Fit:
     X: AnyArray
     y: AnyArray
     weight: Float64Array  # sum 1
-    f: Float64Array  # responses
+    f: Float64Array
     alpha: float
     fit_intercept: bool
 
-    def solve(self, change: _Change, pairs: _Pairs, enough: Float64Array) -> Float64Array:
-        """Set the change that keeps the constraints up to `enough`; return multipliers."""
-        V = change.functions(self.X)
+    def mean_loss(self, f: Float64Array) -> float:
+        """Return the mean loss of responses, without a warning if these are too large."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return float(self.weight @ self.loss.value(self.y, f))
+
+    def _curvature(self, f: Float64Array) -> Float64Array:
+        """Return h at rows; of losses with kinks that of a parabola as high and as steep."""
+        if self.loss.is_smooth:
+            return np.asarray(self.loss.curvature(self.y, f), np.float64)
+        height = float(self.weight @ self.loss.value(self.y, f))
+        steep = float(self.weight @ (self.loss.gradient(self.y, f) ** 2).sum(axis=1))
+        return np.full(len(f), 0.5 * steep / height if steep > 0 and height > 0 else 1.0)
+
+    def solve(
+        self, change: _Change, pairs: _Pairs, enough: Float64Array, price: Float64Array
+    ) -> Float64Array:
+        """Set the change that keeps the constraints up to `enough`; return multipliers.
+
+        Those of the first constraints are known near `price`.
+        """
+        V, f = change.functions(self.X), self.f
         B = change.functions(pairs.b) - change.functions(pairs.a)
         penalty = np.full(V.shape[1], self.alpha)
         if self.fit_intercept:
@@ -329,28 +359,31 @@ class _Fit:
             B = np.column_stack([B, np.zeros(len(B))])
             penalty = np.append(penalty, 0.0)
         multiplier = np.zeros(pairs.rise.shape)
+        multiplier[: len(price)] = price
         own = self.loss.is_smooth and self.loss.code != SQUARED
         for _ in range(_EXPANSIONS if own else 1):
             start = np.vstack([change.u, change.shift[None]])[: V.shape[1]]
-            now = self.f + V @ start
-            bend = self.loss.curvature(self.y, self.f)
+            now = f + V @ start
+            bend = self._curvature(f)
             if own:
-                bend = np.maximum(bend, self.loss.curvature(self.y, now))
+                bend = np.maximum(bend, self._curvature(now))
             bend = np.maximum(bend, _FLOOR * float(self.weight @ bend))
             H = np.asarray(gram(np.sqrt(self.weight * bend)[:, None] * V), np.float64)
             H = np.tril(H) + np.tril(H, -1).T + np.diag(penalty)
             H[np.diag_indices_from(H)] += 1e-12 * float(H.diagonal().mean())
             q = np.zeros(start.shape)
             if own:  # the linear part of the loss at f is that of the norm, with the other sign
-                slope = self.loss.gradient(self.y, now) - self.loss.gradient(self.y, self.f)
+                slope = self.loss.gradient(self.y, now) - self.loss.gradient(self.y, f)
                 q = V.T @ (self.weight[:, None] * slope) + penalty[:, None] * start - H @ start
             out = np.empty(start.shape)
             for c, rise in enumerate(pairs.rise.T):
-                told = nearest(H.copy(), q[:, c], B, rise, float(enough[c]))
+                known = q[:, c], B, rise, float(enough[c]), multiplier[:, c]
+                told = nearest(H.copy(), *known)
                 out[:, c], multiplier[:, c] = told
-            change.u = out[: change.n_centres]
+            change.u = out[: len(change.u)]
             if self.fit_intercept:
                 change.shift = out[-1]
+            self.response = f + V @ out
         return multiplier
 
 
@@ -367,7 +400,8 @@ def constrained(
 ) -> tuple[SupportExpansion, dict[str, Any]]:  # fmt: skip
     """Return the function nearest to f that is monotone in `columns`, and what was found.
 
-    It ends early where `over` says so; the function is then that of the last round.
+    It ends early where `over` says so, or where a round would make the mean loss larger than
+    that of a constant; the function is then that of the round before.
     """
     start, rng = clock(), np.random.default_rng([seed, _TAG])
     batch = rows.take(rows.sample(_LOSS_ROWS, rng))
@@ -376,12 +410,14 @@ def constrained(
     curves = _Curves(columns, X, _ends(rows, columns), rng)
     index = np.sort(rng.choice(f.n_support, min(_FIRST, f.n_support), replace=False))
     change = _Change(f, index)
-    F = change.values(X)[0] + f.intercept
-    fit = _Fit(rows.task.loss, X, y, weight / weight.sum(), F, alpha, fit_intercept)
+    F, weight = change.values(X)[0] + f.intercept, weight / weight.sum()
+    fit = _Fit(rows.task.loss, X, y, weight, F, alpha, fit_intercept)
+    first = loss = fit.mean_loss(F)
+    constant = fit.mean_loss(np.tile(fit.loss.intercept(y, weight), (len(y), 1)))
     unit = np.ptp(F, axis=0)
     unit = np.where(unit > 0, unit, 1.0)
-    pairs: _Pairs | None = None
-    n_rounds = 0
+    pairs, price, n_rounds = None, np.zeros((0, len(unit))), 0
+    enough = 0.5 * _LEAST * TOLERANCE / _POINTS * unit
     while True:
         points, steps, signs = curves.draw()
         before, after = (
@@ -389,7 +425,7 @@ def constrained(
             for values in change.values(points.reshape(-1, points.shape[2]))
         )
         fall = falls(after)
-        if fall.max() <= TOLERANCE or n_rounds == _ROUNDS or over():
+        if fall.max() <= _ENDS * TOLERANCE or n_rounds == _ROUNDS or over():
             break
         n_rounds += 1
         rise = np.diff(after, axis=1).min(axis=2)
@@ -401,21 +437,25 @@ def constrained(
         down[:, :-1] |= down[:, 1:]
         a, b, up = points[:, :-1], points[:, 1:], signs[:, None, None] > 0
         a, b = np.where(up, a, b), np.where(up, b, a)
-        needed = (least[..., None] - np.diff(before, axis=1)) * unit
-        more = _Pairs(a[down], b[down], needed[down])
+        own = np.diff(before, axis=1) * unit
+        needed = least[..., None] * unit - own
+        more = _Pairs(*(part[down] for part in (a, b, own, needed)))
         pairs = more if pairs is None else pairs.join(more)
         room = max(0, min(_MORE, _CENTRES - change.n_centres)) // 2
-        worst = order[: min(room, int((fall > TOLERANCE).sum()))]
+        worst = order[: min(room, int((fall > _NEAR * TOLERANCE).sum()))]
         step = rise[worst].argmin(axis=1)
         change.extend(np.concatenate([points[worst, step], points[worst, step + 1]]))
-        multiplier = fit.solve(change, pairs, 0.5 * _LEAST * TOLERANCE / _POINTS * unit)
+        last = change.u, change.shift
+        price = fit.solve(change, pairs, enough, price)
+        cost = fit.mean_loss(fit.response)
+        if not cost <= max(constant, first):  # the centres are too few, or too much alike
+            change.u, change.shift = last
+            break
+        loss = cost
         if len(pairs.rise) > _PAIRS:
-            pairs = pairs.take((multiplier > 0).any(axis=1))
+            active = (price > 0).any(axis=1)
+            pairs, price = pairs.take(active), price[active]
     was = falls(before)
-    loss = [
-        float(np.average(fit.loss.value(y, value), weights=weight))
-        for value in (F, change.values(X)[1] + f.intercept)
-    ]
     return change.expansion(), {
         "columns": {column.name: column.sign for column in columns},
         "tolerance": TOLERANCE,
@@ -427,8 +467,8 @@ def constrained(
         "violated": float(np.mean(fall > TOLERANCE)),
         "largest_fall_before": float(was.max()),
         "largest_fall": float(fall.max()),
-        "train_loss_before": loss[0],
-        "train_loss": loss[1],
+        "train_loss_before": first,
+        "train_loss": loss,
         "seconds": clock() - start,
     }
 

@@ -494,12 +494,14 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         curves on which the column runs over its range in the training rows and the others are
         those of a training row. For the squared loss that is the minimum of the objective under
         these constraints; of other smooth losses the first term is the loss itself, less its
-        linear part at f. Curves that fall are found among 384 new ones in each of up to 16
-        rounds, which end when none of them falls by more than 0.001 of the range of the
-        responses. A ConvergenceWarning tells if some still do. That is a check, not a proof, and
-        says nothing of values beyond the range of the training rows: clip them. It needs dense
-        rows, a kernel of rows and a solver without random features, and is not for
-        ``partial_fit``.
+        linear part at f, and of losses with kinks h is that of a parabola with the same mean
+        loss and mean squared slope. Curves that fall are found among 384 new ones in each of up
+        to 16 rounds. These end when no new curve falls by more than 0.0005 of the range of the
+        responses; a ConvergenceWarning tells if some still fall by more than 0.001. That is a
+        check, not a proof, and says nothing of values beyond the range of the training rows:
+        clip them. It needs dense rows, a kernel of rows and a solver without random features,
+        and is not for ``partial_fit``. The search for the kernel leaves out those whose
+        functions have a kink at every row.
     device : {"cpu", "cuda", "cuda:N", "torch"}, default="cpu"
         Where kernel values and random features are computed. All but ``"cpu"`` need torch:
         ``"cuda"`` is a GPU, ``"torch"`` is torch on the CPU, for tests. Block descent, the dsg

@@ -379,6 +379,10 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
             shapes = SHAPES if is_auto(self.kernel) else (nu,)
             width = float(self.bandwidth_factor)
             kernels: tuple[Kernel, ...] = (kernel,)
+            if is_auto(self.kernel) and self.monotonic_cst is not None:
+                # functions with a kink at every row are not monotone by a small change
+                shapes = tuple(shape for shape in SHAPES if shape > 1)
+                return Wanted(shapes, kernels, metric, None, None, rule, width, False, True)
             if is_auto(self.kernel):
                 kernels += (Matern(0.5, bandwidth_factor=width),)
             whole = is_auto(self.kernel) and (metric is None or is_auto(metric))
