@@ -389,8 +389,9 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         ``"smoothed_hinge"``, ``"squared_hinge"``, ``"modified_logistic"`` and ``"perceptron"``.
     kernel : str, Kernel, callable, or scikit-learn RBF / Matern, default="auto"
         ``"auto"`` chooses the Gaussian, Matern of nu 1/2, 3/2 or 5/2, or the Laplacian kernel,
-        together with the bandwidth; if gamma is given it is the Gaussian. docs/kernels.md lists
-        all names. ``"precomputed"`` takes kernel matrices as X, (n, n) in fit and (m, n) in
+        together with the bandwidth (with `monotonic_cst` not the Laplacian and nu 1/2, whose
+        kinks at every row are monotone by large changes only); if gamma is given it is the
+        Gaussian. docs/kernels.md lists all names. ``"precomputed"`` takes kernel matrices as X, (n, n) in fit and (m, n) in
         predict; a function ``k(X, Z) -> (n, m)`` is called on blocks of rows. Both need a
         solver on exact kernels.
     gamma : float > 0, "auto", "median" or "scale", default="auto"
@@ -500,8 +501,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         responses; a ConvergenceWarning tells if some still fall by more than 0.001. That is a
         check, not a proof, and says nothing of values beyond the range of the training rows:
         clip them. It needs dense rows, a kernel of rows and a solver without random features,
-        and is not for ``partial_fit``. The search for the kernel leaves out those whose
-        functions have a kink at every row.
+        and is not for ``partial_fit``.
     device : {"cpu", "cuda", "cuda:N", "torch"}, default="cpu"
         Where kernel values and random features are computed. All but ``"cpu"`` need torch:
         ``"cuda"`` is a GPU, ``"torch"`` is torch on the CPU, for tests. Block descent, the dsg
