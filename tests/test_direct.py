@@ -107,7 +107,9 @@ def test_the_gap_bounds_how_far_the_minimum_is(monkeypatch):
     problem, batch = setting(200)
     minimum = fit(problem, batch)[2].objective
     ridges = direct._ridges
-    monkeypatch.setattr(direct, "_ridges", lambda K, s, ridge, *more: ridges(K, s, 1.5 * ridge, *more))
+    monkeypatch.setattr(
+        direct, "_ridges", lambda K, s, ridge, *more: ridges(K, s, 1.5 * ridge, *more)
+    )
     _, state, info = fit(problem, batch)
     assert state.alpha == pytest.approx(1.5 * problem.alpha)
     missing = info.objective - minimum

@@ -391,9 +391,9 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         ``"auto"`` chooses the Gaussian, Matern of nu 1/2, 3/2 or 5/2, or the Laplacian kernel,
         together with the bandwidth (with `monotonic_cst` not the Laplacian and nu 1/2, whose
         kinks at every row are monotone by large changes only); if gamma is given it is the
-        Gaussian. docs/kernels.md lists all names. ``"precomputed"`` takes kernel matrices as X, (n, n) in fit and (m, n) in
-        predict; a function ``k(X, Z) -> (n, m)`` is called on blocks of rows. Both need a
-        solver on exact kernels.
+        Gaussian. docs/kernels.md lists all names. ``"precomputed"`` takes kernel matrices as X,
+        (n, n) in fit and (m, n) in predict; a function ``k(X, Z) -> (n, m)`` is called on
+        blocks of rows. Both need a solver on exact kernels.
     gamma : float > 0, "auto", "median" or "scale", default="auto"
         Inverse bandwidth as in scikit-learn, or a rule (see
         :class:`~kernelgrad.kernels.Gaussian`). ``"auto"`` takes the bandwidth with the least

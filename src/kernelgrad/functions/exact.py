@@ -159,7 +159,7 @@ class ExactKernel:
         return out
 
     def gram(self, rows: ExactRows, *, wide: bool = False) -> FloatArray:
-        """Return ``k(A, A)``, (n, n), in tiles of fixed shape on one half; float64 if `wide`."""
+        """Return ``k(A, A)``, (n, n), in tiles of one shape on one half; float64 if `wide`."""
         n = rows.n_rows
         tile = self.tiles(rows, wide=wide)
         out = np.empty((n, n), np.float64 if wide or self.precise else np.float32)

@@ -141,7 +141,7 @@ class PrecomputedKernel(Kernel):
         return np.asarray(A.values[:, B.ids], np.float32)
 
     def precise_block(self, A: ExactRows, B: ExactRows) -> Float64Array:
-        """Return what :meth:`exact_block` does in float64; values of the matrix stay float32."""
+        """Return what :meth:`exact_block` does in float64; the matrix stays float32."""
         return self.exact_block(A, B).astype(np.float64)
 
     def exact_diag(self, rows: ExactRows) -> Float64Array:

@@ -83,8 +83,9 @@ class DirectSolve(RowsSolver[DirectState]):
     ``k(x, x)``: there rounding would raise the objective by more than 1e-5 of itself. If the
     equations are indefinite by rounding, eps / n (1.2e-7 / n, or 2.2e-16 / n) times the mean of
     ``k(x, x)`` is added to alpha, then eight times as much, and so on until they are positive
-    definite; ``history_["audit"]["alpha"]`` is the alpha used. The reported objective is always that of the given alpha. A matrix that
-    needs more than ``1e-5`` of its trace raises an error.
+    definite; ``history_["audit"]["alpha"]`` is the alpha used. The reported
+    objective is always that of the given alpha. A matrix that needs more than ``1e-5`` of its
+    trace raises an error.
 
     Notes
     -----
