@@ -35,15 +35,16 @@ def largest_fall(response, X, j, sign=1):
     return falls.max() / np.ptp(response(X))
 
 
-QUICK = {"kernel": Matern(1.5, gamma=1.0), "alpha": 1e-3, "random_state": 0}
+QUICK = {"kernel": Matern(1.5, gamma=1.0), "alpha": 1e-2, "random_state": 0}
 
 
 @every("sign", [1, -1])
 def test_a_noisy_response_rises_where_it_must(sign):
     X, y, _ = make(200, 1.0)
+    given = QUICK | {"alpha": 2e-3}
     Xt, _, ft = make(2000, 0.0, seed=1)
-    free = kg.KernelRegressor(**QUICK).fit(X, sign * y)
-    model = kg.KernelRegressor(**QUICK, monotonic_cst=[sign, 0, 0]).fit(X, sign * y)
+    free = kg.KernelRegressor(**given).fit(X, sign * y)
+    model = kg.KernelRegressor(**given, monotonic_cst=[sign, 0, 0]).fit(X, sign * y)
     assert largest_fall(free.predict, X, 0, sign) > 0.1  # control
     assert largest_fall(model.predict, X, 0, sign) < LIMIT
     assert largest_fall(model.predict, X, 1, sign) > 0.05  # of a column that is free
@@ -132,7 +133,7 @@ def test_decisions_and_probabilities_of_two_classes(loss):
     free = kg.KernelClassifier(loss, **QUICK).fit(X, labels)
     model = kg.KernelClassifier(loss, **QUICK, monotonic_cst=[1, 1, 0]).fit(X, labels)
     for j in (0, 1):
-        assert largest_fall(free.decision_function, X, j) > 0.05
+        assert largest_fall(free.decision_function, X, j) > 0.02
         assert largest_fall(model.decision_function, X, j) < LIMIT
         assert largest_fall(lambda Z: model.predict_proba(Z)[:, 1], X, j) < 3 * LIMIT
 
@@ -159,7 +160,7 @@ def own_kernel(A, B):
 @every("kernel", [Laplacian(gamma=0.5), own_kernel])
 def test_kernels_without_derivatives(kernel):
     X, y, _ = make(60, 0.5)
-    given = {"kernel": kernel, "alpha": 1e-3, "random_state": 0}
+    given = {"kernel": kernel, "alpha": 3e-3, "random_state": 0}
     assert largest_fall(kg.KernelRegressor(**given).fit(X, y).predict, X, 0) > 0.02
     model = kg.KernelRegressor(**given, monotonic_cst={0: 1, 1: 1}).fit(X, y)
     assert max(largest_fall(model.predict, X, j) for j in (0, 1)) < 2 * LIMIT
@@ -212,10 +213,11 @@ def test_files_of_models_and_of_rows(tmp_path):
     frame.to_parquet(tmp_path / "rows.parquet", row_group_size=50)
     rows = open_source(tmp_path / "rows.parquet", target="y")
     paged = kg.KernelRegressor(**QUICK, monotonic_cst={"a": 1}, memory_limit=1e3).fit(rows)
-    assert (
-        largest_fall(lambda Z: paged.predict(pd.DataFrame(Z, columns=list("abc"))), X, 0)
-        < LIMIT
-    )
+    fall = largest_fall(lambda Z: paged.predict(pd.DataFrame(Z, columns=list("abc"))), X, 0)
+    assert fall < LIMIT
+    session = pytest.importorskip("onnxruntime").InferenceSession
+    found = session(loaded.to_onnx().SerializeToString()).run(None, {"X": X})[0]
+    np.testing.assert_allclose(found.ravel(), loaded.predict(X), atol=1e-5)
 
 
 def test_a_fit_without_rounds_is_told(monkeypatch):
