@@ -131,6 +131,8 @@ class History(_Told, total=False):
         The candidates tried for parameters that were ``"auto"``.
     metric_reason : str
         Why no weights of columns were learned.
+    monotonic : dict
+        What the constraints of ``monotonic_cst`` took and how they are kept.
     cv_accuracy : list of float
         Of semi-supervised fits with held-out labels.
     """
@@ -139,6 +141,7 @@ class History(_Told, total=False):
     cv_accuracy: list[float]
     metric: list[dict[str, Any]]
     metric_reason: str
+    monotonic: dict[str, Any]
     search: list[dict[str, Any]]
 
 
@@ -159,6 +162,13 @@ def check_numbers(value: Any, name: str, n: int | None = None) -> None:
         check_number(it, name)
 
 
+def check_monotonic(value: Any, name: str) -> None:
+    """Raise unless a value is what constraints of columns took and how they are kept."""
+    check_entries([value], name)
+    for key in ("violated", "largest_fall"):
+        check_number(value.get(key), f"{key} of {name}")
+
+
 def check_audit(value: Any, name: str) -> None:
     """Raise TypeError unless a value is what a last look at a result found."""
     check_entries([value], name)
@@ -174,6 +184,7 @@ _TOLD_TOO: dict[str, Check] = {
     "search": check_entries,
     "metric": check_entries,
     "metric_reason": check_text,
+    "monotonic": check_monotonic,
     "cv_accuracy": check_numbers,
 }
 
