@@ -190,7 +190,8 @@ class ExactKernel:
         With `wide` values are float64, of the rows as they were prepared.
         """
         B = A if B is None else B
-        block: Callable[..., FloatArray] = self.wide_block if wide else self.fast_block
+        widen = wide and not self.precise
+        block: Callable[..., FloatArray] = self.wide_block if widen else self.fast_block
 
         def tile(i: slice, j: slice) -> FloatArray:
             with blas_products():
