@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -39,6 +40,7 @@ from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import CachedBlockDescent, Problem, TrainBatch
 from kernelgrad.solvers.block_descent import _constants as constants
+from kernelgrad.solvers.block_descent import solver
 from kernelgrad.solvers.block_descent.newton import _positive
 from kernelgrad.solvers.block_descent.shards import Point
 from plain import plain_regressor
@@ -284,6 +286,36 @@ def test_options_do_not_move_the_minimum(options):
     claim = assert_true(model, X, partial(case.value, Y), even(400), 1e-3)
     best = least(case.name, 400, True)
     assert best * (1 - 1e-5) <= claim <= best * (1 + slack(case, False))
+
+
+def test_responses_are_made_anew_where_their_drift_is_sure(monkeypatch):
+    X, t = signal(400)
+    audit_of, refreshed, told = CachedBlockDescent._audit, [], []
+    monkeypatch.setattr(constants, "AUDIT_EVERY", 2)
+    monkeypatch.setattr(
+        CachedBlockDescent, "_refresh", lambda self, state: refreshed.append(state.iteration)
+    )
+
+    def fits(drift, doubt):
+        def pretended(self, problem, state):
+            found, own = audit_of(self, problem, state)
+            told.append(own)
+            return replace(found, drift=drift), doubt
+
+        monkeypatch.setattr(CachedBlockDescent, "_audit", pretended)
+        refreshed.clear()
+        plain_regressor(solver=cached(block_size=100), max_iter=5, alpha=1e-6).fit(X, t)
+        return list(refreshed)
+
+    assert fits(0.9e-5, 0.0) == []
+    assert fits(1.1e-5, 0.0) == [2, 4]
+    assert fits(1e-4, 1e-4) == []  # within what a sample of rows is off by
+    assert fits(1e-3, 1e-4) == [2, 4]
+    assert fits(1e-5, 2e-3) == [2, 4]  # nobody can tell
+    assert max(told) == 0.0  # all rows were looked at
+    monkeypatch.setattr(solver, "AUDIT_WORK", 0)  # a sample of them
+    fits(0.0, 0.0)
+    assert 0.0 < told[-1] < 1e-3
 
 
 # -- what makes it fast ----------------------------------------------------------------
