@@ -300,3 +300,39 @@ def test_a_start_with_more_rows_than_are_kept_reads_its_own_rows(monkeypatch):
     working_set._add(K, coef, responses)
     np.testing.assert_allclose(responses, (Gaussian(gamma=0.3)(X) @ coef).T, atol=1e-4)
     assert len(K.buffer) == 40
+
+
+def test_half_of_the_new_rows_of_a_set_are_drawn():
+    rng = np.random.default_rng(0)
+    n, size = 400, 40
+    y = np.repeat([1.0, -1.0], n // 2)
+    low, high = np.where(y < 0, -1.0, 0.0), np.where(y > 0, 1.0, 0.0)
+    dual = working_set._Dual(y, low, high, 0.0, 0.0, has_bias=True)
+    up, down = dual.gradients(np.zeros(n), rng.standard_normal(n) / 10)
+    order = rng.permutation(n)
+    found = dual.next_set(np.zeros(n), up, down, np.zeros(0, np.intp), size, order)
+    assert len(found) == size
+    for gradients, side in ((up, slice(0, n // 2)), (-down, slice(n // 2, n))):
+        rows = np.arange(n)[side]
+        worst = rows[np.argsort(gradients[side])[: size // 4]]
+        others = np.setdiff1d(rows, worst)
+        drawn = others[np.argsort(order[others])[: size // 4]]
+        assert np.isin(found, rows).sum() == size // 2
+        assert np.isin([*worst, *drawn], found).all()
+
+
+def test_kernel_values_among_the_rows_of_a_set():
+    X = np.random.default_rng(0).standard_normal((300, 4))
+    exact = ExactKernel(Gaussian(gamma=0.3), 4)
+    rows = KernelRows(exact, exact.prepare(X), 10**6)
+    index = np.sort(np.random.default_rng(1).permutation(300)[:150])
+    slots = rows.load(index)
+    some = index[::2]
+    for extra in (0, 1):
+        whole, part = working_set._among(rows, [slots, slots[::2]], [index, some], extra)
+        for K, of in ((whole, index), (part, some)):
+            m = len(of)
+            np.testing.assert_array_equal(K[:m, :m], rows.square(rows.load(of), of))
+            assert not K[m:].any()
+            assert not K[:, m:].any()
+            assert len(K) == m + extra

@@ -72,8 +72,8 @@ class KernelGradMachine(SupportVectors):
     ) -> Any:
         """Return the estimator of the task; classes in pairs, as SVC has them."""
         given = {"gamma": gamma, "C": params["C"], "random_state": seed}
-        if is_classification(dataset):
-            return KernelClassifier("hinge", multi_class="ovo", **given)
+        if is_classification(dataset):  # without probabilities, as SVC's default
+            return KernelClassifier("hinge", multi_class="ovo", probability=False, **given)
         return KernelRegressor(EpsilonInsensitive(params["epsilon"]), **given)
 
 

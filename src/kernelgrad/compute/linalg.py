@@ -112,22 +112,17 @@ def solve_damped(H: Float64Array, damping: float, G: FloatArray) -> Float64Array
     return solution
 
 
-def untouched(
-    n_rows: int, n_columns: int, *, in_order: bool = False, wide: bool = False
-) -> FloatArray:
+def untouched(n_rows: int, n_columns: int, *, wide: bool = False) -> FloatArray:
     """Return an array (n_rows, n_columns) whose pages take no memory before they are written.
 
-    NumPy requests huge pages, which the system clears as a whole and may have to assemble
-    first. A buffer that is filled slowly is then up to four times slower to write, and takes
-    memory for rows that are never used. With `in_order`, for a buffer whose rows are filled in
-    order and many at a time, huge pages are requested too and writing is up to twice as fast.
+    NumPy requests huge pages, which the system clears as a whole and may have to assemble, or
+    to get from its host, first: writing them once is .6 to 6 times as slow as here. A buffer
+    that is filled slowly takes memory for rows that are never used, too.
     """
     dtype = np.dtype(np.float64 if wide else np.float32)
     size = max(1, dtype.itemsize * n_rows * n_columns)
     if hasattr(mmap, "MAP_PRIVATE"):
         pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        if in_order and hasattr(mmap, "MADV_HUGEPAGE"):
-            pages.madvise(mmap.MADV_HUGEPAGE)
     else:  # Windows
         pages = mmap.mmap(-1, size)
     flat: FloatArray = np.frombuffer(pages, dtype, count=n_rows * n_columns)

@@ -304,7 +304,7 @@ class KernelRows:
         return max(1, min(n, self._bytes // ((8 if self.wide else 4) * max(1, n))))
 
     def _clear(self, n_slots: int) -> None:
-        self.buffer = untouched(n_slots, self.rows.n_rows, in_order=True, wide=self.wide)
+        self.buffer = untouched(n_slots, self.rows.n_rows, wide=self.wide)
         self._slot: OrderedDict[int, int] = (
             OrderedDict()
         )  # row -> slot, least recently used first

@@ -271,14 +271,23 @@ def _add_tile(
     rows: FloatArray, slots: IntArray, coef: Float64Array, start: int, out: Float64Array
 ) -> None:
     C, width = out.shape
-    for i in range(len(slots)):
-        K = rows[slots[i], start : start + width]
+    stop, m = start + width, len(slots)
+    for i in range(0, m, 4):
         for c in range(C):
-            a = coef[i, c]
-            if a != 0.0:
-                f = out[c]
+            f, some = out[c], coef[i : i + 4, c]
+            if some.size == 4 and some.all():  # f is read and written once for four rows
+                a0, a1, a2, a3 = some
+                p, q = rows[slots[i], start:stop], rows[slots[i + 1], start:stop]
+                r, s = rows[slots[i + 2], start:stop], rows[slots[i + 3], start:stop]
                 for j in range(width):
-                    f[j] += a * K[j]
+                    f[j] += (a0 * p[j] + a1 * q[j]) + (a2 * r[j] + a3 * s[j])
+                continue
+            for k in range(some.size):
+                a = some[k]
+                if a != 0.0:
+                    K = rows[slots[i + k], start:stop]
+                    for j in range(width):
+                        f[j] += a * K[j]
 
 
 def add_rows(rows: FloatArray, slots: IntArray, coef: Float64Array, out: Float64Array) -> None:

@@ -14,6 +14,7 @@ from kernelgrad._validation import CapabilityError
 from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.linalg import factor_damped
+from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.losses import OneClass
@@ -34,6 +35,7 @@ _LEAST_ROWS = 64  # of a set, whatever the memory
 _GATHER_ROWS = 64  # of a task
 _BLAS_COLUMNS = 256  # of X: from here on kernel values by BLAS take two thirds of the time
 _PATIENCE = 50  # sets without a smaller violation; a tenth where a set holds all rows
+_TAG = 0x73657473
 _TOGETHER = 16  # outputs at most: 256 MiB of kernel values among the rows of their sets
 _LANES = 128  # extremes are kept of entries so far apart: plain loops, which are vectorised
 _FAST = {"contract", "nsz", "arcp", "nnan"}
@@ -184,11 +186,25 @@ def _newton(
 def _gather(
     rows: FloatArray, slots: AnyArray, columns: AnyArray, start: int, K: FloatArray
 ) -> None:
-    """Set rows of K from `start` on, a task of them, to ``rows[slots][:, columns]``."""
+    """Set rows of K from `start` on, a task of them, to ``rows[slots][:, columns]``.
+
+    Only columns from `start` on are read: the others are in the rows before, of which
+    :func:`_mirror` takes them.
+    """
     for a in range(start, min(slots.size, start + _GATHER_ROWS)):
         row, out = rows[slots[a]], K[a]
-        for t in range(columns.size):
+        for t in range(start, columns.size):
             out[t] = row[columns[t]]
+
+
+@njit(nogil=True, cache=True)
+def _mirror(K: FloatArray, start: int, size: int) -> None:
+    """Copy what is above the diagonal tile of a task to below it, rows from `start` on."""
+    stop = min(size, start + _GATHER_ROWS)
+    for b in range(0, start, _GATHER_ROWS):
+        for i in range(start, stop):
+            for j in range(b, b + _GATHER_ROWS):
+                K[i, j] = K[j, i]
 
 
 @dataclass(kw_only=True)
@@ -267,22 +283,32 @@ class _Dual:
         down: Float64Array,
         last: IntArray,
         size: int,
+        order: IntArray,
     ) -> IntArray:
-        """Return the rows that violate most, then those of the last set, free ones first.
+        """Return rows that violate, then those of the last set, free ones first.
 
-        All rows that count, if they are so few.
+        All rows that count, if they are so few. Half of the new rows violate most; the others
+        are the first in a random `order` of all. Rows that violate most are much alike: sets of
+        these alone move the function too far, and take a quarter more kernel rows in all.
         """
         if np.count_nonzero(self.counts) <= size:
             return np.flatnonzero(self.counts)
         h = max(1, size // 4 if len(last) else size // 2)
-        parts = (up, -down)
-        worst = [np.argpartition(a, h)[:h] for a in parts]
-        chosen = np.unique(
-            np.concatenate([w[np.isfinite(a[w])] for w, a in zip(worst, parts, strict=True)])
-        )
-        kept = np.setdiff1d(last, chosen)
+        middle = 0.5 * float(up.min() + down.max()) if self.has_bias else 0.0
+        chosen = []
+        for a, end in ((up, middle), (-down, -middle)):
+            worst = np.argpartition(a, h)[:h]
+            violating = np.flatnonzero(a < end)
+            if len(violating) > h:
+                worst = worst[np.argsort(a[worst], kind="stable")[: max(1, h // 2)]]
+                others = np.setdiff1d(violating, worst, assume_unique=True)
+                k = h - len(worst)
+                worst = np.append(worst, others[np.argpartition(order[others], k)[:k]])
+            chosen.append(worst[np.isfinite(a[worst])])
+        new = np.unique(np.concatenate(chosen))
+        kept = np.setdiff1d(last, new)
         free = (beta[kept] > self.low[kept]) & (beta[kept] < self.high[kept])
-        return np.sort(np.concatenate([chosen, kept[free], kept[~free]])[:size])
+        return np.sort(np.concatenate([new, kept[free], kept[~free]])[:size])
 
     def solve(
         self,
@@ -331,13 +357,13 @@ class WorkingSet(RowsSolver[WorkingSetState]):
     [-1, 1], for quantiles [q - 1, q], and for one class [0, 1] with y = 0. The sum s is
     ``nu / alpha`` for one class and 0 otherwise; without an intercept the sum is free.
 
-    A working set holds the rows that violate the optimality conditions most and the free rows
-    of the last set. Within it pairs of rows move, the first row chosen by the largest
-    violation, the second by the largest decrease, until a tenth of the violation of all rows is
-    left. If this takes many pairs, as with large C and noisy labels, Newton steps on the free
-    rows come between them, each at the cost of a Cholesky factorisation. Then one product
-    updates the responses of all rows. The kernel rows of the sets are kept within the
-    estimator's ``memory_limit``; outputs share them.
+    A working set holds rows that violate the optimality conditions, half of the new ones those
+    that violate them most, and the free rows of the last set. Within it pairs of rows move, the
+    first row chosen by the largest violation, the second by the largest decrease, until a tenth
+    of the violation of all rows is left. If this takes many pairs, as with large C and noisy
+    labels, Newton steps on the free rows come between them, each at the cost of a Cholesky
+    factorisation. Then one product updates the responses of all rows. The kernel rows of the
+    sets are kept within the estimator's ``memory_limit``; outputs share them.
 
     Losses: hinge, epsilon_insensitive, absolute, quantile and one_class.
 
@@ -423,7 +449,8 @@ class WorkingSet(RowsSolver[WorkingSetState]):
             self.tol * self._unit(problem, dual.y, p, f)
             for dual, f in zip(duals, state.responses, strict=True)
         ])  # fmt: skip
-        state.violation = self._descend(state, duals, tol, problem.deadline)
+        order = draws(problem.seed, _TAG).permutation(batch.n_rows)
+        state.violation = self._descend(state, duals, tol, order, problem.deadline)
         objective = gap = loss = 0.0
         for c, dual in enumerate(duals):
             beta, f = state.coef[:, c], state.responses[c]
@@ -459,8 +486,9 @@ class WorkingSet(RowsSolver[WorkingSetState]):
         return float(np.sqrt(p @ (y - p @ y) ** 2)) or 1.0
 
     def _descend(
-        self, state: WorkingSetState, duals: list[_Dual], tol: Float64Array, deadline: Deadline
-    ) -> Float64Array:
+        self, state: WorkingSetState, duals: list[_Dual], tol: Float64Array,
+        order: IntArray, deadline: Deadline,
+    ) -> Float64Array:  # fmt: skip
         """Solve sets until each violation is halved, or at most `tol`; return them.
 
         Past the deadline it returns early; violations that are not yet known are inf.
@@ -499,7 +527,9 @@ class WorkingSet(RowsSolver[WorkingSetState]):
                     _PATIENCE // 10 if whole[c] else _PATIENCE
                 ):
                     before = last.get(c, np.zeros(0, np.intp))
-                    sets[c] = last[c] = duals[c].next_set(coef[:, c], up, down, before, size)
+                    sets[c] = last[c] = duals[c].next_set(
+                        coef[:, c], up, down, before, size, order
+                    )
             if sets:
                 inner = np.maximum(0.5 * tol, np.where(whole, 0.0, _SETTLED * violation))
                 live = self._advance(state, duals, sets, inner) + live
@@ -547,11 +577,16 @@ def _among(
     K = [np.zeros((size, size), dtype) for size in sizes]
     tiles = [(i, a) for i, s in enumerate(slots) for a in range(0, len(s), _GATHER_ROWS)]
 
-    def task(k: int) -> None:
+    def gather(k: int) -> None:
         i, a = tiles[k]
         _gather(rows.buffer, slots[i], sets[i].astype(np.uint32), a, K[i])
 
-    parallel_for(len(tiles), task)
+    def mirror(k: int) -> None:
+        i, a = tiles[k]
+        _mirror(K[i], a, len(slots[i]))
+
+    parallel_for(len(tiles), gather)
+    parallel_for(len(tiles), mirror)
     return K
 
 
