@@ -70,13 +70,18 @@ def test_a_float32_factor_serves_where_it_can(monkeypatch):
     monkeypatch.setattr(direct, "_SINGLE_ROWS", 100)
     factor, used = SymmetricMatrix.factor, []
 
-    def spied(self, *args):
-        used.append(self.dtype)
-        factor(self, *args)
+    def spied(self, scale, ridge, dtype=None):
+        used.append((self.dtype, dtype or self.dtype))
+        factor(self, scale, ridge, dtype)
 
     monkeypatch.setattr(SymmetricMatrix, "factor", spied)
-    once, twice = [np.float32], [np.float32, np.float64]
-    for alpha, dtypes in ((1e-3, once), (1e-9, [np.float64]), (1e-5, twice)):
+    single, mixed, double = (
+        (np.float32, np.float32), (np.float64, np.float32), (np.float64, np.float64)
+    )  # fmt: skip
+    once, twice = [single], [single, double]
+    for alpha, dtypes in (
+        (1e-3, once), (1.9e-6, [mixed]), (1e-9, [mixed, double]), (1e-5, twice)
+    ):  # fmt: skip
         used.clear()
         monkeypatch.setattr(direct, "_SINGLE_CORRECTIONS", 0 if dtypes is twice else 25)
         problem, batch = setting(600, alpha=alpha)

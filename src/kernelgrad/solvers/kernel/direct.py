@@ -29,8 +29,8 @@ from kernelgrad.solvers.kernel.base import (
 )
 
 _TAG = 0x646972
-PANEL = 128  # columns that are factored at once
-_HEIGHT = 256  # rows of a panel that one task updates
+PANEL = 256  # columns that are factored at once
+_HEIGHT = 512  # rows of a panel that one task updates
 _FILL = GRAM_TILE  # rows and columns of a tile that is filled at once, and rows of a product
 _MOST_BYTES = 8 * 2**30  # unless a memory limit is given: 32,000 rows
 # Rows from which a float32 factor is worth its more iterations: half the time of a float64 one
@@ -73,8 +73,8 @@ class DirectSolve(RowsSolver[DirectState]):
     where the second equation, which belongs to the unpenalised constant b, is eliminated. One
     factorisation serves all outputs. It preconditions conjugate gradients on these equations in
     float64: some two iterations where the factor is float64 too. Beyond 2,048 rows it is
-    float32, which takes half the time, unless more than 25 iterations were needed to a residual
-    of 1e-9. Then b is the mean of ``y - f``.
+    float32, which takes half the time, unless the matrix is then indefinite or more than 25
+    iterations were needed to a residual of 1e-9. Then b is the mean of ``y - f``.
 
     ``history_["duality_gap"]`` bounds how far the objective is from its minimum for these
     kernel values: with ``e = alpha c - w (y - f - b) / n``, it is ``e^T K e / (2 alpha)``.
@@ -123,10 +123,12 @@ class DirectSolve(RowsSolver[DirectState]):
         K = None
         if n > _SINGLE_ROWS and not (problem.posterior or small):
             K = kernel_matrix(state.exact, rows, problem.deadline, np.float32)
-            found = _solve(K, scale, ridge, y, problem.fit_intercept)
+            found = _solve(K, scale, ridge, y, problem.fit_intercept, single=True)
         if K is None or found is None:
             K = K.wide() if K is not None and _holds_both(problem, batch) else None
             K = K or kernel_matrix(state.exact, rows, problem.deadline, wide=small)
+            if n > _SINGLE_ROWS and small and not problem.posterior:
+                found = _solve(K, scale, ridge, y, problem.fit_intercept, single=True)
             ridges = _ridges(K, scale, ridge, state.exact.precise or small)
         while found is None:
             ridge = next(ridges)
@@ -231,15 +233,18 @@ def _ridges(
 
 
 def _solve(
-    K: SymmetricMatrix, scale: Float64Array, ridge: float, y: Float64Array, fit_intercept: bool
-) -> tuple[Float64Array, Float64Array] | None:
-    """Return coefficients and responses (n, C), or None if rounding makes K indefinite."""
-    single = K.dtype == np.float32
+    K: SymmetricMatrix, scale: Float64Array, ridge: float, y: Float64Array,
+    fit_intercept: bool, *, single: bool = False,
+) -> tuple[Float64Array, Float64Array] | None:  # fmt: skip
+    """Return coefficients and responses (n, C), or None if rounding makes K indefinite.
+
+    The factor is float32 if `single`.
+    """
     most, settled, solved = _CORRECTIONS, _SETTLED, _SOLVED
     if single:
         most, settled, solved = _SINGLE_CORRECTIONS, _SINGLE_SETTLED, _SINGLE_SOLVED
     try:
-        K.factor(scale, ridge)
+        K.factor(scale, ridge, np.float32 if single else np.float64)
     except np.linalg.LinAlgError:
         return None
     s = scale[:, None]
@@ -278,7 +283,8 @@ class SymmetricMatrix:
     r"""K, symmetric, and the factor L of ``S K S + ridge I = L L^T`` with S diagonal.
 
     One array holds K above the diagonal and L on and below it. Residuals can therefore be
-    computed after the factorisation, and a second one with a larger ridge needs no new K.
+    computed after the factorisation, and a second one with a larger ridge needs no new K. A
+    float32 factor of a float64 matrix takes the left half of the room below the diagonal.
 
     The bits of LAPACK's factor depend on the number of threads. This factor consists of
     products of tiles that depend on n only, each computed in one thread; it must be used inside
@@ -292,7 +298,7 @@ class SymmetricMatrix:
         dtype: type[np.floating[Any]] = np.float64,
     ) -> None:  # fmt: skip
         self.n, self._deadline, self.dtype = n, deadline, dtype
-        self._array: AnyArray = np.empty((n, n), dtype)
+        self._array = self._lower = np.empty((n, n), dtype)
         self._inverses: list[AnyArray] = []
         starts = range(0, n, _FILL)
         pairs = [(i, j) for i in starts for j in starts if i <= j]
@@ -337,8 +343,10 @@ class SymmetricMatrix:
         over_tiles(self.n, _FILL, task)
         return out
 
-    def factor(self, scale: Float64Array, ridge: float) -> None:
-        """Factor ``S K S + ridge I`` in K's precision, with S the diagonal matrix of `scale`.
+    def factor(
+        self, scale: Float64Array, ridge: float, dtype: type[np.floating[Any]] | None = None
+    ) -> None:
+        """Factor ``S K S + ridge I`` in `dtype`, K's own if None; S is ``diag(scale)``.
 
         Column panels are updated by all panels before them, then multiplied by the inverse of
         the factor of their diagonal block: ``n^3 / 3`` operations, nearly all of them in
@@ -346,8 +354,10 @@ class SymmetricMatrix:
         definite up to rounding.
         """
         A, n = self._array, self.n
+        dtype = dtype or self.dtype
+        F = self._lower = A.view(dtype)  # (n, 2 n) where K is wider
         self.scale, self.ridge = scale, ridge
-        scale = scale.astype(self.dtype)
+        scale = scale.astype(dtype)
         self._inverses = []
         for a in range(0, n, PANEL):
             self._deadline.check()
@@ -362,9 +372,9 @@ class SymmetricMatrix:
             ) -> None:  # fmt: skip
                 rows = parts[i]
                 K = A[a:b, rows] if i else self._square(a, b)
-                T = scale[a:b, None] * K
+                T = scale[a:b, None] * K.astype(dtype, copy=False)
                 T *= scale[rows]
-                T -= A[a:b, :a] @ A[rows, :a].T
+                T -= F[a:b, :a] @ F[rows, :a].T
                 updated[i] = T
 
             parallel_for(len(parts), update)
@@ -372,9 +382,9 @@ class SymmetricMatrix:
             block[np.diag_indices(b - a)] += ridge
             L = np.linalg.cholesky(block)
             lower = np.tril_indices(b - a)
-            A[a:b, a:b][lower] = L[lower]
+            F[a:b, a:b][lower] = L[lower]
             inverse = scipy.linalg.solve_triangular(
-                L, np.eye(b - a, dtype=self.dtype), lower=True, check_finite=False
+                L, np.eye(b - a, dtype=dtype), lower=True, check_finite=False
             )
             self._inverses.append(inverse)
 
@@ -382,26 +392,26 @@ class SymmetricMatrix:
                 i: int, a: int = a, b: int = b, parts: list[slice] = parts,
                 updated: list[Any] = updated, inverse: Float64Array = inverse,
             ) -> None:  # fmt: skip
-                A[parts[i + 1], a:b] = (inverse @ updated[i + 1]).T
+                F[parts[i + 1], a:b] = (inverse @ updated[i + 1]).T
 
             parallel_for(len(parts) - 1, divide)
 
     def solve(self, B: Float64Array) -> Float64Array:
         """Return ``(S K S + ridge I)^-1 B`` (n, C) by the last factorisation."""
-        A, Z = self._array, self.half_solve(B)
+        F, Z = self._lower, self.half_solve(B)
         for i, inverse in reversed(list(enumerate(self._inverses))):
             a, b = i * PANEL, min(self.n, (i + 1) * PANEL)
-            Z[a:b] = inverse.T @ (Z[a:b] - A[b:, a:b].T @ Z[b:])
+            Z[a:b] = inverse.T @ (Z[a:b] - F[b:, a:b].T @ Z[b:])
         return Z.astype(np.float64)
 
     def half_solve(self, B: Float64Array) -> AnyArray:
         """Return ``L^-1 B`` (n, C) by the last factorisation."""
-        A, Z = self._array, B.astype(self.dtype)
+        F, Z = self._lower, B.astype(self._lower.dtype)
         for i, inverse in enumerate(self._inverses):
             a, b = i * PANEL, min(self.n, (i + 1) * PANEL)
-            Z[a:b] = inverse @ (Z[a:b] - A[a:b, :a] @ Z[:a])
+            Z[a:b] = inverse @ (Z[a:b] - F[a:b, :a] @ Z[:a])
         return Z
 
     def log_determinant(self) -> float:
         """Return ``log |K + ridge S^-2|`` by the last factorisation."""
-        return 2.0 * float((np.log(self._array.diagonal()) - np.log(self.scale)).sum())
+        return 2.0 * float((np.log(self._lower.diagonal()) - np.log(self.scale)).sum())
