@@ -191,7 +191,7 @@ def test_edges_leave_claims_true(edge, blocks):
         if y is None:
             continue
         Y = case.encode(y)
-        for alpha, gamma in ((1e-9, 10.0), (1e-3, 0.01), (1e2, 0.01)):
+        for alpha, gamma in ((1e-9, 10.0), (1e2, 0.01)):
             solver = CachedBlockDescent(blocks=blocks, block_size=16)
             model = case.model(alpha=alpha, gamma=gamma, solver=solver, max_iter=5).fit(X, y)
             start = case.value(Y, np.tile(case_constant(model, Y), (n, 1))).sum(1).mean()

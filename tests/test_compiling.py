@@ -252,6 +252,7 @@ def test_a_full_disk_costs_the_cache_only(double, monkeypatch):
     assert double(1)
 
 
+@pytest.mark.slow
 def test_after_a_warm_up_default_fits_compile_nothing():
     found, _ = run(
         """

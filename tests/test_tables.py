@@ -353,13 +353,13 @@ def test_memory_maps_that_fit_are_arrays(tmp_path):
 
 def test_mapped_rows_of_jobs_do_not_change_scores():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 4))
+    X = rng.normal(size=(100, 4))
     y = np.sin(X[:, 0]) + X[:, 1]
     scores = []
     for least in (100, None):  # bytes from which arrays are mapped
         with joblib.parallel_config(max_nbytes=least):
             model = kg.KernelRegressor(random_state=0)
-            scores.append(cross_val_score(model, X, y, cv=3, n_jobs=2))
+            scores.append(cross_val_score(model, X, y, cv=2, n_jobs=2))
     np.testing.assert_array_equal(*scores)
 
 

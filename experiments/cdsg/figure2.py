@@ -148,17 +148,17 @@ class Digits(Experiment):
 
     def cells(self, quick: bool) -> list[Cell]:
         """Return a cell for each loss and seed."""
-        T, batch, block = (4, 256, 64) if quick else (12, 4096, 4096)
+        T, batch, block = (2, 128, 32) if quick else (12, 4096, 4096)
         cells = [
             {"seed": s, "loss": loss, "iterations": T, "batch": batch, "block": block}
             for s in range(1 if quick else 2)
             for loss in LOSSES
         ]
-        small = {"iterations": 4 if quick else 100, "batch": 256 if quick else 1024}
-        small |= {"block": 64 if quick else 256}
+        small = {"iterations": 2 if quick else 100, "batch": 128 if quick else 1024}
+        small |= {"block": 32 if quick else 256}
         first = [cell for cell in cells if cell["seed"] == 0]
         control = {"factor": FACTOR}
-        narrow = {"iterations": 4, "batch": 128, "block": 16} if quick else NARROW
+        narrow = {"iterations": 2, "batch": 64, "block": 16} if quick else NARROW
         cells += [cell | size | control for size in (small, {}) for cell in first]
         return cells + [cell | narrow | control for cell in cells if "factor" not in cell]
 
