@@ -15,6 +15,11 @@ pytest.register_assert_rewrite("cached_cases")
 # a run in the background begins with the signal ignored
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# processes of pytest-xdist share the cores; tests of threads ask for their own number
+if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
+    share = max(1, (os.cpu_count() or 1) // workers)
+    os.environ.setdefault("KERNELGRAD_NUM_THREADS", str(share))
+
 DATA = Path(os.environ.get("KERNELGRAD_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
