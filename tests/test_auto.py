@@ -265,7 +265,7 @@ def test_blocks_of_many_rows_are_tried_with_other_kernels(monkeypatch, kernel, m
     rng = np.random.default_rng(0)
     X = rng.standard_normal((600, 3))
     y = np.sin(2 * X[:, 0]) + X[:, 1] * np.cos(X[:, 2]) + 0.05 * rng.standard_normal(600)
-    settings = {"kernel": kernel, "solver": "cached", "random_state": 0}
+    settings = {"kernel": kernel, "solver": "cached", "random_state": 0, "max_iter": 3}
     model = KernelRegressor(**settings).fit(X, y)
     tried = [trial for trial in model.history_["search"] if "kernel" in trial]
     best = min(tried, key=lambda trial: trial["loss"])

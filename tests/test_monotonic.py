@@ -40,7 +40,7 @@ QUICK = {"kernel": Matern(1.5, gamma=1.0), "alpha": 1e-2, "random_state": 0}
 
 @every("sign", [1, -1])
 def test_a_noisy_response_rises_where_it_must(sign):
-    X, y, _ = make(200, 1.0)
+    X, y, _ = make(150, 1.0)
     given = QUICK | {"alpha": 2e-3}
     Xt, _, ft = make(2000, 0.0, seed=1)
     free = kg.KernelRegressor(**given).fit(X, sign * y)
@@ -140,7 +140,7 @@ def test_decisions_and_probabilities_of_two_classes(loss):
 
 @every("loss", ["huber", "absolute", "poisson", kg.losses.Quantile((0.2, 0.8))])
 def test_other_losses_of_numbers(loss):
-    X, y, f = make(150, 0.5)
+    X, y, f = make(100, 0.5)
     y = np.random.default_rng(0).poisson(np.exp(f)) if loss == "poisson" else y
     free = kg.KernelRegressor(loss, **QUICK).fit(X, y)
     model = kg.KernelRegressor(loss, **QUICK, monotonic_cst={1: 1}).fit(X, y)
@@ -159,7 +159,7 @@ def own_kernel(A, B):
 
 @every("kernel", [Laplacian(gamma=0.5), own_kernel])
 def test_kernels_without_derivatives(kernel):
-    X, y, _ = make(60, 0.5)
+    X, y, _ = make(40, 0.5)
     given = {"kernel": kernel, "alpha": 3e-3, "random_state": 0}
     assert largest_fall(kg.KernelRegressor(**given).fit(X, y).predict, X, 0) > 0.02
     model = kg.KernelRegressor(**given, monotonic_cst={0: 1, 1: 1}).fit(X, y)

@@ -272,7 +272,7 @@ def test_the_preset_refuses_what_the_paper_has_not():
         DSG.paper(nu=0.1, sigma="scale")
 
 
-@pytest.mark.parametrize("alpha", [1e-1, 1e-2])
+@pytest.mark.parametrize("alpha", [pytest.param(1e-1, marks=pytest.mark.slow), 1e-2])
 def test_dsg_tends_to_kernel_ridge(alpha):
     X, y = data()
     y = y - y.mean()
