@@ -602,7 +602,7 @@ def test_trials_of_bandwidths_go_on_after_a_small_rise_only():
 
 
 def test_threads_of_blas_change_nothing():
-    X, y = rows(600)
+    X, y = rows(300)
     found = []
     for n_threads in (1, 2):
         with threadpool_limits(limits=n_threads, user_api="blas"):

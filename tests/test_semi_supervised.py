@@ -293,7 +293,10 @@ def test_bad_data_are_refused_and_change_nothing(args, message):
 # -- iterations by cross-validation ----------------------------------------------------
 
 
-@pytest.mark.parametrize("solver", [*STOCHASTIC, "cccp_s3vm", "cached", "soft_labels"])
+@pytest.mark.parametrize(
+    "solver",
+    [*STOCHASTIC, "cccp_s3vm", "cached", pytest.param("soft_labels", marks=pytest.mark.slow)],
+)
 def test_early_stopping_takes_the_first_best_iteration(solver):
     Z, _, y = draw(200, 40, noise=0.25, seed=3)
     params = {"solver": solver, "C": 100.0, "max_iter": 30}
