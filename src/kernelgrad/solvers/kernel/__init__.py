@@ -1,1 +1,0 @@
-"""Solvers on exact kernels."""

@@ -1,1 +1,0 @@
-"""Doubly stochastic gradients."""
